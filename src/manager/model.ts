@@ -36,7 +36,7 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
 };
 
 /** A task that a claim gave to a session. */
-export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
+export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsStart"> {
   readonly owner: string;
   readonly hash: number;
   /** How many other tasks of its group can be running when this task starts. 0 if the column `max` is negative. */
@@ -45,6 +45,8 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly startsNow: boolean;
   /** Whether the task must be alone in its session's queue. */
   readonly exclusive: boolean;
+  /** Whether the task has a gap. Its session then reports when the task starts. */
+  readonly hasGap: boolean;
   /** Whether the group can pause after this task. */
   readonly mayPause: boolean;
   readonly repeats: boolean;

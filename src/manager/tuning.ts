@@ -163,6 +163,9 @@ export const minScanIntervalMs = 2;
 /** Interval, in ms, at which the time of the next planned task is read while every session is busy. */
 export const planReadIntervalMs = 10;
 
+/** Of how many groups without due or running tasks the time of the last start is remembered, for the column `gap`. */
+export const maxRememberedStarts = 10_000;
+
 /** How many paused groups one search visits, and how many tasks it reads in all of these groups together. */
 export const maxPausedSearch = { groups: 50, tasks: 5_000 };
 

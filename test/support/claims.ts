@@ -21,9 +21,11 @@ export function claimOf(
     readonly lookAhead?: number;
     readonly except?: readonly string[];
     readonly dedicated?: readonly DedicatedSession[];
+    /** How long the groups have had no start, in ms; for ever by default. */
+    readonly quietMs?: number;
   },
 ): ClaimRequest {
-  const { sessions, lookAhead = 0, except = [], dedicated = [] } = options;
+  const { sessions, lookAhead = 0, except = [], dedicated = [], quietMs = Infinity } = options;
   const maxCandidates = sessions + lookAhead;
   return {
     groups: [...running].map(([hash, count]) => ({
@@ -31,6 +33,7 @@ export function claimOf(
       running: count,
       max: 2_147_483_647,
       id: -(2n ** 63n),
+      quietMs,
       maxTasks: maxCandidates,
       ownSlots: null,
     })),

@@ -100,7 +100,15 @@ export class ExecutorDriver {
     const id = String(++this.#lastId);
     const run = { session, id, input, group: "group", timeoutMs: 0, dedicated: false, save: false };
     const proof = { atomic: false, claimedAt: "0", ledger: 1 as const };
-    return { ...run, ...proof, format: defaultFormat, remote: null, endsWithConnection: false, ...options };
+    return {
+      ...run,
+      ...proof,
+      format: defaultFormat,
+      remote: null,
+      endsWithConnection: false,
+      reportsStart: false,
+      ...options,
+    };
   }
 
   /** Runs an input, and returns its result. */

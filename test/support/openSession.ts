@@ -20,6 +20,7 @@ function task(id: string): ClaimedTask {
     max: 0,
     startsNow: false,
     exclusive: false,
+    hasGap: false,
     mayPause: false,
     repeats: false,
     overlaps: false,

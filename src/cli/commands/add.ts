@@ -28,6 +28,7 @@ const valueColumns: readonly (readonly [name: string, value: string, meaning: st
   ["rule", "rule", "run by this schedule: cron, RFC 5545, or a query"],
   ["zone", "name", "time zone of the rule"],
   ["live", "interval", "maximum age of its session"],
+  ["gap", "interval", "least time since the last start of its group"],
   ["count", "n", "how many tasks its session runs before it ends"],
   ["keep", "interval", "how long the finished row is kept, 0 is forever"],
   ["delimiter", "char", "separates output columns"],

@@ -1,4 +1,5 @@
 import type { Group, Groups } from "../../tasks/queries/groups.js";
+import { formatDuration } from "../../shared/formatDuration.js";
 import { formatTime } from "../terminal/format.js";
 import type { TableColumn } from "../terminal/table.js";
 
@@ -18,6 +19,12 @@ export const groupColumns = ({ complete }: Groups): readonly TableColumn<Group>[
     value: ({ paused }) => String(paused),
     display: ({ paused }) => (paused ? "paused" : ""),
     colour: () => "yellow",
+  },
+  {
+    title: "gap",
+    value: ({ gapMs }) => String(gapMs),
+    display: ({ gapMs }) => (gapMs > 0 ? formatDuration(gapMs) : ""),
+    alignRight: true,
   },
 ];
 

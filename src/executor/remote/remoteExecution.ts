@@ -49,6 +49,8 @@ const maxFailedCancels = 3;
 export class RemoteExecution {
   /** Whether the run was queued behind other runs when it was dispatched. */
   wasQueued = false;
+  /** Whether the start of the run is reported at once. */
+  reportsStart = false;
   readonly #run: Run;
   readonly #remote: string;
   readonly #context: RemoteRunContext;

@@ -72,6 +72,8 @@ export interface RunEvents {
 export class Execution {
   /** Whether the run was queued behind other runs when it was dispatched. */
   wasQueued = false;
+  /** Whether the start of the run is reported at once. */
+  reportsStart = false;
   readonly #run: Run;
   readonly #context: ExecutionContext;
   readonly #cancellation: RunCancellation;

@@ -273,6 +273,7 @@ export class ExecutorSession {
 
   #add(connection: OpenConnection, run: Run): void {
     const work = this.#toExecution(connection, run);
+    work.reportsStart = run.reportsStart;
     work.wasQueued = this.#queue.length > 0 || this.#remote !== null || this.#pipeline?.isIdle === false;
     this.#queue.push(work);
     // Sending waits for the rest of the dispatch, so that runs dispatched together are sent together.
@@ -356,8 +357,8 @@ export class ExecutorSession {
   }
 
   #runStarted(work: AnyExecution, start: string): void {
-    if (!work.wasQueued) return;
-    this.#startReporter.started(work.id, start);
+    if (work.reportsStart) this.#events.started(work.id, start);
+    else if (work.wasQueued) this.#startReporter.started(work.id, start);
   }
 
   #runFinished(work: AnyExecution, result: OutgoingResult): void {

@@ -4,7 +4,7 @@ import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 import { assigned, isExclusive, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model.js";
-import { hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
+import { gapMs, hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 
 export interface ClaimResult {
   readonly claimed: readonly ClaimedTask[];
@@ -19,7 +19,7 @@ export interface ClaimResult {
   /** Due tasks that were skipped because their rows are locked. */
   readonly locked: readonly DueTask[];
   /** The next head (first due task) of each group in which the claim read one. */
-  readonly heads: readonly (DueTask & { readonly paused: boolean })[];
+  readonly heads: readonly (DueTask & { readonly paused: boolean; readonly gapMs: number })[];
 }
 
 /** A group whose tasks are to be claimed. */
@@ -27,6 +27,8 @@ export interface ClaimedGroup {
   readonly hash: number;
   /** How many sessions have tasks of the group. */
   readonly running: number;
+  /** How long no task of the group has started, in ms. A task with a longer gap is not claimed. -1 for no such task. */
+  readonly quietMs: number;
   /** Where reading starts in the group: the position of its head (first due task). */
   readonly max: number;
   readonly id: bigint;
@@ -71,6 +73,9 @@ interface ClaimRow extends ClaimedRow {
  * Once a task of a group finds no slot, the later tasks of that group get no slot either. A dedicated session, which
  * stays with one group, gets a task of its group if the task's `count` and `live` allow that.
  *
+ * A task with a gap is claimed only if it is the first one of its group and no task of the group has started for that
+ * long. The tasks behind it are left to later claims.
+ *
  * Each group is read from its head (first due task). Tasks that were claimed and finished earlier therefore cost
  * nothing, even while an old snapshot keeps the server from removing their index entries.
  */
@@ -91,6 +96,7 @@ export async function claimFull(client: Client, table: TaskTable, request: Claim
       dedicated.map((session) => session.hash),
       dedicated.map((session) => session.ran),
       dedicated.map((session) => session.ageMs),
+      ...(table.features.has("gaps") ? [request.groups.map((group) => group.quietMs)] : []),
     ],
   });
   return toClaim(rows);
@@ -148,7 +154,7 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
     moreOf: new Set(more.map(({ hash }) => hash)),
     exclusive: of("exclusive").length,
     locked: of("locked").map(due),
-    heads: of("head").map((row) => ({ ...due(row), paused: row.paused })),
+    heads: of("head").map((row) => ({ ...due(row), paused: row.paused, gapMs: row.gap_ms })),
   };
 }
 
@@ -161,7 +167,7 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
  */
 function firstDue(table: TaskTable, from: string): string {
   return `
-      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate(table)} AS late, ${isExclusive(table)} AS exclusive
+      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate(table)} AS late, ${isExclusive(table)} AS exclusive, ${gapMs(table)} AS gap_ms
       FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
         AND plan <= now() AND ${isNotIn("id", "$13")} AND id <> ALL (${deferredIds})
       ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
@@ -169,7 +175,7 @@ function firstDue(table: TaskTable, from: string): string {
 
 /** SQL condition that is true if a candidate can get a shared slot. */
 const startable = (c: string): string =>
-  `${c}.own IS NULL AND ${c}.near AND ${c}.priority >= 0 AND NOT ${c}.late AND NOT ${c}.paused`;
+  `${c}.own IS NULL AND ${c}.near AND ${c}.priority >= 0 AND NOT ${c}.late AND NOT ${c}.paused AND ${c}.may_start`;
 
 /**
  * SQL condition that is true if the CTE `part` contains the id. The planner hashes the subquery, so a lookup is cheap.
@@ -181,15 +187,21 @@ const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM $
 
 function claimStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
+  const hasGaps = table.features.has("gaps");
   return `
 WITH candidate AS MATERIALIZED (
   SELECT c.*, ${isGroupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
-    c.max - c.running - c.nth + 1 AS priority
+    c.max - c.running - c.nth + 1 AS priority, ${hasGaps ? "c.gapped = 0 OR c.nth = 1 AND c.gap_ms <= c.quiet" : "true"} AS may_start
   FROM (
     SELECT g.hash, g.own, g.running, g.most, d.*, count(*) FILTER (WHERE NOT d.late) OVER before + 1 AS nth,
-      count(*) FILTER (WHERE d.exclusive AND NOT d.late) OVER before + d.exclusive::integer AS barred
-    FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[])
-      AS g(hash, running, max, id, most, own)
+      count(*) FILTER (WHERE d.exclusive AND NOT d.late) OVER before + d.exclusive::integer AS barred${
+        hasGaps
+          ? `,
+      g.quiet, count(*) FILTER (WHERE d.gap_ms > 0 AND NOT d.late) OVER before + (d.gap_ms > 0)::integer AS gapped`
+          : ""
+      }
+    FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[]${hasGaps ? ", $19::float8[]" : ""})
+      AS g(hash, running, max, id, most, own${hasGaps ? ", quiet" : ""})
     CROSS JOIN LATERAL (
       (${firstDue(table, `${maxOthers} = g.max AND id >= g.id`)})
       UNION ALL
@@ -247,18 +259,18 @@ WITH candidate AS MATERIALIZED (
       WHEN ${is("c.id", "assigned")} THEN 'locked'
       WHEN NOT (${startable("c")}) OR ${isNot("c.id", "for_shared")} THEN 'not yet'
       WHEN c.exclusive THEN 'exclusive' ELSE 'more'
-    END AS kind, c.id, c.hash, c.max, c.exclusive, c.paused
+    END AS kind, c.id, c.hash, c.max, c.exclusive, c.gap_ms, c.paused
   FROM candidate AS c WHERE ${isNot("c.id", "claimed")}
 )
 SELECT 'claimed' AS kind, *, false AS paused FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
-SELECT o.kind, o.id, o.hash, o.max, o.exclusive, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
+SELECT o.kind, o.id, o.hash, o.max, o.exclusive, o.gap_ms, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
   c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.ends_with_connection, c.atomic, c.take, c.pauses, c.repeats, c.overlaps, c.starts_now, c.data, c.version, o.paused
 FROM (
   SELECT * FROM unclaimed WHERE kind IN ('late', 'locked', 'more', 'exclusive')
   UNION ALL
-  (SELECT DISTINCT ON (hash) 'head', id, hash, max, exclusive, paused
+  (SELECT DISTINCT ON (hash) 'head', id, hash, max, exclusive, gap_ms, paused
   FROM unclaimed WHERE kind IN ('more', 'exclusive', 'not yet') ORDER BY hash, max DESC, id)
 ) AS o LEFT JOIN claimed AS c ON false`;
 }

@@ -96,7 +96,7 @@ export class ClaimPlanner {
     const maxQueued = maxTasks - starting.length;
     const queued = dedicated.length > 0 ? [] : this.#slotsBehind(offered, best, maxQueued);
     const maxCandidates = Math.max(offered.length + queued.length + lookAhead, minGroups);
-    return toPlan({
+    return toPlan(this.#groups, {
       offered,
       slots: [...starting, ...queued],
       dedicated,
@@ -186,7 +186,7 @@ export class ClaimPlanner {
     for (const group of skipped) this.#groups.putBack(group);
     for (const [group, count] of maxTasksOfEach(sharing, sharedSlots.length)) maxTasksOf.set(group, count);
     if (maxTasksOf.size === 0) return null;
-    return toPlan({
+    return toPlan(this.#groups, {
       offered: [],
       slots: sharedSlots,
       dedicated: [],
@@ -216,23 +216,34 @@ export class ClaimPlanner {
   }
 }
 
-function toPlan({
-  maxTasks,
-  ownSlots,
-  ...plan
-}: {
-  readonly offered: readonly OfferedSession[];
-  readonly slots: readonly QueueSlot[];
-  readonly dedicated: readonly DedicatedSession[];
-  readonly maxCandidates: number;
-  readonly maxTasks: ReadonlyMap<ActiveGroup, number>;
-  readonly ownSlots?: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
-}): ClaimPlan {
+function toPlan(
+  active: ActiveGroups,
+  {
+    maxTasks,
+    ownSlots,
+    ...plan
+  }: {
+    readonly offered: readonly OfferedSession[];
+    readonly slots: readonly QueueSlot[];
+    readonly dedicated: readonly DedicatedSession[];
+    readonly maxCandidates: number;
+    readonly maxTasks: ReadonlyMap<ActiveGroup, number>;
+    readonly ownSlots?: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
+  },
+): ClaimPlan {
   const planned = [...maxTasks].map(([group, count]) => ({ group, maxTasks: count }));
   const groups = planned.map(({ group, maxTasks: count }): ClaimedGroup => {
     const { max, id } = group.head ?? start;
     const { hash, running } = group;
-    return { hash, running, max, id, maxTasks: count, ownSlots: ownSlots?.get(group) ?? null };
+    return {
+      hash,
+      running,
+      quietMs: active.quietMs(group),
+      max,
+      id,
+      maxTasks: count,
+      ownSlots: ownSlots?.get(group) ?? null,
+    };
   });
   return { ...plan, planned, groups };
 }

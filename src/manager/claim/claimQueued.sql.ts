@@ -84,6 +84,7 @@ function readHeads(
 const notExclusive = {
   startsNow: false,
   exclusive: false,
+  hasGap: false,
   pauses: false,
   timeoutMs: 0,
   dedicated: false,

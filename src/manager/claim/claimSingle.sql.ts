@@ -4,7 +4,7 @@ import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import { assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask } from "../model.js";
-import { isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
+import { hasGap, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 
 /**
  * Single claim: gives the only due task of the table to the session, without knowing the task's group. It is meant for
@@ -12,7 +12,8 @@ import { isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragm
  *
  * @param request.except ids of tasks to skip
  * @param request.traced whether to return the column `data`
- * @returns null if no task or more than one task is due, or if the only due task is late, paused or locked
+ * @returns null if no task or more than one task is due, or if the only due task is late, paused or locked, or
+ *   has a gap
  */
 export async function claimSingle(
   client: Client,
@@ -41,13 +42,13 @@ function claimSingleStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   return `
 WITH due AS MATERIALIZED (
-  SELECT id, "group", ${isLate(table)} AS late FROM ${qualified}
+  SELECT id, "group", ${isLate(table)} OR ${hasGap(table)} AS needs_full FROM ${qualified}
   WHERE ready AND hash >= -2147483648 AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
   ORDER BY hash, ${maxOthers} DESC, id LIMIT 2
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
   WHERE id = ANY (ARRAY(
-      SELECT id FROM due AS d WHERE NOT d.late AND NOT ${isGroupPaused(table, "d")} AND (SELECT count(*) FROM due) = 1
+      SELECT id FROM due AS d WHERE NOT d.needs_full AND NOT ${isGroupPaused(table, "d")} AND (SELECT count(*) FROM due) = 1
     )) AND ${isReady} AND state::text = 'PLAN' AND plan <= now()
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (

@@ -21,13 +21,13 @@ import { claimQueued, isQueuedClaim } from "./claimQueued.sql.js";
 
 /**
  * Returns whether a single claim is possible. The group of its task is not known in advance. Therefore nothing may be
- * running, no group may be withheld from claims, and no task may be known that would have to start first.
+ * running, no group may be withheld from claims or wait for a gap, and no task may be known that would have to start first.
  */
 export function canClaimSingle(
-  { totalRunning, startable, hasWithheld }: ActiveGroups,
+  { totalRunning, startable, hasWithheld, hasGapWaits }: ActiveGroups,
   { blocksAnyGroup }: PendingResults,
 ): boolean {
-  return totalRunning === 0 && startable === 0 && !hasWithheld && !blocksAnyGroup;
+  return totalRunning === 0 && startable === 0 && !hasWithheld && !hasGapWaits && !blocksAnyGroup;
 }
 
 /** The result of a claim that found nothing. */
@@ -62,7 +62,7 @@ export class ClaimStrategy {
       try {
         const { needsFull, claimed, heads } = await claimQueued(client, this.#table, request);
         this.#needsFull = needsFull;
-        return { ...emptyClaim, claimed, heads: heads.map((head) => ({ ...head, paused: false })) };
+        return { ...emptyClaim, claimed, heads: heads.map((head) => ({ ...head, paused: false, gapMs: 0 })) };
       } catch (error) {
         if (!isTransient(error)) throw error;
         this.#log.debug({ err: error }, "queued claim failed, sending a full claim");

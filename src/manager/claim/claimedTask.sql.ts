@@ -1,7 +1,7 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import type { ClaimedTask } from "../model.js";
 import { ruleInput } from "../sql/ruleQuery.sql.js";
-import { claimTime, isOverlapping, isRepeating, mustRunQuery, maxOthers } from "../sql/fragments.sql.js";
+import { claimTime, gapMs, hasGap, isOverlapping, isRepeating, mustRunQuery, maxOthers } from "../sql/fragments.sql.js";
 
 /** A claimed row, with the columns of `claimedColumns`. */
 export interface ClaimedRow {
@@ -20,6 +20,7 @@ export interface ClaimedRow {
   readonly escape: string;
   readonly null: string;
   readonly exclusive: boolean;
+  readonly gap_ms: number;
   readonly pauses: boolean;
   readonly repeats: boolean;
   readonly overlaps: boolean;
@@ -39,6 +40,7 @@ export type CommonColumns = Omit<
   ClaimedRow,
   | "timeout_ms"
   | "exclusive"
+  | "gap_ms"
   | "pauses"
   | "dedicated"
   | "save"
@@ -54,7 +56,15 @@ export type CommonColumns = Omit<
  */
 type ExclusiveTraits = Pick<
   ClaimedTask,
-  "startsNow" | "exclusive" | "timeoutMs" | "dedicated" | "save" | "remote" | "endsWithConnection" | "overlaps"
+  | "startsNow"
+  | "exclusive"
+  | "hasGap"
+  | "timeoutMs"
+  | "dedicated"
+  | "save"
+  | "remote"
+  | "endsWithConnection"
+  | "overlaps"
 > & {
   readonly pauses: boolean;
 };
@@ -64,6 +74,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
   return buildTask(row, {
     startsNow: row.starts_now,
     exclusive,
+    hasGap: row.gap_ms > 0,
     pauses,
     timeoutMs: row.timeout_ms,
     dedicated,
@@ -85,6 +96,7 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
     max,
     startsNow: traits.startsNow,
     exclusive: traits.exclusive,
+    hasGap: traits.hasGap,
     mayPause: traits.pauses || mayChangeMax(input),
     repeats: row.repeats,
     overlaps: traits.overlaps,
@@ -121,12 +133,13 @@ export const unflushed = `set_config('synchronous_commit',
 /**
  * SQL condition that is true if a task is exclusive (must be alone in its session's queue). The run of such a task can
  * end or replace the session, keep it as a dedicated session, or make the group pause. A task is also exclusive if its
- * successor has to be planned before it starts, or if the run is the query that computes its planned time.
+ * successor has to be planned before it starts, or if the run is the query that computes its planned time. A task with a
+ * gap is exclusive because the manager has to know when it starts.
  */
 export const isExclusive = (table: TaskTable): string =>
   `timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'${
     table.features.has("schedules") ? ` OR overlap IS TRUE OR ${mustRunQuery(table)}` : ""
-  }`;
+  }${table.features.has("gaps") ? ` OR ${hasGap(table)}` : ""}`;
 
 /**
  * SQL of the SET list of a claim. The relation `g` has the columns owner, pid and starts_now.
@@ -143,7 +156,7 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
   const input = table.features.has("schedules")
     ? `CASE WHEN ${computes} THEN ${ruleInput} ELSE t.input END`
     : "t.input";
-  return `t.id, t.hash, ${maxOthers} AS max, ${isExclusive(table)} AS exclusive,
+  return `t.id, t.hash, ${maxOthers} AS max, ${isExclusive(table)} AS exclusive, ${gapMs(table, "t.")} AS gap_ms,
     t.owner, ${input} AS input, t."group",
     CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END AS timeout_ms,
     t.header, t.string, t.delimiter::text, CASE WHEN ${computes} THEN '' ELSE t.quote::text END AS quote, t.escape::text, t."null",

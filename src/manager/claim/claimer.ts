@@ -363,7 +363,7 @@ function updateHeads(groups: ActiveGroups, { planned }: ClaimPlan, result: Claim
   for (const { group, maxTasks } of planned) {
     const next = heads.get(group.hash);
     const tasks = read.get(group.hash) ?? [];
-    if (next !== undefined) groups.setHead(group.hash, position(next), next.paused);
+    if (next !== undefined) groups.setHead(group.hash, { ...position(next), gapMs: next.gapMs }, next.paused);
     else groups.setHead(group.hash, tasks.length > maxTasks ? lastOf(tasks) : null, false);
   }
 }

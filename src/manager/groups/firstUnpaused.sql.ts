@@ -2,7 +2,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { Head } from "./groupLimit.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
-import { type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.sql.js";
+import { gapMs, type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.sql.js";
 
 /** A position in a group. */
 export interface GroupPosition extends Head {
@@ -41,12 +41,12 @@ export async function firstUnpaused(
 
 function firstUnpausedStatement(table: TaskTable): string {
   const due = (from: string): string => `
-        (SELECT id, ${maxOthers} AS max, "group", ${isLate(table)} AS late FROM ${table.qualified}
+        (SELECT id, ${maxOthers} AS max, "group", ${gapMs(table)} AS gap_ms, ${isLate(table)} AS late FROM ${table.qualified}
         WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
           AND plan <= now() AND ${isNotIn("id", "$5")} AND id <> ALL (${deferredIds})
         ORDER BY hash, ${maxOthers} DESC, id LIMIT $4)`;
   return `
-SELECT g.hash, d.max, d.id, d.late, d.paused
+SELECT g.hash, d.max, d.id, d.gap_ms, d.late, d.paused
 FROM unnest($1::integer[], $2::integer[], $3::bigint[]) AS g(hash, max, id) CROSS JOIN LATERAL (
   SELECT n.* FROM (
     SELECT f.*, row_number() OVER () AS nth, ${isGroupPaused(table, "f")} AS paused FROM (

@@ -3,6 +3,8 @@ export interface Head {
   /** How many other tasks of its group can be running when the task starts. */
   readonly max: number;
   readonly id: bigint;
+  /** The task's `gap`, in ms. 0 if it has none, or if it is not known. */
+  readonly gapMs?: number;
 }
 
 /**
@@ -29,8 +31,8 @@ export function canStart({ head, running, minQueuedMax, paused, claiming }: Grou
 
 /**
  * Returns whether more tasks of the group can queue behind its own tasks. When such a task starts, the task before it
- * has ended.
+ * has ended. A task with a gap is never queued.
  */
 export function canQueue({ head, running, paused, claiming }: GroupState): boolean {
-  return head !== null && !paused && !claiming && head.max >= running - 1;
+  return head !== null && !head.gapMs && !paused && !claiming && head.max >= running - 1;
 }

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
+import type { Head } from "./groupLimit.js";
 import type { ActiveGroups } from "./groups.js";
 import { PausedGroups } from "./pausedGroups.js";
 import { isRowError, RejectedRows, changeRows } from "../rejectedRows.js";
@@ -220,13 +221,13 @@ export class GroupScanner {
     }
     const limit = isSaturated ? maxScannedGroups.saturated : maxScannedGroups.normal;
     const rows = await scanGroups(client, this.#table, { after, limit, except });
-    for (const { hash, max, id, paused } of rows) this.#groups.setHead(hash, { max, id: BigInt(id) }, paused);
+    for (const row of rows) this.#groups.setHead(row.hash, toHead(row), row.paused);
     const unpaused = await this.#pausedGroups.findUnpaused(
       client,
       rows.flatMap(({ hash, paused, all }) => (paused && !all ? hash : [])),
       except,
     );
-    for (const { hash, max, id } of unpaused) this.#groups.setHead(hash, { max, id: BigInt(id) }, false);
+    for (const row of unpaused) this.#groups.setHead(row.hash, toHead(row), false);
     if (rows.length === limit) this.#after = rows.at(-1)?.hash ?? firstHash;
     else {
       this.#after = firstHash;
@@ -246,7 +247,7 @@ export class GroupScanner {
     }
     const rows = await insertedTasks(client, this.#table, this.#lastId - overlap, maxInsertedRows);
     const due = rows.filter((row) => row.due);
-    for (const { id, hash, max, paused } of due) if (!paused) this.#groups.addDue(hash, { max, id: BigInt(id) });
+    for (const row of due) if (!row.paused) this.#groups.addDue(row.hash, toHead(row));
     for (const { id } of rows) if (BigInt(id) > this.#lastId) this.#lastId = BigInt(id);
     if (rows.length < maxInsertedRows) return due;
     this.#lastId = await lastId(client, this.#table);
@@ -254,3 +255,5 @@ export class GroupScanner {
     return due;
   }
 }
+
+const toHead = ({ max, id, gap_ms: gapMs }: HeadRow): Head => ({ max, id: BigInt(id), gapMs });

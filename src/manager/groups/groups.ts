@@ -1,5 +1,6 @@
 import { IndexedHeap, type HeapItem } from "../../shared/indexedHeap.js";
 import { canStart, type Head } from "./groupLimit.js";
+import { RememberedStarts } from "./rememberedStarts.js";
 
 /** A group that has running, queued or due tasks. */
 export interface ActiveGroup extends HeapItem {
@@ -20,6 +21,19 @@ export interface ActiveGroup extends HeapItem {
   paused: boolean;
   /** Whether a claim that reads this group is in progress. */
   claiming: boolean;
+  /** The latest time at which a task of the group may have started, in ms, on the process's clock. */
+  startedAt: number;
+  /** How many tasks with a gap were given to sessions that have not reported their start yet. */
+  starting: number;
+  /** The group's place among the groups that wait for the gap of their head. Null if it never had to wait. */
+  wait: GapWait | null;
+}
+
+/** A group that could start its head now, if it were not for the gap of the head. */
+interface GapWait extends HeapItem {
+  readonly group: ActiveGroup;
+  /** When the gap will be over, in ms, on the process's clock. */
+  until: number;
 }
 
 /** How many tasks of one group the sessions have. */
@@ -29,9 +43,11 @@ export interface GroupLoad {
   readonly queuedTasks: number;
   /** The smallest `max` of the queued tasks. Infinity if no task is queued. */
   readonly minQueuedMax: number;
+  /** How many tasks with a gap have sessions that have not reported their start yet. */
+  readonly starting: number;
 }
 
-export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity };
+export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity, starting: 0 };
 
 /**
  * The groups that have running or due tasks, in order of priority. The priority of a group is the `max` of its head
@@ -41,15 +57,29 @@ export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: In
  * Heads are only hints: the rows themselves decide which tasks a claim takes. If a head is no longer due, claims that
  * start reading at it may find nothing. This ends at the latest when the current scan round ends. If the manager does
  * not know yet that a task is the first due task of its group, the task starts later than it could.
+ *
+ * If the head has a gap, the group cannot start it until the gap has passed since the group's last start. The gap
+ * counts from the start that the session reports, so that a session that is slow to start its task does not shorten it.
+ * Until the report arrives, and while tasks of the group are queued, the group starts no task with a gap.
  */
 export class ActiveGroups {
   readonly #groups = new Map<number, ActiveGroup>();
   readonly #startable = new IndexedHeap<ActiveGroup>((a, b) => groupPrecedes(a, b, 0));
   /** Hashes of the groups that must not start any tasks until `allow` is called. */
   readonly #withheld = new Set<number>();
+  readonly #gapWaits = new IndexedHeap<GapWait>((a, b) => a.until < b.until);
+  readonly #rememberedStarts: RememberedStarts;
+  readonly #now: () => number;
+  #starting = 0;
   #orphans = 0;
   #busy = 0;
   #round = 0;
+
+  /** @param now returns the time of the process's clock, in ms */
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now;
+    this.#rememberedStarts = new RememberedStarts(now());
+  }
 
   /** Number of busy sessions plus orphans (tasks of dead sessions). */
   get totalRunning(): number {
@@ -82,6 +112,77 @@ export class ActiveGroups {
 
   isWithheld(hash: number): boolean {
     return this.#withheld.has(hash);
+  }
+
+  /** Records that a task of the group has just started, or has been given to a session that starts it at once. */
+  noteStart(hash: number): void {
+    const now = this.#now();
+    const group = this.#groups.get(hash);
+    if (group === undefined) {
+      this.#rememberedStarts.add(hash, now);
+      return;
+    }
+    group.startedAt = now;
+    if (group.head?.gapMs) this.#rank(group);
+  }
+
+  /** Records that a session got a task with a gap, whose start it will report. */
+  addStarting(hash: number): void {
+    const group = this.#getOrCreate(hash);
+    group.starting += 1;
+    this.#starting += 1;
+    this.#rank(group);
+  }
+
+  /** Records that the session has reported the start, or no longer has the task. */
+  removeStarting(hash: number): void {
+    const group = this.#getOrCreate(hash);
+    group.starting -= 1;
+    this.#starting -= 1;
+    this.#rank(group);
+  }
+
+  /** Whether a session has a task with a gap and has not reported its start yet. */
+  get hasStarting(): boolean {
+    return this.#starting > 0;
+  }
+
+  /** Notes that another manager may have started tasks of any group until now. */
+  forgetStarts(): void {
+    const now = this.#now();
+    this.#rememberedStarts.reset(now);
+    for (const group of this.#groups.values()) {
+      group.startedAt = now;
+      this.#rank(group);
+    }
+  }
+
+  /** How long no task of the group has started, in ms. -1 if a task may start at any moment. */
+  quietMs(group: ActiveGroup): number {
+    return mayStartAnyMoment(group) ? -1 : this.#now() - group.startedAt;
+  }
+
+  /** Returns whether the group must not start a task with this gap yet. */
+  isWithinGap(group: Pick<ActiveGroup, "starting" | "queuedTasks" | "startedAt">, gapMs: number): boolean {
+    return gapMs > 0 && (mayStartAnyMoment(group) || this.#now() < group.startedAt + gapMs);
+  }
+
+  /** Whether a group waits for the gap of its head. */
+  get hasGapWaits(): boolean {
+    return this.#gapWaits.size > 0;
+  }
+
+  /** Time until the next group whose head waits for its gap can start it, in ms. Infinity if there is none. */
+  get nextGapMs(): number {
+    const next = this.#gapWaits.best;
+    return next === null ? Infinity : Math.max(0, next.until - this.#now());
+  }
+
+  /** Lets the groups start whose heads have waited for their gaps long enough. */
+  endGaps(): void {
+    const now = this.#now();
+    for (let next = this.#gapWaits.best; next !== null && next.until <= now; next = this.#gapWaits.best)
+      this.#rank(next.group);
   }
 
   /** The group whose task should start next. Null if no group can start a task. */
@@ -216,9 +317,13 @@ export class ActiveGroups {
         minQueuedMax: Infinity,
         head: null,
         paused: false,
+        starting: 0,
       });
-    for (const [hash, { sessions, queuedTasks, minQueuedMax }] of load.groups)
-      Object.assign(this.#getOrCreate(hash), { running: sessions, queuedTasks, minQueuedMax });
+    this.#starting = 0;
+    for (const [hash, { sessions, queuedTasks, minQueuedMax, starting }] of load.groups) {
+      Object.assign(this.#getOrCreate(hash), { running: sessions, queuedTasks, minQueuedMax, starting });
+      this.#starting += starting;
+    }
     for (const hash of load.orphans) this.#getOrCreate(hash).running += 1;
     for (const group of this.#groups.values()) this.#rank(group);
   }
@@ -236,6 +341,9 @@ export class ActiveGroups {
         round: this.#round,
         paused: false,
         claiming: false,
+        startedAt: this.#rememberedStarts.take(hash),
+        starting: 0,
+        wait: null,
       };
       this.#groups.set(hash, group);
     }
@@ -243,12 +351,28 @@ export class ActiveGroups {
   }
 
   #rank(group: ActiveGroup): void {
-    if (canStart(group) && !this.#withheld.has(group.hash)) this.#startable.put(group);
+    const couldStart = canStart(group) && !this.#withheld.has(group.hash);
+    const isWaiting = couldStart && this.isWithinGap(group, group.head?.gapMs ?? 0);
+    if (couldStart && !isWaiting) this.#startable.put(group);
     else this.#startable.remove(group);
-    const idle = group.running === 0 && group.queuedTasks === 0 && group.head === null;
-    if (idle && !group.claiming) this.#groups.delete(group.hash);
+    // While a task may start at any moment, it is not known when the gap ends.
+    if (isWaiting && !mayStartAnyMoment(group)) this.#wait(group, group.head?.gapMs ?? 0);
+    else if (group.wait !== null) this.#gapWaits.remove(group.wait);
+    const idle = group.running === 0 && group.queuedTasks === 0 && group.head === null && group.starting === 0;
+    if (!idle || group.claiming) return;
+    this.#groups.delete(group.hash);
+    this.#rememberedStarts.add(group.hash, group.startedAt);
+  }
+
+  #wait(group: ActiveGroup, gapMs: number): void {
+    group.wait ??= { heapIndex: -1, group, until: 0 };
+    group.wait.until = group.startedAt + gapMs;
+    this.#gapWaits.put(group.wait);
   }
 }
+
+const mayStartAnyMoment = ({ starting, queuedTasks }: Pick<ActiveGroup, "starting" | "queuedTasks">): boolean =>
+  starting > 0 || queuedTasks > 0;
 
 /** Returns whether `a` comes before `b` in the order of their group's tasks. */
 export function headPrecedes(a: Head, b: Head): boolean {

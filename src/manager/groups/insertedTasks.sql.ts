@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { type HeadRow, isGroupPaused, isLate, maxOthers } from "../sql/fragments.sql.js";
+import { gapMs, type HeadRow, isGroupPaused, isLate, maxOthers } from "../sql/fragments.sql.js";
 
 /** An inserted row, whether or not its task is due. */
 export interface InsertedTask extends HeadRow {
@@ -18,7 +18,7 @@ export async function insertedTasks(
     name: "inserted tasks",
     text: `
 SELECT t.id, t.hash, ${maxOthers} AS max, coalesce(t.ready AND t.plan <= now(), false) AS due,
-  ${isLate(table)} AS late, ${isGroupPaused(table, "t")} AS paused
+  ${gapMs(table, "t.")} AS gap_ms, ${isLate(table)} AS late, ${isGroupPaused(table, "t")} AS paused
 FROM ${table.qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT $2`,
     values: [String(after), limit],
   });

@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
-import { type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.sql.js";
+import { gapMs, type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.sql.js";
 
 export interface ScannedGroup extends HeadRow {
   /** Whether the whole table is paused. */
@@ -34,7 +34,7 @@ export async function scanGroups(
 
 function scanStatement(table: TaskTable): string {
   const first = (after: string): string => `
-    SELECT hash, ${maxOthers} AS max, id, "group", ${isLate(table)} AS late FROM ${table.qualified}
+    SELECT hash, ${maxOthers} AS max, id, "group", ${gapMs(table)} AS gap_ms, ${isLate(table)} AS late FROM ${table.qualified}
     WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
     ORDER BY hash, ${maxOthers} DESC, id LIMIT 1`;
   return `
@@ -43,5 +43,5 @@ WITH RECURSIVE head AS (
   UNION ALL
   SELECT n.* FROM head AS h CROSS JOIN LATERAL (${first("h.hash::bigint + 1")}) AS n
 )
-SELECT h.hash, h.max, h.id, h.late, ${isGroupPaused(table, "h")} AS paused, ${isTablePaused(table)} AS "all" FROM head AS h LIMIT $2`;
+SELECT h.hash, h.max, h.id, h.gap_ms, h.late, ${isGroupPaused(table, "h")} AS paused, ${isTablePaused(table)} AS "all" FROM head AS h LIMIT $2`;
 }

@@ -154,6 +154,7 @@ export class ManagerConnection {
     const knownOid = this.#isDraining ? this.#oid : null;
     const oid = (this.#oid = knownOid ?? (await ensureTable(client, table, entry, log)));
     const isLocked = await this.#lock(client, oid);
+    components.groups.forgetStarts();
     recalls.attach(isLocked);
     await discardUnconfirmed(client, table, sessions, pendingResults);
     const loop = new ManagerLoop(client, settings, {

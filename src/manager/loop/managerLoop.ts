@@ -196,11 +196,12 @@ export class ManagerLoop {
   /**
    * Lets another manager serve the table, once. The next manager would rescue a task whose session is closed and whose
    * result is not in its row, so such results are written first. A result may still be unwritten when everything else
-   * has ended, for example because its row is locked. Such a result is given up when the connection ends.
+   * has ended, for example because its row is locked. Such a result is given up when the connection ends. Tasks with a
+   * gap start first, because the next manager counts the gaps from the handover.
    */
   async #handOver({ handOver }: ManagerLoopEvents): Promise<void> {
-    const { pendingResults, sessions, busyMode } = this.#components;
-    if (this.#hasHandedOver) return;
+    const { groups, pendingResults, sessions, busyMode } = this.#components;
+    if (this.#hasHandedOver || groups.hasStarting) return;
     for (const owner of pendingResults.unwrittenOwners) {
       if (!sessions.isOpen(owner)) return;
     }
@@ -341,7 +342,7 @@ export class ManagerLoop {
     return sessions.size > 0 && sessions.busy === sessions.size && poolScaler.lookAhead === 0;
   }
 
-  #pauseMs({ nearestMs }: CycleOutcome): number {
+  #pauseMs({ nearestMs, gapMs }: CycleOutcome): number {
     const { remoteCapacity, orphans, poolScaler, pruner, zoneChanges, busyMode, workCycle, dependencies } =
       this.#components;
     // If a planned time stays in the past, the row of its task is locked, and later planned times are hidden behind it.
@@ -354,6 +355,7 @@ export class ManagerLoop {
       Math.min(
         canSleepDeeply ? maxSleepMs : sleepMs,
         isOverdue ? Infinity : (nearestMs ?? Infinity),
+        gapMs,
         orphans.pauseMs,
         Math.max(workCycle.retryMs, sleepMs),
         poolScaler.pauseMs ?? Infinity,

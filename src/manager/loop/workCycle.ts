@@ -40,6 +40,8 @@ export interface CycleOutcome {
   readonly again: boolean;
   /** Time until the next task becomes due, in ms. Null if no task is planned. */
   readonly nearestMs: number | null;
+  /** Time until the next group that waits for its gap can start a task, in ms. Infinity if no group waits for its gap. */
+  readonly gapMs: number;
   /** Whether part of the cycle was deferred by a transient error, such as a lock on the table. */
   readonly deferred: boolean;
 }
@@ -116,9 +118,10 @@ export class WorkCycle {
    * @throws errors of the server that are not transient
    */
   async run(client: Client, settings: ManagerSettings, request: CycleRequest): Promise<CycleOutcome> {
-    const { claimer, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
+    const { claimer, groups, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
     const since = performance.now();
     if (request.checkRuns) this.#components.dependencies.tableChanged();
+    groups.endGaps();
     await updateLockTimeout(client);
     await this.#prepareWrites(client);
     const { results, released } = this.#takeWrites(client);
@@ -166,6 +169,7 @@ export class WorkCycle {
         scanAgain ||
         valueOf(marked, false),
       nearestMs: groupScanner.nextDueMs,
+      gapMs: groups.nextGapMs,
       deferred: problems.length > 0,
     };
   }

@@ -34,6 +34,7 @@ export const parameterColumns = [
 const optionalColumns = [
   ["retry", "retries"],
   ["backoff", "retries"],
+  ["gap", "gaps"],
 ] as const satisfies readonly (readonly [string, Feature])[];
 
 type ParameterColumn = (typeof parameterColumns)[number] | (typeof optionalColumns)[number][0];

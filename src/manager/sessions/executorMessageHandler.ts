@@ -165,6 +165,11 @@ export class ExecutorMessageHandler {
     const session = this.#registry.get(number);
     const current = session?.queue.current;
     if (session?.backend === null || session === undefined || current?.task.id !== id) return;
+    if (current.task.hasGap) {
+      // The claim has already written that the task runs.
+      this.#registry.noteReportedStart(current);
+      return;
+    }
     current.isStartWritten = true;
     this.#events.started({ id, owner: session.backend.owner, start });
   }

@@ -229,6 +229,7 @@ export class SessionPool {
       hasPlainEnd: !mayPause && !repeats,
       expectedMs: this.#runTimes.expectedMs(hash) ?? slowRunMs,
       isStartWritten,
+      isStartUnknown: task.hasGap,
       assignedAt: now,
       expectedAt: now + session.queue.expectedMs,
       isSlow: false,
@@ -379,7 +380,20 @@ function canTake(session: PooledSession): boolean {
  * assignment.
  */
 function toRun({ task, session, ledger }: AssignedRun): Run {
-  const { id, input, group, timeoutMs, dedicated, save, format, atomic, claimedAt, remote, endsWithConnection } = task;
+  const {
+    id,
+    input,
+    group,
+    timeoutMs,
+    dedicated,
+    save,
+    format,
+    atomic,
+    claimedAt,
+    remote,
+    endsWithConnection,
+    hasGap,
+  } = task;
   return {
     session,
     id,
@@ -394,5 +408,6 @@ function toRun({ task, session, ledger }: AssignedRun): Run {
     ledger,
     remote,
     endsWithConnection,
+    reportsStart: hasGap,
   };
 }

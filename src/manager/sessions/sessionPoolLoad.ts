@@ -45,6 +45,11 @@ function readGroups(sessions: readonly PooledSession[]): Map<number, GroupLoad> 
       const load = groups.get(hash) ?? noLoad;
       groups.set(hash, { ...load, sessions: load.sessions + 1 });
     }
+    for (const { task, isStartUnknown } of queue.all) {
+      if (!isStartUnknown) continue;
+      const load = groups.get(task.hash) ?? noLoad;
+      groups.set(task.hash, { ...load, starting: load.starting + 1 });
+    }
     for (const { task } of queue.queued) {
       const load = groups.get(task.hash) ?? noLoad;
       groups.set(task.hash, {

@@ -9,6 +9,8 @@ export interface QueuedTask {
   readonly expectedMs: number;
   /** Whether the task's row is already in state WORK and has its start time. */
   isStartWritten: boolean;
+  /** Whether the session still has to report the start of the task, because the task has a gap. */
+  isStartUnknown: boolean;
   /**
    * When the task was assigned, and the latest time at which it is expected to begin. Both in ms, on the process's
    * clock.

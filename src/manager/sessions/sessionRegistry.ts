@@ -97,6 +97,16 @@ export class SessionRegistry {
       this.#groups.addBusySession();
     }
     if (queue.add(queued)) this.#groups.addSession(hash);
+    if (queued.isStartUnknown) this.#groups.addStarting(hash);
+    if (queue.size === 1) this.#groups.noteStart(hash);
+  }
+
+  /** Records that a task with a gap has started. */
+  noteReportedStart(queued: QueuedTask): void {
+    const { hash } = queued.task;
+    this.#groups.noteStart(hash);
+    if (queued.isStartUnknown) this.#groups.removeStarting(hash);
+    queued.isStartUnknown = false;
   }
 
   /**
@@ -111,8 +121,13 @@ export class SessionRegistry {
     this.#byTask.delete(id);
     const { current } = session.queue;
     if (!wasCurrent) this.#groups.dequeue(hash);
-    else if (current !== null) this.#groups.dequeue(current.task.hash);
+    else if (current !== null) {
+      this.#groups.noteStart(current.task.hash);
+      this.#groups.dequeue(current.task.hash);
+    }
     if (wasLastOfGroup) this.#groups.removeSession(hash);
+    // The task may have started without the session having reported it.
+    if (queued.isStartUnknown) this.noteReportedStart(queued);
     if (wasCurrent) session.slow = false;
     if (current === null) this.#groups.removeBusySession();
     this.freeIfDone(session);

@@ -53,6 +53,16 @@ export const isOverlapping = (table: TaskTable, alias = ""): string =>
     ? `(${alias}overlap IS TRUE AND ${isRepeating(table, alias)} AND NOT ${mustRunQuery(table, alias)})`
     : "false";
 
+/** SQL of the gap of a row, in ms. 0 if it has none. */
+export const gapMs = ({ features }: TaskTable, alias = ""): string =>
+  features.has("gaps")
+    ? `CASE WHEN ${alias}gap > interval '0' THEN least(date_part('epoch', ${alias}gap) * 1000, 1e15) ELSE 0 END`
+    : "0::float8";
+
+/** SQL condition that is true if a row has a gap. */
+export const hasGap = ({ features }: TaskTable, alias = ""): string =>
+  features.has("gaps") ? `(${alias}gap > interval '0') IS TRUE` : "false";
+
 /** SQL of the time when a task was claimed, in µs since 1970. The ledgers use it to tell the runs of a task apart. */
 export const claimTime = (task: string): string => `(date_part('epoch', ${task}.take) * 1000000)::bigint`;
 
@@ -73,6 +83,8 @@ export interface HeadRow {
   readonly max: number;
   /** A number if the id column of the table is an integer, otherwise a string. */
   readonly id: string | number;
+  /** The task's gap, in ms. 0 if it has none. */
+  readonly gap_ms: number;
   /** Whether the task is late. */
   readonly late: boolean;
   readonly paused: boolean;

@@ -198,10 +198,13 @@ export class StallMonitor {
   }
 
   /** Whether the first due task of a group could start. */
-  #canStart({ hash, max, late, paused }: ScannedGroup, load: SessionPoolLoad): boolean {
+  #canStart({ hash, max, gap_ms: gapMs, late, paused }: ScannedGroup, load: SessionPoolLoad): boolean {
     const { groups, orphans } = this.#components;
     if (late || paused || groups.isWithheld(hash)) return false;
-    const { sessions, minQueuedMax } = load.groups.get(hash) ?? noLoad;
+    const groupLoad = load.groups.get(hash) ?? noLoad;
+    const group = groups.get(hash);
+    if (group !== null && groups.isWithinGap({ ...groupLoad, startedAt: group.startedAt }, gapMs)) return false;
+    const { sessions, minQueuedMax } = groupLoad;
     const running = sessions + orphans.hashes.filter((other) => other === hash).length;
     return Math.min(max, minQueuedMax) >= running;
   }
@@ -248,9 +251,9 @@ export class StallMonitor {
         const load = (loads.get(hash) ?? noLoad).sessions;
         const group = groups.get(hash);
         if (group === null) return { hash, sessions: load };
-        const { head: first, running, queuedTasks, minQueuedMax, paused, claiming } = group;
+        const { head: first, running, queuedTasks, minQueuedMax, starting, paused, claiming } = group;
         const head = first === null ? null : { max: first.max, id: String(first.id) };
-        return { hash, sessions: load, head, running, queuedTasks, minQueuedMax, paused, claiming };
+        return { hash, sessions: load, head, running, queuedTasks, minQueuedMax, starting, paused, claiming };
       }),
       startable: groups.startable,
       total: groups.totalRunning,

@@ -141,6 +141,14 @@ export const parameters = [
     meaning: "lifetime of one session",
   },
   {
+    name: "pg_task.gap",
+    type: "interval",
+    default: "0 sec",
+    min: 0,
+    levels: task,
+    meaning: "least time between two starts of a group",
+  },
+  {
     name: "pg_task.repeat",
     type: "interval",
     default: "0 sec",

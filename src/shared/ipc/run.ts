@@ -43,6 +43,8 @@ export interface Run {
    * Otherwise the loss counts as a crash. Only used for remote tasks.
    */
   readonly endsWithConnection: boolean;
+  /** Whether the session reports at once that the run has started. */
+  readonly reportsStart: boolean;
 }
 
 /**

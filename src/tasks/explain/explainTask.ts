@@ -33,10 +33,10 @@ export async function explainTask(
     readonly checkLocks: boolean;
   },
 ): Promise<Reason[] | null> {
-  const situation = await readSituation(client, table, id);
+  const manager = await readManager(client, table);
+  const situation = await readSituation(client, table, id, manager?.since ?? null);
   if (situation === null) return null;
   const { most, taken } = await readConnections(client);
-  const manager = await readManager(client, table);
   return waitReasons(situation, {
     pauses: await readPauses(client, table),
     lock: context.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,

@@ -1,5 +1,6 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
+import { readHasGaps } from "../queries/gaps.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
@@ -43,6 +44,14 @@ export interface TaskSituation {
   readonly aheadMore: boolean;
   /** Number of sessions that run tasks of any group of the table. */
   readonly tableRuns: number;
+  /** The task's gap, in ms. 0 if it has none. */
+  readonly gapMs: number;
+  /**
+   * When a task of the group last started, as far as the rows and the age of the manager's connection tell, and the time
+   * until the gap has passed since then, in ms. Both are null if neither shows a start, and if the task has no gap.
+   */
+  readonly lastStart: string | null;
+  readonly gapLeftMs: number | null;
 }
 
 /**
@@ -66,10 +75,17 @@ const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::
  * Reads a task's situation. No index covers running tasks. They are therefore found by scanning the rows before the
  * task and the newest rows, and by reading the application names of all sessions.
  *
+ * @param managerSince since when the table's manager is connected. Its predecessor may have started tasks until then.
  * @returns null if there is no such task.
  */
-export async function readSituation(client: Client, table: TaskTable, id: string): Promise<TaskSituation | null> {
+export async function readSituation(
+  client: Client,
+  table: TaskTable,
+  id: string,
+  managerSince: string | null,
+): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;
+  const gap = (await readHasGaps(client, table)) ? "it.gap" : "NULL::interval";
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
@@ -101,9 +117,15 @@ export async function readSituation(client: Client, table: TaskTable, id: string
        (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
        (SELECT count(*) FROM ahead)::float8 AS ahead,
-       (SELECT count(DISTINCT c.owner) FROM claimed AS c)::float8 AS "tableRuns"
-     FROM it`,
-    [id],
+       (SELECT count(DISTINCT c.owner) FROM claimed AS c)::float8 AS "tableRuns",
+       coalesce(${millisecondsSql("l.gap")}, 0) AS "gapMs", ${isoTimeSql("l.start")} AS "lastStart",
+       ${millisecondsSql("l.gap")} - ${millisecondsSql("clock_timestamp() - l.start")} AS "gapLeftMs"
+     FROM it CROSS JOIN LATERAL (
+       SELECT ${gap} AS gap, CASE WHEN ${gap} > interval '0' THEN greatest($2::timestamptz, (
+         SELECT max(o.start) FROM scanned AS o WHERE o.hash = it.hash AND o.id <> it.id AND o.state IN ('WORK', 'DONE', 'FAIL')
+       )) END AS start
+     ) AS l`,
+    [id, managerSince],
   );
   const [row] = rows;
   if (row === undefined) return null;

@@ -1,4 +1,5 @@
 import type { Pause } from "../commands/pauses.js";
+import { formatDuration } from "../../shared/formatDuration.js";
 import { finalStates } from "../../shared/taskState.js";
 import type { LockHolder, TaskSituation } from "./taskSituation.js";
 
@@ -23,6 +24,7 @@ export interface Reason {
     | "row-locked"
     | "group-limit"
     | "behind-others"
+    | "gap"
     | "run-limit"
     | "session-limit"
     | "no-connection-room"
@@ -262,6 +264,18 @@ function queueReasons({ ready }: TaskSituation, { lock: locked }: TableSituation
   return reasons;
 }
 
+function gapReasons({ id, gapMs, gapLeftMs, lastStart }: TaskSituation): Reason[] {
+  if (lastStart === null || gapLeftMs === null || gapLeftMs <= 0) return [];
+  const left = formatDuration(gapLeftMs);
+  return [
+    {
+      code: "gap",
+      text: `its gap is ${formatDuration(gapMs)}, and a task of its group may have started at ${lastStart}: it waits for at least ${left} more`,
+      remedy: `UPDATE … SET gap = '0' WHERE id = ${id} lets it start without waiting`,
+    },
+  ];
+}
+
 function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   const reasons: Reason[] = [];
   const { groupRuns, claimedOfGroup, ahead, aheadMore, tableRuns } = task;
@@ -281,6 +295,7 @@ function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
       text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come first (a larger max first, then the smaller id)`,
     });
   }
+  reasons.push(...gapReasons(task));
   if (tableRuns >= table.maxRuns) {
     reasons.push({
       code: "run-limit",

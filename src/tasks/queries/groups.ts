@@ -1,6 +1,7 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
+import { readHasGaps } from "./gaps.js";
 import { readPages } from "./rowCounts.js";
 import { readSessions, groupsAsShown } from "./executorSessions.js";
 
@@ -21,6 +22,8 @@ export interface Group {
   readonly oldestDueMs: number | null;
   /** Whether the group or the whole table is paused. */
   readonly paused: boolean;
+  /** The longest gap among the tasks in PLAN that were read, in ms. 0 if none of them has a gap. */
+  readonly gapMs: number;
   /** How many of the newest rows are in state DONE, and how many are in state FAIL. */
   readonly done: number;
   readonly failed: number;
@@ -89,6 +92,7 @@ export async function readGroups(
   }: { readonly limit: number; readonly ended: boolean; readonly limits: GroupScanLimits },
 ): Promise<Groups> {
   const { qualified, pauses } = table;
+  const gap = (await readHasGaps(client, table)) ? millisecondsSql("t.gap") : "0::float8";
   const percent = Math.min(100, (100 * effort.pages) / Math.max(1, await readPages(client, table)));
   const { rows } = await client.query<{
     groups: SampledRow[];
@@ -97,17 +101,17 @@ export async function readGroups(
     newest: number;
   }>(
     `WITH ready AS MATERIALIZED (
-       SELECT t."group"::text AS "group", t.plan::timestamptz AS plan FROM ${qualified} AS t
+       SELECT t."group"::text AS "group", t.plan::timestamptz AS plan, ${gap} AS gap FROM ${qualified} AS t
        WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${effort.rows}
      ), later AS MATERIALIZED (
-       SELECT t."group"::text AS "group", t.plan::timestamptz AS plan FROM ${qualified} AS t
+       SELECT t."group"::text AS "group", t.plan::timestamptz AS plan, ${gap} AS gap FROM ${qualified} AS t
        WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${effort.rows}
      ), seen AS MATERIALIZED (
        SELECT (SELECT count(*) FROM ready)::float8 AS ready, (SELECT count(*) FROM later)::float8 AS later
      ), sampled AS MATERIALIZED (
        SELECT t."group"::text AS "group", round(count(*) * (100 / $1::float8)) AS waiting,
          round(count(*) FILTER (WHERE t.plan::timestamptz <= clock_timestamp()) * (100 / $1::float8)) AS due,
-         min(t.plan::timestamptz) AS oldest, array_agg(DISTINCT t.hash) AS hashes
+         min(t.plan::timestamptz) AS oldest, array_agg(DISTINCT t.hash) AS hashes, max(${gap}) AS gap
        FROM ${qualified} AS t TABLESAMPLE SYSTEM ($1::float8)
        WHERE t.ready IS NOT NULL AND (SELECT ready >= ${effort.rows} OR later >= ${effort.rows} FROM seen)
        GROUP BY 1
@@ -116,14 +120,15 @@ export async function readGroups(
      ), counted AS (
        SELECT w."group", greatest(count(w.plan), max(w.waiting)) AS waiting,
          greatest(count(*) FILTER (WHERE w.plan <= clock_timestamp()), max(w.due)) AS due,
-         least(min(w.plan), min(w.oldest)) AS oldest, sum(w.done) AS done, sum(w.failed) AS failed, sum(w.other) AS other
+         least(min(w.plan), min(w.oldest)) AS oldest, sum(w.done) AS done, sum(w.failed) AS failed, sum(w.other) AS other,
+         max(w.gap) AS gap
        FROM (
-         SELECT "group", plan, 0 AS waiting, 0 AS due, NULL::timestamptz AS oldest, 0 AS done, 0 AS failed, 0 AS other FROM ready
-         UNION ALL SELECT "group", plan, 0, 0, NULL, 0, 0, 0 FROM later
-         UNION ALL SELECT "group", NULL, waiting, due, oldest, 0, 0, 0 FROM sampled
-         UNION ALL SELECT "group", NULL, 0, 0, NULL, 0, 0, 0 FROM ${pauses} WHERE "group" IS NOT NULL
+         SELECT "group", plan, 0 AS waiting, 0 AS due, NULL::timestamptz AS oldest, 0 AS done, 0 AS failed, 0 AS other, gap FROM ready
+         UNION ALL SELECT "group", plan, 0, 0, NULL, 0, 0, 0, gap FROM later
+         UNION ALL SELECT "group", NULL, waiting, due, oldest, 0, 0, 0, gap FROM sampled
+         UNION ALL SELECT "group", NULL, 0, 0, NULL, 0, 0, 0, 0 FROM ${pauses} WHERE "group" IS NOT NULL
          UNION ALL SELECT "group", NULL, 0, 0, NULL, count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE state = 'FAIL'),
-           count(*) FILTER (WHERE state IN ('GONE', 'STOP')) FROM newest GROUP BY "group"
+           count(*) FILTER (WHERE state IN ('GONE', 'STOP')), 0 FROM newest GROUP BY "group"
        ) AS w GROUP BY w."group"
      )
      SELECT (SELECT ready FROM seen) AS ready, (SELECT later FROM seen) AS later, (SELECT count(*) FROM newest)::float8 AS newest,
@@ -131,7 +136,7 @@ export async function readGroups(
          SELECT coalesce(c."group", '') AS "group", c.waiting::float8 AS waiting, c.due::float8 AS due, ${isoTimeSql("c.oldest")} AS oldest,
            CASE WHEN c.oldest <= clock_timestamp() AND isfinite(c.oldest) THEN ${millisecondsSql("clock_timestamp() - c.oldest")} END AS "oldestDueMs",
            EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = c."group") AS paused,
-           EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = c."group") AS named,
+           EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" = c."group") AS named, coalesce(c.gap, 0)::float8 AS "gapMs",
            (SELECT s.hashes FROM sampled AS s WHERE s."group" = c."group") AS hashes,
            c.done::float8 AS done, c.failed::float8 AS failed, c.other::float8 AS other
          FROM counted AS c ORDER BY c.due DESC, c.waiting DESC, c.failed DESC, c.done DESC, c."group" LIMIT ${maxGroups}
@@ -226,6 +231,7 @@ const emptyCounts: Omit<GroupCounts, "group"> = {
   oldest: null,
   oldestDueMs: null,
   paused: false,
+  gapMs: 0,
   done: 0,
   failed: 0,
   other: 0,

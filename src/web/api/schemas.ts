@@ -138,6 +138,7 @@ const groupSchema = model(
     oldest: timeSchema.nullable().meta({ description: "earliest plan of a waiting task" }),
     oldestDueMs: z.number().nullable().meta({ description: "how long the oldest due task has been due" }),
     paused: z.boolean(),
+    gapMs: z.number().meta({ description: "the longest gap among the waiting tasks, 0 for none" }),
     done: z.int().meta({ description: "among the newest rows, as failed and other" }),
     failed: z.int(),
     other: z.int().meta({ description: "GONE and STOP" }),

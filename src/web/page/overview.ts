@@ -217,7 +217,9 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
                 <th scope="row">
                   <a href=${`/tables/${id}/tasks?group=${encodeURIComponent(group.group)}`}
                     >${group.group === "" ? "(empty)" : group.group}</a
-                  >${group.paused && html` <span class="tag">paused</span>`}
+                  >${group.paused && html` <span class="tag">paused</span>`}${
+                    group.gapMs > 0 && html` <span class="tag">gap ${formatDuration(group.gapMs)}</span>`
+                  }
                 </th>
                 <td class=${group.running > 0 ? "t-WORK" : "zero"}>${numberText(group.running)}</td>
                 <td class=${group.due > 0 ? "t-PLAN" : "zero"}>

@@ -174,6 +174,7 @@ const hiddenColumns = new Set(["take", "hash", "owner", "ready", "wait", "plain"
 const defaultValues: Readonly<Record<string, readonly unknown[]>> = {
   timeout: ["00:00:00"],
   live: ["00:00:00"],
+  gap: ["00:00:00"],
   keep: ["00:00:00"],
   count: [0],
   crash: [0],

@@ -219,7 +219,7 @@ describe("pg-task show", () => {
 describe("pg-task groups", () => {
   test("shows running and waiting tasks of each group", async () => {
     const { code, stdout } = await cli(["groups"], { env });
-    assert.deepEqual([code, stdout], [0, "second\t0\t0\t1\t2999-01-01T00:00:00+00:00\tfalse\n"]);
+    assert.deepEqual([code, stdout], [0, "second\t0\t0\t1\t2999-01-01T00:00:00+00:00\tfalse\t0\n"]);
     const { groups } = JSON.parse((await cli(["groups", "--json"], { env })).stdout);
     assert.deepEqual(groups, [
       {
@@ -230,6 +230,7 @@ describe("pg-task groups", () => {
         oldest: "2999-01-01T00:00:00+00:00",
         oldestDueMs: null,
         paused: false,
+        gapMs: 0,
         done: 0,
         failed: 1,
         other: 0,

@@ -64,6 +64,8 @@ describe("pg-task add", () => {
         "1 day",
         "--live",
         "4 s",
+        "--gap",
+        "5 s",
         "--count",
         "6",
         "--keep",
@@ -120,6 +122,7 @@ describe("pg-task add", () => {
       plan: "2999-01-01T00:00:00+00:00",
       active: "02:00:00",
       live: "00:00:04",
+      gap: "00:00:05",
       repeat: "1 day",
       timeout: "00:00:03",
       count: 6,
@@ -395,6 +398,29 @@ describe("pg-task explain-plan", () => {
     await cli(["stop", first], { env });
     await tasks.ended(second, third);
     assert.deepEqual(await reasons(second), ["ended"]);
+  });
+
+  test("says from when on a task can start that waits for its gap", async () => {
+    const [first = ""] = await tasks.insert({ input: "SELECT 1", group: "gapped", gap: "1 us" });
+    await tasks.ended(first);
+    const id = idOf(await cli(["add", "SELECT 1", "--group", "gapped", "--gap", "1 hour"], { env }));
+    const behind = idOf(await cli(["add", "SELECT 1", "--group", "gapped"], { env }));
+    assert.deepEqual([await reasons(id), await reasons(behind)], [["gap"], ["behind-others"]]);
+    const { stdout } = await cli(["explain-plan", id], { env });
+    const { rows } = await tasks.client.query<{ start: string }>(
+      `SELECT to_char(start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS') AS start FROM task WHERE id = $1`,
+      [first],
+    );
+    assert.match(
+      stdout,
+      new RegExp(
+        `^gap\\tits gap is 1 h, and a task of its group may have started at ${rows[0]?.start}.*: it waits for at least (?:59 min|1 h).* more\\t`,
+      ),
+    );
+    const groups = await cli(["groups", "--json"], { env });
+    const found = JSON.parse(groups.stdout).groups.find(({ group }: { group: string }) => group === "gapped");
+    assert.equal(found.gapMs, 3_600_000);
+    await cli(["delete", id, behind], { env });
   });
 
   test("reports a pause with its start and reason", async () => {

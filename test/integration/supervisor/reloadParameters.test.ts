@@ -96,6 +96,7 @@ const columns = {
   "pg_task.max": -8,
   "pg_task.active": "02:00:00",
   "pg_task.live": "00:00:09",
+  "pg_task.gap": "00:00:11",
   "pg_task.repeat": "1 mon",
   "pg_task.keep": "3 days",
   "pg_task.timeout": "00:00:10",
@@ -162,7 +163,7 @@ it("applies the file's column defaults to the next insert, and restores the old 
   await program.line("column defaults changed");
   const { rows } = await client.query<Record<string, unknown>>(
     `INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 day')
-     RETURNING *, active::text, live::text, repeat::text, keep::text, timeout::text, backoff::text`,
+     RETURNING *, active::text, live::text, gap::text, repeat::text, keep::text, timeout::text, backoff::text`,
   );
   for (const [name, value] of Object.entries(columns)) {
     assert.equal(rows[0]?.[name.replace("pg_task.", "")], value, name);

@@ -6,7 +6,7 @@ export interface OptionCheck {
   readonly watched: readonly string[];
   /** SQL condition on NEW that is true if the row has to be checked. */
   readonly isUsed: string;
-  /** SQL condition on OLD that is true if the row has to be checked although `isUsed` is false. */
+  /** SQL condition on OLD, or on OLD and NEW, that is true if a changed row has to be checked although `isUsed` is false. */
   readonly wasUsed?: string;
   /** PL/pgSQL declarations of the variables that `body` uses. */
   readonly variables?: readonly string[];
@@ -24,3 +24,11 @@ export const userColumns = (columns: readonly string[]): string[] =>
 /** SQL condition that is true if one of these columns of NEW is not null. */
 export const isAnySet = (columns: readonly string[]): string =>
   `num_nonnulls(${columns.map((column) => `NEW.${identifier(column)}`).join(", ")}) > 0`;
+
+/**
+ * PL/pgSQL that refuses the row.
+ *
+ * @param message a literal, in which a percent sign is written twice
+ */
+export const refuse = (message: string, { hint }: { readonly hint?: string } = {}): string =>
+  `RAISE EXCEPTION '${message}' USING ERRCODE = 'invalid_parameter_value'${hint === undefined ? "" : `, HINT = '${hint}'`};`;

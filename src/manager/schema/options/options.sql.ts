@@ -3,6 +3,7 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import type { Feature } from "../features.js";
 import type { TaskTable } from "../taskTable.js";
+import { gapCheck } from "./gapCheck.sql.js";
 import type { OptionCheck } from "./optionCheck.js";
 import { orderCheck } from "./orderCheck.sql.js";
 import { retryCheck } from "./retryCheck.sql.js";
@@ -23,6 +24,8 @@ function optionCheck(feature: Feature, table: TaskTable, zone: string): OptionCh
   switch (feature) {
     case "retries":
       return retryCheck;
+    case "gaps":
+      return gapCheck;
     case "order":
       return orderCheck;
     case "schedules":

@@ -1,5 +1,5 @@
 import { featureColumns } from "../features.js";
-import { isAnySet, userColumns, type OptionCheck } from "./optionCheck.js";
+import { isAnySet, refuse, userColumns, type OptionCheck } from "./optionCheck.js";
 
 const columns = userColumns(featureColumns.order);
 
@@ -23,12 +23,11 @@ export const orderCheck: OptionCheck = {
   IF NEW.upon IS NOT NULL AND NEW.upon NOT IN ('done', 'fail', 'end') THEN
     RAISE EXCEPTION 'upon must be done, fail or end, not "%"', NEW.upon USING ERRCODE = 'invalid_parameter_value';
   ELSIF NEW.upon IS NOT NULL AND NEW.after IS NULL THEN
-    RAISE EXCEPTION 'upon is set without after' USING ERRCODE = 'invalid_parameter_value',
-      HINT = 'upon says how the tasks in after have to end.';
+    ${refuse("upon is set without after", { hint: "upon says how the tasks in after have to end." })}
   ELSIF array_position(NEW.after, NULL) IS NOT NULL THEN
-    RAISE EXCEPTION 'after contains null' USING ERRCODE = 'invalid_parameter_value';
+    ${refuse("after contains null")}
   ELSIF NEW.after IS NOT NULL AND NEW.wait < 0 THEN
-    RAISE EXCEPTION 'after and a rule that is a query exclude each other' USING ERRCODE = 'invalid_parameter_value';
+    ${refuse("after and a rule that is a query exclude each other")}
   END IF;
   SELECT max(a.id) INTO not_older FROM unnest(NEW.after) AS a(id) WHERE a.id >= NEW.id;
   IF not_older IS NOT NULL THEN

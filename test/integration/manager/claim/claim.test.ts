@@ -30,13 +30,14 @@ interface Circumstances {
   readonly running?: Readonly<Record<string, number>>;
   readonly lookAhead?: number;
   readonly except?: readonly string[];
+  readonly quietMs?: number;
 }
 
 async function claimed(circumstances: Circumstances = {}): Promise<ClaimResult> {
-  const { sessions = 10, running = {}, lookAhead = 0, except = [] } = circumstances;
+  const { sessions = 10, running = {}, lookAhead = 0, except = [], quietMs = Infinity } = circumstances;
   const { rows } = await user.query<{ name: string; hash: number }>(`SELECT DISTINCT "group" AS name, hash FROM task`);
   const groups = new Map(rows.map(({ name, hash }) => [hash, running[name] ?? 0]));
-  return await claimFull(manager, table, claimOf(groups, { sessions, lookAhead, except }));
+  return await claimFull(manager, table, claimOf(groups, { sessions, lookAhead, except, quietMs }));
 }
 
 /** Returns the ids of the claimed tasks, in the order in which sessions were assigned to them. */
@@ -86,6 +87,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       max: 0,
       startsNow: true,
       exclusive: true,
+      hasGap: false,
       mayPause: false,
       repeats: false,
       overlaps: false,
@@ -225,4 +227,51 @@ test("a change of max or group takes effect at the next claim", async () => {
   await add({ group: "b", max: 1 });
   await user.query(`UPDATE task SET "group" = 'c', max = 2 WHERE id = 2`);
   assert.deepEqual(order(await claimed()), ["2", "3", "1"]);
+});
+
+test("a task with a gap is claimed only as the first of its group, and nothing behind it", async () => {
+  await add({ group: "gapped", max: 9, gap: "1 s" });
+  await add({ group: "gapped", max: 9 });
+  await add({ group: "mixed", max: 9 });
+  await add({ group: "mixed", max: 9, gap: "1 s" });
+  await add({ group: "mixed", max: 9 });
+  const first = await claimed();
+  assert.deepEqual(order(first), ["1", "3"]);
+  assert.deepEqual(
+    new Map(first.heads.map(({ id, gapMs }) => [id, gapMs])),
+    new Map([
+      ["2", 0],
+      ["4", 1000],
+    ]),
+  );
+  assert.equal(first.more, 0);
+  for (const { id, hasGap, exclusive } of first.claimed)
+    assert.deepEqual([hasGap, exclusive], [id === "1", id === "1"]);
+  assert.deepEqual(order(await claimed()), ["2", "4"]);
+});
+
+test("a task with a gap waits until its group has been quiet for as long as the gap", async () => {
+  await add({ group: "quiet", max: 9, gap: "1 s" });
+  await add({ group: "quiet", max: 9 });
+  for (const quietMs of [-1, 0, 999.9]) {
+    const { claimed: tasks, heads, more } = await claimed({ quietMs });
+    assert.deepEqual([tasks, more, heads.map(({ id, gapMs }) => [id, gapMs])], [[], 0, [["1", 1000]]]);
+  }
+  await add({ group: "quiet", max: 10 });
+  assert.deepEqual(order(await claimed({ quietMs: 0 })), ["3"]);
+  assert.deepEqual(order(await claimed({ quietMs: 1000 })), ["1"]);
+  assert.deepEqual(order(await claimed({ quietMs: 0 })), ["2"]);
+});
+
+test("a late task with a gap holds nothing back", async () => {
+  await add({ group: "late", gap: "1 hour", plan: "2001-01-01" });
+  await add({ group: "late" });
+  const { claimed: tasks, late } = await claimed({ quietMs: 0 });
+  assert.deepEqual([tasks.map(({ id }) => id), late.map(({ id }) => id)], [["2"], ["1"]]);
+});
+
+test("gaps of any length are compared, and null is none", async () => {
+  await add({ group: "long", gap: "200000 years" });
+  await user.query(`INSERT INTO task (input, "group", gap) VALUES ('SELECT 1', 'none', NULL)`);
+  assert.deepEqual(order(await claimed({ quietMs: 1e9 })), ["2"]);
 });

@@ -33,6 +33,7 @@ function requestOf(of: readonly { readonly running: number; readonly slots: numb
       running,
       max: 2_147_483_647,
       id: -(2n ** 63n),
+      quietMs: Infinity,
       maxTasks: slots,
       ownSlots: Array.from({ length: slots }, (_, slot) => ({
         owner: `owner ${group} ${slot % 2}`,
@@ -203,6 +204,7 @@ test("the next claim is a full one, and begins at the task that was changed in t
     groups: [1, 2, 3, 4].map((hash) => ({
       hash,
       running: 1,
+      quietMs: Infinity,
       maxTasks: 9,
       ownSlots: [],
       max: 7,

@@ -164,6 +164,7 @@ class Race {
             ended: 0,
             again: false,
             nearestMs: null,
+            gapMs: Infinity,
             deferred: false,
           };
           return { claimed: rows.length, ...nothing };

@@ -13,6 +13,7 @@ const { database: name } = database.target;
 const columns: Record<string, { readonly file: boolean | number | string; readonly above: readonly string[] }> = {
   active: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
   live: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
+  gap: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
   repeat: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
   keep: { file: "03:00:00", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
   timeout: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },

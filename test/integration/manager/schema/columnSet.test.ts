@@ -99,6 +99,7 @@ END`,
   ready: "true",
   created: "statement_timestamp()",
   plain: "true",
+  gap: "(COALESCE(NULLIF(current_setting('pg_task.gap'::text, true), ''::text), '0 sec'::text))::interval",
   hash: `hashtext(("group" || COALESCE(remote, ''::text)))`,
 };
 
@@ -267,7 +268,7 @@ describe("docs/table.md", () => {
     );
     const isParameter = new Set<string>([...parameterColumns.map(([name]) => name), ...optionalParameterColumns]);
     for (const { name, default: value } of found) {
-      if (isParameter.has(name)) assert.equal(said[name], "parameter", name);
+      if (isParameter.has(name) || name === "gap") assert.equal(said[name], "parameter", name);
       else if (value === null) assert.equal(said[name], "", name);
       else assert.notEqual(said[name], "", name);
     }

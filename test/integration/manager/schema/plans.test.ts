@@ -109,7 +109,7 @@ const results = ids.map((id): OwnedResult => ({
 }));
 
 const queuedRequest = {
-  groups: [{ hash: 1, running: 1, max: 0, id: 1n, maxTasks: 100, ownSlots: emptySlots(100) }],
+  groups: [{ hash: 1, running: 1, max: 0, id: 1n, quietMs: Infinity, maxTasks: 100, ownSlots: emptySlots(100) }],
   slots: [],
   dedicated: [],
   maxCandidates: 0,

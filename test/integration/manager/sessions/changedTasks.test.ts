@@ -21,6 +21,7 @@ const claim = await claimQueued(manager, table, {
     running: 1,
     max: 0,
     id: 0n,
+    quietMs: Infinity,
     maxTasks: 6,
     ownSlots: Array.from({ length: 6 }, () => slot),
   })),

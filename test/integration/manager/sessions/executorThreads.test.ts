@@ -104,6 +104,7 @@ const run = (session: number): Run => ({
   ledger: 1,
   remote: null,
   endsWithConnection: false,
+  reportsStart: false,
   format: defaultFormat,
 });
 

@@ -76,7 +76,7 @@ const questions: readonly (readonly [string, number, (client: Client, table: Tas
   ["rows by state", 0, readRowCounts],
   ["latencies", 1_000, readLatencies],
   ["rates", 5_000, (on, table) => readRates(on, table, 5_000)],
-  ["why a task does not run", 25_000, (on, table) => readSituation(on, table, "30001")],
+  ["why a task does not run", 25_000, (on, table) => readSituation(on, table, "30001", null)],
   [
     "the chain of a task, in its first window",
     3_000,

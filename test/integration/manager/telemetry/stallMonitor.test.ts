@@ -290,6 +290,26 @@ describe("reports no tasks that have to wait", () => {
     await assertSilent({ groups: new Map([[await hashOf("full"), load]]), busy: 1 });
   });
 
+  test("a task waits for its gap", async () => {
+    await insert({ group: "gapped", gap: "1 hour" });
+    const { groups, lines, passes } = createMonitor();
+    groups.setHead(await hashOf("gapped"), { max: 0, id: 1n, gapMs: 3_600_000 }, false);
+    await passes(60);
+    assert.deepEqual(lines, []);
+  });
+
+  test("a task with a gap waits until the start of another one is reported", async () => {
+    await insert({ group: "gapped", max: 9, gap: "1 us" });
+    const hash = await hashOf("gapped");
+    const { groups, lines, passes } = createMonitor({
+      groups: new Map([[hash, groupLoad(1, { starting: 1 })]]),
+      busy: 1,
+    });
+    groups.setHead(hash, { max: 9, id: 1n, gapMs: 0.001 }, false);
+    await passes(60);
+    assert.deepEqual(lines, []);
+  });
+
   test("a task with a pause waits until none of its group runs", async () => {
     await insert({ group: "pausing", max: -60_000 });
     await assertSilent({ groups: new Map([[await hashOf("pausing"), groupLoad(1)]]), busy: 1 });

@@ -22,6 +22,7 @@ const run: Run = {
   ledger: 1,
   remote: null,
   endsWithConnection: false,
+  reportsStart: false,
 };
 
 /** Collects the receivers of answers and never answers. */

@@ -1,0 +1,18 @@
+import { refuse, type OptionCheck } from "./optionCheck.js";
+
+/**
+ * Checks the column `gap`. A new row fires the trigger only if the value is wrong, because `pg_task.gap` may give every
+ * row of a database a gap. If a waiting row gets another gap, the manager is notified, because the task may be allowed
+ * to start earlier now. The trigger that wakes the manager fires only for an UPDATE OF plan or state.
+ */
+export const gapCheck: OptionCheck = {
+  watched: ["gap"],
+  isUsed: "NEW.gap < interval '0'",
+  wasUsed: "OLD.gap IS DISTINCT FROM NEW.gap",
+  body: `
+  IF NEW.gap < interval '0' THEN
+    ${refuse("gap has to be 0 or more")}
+  ELSIF TG_OP = 'UPDATE' AND OLD.gap IS DISTINCT FROM NEW.gap THEN
+    PERFORM pg_notify(concat('pg_task_', coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)), '');
+  END IF;`,
+};

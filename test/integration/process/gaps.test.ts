@@ -1,0 +1,62 @@
+import assert from "node:assert/strict";
+import { freePort } from "../../../src/embedded/port.js";
+import { connectTo } from "../../support/connectTo.js";
+import { test } from "../../support/limitedTest.js";
+import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
+import { RestartableServer } from "../../support/restartableServer.js";
+import type { Sabotage } from "../../support/saboteur.js";
+import { waitForRow } from "../../support/waitFor.js";
+
+const server = await RestartableServer.create(await freePort());
+await server.start();
+const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
+const options: ProcessOptions = {
+  config: { url: server.url, "pg_task.sleep": 50, "pg_task.delete": false },
+  env: { NODE_OPTIONS: `--import ${saboteur}` },
+  forked: true,
+};
+const gapMs = 1_500;
+/**
+ * The times that are compared are those at which the runs begin their transactions. The gap counts from a few messages
+ * earlier.
+ */
+const toleranceMs = 50;
+
+const sabotage = (program: TestProcess, order: Sabotage): void => {
+  program.child.send({ sabotage: order });
+};
+
+/** What happens to the process that serves the table, while another process stands by. */
+const events: Readonly<Record<string, (program: TestProcess) => Promise<unknown>>> = {
+  "the process was killed": (program) => program.end("SIGKILL"),
+  "the process was stopped": (program) => program.end("SIGTERM"),
+  "its manager thread died": async (program) => sabotage(program, { thread: "manager", how: "throw" }),
+  "its executor thread died": async (program) => sabotage(program, { thread: "executor", how: "throw" }),
+};
+
+for (const [what, happen] of Object.entries(events)) {
+  test(`no two tasks start nearer than their gap after ${what}`, async () => {
+    const program = await startProcess(options);
+    await program.line("ready");
+    const standby = await startProcess(options);
+    await standby.line("standby");
+    const client = await connectTo(server.url);
+    await client.query("DROP TABLE IF EXISTS started; CREATE TABLE started (at timestamptz)");
+    // The first statement is committed at once, so that runs that are cut off are counted as well.
+    await client.query(
+      `INSERT INTO task (input, "group", max, gap)
+       SELECT 'INSERT INTO started VALUES (now()); COMMIT; SELECT pg_sleep(0.3)', $1, 9, $2 FROM generate_series(1, 3)`,
+      [what, `${gapMs} ms`],
+    );
+    await waitForRow(client, "SELECT FROM started HAVING count(*) = 1");
+    await happen(program);
+    await waitForRow(client, `SELECT FROM task WHERE "group" = $1 AND state = 'DONE' HAVING count(*) = 3`, [what]);
+    const { rows } = await client.query<{ ms: number }>(
+      "SELECT (extract(epoch FROM at - lag(at) OVER (ORDER BY at)) * 1000)::float8 AS ms FROM started ORDER BY at OFFSET 1",
+    );
+    assert.ok(rows.length >= 2);
+    for (const { ms } of rows) assert.ok(ms >= gapMs - toleranceMs, `${ms} ms between two starts`);
+    await client.end();
+    await Promise.all([program.end(), standby.end()]);
+  });
+}
