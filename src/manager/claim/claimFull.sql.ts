@@ -4,6 +4,7 @@ import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 import { assigned, isExclusive, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model.js";
+import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
 import { hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 
 export interface ClaimResult {
@@ -47,6 +48,8 @@ export interface ClaimRequest {
   readonly maxCandidates: number;
   /** Ids of tasks to skip. */
   readonly except: readonly string[];
+  /** Keys of the tasks that run. Tasks with one of these keys are skipped. */
+  readonly runningKeys?: readonly string[];
   /** Whether to return the column `data`. */
   readonly traced?: boolean;
 }
@@ -71,6 +74,9 @@ interface ClaimRow extends ClaimedRow {
  * Once a task of a group finds no slot, the later tasks of that group get no slot either. A dedicated session, which
  * stays with one group, gets a task of its group if the task's `count` and `live` allow that.
  *
+ * A task whose key runs is skipped, and the later tasks of its group can start. No other task can wait with the same
+ * key, so the claim never takes two tasks with one key.
+ *
  * Each group is read from its head (first due task). Tasks that were claimed and finished earlier therefore cost
  * nothing, even while an old snapshot keeps the server from removing their index entries.
  */
@@ -91,6 +97,7 @@ export async function claimFull(client: Client, table: TaskTable, request: Claim
       dedicated.map((session) => session.hash),
       dedicated.map((session) => session.ran),
       dedicated.map((session) => session.ageMs),
+      ...keyParameter(table, request.runningKeys ?? []),
     ],
   });
   return toClaim(rows);
@@ -163,7 +170,7 @@ function firstDue(table: TaskTable, from: string): string {
   return `
       SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate(table)} AS late, ${isExclusive(table)} AS exclusive
       FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-        AND plan <= now() AND ${isNotIn("id", "$13")} AND id <> ALL (${deferredIds})
+        AND plan <= now() AND ${isNotIn("id", "$13")} AND ${isKeyFree(table, "$19")} AND id <> ALL (${deferredIds})
       ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
 }
 
@@ -236,6 +243,7 @@ WITH candidate AS MATERIALIZED (
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
   WHERE id = ANY (ARRAY(SELECT id FROM assigned)) AND ${isReady} AND state::text = 'PLAN' AND plan <= now()
+    AND ${isKeyFree(table, "$19")}
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
@@ -254,7 +262,7 @@ SELECT 'claimed' AS kind, *, false AS paused FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
 SELECT o.kind, o.id, o.hash, o.max, o.exclusive, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
-  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.atomic, c.take, c.pauses, c.repeats, c.overlaps, c.starts_now, c.data, c.version, o.paused
+  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.atomic, c.take, c.pauses, c.repeats, c.overlaps, c.starts_now, c.data, c.version, c.key, o.paused
 FROM (
   SELECT * FROM unclaimed WHERE kind IN ('late', 'locked', 'more', 'exclusive')
   UNION ALL

@@ -90,6 +90,7 @@ const notExclusive = {
   save: false,
   remote: null,
   overlaps: false,
+  key: null,
 };
 
 /**

@@ -1,5 +1,6 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import type { ClaimedTask } from "../model.js";
+import { hasKey, keyOf } from "../sql/keyWaits.sql.js";
 import { ruleInput } from "../sql/ruleQuery.sql.js";
 import { claimTime, isOverlapping, isRepeating, mustRunQuery, maxOthers } from "../sql/fragments.sql.js";
 
@@ -31,12 +32,13 @@ export interface ClaimedRow {
   readonly starts_now: boolean;
   readonly data: string | null;
   readonly version: string;
+  readonly key: string | null;
 }
 
 /** The columns that every claim returns. */
 export type CommonColumns = Omit<
   ClaimedRow,
-  "timeout_ms" | "exclusive" | "pauses" | "dedicated" | "save" | "remote" | "starts_now" | "overlaps"
+  "timeout_ms" | "exclusive" | "pauses" | "dedicated" | "save" | "remote" | "starts_now" | "overlaps" | "key"
 >;
 
 /**
@@ -45,7 +47,7 @@ export type CommonColumns = Omit<
  */
 type ExclusiveTraits = Pick<
   ClaimedTask,
-  "startsNow" | "exclusive" | "timeoutMs" | "dedicated" | "save" | "remote" | "overlaps"
+  "startsNow" | "exclusive" | "timeoutMs" | "dedicated" | "save" | "remote" | "overlaps" | "key"
 > & {
   readonly pauses: boolean;
 };
@@ -62,6 +64,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
     save: dedicated && row.save,
     remote,
     overlaps: row.overlaps,
+    key: row.key,
   });
 }
 
@@ -73,6 +76,7 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
     owner,
     hash,
     max,
+    key: traits.key,
     startsNow: traits.startsNow,
     exclusive: traits.exclusive,
     mayPause: traits.pauses || mayChangeMax(input),
@@ -110,10 +114,11 @@ export const unflushed = `set_config('synchronous_commit',
 /**
  * SQL condition that is true if a task is exclusive (must be alone in its session's queue). The run of such a task can
  * end or replace the session, keep it as a dedicated session, or make the group pause. A task is also exclusive if its
- * successor has to be planned before it starts, or if the run is the query that computes its planned time.
+ * successor has to be planned before it starts, or if the run is the query that computes its planned time. A task with a
+ * key is exclusive because it would have to end as GONE if it were recalled while another task waits with its key.
  */
 export const isExclusive = (table: TaskTable): string =>
-  `timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'${
+  `timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0' OR ${hasKey(table)}${
     table.features.has("schedules") ? ` OR overlap IS TRUE OR ${mustRunQuery(table)}` : ""
   }`;
 
@@ -139,7 +144,7 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     t.count > 0 OR t.live > interval '0' AS dedicated, t.save, CASE WHEN NOT ${computes} THEN t.remote END AS remote,
     t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, ${isRepeating(table, "t.")} AS repeats,
     ${isOverlapping(table, "t.")} AS overlaps, ${g}.starts_now,
-    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
+    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key`;
 }
 
 /** SQL of the version of a row: the id of the transaction that wrote the row. */

@@ -1,5 +1,6 @@
 import { IndexedHeap, type HeapItem } from "../../shared/indexedHeap.js";
 import { canStart, type Head } from "./groupLimit.js";
+import { RunningKeys } from "./runningKeys.js";
 
 /** A group that has running, queued or due tasks. */
 export interface ActiveGroup extends HeapItem {
@@ -47,6 +48,7 @@ export class ActiveGroups {
   readonly #startable = new IndexedHeap<ActiveGroup>((a, b) => groupPrecedes(a, b, 0));
   /** Hashes of the groups that must not start any tasks until `allow` is called. */
   readonly #withheld = new Set<number>();
+  readonly runningKeys = new RunningKeys();
   #orphans = 0;
   #busy = 0;
   #round = 0;
@@ -93,13 +95,15 @@ export class ActiveGroups {
     return this.#groups.get(hash) ?? null;
   }
 
-  addOrphan(hash: number): void {
+  addOrphan(hash: number, key: string | null = null): void {
     this.#orphans += 1;
+    this.runningKeys.add(key);
     this.addSession(hash);
   }
 
-  removeOrphan(hash: number): void {
+  removeOrphan(hash: number, key: string | null = null): void {
     this.#orphans -= 1;
+    this.runningKeys.remove(key);
     this.removeSession(hash);
   }
 
@@ -206,7 +210,10 @@ export class ActiveGroups {
     readonly groups: ReadonlyMap<number, GroupLoad>;
     /** The group hash of each orphan, with one element for each orphan. */
     readonly orphans: readonly number[];
+    /** The keys of all tasks in the sessions' queues and of the orphans. */
+    readonly keys: readonly string[];
   }): void {
+    this.runningKeys.recount(load.keys);
     this.#busy = load.busy;
     this.#orphans = load.orphans.length;
     for (const group of this.#groups.values())

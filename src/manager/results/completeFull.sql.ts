@@ -4,7 +4,8 @@ import type { OwnedResult } from "../model.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
-import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+import { successorCtes } from "../sql/insertSuccessors.sql.js";
+import { isReplaced, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
 import { planFromRule } from "../sql/ruleQuery.sql.js";
 import { hasId, isRepeating, mustRunQuery, isSetByTask } from "../sql/fragments.sql.js";
@@ -26,7 +27,7 @@ export interface Completion {
  * group is paused. A task that has another owner by now is left alone.
  *
  * If another client has set another state while the task ran, that state stays and the task does not repeat. A task
- * that was set to PLAN runs again. Output and error are added to a row in state STOP or FAIL unless something else was
+ * that was set to PLAN runs again, unless another task waits with the same key: then it becomes GONE. Output and error are added to a row in state STOP or FAIL unless something else was
  * written there. If another client set STOP, FAIL or GONE after the effect was committed, it was too late: the task
  * becomes DONE, but does not repeat.
  *
@@ -124,10 +125,11 @@ WITH result AS MATERIALIZED (
     delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
     CASE WHEN repeats AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
   FROM locked
-), done AS MATERIALIZED (
+), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM ended WHERE repeats OR computes OR state = 'PLAN'")}
+), ${planFromRule(table, "ended")}done AS MATERIALIZED (
   SELECT id, stop, CASE WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END AS outcome FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
-), repeated AS (${insertSuccessors(table, columns, "done")}
-), ${pauseCtes(table, "ended", "$8::boolean")}, ${planFromRule(table, "ended")}deleted AS (
+  UNION ALL SELECT id, stop, 'GONE' FROM ended WHERE state = 'PLAN' AND ${isReplaced("id")} AND $9::text IS NULL${table.features.has("schedules") ? "\n  UNION ALL SELECT id, stop, 'GONE' FROM answers WHERE verdict = 'replaced'" : ""}
+), ${successorCtes(table, columns, "done", true)}, ${pauseCtes(table, "ended", "$8::boolean")}, deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
@@ -142,7 +144,11 @@ WITH result AS MATERIALIZED (
   WHERE ${hasId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND NOT computes AND state <> 'PLAN'))
 ), replanned AS (
   UPDATE ${qualified} SET owner = NULL, pid = NULL, take = NULL, start = NULL, ready = plan <= now()
-  WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
+  WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN' AND NOT ${isReplaced("id")}))
+), replaced AS (
+  UPDATE ${qualified} AS t SET state = 'GONE'::${stateType}, owner = NULL, start = e.start, stop = e.stop,
+    error = ${appendNote(replacedError("k.waiting"), `CASE WHEN ${isRepeating(table, "t.")} THEN $9::text END`)}
+  FROM key_waits AS k JOIN ended AS e ON e.id = k.id WHERE ${hasId("k.id")} AND e.state = 'PLAN'
 )
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE

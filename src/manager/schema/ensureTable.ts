@@ -12,6 +12,7 @@ import { ensureSchedulesIndex } from "./adoption/indexes.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
 import { ensureCalendar } from "./calendar.js";
+import { duplicateKeysQuery, ensureKeyIndex, keyProblems, type KeyProblem } from "./keyIndex.js";
 import { ensureOptions } from "./options/options.sql.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
 import {
@@ -23,6 +24,7 @@ import {
   recreateObjects,
 } from "./migrations.js";
 import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns.js";
+import type { Feature } from "./features.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
 import { ensureStateType } from "./stateType.js";
 import type { TaskTable } from "./taskTable.js";
@@ -54,7 +56,8 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
     if (await isForeign(client, table)) {
       await adopt(client, table, entry, { lockTimeoutMs, log });
     }
-    const oid = await ensureOwn(client, table, entry, log);
+    const { oid, keyProblem } = await ensureOwn(client, table, entry, log);
+    if (keyProblem !== null) await settleKeys(client, table, entry, log, keyProblem);
     if (entry.create && table.features.has("schedules")) await tryEnsureSchedulesIndex(client, table, log);
     return oid;
   } catch (error) {
@@ -71,7 +74,12 @@ async function isForeign(client: Client, table: TaskTable): Promise<boolean> {
   );
 }
 
-async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<number> {
+async function ensureOwn(
+  client: Client,
+  table: TaskTable,
+  entry: Entry,
+  log: Log,
+): Promise<{ readonly oid: number; readonly keyProblem: KeyProblem | null }> {
   const { features } = table;
   await client.query("BEGIN");
   try {
@@ -86,7 +94,11 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
     table.features = featuresWithout(ownColumns.own);
     if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
-    const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"]);
+    const keyProblem = table.features.has("keys")
+      ? await ensureKeyIndex(client, table, { create: entry.create, concurrently: false })
+      : null;
+    if (keyProblem !== null) table.features = withoutKeys(table);
+    const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"], keyProblem);
     await ensureSchedulesView(client, table);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
@@ -97,12 +109,39 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     if (from === null && defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
     if (from === null && optionsChanged && ownColumns.freed.length === 0)
       log.info({ table: table.qualified }, "triggers of optional columns replaced");
-    return oid;
+    return { oid, keyProblem };
   } catch (error) {
     table.features = features;
     await client.query("ROLLBACK").catch(() => {});
     throw error;
   }
+}
+
+const withoutKeys = ({ features }: TaskTable): ReadonlySet<Feature> =>
+  new Set([...features].filter((feature) => feature !== "keys"));
+
+/**
+ * Creates the index of keys if it is only missing because the table is large, and turns keys on. If the table cannot
+ * have the index, keys stay off, and the log says why.
+ */
+async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: Log, found: KeyProblem): Promise<void> {
+  let problem: KeyProblem | null = found;
+  if (problem === "missing" && entry.create) {
+    await client.query(`SET lock_timeout = ${lockTimeoutMs}`);
+    try {
+      problem = await ensureKeyIndex(client, table, { create: true, concurrently: true });
+    } finally {
+      await client.query("RESET lock_timeout").catch(() => {});
+    }
+    if (problem === null) ({ keyProblem: problem } = await ensureOwn(client, table, entry, log));
+  }
+  if (problem === null) return;
+  table.features = withoutKeys(table);
+  // A partitioned table never has the index, and its documentation says so.
+  if (problem === "partitioned") return;
+  const remedy =
+    problem === "duplicates" ? `end all but one of each key: ${duplicateKeysQuery(table)}` : "restart pg-task";
+  log.warn({ table: table.qualified, reason: keyProblems[problem], remedy }, "keys off");
 }
 
 /**

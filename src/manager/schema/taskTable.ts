@@ -66,6 +66,8 @@ export interface TaskTable {
   readonly schedulesRows: string;
   /** Index of the rows of schedules. */
   readonly schedulesIndex: string;
+  /** Unique index of the keys of waiting tasks. */
+  readonly keyIndex: string;
 }
 
 export function taskTable(schema: string, table: string): TaskTable {
@@ -110,6 +112,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     schedulesView: objectName(table, "schedules"),
     schedulesRows: objectName(table, "schedules_rows"),
     schedulesIndex: objectName(table, "schedules_idx"),
+    keyIndex: objectName(table, "key_idx"),
   };
 }
 

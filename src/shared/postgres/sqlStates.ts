@@ -1,6 +1,7 @@
 /** SQLSTATEs that several modules know, under the names of PostgreSQL's error conditions. */
 export const characterNotInRepertoire = "22021";
 export const untranslatableCharacter = "22P05";
+export const uniqueViolation = "23505";
 export const serializationFailure = "40001";
 export const deadlockDetected = "40P01";
 export const insufficientPrivilege = "42501";

@@ -21,6 +21,7 @@ export interface Reason {
     | "no-manager"
     | "out-of-queue"
     | "row-locked"
+    | "key-runs"
     | "group-limit"
     | "behind-others"
     | "run-limit"
@@ -264,7 +265,14 @@ function queueReasons({ ready }: TaskSituation, { lock: locked }: TableSituation
 
 function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   const reasons: Reason[] = [];
-  const { groupRuns, claimedOfGroup, ahead, aheadMore, tableRuns } = task;
+  const { groupRuns, claimedOfGroup, ahead, aheadMore, tableRuns, keyRunsIn } = task;
+  if (keyRunsIn !== null) {
+    reasons.push({
+      code: "key-runs",
+      text: `task ${keyRunsIn} has the same key and must end first`,
+      tasks: [keyRunsIn],
+    });
+  }
   const maxOthers = Math.max(task.max, 0);
   if (groupRuns > maxOthers) {
     const ids = [...claimedOfGroup, ...(claimedOfGroup.length < groupRuns ? ["…"] : [])].join(", ");

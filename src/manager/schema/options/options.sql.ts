@@ -2,7 +2,9 @@ import { createHash } from "node:crypto";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import type { Feature } from "../features.js";
+import { keyProblems, type KeyProblem } from "../keyIndex.js";
 import type { TaskTable } from "../taskTable.js";
+import { keyCheck, refusedKeyCheck } from "./keyCheck.sql.js";
 import type { OptionCheck } from "./optionCheck.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
 import { unsupportedCheck } from "./unsupportedCheck.sql.js";
@@ -14,10 +16,15 @@ const ownComment = "pg-task options ";
  * The checks of the features that are on, in the order in which they are made. Schedules come last, because they depend
  * on nothing that the other checks change.
  */
-const optionChecks = (table: TaskTable, zone: string): OptionCheck[] =>
-  checkedFeatures
-    .filter((feature) => table.features.has(feature))
-    .map((feature) => (feature === "schedules" ? scheduleCheck(table, zone) : unsupportedCheck(feature)));
+function optionChecks(table: TaskTable, zone: string, keyProblem: KeyProblem | null): OptionCheck[] {
+  const refused = keyProblem === null ? [] : [refusedKeyCheck(keyProblems[keyProblem])];
+  return [...refused, ...checkedFeatures.filter((feature) => table.features.has(feature)).map(check)];
+
+  function check(feature: Feature): OptionCheck {
+    if (feature === "schedules") return scheduleCheck(table, zone);
+    return feature === "keys" ? keyCheck() : unsupportedCheck(feature);
+  }
+}
 
 const checkedFeatures: readonly Feature[] = ["retries", "order", "keys", "arguments", "gaps", "roles", "schedules"];
 
@@ -28,11 +35,17 @@ const checkedFeatures: readonly Feature[] = ["retries", "order", "keys", "argume
  *
  * @param zone time zone of rules that name none. If it is empty, the zone of the manager's session is used, which
  *   is that of the database.
+ * @param keyProblem why keys are refused, or null if they are not
  * @returns whether the objects were created or replaced
  */
-export async function ensureOptions(client: Client, table: TaskTable, zone: string): Promise<boolean> {
+export async function ensureOptions(
+  client: Client,
+  table: TaskTable,
+  zone: string,
+  keyProblem: KeyProblem | null = null,
+): Promise<boolean> {
   const place = await readPlace(client, table);
-  const checks = optionChecks(table, zone === "" ? await sessionZone(client) : zone);
+  const checks = optionChecks(table, zone === "" ? await sessionZone(client) : zone, keyProblem);
   const statements = optionStatements(table, place, checks);
   const digest = createHash("sha256").update(statements.join("\n")).digest("hex").slice(0, 16);
   const triggers = checks.length === 0 ? 0 : 2 * place.relations.length;
