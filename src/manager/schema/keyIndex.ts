@@ -57,6 +57,13 @@ export async function ensureKeyIndex(
   }
 }
 
+/** Returns why there is no usable index of keys, or null if there is one. Changes nothing. */
+export async function readKeyProblem(client: Client, table: TaskTable): Promise<"partitioned" | "missing" | null> {
+  const { partitioned, valid } = await readIndex(client, table);
+  if (partitioned) return "partitioned";
+  return valid === true ? null : "missing";
+}
+
 const isLocked = (state: string | null): boolean => state === lockNotAvailable || state === deadlockDetected;
 
 async function readIndex(client: Client, table: TaskTable): Promise<IndexState> {

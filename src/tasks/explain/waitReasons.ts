@@ -109,7 +109,10 @@ function endedReason({ id, state, owner, stop, problem }: TaskSituation): Reason
   const texts: Readonly<Record<string, string>> = {
     DONE: `it ran without error and ended${when}`,
     FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}`,
-    GONE: `it expired${when}: it was late by more than active allows`,
+    GONE:
+      problem === null || problem === "ERROR:  task not active"
+        ? `it expired${when}: it was late by more than active allows`
+        : `it is GONE since ${stop ?? "an unknown time"}: ${problem}`,
     STOP: "it was stopped",
   };
   return {

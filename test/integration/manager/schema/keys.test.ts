@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { checkFeatures } from "../../../../src/cli/doctor/structure.js";
 import { connectManager } from "../../../../src/manager/connection.js";
 import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
@@ -144,4 +145,11 @@ test("a task that waits for the key of a running one can be explained", async ()
     ${insert("explained")}`);
   assert.equal((await readSituation(client, table, "2"))?.keyRunsIn, "1");
   assert.equal((await readSituation(client, table, "1"))?.keyRunsIn, null);
+});
+
+test("doctor names the missing index", async () => {
+  const { table } = await start("examined");
+  assert.deepEqual((await checkFeatures(client, table)).text, "all on");
+  await client.query("DROP INDEX examined.task_key_idx");
+  assert.match((await checkFeatures(client, table)).text, /^off: keys: .* has no valid index "task_key_idx"$/);
 });
