@@ -237,7 +237,7 @@ function sessionEvents(
     remote: (process) => components().remotePids.add(process),
     lost: (task, owner, isCurrent) => {
       const { groups, orphans, tracing } = components();
-      groups.addOrphan(task.hash);
+      groups.addOrphan(task.hash, task.key);
       tracing?.lost(task.id, isCurrent);
       orphans.add({ ...task, owner }, isCurrent);
     },

@@ -39,6 +39,7 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
 export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsStart"> {
   readonly owner: string;
   readonly hash: number;
+  readonly key: string | null;
   /** How many other tasks of its group can be running when this task starts. 0 if the column `max` is negative. */
   readonly max: number;
   /** Whether the task starts at once. Otherwise it waits in the session's queue. */

@@ -4,7 +4,7 @@ import { sqlState, type Client } from "../shared/postgres/client.js";
 import { toReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { isTransient } from "../shared/postgres/transientErrors.js";
-import { lockNotAvailable } from "../shared/postgres/sqlStates.js";
+import { lockNotAvailable, uniqueViolation } from "../shared/postgres/sqlStates.js";
 import { recordLockTimeout, withShortLockTimeout } from "./sql/lockTimeout.js";
 import { isolationMs, maxTransientRetryMs, rejectedRowRetryMs } from "./tuning.js";
 
@@ -67,7 +67,9 @@ export async function changeRows<Row>(
       if (!isRowError(error)) throw error;
       if (part === rows && isLockTimeout(error)) await recordLockTimeout(client);
       if (part.length > 1) return false;
-      await onRejected(first, error);
+      // Another client may have inserted a row with the same key in the meantime. The second attempt sees that row.
+      const second = sqlState(error) === uniqueViolation ? await tryInOrder(error, [() => change(part)]) : error;
+      if (second !== null) await onRejected(first, second);
     }
     isAnySettled = true;
     return true;

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
+import { documentedBlocks, shown, type ShownResult as Result } from "../support/documentedBlocks.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { only, Tasks } from "../support/tasks.js";
@@ -28,11 +29,6 @@ await client.query(`
   CREATE PROCEDURE remind_course() LANGUAGE sql AS 'SELECT 1'`);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
 
-interface Result {
-  readonly fields: readonly { readonly name: string; readonly dataTypeID: number }[];
-  readonly rows: readonly Readonly<Record<string, string | null>>[];
-}
-
 /** The text between two headings. */
 function section(heading: string): string {
   const text = page.split(`\n${heading}\n`)[1]?.split(/\n##+ /)[0];
@@ -56,39 +52,6 @@ function tables(text: string): string[][][] {
   );
 }
 
-/** Shows a result as psql does, without the line that counts the rows, and without spaces at the ends of lines. */
-function shown({ fields, rows }: Result): string {
-  const numeric = new Set([20, 21, 23, 700, 701, 1700]);
-  const shownColumns = fields.map(({ name, dataTypeID }) => {
-    const cells = rows.map((row) => (row[name] ?? "").split("\n"));
-    const width = Math.max(name.length, ...cells.flat().map((line) => line.length));
-    return { name, cells, width, right: numeric.has(dataTypeID) };
-  });
-  const lines = [
-    shownColumns
-      .map(({ name, width }) => name.padStart(name.length + Math.floor((width - name.length) / 2)).padEnd(width))
-      .map((cell) => ` ${cell} `)
-      .join("|"),
-    shownColumns.map(({ width }) => "-".repeat(width + 2)).join("+"),
-  ];
-  for (const index of rows.keys()) {
-    const height = Math.max(...shownColumns.map(({ cells }) => cells[index]?.length ?? 1));
-    for (let line = 0; line < height; line++) {
-      lines.push(
-        shownColumns
-          .map(({ cells, width, right }) => {
-            const cell = cells[index] ?? [];
-            const text = cell[line] ?? "";
-            const padded = right ? text.padStart(width) : text.padEnd(width);
-            return ` ${padded}${line + 1 < cell.length ? "+" : " "}`;
-          })
-          .join("|"),
-      );
-    }
-  }
-  return lines.map((line) => line.trimEnd()).join("\n");
-}
-
 /** Returns times of a rule as the zone's clocks show them, by default those after the page's moment. */
 async function wallTimes(rule: string, zone: string, count: number, since = moment): Promise<string[]> {
   const { rows } = await client.query<{ wall: string }>(
@@ -103,10 +66,7 @@ async function wallTimes(rule: string, zone: string, count: number, since = mome
 const sameForm = (times: readonly string[]): string[] =>
   times.map((time) => (time.length === 16 && times.some(({ length }) => length === 19) ? `${time}:00` : time));
 
-const blocks = [...page.matchAll(/^```sql\n(.*?)^```\n(?:\n```\n(.*?)\n```$)?/gms)].map(([, sql = "", result]) => ({
-  sql,
-  result,
-}));
+const blocks = documentedBlocks(page);
 
 test("the page contains as many blocks as are run", () => {
   assert.equal(blocks.length, [...page.matchAll(/^```sql$/gm)].length);

@@ -17,6 +17,7 @@ function task(id: string): ClaimedTask {
     id,
     owner: "1",
     hash: 1,
+    key: null,
     max: 0,
     startsNow: false,
     exclusive: false,

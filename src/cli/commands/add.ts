@@ -27,6 +27,7 @@ const valueColumns: readonly (readonly [name: string, value: string, meaning: st
   ["repeat", "interval", "repeat at this interval"],
   ["rule", "rule", "run by this schedule: cron, RFC 5545, or a query"],
   ["zone", "name", "time zone of the rule"],
+  ["key", "text", "at most one task with this key waits, and at most one runs"],
   ["live", "interval", "maximum age of its session"],
   ["gap", "interval", "least time since the last start of its group"],
   ["count", "n", "how many tasks its session runs before it ends"],

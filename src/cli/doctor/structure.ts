@@ -3,6 +3,7 @@ import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
 import { appliedVersion, latestVersion, readRecord } from "../../manager/schema/migrations.js";
 import { columnsInTheWay, featuresOff, renameStatements } from "../../manager/schema/ownColumns.js";
+import { duplicateKeysQuery, readKeyProblem } from "../../manager/schema/keyIndex.js";
 import { readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
@@ -39,7 +40,7 @@ export async function checkColumns(client: Client, table: TaskTable): Promise<Ch
 export async function checkFeatures(client: Client, table: TaskTable): Promise<Check> {
   const { ownColumns } = await readRecord(client, table);
   const off = featuresOff(ownColumns);
-  if (off.length === 0) return ok("features", "all on");
+  if (off.length === 0) return await checkKeys(client, table);
   const columns = columnsInTheWay(ownColumns);
   const names = `${columns.length === 1 ? "column" : "columns"} ${columns.map(identifier).join(", ")}`;
   return warn(
@@ -47,6 +48,22 @@ export async function checkFeatures(client: Client, table: TaskTable): Promise<C
     `off: ${off.join(", ")}: ${table.qualified} had the ${names} before pg-task needed the name`,
     `rename yours, and restart pg-task: ${renameStatements(table, ownColumns).join("; ")}`,
   );
+}
+
+/** Checks whether keys can be used. */
+async function checkKeys(client: Client, table: TaskTable): Promise<Check> {
+  switch (await readKeyProblem(client, table)) {
+    case null:
+      return ok("features", "all on");
+    case "partitioned":
+      return ok("features", "all on, except keys, which a partitioned table cannot have");
+    default:
+      return warn(
+        "features",
+        `off: keys: ${table.qualified} has no valid index ${identifier(table.keyIndex)}`,
+        `restart pg-task, which creates it unless several waiting tasks have the same key: ${duplicateKeysQuery(table)}`,
+      );
+  }
 }
 
 export async function checkTriggers(client: Client, table: TaskTable): Promise<Check> {

@@ -4,6 +4,7 @@ import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 import { assigned, isExclusive, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model.js";
+import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
 import { gapMs, hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 
 export interface ClaimResult {
@@ -49,6 +50,8 @@ export interface ClaimRequest {
   readonly maxCandidates: number;
   /** Ids of tasks to skip. */
   readonly except: readonly string[];
+  /** Keys of the tasks that run. Tasks with one of these keys are skipped. */
+  readonly runningKeys?: readonly string[];
   /** Whether to return the column `data`. */
   readonly traced?: boolean;
 }
@@ -73,6 +76,9 @@ interface ClaimRow extends ClaimedRow {
  * Once a task of a group finds no slot, the later tasks of that group get no slot either. A dedicated session, which
  * stays with one group, gets a task of its group if the task's `count` and `live` allow that.
  *
+ * A task whose key runs is skipped, and the later tasks of its group can start. No other task can wait with the same
+ * key, so the claim never takes two tasks with one key.
+ *
  * A task with a gap is claimed only if it is the first one of its group and no task of the group has started for that
  * long. The tasks behind it are left to later claims.
  *
@@ -96,6 +102,7 @@ export async function claimFull(client: Client, table: TaskTable, request: Claim
       dedicated.map((session) => session.hash),
       dedicated.map((session) => session.ran),
       dedicated.map((session) => session.ageMs),
+      ...keyParameter(table, request.runningKeys ?? []),
       ...(table.features.has("gaps") ? [request.groups.map((group) => group.quietMs)] : []),
     ],
   });
@@ -169,7 +176,7 @@ function firstDue(table: TaskTable, from: string): string {
   return `
       SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate(table)} AS late, ${isExclusive(table)} AS exclusive, ${gapMs(table)} AS gap_ms
       FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-        AND plan <= now() AND ${isNotIn("id", "$13")} AND id <> ALL (${deferredIds})
+        AND plan <= now() AND ${isNotIn("id", "$13")} AND ${isKeyFree(table, "$19")} AND id <> ALL (${deferredIds})
       ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
 }
 
@@ -188,6 +195,7 @@ const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM $
 function claimStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   const hasGaps = table.features.has("gaps");
+  const quietParameter = table.features.has("keys") ? "$20" : "$19";
   return `
 WITH candidate AS MATERIALIZED (
   SELECT c.*, ${isGroupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
@@ -200,7 +208,7 @@ WITH candidate AS MATERIALIZED (
       g.quiet, count(*) FILTER (WHERE d.gap_ms > 0 AND NOT d.late) OVER before + (d.gap_ms > 0)::integer AS gapped`
           : ""
       }
-    FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[]${hasGaps ? ", $19::float8[]" : ""})
+    FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[]${hasGaps ? `, ${quietParameter}::float8[]` : ""})
       AS g(hash, running, max, id, most, own${hasGaps ? ", quiet" : ""})
     CROSS JOIN LATERAL (
       (${firstDue(table, `${maxOthers} = g.max AND id >= g.id`)})
@@ -248,6 +256,7 @@ WITH candidate AS MATERIALIZED (
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
   WHERE id = ANY (ARRAY(SELECT id FROM assigned)) AND ${isReady} AND state::text = 'PLAN' AND plan <= now()
+    AND ${isKeyFree(table, "$19")}
   FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
@@ -266,7 +275,7 @@ SELECT 'claimed' AS kind, *, false AS paused FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
 SELECT o.kind, o.id, o.hash, o.max, o.exclusive, o.gap_ms, c.owner, c.input, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
-  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.ends_with_connection, c.atomic, c.take, c.pauses, c.repeats, c.overlaps, c.starts_now, c.data, c.version, o.paused
+  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.ends_with_connection, c.atomic, c.take, c.pauses, c.repeats, c.overlaps, c.starts_now, c.data, c.version, c.key, o.paused
 FROM (
   SELECT * FROM unclaimed WHERE kind IN ('late', 'locked', 'more', 'exclusive')
   UNION ALL

@@ -92,6 +92,7 @@ const notExclusive = {
   remote: null,
   endsWithConnection: false,
   overlaps: false,
+  key: null,
 };
 
 /**

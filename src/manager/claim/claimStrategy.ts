@@ -21,7 +21,8 @@ import { claimQueued, isQueuedClaim } from "./claimQueued.sql.js";
 
 /**
  * Returns whether a single claim is possible. The group of its task is not known in advance. Therefore nothing may be
- * running, no group may be withheld from claims or wait for a gap, and no task may be known that would have to start first.
+ * running (so no key runs either), no group may be withheld from claims or wait for a gap, and no task may be known that
+ * would have to start first.
  */
 export function canClaimSingle(
   { totalRunning, startable, hasWithheld, hasGapWaits }: ActiveGroups,

@@ -1,5 +1,6 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import type { ClaimedTask } from "../model.js";
+import { hasKey, keyOf } from "../sql/keyWaits.sql.js";
 import { ruleInput } from "../sql/ruleQuery.sql.js";
 import { claimTime, gapMs, hasGap, isOverlapping, isRepeating, mustRunQuery, maxOthers } from "../sql/fragments.sql.js";
 
@@ -33,6 +34,7 @@ export interface ClaimedRow {
   readonly starts_now: boolean;
   readonly data: string | null;
   readonly version: string;
+  readonly key: string | null;
 }
 
 /** The columns that every claim returns. */
@@ -48,6 +50,7 @@ export type CommonColumns = Omit<
   | "ends_with_connection"
   | "starts_now"
   | "overlaps"
+  | "key"
 >;
 
 /**
@@ -65,6 +68,7 @@ type ExclusiveTraits = Pick<
   | "remote"
   | "endsWithConnection"
   | "overlaps"
+  | "key"
 > & {
   readonly pauses: boolean;
 };
@@ -83,6 +87,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
     remote,
     endsWithConnection: row.ends_with_connection,
     overlaps: row.overlaps,
+    key: row.key,
   });
 }
 
@@ -94,6 +99,7 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
     owner,
     hash,
     max,
+    key: traits.key,
     startsNow: traits.startsNow,
     exclusive: traits.exclusive,
     hasGap: traits.hasGap,
@@ -134,10 +140,11 @@ export const unflushed = `set_config('synchronous_commit',
  * SQL condition that is true if a task is exclusive (must be alone in its session's queue). The run of such a task can
  * end or replace the session, keep it as a dedicated session, or make the group pause. A task is also exclusive if its
  * successor has to be planned before it starts, or if the run is the query that computes its planned time. A task with a
- * gap is exclusive because the manager has to know when it starts.
+ * gap is exclusive because the manager has to know when it starts. A task with a key is exclusive because it would have to
+ * end as GONE if it were recalled while another task waits with its key.
  */
 export const isExclusive = (table: TaskTable): string =>
-  `timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0'${
+  `timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0' OR ${hasKey(table)}${
     table.features.has("schedules") ? ` OR overlap IS TRUE OR ${mustRunQuery(table)}` : ""
   }${table.features.has("gaps") ? ` OR ${hasGap(table)}` : ""}`;
 
@@ -164,7 +171,7 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     ${table.features.has("retries") ? "t.remote IS NOT NULL AND coalesce(t.retry, 0) > 0" : "false"} AS ends_with_connection,
     t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, ${isRepeating(table, "t.")} AS repeats,
     ${isOverlapping(table, "t.")} AS overlaps, ${g}.starts_now,
-    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
+    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key`;
 }
 
 /** SQL of the version of a row: the id of the transaction that wrote the row. */

@@ -263,6 +263,7 @@ export class Claimer {
       if (!isRowError(error)) throw error;
       const hashes = await this.#rejectedClaims.findRejected(client, plan, error, {
         except: this.skippedIds,
+        runningKeys: this.#groups.runningKeys.all,
         search,
         traced: this.#tracing !== null,
       });
@@ -288,7 +289,12 @@ export class Claimer {
 
   async #send(client: Client, plan: ClaimPlan): Promise<ClaimResult> {
     const since = this.#tracing?.now() ?? 0;
-    const request = { ...plan, except: this.skippedIds, traced: this.#tracing !== null };
+    const request = {
+      ...plan,
+      except: this.skippedIds,
+      runningKeys: this.#groups.runningKeys.all,
+      traced: this.#tracing !== null,
+    };
     const [result] = await Promise.all([
       this.#strategy.claim(client, request),
       this.#settingsAge.tryCompare(client, plan.offered.length > 0),

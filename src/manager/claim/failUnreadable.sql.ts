@@ -4,7 +4,7 @@ import { characterNotInRepertoire, untranslatableCharacter } from "../../shared/
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns } from "./claimedTask.sql.js";
-import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
 import { isLate, isReady, isRepeating } from "../sql/fragments.sql.js";
 
@@ -65,8 +65,7 @@ WITH locked AS MATERIALIZED (
   RETURNING id, stop
 ), again AS (
   SELECT id, stop, 'FAIL' AS outcome FROM failed WHERE $3::text IS NULL
-), repeated AS (${insertSuccessors(table, columnSet, "again")}
-)
+), ${successorCtes(table, columnSet, "again")}
 SELECT id FROM failed`,
     values: [task.id, `ERROR:  task is not readable as UTF-8: ${task.reason}`, unrepeated],
   });

@@ -3,7 +3,7 @@ import type { ClaimedTask } from "../model.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { isOverlapping } from "../sql/fragments.sql.js";
-import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+import { successorCtes } from "../sql/insertSuccessors.sql.js";
 
 /**
  * Inserts the successors of claimed tasks with `overlap`, and removes the schedule from the tasks' own rows, in one
@@ -27,8 +27,7 @@ WITH started AS MATERIALIZED (
   WHERE id = ANY ($1::bigint[]) AND owner = ANY ($2::text[]) AND state::text IN ('TAKE', 'WORK')
     AND ${isOverlapping(table)} AND ${columnsUnchanged(table, columns)}
   FOR NO KEY UPDATE SKIP LOCKED
-), repeated AS (${insertSuccessors(table, columns, "started")}
-)
+), ${successorCtes(table, columns, "started")}
 UPDATE ${table.qualified} SET rule = NULL, zone = NULL, repeat = interval '0' WHERE id = ANY (ARRAY(SELECT id FROM started))`,
     values: [tasks.map(({ id }) => id), tasks.map(({ owner }) => owner)],
   });

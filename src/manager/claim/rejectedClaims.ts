@@ -47,6 +47,7 @@ export class RejectedClaims {
    * Finds the tasks that caused a claim to be rejected.
    *
    * @param options.except ids of tasks that the claim skipped
+   * @param options.runningKeys keys whose tasks the claim skipped
    * @param options.search whether to try more tasks than the claim could take
    * @param options.traced whether claims return the column `data`
    * @returns hashes of the groups that have rejected tasks; if no rejected task was found, the hashes of all
@@ -58,15 +59,21 @@ export class RejectedClaims {
     error: unknown,
     {
       except,
+      runningKeys = [],
       search,
       traced,
-    }: { readonly except: readonly string[]; readonly search: boolean; readonly traced: boolean },
+    }: {
+      readonly except: readonly string[];
+      readonly runningKeys?: readonly string[];
+      readonly search: boolean;
+      readonly traced: boolean;
+    },
   ): Promise<ReadonlySet<number>> {
     const hashes = planned.map(({ group }) => group.hash);
     const beyond = search ? this.#roundSize / hashes.length : 1;
     const most = Math.max(...planned.map((group) => group.maxTasks), beyond);
     const each = Math.max(1, Math.min(Math.ceil(most), Math.floor(trialRoundSize.max / hashes.length)));
-    const due = await readFirstDue(client, this.#table, hashes, each, except);
+    const due = await readFirstDue(client, this.#table, hashes, each, except, runningKeys);
     const allSlots = [...slots, ...groups.flatMap((group) => group.ownSlots ?? [])];
     const anyStartsNow = dedicated.length > 0 || allSlots.some(({ startsNow }) => startsNow);
     const as = [

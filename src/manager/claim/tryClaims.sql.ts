@@ -8,6 +8,7 @@ import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 import { assigned } from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { DueTask } from "../model.js";
+import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
 import { isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 
 /**
@@ -15,23 +16,25 @@ import { isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
  *
  * @param each maximum number of tasks of each group
  * @param except ids of tasks to skip
+ * @param keys keys of running tasks. Tasks with these keys are skipped.
  */
 export async function readFirstDue(
   client: Client,
-  { qualified }: TaskTable,
+  table: TaskTable,
   hashes: readonly number[],
   each: number,
   except: readonly string[],
+  keys: readonly string[] = [],
 ): Promise<DueTask[]> {
   const { rows } = await client.query<DueTask>({
     name: "first due",
     text: `
 SELECT d.id::text AS id, d.hash, d.max FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-  SELECT id, hash, ${maxOthers} AS max FROM ${qualified}
-  WHERE ready AND hash = ANY (ARRAY[g.hash]) AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
+  SELECT id, hash, ${maxOthers} AS max FROM ${table.qualified}
+  WHERE ready AND hash = ANY (ARRAY[g.hash]) AND plan <= now() AND ${isNotIn("id", "$3")} AND ${isKeyFree(table, "$4")} AND id <> ALL (${deferredIds})
   ORDER BY hash, ${maxOthers} DESC, id LIMIT $2
 ) AS d`,
-    values: [hashes, each, except],
+    values: [hashes, each, except, ...keyParameter(table, keys)],
   });
   return rows;
 }

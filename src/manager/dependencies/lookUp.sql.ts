@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { hasId } from "../sql/fragments.sql.js";
 import { activeStates, applyVerdict, refusal, verdictSql, type Verdict } from "./verdict.sql.js";
 
@@ -109,8 +109,7 @@ WITH waiting AS MATERIALIZED (
   ) AS c GROUP BY id
 ), ended AS MATERIALIZED (
   SELECT id, now() AS stop, 'GONE' AS outcome FROM change WHERE verdict IN ('refuse', 'omit')
-), repeated AS (${insertSuccessors(table, columns, "ended")}
-), changed AS (
+), ${successorCtes(table, columns, "ended")}, changed AS (
   UPDATE ${qualified} AS t SET plain = NOT c.awaited AND t.plain IS NOT FALSE,
     wait = CASE WHEN c.verdict = 'wait' THEN 0 WHEN c.verdict IS NULL THEN t.wait END,${applyVerdict(table)}
   FROM change AS c WHERE ${hasId("c.id")}

@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { hasId } from "../sql/fragments.sql.js";
 import type { Judged } from "./lookUp.sql.js";
 import { activeStates, applyVerdict, refusal, verdictSql } from "./verdict.sql.js";
@@ -108,8 +108,7 @@ WITH ended AS MATERIALIZED (
   SELECT id, verdict, CASE verdict WHEN 'refuse' THEN ${refusal("failed", "state")} END AS error FROM judged WHERE verdict <> 'wait'
 ), gone AS MATERIALIZED (
   SELECT id, now() AS stop, 'GONE' AS outcome FROM change WHERE verdict IN ('refuse', 'omit')
-), repeated AS (${insertSuccessors(table, columns, "gone")}
-), changed AS (
+), ${successorCtes(table, columns, "gone")}, changed AS (
   UPDATE ${qualified} AS t SET wait = NULL,${applyVerdict(table)}
   FROM change AS c WHERE ${hasId("c.id")}
 )

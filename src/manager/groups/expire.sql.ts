@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
 import { isLate, isNotIn, isReady, isRepeating, maxOthers } from "../sql/fragments.sql.js";
 
@@ -67,8 +67,7 @@ WITH locked AS MATERIALIZED (
   RETURNING id, stop
 ), again AS (
   SELECT id, stop, 'GONE' AS outcome FROM expired WHERE $2::text IS NULL
-), repeated AS (${insertSuccessors(table, columnSet, "again")}
-)
+), ${successorCtes(table, columnSet, "again")}
 SELECT id::text AS id FROM expired`,
     values: [ids, unrepeated],
   });

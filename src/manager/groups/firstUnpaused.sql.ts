@@ -1,6 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Head } from "./groupLimit.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import { gapMs, type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.sql.js";
 
@@ -17,6 +18,7 @@ export interface GroupPosition extends Head {
  * while the whole table is paused.
  *
  * @param except ids of tasks to skip
+ * @param keys keys of running tasks. Tasks with these keys are skipped.
  */
 export async function firstUnpaused(
   client: Client,
@@ -24,6 +26,7 @@ export async function firstUnpaused(
   groups: readonly GroupPosition[],
   limit: number,
   except: readonly string[],
+  keys: readonly string[] = [],
 ): Promise<HeadRow[]> {
   const { rows } = await client.query<HeadRow>({
     name: "first unpaused",
@@ -34,6 +37,7 @@ export async function firstUnpaused(
       groups.map(({ id }) => String(id)),
       limit,
       except,
+      ...keyParameter(table, keys),
     ],
   });
   return rows;
@@ -43,7 +47,7 @@ function firstUnpausedStatement(table: TaskTable): string {
   const due = (from: string): string => `
         (SELECT id, ${maxOthers} AS max, "group", ${gapMs(table)} AS gap_ms, ${isLate(table)} AS late FROM ${table.qualified}
         WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-          AND plan <= now() AND ${isNotIn("id", "$5")} AND id <> ALL (${deferredIds})
+          AND plan <= now() AND ${isNotIn("id", "$5")} AND ${isKeyFree(table, "$6")} AND id <> ALL (${deferredIds})
         ORDER BY hash, ${maxOthers} DESC, id LIMIT $4)`;
   return `
 SELECT g.hash, d.max, d.id, d.gap_ms, d.late, d.paused

@@ -5,6 +5,7 @@ import type { ActiveGroups } from "./groups.js";
 import { PausedGroups } from "./pausedGroups.js";
 import { isRowError, RejectedRows, changeRows } from "../rejectedRows.js";
 import { insertedTasks, lastId, type InsertedTask } from "./insertedTasks.sql.js";
+import { dueWithKeys } from "./dueWithKeys.sql.js";
 import { nextPlan } from "./nextPlan.sql.js";
 import { readMarkable, markDue, markListedDue } from "./markDue.sql.js";
 import { scanGroups } from "./scanGroups.sql.js";
@@ -159,6 +160,24 @@ export class GroupScanner {
     return left.length > 0 || ids.length === maxMarkedDue;
   }
 
+  /**
+   * Finds the tasks that wait with these keys, which have just run in other tasks. While they ran, claims and scans have
+   * skipped them.
+   *
+   * @returns whether there are such tasks
+   */
+  async offerWaiting(client: Client, keys: readonly string[]): Promise<boolean> {
+    if (keys.length === 0) return false;
+    try {
+      const due = await dueWithKeys(client, this.#table, keys);
+      for (const task of due) this.addDue(task);
+      return due.length > 0;
+    } catch (error) {
+      this.#groups.runningKeys.putBack(keys);
+      throw error;
+    }
+  }
+
   addDue({ id, hash, max }: DueTask): void {
     this.#pausedGroups.markChanged();
     this.#groups.addDue(hash, { max, id: BigInt(id) });
@@ -220,12 +239,14 @@ export class GroupScanner {
       this.#groups.beginRound();
     }
     const limit = isSaturated ? maxScannedGroups.saturated : maxScannedGroups.normal;
-    const rows = await scanGroups(client, this.#table, { after, limit, except });
+    const keys = this.#groups.runningKeys.all;
+    const rows = await scanGroups(client, this.#table, { after, limit, except, keys });
     for (const row of rows) this.#groups.setHead(row.hash, toHead(row), row.paused);
     const unpaused = await this.#pausedGroups.findUnpaused(
       client,
       rows.flatMap(({ hash, paused, all }) => (paused && !all ? hash : [])),
       except,
+      keys,
     );
     for (const row of unpaused) this.#groups.setHead(row.hash, toHead(row), false);
     if (rows.length === limit) this.#after = rows.at(-1)?.hash ?? firstHash;

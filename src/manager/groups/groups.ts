@@ -1,6 +1,7 @@
 import { IndexedHeap, type HeapItem } from "../../shared/indexedHeap.js";
 import { canStart, type Head } from "./groupLimit.js";
 import { RememberedStarts } from "./rememberedStarts.js";
+import { RunningKeys } from "./runningKeys.js";
 
 /** A group that has running, queued or due tasks. */
 export interface ActiveGroup extends HeapItem {
@@ -71,6 +72,7 @@ export class ActiveGroups {
   readonly #rememberedStarts: RememberedStarts;
   readonly #now: () => number;
   #starting = 0;
+  readonly runningKeys = new RunningKeys();
   #orphans = 0;
   #busy = 0;
   #round = 0;
@@ -194,13 +196,15 @@ export class ActiveGroups {
     return this.#groups.get(hash) ?? null;
   }
 
-  addOrphan(hash: number): void {
+  addOrphan(hash: number, key: string | null = null): void {
     this.#orphans += 1;
+    this.runningKeys.add(key);
     this.addSession(hash);
   }
 
-  removeOrphan(hash: number): void {
+  removeOrphan(hash: number, key: string | null = null): void {
     this.#orphans -= 1;
+    this.runningKeys.remove(key);
     this.removeSession(hash);
   }
 
@@ -307,7 +311,10 @@ export class ActiveGroups {
     readonly groups: ReadonlyMap<number, GroupLoad>;
     /** The group hash of each orphan, with one element for each orphan. */
     readonly orphans: readonly number[];
+    /** The keys of all tasks in the sessions' queues and of the orphans. */
+    readonly keys: readonly string[];
   }): void {
+    this.runningKeys.recount(load.keys);
     this.#busy = load.busy;
     this.#orphans = load.orphans.length;
     for (const group of this.#groups.values())

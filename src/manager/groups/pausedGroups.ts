@@ -57,12 +57,14 @@ export class PausedGroups {
    *
    * @param paused hashes of groups with a paused head (first due task)
    * @param except ids of tasks to skip
+   * @param keys keys of running tasks. Tasks with these keys are skipped.
    * @returns the first known unpaused task of each of these groups; groups without such a task are left out
    */
   async findUnpaused(
     client: Client,
     paused: readonly number[],
     except: readonly string[],
+    keys: readonly string[] = [],
   ): Promise<readonly HeadRow[]> {
     for (const hash of paused) {
       const search = this.#searches.get(hash);
@@ -77,7 +79,7 @@ export class PausedGroups {
         });
     }
     const next = this.#next(new Set(paused));
-    if (next.length > 0) await this.#searchIn(client, next, except);
+    if (next.length > 0) await this.#searchIn(client, next, except, keys);
     return paused.flatMap((hash) => this.#searches.get(hash)?.found ?? []);
   }
 
@@ -110,12 +112,13 @@ export class PausedGroups {
     client: Client,
     next: readonly (readonly [number, Search])[],
     except: readonly string[],
+    keys: readonly string[] = [],
   ): Promise<void> {
     const limit = Math.ceil(maxPausedSearch.tasks / next.length);
     const groups = next.map(([hash, { from }]) => ({ hash, ...from }));
     const since = this.#now();
     const changes = this.#changes;
-    const rows = await firstUnpaused(client, this.#table, groups, limit, except);
+    const rows = await firstUnpaused(client, this.#table, groups, limit, except, keys);
     const now = this.#now();
     this.#restUntil = now + (now - since) * scanRestFactor;
     const heads = new Map(rows.map((row) => [row.hash, row]));

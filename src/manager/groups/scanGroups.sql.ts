@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import { gapMs, type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.sql.js";
 
@@ -14,6 +15,7 @@ export interface ScannedGroup extends HeadRow {
  *
  * @param after the last visited hash; -2147483649 precedes all hashes
  * @param except ids of tasks to skip
+ * @param keys keys of running tasks. Tasks with these keys are skipped.
  */
 export async function scanGroups(
   client: Client,
@@ -22,12 +24,13 @@ export async function scanGroups(
     readonly after: number;
     readonly limit: number;
     readonly except: readonly string[];
+    readonly keys?: readonly string[];
   },
 ): Promise<ScannedGroup[]> {
   const { rows } = await client.query<ScannedGroup>({
     name: "scan groups",
     text: scanStatement(table),
-    values: [request.after, request.limit, request.except],
+    values: [request.after, request.limit, request.except, ...keyParameter(table, request.keys ?? [])],
   });
   return rows;
 }
@@ -35,7 +38,7 @@ export async function scanGroups(
 function scanStatement(table: TaskTable): string {
   const first = (after: string): string => `
     SELECT hash, ${maxOthers} AS max, id, "group", ${gapMs(table)} AS gap_ms, ${isLate(table)} AS late FROM ${table.qualified}
-    WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNotIn("id", "$3")} AND id <> ALL (${deferredIds})
+    WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNotIn("id", "$3")} AND ${isKeyFree(table, "$4")} AND id <> ALL (${deferredIds})
     ORDER BY hash, ${maxOthers} DESC, id LIMIT 1`;
   return `
 WITH RECURSIVE head AS (

@@ -128,6 +128,7 @@ export class WorkCycle {
     const isSaturated = this.#isSaturated;
     const scan = { isSaturated, watch: request.checkRuns, except: claimer.skippedIds };
     const canClaimEarly = this.#canClaimEarly(results, released);
+    const endedKeys = groups.runningKeys.takeEnded();
     const outcomes = await inOneWrite(client, () =>
       Promise.allSettled([
         // Sent before the results, so that a pause after a run applies to every task that is due by now.
@@ -141,12 +142,13 @@ export class WorkCycle {
         this.#canceller.check(client, request),
         recalls.grantPermits(client),
         canClaimEarly && isSaturated ? this.#claim(client, settings, request) : null,
+        groupScanner.offerWaiting(client, endedKeys),
       ]),
     );
     this.#isWriting = false;
     const problems = outcomes.flatMap((each) => (each.status === "rejected" ? [each.reason as unknown] : []));
     for (const problem of problems) this.#deferOrThrow(problem);
-    const [marked, , , , , single, scanned, , , , early] = outcomes;
+    const [marked, , , , , single, scanned, , , , early, offered] = outcomes;
     const claim = valueOf(early, null) ?? (await this.#claim(client, settings, request));
     const { lateGroups, again: scanAgain } = valueOf(scanned, { lateGroups: [], again: false });
     sessions.markUnused();
@@ -167,7 +169,9 @@ export class WorkCycle {
         !pendingResults.isEmpty ||
         this.#hasUpdates ||
         scanAgain ||
-        valueOf(marked, false),
+        valueOf(marked, false) ||
+        // An early claim was sent before these tasks were known.
+        valueOf(offered, false),
       nearestMs: groupScanner.nextDueMs,
       gapMs: groups.nextGapMs,
       deferred: problems.length > 0,

@@ -26,6 +26,7 @@ const maxLoggedIds = 5;
 /** How the log describes the outcome of a rescue. */
 const outcomes: readonly (readonly [RescuedTask["verdict"], string])[] = [
   ["planned", "they run again"],
+  ["replaced", "another task waits with the same key: they are GONE"],
   ["done", "their effect was committed: they are DONE, without their output"],
   ["kept", "they keep the state that another client has set"],
 ];
@@ -97,6 +98,11 @@ export class OrphanRescuer {
   /** The group hash of each orphan that is counted as running. */
   get hashes(): number[] {
     return [...this.#orphans.values()].flatMap(({ isCounted, hash }) => (isCounted ? hash : []));
+  }
+
+  /** The keys of the orphans that are counted as running. */
+  get keys(): string[] {
+    return [...this.#orphans.values()].flatMap(({ isCounted, key }) => (isCounted ? (key ?? []) : []));
   }
 
   has(id: string): boolean {
@@ -172,7 +178,7 @@ export class OrphanRescuer {
     for (const row of await readClaimedRows(client, this.#table)) {
       if (this.#orphans.has(row.id) || isKnown(row)) continue;
       this.#orphans.set(row.id, { ...row, isBlamed: false, isOwnSession: false, isCounted: true });
-      this.#groups.addOrphan(row.hash);
+      this.#groups.addOrphan(row.hash, row.key);
       this.#pauseMs = orphanCheckMs.first;
     }
     this.#isConnectionLost = false;
@@ -299,7 +305,7 @@ export class OrphanRescuer {
   #uncount(id: string): void {
     const orphan = this.#orphans.get(id);
     if (orphan?.isCounted !== true) return;
-    this.#groups.removeOrphan(orphan.hash);
+    this.#groups.removeOrphan(orphan.hash, orphan.key);
     orphan.isCounted = false;
   }
 }

@@ -3,7 +3,8 @@ import { isOwnerSql, ownerSql } from "../../shared/postgres/backendIdentity.js";
 import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
-import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+import { successorCtes } from "../sql/insertSuccessors.sql.js";
+import { isReplaced, keyOf, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
 import { claimTime, isRepeating, mustRunQuery } from "../sql/fragments.sql.js";
 
@@ -12,6 +13,7 @@ export interface OwnedRow {
   readonly id: string;
   readonly owner: string;
   readonly hash: number;
+  readonly key?: string | null;
 }
 
 /** A row as the driver returns it. The id is a number if the table's column has the type integer. */
@@ -23,7 +25,7 @@ const toClaimedRows = (rows: readonly RawRow[]): OwnedRow[] => rows.map((row) =>
 export async function readClaimedRows(client: Client, table: TaskTable): Promise<OwnedRow[]> {
   const { rows } = await client.query<RawRow>({
     name: "owned rows",
-    text: `SELECT id, owner, hash FROM ${table.qualified} WHERE owner IS NOT NULL`,
+    text: `SELECT id, owner, hash, ${keyOf(table)} AS key FROM ${table.qualified} WHERE owner IS NOT NULL`,
   });
   return toClaimedRows(rows);
 }
@@ -32,7 +34,7 @@ export async function readClaimedRows(client: Client, table: TaskTable): Promise
 export async function stillClaimed(client: Client, table: TaskTable, ids: readonly string[]): Promise<OwnedRow[]> {
   const { rows } = await client.query<RawRow>({
     name: "still owned",
-    text: `SELECT id, owner, hash FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) AND owner IS NOT NULL`,
+    text: `SELECT id, owner, hash, ${keyOf(table)} AS key FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) AND owner IS NOT NULL`,
     values: [ids],
   });
   return toClaimedRows(rows);
@@ -74,9 +76,9 @@ export interface RescuedTask {
   readonly id: string;
   /**
    * `done`: the task's effect was committed. `failed`: the task ended its own session too often. `planned`: the task
-   * runs again. `kept`: the task keeps a state that others have set.
+   * runs again. `replaced`: another task waits with its key. `kept`: the task keeps a state that others have set.
    */
-  readonly verdict: "done" | "failed" | "planned" | "kept";
+  readonly verdict: "done" | "failed" | "planned" | "replaced" | "kept";
   /** How many sessions the task has ended so far. */
   readonly crash: number;
 }
@@ -84,7 +86,7 @@ export interface RescuedTask {
 /**
  * Rescues the tasks among `ids` that still belong to a dead owner. A task with a proof (a ledger row committed together
  * with its effect) becomes DONE, with everything else that follows a run. But its row is never deleted, because its
- * output is unknown. A task without a proof returns to PLAN.
+ * output is unknown. A task without a proof returns to PLAN, or becomes GONE if another task waits with its key.
  *
  * With `blame` (the task's own run ended its session, while pg-task and the server kept running), the crash is counted.
  * After `crashes` crashes, the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are
@@ -142,28 +144,30 @@ WITH lost AS MATERIALIZED (
   SELECT id, bool_or(running) AS running, max(start) AS start, max(stop) AS stop
   FROM (SELECT * FROM ${qualifiedLedger1} UNION ALL SELECT * FROM ${qualifiedLedger2}) AS p
   WHERE place IS NULL AND ((id, take) IN (SELECT id, taken FROM lost)) IS TRUE GROUP BY id
+), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM lost")}
 ), judged AS MATERIALIZED (
   SELECT l.id, l.state, l.hash, l.max, l.repeats, l.crash, p.start, coalesce(p.stop, now()) AS stop,
     CASE WHEN p.id IS NOT NULL AND (l.state IN ('TAKE', 'WORK') OR (l.state IN ('STOP', 'FAIL', 'GONE') AND p.running)) THEN 'done'
       WHEN l.state = 'WORK' AND $3::integer > 0 AND l.crash >= $4::integer THEN 'failed'
-      WHEN l.state IN ('TAKE', 'WORK', 'PLAN') THEN 'planned' ELSE 'kept' END AS verdict
+      WHEN l.state IN ('TAKE', 'WORK', 'PLAN') THEN CASE WHEN ${isReplaced("l.id")} THEN 'replaced' ELSE 'planned' END ELSE 'kept' END AS verdict
   FROM lost AS l LEFT JOIN proof AS p ON p.id = l.id
 ), ended AS (
   SELECT id, stop, state, hash, max, CASE verdict WHEN 'done' THEN 'DONE' ELSE 'FAIL' END AS outcome FROM judged WHERE verdict IN ('done', 'failed')
 ), again AS (
   SELECT id, stop, outcome FROM ended WHERE state IN ('TAKE', 'WORK') AND $6::text IS NULL
-), repeated AS (${insertSuccessors(table, columns, "again")}
-), ${pauseCtes(table, "ended", "$5::boolean")}, settled AS (
+  UNION ALL SELECT id, stop, 'GONE' FROM judged WHERE verdict = 'replaced' AND $6::text IS NULL
+), ${successorCtes(table, columns, "again", true)}, ${pauseCtes(table, "ended", "$5::boolean")}, settled AS (
   UPDATE ${qualified} AS t SET owner = NULL,
     crash = CASE WHEN j.state = 'WORK' AND j.verdict <> 'done' THEN j.crash ELSE t.crash END,
-    state = CASE j.verdict WHEN 'done' THEN 'DONE' WHEN 'failed' THEN 'FAIL' WHEN 'planned' THEN 'PLAN' ELSE j.state END::${stateType},
+    state = CASE j.verdict WHEN 'done' THEN 'DONE' WHEN 'failed' THEN 'FAIL' WHEN 'planned' THEN 'PLAN' WHEN 'replaced' THEN 'GONE' ELSE j.state END::${stateType},
     pid = CASE WHEN j.verdict <> 'planned' THEN abs(t.pid) END,
     take = CASE WHEN j.verdict <> 'planned' THEN t.take END,
     start = CASE WHEN j.verdict = 'done' THEN coalesce(j.start, t.start, t.take) WHEN j.verdict <> 'planned' THEN t.start END,
-    stop = CASE WHEN j.verdict IN ('done', 'failed') THEN j.stop ELSE t.stop END,
+    stop = CASE WHEN j.verdict IN ('done', 'failed', 'replaced') THEN j.stop ELSE t.stop END,
     error = ${appendNote(
-      "CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times') ELSE t.error END",
-      "CASE WHEN j.repeats AND j.verdict IN ('done', 'failed') AND j.state IN ('TAKE', 'WORK') THEN $6::text END",
+      "CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times') " +
+        `WHEN j.verdict = 'replaced' THEN ${replacedError("(SELECT k.waiting FROM key_waits AS k WHERE k.id = j.id)")} ELSE t.error END`,
+      "CASE WHEN j.repeats AND (j.verdict = 'replaced' OR j.verdict IN ('done', 'failed') AND j.state IN ('TAKE', 'WORK')) THEN $6::text END",
     )},
     output = CASE WHEN j.verdict = 'failed' THEN '' ELSE t.output END,
     ready = CASE WHEN j.verdict = 'planned' THEN t.plan <= now() END

@@ -5,7 +5,8 @@ import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { RetryPolicy } from "../settings.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
-import { insertSuccessors } from "../sql/insertSuccessors.sql.js";
+import { successorCtes } from "../sql/insertSuccessors.sql.js";
+import { isReplaced, keyWaits, replacedError, waitingWithKey } from "../sql/keyWaits.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
 import { planFromRule } from "../sql/ruleQuery.sql.js";
 import { isRetried, planRetries } from "./retry.sql.js";
@@ -32,7 +33,7 @@ export interface Completion {
  * group is paused. A task that has another owner by now is left alone.
  *
  * If another client has set another state while the task ran, that state stays and the task does not repeat. A task
- * that was set to PLAN runs again. Output and error are added to a row in state STOP or FAIL unless something else was
+ * that was set to PLAN runs again, unless another task waits with the same key: then it becomes GONE. Output and error are added to a row in state STOP or FAIL unless something else was
  * written there. If another client set STOP, FAIL or GONE after the effect was committed, it was too late: the task
  * becomes DONE, but does not repeat.
  *
@@ -117,6 +118,10 @@ function largeOutputOf(results: readonly OwnedResult[]): Buffer | null {
  */
 const isOutcomeShown = "e.state IN ('STOP', 'FAIL') OR e.error IS NULL";
 
+/** SQL of the error of a task that is not retried, because another one that waits with its key will do the same. */
+const withReplacement = `CASE WHEN replacement IS NULL THEN error
+      ELSE concat(error, E'\\nDETAIL:  Task ', replacement, ' with the same key takes its place.') END`;
+
 const writtenStates = `UNION ALL SELECT id, NULL, true,
   CASE WHEN retried THEN 'PLAN' WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END, NULL, false FROM ended`;
 
@@ -143,23 +148,24 @@ WITH result AS MATERIALIZED (
 ), locked AS MATERIALIZED (
   SELECT r.id, r.owner, r.start, r.stop, r.output, r.error, r.committed, r.sqlstate, l.* FROM result AS r CROSS JOIN LATERAL (
     SELECT delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${mustRunQuery(table)} AS computing, ${isSetByTask} AS own,
-      ${isRetried(table, "$12::text[]")} AS retried,
+      ${isRetried(table, "$12::text[]")} AS retriable, CASE WHEN ${isRetried(table, "$12::text[]")} THEN ${waitingWithKey(table)} END AS replacement,
       ${isAwaited(table)} AS awaited FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating(table)} OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l
 ), ended AS MATERIALIZED (
-  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN coalesce(error, $9::text) ELSE error END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
-    repeats AND NOT computing AND NOT (retried AND $9::text IS NULL) AS repeats, own, retried AND $9::text IS NULL AS retried, sqlstate, awaited,
+  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN coalesce(error, $9::text) ELSE ${withReplacement} END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
+    repeats AND NOT computing AND NOT retried AS repeats, own, retried, sqlstate, awaited,
     computing AND state IN ('TAKE', 'WORK') AND error IS NULL AND $9::text IS NULL AS computes,
-    (state IN ('TAKE', 'WORK') AND NOT (retried AND $9::text IS NULL) AND NOT (computing AND error IS NULL AND $9::text IS NULL)) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
+    (state IN ('TAKE', 'WORK') AND NOT retried AND NOT (computing AND error IS NULL AND $9::text IS NULL)) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
     delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT awaited AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
-    CASE WHEN (repeats OR retried) AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
-  FROM locked
-), done AS MATERIALIZED (
+    CASE WHEN (repeats OR retriable) AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
+  FROM (SELECT *, retriable AND replacement IS NULL AND $9::text IS NULL AS retried FROM locked) AS l
+), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM ended WHERE repeats OR computes OR state = 'PLAN'")}
+), ${planFromRule(table, "ended")}done AS MATERIALIZED (
   SELECT id, stop, CASE WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END AS outcome FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
-), repeated AS (${insertSuccessors(table, columns, "done")}
-), ${pauseCtes(table, "ended", "$8::boolean")}, ${planFromRule(table, "ended")}${planRetries(table, "ended", output, "$13")}deleted AS (
+  UNION ALL SELECT id, stop, 'GONE' FROM ended WHERE state = 'PLAN' AND ${isReplaced("id")} AND $9::text IS NULL${table.features.has("schedules") ? "\n  UNION ALL SELECT id, stop, 'GONE' FROM answers WHERE verdict = 'replaced'" : ""}
+), ${successorCtes(table, columns, "done", true)}, ${pauseCtes(table, "ended", "$8::boolean")}, ${planRetries(table, "ended", output, "$13")}deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
@@ -174,7 +180,11 @@ WITH result AS MATERIALIZED (
   WHERE ${hasId("e.id")} AND t.id = ANY (ARRAY(SELECT id FROM ended WHERE NOT finished AND NOT computes AND NOT retried AND state <> 'PLAN'))
 ), replanned AS (
   UPDATE ${qualified} SET owner = NULL, pid = NULL, take = NULL, start = NULL, ready = plan <= now()
-  WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN'))
+  WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN' AND NOT ${isReplaced("id")}))
+), replaced AS (
+  UPDATE ${qualified} AS t SET state = 'GONE'::${stateType}, owner = NULL, start = e.start, stop = e.stop,
+    error = ${appendNote(replacedError("k.waiting"), `CASE WHEN ${isRepeating(table, "t.")} THEN $9::text END`)}
+  FROM key_waits AS k JOIN ended AS e ON e.id = k.id WHERE ${hasId("k.id")} AND e.state = 'PLAN'
 )
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried, false AS awaited FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE

@@ -1,10 +1,13 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { OwnedTask } from "../model.js";
+import { inheritedCte } from "../sql/insertSuccessors.sql.js";
+import { isReplaced, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
 
 /**
  * Sets tasks that did not run, or whose run had no effect, back to PLAN. A task that was set to another state in the
- * meantime keeps that state.
+ * meantime keeps that state. If another task waits with the key of such a task, the task becomes GONE instead, and the
+ * waiting task inherits its schedule.
  *
  * @returns ids of tasks that still have the same owner but whose rows are locked. They have to be tried
  *   again.
@@ -22,7 +25,8 @@ export async function releaseTasks(
   return new Set(rows.map((row) => String(row.id)));
 }
 
-function releaseStatement({ qualified, stateType }: TaskTable): string {
+function releaseStatement(table: TaskTable): string {
+  const { qualified, stateType } = table;
   return `
 WITH owned AS MATERIALIZED (
   SELECT t.id FROM ${qualified} AS t JOIN unnest($1::bigint[], $2::text[]) AS r(id, owner) ON r.id = t.id
@@ -30,11 +34,16 @@ WITH owned AS MATERIALIZED (
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM owned)) AND owner = ANY ($2::text[])
   FOR NO KEY UPDATE SKIP LOCKED
-), released AS (
+), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM locked")}
+), replaced AS (
+  UPDATE ${qualified} AS t SET owner = NULL, stop = now(), state = 'GONE'::${stateType}, error = ${replacedError("k.waiting")}
+  FROM key_waits AS k WHERE t.id = ANY (ARRAY[k.id]) AND t.state::text IN ('TAKE', 'WORK', 'PLAN')
+  RETURNING t.id, t.stop, 'GONE' AS outcome
+), ${inheritedCte(table, "replaced")}released AS (
   UPDATE ${qualified} SET owner = NULL, pid = NULL, take = NULL, start = NULL,
     state = CASE WHEN state::text IN ('TAKE', 'WORK') THEN 'PLAN' ELSE state::text END::${stateType},
     ready = CASE WHEN state::text IN ('TAKE', 'WORK', 'PLAN') THEN plan <= now() END
-  WHERE id = ANY (ARRAY(SELECT id FROM locked))
+  WHERE id = ANY (ARRAY(SELECT id FROM locked)) AND NOT (state::text IN ('TAKE', 'WORK', 'PLAN') AND ${isReplaced("id")})
 )
 SELECT id FROM owned WHERE id <> ALL (ARRAY(SELECT id FROM locked))`;
 }

@@ -13,6 +13,7 @@ import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
 import { ensureDependencyTable, ensureHoldIndex } from "./dependencyTable.js";
 import { ensureCalendar } from "./calendar.js";
+import { duplicateKeysQuery, ensureKeyIndex, keyProblems, type KeyProblem } from "./keyIndex.js";
 import { ensureOptions } from "./options/options.sql.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
 import {
@@ -24,6 +25,7 @@ import {
   recreateObjects,
 } from "./migrations.js";
 import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns.js";
+import type { Feature } from "./features.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
 import { ensureStateType } from "./stateType.js";
 import type { TaskTable } from "./taskTable.js";
@@ -55,7 +57,8 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
     if (await isForeign(client, table)) {
       await adopt(client, table, entry, { lockTimeoutMs, log });
     }
-    const oid = await ensureOwn(client, table, entry, log);
+    const { oid, keyProblem } = await ensureOwn(client, table, entry, log);
+    if (keyProblem !== null) await settleKeys(client, table, entry, log, keyProblem);
     if (entry.create && table.features.has("schedules")) await tryEnsureSchedulesIndex(client, table, log);
     return oid;
   } catch (error) {
@@ -72,7 +75,12 @@ async function isForeign(client: Client, table: TaskTable): Promise<boolean> {
   );
 }
 
-async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<number> {
+async function ensureOwn(
+  client: Client,
+  table: TaskTable,
+  entry: Entry,
+  log: Log,
+): Promise<{ readonly oid: number; readonly keyProblem: KeyProblem | null }> {
   const { features } = table;
   await client.query("BEGIN");
   try {
@@ -91,7 +99,11 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
       await ensureDependencyTable(client, table, from === 0);
       await ensureHoldIndex(client, table);
     }
-    const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"]);
+    const keyProblem = table.features.has("keys")
+      ? await ensureKeyIndex(client, table, { create: entry.create, concurrently: false })
+      : null;
+    if (keyProblem !== null) table.features = withoutKeys(table);
+    const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"], keyProblem);
     await ensureSchedulesView(client, table);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
@@ -102,12 +114,39 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     if (from === null && defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
     if (from === null && optionsChanged && ownColumns.freed.length === 0)
       log.info({ table: table.qualified }, "triggers of optional columns replaced");
-    return oid;
+    return { oid, keyProblem };
   } catch (error) {
     table.features = features;
     await client.query("ROLLBACK").catch(() => {});
     throw error;
   }
+}
+
+const withoutKeys = ({ features }: TaskTable): ReadonlySet<Feature> =>
+  new Set([...features].filter((feature) => feature !== "keys"));
+
+/**
+ * Creates the index of keys if it is only missing because the table is large, and turns keys on. If the table cannot
+ * have the index, keys stay off, and the log says why.
+ */
+async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: Log, found: KeyProblem): Promise<void> {
+  let problem: KeyProblem | null = found;
+  if (problem === "missing" && entry.create) {
+    await client.query(`SET lock_timeout = ${lockTimeoutMs}`);
+    try {
+      problem = await ensureKeyIndex(client, table, { create: true, concurrently: true });
+    } finally {
+      await client.query("RESET lock_timeout").catch(() => {});
+    }
+    if (problem === null) ({ keyProblem: problem } = await ensureOwn(client, table, entry, log));
+  }
+  if (problem === null) return;
+  table.features = withoutKeys(table);
+  // A partitioned table never has the index, and its documentation says so.
+  if (problem === "partitioned") return;
+  const remedy =
+    problem === "duplicates" ? `end all but one of each key: ${duplicateKeysQuery(table)}` : "restart pg-task";
+  log.warn({ table: table.qualified, reason: keyProblems[problem], remedy }, "keys off");
 }
 
 /**

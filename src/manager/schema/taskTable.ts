@@ -73,6 +73,8 @@ export interface TaskTable {
   readonly qualifiedDependencies: string;
   /** Index of the tasks whose predecessors have to be looked up. */
   readonly holdIndex: string;
+  /** Unique index of the keys of waiting tasks. */
+  readonly keyIndex: string;
 }
 
 export function taskTable(schema: string, table: string): TaskTable {
@@ -121,6 +123,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     dependencyIndex: objectName(table, "after_task_idx"),
     qualifiedDependencies: `${identifier(schema)}.${identifier(objectName(table, "after"))}`,
     holdIndex: objectName(table, "hold_idx"),
+    keyIndex: objectName(table, "key_idx"),
   };
 }
 

@@ -116,11 +116,11 @@ export class ExecutorMessageHandler {
     session.stale ||= result.stale === true;
     const queued = this.#registry.dequeue(session, result.id);
     if (queued === null) return;
-    const { id, hash } = queued.task;
+    const { id, hash, key } = queued.task;
     // The session did not run this task, so the task must not count towards the session's `count` limit.
     if (result.outcome === "released" && result.serverFull === true) session.dedication = shortenDedication(session);
     if (session.distrusted && result.outcome === "ended" && mayBeUndoneByCrash(result)) {
-      this.#events.lost({ id, hash }, owner, false);
+      this.#events.lost({ id, hash, key }, owner, false);
       return;
     }
     if (this.#mustRepeat(result)) {
@@ -195,8 +195,8 @@ export class ExecutorMessageHandler {
     for (const [index, { task }] of [...session.queue.all].entries()) {
       const queued = this.#registry.dequeue(session, task.id);
       if (queued === null || session.backend === null) continue;
-      const { id, hash } = task;
-      this.#events.lost({ id, hash }, session.backend.owner, index === 0);
+      const { id, hash, key } = task;
+      this.#events.lost({ id, hash, key }, session.backend.owner, index === 0);
     }
   }
 }

@@ -80,7 +80,7 @@ export interface SessionPoolEvents {
   /** Reports which backend on the remote server runs a remote task. */
   remote(place: RemotePid): void;
   /** Reports that a session ended while it had this task, either as its current task or as a queued one. */
-  lost(task: Pick<ClaimedTask, "id" | "hash">, owner: string, isCurrent: boolean): void;
+  lost(task: Pick<ClaimedTask, "id" | "hash" | "key">, owner: string, isCurrent: boolean): void;
   /** Reports that nothing has been received from this session's backend for `ms` ms, although an answer is expected. */
   silent(owner: string, ms: number): void;
   /** Asks for the recall of runs that have been sent to the server behind another run. */

@@ -8,6 +8,8 @@ export interface SessionPoolLoad {
   readonly busy: number;
   /** The load of each group, by the group's hash. */
   readonly groups: ReadonlyMap<number, GroupLoad>;
+  /** The key of each task that has one. */
+  readonly keys: readonly string[];
   /**
    * Pids of the sessions' backends. `free`: sessions that are free and not dedicated to one group. `working`: sessions
    * that have tasks, but not a current task that must be alone in its queue.
@@ -27,6 +29,7 @@ export function readLoad(registry: SessionRegistry): SessionPoolLoad {
   return {
     busy: count(({ queue }) => queue.size > 0),
     groups: readGroups(sessions),
+    keys: sessions.flatMap(({ queue }) => queue.all.flatMap(({ task }) => task.key ?? [])),
     free: pidsOf(({ state, dedication }) => state === "free" && dedication === null),
     working: pidsOf(({ queue, recalledRuns }) => queue.current?.task.exclusive === false || recalledRuns.size > 0),
     states: {

@@ -89,7 +89,8 @@ export class SessionRegistry {
 
   enqueue(session: PooledSession, queued: QueuedTask): void {
     const { queue } = session;
-    const { id, hash, max } = queued.task;
+    const { id, hash, max, key } = queued.task;
+    this.#groups.runningKeys.add(key);
     this.#byTask.set(id, session);
     if (queue.size > 0) this.#groups.enqueue(hash, max);
     else {
@@ -117,7 +118,8 @@ export class SessionRegistry {
     const removed = session.queue.remove(id);
     if (removed === null) return null;
     const { queued, wasCurrent, wasLastOfGroup } = removed;
-    const { hash } = queued.task;
+    const { hash, key } = queued.task;
+    this.#groups.runningKeys.remove(key);
     this.#byTask.delete(id);
     const { current } = session.queue;
     if (!wasCurrent) this.#groups.dequeue(hash);

@@ -3,6 +3,7 @@ import { meanSeconds } from "../schema/meanSeconds.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { isRepeating, mustRunQuery } from "./fragments.sql.js";
+import { isReplaced, keyWaits } from "./keyWaits.sql.js";
 import { queryPendingAfter } from "./ruleQuery.sql.js";
 
 /**
@@ -44,29 +45,76 @@ function nextRepetition(last: string, after: string): string {
 }
 
 /**
- * SQL that inserts the successor of each repeating task of `ended`. The schedule goes on from the planned time, or from
- * `due` if the planned time was moved. A rule that is a query has to run before the next time is known.
+ * SQL of CTEs that insert the successor of each repeating task of `ended`. The schedule goes on from the planned time,
+ * or from `due` if the planned time was moved. A rule that is a query has to run before the next time is known.
+ *
+ * If another task waits with the key of the successor, none is inserted, and the waiting task inherits the schedule.
  *
  * @param ended name of a CTE with the columns id, stop and outcome. The outcome is DONE, FAIL or GONE, or WORK if the
  *   successor is planned when the run starts.
+ * @param hasWaits whether the CTE `key_waits`, whose body is `keyWaits`, already exists for these tasks
  */
-export function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: string): string {
-  const { qualified, schema } = table;
-  const source = `FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id`;
-  const repeating = `${isRepeating(table, "t.")} AND t.id = ANY (ARRAY(SELECT id FROM ${ended}))`;
+export function successorCtes(table: TaskTable, columns: ColumnSet, ended: string, hasWaits = false): string {
+  const insert = insertSuccessors(table, columns, ended);
+  if (!table.features.has("keys")) return `repeated AS (${insert}\n)`;
+  const waits = hasWaits ? "" : `key_waits AS MATERIALIZED (${keyWaits(table, `SELECT id FROM ${ended}`)}\n), `;
+  return `${waits}${inheritedCte(table, ended)}repeated AS (${insert} AND NOT ${isReplaced("t.id")}\n)`;
+}
+
+/**
+ * SQL of a CTE, followed by a comma, that passes the schedules of tasks of `ended` on to the tasks that wait with their
+ * keys, according to the CTE `key_waits`. A waiting task that has a schedule itself keeps that. One that inherits a
+ * schedule keeps its planned time. Its `due` is the last time of the schedule, so that its own run does not count as
+ * the next one.
+ *
+ * @param ended see `successorCtes`
+ */
+export function inheritedCte(table: TaskTable, ended: string): string {
+  const { qualified, features } = table;
+  if (!features.has("keys")) return "";
+  const rules = features.has("schedules");
+  const columns = ["repeat", "drift", ...(rules ? ["rule", "zone", "catchup", "overlap"] : [])];
+  // If the query of a rule has failed, the schedule is over.
+  const goesOn = `(e.outcome = 'GONE' OR NOT ${mustRunQuery(table, "t.")})`;
+  return `inherited AS (
+  UPDATE ${qualified} AS w SET ${columns.map((column) => `${column} = s.${column}`).join(", ")}${rules ? `, due = s.last, wait = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.wait END" : "NULL"}` : ""}
+  FROM (
+    SELECT k.waiting, ${rules ? "s.last, " : ""}${columns.map((column) => `t.${column}`).join(", ")}
+    FROM ${nextRuns(table, ended)} JOIN key_waits AS k ON k.id = e.id WHERE ${isEnded(table, ended)} AND ${goesOn}
+  ) AS s
+  WHERE w.id = ANY (ARRAY[s.waiting]) AND NOT ${isRepeating(table, "w.")}
+), `;
+}
+
+const isEnded = (table: TaskTable, ended: string): string =>
+  `${isRepeating(table, "t.")} AND t.id = ANY (ARRAY(SELECT id FROM ${ended}))`;
+
+function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: string): string {
+  const { qualified } = table;
   if (!table.features.has("schedules")) {
     return `
   INSERT INTO ${qualified} (parent, plan, ${kept.join(", ")})
   SELECT t.id, ${nextRepetition(table.features.has("retries") ? "coalesce(t.due, t.plan)" : "t.plan", "now()")}, ${kept.map((column) => `t.${column}`).join(", ")}
-  ${source} WHERE ${repeating}`;
+  FROM ${nextRuns(table, ended)} WHERE ${isEnded(table, ended)}`;
   }
-  const calendar = identifier(schema);
   const inherited = kept.filter((column) => column !== '"due"' && column !== '"wait"');
   const values = inherited.map((column) => (column === '"rule"' ? "n.rule" : `t.${column}`));
   return `
   INSERT INTO ${qualified} (parent, plan, due, wait, ${inherited.join(", ")})
   SELECT t.id, n.plan, n.due, n.wait, ${values.join(", ")}
-  ${source}
+  FROM ${nextRuns(table, ended)}
+  WHERE ${isEnded(table, ended)} AND NOT ${mustRunQuery(table, "t.")}`;
+}
+
+/**
+ * SQL of the joined tables `e` (the ended tasks) and `t` (their rows). If the table has rules, `s` has the last time of
+ * the schedule, and `n` the values of the successor. `n` has no row if the schedule is over.
+ */
+function nextRuns(table: TaskTable, ended: string): string {
+  const rows = `${ended} AS e JOIN ${table.qualified} AS t ON t.id = e.id`;
+  if (!table.features.has("schedules")) return rows;
+  const calendar = identifier(table.schema);
+  return `${rows}
   CROSS JOIN LATERAL (SELECT coalesce(t.due, t.plan) AS last, ${earliest} AS earliest, CASE WHEN t.rule IS NOT NULL THEN ${calendar}.task_rule_kind(t.rule) END AS kind) AS s
   CROSS JOIN LATERAL (
     SELECT ${nextRepetition("s.last", "s.earliest")} AS plan, NULL::timestamptz AS due, NULL::integer AS wait, t.rule WHERE t.rule IS NULL
@@ -77,6 +125,5 @@ export function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: s
     WHERE f.plan IS NOT NULL
     UNION ALL
     SELECT now(), s.last, ${queryPendingAfter("e.outcome")}, t.rule WHERE s.kind = 'query'
-  ) AS n
-  WHERE ${repeating} AND NOT ${mustRunQuery(table, "t.")}`;
+  ) AS n`;
 }

@@ -1,5 +1,6 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import { hasId } from "./fragments.sql.js";
+import { replacedError } from "./keyWaits.sql.js";
 
 /**
  * A rule that is a query is executed as a run of its own, whose input is the query and whose output is the task's
@@ -40,7 +41,8 @@ const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$
 /**
  * SQL of CTEs that write the planned times that rules have returned. A time must be finite and later than that of the
  * last run; with any other answer, the row becomes FAIL. If the query has returned no time, the schedule is over, and
- * its row is deleted. A row without an earlier run becomes GONE instead, so that the user sees the reason.
+ * its row is deleted. A row without an earlier run becomes GONE instead, so that the user sees the reason. So does a row
+ * whose key another task waits with; the CTE `key_waits` lists these.
  *
  * @param ended name of a CTE with the columns id, output, stop and computes. Only rows with `computes` are written.
  * @returns the CTEs, each followed by a comma, or an empty string if the table has no schedules
@@ -48,12 +50,12 @@ const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$
 export function planFromRule({ qualified, stateType, features }: TaskTable, ended: string): string {
   if (!features.has("schedules")) return "";
   const error = `CASE a.verdict WHEN 'none' THEN 'ERROR:  rule returned no time'
-      ELSE concat('ERROR:  rule returned ', a.answer, ', expected a finite time later than ', a.last) END`;
+      WHEN 'replaced' THEN ${replacedError("a.waiting")} ELSE concat('ERROR:  rule returned ', a.answer, ', expected a finite time later than ', a.last) END`;
   return `answers AS MATERIALIZED (
-  SELECT q.*, CASE WHEN q.time IS NOT NULL AND isfinite(q.time) AND (q.time > q.last OR q.wait = -1) THEN 'planned'
+  SELECT q.*, CASE WHEN q.time IS NOT NULL AND isfinite(q.time) AND (q.time > q.last OR q.wait = -1) THEN CASE WHEN q.waiting IS NULL THEN 'planned' ELSE 'replaced' END
     WHEN q.answer <> '${noTime}' THEN 'refused' WHEN q.wait = -1 THEN 'none' ELSE 'over' END AS verdict
   FROM (
-    SELECT e.id, e.stop, t.wait, coalesce(t.due, t.plan) AS last, ${answerOf("e.output")} AS answer,
+    SELECT e.id, e.stop, t.wait, coalesce(t.due, t.plan) AS last, (SELECT k.waiting FROM key_waits AS k WHERE k.id = e.id) AS waiting, ${answerOf("e.output")} AS answer,
       CASE WHEN ${answerOf("e.output")} ~ '${timePattern}' THEN ${answerOf("e.output")}::timestamptz END AS time
     FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id
     WHERE e.computes AND t.id = ANY (ARRAY(SELECT id FROM ${ended} WHERE computes))
@@ -65,8 +67,8 @@ export function planFromRule({ qualified, stateType, features }: TaskTable, ende
 ), ended_schedules AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM answers WHERE verdict = 'over'))
 ), failed_queries AS (
-  UPDATE ${qualified} AS t SET state = CASE a.verdict WHEN 'none' THEN 'GONE' ELSE 'FAIL' END::${stateType}, stop = a.stop,
+  UPDATE ${qualified} AS t SET state = CASE a.verdict WHEN 'refused' THEN 'FAIL' ELSE 'GONE' END::${stateType}, stop = a.stop,
     owner = NULL, error = ${error}
-  FROM answers AS a WHERE ${hasId("a.id")} AND a.verdict IN ('none', 'refused')
+  FROM answers AS a WHERE ${hasId("a.id")} AND a.verdict IN ('none', 'refused', 'replaced')
 ), `;
 }

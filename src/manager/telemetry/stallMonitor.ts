@@ -170,13 +170,13 @@ export class StallMonitor {
 
   /** Visits the next groups. Tasks that could start become or stay suspects; all others are removed. */
   async #updateSuspects(client: Client, load: SessionPoolLoad, now: number): Promise<void> {
-    const { table, claimer, groupScanner } = this.#components;
+    const { table, claimer, groupScanner, orphans } = this.#components;
     const rows = await readOverdueTasks(client, table, this.#locked);
     this.#locked = lockedIds(rows);
     const after = this.#after;
     const except = [...this.#locked, ...claimer.rejectedIds, ...groupScanner.rejectedIds];
     const [heads, unmarked] = await Promise.all([
-      scanGroups(client, table, { after, limit: maxGroups, except }),
+      scanGroups(client, table, { after, limit: maxGroups, except, keys: [...load.keys, ...orphans.keys] }),
       readUnmarkedTasks(client, table, { limit: maxTasks, except }),
     ]);
     const last = heads.length < maxGroups ? Infinity : (heads.at(-1)?.hash ?? Infinity);
@@ -273,8 +273,8 @@ export class StallMonitor {
    */
   #recount(): void {
     const { sessions, groups, orphans, claimer, groupScanner } = this.#components;
-    const { busy, groups: loads } = sessions.load;
-    groups.recount({ busy, groups: loads, orphans: orphans.hashes });
+    const { busy, groups: loads, keys } = sessions.load;
+    groups.recount({ busy, groups: loads, orphans: orphans.hashes, keys: [...keys, ...orphans.keys] });
     claimer.locked = [];
     groupScanner.restart();
   }
@@ -284,7 +284,7 @@ export interface StallMonitorOptions {
   readonly table: TaskTable;
   readonly sessions: Pick<SessionPool, "load">;
   readonly groups: ActiveGroups;
-  readonly orphans: Pick<OrphanRescuer, "size" | "hashes">;
+  readonly orphans: Pick<OrphanRescuer, "size" | "hashes" | "keys">;
   readonly pendingResults: Pick<PendingResults, "state" | "largeCount">;
   readonly claimer: Pick<Claimer, "rejectedIds" | "started" | "state" | "locked">;
   readonly poolScaler: Pick<PoolScaler, "canGrow" | "state">;

@@ -1,8 +1,10 @@
 import { readFeatures } from "../../manager/schema/ownColumns.js";
+import { DatabaseError } from "pg";
 import { hasSchedule, readHasRules, repetitions } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { finalStates } from "../../shared/taskState.js";
 
@@ -24,7 +26,7 @@ export interface ChangeResult {
   readonly claimed: boolean;
   /** For a retried task, whether its schedule was cleared because the schedule continues in another row. */
   readonly unlinked: boolean;
-  /** The server's error if the outcome is `failed`, or why a schedule could not be paused or resumed. */
+  /** The server's error if the outcome is `failed`, or why the task's state allows the change but something else does not. */
   readonly reason: string | null;
 }
 
@@ -155,7 +157,8 @@ async function changeOrSplit(
   } catch (error) {
     if (sqlState(error) === null) throw error;
     const [id] = ids;
-    if (ids.length === 1 && id !== undefined) return [failedResult(id, error)];
+    if (ids.length === 1 && id !== undefined)
+      return [isKeyTaken(error, table) ? keyTakenResult(id) : failedResult(id, error)];
     const middle = ids.length >> 1;
     return [
       ...(await changeOrSplit(client, table, kind, ids.slice(0, middle))),
@@ -164,6 +167,16 @@ async function changeOrSplit(
   }
 }
 
+/** Whether the server refused to let a task wait because another task waits with its key. */
+const isKeyTaken = (error: unknown, { keyIndex }: TaskTable): boolean =>
+  error instanceof DatabaseError && error.code === uniqueViolation && error.constraint === keyIndex;
+
+const keyTakenResult = (id: string): ChangeResult => ({
+  ...failedResult(id, null),
+  outcome: "refused",
+  reason: "another task with the same key waits",
+});
+
 function failedResult(id: string, error: unknown): ChangeResult {
   return {
     id,
@@ -171,7 +184,7 @@ function failedResult(id: string, error: unknown): ChangeResult {
     state: null,
     claimed: false,
     unlinked: false,
-    reason: errorMessage(error),
+    reason: error === null ? null : errorMessage(error),
   };
 }
 

@@ -48,6 +48,7 @@ function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeR
     case "stop":
       return `already ${state}`;
     case "retry":
+      if (reason !== null) return reason;
       return state === "PLAN" ? "already waiting (PLAN)" : `running (${state})`;
     case "run-now":
       return claimed ? `running (${state})` : `is ${state}: pg-task retry ${id} runs it again`;

@@ -1,6 +1,7 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readHasGaps } from "../queries/gaps.js";
+import { literal } from "../../shared/postgres/quoting.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
@@ -42,6 +43,8 @@ export interface TaskSituation {
    */
   readonly ahead: number;
   readonly aheadMore: boolean;
+  /** Id of the claimed task that has the same key. Null if there is none. */
+  readonly keyRunsIn: string | null;
   /** Number of sessions that run tasks of any group of the table. */
   readonly tableRuns: number;
   /** The task's gap, in ms. 0 if it has none. */
@@ -72,6 +75,13 @@ const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 yea
 const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
 
 /**
+ * SQL of the key of a row. Null if the table has no index of keys, because then the column may be the user's own.
+ */
+const keySql = ({ schema, keyIndex }: TaskTable, row: string): string =>
+  `CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = ${literal(schema)} AND c.relname = ${literal(keyIndex)}) THEN to_jsonb(${row}) ->> 'key' END`;
+
+/**
  * Reads a task's situation. No index covers running tasks. They are therefore found by scanning the rows before the
  * task and the newest rows, and by reading the application names of all sessions.
  *
@@ -94,7 +104,7 @@ export async function readSituation(
        UNION ALL
        (SELECT ${scannedColumns} FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id DESC LIMIT ${maxScannedRows})
      ), claimed AS MATERIALIZED (
-       SELECT id, owner, hash FROM scanned WHERE owner IS NOT NULL
+       SELECT s.id, s.owner, s.hash, (SELECT ${keySql(table, "t")} FROM ${qualified} AS t WHERE t.id = s.id) AS key FROM scanned AS s WHERE s.owner IS NOT NULL
      ), ahead AS (
        SELECT FROM it, LATERAL (
          SELECT o.max, o.id, o."group" FROM ${qualified} AS o WHERE o.ready AND o.hash = ANY (ARRAY[it.hash])
@@ -116,6 +126,7 @@ export async function readSituation(
        OR EXISTS (SELECT FROM scanned AS o WHERE o.owner::text = it.owner::text AND o.state = 'WORK' AND o.start > it.start::timestamptz) AS "runEnded",
        (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
+       (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = ${keySql(table, "it")} AND c.id <> it.id) AS "keyRunsIn",
        (SELECT count(*) FROM ahead)::float8 AS ahead,
        (SELECT count(DISTINCT c.owner) FROM claimed AS c)::float8 AS "tableRuns",
        coalesce(${millisecondsSql("l.gap")}, 0) AS "gapMs", ${isoTimeSql("l.start")} AS "lastStart",

@@ -22,6 +22,7 @@ export interface Reason {
     | "no-manager"
     | "out-of-queue"
     | "row-locked"
+    | "key-runs"
     | "group-limit"
     | "behind-others"
     | "gap"
@@ -110,7 +111,10 @@ function endedReason({ id, state, owner, stop, problem }: TaskSituation): Reason
   const texts: Readonly<Record<string, string>> = {
     DONE: `it ran without error and ended${when}`,
     FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}`,
-    GONE: `it expired${when}: it was late by more than active allows`,
+    GONE:
+      problem === null || problem === "ERROR:  task not active"
+        ? `it expired${when}: it was late by more than active allows`
+        : `it is GONE since ${stop ?? "an unknown time"}: ${problem}`,
     STOP: "it was stopped",
   };
   return {
@@ -278,7 +282,14 @@ function gapReasons({ id, gapMs, gapLeftMs, lastStart }: TaskSituation): Reason[
 
 function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   const reasons: Reason[] = [];
-  const { groupRuns, claimedOfGroup, ahead, aheadMore, tableRuns } = task;
+  const { groupRuns, claimedOfGroup, ahead, aheadMore, tableRuns, keyRunsIn } = task;
+  if (keyRunsIn !== null) {
+    reasons.push({
+      code: "key-runs",
+      text: `task ${keyRunsIn} has the same key and must end first`,
+      tasks: [keyRunsIn],
+    });
+  }
   const maxOthers = Math.max(task.max, 0);
   if (groupRuns > maxOthers) {
     const ids = [...claimedOfGroup, ...(claimedOfGroup.length < groupRuns ? ["…"] : [])].join(", ");

@@ -41,7 +41,7 @@ async function findForeignRelation(client: Client, table: TaskTable): Promise<st
       table.schema,
       table.pauseTable,
       [table.ledger1, table.ledger2],
-      [table.dueIndex, table.planIndex, table.keepIndex, table.schedulesIndex],
+      [table.dueIndex, table.planIndex, table.keepIndex, table.schedulesIndex, table.keyIndex],
       table.qualified,
     ],
   );

@@ -2,8 +2,10 @@ import { createHash } from "node:crypto";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import type { Feature } from "../features.js";
+import { keyProblems, type KeyProblem } from "../keyIndex.js";
 import type { TaskTable } from "../taskTable.js";
 import { gapCheck } from "./gapCheck.sql.js";
+import { keyCheck, refusedKeyCheck } from "./keyCheck.sql.js";
 import type { OptionCheck } from "./optionCheck.js";
 import { orderCheck } from "./orderCheck.sql.js";
 import { retryCheck } from "./retryCheck.sql.js";
@@ -17,8 +19,11 @@ const ownComment = "pg-task options ";
  * The checks of the features that are on, in the order in which they are made. The plan of a schedule is computed before
  * the order of tasks puts it off.
  */
-const optionChecks = (table: TaskTable, zone: string): OptionCheck[] =>
-  checkedFeatures.filter((feature) => table.features.has(feature)).map((feature) => optionCheck(feature, table, zone));
+function optionChecks(table: TaskTable, zone: string, keyProblem: KeyProblem | null): OptionCheck[] {
+  const refused = keyProblem === null ? [] : [refusedKeyCheck(keyProblems[keyProblem])];
+  const features = checkedFeatures.filter((feature) => table.features.has(feature));
+  return [...refused, ...features.map((feature) => optionCheck(feature, table, zone))];
+}
 
 function optionCheck(feature: Feature, table: TaskTable, zone: string): OptionCheck {
   switch (feature) {
@@ -26,6 +31,8 @@ function optionCheck(feature: Feature, table: TaskTable, zone: string): OptionCh
       return retryCheck;
     case "gaps":
       return gapCheck;
+    case "keys":
+      return keyCheck();
     case "order":
       return orderCheck;
     case "schedules":
@@ -44,11 +51,17 @@ const checkedFeatures: readonly Feature[] = ["retries", "keys", "arguments", "ga
  *
  * @param zone time zone of rules that name none. If it is empty, the zone of the manager's session is used, which
  *   is that of the database.
+ * @param keyProblem why keys are refused, or null if they are not
  * @returns whether the objects were created or replaced
  */
-export async function ensureOptions(client: Client, table: TaskTable, zone: string): Promise<boolean> {
+export async function ensureOptions(
+  client: Client,
+  table: TaskTable,
+  zone: string,
+  keyProblem: KeyProblem | null = null,
+): Promise<boolean> {
   const place = await readPlace(client, table);
-  const checks = optionChecks(table, zone === "" ? await sessionZone(client) : zone);
+  const checks = optionChecks(table, zone === "" ? await sessionZone(client) : zone, keyProblem);
   const statements = optionStatements(table, place, checks);
   const digest = createHash("sha256").update(statements.join("\n")).digest("hex").slice(0, 16);
   const triggers = checks.length === 0 ? 0 : 2 * place.relations.length;

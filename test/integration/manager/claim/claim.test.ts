@@ -85,6 +85,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       owner: "owner 0",
       hash,
       max: 0,
+      key: null,
       startsNow: true,
       exclusive: true,
       hasGap: false,

@@ -224,7 +224,7 @@ describe("checks of the task table", () => {
   });
 });
 
-test("the task table has its primary key and its four partial indexes", async () => {
+test("the task table has its primary key and its five partial indexes", async () => {
   const { rows } = await client.query<{ index: string }>(
     "SELECT pg_get_indexdef(indexrelid) AS index FROM pg_index WHERE indrelid = 'task'::regclass AND indisvalid ORDER BY 1",
   );
@@ -235,6 +235,7 @@ test("the task table has its primary key and its four partial indexes", async ()
       "CREATE INDEX task_keep_idx ON public.task USING btree (id) WHERE (keep > '00:00:00'::interval)",
       "CREATE INDEX task_plan_idx ON public.task USING btree (plan) WHERE (NOT ready)",
       "CREATE INDEX task_schedules_idx ON public.task USING btree (ready, take) WHERE COALESCE(((rule IS NOT NULL) OR (repeat > '00:00:00'::interval)), false)",
+      "CREATE UNIQUE INDEX task_key_idx ON public.task USING btree (key) WHERE ((key IS NOT NULL) AND (ready IS NOT NULL))",
       "CREATE UNIQUE INDEX task_pkey ON public.task USING btree (id)",
     ],
   );

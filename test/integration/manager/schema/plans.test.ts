@@ -6,6 +6,7 @@ import { claimSingle } from "../../../../src/manager/claim/claimSingle.sql.js";
 import type { OwnedResult } from "../../../../src/manager/model.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain } from "../../../../src/manager/results/completePlain.sql.js";
+import { dueWithKeys } from "../../../../src/manager/groups/dueWithKeys.sql.js";
 import { expire, readLate } from "../../../../src/manager/groups/expire.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { idleOwners } from "../../../../src/manager/sessions/idleOwners.sql.js";
@@ -123,6 +124,9 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   "claim single": (stub) => claimSingle(stub, table, { session: { owner, pid: 1 }, except: [], traced: false }),
   "claim around locked rows": (stub) =>
     claimFull(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1, except: ids })),
+  "claim around running keys": (stub) =>
+    claimFull(stub, table, { ...claimOf(new Map([[1, 0]]), { sessions: 1 }), runningKeys: ids }),
+  "due with keys": (stub) => dueWithKeys(stub, table, ids),
   "inserted tasks": (stub) => insertedTasks(stub, table, 1n, 100),
   "show started": (stub) =>
     updateRunning(

@@ -79,7 +79,7 @@ function createMonitor(given: Partial<ManagerState> = {}) {
     table: taskTable("public", "task"),
     sessions: {
       get load(): SessionPoolLoad {
-        return { ...state, states: { free: state.free.length } };
+        return { ...state, keys: [], states: { free: state.free.length } };
       },
     },
     groups: new ActiveGroups(),
@@ -90,6 +90,7 @@ function createMonitor(given: Partial<ManagerState> = {}) {
       get hashes() {
         return state.orphans;
       },
+      keys: [],
     },
     pendingResults: { state: {}, largeCount: 0 },
     claimer: {

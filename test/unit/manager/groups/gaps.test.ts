@@ -84,7 +84,7 @@ test("counting the groups anew corrects the number of starts that are not report
   const { clock, groups } = createGroups();
   groups.addSession(1);
   groups.addStarting(1);
-  groups.recount({ busy: 0, groups: new Map(), orphans: [] });
+  groups.recount({ busy: 0, groups: new Map(), orphans: [], keys: [] });
   groups.setHead(1, { ...head, gapMs: 10 }, false);
   clock.ms = 10;
   groups.endGaps();

@@ -1,0 +1,48 @@
+/** SQL that deals with the keys of tasks. If keys are off for the table, no SQL names the column `key`. */
+import type { TaskTable } from "../schema/taskTable.js";
+
+/** SQL condition on a row that is true if no task with the row's key runs. */
+export const isKeyFree = ({ features }: TaskTable, parameter: string): string =>
+  features.has("keys") ? `(key IS NULL OR (key IN (SELECT unnest(${parameter}::text[]))) IS NOT TRUE)` : "true";
+
+/** The parameter of `isKeyFree`, or nothing if keys are off. */
+export const keyParameter = (
+  { features }: TaskTable,
+  keys: readonly string[],
+): readonly [] | readonly [readonly string[]] => (features.has("keys") ? [keys] : []);
+
+/** SQL condition that is true if a row has a key. */
+export const hasKey = ({ features }: TaskTable, alias = ""): string =>
+  features.has("keys") ? `${alias}key IS NOT NULL` : "false";
+
+/** SQL of a row's key. */
+export const keyOf = ({ features }: TaskTable, alias = ""): string =>
+  features.has("keys") ? `${alias}key` : "NULL::text";
+
+/** SQL condition that is true if the row `w` waits with the key of the row `t`. It is looked up in the index of keys. */
+const waitsWithKey = "w.key = ANY (ARRAY[t.key]) AND w.key IS NOT NULL AND w.ready IS NOT NULL AND w.id <> t.id";
+
+/** SQL of the id of another task that waits with the key of the row `t`. Null if there is none. */
+export const waitingWithKey = ({ qualified, features }: TaskTable): string =>
+  features.has("keys") ? `(SELECT w.id FROM ${qualified} AS w WHERE ${waitsWithKey})` : "NULL::bigint";
+
+/**
+ * SQL of the body of a CTE that finds the tasks whose key another task waits with, and locks these other tasks, so that
+ * they cannot be deleted or changed. Its columns are `id` and `waiting`, the id of the other task.
+ *
+ * @param ids SQL of a query for ids of tasks that do not wait themselves
+ */
+export function keyWaits({ qualified, features }: TaskTable, ids: string): string {
+  if (!features.has("keys")) return "SELECT NULL::bigint AS id, NULL::bigint AS waiting WHERE false";
+  return `
+  SELECT t.id, l.id AS waiting FROM ${qualified} AS t
+  CROSS JOIN LATERAL (SELECT w.id FROM ${qualified} AS w WHERE ${waitsWithKey} FOR NO KEY UPDATE) AS l
+  WHERE t.id = ANY (ARRAY(${ids})) AND t.key IS NOT NULL`;
+}
+
+/** SQL of the error of a task that is GONE because another one waits with its key. */
+export const replacedError = (waiting: string): string =>
+  `concat('ERROR:  task ', ${waiting}, ' with the same key takes its place')`;
+
+/** SQL condition that is true if the CTE `key_waits`, whose body is `keyWaits`, contains the id. */
+export const isReplaced = (id: string): string => `(${id} IN (SELECT id FROM key_waits)) IS TRUE`;

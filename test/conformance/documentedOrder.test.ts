@@ -1,0 +1,56 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createDatabase } from "../support/database.js";
+import { documentedBlocks, shown, type ShownResult } from "../support/documentedBlocks.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { Tasks } from "../support/tasks.js";
+
+const page = readFileSync(new URL("../../../docs/order.md", import.meta.url), "utf8");
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.create(client);
+
+// Objects that the examples use.
+await client.query(`
+  CREATE TABLE doc (id integer PRIMARY KEY);
+  CREATE PROCEDURE report(integer) LANGUAGE sql AS 'SELECT 1';
+  CREATE PROCEDURE build_index(integer) LANGUAGE sql AS 'SELECT 1';
+  CREATE PROCEDURE send_digest(integer) LANGUAGE sql AS 'SELECT 1';
+  CREATE PROCEDURE nightly() LANGUAGE sql AS 'SELECT 1'`);
+await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+
+const blocks = documentedBlocks(page);
+
+test("the page contains as many blocks as are run", () => {
+  assert.equal(blocks.length, [...page.matchAll(/^```sql$/gm)].length);
+  assert.equal(
+    blocks.filter(({ result }) => result !== undefined).length,
+    [...page.matchAll(/^```\n(?!\n|$)/gm)].length,
+  );
+  assert.ok(blocks.length >= 7);
+});
+
+const types = { getTypeParser: () => (value: string) => value };
+
+for (const [index, { sql, result }] of blocks.entries()) {
+  test(`block ${index + 1} is accepted, and its result is as shown`, async () => {
+    const answer: ShownResult | readonly ShownResult[] = await client.query({ text: sql, types });
+    const last = [answer].flat().at(-1);
+    if (result !== undefined && last !== undefined) assert.equal(shown(last), result);
+  });
+}
+
+test("the tasks of the page run without errors", async () => {
+  const { rows } = await client.query<{ id: string }>("UPDATE task SET plan = now() WHERE state = 'PLAN' RETURNING id");
+  assert.ok(rows.length >= 4);
+  const ended = await tasks.ended(...rows.map(({ id }) => id));
+  for (const task of ended) assert.deepEqual([task.state, task.error], ["DONE", null], task.id);
+});
+
+test("a second waiting task of a key is refused", async () => {
+  await client.query(`INSERT INTO task (key, plan, input) VALUES ('again', 'infinity', 'SELECT 1')`);
+  await assert.rejects(client.query(`INSERT INTO task (key, input) VALUES ('again', 'SELECT 1')`), { code: "23505" });
+});

@@ -1,0 +1,325 @@
+import assert from "node:assert/strict";
+import { until } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { maxConcurrent, only, Tasks } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.create(client);
+await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+
+const conflict = "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL";
+
+/** A rule whose times lie so far apart that none comes during the tests. */
+const yearly = "0 0 1 1 *";
+
+const idsOf = async (key: string): Promise<string[]> =>
+  (await client.query<{ id: string }>("SELECT id FROM task WHERE key = $1 ORDER BY id", [key])).rows.map(
+    ({ id }) => id,
+  );
+
+/** An input that runs until `release` lets it end. */
+const held = (name: string): string => `SELECT pg_advisory_xact_lock_shared(hashtext('${name}'))`;
+
+/** Makes inputs that are `held` run until the returned function is called. */
+async function hold(name: string): Promise<() => Promise<void>> {
+  const holder = await database.connect();
+  await holder.query("SELECT pg_advisory_lock(hashtext($1))", [name]);
+  return async () => {
+    await holder.query("SELECT pg_advisory_unlock(hashtext($1))", [name]);
+  };
+}
+
+for (const [key, message] of [
+  ["", "key is empty"],
+  ["é".repeat(1001), "key has 2002 bytes, at most 2000 are allowed"],
+] as const) {
+  test(`INSERT and UPDATE refuse a key of ${key.length} characters`, async () => {
+    const refusal = { message, code: "22023" };
+    await assert.rejects(client.query("INSERT INTO task (input, key) VALUES ('SELECT 1', $1)", [key]), refusal);
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "refused", plan: "infinity" });
+    await assert.rejects(client.query("UPDATE task SET key = $1 WHERE id = $2", [key, id]), refusal);
+  });
+}
+
+test("a key of 2,000 bytes that cannot be compressed is accepted", async () => {
+  const key = Array.from({ length: 125 }, (_, index) => String(Math.sin(index)).padEnd(16, "x").slice(-16)).join("");
+  assert.equal(key.length, 2000);
+  assert.equal((await tasks.run("SELECT 1", { key, group: "long" })).state, "DONE");
+});
+
+test("at most one task of a key waits, whichever of many producers comes first", async () => {
+  const producers = await Promise.all(Array.from({ length: 8 }, () => database.connect()));
+  const insert = `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 1', $1, 'infinity', 'many') ON CONFLICT DO NOTHING`;
+  for (let round = 0; round < 20; round += 1) {
+    const key = `many ${round}`;
+    const counts = await Promise.all(producers.map(async (each) => (await each.query(insert, [key])).rowCount ?? 0));
+    assert.equal(
+      counts.reduce((sum, count) => sum + count, 0),
+      1,
+    );
+    assert.equal((await idsOf(key)).length, 1);
+  }
+  await assert.rejects(client.query(insert.replace(" ON CONFLICT DO NOTHING", ""), ["many 0"]), {
+    code: "23505",
+    constraint: "task_key_idx",
+  });
+});
+
+test("throttle: after a run, the key is free again", async () => {
+  const insert = `INSERT INTO task (input, key, "group") VALUES ('SELECT 1', 'throttle', 'throttle') ON CONFLICT DO NOTHING RETURNING id`;
+  for (let round = 0; round < 3; round += 1) {
+    const { rows } = await client.query<{ id: string }>(insert);
+    assert.equal(only(await tasks.ended(only(rows).id)).state, "DONE");
+  }
+});
+
+test("debounce with an upper bound: the plan moves, but not beyond the bound", async () => {
+  const insert = `INSERT INTO task AS t (input, key, plan, "group") VALUES ('SELECT 1', 'debounce', now() + $1::interval, 'debounce')
+    ${conflict} DO UPDATE SET plan = least(excluded.plan, t.created + interval '1 day') RETURNING id, plan = created + interval '1 day' AS bounded, plan > now() + interval '12 hours' AS moved`;
+  const first = only((await client.query(insert, ["1 hour"])).rows);
+  assert.deepEqual([first.bounded, first.moved], [false, false]);
+  assert.deepEqual(only((await client.query(insert, ["13 hours"])).rows), {
+    id: first.id,
+    bounded: false,
+    moved: true,
+  });
+  assert.deepEqual(only((await client.query(insert, ["2 days"])).rows), { id: first.id, bounded: true, moved: true });
+});
+
+test("collect: producers add to the waiting task or insert another one, and nothing is lost", async () => {
+  await client.query("CREATE TABLE collected (item int)");
+  await client.query("CREATE TABLE batch (id bigint, items int[])");
+  const producers = await Promise.all(Array.from({ length: 4 }, () => database.connect()));
+  const insert = `INSERT INTO task AS t (input, key, data, "group") VALUES (
+      $$INSERT INTO collected SELECT unnest(string_to_array(data, ','))::int FROM task WHERE id = current_setting('pg_task.id')::bigint$$, 'collect', $1, 'collect')
+    ${conflict} DO UPDATE SET data = concat(t.data, ',', excluded.data)`;
+  await Promise.all(
+    producers.map(async (each, producer) => {
+      for (let item = 0; item < 50; item += 1) await each.query(insert, [String(producer * 50 + item)]);
+    }),
+  );
+  const rows = await tasks.ended(...(await idsOf("collect")));
+  assert.deepEqual(
+    rows.filter(({ state }) => state !== "DONE"),
+    [],
+  );
+  assert.ok(maxConcurrent(rows) <= 1);
+  const { rows: items } = await client.query<{ item: number }>("SELECT item FROM collected ORDER BY item");
+  assert.deepEqual(
+    items.map(({ item }) => item),
+    Array.from({ length: 200 }, (_, item) => item),
+  );
+});
+
+test("re-index: a task that is inserted while another one of its key runs starts when that one ends", async () => {
+  const release = await hold("reindex");
+  const [first = ""] = await tasks.insert({ input: held("reindex"), key: "doc 7", group: "reindex 1" });
+  await tasks.running(first);
+  const [second = ""] = await tasks.insert({ input: "SELECT 1", key: "doc 7", group: "reindex 2" });
+  // A later task of the same group is not kept from starting.
+  assert.equal((await tasks.run("SELECT 1", { group: "reindex 2" })).state, "DONE");
+  assert.equal((await tasks.row(second)).state, "PLAN");
+  await release();
+  const rows = await tasks.ended(first, second);
+  assert.deepEqual(
+    rows.map(({ state }) => state),
+    ["DONE", "DONE"],
+  );
+  assert.equal(maxConcurrent(rows), 1);
+});
+
+test("of each key one runs at a time, whatever max allows", async () => {
+  const keys = Array.from({ length: 5 }, (_, index) => `race ${index}`);
+  const producers = await Promise.all(keys.map(() => database.connect()));
+  await Promise.all(
+    producers.map(async (each, producer) => {
+      for (let round = 0; round < 40; round += 1) {
+        await each.query(
+          `INSERT INTO task (input, key, "group", max) VALUES ('SELECT pg_sleep(0.002)', $1, $2, 10) ON CONFLICT DO NOTHING`,
+          [keys[(producer + round) % keys.length], `race ${round % 2}`],
+        );
+      }
+    }),
+  );
+  for (const key of keys) {
+    const rows = await tasks.ended(...(await idsOf(key)));
+    assert.deepEqual([rows.every(({ state }) => state === "DONE"), maxConcurrent(rows)], [true, 1]);
+  }
+});
+
+for (const [what, end] of [
+  ["fails", "SELECT 1/0"],
+  ["ends its session", "SELECT pg_terminate_backend(pg_backend_pid())"],
+] as const) {
+  test(`the waiting task starts when the running one ${what}`, async () => {
+    const key = `one that ${what}`;
+    const release = await hold(key);
+    const [first = ""] = await tasks.insert({ input: `${held(key)}; ${end}`, key, group: key });
+    await tasks.running(first);
+    const [second = ""] = await tasks.insert({ input: "SELECT 1", key, group: `${key} 2` });
+    await release();
+    const [one, two] = await tasks.ended(first, second);
+    assert.equal(two?.state, "DONE");
+    if (end.includes("terminate"))
+      assert.deepEqual([one?.state, one?.error], ["GONE", `ERROR:  task ${second} with the same key takes its place`]);
+    else assert.equal(one?.state, "FAIL");
+  });
+}
+
+test("a task set to PLAN while it runs becomes GONE if another one waits, and the other one runs", async () => {
+  const release = await hold("again");
+  const [first = ""] = await tasks.insert({ input: held("again"), key: "again", group: "again", repeat: "1 year" });
+  await tasks.running(first);
+  const [second = ""] = await tasks.insert({ input: "SELECT 1", key: "again", group: "again" });
+  await client.query("UPDATE task SET state = 'PLAN' WHERE id = $1", [first]);
+  await release();
+  const [one, two] = await tasks.ended(first, second);
+  assert.deepEqual([one?.state, one?.error], ["GONE", `ERROR:  task ${second} with the same key takes its place`]);
+  assert.equal(two?.state, "DONE");
+  const next = only(
+    await until<{ parent: string }>(
+      client,
+      "SELECT parent FROM task WHERE key = 'again' AND state = 'PLAN'",
+      (found) => found.length > 0,
+    ),
+  );
+  assert.equal(next.parent, second);
+});
+
+test("a finished task cannot be set to PLAN while another one of its key waits", async () => {
+  const first = await tasks.run("SELECT 1", { key: "set", group: "set" });
+  await tasks.insert({ input: "SELECT 1", key: "set", group: "set", plan: "infinity" });
+  await assert.rejects(client.query("UPDATE task SET state = 'PLAN' WHERE id = $1", [first.id]), { code: "23505" });
+});
+
+test("a waiting task inherits the schedule of the one that ends, and keeps its plan", async () => {
+  const release = await hold("inherit");
+  const [first = ""] = await tasks.insert({
+    input: held("inherit"),
+    key: "inherit",
+    group: "inherit",
+    rule: yearly,
+    zone: "UTC",
+    plan: "2001-01-01Z",
+    active: "1000 years",
+  });
+  await tasks.running(first);
+  const [second = ""] = await tasks.insert({
+    input: "SELECT 2",
+    key: "inherit",
+    group: "inherit",
+    plan: "2100-05-05Z",
+  });
+  await release();
+  await tasks.ended(first);
+  const { rows } = await client.query(
+    `SELECT rule, zone, plan = '2100-05-05Z' AS plan, due = '2001-01-01Z' AS due, wait FROM task WHERE id = ${second}`,
+  );
+  assert.deepEqual(rows, [{ rule: yearly, zone: "UTC", plan: true, due: true, wait: null }]);
+  assert.equal((await client.query(`SELECT FROM task WHERE parent = ${first}`)).rowCount, 0);
+  await client.query(`UPDATE task SET plan = now() WHERE id = ${second}`);
+  const next = only(
+    await until<{ ok: boolean; input: string }>(
+      client,
+      `SELECT input, plan = public.task_next('${yearly}', 'UTC', now()) AS ok FROM task WHERE parent = ${second}`,
+      (found) => found.length > 0,
+    ),
+  );
+  assert.deepEqual(next, { input: "SELECT 2", ok: true });
+});
+
+test("a waiting task that has a schedule keeps it, and the other schedule ends", async () => {
+  const release = await hold("own");
+  const more = { key: "own", group: "own", zone: "UTC", active: "1000 years" };
+  const [first = ""] = await tasks.insert({ input: held("own"), ...more, rule: yearly, plan: "2001-01-01Z" });
+  await tasks.running(first);
+  const [second = ""] = await tasks.insert({ input: "SELECT 2", ...more, rule: "0 0 2 1 *", plan: "2100-01-01Z" });
+  await release();
+  await tasks.ended(first);
+  const { rows } = await client.query("SELECT id, rule FROM task WHERE key = 'own' AND state = 'PLAN'");
+  assert.deepEqual(rows, [{ id: second, rule: "0 0 2 1 *" }]);
+});
+
+test("with overlap and a key, one runs and one waits", async () => {
+  const release = await hold("buffer");
+  const [first = ""] = await tasks.insert({
+    input: held("buffer"),
+    key: "buffer",
+    group: "buffer",
+    max: 5,
+    repeat: "10 milliseconds",
+    overlap: true,
+  });
+  await tasks.running(first);
+  const waiting = "SELECT id FROM task WHERE key = 'buffer' AND ready";
+  const [next] = await until<{ id: string }>(client, waiting, (rows) => rows.length === 1);
+  assert.equal((await tasks.run("SELECT 1", { group: "buffer", max: 5 })).state, "DONE");
+  assert.equal((await idsOf("buffer")).length, 2);
+  await client.query(`UPDATE task SET repeat = '0' WHERE id = ${next?.id}`);
+  await release();
+  const rows = await tasks.ended(first, next?.id ?? "");
+  assert.equal(maxConcurrent(rows), 1);
+});
+
+test("an open transaction that has inserted the key delays neither other tasks nor the result for ever", async () => {
+  const [first = ""] = await tasks.insert({
+    input: "SELECT pg_sleep(0.1)",
+    key: "open",
+    group: "open",
+    repeat: "1 year",
+  });
+  await tasks.running(first);
+  const producer = await database.connect();
+  await producer.query("BEGIN");
+  const { rows } = await producer.query<{ id: string }>(
+    `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', 'open', '2100-01-01Z', 'open') RETURNING id`,
+  );
+  for (let round = 0; round < 10; round += 1)
+    assert.equal((await tasks.run("SELECT 1", { group: `others ${round}` })).state, "DONE");
+  assert.equal((await tasks.row(first)).state, "WORK");
+  await producer.query("COMMIT");
+  assert.equal(only(await tasks.ended(first)).state, "DONE");
+  const { rows: left } = await client.query(
+    "SELECT id, repeat > '0' AS repeats FROM task WHERE key = 'open' AND state = 'PLAN'",
+  );
+  assert.deepEqual(left, [{ id: only(rows).id, repeats: true }]);
+});
+
+test("a task set to PLAN while it runs waits for an open transaction with its key, and is GONE once that commits", async () => {
+  const [first = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", key: "open plan", group: "open plan" });
+  await tasks.sleeping(first);
+  const producer = await database.connect();
+  await producer.query("BEGIN");
+  const { rows } = await producer.query<{ id: string }>(
+    `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', 'open plan', '2100-01-01Z', 'open plan') RETURNING id`,
+  );
+  await client.query("UPDATE task SET state = 'PLAN' WHERE id = $1", [first]);
+  for (let round = 0; round < 10; round += 1)
+    assert.equal((await tasks.run("SELECT 1", { group: `others ${round}` })).state, "DONE");
+  assert.notEqual((await tasks.row(first)).owner, null);
+  await producer.query("COMMIT");
+  const gone = only(await tasks.ended(first));
+  assert.deepEqual(
+    [gone.state, gone.error],
+    ["GONE", `ERROR:  task ${only(rows).id} with the same key takes its place`],
+  );
+});
+
+test("if an open transaction with the key is rolled back, a task set to PLAN runs again", async () => {
+  const [first = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", key: "undone", group: "undone" });
+  await tasks.sleeping(first);
+  const producer = await database.connect();
+  await producer.query("BEGIN");
+  await producer.query(
+    `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', 'undone', '2100-01-01Z', 'undone')`,
+  );
+  await client.query("UPDATE task SET state = 'PLAN', input = 'SELECT 3' WHERE id = $1", [first]);
+  assert.equal((await tasks.run("SELECT 1", { group: "others" })).state, "DONE");
+  await producer.query("ROLLBACK");
+  const again = only(await tasks.ended(first));
+  assert.deepEqual([again.state, again.output], ["DONE", "3"]);
+});
