@@ -379,11 +379,12 @@ function canTake(session: PooledSession): boolean {
  * assignment.
  */
 function toRun({ task, session, ledger }: AssignedRun): Run {
-  const { id, input, group, timeoutMs, dedicated, save, format, atomic, claimedAt, remote } = task;
+  const { id, input, args, group, timeoutMs, dedicated, save, format, atomic, claimedAt, remote } = task;
   return {
     session,
     id,
     input,
+    args,
     group,
     timeoutMs,
     dedicated,

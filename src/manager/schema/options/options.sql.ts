@@ -3,6 +3,7 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import type { Feature } from "../features.js";
 import type { TaskTable } from "../taskTable.js";
+import { argumentsCheck } from "./argumentsCheck.sql.js";
 import type { OptionCheck } from "./optionCheck.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
 import { unsupportedCheck } from "./unsupportedCheck.sql.js";
@@ -17,7 +18,10 @@ const ownComment = "pg-task options ";
 const optionChecks = (table: TaskTable, zone: string): OptionCheck[] =>
   checkedFeatures
     .filter((feature) => table.features.has(feature))
-    .map((feature) => (feature === "schedules" ? scheduleCheck(table, zone) : unsupportedCheck(feature)));
+    .map((feature) => {
+      if (feature === "schedules") return scheduleCheck(table, zone);
+      return feature === "arguments" ? argumentsCheck() : unsupportedCheck(feature);
+    });
 
 const checkedFeatures: readonly Feature[] = ["retries", "order", "keys", "arguments", "gaps", "roles", "schedules"];
 
