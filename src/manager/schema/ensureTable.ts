@@ -11,6 +11,7 @@ import { adopt } from "./adoption/adopt.js";
 import { ensureSchedulesIndex } from "./adoption/indexes.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
+import { ensureAsyncTrigger } from "./asyncTrigger.sql.js";
 import { ensureCalendar } from "./calendar.js";
 import { ensureOptions } from "./options/options.sql.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
@@ -88,6 +89,7 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
     const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"]);
     await ensureSchedulesView(client, table);
+    const hasAsyncTrigger = await ensureAsyncTrigger(client, table);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
@@ -97,6 +99,11 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
     if (from === null && defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
     if (from === null && optionsChanged && ownColumns.freed.length === 0)
       log.info({ table: table.qualified }, "triggers of optional columns replaced");
+    if (!hasAsyncTrigger)
+      log.warn(
+        { table: table.qualified, function: table.asyncFunction },
+        "no asynchronous triggers, another function has this name",
+      );
     return oid;
   } catch (error) {
     table.features = features;
