@@ -4,6 +4,7 @@ import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
+import { psqlTable, textResults, type TextResult as Result } from "../support/psqlTable.js";
 import { only, Tasks } from "../support/tasks.js";
 
 const page = readFileSync(new URL("../../../docs/schedules.md", import.meta.url), "utf8");
@@ -28,11 +29,6 @@ await client.query(`
   CREATE PROCEDURE remind_course() LANGUAGE sql AS 'SELECT 1'`);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
 
-interface Result {
-  readonly fields: readonly { readonly name: string; readonly dataTypeID: number }[];
-  readonly rows: readonly Readonly<Record<string, string | null>>[];
-}
-
 /** The text between two headings. */
 function section(heading: string): string {
   const text = page.split(`\n${heading}\n`)[1]?.split(/\n##+ /)[0];
@@ -54,39 +50,6 @@ function tables(text: string): string[][][] {
           .map((cell) => cell.trim().replace(/^`(.*)`$/, "$1")),
       ),
   );
-}
-
-/** Shows a result as psql does, without the line that counts the rows, and without spaces at the ends of lines. */
-function shown({ fields, rows }: Result): string {
-  const numeric = new Set([20, 21, 23, 700, 701, 1700]);
-  const shownColumns = fields.map(({ name, dataTypeID }) => {
-    const cells = rows.map((row) => (row[name] ?? "").split("\n"));
-    const width = Math.max(name.length, ...cells.flat().map((line) => line.length));
-    return { name, cells, width, right: numeric.has(dataTypeID) };
-  });
-  const lines = [
-    shownColumns
-      .map(({ name, width }) => name.padStart(name.length + Math.floor((width - name.length) / 2)).padEnd(width))
-      .map((cell) => ` ${cell} `)
-      .join("|"),
-    shownColumns.map(({ width }) => "-".repeat(width + 2)).join("+"),
-  ];
-  for (const index of rows.keys()) {
-    const height = Math.max(...shownColumns.map(({ cells }) => cells[index]?.length ?? 1));
-    for (let line = 0; line < height; line++) {
-      lines.push(
-        shownColumns
-          .map(({ cells, width, right }) => {
-            const cell = cells[index] ?? [];
-            const text = cell[line] ?? "";
-            const padded = right ? text.padStart(width) : text.padEnd(width);
-            return ` ${padded}${line + 1 < cell.length ? "+" : " "}`;
-          })
-          .join("|"),
-      );
-    }
-  }
-  return lines.map((line) => line.trimEnd()).join("\n");
 }
 
 /** Returns times of a rule as the zone's clocks show them, by default those after the page's moment. */
@@ -141,22 +104,15 @@ async function atMoment(sql: string, result: Result): Promise<Result> {
   return { fields: result.fields, rows: planned };
 }
 
-/** Executes statements, and returns the result of each, with values as the server's text. */
-async function resultsOf(sql: string): Promise<readonly Result[]> {
-  const types = { getTypeParser: () => (value: string) => value };
-  const answer: Result | readonly Result[] = await client.query({ text: sql, types });
-  return [answer].flat();
-}
-
 for (const [index, { sql, result }] of blocks.entries()) {
   test(`block ${index + 1} of the page is accepted, and does what the page says`, async () => {
     if (sql.includes("INSERT INTO task ")) {
       await finish();
       await client.query("TRUNCATE task RESTART IDENTITY");
     }
-    const last = (await resultsOf(sql)).at(-1);
+    const last = (await textResults(client, sql)).at(-1);
     assert.ok(last !== undefined);
-    if (result !== undefined) assert.equal(shown(await atMoment(sql, last)), result.replaceAll(/ +$/gm, ""));
+    if (result !== undefined) assert.equal(psqlTable(await atMoment(sql, last)), result.replaceAll(/ +$/gm, ""));
     const comments = sql.replaceAll(/\n-- then (.*), and no more/g, ", $1, end").match(/^-- at (.*)$/m)?.[1];
     const inserts = /INSERT INTO task .*?\brule\b/s.test(sql);
     if (comments !== undefined) {

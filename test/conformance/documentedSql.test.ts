@@ -37,7 +37,9 @@ const files = [
   "README.md",
   ...readdirSync(new URL("docs/", root))
     // These files have tests of their own. Their SQL needs tables of the extension or several roles, or has results.
-    .filter((file) => file.endsWith(".md") && !["adoption.md", "schedules.md", "security.md"].includes(file))
+    .filter(
+      (file) => file.endsWith(".md") && !["adoption.md", "arguments.md", "schedules.md", "security.md"].includes(file),
+    )
     .map((file) => `docs/${file}`),
 ];
 const documented = files.flatMap((file) => examples(file).map((sql) => ({ file, sql })));
