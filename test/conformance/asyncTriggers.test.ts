@@ -16,8 +16,19 @@ interface Change {
   readonly op: string;
   readonly schema: string;
   readonly table: string;
-  readonly new: unknown;
-  readonly old: unknown;
+  readonly new: Row | readonly Row[] | null;
+  readonly old: Row | readonly Row[] | null;
+}
+
+interface Row {
+  readonly id: number;
+  readonly account: number;
+}
+
+/** The rows of a change that a statement trigger has found. */
+function rowsOf(rows: Change["new"]): readonly Row[] {
+  assert.ok(rows !== null && "length" in rows);
+  return rows;
 }
 
 afterEach(async () => {
@@ -115,7 +126,7 @@ test("the rows of a large statement are divided among tasks of 1,000 rows, and e
     `UPDATE shop."Payment" SET account = -account`,
   );
   const pairs = changes.map((change) => {
-    const [old = [], now = []] = [change.old, change.new] as { id: number; account: number }[][];
+    const [old, now] = [rowsOf(change.old), rowsOf(change.new)];
     assert.equal(old.length, now.length);
     for (const [index, { id, account }] of now.entries()) assert.deepEqual(old[index], row(id, -account));
     return now.map(({ id }) => id);
@@ -139,7 +150,7 @@ test("wide rows are divided among tasks so that args stay below their limit", as
     `INSERT INTO shop."Payment" (id, account, note) SELECT n, n, repeat(E'\\x01', 50000) FROM generate_series(1, 10) AS n`,
   );
   assert.deepEqual(
-    changes.map((change) => (change.new as unknown[]).length),
+    changes.map((change) => rowsOf(change.new).length),
     [3, 3, 3, 1],
   );
   await assert.rejects(client.query(`INSERT INTO shop."Payment" (note) VALUES (repeat('x', 1048576))`), {
