@@ -1,12 +1,15 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createDatabase } from "../support/database.js";
-import { documentedBlocks, shown, type ShownResult } from "../support/documentedBlocks.js";
+import { documentedBlocks } from "../support/documentedBlocks.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
+import { psqlTable, textResults } from "../support/psqlTable.js";
 import { Tasks } from "../support/tasks.js";
 
-const page = readFileSync(new URL("../../../docs/order.md", import.meta.url), "utf8");
+const whole = readFileSync(new URL("../../../docs/order.md", import.meta.url), "utf8");
+/** The examples of the section "Gap" are executed by documentedGap.test.ts. */
+const [page = ""] = whole.split("\n## Gap\n");
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -19,7 +22,12 @@ await client.query(`
   CREATE PROCEDURE report(integer) LANGUAGE sql AS 'SELECT 1';
   CREATE PROCEDURE build_index(integer) LANGUAGE sql AS 'SELECT 1';
   CREATE PROCEDURE send_digest(integer) LANGUAGE sql AS 'SELECT 1';
-  CREATE PROCEDURE nightly() LANGUAGE sql AS 'SELECT 1'`);
+  CREATE PROCEDURE nightly() LANGUAGE sql AS 'SELECT 1';
+  CREATE PROCEDURE load() LANGUAGE sql AS 'SELECT 1';
+  CREATE PROCEDURE aggregate() LANGUAGE sql AS 'SELECT 1';
+  CREATE PROCEDURE clean_up() LANGUAGE sql AS 'SELECT 1';
+  CREATE PROCEDURE report() LANGUAGE sql AS 'SELECT 1';
+  CREATE FUNCTION crunch(integer) RETURNS integer LANGUAGE sql AS 'SELECT $1'`);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
 
 const blocks = documentedBlocks(page);
@@ -33,13 +41,10 @@ test("the page contains as many blocks as are run", () => {
   assert.ok(blocks.length >= 7);
 });
 
-const types = { getTypeParser: () => (value: string) => value };
-
 for (const [index, { sql, result }] of blocks.entries()) {
   test(`block ${index + 1} is accepted, and its result is as shown`, async () => {
-    const answer: ShownResult | readonly ShownResult[] = await client.query({ text: sql, types });
-    const last = [answer].flat().at(-1);
-    if (result !== undefined && last !== undefined) assert.equal(shown(last), result);
+    const last = (await textResults(client, sql)).at(-1);
+    if (result !== undefined && last !== undefined) assert.equal(psqlTable(last), result);
   });
 }
 

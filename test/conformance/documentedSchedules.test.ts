@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
-import { documentedBlocks, shown, type ShownResult as Result } from "../support/documentedBlocks.js";
+import { documentedBlocks } from "../support/documentedBlocks.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
+import { psqlTable, textResults, type TextResult as Result } from "../support/psqlTable.js";
 import { only, Tasks } from "../support/tasks.js";
 
 const page = readFileSync(new URL("../../../docs/schedules.md", import.meta.url), "utf8");
@@ -101,22 +102,15 @@ async function atMoment(sql: string, result: Result): Promise<Result> {
   return { fields: result.fields, rows: planned };
 }
 
-/** Executes statements, and returns the result of each, with values as the server's text. */
-async function resultsOf(sql: string): Promise<readonly Result[]> {
-  const types = { getTypeParser: () => (value: string) => value };
-  const answer: Result | readonly Result[] = await client.query({ text: sql, types });
-  return [answer].flat();
-}
-
 for (const [index, { sql, result }] of blocks.entries()) {
   test(`block ${index + 1} of the page is accepted, and does what the page says`, async () => {
     if (sql.includes("INSERT INTO task ")) {
       await finish();
       await client.query("TRUNCATE task RESTART IDENTITY");
     }
-    const last = (await resultsOf(sql)).at(-1);
+    const last = (await textResults(client, sql)).at(-1);
     assert.ok(last !== undefined);
-    if (result !== undefined) assert.equal(shown(await atMoment(sql, last)), result.replaceAll(/ +$/gm, ""));
+    if (result !== undefined) assert.equal(psqlTable(await atMoment(sql, last)), result.replaceAll(/ +$/gm, ""));
     const comments = sql.replaceAll(/\n-- then (.*), and no more/g, ", $1, end").match(/^-- at (.*)$/m)?.[1];
     const inserts = /INSERT INTO task .*?\brule\b/s.test(sql);
     if (comments !== undefined) {

@@ -38,7 +38,9 @@ const files = [
   ...readdirSync(new URL("docs/", root))
     // These files have tests of their own. Their SQL needs tables of the extension or several roles, or has results.
     .filter(
-      (file) => file.endsWith(".md") && !["adoption.md", "order.md", "schedules.md", "security.md"].includes(file),
+      (file) =>
+        file.endsWith(".md") &&
+        !["adoption.md", "arguments.md", "failure.md", "order.md", "schedules.md", "security.md"].includes(file),
     )
     .map((file) => `docs/${file}`),
 ];

@@ -98,7 +98,7 @@ export class ExecutorDriver {
   /** Creates a run with a new id. */
   makeRun(session: number, input: string, options: Partial<Run> = {}): Run {
     const id = String(++this.#lastId);
-    const run = { session, id, input, group: "group", timeoutMs: 0, dedicated: false, save: false };
+    const run = { session, id, input, args: null, group: "group", timeoutMs: 0, dedicated: false, save: false };
     const proof = { atomic: false, claimedAt: "0", ledger: 1 as const };
     return {
       ...run,

@@ -26,6 +26,7 @@ function task(id: string): ClaimedTask {
     repeats: false,
     overlaps: false,
     input: "SELECT 1",
+    args: null,
     group: "group",
     timeoutMs: 0,
     dedicated: false,

@@ -8,6 +8,7 @@ import { million } from "./million.js";
 import { producers } from "./producers.js";
 import { threads } from "./threads.js";
 import { throughput } from "./throughput.js";
+import { asyncTriggers } from "./triggers.js";
 import { tune } from "./tune.js";
 
 /** All measures, in the order of the page. */
@@ -16,6 +17,7 @@ export const measures: readonly Measure[] = [
   cost,
   latency,
   producers,
+  asyncTriggers,
   flat,
   million,
   idle,

@@ -1,6 +1,7 @@
 import { describeKind, refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
 import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
+import { isAsyncNameTaken } from "../../manager/schema/asyncTrigger.sql.js";
 import { refuseConflictingNames } from "../../manager/schema/adoption/conflictingNames.js";
 import { latestVersion, missingObjects, readRecord } from "../../manager/schema/migrations.js";
 import { columnsInTheWay, featuresOff } from "../../manager/schema/ownColumns.js";
@@ -42,7 +43,10 @@ export async function inspectTable(
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
   const off = featuresOff(ownColumns);
   const columns = columnsInTheWay(ownColumns).join(", ");
-  const reason = off.length === 0 ? {} : { why: `off: ${off.join(", ")}, because of its columns ${columns}` };
+  const reasons = off.length === 0 ? [] : [`off: ${off.join(", ")}, because of its columns ${columns}`];
+  if (!off.includes("arguments") && (await isAsyncNameTaken(client, table)))
+    reasons.push(`off: asynchronous triggers, because another function is called ${table.asyncFunction}`);
+  const reason = reasons.length === 0 ? {} : { why: reasons.join("; ") };
   const exists: Finding = { ...found, state: "exists", ...reason };
   if (upToDate) return exists;
   const why = await refusalReason(async () => {

@@ -19,6 +19,7 @@ interface AddOptions extends CommandOptions {
 
 /** Columns that take a value, each of which is an option of the command. */
 const valueColumns: readonly (readonly [name: string, value: string, meaning: string])[] = [
+  ["args", "json", "values for the SQL: an array for $1, $2 …, or an object"],
   ["plan", "time", "when to start, in PostgreSQL's time syntax"],
   ["group", "name", "group name"],
   ["max", "n", "how many others of its group may run at the same time; negative: pause in ms"],

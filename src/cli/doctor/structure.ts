@@ -1,6 +1,7 @@
 import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
+import { isAsyncNameTaken } from "../../manager/schema/asyncTrigger.sql.js";
 import { appliedVersion, latestVersion, readRecord } from "../../manager/schema/migrations.js";
 import { columnsInTheWay, featuresOff, renameStatements } from "../../manager/schema/ownColumns.js";
 import { duplicateKeysQuery, readKeyProblem } from "../../manager/schema/keyIndex.js";
@@ -36,10 +37,18 @@ export async function checkColumns(client: Client, table: TaskTable): Promise<Ch
   );
 }
 
-/** Checks for columns of the user that turn features off. Meant for a table that is up to date. */
+/** Checks for columns and functions of the user that turn features off. Meant for a table that is up to date. */
 export async function checkFeatures(client: Client, table: TaskTable): Promise<Check> {
   const { ownColumns } = await readRecord(client, table);
   const off = featuresOff(ownColumns);
+  if (!off.includes("arguments") && (await isAsyncNameTaken(client, table))) {
+    const name = `${identifier(table.schema)}.${identifier(table.asyncFunction)}`;
+    return warn(
+      "features",
+      `asynchronous triggers are off: pg-task did not create the function ${name}, or its owner could replace it by any other`,
+      `rename it, and restart pg-task: ALTER FUNCTION ${name}() RENAME TO …`,
+    );
+  }
   if (off.length === 0) return await checkKeys(client, table);
   const columns = columnsInTheWay(ownColumns);
   const names = `${columns.length === 1 ? "column" : "columns"} ${columns.map(identifier).join(", ")}`;

@@ -28,6 +28,8 @@ interface Failure {
 }
 
 const timeoutError: Failure = { message: timeoutMessage, sqlstate: queryCanceled };
+/** What the local session is given of a run: its timeout and its args concern the other server. */
+const local = { timeoutMs: 0, args: null } as const;
 
 /** If this many cancels in a row fail to reach the server, the connection is closed. */
 const maxFailedCancels = 3;
@@ -99,7 +101,7 @@ export class RemoteExecution {
   async execute(): Promise<RunOutcome> {
     const { wire } = this.#context.session;
     const startedAt = performance.now();
-    const settings = await wire.query(new SettingsSql(this.#context).sql({ ...this.#run, timeoutMs: 0 }));
+    const settings = await wire.query(new SettingsSql(this.#context).sql({ ...this.#run, ...local }));
     const start = lastValue(settings);
     if (start === null) throw sessionClosed(`settings were refused: ${settings.error?.message ?? ""}`);
     this.#context.onStart(start);
@@ -313,7 +315,7 @@ export class RemoteExecution {
    */
   async #finish(start: string, result: OutgoingResult): Promise<RunOutcome> {
     const { wire } = this.#context.session;
-    const run = { ...this.#run, timeoutMs: 0 };
+    const run = { ...this.#run, ...local };
     let stop: string | null = null;
     let loss: PgTaskError | null = null;
     try {

@@ -1,7 +1,9 @@
 import type { OutputFormatter } from "../output/outputFormatter.js";
 import type { FinishContext } from "./proof.sql.js";
+import { inputParameters } from "./inputParameters.js";
 import type { Run } from "../../shared/ipc/run.js";
 import type { Receive } from "../../shared/postgres/protocol/connection.js";
+import type { Parameters } from "../../shared/postgres/protocol/encode.js";
 import {
   decodeMicroseconds,
   timestampText,
@@ -89,6 +91,8 @@ export abstract class Attempt<Context = unknown> {
   /** Whether the effect was committed without a proof and without waiting for the WAL to be flushed to disk. */
   unflushed = false;
   protected readonly run: Run;
+  /** The values of the input's parameters. Null if the input has no parameters, or the task has no args. */
+  protected readonly parameters: Parameters | null;
   protected readonly context: Context;
   protected readonly events: AttemptEvents;
   /** Whether the settings are applied, so that the input runs under the settings of its own task. */
@@ -102,6 +106,7 @@ export abstract class Attempt<Context = unknown> {
   /** @param context what the attempt needs from its session */
   constructor(run: Run, context: Context, options: AttemptOptions) {
     this.run = run;
+    this.parameters = run.args === null ? null : inputParameters(run.input, run.args);
     this.context = context;
     this.output = options.output;
     this.form = options.form;

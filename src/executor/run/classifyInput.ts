@@ -101,7 +101,7 @@ function skipComments(input: string): string {
 }
 
 /** Returns the length of the block comment at the beginning of the text. Block comments can be nested. */
-function commentLength(text: string): number {
+export function commentLength(text: string): number {
   let depth = 0;
   for (const { 0: mark, index } of text.matchAll(/\/\*|\*\//g)) {
     depth += mark === "/*" ? 1 : -1;

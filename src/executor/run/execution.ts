@@ -125,7 +125,7 @@ export class Execution {
   }
 
   /** The properties of the run that its session's reset depends on. */
-  get resetOptions(): Pick<Run, "timeoutMs" | "save"> {
+  get resetOptions(): Pick<Run, "timeoutMs" | "save" | "args"> {
     return this.#run;
   }
 

@@ -46,7 +46,8 @@ export class PipelinedAttempt extends Attempt<PipelinedAttemptContext> {
     if (previous instanceof PipelinedAttempt) this.#sendChainedOpening(previous);
     else wire.guard(messages.opening(this.run, true, keepOpen ? this.context.lockKey : null), this.onOpening);
     const { input } = this.run;
-    if (isSingleStatement(input)) wire.statement(input, this.#onInput);
+    const { parameters } = this;
+    if (parameters !== null || isSingleStatement(input)) wire.statement(input, this.#onInput, parameters ?? undefined);
     else wire.send(input, this.#onInput);
     if (this.#hasProof) wire.call(messages.finishCall(this.run), this.#onProof);
     const commit = this.#hasProof ? commitWithProof : commitWithoutProof;

@@ -132,11 +132,12 @@ export class PipelinedMessages {
    * @param transaction whether to leave the transaction open for the input
    * @param lock second key of the advisory lock to take, or null to take no lock
    */
-  opening(run: Pick<Run, "id" | "group" | "timeoutMs">, transaction: boolean, lock: number | null): Block {
-    const { id, group, timeoutMs } = run;
+  opening(run: Pick<Run, "id" | "args" | "group" | "timeoutMs">, transaction: boolean, lock: number | null): Block {
+    const { id, args, group, timeoutMs } = run;
     const start = lock === null ? plainStart : encodeCommand(`${startClock}, ${lockSql(lock)}`);
     const settings = this.#changedSettings(group).map(encodeSetting);
     settings.push(encodeCommand(`SET pg_task.id = '${id}'`));
+    if (args !== null) settings.push(encodeArgs(args));
     if (timeoutMs > 0) {
       const smaller = effectiveTimeoutMs(timeoutMs, this.sessionTimeoutMs);
       settings.push(encodeCommand(`SET ${timeoutSetting(smaller)}`));
@@ -164,8 +165,9 @@ export class PipelinedMessages {
    *
    * @returns null if there are no such settings
    */
-  settings({ group }: Pick<Run, "group">): Block | null {
+  settings({ args, group }: Pick<Run, "args" | "group">): Block | null {
     const { commands } = this.#settingsOf(group);
+    if (args !== null) return block([...commands, encodeArgs(args)], flush);
     return commands.length === 0 ? null : block(commands, flush);
   }
 
@@ -212,6 +214,8 @@ function encodeSetting([name, value]: readonly [string, string]): Buffer {
   const quoted = name.replace(/[^.]+$/, '"$&"');
   return encodeCommand(`SET ${quoted} = ${literal(value)}`);
 }
+
+const encodeArgs = (args: string): Buffer => encodeSetting(["pg_task.args", args]);
 
 const isAscii = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);
 

@@ -41,12 +41,13 @@ export class SettingsSql {
    * Returns a query that sets the settings. The one value that it yields is the time by the server's clock at the start
    * of the run.
    */
-  sql({ id, group, timeoutMs }: Pick<Run, "id" | "group" | "timeoutMs">): string {
+  sql({ id, args, group, timeoutMs }: Pick<Run, "id" | "args" | "group" | "timeoutMs">): string {
     if (this.#group !== group) {
       this.#group = group;
       this.#beginning = settingsPrefix(this.#table, group);
     }
-    const settings = `${this.#beginning} AND ${setConfig("pg_task.id", id)}`;
+    const values = args === null ? "" : ` AND ${setConfig("pg_task.args", args)}`;
+    const settings = `${this.#beginning} AND ${setConfig("pg_task.id", id)}${values}`;
     if (timeoutMs === 0) return settings;
     const limitMs = statementTimeoutMs(timeoutMs);
     const smaller =

@@ -47,7 +47,9 @@ export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
     if (messages === null) wire.send(settings.sql(this.run), this.#onSettings);
     else wire.guard(messages.opening(this.run, false, null), this.onOpening);
     if (this.form.sendsBegin) wire.guard(begin, ignore);
-    wire.send(this.run.input, this.#onInput);
+    const { parameters } = this;
+    if (parameters === null) wire.send(this.run.input, this.#onInput);
+    else wire.sendStatement(this.run.input, this.#onInput, parameters);
   }
 
   readonly #onSettings: Receive = (event) => {

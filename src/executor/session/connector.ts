@@ -163,7 +163,7 @@ export class Connector {
    * missing or forbidden, opening the session fails instead of a later run.
    */
   #testSql(): string[] {
-    const run = { id: "0", group: "", timeoutMs: 0, save: false };
+    const run = { id: "0", args: null, group: "", timeoutMs: 0, save: false };
     const { resetFunction: reset } = this.#parameters;
     const settingsSql = new SettingsSql(this.#parameters).sql(run);
     return [settingsSql, `SELECT ${reset}()`, ...resetSql(run)];

@@ -1,7 +1,15 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { groupColumns, slotColumns, type ClaimRequest } from "./claimFull.sql.js";
-import { assigned, buildTask, isExclusive, traceContext, versionOf, type CommonColumns } from "./claimedTask.sql.js";
+import {
+  argumentsOf,
+  assigned,
+  buildTask,
+  isExclusive,
+  traceContext,
+  versionOf,
+  type CommonColumns,
+} from "./claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DueTask } from "../model.js";
 import {
@@ -143,7 +151,7 @@ FROM (
 ) AS g
 WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${isExclusive(table)})
   AND ${limitsLockWait} AND ${unflushed}
-RETURNING t.id, g.nth::integer, t.hash, ${maxOthers} AS max, t.owner, t.input, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
+RETURNING t.id, g.nth::integer, t.hash, ${maxOthers} AS max, t.owner, t.input, ${argumentsOf(table)} AS args, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
   t.escape::text, t."null", t.atomic, ${claimTime("t")} AS take, ${isRepeating(table, "t.")} AS repeats, g.next_id, g.next_max, g.next_needs_full,
   ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
 }

@@ -12,6 +12,7 @@ export interface ClaimedRow {
   readonly max: number;
   readonly owner: string;
   readonly input: string;
+  readonly args: string | null;
   readonly group: string;
   readonly timeout_ms: number;
   readonly header: boolean;
@@ -93,7 +94,7 @@ export function toTask(row: ClaimedRow): ClaimedTask {
 
 /** Builds a task field by field, because spreading a whole row takes longer than everything else that is done here. */
 export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedTask {
-  const { owner, hash, max, input, group, header, string, delimiter, quote, escape } = row;
+  const { owner, hash, max, input, args, group, header, string, delimiter, quote, escape } = row;
   return {
     id: String(row.id),
     owner,
@@ -107,6 +108,7 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
     repeats: row.repeats,
     overlaps: traits.overlaps,
     input,
+    args,
     group,
     timeoutMs: traits.timeoutMs,
     dedicated: traits.dedicated,
@@ -164,7 +166,7 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     ? `CASE WHEN ${computes} THEN ${ruleInput} ELSE t.input END`
     : "t.input";
   return `t.id, t.hash, ${maxOthers} AS max, ${isExclusive(table)} AS exclusive, ${gapMs(table, "t.")} AS gap_ms,
-    t.owner, ${input} AS input, t."group",
+    t.owner, ${input} AS input, ${argumentsOf(table)} AS args, t."group",
     CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END AS timeout_ms,
     t.header, t.string, t.delimiter::text, CASE WHEN ${computes} THEN '' ELSE t.quote::text END AS quote, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS dedicated, t.save, CASE WHEN NOT ${computes} THEN t.remote END AS remote,
@@ -173,6 +175,10 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     ${isOverlapping(table, "t.")} AS overlaps, ${g}.starts_now,
     ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key`;
 }
+
+/** SQL of the values for the input of row `t`, as text. The query of a rule gets none. */
+export const argumentsOf = (table: TaskTable): string =>
+  table.features.has("arguments") ? `CASE WHEN NOT ${mustRunQuery(table, "t.")} THEN t.args::text END` : "NULL::text";
 
 /** SQL of the version of a row: the id of the transaction that wrote the row. */
 export const versionOf = (t: string): string => `${t}.xmin::text`;

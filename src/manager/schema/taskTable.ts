@@ -55,6 +55,8 @@ export interface TaskTable {
   readonly optionsFunction: string;
   readonly optionsInsertTrigger: string;
   readonly optionsUpdateTrigger: string;
+  /** The trigger function for other tables, which plans a task when one of their rows is changed. */
+  readonly asyncFunction: string;
   /** Views for users, and the functions that these views read. */
   readonly statsView: string;
   readonly statsRows: string;
@@ -110,6 +112,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     optionsFunction: objectName(table, "options"),
     optionsInsertTrigger: objectName(table, "options_insert"),
     optionsUpdateTrigger: objectName(table, "options_update"),
+    asyncFunction: objectName(table, "async"),
     statsView: objectName(table, "stats"),
     statsRows: objectName(table, "stats_rows"),
     errorsView: objectName(table, "errors"),

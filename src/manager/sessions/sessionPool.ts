@@ -383,6 +383,7 @@ function toRun({ task, session, ledger }: AssignedRun): Run {
   const {
     id,
     input,
+    args,
     group,
     timeoutMs,
     dedicated,
@@ -398,6 +399,7 @@ function toRun({ task, session, ledger }: AssignedRun): Run {
     session,
     id,
     input,
+    args,
     group,
     timeoutMs,
     dedicated,

@@ -17,6 +17,8 @@ export interface Run {
   /** The task's id, a bigint as text. */
   readonly id: string;
   readonly input: string;
+  /** The values for the input, as JSON: an array or an object. Null if the task has none. */
+  readonly args: string | null;
   readonly group: string;
   /** Allowed run time in ms. 0 means no limit. */
   readonly timeoutMs: number;

@@ -44,6 +44,19 @@ describe("pg-task add", () => {
     assert.deepEqual(rows, [{ rule: "0 0 1 1 *", zone: "Asia/Tokyo", catchup: true, overlap: false }]);
   });
 
+  test("inserts a task with args, and refuses args that are no array or object", async () => {
+    const result = await cli(["add", "SELECT $1 || '!'", "--args", '["a\'b"]', "--wait"], { env });
+    assert.deepEqual([result.code, result.stdout, result.stderr], [0, "a'b!\n", ""]);
+    for (const [args, message] of [
+      ["5", /rejects the task: args has to be an array or an object \(SQLSTATE 22023\)/],
+      ["{", /rejects the task: invalid input syntax for type json \(SQLSTATE 22P02\)/],
+    ] as const) {
+      const refused = await cli(["add", "SELECT $1", "--args", args], { env });
+      assert.equal(refused.code, 2);
+      assert.match(refused.stderr, message);
+    }
+  });
+
   test("inserts a task with all given columns and prints its id", async () => {
     await client.query("ALTER TABLE task ADD COLUMN mine text");
     const result = await cli(

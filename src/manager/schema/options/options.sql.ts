@@ -6,6 +6,7 @@ import { keyProblems, type KeyProblem } from "../keyIndex.js";
 import type { TaskTable } from "../taskTable.js";
 import { gapCheck } from "./gapCheck.sql.js";
 import { keyCheck, refusedKeyCheck } from "./keyCheck.sql.js";
+import { argumentsCheck } from "./argumentsCheck.sql.js";
 import type { OptionCheck } from "./optionCheck.js";
 import { orderCheck } from "./orderCheck.sql.js";
 import { retryCheck } from "./retryCheck.sql.js";
@@ -33,6 +34,8 @@ function optionCheck(feature: Feature, table: TaskTable, zone: string): OptionCh
       return gapCheck;
     case "keys":
       return keyCheck();
+    case "arguments":
+      return argumentsCheck();
     case "order":
       return orderCheck;
     case "schedules":

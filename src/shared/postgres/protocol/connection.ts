@@ -11,7 +11,7 @@ import {
   type TransactionStatus,
   type ServerMessage,
 } from "./decode.js";
-import { encodeStatement, queryLength, sync, writeQuery, type Block } from "./encode.js";
+import { encodeStatement, queryLength, sync, writeQuery, type Block, type Parameters } from "./encode.js";
 import { copyRefusal } from "./refuseCopy.js";
 
 /** Receives the messages of an answer, in order, as the messages arrive. */
@@ -27,12 +27,14 @@ export interface Answer {
 
 interface PendingAnswer {
   readonly receive: Receive;
-  readonly kind: "query" | "statement" | "guard" | "call" | "sync";
+  readonly kind: "query" | "synced" | "statement" | "guard" | "call" | "sync";
   readonly lost: ((reason: PgTaskError) => void) | null;
   /** Number of commands of a guard that are still unanswered. */
   commands: number;
   /** Whether this function call has failed. */
   failed: boolean;
+  /** The tag of a statement with its own Sync, until the Sync has ended the transaction. */
+  tag: ServerMessage | null;
 }
 
 const passed: ServerMessage = { type: "passed" };
@@ -128,10 +130,21 @@ export class ProtocolConnection {
    * Sends one statement. Its answer consists of the same messages as the answer to a query. As with a guard, the server
    * can delay the answer. If the statement fails, the server skips what was sent behind it.
    */
-  statement(text: string, receive: Receive): void {
+  statement(text: string, receive: Receive, parameters?: Parameters): void {
     if (this.#over) return;
     this.#await("statement", receive);
-    const bytes = encodeStatement(text);
+    const bytes = encodeStatement(text, parameters);
+    this.#queue(bytes, bytes.length);
+  }
+
+  /**
+   * Sends one statement with parameters. Like a query, it ends its transaction unless a block is open, its answer ends
+   * with `ready`, and after an error the server runs what was sent behind it.
+   */
+  sendStatement(text: string, receive: Receive, parameters: Parameters): void {
+    if (this.#over) return;
+    this.#await("synced", receive);
+    const bytes = Buffer.concat([encodeStatement(text, parameters), sync]);
     this.#queue(bytes, bytes.length);
   }
 
@@ -214,7 +227,7 @@ export class ProtocolConnection {
   }
 
   #await(kind: PendingAnswer["kind"], receive: Receive, commands = 0, whenLost: PendingAnswer["lost"] = null): void {
-    this.#pending.push({ kind, receive, commands, lost: whenLost, failed: false });
+    this.#pending.push({ kind, receive, commands, lost: whenLost, failed: false, tag: null });
   }
 
   #queue(message: string | Buffer, bytes: number): void {
@@ -272,6 +285,7 @@ export class ProtocolConnection {
   }
 
   #answer(pending: PendingAnswer, event: ServerMessage): void {
+    if (pending.kind === "synced" && this.#delayTag(pending, event)) return;
     if (event.type === "ready") {
       this.#status = event.status;
       this.#pending.shift();
@@ -281,13 +295,27 @@ export class ProtocolConnection {
       }
     } else if (event.type === "error") {
       if (pending.kind === "call") pending.failed = true;
-      else if (pending.kind !== "query") this.#skip();
+      else if (pending.kind !== "query" && pending.kind !== "synced") this.#skip();
     }
     pending.receive(event);
     if (pending.kind === "statement" && endsStatement(event)) {
       this.#pending.shift();
       pending.receive(passed);
     }
+  }
+
+  /**
+   * Delays the tag of a statement until the Sync has ended its transaction. As in the answer to a query, there is then
+   * no tag if the transaction fails at its end. Returns whether the message is handled.
+   */
+  #delayTag(pending: PendingAnswer, event: ServerMessage): boolean {
+    if (event.type === "commandComplete") {
+      pending.tag = event;
+      return true;
+    }
+    if (event.type === "ready" && pending.tag !== null) pending.receive(pending.tag);
+    if (event.type === "error") pending.tag = null;
+    return false;
   }
 
   /** Handles a message that belongs to a guard without an error. Returns false for any other message. */
@@ -304,15 +332,15 @@ export class ProtocolConnection {
 
   /** Handles the failure of a guard or statement: the server then skips everything up to the next Sync. */
   #skip(): void {
-    if (!this.#pending.some(({ kind }) => kind === "sync")) this.sync(() => {});
-    const end = this.#pending.findIndex(({ kind }) => kind === "sync");
+    if (!this.#pending.some(endsSkipping)) this.sync(() => {});
+    const end = this.#pending.findIndex(endsSkipping);
     const skipped = this.#pending.splice(0, end + 1);
     const receive: Receive = (event) => {
       if (event.type !== "ready") return;
       const { status } = event;
       for (const each of skipped) each.receive({ type: "skipped", status });
     };
-    this.#pending.unshift({ receive, kind: "sync", lost: null, commands: 0, failed: false });
+    this.#pending.unshift({ receive, kind: "sync", lost: null, commands: 0, failed: false, tag: null });
   }
 
   #finish(): void {
@@ -322,6 +350,9 @@ export class ProtocolConnection {
     this.#end(reason);
   }
 }
+
+/** Whether a request ends with a Sync. */
+const endsSkipping = ({ kind }: PendingAnswer): boolean => kind === "sync" || kind === "synced";
 
 const endsStatement = ({ type }: ServerMessage): boolean => type === "commandComplete" || type === "emptyQuery";
 

@@ -21,11 +21,20 @@ export interface Block {
   readonly commands: number;
 }
 
+/** The values of a statement's parameters, in text format. Null is SQL NULL. At most 65,535. */
+export interface Parameters {
+  readonly values: readonly (string | null)[];
+  /** OIDs of the types of the first parameters. The server infers the types of the others. */
+  readonly types: readonly number[];
+}
+
+const noParameters: Parameters = { values: [], types: [] };
+
 /** Encodes Parse for the unnamed statement. */
-function encodeParse(statement: string): Buffer {
-  const message = begin(0x50, 8 + Buffer.byteLength(statement));
-  const end = 6 + message.write(`\0${statement}\0`, 5) - 1;
-  message.writeUInt16BE(0, end);
+function encodeParse(statement: string, types: readonly number[] = []): Buffer {
+  const message = begin(0x50, 8 + Buffer.byteLength(statement) + 4 * types.length);
+  let end = message.writeUInt16BE(types.length, 5 + message.write(`\0${statement}\0`, 5));
+  for (const type of types) end = message.writeUInt32BE(type, end);
   return message;
 }
 
@@ -37,34 +46,45 @@ const execute = Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]);
 
 /** Encodes FunctionCall, with arguments in text format and the result in binary format. */
 export function encodeCall(oid: number, values: readonly (string | null)[]): Buffer {
-  const bytes = values.reduce((sum, value) => sum + 4 + Buffer.byteLength(value ?? ""), 0);
-  const message = begin(0x46, 14 + bytes);
+  const message = begin(0x46, 14 + valuesLength(values));
   message.writeUInt32BE(oid, 5);
   message.writeUInt16BE(0, 9);
-  message.writeUInt16BE(values.length, 11);
-  let end = 13;
-  for (const value of values) {
-    const length = value === null ? -1 : message.write(value, end + 4);
-    message.writeInt32BE(length, end);
-    end += 4 + Math.max(0, length);
-  }
-  message.writeUInt16BE(1, end);
+  message.writeUInt16BE(1, writeValues(values, message, 11));
   return message;
 }
 
-/** Bind, Describe and Execute for a statement without parameters, with results in text format. */
-const bindDescribeExecute = Buffer.concat([
-  Buffer.from([0x42, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0]),
-  Buffer.from([0x44, 0, 0, 0, 6, 0x50, 0]),
-  execute,
-]);
+/** Returns the length in bytes of what `writeValues` writes, without the count. */
+const valuesLength = (values: readonly (string | null)[]): number =>
+  values.reduce((sum, value) => sum + 4 + Buffer.byteLength(value ?? ""), 0);
+
+/** Writes the number of values and the values. Returns the offset behind them. */
+function writeValues(values: readonly (string | null)[], into: Buffer, offset: number): number {
+  let end = into.writeUInt16BE(values.length, offset);
+  for (const value of values) {
+    const length = value === null ? -1 : into.write(value, end + 4);
+    into.writeInt32BE(length, end);
+    end += 4 + Math.max(0, length);
+  }
+  return end;
+}
+
+/** Encodes Bind with values in text format, for results in text format. */
+function encodeBind({ values }: Parameters): Buffer {
+  const message = begin(0x42, 12 + valuesLength(values));
+  message.writeUInt32BE(0, 5);
+  message.writeUInt16BE(0, writeValues(values, message, 9));
+  return message;
+}
+
+/** Describe for the unnamed portal, and Execute. */
+const describeExecute = Buffer.concat([Buffer.from([0x44, 0, 0, 0, 6, 0x50, 0]), execute]);
 
 /**
  * Encodes a statement for the extended protocol. `ProtocolConnection` reports its answer in the same way as that of a
  * simple query.
  */
-export function encodeStatement(text: string): Buffer {
-  return Buffer.concat([encodeParse(text), bindDescribeExecute]);
+export function encodeStatement(text: string, parameters: Parameters = noParameters): Buffer {
+  return Buffer.concat([encodeParse(text, parameters.types), encodeBind(parameters), describeExecute]);
 }
 
 /** Encodes a command for the extended protocol, without parameters and without Describe. */

@@ -196,6 +196,18 @@ void test("reports the features that are off because of a user's columns", async
   assert.match(text, /table +task +exists.*off: keys, roles, because of its columns key, role/);
 });
 
+void test("reports a user's function that keeps asynchronous triggers off", async () => {
+  const whole = await createDatabase();
+  const client = await whole.connect();
+  await client.query(
+    "CREATE OR REPLACE FUNCTION task_async() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+  );
+  await client.query("COMMENT ON FUNCTION task_async() IS 'mine'");
+  const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
+  assert.equal(exitCode, 0, text);
+  assert.match(text, /exists.*off: asynchronous triggers, because another function is called task_async/);
+});
+
 void test("reports that a schema with a reserved name cannot be created", async () => {
   for (const schema of ["pg_x", "pg_catalog"]) {
     const { exitCode, text } = await run([{ data: name, user: "postgres", schema }]);

@@ -195,6 +195,17 @@ describe("pg-task doctor", () => {
     assert.match(remedy, /: ALTER TABLE "public"\."task" RENAME COLUMN "key" TO "key_before"$/);
   });
 
+  test("reports a user's function that keeps asynchronous triggers off", async () => {
+    const { code, level, text, remedy } = await diagnose(
+      "features",
+      "COMMENT ON FUNCTION task_async() IS 'mine'",
+      "DROP FUNCTION task_async()",
+    );
+    assert.deepEqual([code, level], [0, "warn"]);
+    assert.match(text, /^asynchronous triggers are off: .*"public"\."task_async"/);
+    assert.match(remedy, /: ALTER FUNCTION "public"\."task_async"\(\) RENAME TO/);
+  });
+
   test("reports that autovacuum is disabled for the table", async () => {
     const { level, remedy } = await diagnose(
       "bloat",

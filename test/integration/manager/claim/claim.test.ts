@@ -93,6 +93,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       repeats: false,
       overlaps: false,
       input: "SELECT 7",
+      args: null,
       group: "mine",
       timeoutMs: 1500,
       dedicated: false,

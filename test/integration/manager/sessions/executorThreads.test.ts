@@ -95,6 +95,7 @@ const run = (session: number): Run => ({
   session,
   id: "1",
   input: "SELECT 1",
+  args: null,
   group: "group",
   timeoutMs: 0,
   dedicated: false,

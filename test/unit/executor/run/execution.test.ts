@@ -12,6 +12,7 @@ const run: Run = {
   session: 1,
   id: "1",
   input: "SELECT large FROM table",
+  args: null,
   group: "group",
   timeoutMs: 0,
   dedicated: false,

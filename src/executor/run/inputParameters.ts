@@ -1,0 +1,106 @@
+import type { Parameters } from "../../shared/postgres/protocol/encode.js";
+import { commentLength } from "./classifyInput.js";
+
+/** OID of the type jsonb. */
+const jsonb = 3802;
+
+/**
+ * Returns the values of the parameters of an input. The values of an array become `$1`, `$2` and so on, with types that
+ * the server infers. An object becomes `$1`, with the type jsonb: an operator such as `->>` does not tell the server
+ * which of the two JSON types its operand has.
+ *
+ * @param args an array or an object, as the text of a jsonb value
+ * @returns null if the input has no parameters
+ */
+export function inputParameters(input: string, args: string): Parameters | null {
+  if (!hasParameter(input)) return null;
+  return args.startsWith("[") ? { values: elementsOf(args), types: [] } : { values: [args], types: [jsonb] };
+}
+
+/** Matches a parameter, and the beginning of all that may contain the same characters without meaning a parameter. */
+const tokens =
+  /(?<parameter>\$\d)|--|\/\*|(?<escapes>e')|['"]|\$(?:[a-z_\x80-\uffff][\w\x80-\uffff]*)?\$|[a-z_\x80-\uffff][\w$\x80-\uffff]*/giu;
+
+/** Whether the input has a parameter such as `$1`, outside of strings, quoted names and comments. */
+export function hasParameter(input: string): boolean {
+  tokens.lastIndex = 0;
+  for (;;) {
+    const match = tokens.exec(input);
+    if (match === null) return false;
+    if (match.groups?.["parameter"] !== undefined) return true;
+    tokens.lastIndex = endOfToken(input, match[0], match.index);
+  }
+}
+
+/** Returns the offset behind a string, a quoted name or a comment that begins with `opening`. */
+function endOfToken(input: string, opening: string, start: number): number {
+  const from = start + opening.length;
+  switch (opening) {
+    case "--":
+      return endOfLine(input, from);
+    case "/*":
+      return start + commentLength(input.slice(start));
+    case "'":
+    case '"':
+      return behind(input, opening, from);
+    case "e'":
+    case "E'":
+      return endOfEscapedString(input, from);
+    default:
+      return opening.startsWith("$") ? behind(input, opening, from) : from;
+  }
+}
+
+function endOfLine(input: string, from: number): number {
+  const length = input.slice(from).search(/[\n\r]/);
+  return length < 0 ? input.length : from + length;
+}
+
+/**
+ * Returns the offset behind the next occurrence of a text. A quote that is written twice within quotes looks like the
+ * end of one string and the beginning of another, which makes no difference here.
+ */
+function behind(input: string, text: string, from: number): number {
+  const index = input.indexOf(text, from);
+  return index < 0 ? input.length : index + text.length;
+}
+
+function endOfEscapedString(input: string, from: number): number {
+  let index = from;
+  while (index < input.length && input[index] !== "'") index += input[index] === "\\" ? 2 : 1;
+  return index + 1;
+}
+
+/**
+ * Returns the elements of a JSON array as `jsonb_array_elements_text` does: strings without quotes, null as null, and
+ * all other values as their text. Numbers are not parsed, so they keep all of their digits.
+ */
+export function elementsOf(array: string): (string | null)[] {
+  const elements: (string | null)[] = [];
+  let depth = 0;
+  let start = 1;
+  for (let index = 0; index < array.length; index += 1) {
+    const character = array[index];
+    if (character === '"') index = endOfEscapedQuotes(array, index);
+    else if (character === "[" || character === "{") depth += 1;
+    else if (character === "]" || character === "}") depth -= 1;
+    if ((depth === 1 && character === ",") || depth === 0) {
+      const text = array.slice(start, index).trim();
+      if (text !== "") elements.push(valueOf(text));
+      start = index + 1;
+    }
+  }
+  return elements;
+}
+
+/** Returns the offset of the quote that ends the JSON string. */
+function endOfEscapedQuotes(json: string, start: number): number {
+  let index = start + 1;
+  while (json[index] !== '"') index += json[index] === "\\" ? 2 : 1;
+  return index;
+}
+
+function valueOf(text: string): string | null {
+  if (text === "null") return null;
+  return text.startsWith('"') ? String(JSON.parse(text)) : text;
+}

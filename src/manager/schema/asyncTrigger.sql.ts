@@ -1,0 +1,185 @@
+import { createHash } from "node:crypto";
+import type { Client } from "../../shared/postgres/client.js";
+import { identifier, literal } from "../../shared/postgres/quoting.js";
+import type { TaskTable } from "./taskTable.js";
+import { isTrustedOwner } from "./trustedOwner.sql.js";
+
+/** The comment of the function begins with this text. A digest of the statement that created it follows. */
+const ownComment = "pg-task async trigger ";
+
+/** How many changed rows a task gets at most. */
+const maxRows = 1000;
+
+/** Largest size of the changed rows of a task as text, in bytes. It leaves room for the rest of `args`. */
+const maxRowBytes = 1_000_000;
+
+const functionName = ({ schema, asyncFunction }: TaskTable): string =>
+  `${identifier(schema)}.${identifier(asyncFunction)}`;
+
+/**
+ * Creates or replaces the trigger function TABLE_async in the caller's transaction, unless it is up to date or the
+ * table has no args. Another function of that name stays.
+ *
+ * @returns false if another function has its name: one that pg-task did not create, or that belongs to a role that the
+ * manager does not trust. Everyone who changes a table with such a trigger runs the function as themselves.
+ */
+export async function ensureAsyncTrigger(client: Client, table: TaskTable): Promise<boolean> {
+  if (!table.features.has("arguments")) return true;
+  const create = createStatement(table);
+  const digest = createHash("sha256").update(create).digest("hex").slice(0, 16);
+  const existing = await readFunction(client, table);
+  if (existing?.ours === false) return false;
+  if (existing?.comment === ownComment + digest) return true;
+  const name = functionName(table);
+  await client.query(
+    `${create};
+COMMENT ON FUNCTION ${name}() IS ${literal(ownComment + digest)};
+GRANT EXECUTE ON FUNCTION ${name}() TO PUBLIC`,
+  );
+  return true;
+}
+
+/**
+ * Whether another function has the name of the trigger function, so that the table has no asynchronous triggers: one
+ * that pg-task did not create, or that belongs to a role that the manager does not trust.
+ */
+export async function isAsyncNameTaken(client: Client, table: TaskTable): Promise<boolean> {
+  return (await readFunction(client, table))?.ours === false;
+}
+
+async function readFunction(
+  client: Client,
+  table: TaskTable,
+): Promise<{ readonly comment: string | null; readonly ours: boolean } | null> {
+  const { rows } = await client.query<{ comment: string | null; trusted: boolean }>(
+    `SELECT pg_catalog.obj_description(p.oid, 'pg_proc') AS comment, ${isTrustedOwner("p.proowner", "$2")} AS trusted
+     FROM pg_catalog.pg_proc AS p WHERE p.oid = pg_catalog.to_regprocedure($1)`,
+    [`${functionName(table)}()`, table.qualified],
+  );
+  const [found] = rows;
+  if (found === undefined) return null;
+  const { comment, trusted } = found;
+  return { comment, ours: trusted && comment?.startsWith(ownComment) === true };
+}
+
+/**
+ * The statement that creates the trigger function. Its arguments are the input, and pairs of a column and its value. A
+ * value that begins with `=` is an expression over `$1`, the args:
+ *
+ *     EXECUTE FUNCTION task_async('SELECT f($1)', 'group', 'billing', 'plan', '=now() + interval ''5 s''')
+ *
+ * The args are an object that describes the change: op, schema, table, new and old. A row trigger plans a task for each
+ * row. A statement trigger with transition tables plans one for each `maxRows` changed rows, with `new` and `old` as
+ * arrays of rows. Both tables contain the rows in the order of their changes, so rows at the same position belong
+ * together.
+ */
+function createStatement(table: TaskTable): string {
+  const name = literal(table.asyncFunction);
+  return `CREATE OR REPLACE FUNCTION ${functionName(table)}() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS ${literal(`
+DECLARE
+  change jsonb;
+  names text;
+  given text;
+  conflict text;
+  new_table name;
+  old_table name;
+  new_cursor refcursor;
+  old_cursor refcursor;
+  new_row jsonb;
+  old_row jsonb;
+  new_rows jsonb[];
+  old_rows jsonb[];
+  count integer := 0;
+  bytes bigint := 0;
+  added integer;
+BEGIN
+  IF TG_WHEN <> 'AFTER' THEN
+    RAISE EXCEPTION '% needs an AFTER trigger, trigger "%" is %', ${name}, TG_NAME, TG_WHEN
+      USING ERRCODE = 'trigger_protocol_violated';
+  ELSIF TG_NARGS % 2 = 0 THEN
+    RAISE EXCEPTION '% expects an input, and a value after each column, trigger "%" has % arguments', ${name}, TG_NAME, TG_NARGS
+      USING ERRCODE = 'trigger_protocol_violated';
+  END IF;
+  IF TG_NARGS > 1 AND NOT (TG_NARGS = 3 AND TG_ARGV[1] = 'group' AND NOT starts_with(TG_ARGV[2], '=')) THEN
+    FOR n IN 1 .. TG_NARGS - 1 BY 2 LOOP
+      names := concat(names, ', ', quote_ident(TG_ARGV[n]));
+      given := concat(given, ', ', CASE WHEN starts_with(TG_ARGV[n + 1], '=')
+        THEN concat('(', substr(TG_ARGV[n + 1], 2), E'\\n)') ELSE quote_literal(TG_ARGV[n + 1]) END);${replacement(table)}
+    END LOOP;
+  END IF;
+  IF TG_LEVEL = 'ROW' THEN
+    change := ${changeOf("to_jsonb(NEW)", "to_jsonb(OLD)")};${insertion(table)}
+    RETURN NULL;
+  END IF;
+  SELECT tgnewtable, tgoldtable INTO new_table, old_table FROM pg_trigger WHERE tgrelid = TG_RELID AND tgname = TG_NAME;
+  IF new_table IS NULL AND old_table IS NULL THEN
+    change := ${changeOf("NULL", "NULL")};${insertion(table)}
+    RETURN NULL;
+  END IF;
+  IF new_table IS NOT NULL THEN
+    OPEN new_cursor NO SCROLL FOR EXECUTE concat('SELECT to_jsonb("a row") FROM ', quote_ident(new_table), ' AS "a row"');
+  END IF;
+  IF old_table IS NOT NULL THEN
+    OPEN old_cursor NO SCROLL FOR EXECUTE concat('SELECT to_jsonb("a row") FROM ', quote_ident(old_table), ' AS "a row"');
+  END IF;
+  LOOP
+    IF new_table IS NOT NULL THEN
+      FETCH new_cursor INTO new_row;
+    END IF;
+    IF old_table IS NOT NULL THEN
+      FETCH old_cursor INTO old_row;
+    END IF;
+    added := octet_length(concat(new_row, old_row));
+    IF count = ${maxRows} OR count > 0 AND (added = 0 OR bytes + added > ${maxRowBytes}) THEN
+      change := ${changeOf("to_jsonb(new_rows)", "to_jsonb(old_rows)")};${insertion(table)}
+      new_rows := NULL;
+      old_rows := NULL;
+      count := 0;
+      bytes := 0;
+    END IF;
+    EXIT WHEN added = 0;
+    IF new_row IS NOT NULL THEN
+      new_rows := array_append(new_rows, new_row);
+    END IF;
+    IF old_row IS NOT NULL THEN
+      old_rows := array_append(old_rows, old_row);
+    END IF;
+    count := count + 1;
+    bytes := bytes + added;
+  END LOOP;
+  RETURN NULL;
+END `)}`;
+}
+
+const changeOf = (newRows: string, oldRows: string): string =>
+  `jsonb_build_object('op', TG_OP, 'schema', TG_TABLE_SCHEMA, 'table', TG_TABLE_NAME, 'new', ${newRows}, 'old', ${oldRows})`;
+
+/**
+ * PL/pgSQL that inserts a task. Other columns than the group need a statement that the server has to plan each time,
+ * because a column that is left out gets its default.
+ */
+const insertion = ({ qualified }: TaskTable): string => `
+    IF names IS NOT NULL THEN
+      EXECUTE concat(${literal(`INSERT INTO ${qualified} (input, args`)}, names, ') VALUES ($2, $1', given, ')', conflict)
+        USING change, TG_ARGV[0];
+    ELSIF TG_NARGS = 3 THEN
+      INSERT INTO ${qualified} (input, args, "group") VALUES (TG_ARGV[0], change, TG_ARGV[2]);
+    ELSE
+      INSERT INTO ${qualified} (input, args) VALUES (TG_ARGV[0], change);
+    END IF;`;
+
+/**
+ * PL/pgSQL that lets a task whose key already waits replace the args of the waiting one, provided that the table has the
+ * unique index of keys.
+ */
+const replacement = ({ qualified, features }: TaskTable): string =>
+  features.has("keys")
+    ? `
+      IF TG_ARGV[n] = 'key' AND EXISTS (
+        SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND i.indkey::text = a.attnum::text
+        WHERE i.indrelid = ${literal(qualified)}::regclass AND a.attname = 'key' AND i.indisunique AND i.indisvalid
+          AND pg_get_expr(i.indpred, i.indrelid) = '((key IS NOT NULL) AND (ready IS NOT NULL))') THEN
+        conflict := ' ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL DO UPDATE SET args = excluded.args';
+      END IF;`
+    : "";
