@@ -262,7 +262,7 @@ const refused: readonly (readonly [columns: string, values: string, message: Reg
   ["rule, repeat", "'0 0 * * *', '1 day'", /rule and repeat exclude each other/, "22023"],
   ["catchup, drift, repeat", "true, true, '1 day'", /catchup and drift exclude each other/, "22023"],
   ["rule, zone", "'SELECT now()', 'UTC'", /zone is set for a rule that is a query/, "22023"],
-  ["retry", "3", /retry is not supported yet/, "0A000"],
+  ["role", "'me'", /role is not supported yet/, "0A000"],
 ];
 
 for (const [columns, values, message, code] of refused) {

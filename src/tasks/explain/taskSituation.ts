@@ -1,6 +1,6 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { readHasGaps } from "../queries/gaps.js";
+import { readFeatures } from "../../manager/schema/ownColumns.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
@@ -43,6 +43,13 @@ export interface TaskSituation {
    */
   readonly ahead: number;
   readonly aheadMore: boolean;
+  /**
+   * The tasks for whose end this one waits, as id and state, at most ten. Null if it does not wait for others.
+   */
+  readonly waitsFor: readonly string[] | null;
+  /** How often the task has been tried without success, and how often it is tried again at most. */
+  readonly attempt: number;
+  readonly retry: number;
   /** Id of the claimed task that has the same key. Null if there is none. */
   readonly keyRunsIn: string | null;
   /** Number of sessions that run tasks of any group of the table. */
@@ -95,7 +102,8 @@ export async function readSituation(
   managerSince: string | null,
 ): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;
-  const gap = (await readHasGaps(client, table)) ? "it.gap" : "NULL::interval";
+  const features = await readFeatures(client, table);
+  const gap = features.has("gaps") ? "it.gap" : "NULL::interval";
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
@@ -127,6 +135,8 @@ export async function readSituation(
        (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
        (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = ${keySql(table, "it")} AND c.id <> it.id) AS "keyRunsIn",
+       ${features.has("order") ? predecessorsSql(qualified) : "NULL::text[]"} AS "waitsFor",
+       ${features.has("retries") ? "coalesce(it.attempt, 0)" : "0"} AS attempt, ${features.has("retries") ? "coalesce(it.retry, 0)" : "0"} AS retry,
        (SELECT count(*) FROM ahead)::float8 AS ahead,
        (SELECT count(DISTINCT c.owner) FROM claimed AS c)::float8 AS "tableRuns",
        coalesce(${millisecondsSql("l.gap")}, 0) AS "gapMs", ${isoTimeSql("l.start")} AS "lastStart",
@@ -150,6 +160,10 @@ export async function readSituation(
     aheadMore: row.ahead > maxAhead,
   };
 }
+
+const predecessorsSql = (qualified: string): string => `CASE WHEN it.wait >= 0 AND it.state::text = 'PLAN' THEN ARRAY(
+         SELECT concat(p.id, ' (', p.state, ')') FROM ${qualified} AS p
+         WHERE p.id = ANY (it.after) AND (p.owner IS NOT NULL OR p.state::text IN ('PLAN', 'TAKE', 'WORK')) ORDER BY p.id LIMIT 10) END`;
 
 /** A backend whose open transaction holds a row lock. */
 export interface LockHolder {

@@ -13,6 +13,8 @@ export interface Reason {
     | "queued"
     | "orphaned"
     | "run-ends-first"
+    | "waits-for-others"
+    | "retry"
     | "not-due"
     | "never-due"
     | "too-late"
@@ -166,7 +168,17 @@ function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEn
   };
 }
 
-function planReasons({ id, plan, waitMs, tooLate, max }: TaskSituation): Reason[] {
+function planReasons({ id, plan, waitMs, tooLate, max, waitsFor, attempt, retry, problem }: TaskSituation): Reason[] {
+  if (waitsFor !== null) return [waitsForOthers(id, waitsFor)];
+  if (waitMs !== null && waitMs > 0 && attempt > 0) {
+    return [
+      {
+        code: "retry",
+        text: `it has failed, and its retry ${attempt} of ${retry} is planned for ${plan}: ${problem}`,
+        remedy: `pg-task run-now ${id} tries it now`,
+      },
+    ];
+  }
   if (waitMs === null) {
     return plan === "-infinity"
       ? []
@@ -195,6 +207,16 @@ function planReasons({ id, plan, waitMs, tooLate, max }: TaskSituation): Reason[
       remedy: `pg-task run-now ${id} plans it for now`,
     },
   ];
+}
+
+function waitsForOthers(id: string, predecessors: readonly string[]): Reason {
+  const names = predecessors.length === 0 ? "others, which have just ended" : `the end of ${predecessors.join(", ")}`;
+  return {
+    code: "waits-for-others",
+    text: `it waits for ${names}`,
+    remedy: `UPDATE … SET after = NULL WHERE id = ${id} lets it go`,
+    tasks: predecessors.flatMap((each) => each.split(" ", 1)),
+  };
 }
 
 function pauseReasons({ group }: TaskSituation, pauses: readonly Pause[]): Reason[] {
