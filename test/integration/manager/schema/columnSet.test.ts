@@ -224,7 +224,7 @@ describe("checks of the task table", () => {
   });
 });
 
-test("the task table has its primary key and its five partial indexes", async () => {
+test("the task table has its primary key and its six partial indexes", async () => {
   const { rows } = await client.query<{ index: string }>(
     "SELECT pg_get_indexdef(indexrelid) AS index FROM pg_index WHERE indrelid = 'task'::regclass AND indisvalid ORDER BY 1",
   );
@@ -232,6 +232,7 @@ test("the task table has its primary key and its five partial indexes", async ()
     rows.map(({ index }) => index),
     [
       "CREATE INDEX task_due_idx ON public.task USING btree (hash, GREATEST(max, 0) DESC, id) WHERE ready",
+      "CREATE INDEX task_hold_idx ON public.task USING btree (id) WHERE ((wait > 0) AND (ready IS NOT NULL))",
       "CREATE INDEX task_keep_idx ON public.task USING btree (id) WHERE (keep > '00:00:00'::interval)",
       "CREATE INDEX task_plan_idx ON public.task USING btree (plan) WHERE (NOT ready)",
       "CREATE INDEX task_schedules_idx ON public.task USING btree (ready, take) WHERE COALESCE(((rule IS NOT NULL) OR (repeat > '00:00:00'::interval)), false)",

@@ -11,6 +11,12 @@ import { expire, readLate } from "../../../../src/manager/groups/expire.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { idleOwners } from "../../../../src/manager/sessions/idleOwners.sql.js";
 import { insertedTasks } from "../../../../src/manager/groups/insertedTasks.sql.js";
+import { lookUpPredecessors, readToLookUp } from "../../../../src/manager/dependencies/lookUp.sql.js";
+import {
+  deleteAwaited,
+  readEndedDependencies,
+  releaseDependents,
+} from "../../../../src/manager/dependencies/release.sql.js";
 import { nextPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
 import { retryPauses } from "../../../../src/manager/sql/pauseGroup.sql.js";
 import { markDue, markListedDue, readMarkable } from "../../../../src/manager/groups/markDue.sql.js";
@@ -86,7 +92,8 @@ async function reads(
   return flatten(rows[0]["QUERY PLAN"][0].Plan)
     .filter((node) => node["Relation Name"] === "task" && node["Node Type"] !== "ModifyTable")
     .map((node) => {
-      const bounded = node["Index Cond"] !== undefined;
+      // The index of tasks to look up contains only the rows that are wanted.
+      const bounded = node["Index Cond"] !== undefined || node["Index Name"] === table.holdIndex;
       return `${node["Node Type"]} ${node["Index Name"] ?? ""}${bounded ? "" : " over all rows"}`;
     });
 }
@@ -180,6 +187,19 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
       ids.map((id) => ({ id, owner, pid: 1 })),
     ),
   "next plan": (stub) => nextPlan(stub, table),
+  "tasks to look up": (stub) => readToLookUp(stub, table, 1000, ids),
+  "look up predecessors": (stub) => lookUpPredecessors(stub, table, shape, ids),
+  "ended dependencies": (stub) => readEndedDependencies(stub, table, { predecessors: ids, except: ids, limit: 1000 }),
+  "all ended dependencies": (stub) =>
+    readEndedDependencies(stub, table, { predecessors: null, except: ids, limit: 1000 }),
+  "release dependents": (stub) =>
+    releaseDependents(
+      stub,
+      table,
+      shape,
+      ids.map((id) => ({ predecessor: id, task: id, state: "DONE" })),
+    ),
+  "delete awaited": (stub) => deleteAwaited(stub, table, ids),
   "mark due": (stub) => markDue(stub, table),
   "due task ids": (stub) => readMarkable(stub, table, ids),
   "mark these due": (stub) => markListedDue(stub, table, ids),

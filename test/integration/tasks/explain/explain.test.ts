@@ -206,24 +206,3 @@ test("names the triggers that may suppress updates of a due task", async () => {
   await tasks.ended(id);
   await pgTask.stop();
 });
-
-test("reports the tasks for whose end a task waits, and the error before a retry", async () => {
-  const [first = ""] = await tasks.insert({ input: "SELECT 1", plan: "infinity", group: "explained first" });
-  const [second = ""] = await tasks.insert({ input: "SELECT 2", after: `{${first}}`, group: "explained second" });
-  await until(client, `SELECT wait FROM task WHERE id = ${second} AND wait = 0`, (rows) => rows.length === 1);
-  const [waits] = await explain(second);
-  assert.deepEqual([waits?.code, waits?.text], ["waits-for-others", `it waits for the end of ${first} (PLAN)`]);
-  const [failing = ""] = await tasks.insert({
-    input: "SELECT 1/0",
-    retry: 3,
-    backoff: "1 hour",
-    group: "explained retry",
-  });
-  await until(client, `SELECT attempt FROM task WHERE id = ${failing} AND attempt = 1`, (rows) => rows.length === 1);
-  const [retry] = await explain(failing);
-  assert.equal(retry?.code, "retry");
-  assert.match(
-    retry?.text ?? "",
-    /^it has failed, and its retry 1 of 3 is planned for .*: ERROR: {2}division by zero$/,
-  );
-});
