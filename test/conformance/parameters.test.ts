@@ -191,6 +191,7 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_task.plan": "integration/manager/schema/defaults",
   "pg_task.output": "integration/manager/tasks/limits",
   "pg_task.backoff": "conformance/retry",
+  "pg_task.gap": "conformance/gap",
   "pg_task.ceiling": "conformance/retrySettings",
   "pg_task.sqlstate": "conformance/retrySettings",
   "pg_task.crash": "integration/manager/tasks/deaths",

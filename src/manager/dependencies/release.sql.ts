@@ -80,19 +80,20 @@ WITH ended AS MATERIALIZED (
 ), present AS MATERIALIZED (
   SELECT id FROM ${qualified} WHERE id = ANY ($2::bigint[]) AND ${isWaiting}
 ), waiting AS MATERIALIZED (
-  SELECT id, upon FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM present)) AND ${isWaiting} FOR NO KEY UPDATE SKIP LOCKED
+  SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM present)) AND ${isWaiting} FOR NO KEY UPDATE SKIP LOCKED
 ), counted AS MATERIALIZED (
   SELECT e.task, min(e.predecessor) FILTER (WHERE e.state <> 'DONE') AS failed,
     (array_agg(e.state ORDER BY e.predecessor) FILTER (WHERE e.state <> 'DONE'))[1] AS state
   FROM ended AS e GROUP BY e.task
 ), judged AS MATERIALIZED (
-  SELECT w.id, w.upon, c.failed, c.state, ${verdictSql({ upon: "w.upon", open: "o.open", failed: "(c.failed IS NOT NULL OR o.failed)" })} AS verdict
-  FROM waiting AS w
-  CROSS JOIN LATERAL (SELECT c.failed, c.state FROM counted AS c WHERE c.task = w.id) AS c
+  SELECT c.task AS id, w.upon, c.failed, c.state, ${verdictSql({ upon: "w.upon", open: "o.open", failed: "(c.failed IS NOT NULL OR o.failed)" })} AS verdict
+  FROM counted AS c
+  CROSS JOIN LATERAL (SELECT t.upon FROM ${qualified} AS t WHERE ${hasId("c.task")}) AS w
   CROSS JOIN LATERAL (SELECT
-    EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.task = w.id AND NOT d.failed AND NOT (${isEnded})) AS open,
-    EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.task = w.id AND d.failed) AS failed
+    EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.task = c.task AND NOT d.failed AND NOT (${isEnded})) AS open,
+    EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.task = c.task AND d.failed) AS failed
   ) AS o
+  WHERE (c.task IN (SELECT id FROM waiting)) IS TRUE
 ), kept AS (
   UPDATE ${qualifiedDependencies} AS d SET failed = true
   FROM ended AS e WHERE d.predecessor = ANY (ARRAY[e.predecessor]) AND d.task = e.task AND e.state <> 'DONE'
