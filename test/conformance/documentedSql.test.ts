@@ -40,7 +40,15 @@ const files = [
     .filter(
       (file) =>
         file.endsWith(".md") &&
-        !["adoption.md", "arguments.md", "failure.md", "order.md", "schedules.md", "security.md"].includes(file),
+        ![
+          "adoption.md",
+          "arguments.md",
+          "failure.md",
+          "order.md",
+          "recipes.md",
+          "schedules.md",
+          "security.md",
+        ].includes(file),
     )
     .map((file) => `docs/${file}`),
 ];
