@@ -103,6 +103,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       version,
       claimedAt: take,
       remote: null,
+      endsWithConnection: false,
       format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },
     },
   ]);

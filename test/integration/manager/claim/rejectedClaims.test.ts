@@ -84,7 +84,7 @@ test("an unreadable task becomes FAIL even if its successor is rejected, and its
   for (let times = 0; times < 2; times += 1) await claims.findRejected(manager, planOf(bad.hash), unreadable, options);
   const row = await tasks.row(only(bad.ids));
   assert.equal(row.state, "FAIL");
-  assert.match(row.error ?? "", /^ERROR: {2}task is not readable .*\nERROR: {2}repetition was not/);
+  assert.match(row.error ?? "", /^ERROR: {2}task is not readable .*\nERROR: {2}next run was not planned/);
   assert.deepEqual(claims.rows.ids, []);
 });
 
