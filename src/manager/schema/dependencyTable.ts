@@ -39,15 +39,3 @@ export async function ensureDependencyTable(client: Client, table: TaskTable, is
     CREATE INDEX ${identifier(table.dependencyIndex)} ON ${name} (task);
     COMMENT ON TABLE ${name} IS ${literal(comment)}`);
 }
-
-/** Creates the index of the waiting tasks whose predecessors have not been looked up yet, if the index is missing. */
-export async function ensureHoldIndex(client: Client, table: TaskTable): Promise<void> {
-  const index = `${identifier(table.schema)}.${identifier(table.holdIndex)}`;
-  const { rows } = await client.query("SELECT FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass($1)", [
-    index,
-  ]);
-  if (rows.length > 0) return;
-  await client.query(
-    `CREATE INDEX ${identifier(table.holdIndex)} ON ${table.qualified} (id) WHERE wait > 0 AND ready IS NOT NULL`,
-  );
-}

@@ -8,10 +8,10 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { deadlockDetected, insufficientPrivilege, lockNotAvailable } from "../../shared/postgres/sqlStates.js";
 import { columnsVersion, foreignColumns } from "./addedColumns.js";
 import { adopt } from "./adoption/adopt.js";
-import { ensureSchedulesIndex } from "./adoption/indexes.js";
+import { ensureHoldIndex, ensureSchedulesIndex } from "./adoption/indexes.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
-import { ensureDependencyTable, ensureHoldIndex } from "./dependencyTable.js";
+import { ensureDependencyTable } from "./dependencyTable.js";
 import { ensureAsyncTrigger } from "./asyncTrigger.sql.js";
 import { ensureCalendar } from "./calendar.js";
 import { duplicateKeysQuery, ensureKeyIndex, keyProblems, type KeyProblem } from "./keyIndex.js";
@@ -60,6 +60,7 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
     }
     const { oid, keyProblem } = await ensureOwn(client, table, entry, log);
     if (keyProblem !== null) await settleKeys(client, table, entry, log, keyProblem);
+    if (table.features.has("order")) await withLockTimeout(client, () => ensureHoldIndex(client, table));
     if (entry.create && table.features.has("schedules")) await tryEnsureSchedulesIndex(client, table, log);
     return oid;
   } catch (error) {
@@ -96,10 +97,7 @@ async function ensureOwn(
     table.features = featuresWithout(ownColumns.own);
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters, table.features);
     if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
-    if (table.features.has("order")) {
-      await ensureDependencyTable(client, table, from === 0);
-      await ensureHoldIndex(client, table);
-    }
+    if (table.features.has("order")) await ensureDependencyTable(client, table, from === 0);
     const keyProblem = table.features.has("keys")
       ? await ensureKeyIndex(client, table, { create: entry.create, concurrently: false })
       : null;
@@ -162,12 +160,18 @@ async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: L
  * starts.
  */
 async function tryEnsureSchedulesIndex(client: Client, table: TaskTable, log: Log): Promise<void> {
-  await client.query(`SET lock_timeout = ${lockTimeoutMs}`);
   try {
-    await ensureSchedulesIndex(client, table);
+    await withLockTimeout(client, () => ensureSchedulesIndex(client, table));
   } catch (error) {
     if (sqlState(error) !== lockNotAvailable && sqlState(error) !== deadlockDetected) throw error;
     log.warn({ table: table.qualified }, "index of schedules not created, table is locked");
+  }
+}
+
+async function withLockTimeout(client: Client, step: () => Promise<void>): Promise<void> {
+  await client.query(`SET lock_timeout = ${lockTimeoutMs}`);
+  try {
+    await step();
   } finally {
     await client.query("RESET lock_timeout").catch(() => {});
   }

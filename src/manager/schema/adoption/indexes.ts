@@ -65,13 +65,33 @@ export function queueIndexes(table: TaskTable): Index[] {
  * others, and the second one puts the latest claimed rows first. Neither is written when a run ends.
  */
 export async function ensureSchedulesIndex(client: Client, table: TaskTable): Promise<void> {
-  const { rows } = await client.query<{ kind: string }>(
-    "SELECT relkind AS kind FROM pg_catalog.pg_class WHERE oid = $1::pg_catalog.regclass",
-    [table.qualified],
-  );
-  const [row] = rows;
-  if (row !== undefined) await ensureIndex(client, table, row, schedulesIndex);
+  const kind = await readKind(client, table);
+  if (kind !== undefined) await ensureIndex(client, table, kind, schedulesIndex);
 }
+
+/**
+ * Creates the index of the waiting tasks whose predecessors have not been looked up yet, if the index is missing.
+ */
+export async function ensureHoldIndex(client: Client, table: TaskTable): Promise<void> {
+  const kind = await readKind(client, table);
+  if (kind !== undefined) await ensureIndex(client, table, kind, holdIndex);
+}
+
+const readKind = async (client: Client, { qualified }: TaskTable): Promise<{ kind: string } | undefined> =>
+  (
+    await client.query<{ kind: string }>(
+      "SELECT relkind AS kind FROM pg_catalog.pg_class WHERE oid = $1::pg_catalog.regclass",
+      [qualified],
+    )
+  ).rows[0];
+
+const holdIndex: Index = {
+  suffix: "hold_idx",
+  column: "id",
+  predicate: "((wait > 0) AND (ready IS NOT NULL))",
+  definition: "(id) WHERE wait > 0 AND ready IS NOT NULL",
+  unique: false,
+};
 
 const schedulesIndex: Index = {
   suffix: "schedules_idx",
