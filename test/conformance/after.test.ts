@@ -272,6 +272,7 @@ test("duplicates in after count once", async () => {
 
 const refused: readonly (readonly [Omit<NewTask, "input">, RegExp])[] = [
   [{ after: "{9223372036854775807}" }, /^a task can only wait for older ones: 9223372036854775807 is not below \d+$/],
+  [{ after: "{{1,2},{2,3}}" }, /^after must be an array of one dimension$/],
   [{ after: "{1,null}" }, /^after contains null$/],
   [{ upon: "end" }, /^upon is set without after$/],
   [{ after: "{}", upon: "end" }, /^upon is set without after$/],

@@ -291,6 +291,22 @@ test("who changes a row needs the privilege to insert tasks", async () => {
   }
 });
 
+test("with a key, one task gets all rows of a statement, and more than 1 MB of them are refused", async () => {
+  await createTable();
+  await client.query(`
+    CREATE TRIGGER changed AFTER INSERT ON shop."Payment" REFERENCING NEW TABLE AS n FOR EACH STATEMENT
+      EXECUTE FUNCTION task_async('SELECT 1', 'plan', 'infinity', 'key', 'all payments');
+    INSERT INTO shop."Payment" SELECT n, n FROM generate_series(1, 2500) AS n`);
+  const { rows } = await client.query(
+    "SELECT jsonb_array_length(args->'new') AS count FROM task WHERE key = 'all payments'",
+  );
+  assert.deepEqual(rows, [{ count: 2500 }]);
+  await assert.rejects(client.query(`INSERT INTO shop."Payment" SELECT n, n FROM generate_series(10001, 60000) AS n`), {
+    code: "54000",
+    message: /a task with a key takes all rows of a statement/,
+  });
+});
+
 test("a waiting task with the same key gets the args of the later change", async () => {
   await createTable();
   await client.query(`

@@ -70,7 +70,7 @@ async function readFunction(
  *
  * The args are an object that describes the change: op, schema, table, new and old. A row trigger plans a task for each
  * row. A statement trigger with transition tables plans one for each `maxRows` changed rows, with `new` and `old` as
- * arrays of rows. Both tables contain the rows in the order of their changes, so rows at the same position belong
+ * arrays of rows. With a key, it plans a single task. Both tables contain the rows in the order of their changes, so rows at the same position belong
  * together.
  */
 function createStatement(table: TaskTable): string {
@@ -131,7 +131,12 @@ BEGIN
       FETCH old_cursor INTO old_row;
     END IF;
     added := octet_length(concat(new_row, old_row));
-    IF count = ${maxRows} OR count > 0 AND (added = 0 OR bytes + added > ${maxRowBytes}) THEN
+    -- A second task with the same key would replace the rows of the first one.
+    IF conflict IS NOT NULL AND bytes + added > ${maxRowBytes} THEN
+      RAISE EXCEPTION 'the changed rows are larger than 1 MB, and a task with a key takes all rows of a statement'
+        USING ERRCODE = 'program_limit_exceeded', HINT = 'Change fewer rows at once, or plan the task without a key.';
+    END IF;
+    IF count > 0 AND (added = 0 OR conflict IS NULL AND (count = ${maxRows} OR bytes + added > ${maxRowBytes})) THEN
       change := ${changeOf("to_jsonb(new_rows)", "to_jsonb(old_rows)")};${insertion(table)}
       new_rows := NULL;
       old_rows := NULL;

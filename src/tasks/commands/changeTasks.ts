@@ -37,7 +37,7 @@ export interface ChangeResult {
 const allowedRows: Readonly<Record<Change, string>> = {
   stop: "state IN ('PLAN', 'TAKE', 'WORK')",
   retry: `state IN (${finalStates.map(literal).join(", ")}) AND NOT claimed`,
-  "run-now": "state = 'PLAN' AND NOT claimed",
+  "run-now": "state = 'PLAN' AND NOT claimed AND NOT waits",
   pause: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted",
   resume: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND halted AND resumes_at IS NOT NULL",
   delete: "NOT claimed AND state NOT IN ('TAKE', 'WORK')",
@@ -50,6 +50,7 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
       THEN 'running: pause its group, or pause it when the run has ended'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: pause its group'
     WHEN f.halted THEN 'already paused' ELSE 'its next time is being computed: try again' END`,
+  "run-now": "CASE WHEN f.waits THEN 'it waits for other tasks: set its after to null, or end these' END",
   resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR NOT f.halted THEN 'not paused'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: set its plan'
     ELSE 'its rule has no further times' END`,
@@ -68,11 +69,12 @@ function resumeTime({ schema }: TaskTable): string {
     WHEN t.wait < 0 THEN ${now} ELSE coalesce(t.due, ${now}) END`;
 }
 
-/** SQL of the columns of `found` that concern schedules, for the table `t`. */
-function scheduleColumns(change: Change, table: TaskTable, rules: boolean): string {
+/** SQL of the columns of `found` that concern schedules and waiting, for the table `t`. */
+function scheduleColumns(table: TaskTable, { change, rules, order }: ChangeContext): string {
   const resumes = change === "resume" && rules;
   return `${hasSchedule("t", rules)} AS repeats, t.plan = 'infinity' AS halted, ${rules} AS keeps_place,
     ${rules ? "coalesce(t.wait < 0, false)" : "false"} AS computes,
+    ${order ? "coalesce(t.wait >= 0, false)" : "false"} AS waits,
     ${resumes ? `CASE WHEN t.plan = 'infinity' AND ${hasSchedule("t", rules)} THEN ${resumeTime(table)} END` : "NULL::timestamptz"} AS resumes_at`;
 }
 
@@ -134,8 +136,10 @@ export async function changeTasks(
   change: Change,
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
-  const retries = (await readFeatures(client, table)).has("retries");
-  return await changeOrSplit(client, table, { change, rules: await readHasRules(client, table), retries }, ids);
+  const features = await readFeatures(client, table);
+  const rules = await readHasRules(client, table);
+  const context = { change, rules, retries: features.has("retries"), order: features.has("order") };
+  return await changeOrSplit(client, table, context, ids);
 }
 
 interface ChangeContext {
@@ -144,6 +148,8 @@ interface ChangeContext {
   readonly rules: boolean;
   /** Whether the table has retries. */
   readonly retries: boolean;
+  /** Whether tasks of the table can wait for others. */
+  readonly order: boolean;
 }
 
 async function changeOrSplit(
@@ -195,12 +201,12 @@ async function changeTogether(
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
   const { qualified } = table;
-  const { change, rules } = context;
+  const { change } = context;
   const { rows } = await client.query<ChangeResult>(
     `WITH asked AS (
        SELECT id, min(place) AS place FROM unnest($1::bigint[]) WITH ORDINALITY AS a(id, place) GROUP BY id
      ), found AS MATERIALIZED (
-       SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, ${scheduleColumns(change, table, rules)}
+       SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, ${scheduleColumns(table, context)}
        FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
      ), changed AS (${changeSql(change, table, context)})
      SELECT a.id::text AS id, coalesce(f.state, t.state::text) AS state,

@@ -24,6 +24,8 @@ export const orderCheck: OptionCheck = {
     RAISE EXCEPTION 'upon must be done, fail or end, not "%"', NEW.upon USING ERRCODE = 'invalid_parameter_value';
   ELSIF NEW.upon IS NOT NULL AND NEW.after IS NULL THEN
     ${refuse("upon is set without after", { hint: "upon says how the tasks in after have to end." })}
+  ELSIF array_ndims(NEW.after) > 1 THEN
+    ${refuse("after must be an array of one dimension")}
   ELSIF array_position(NEW.after, NULL) IS NOT NULL THEN
     ${refuse("after contains null")}
   ELSIF NEW.after IS NOT NULL AND NEW.wait < 0 THEN

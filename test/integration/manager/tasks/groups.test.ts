@@ -46,7 +46,8 @@ test("a task with a larger max starts beside and ahead of the others of its grou
   const [behind = ""] = await tasks.insert({ input: "SELECT 1", group: "wide", max: 0 });
   const ahead = await tasks.run("SELECT 2", { group: "wide", max: 1 });
   assert.equal(ahead.state, "DONE");
-  assert.equal((await tasks.row(behind)).state, "PLAN");
+  // It may already be queued behind the running task.
+  assert.equal((await tasks.row(behind)).start, null);
   await client.query("SELECT pg_cancel_backend($1)", [running?.pid]);
   const [last] = await tasks.ended(behind);
   assert.equal(last?.state, "DONE");

@@ -29,6 +29,8 @@ test("reports the tasks for whose end a task waits, and the error before a retry
   await until(client, `SELECT wait FROM task WHERE id = ${second} AND wait = 0`, (rows) => rows.length === 1);
   const [waits] = await explain(second);
   assert.deepEqual([waits?.code, waits?.text], ["waits-for-others", `it waits for the end of ${first} (PLAN)`]);
+  const { stdout } = await cli(["run-now", second], { env: { DATABASE_URL: database.url } });
+  assert.match(stdout, /^\d+\trefused\t.*it waits for other tasks/m);
   const [failing = ""] = await tasks.insert({
     input: "SELECT 1/0",
     retry: 3,
