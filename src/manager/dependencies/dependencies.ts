@@ -75,6 +75,8 @@ export class Dependencies {
     if (!this.#table.features.has("order")) return Infinity;
     const now = performance.now();
     if (this.#ended.size > 0) return Math.max(1, this.#pausedUntil - now);
+    // Such tasks are left over only if rows are locked or rejected.
+    if (this.#groupScanner.hasTasksToLookUp) return minCheckIntervalMs;
     return this.#hasDependencies && this.#hasTableChanged ? Math.max(1, this.#mayCheckAt - now) : Infinity;
   }
 
@@ -181,14 +183,15 @@ export class Dependencies {
     return judged.length;
   }
 
-  /** Forgets ended predecessors, except those with dependents whose rows were locked or rejected. */
+  /**
+   * Forgets ended predecessors. If the rows of some of their dependents were locked or rejected, these are found again
+   * when all dependencies are checked.
+   */
   #forget(predecessors: readonly string[], found: readonly EndedDependency[], judged: readonly Judged[]): void {
     const settled = new Set(judged.map(({ id }) => id));
-    const open = new Set(found.filter(({ task }) => !settled.has(task)).map(({ predecessor }) => predecessor));
-    for (const id of predecessors) if (!open.has(id)) this.#ended.delete(id);
-    // The open ones are found again when all dependencies are checked.
-    for (const id of open) this.#ended.delete(id);
-    if (open.size > 0) this.#hasTableChanged = true;
+    const isAnyOpen = found.some(({ task }) => !settled.has(task));
+    for (const id of predecessors) this.#ended.delete(id);
+    if (isAnyOpen) this.#hasTableChanged = true;
   }
 
   async #checked(client: Client, since: number, found: number): Promise<void> {

@@ -51,6 +51,7 @@ function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeR
       if (reason !== null) return reason;
       return state === "PLAN" ? "already waiting (PLAN)" : `running (${state})`;
     case "run-now":
+      if (reason !== null) return reason;
       return claimed ? `running (${state})` : `is ${state}: pg-task retry ${id} runs it again`;
     case "pause":
     case "resume":
