@@ -186,7 +186,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     pruner: new Pruner(base),
     zoneChanges: new ZoneChanges(base),
     statistics,
-    dependencies: new Dependencies({ ...base, groupScanner }),
+    dependencies: new Dependencies({ ...base, groupScanner, statistics }),
     onRetries: (sqlstates) => statistics.retried(sqlstates),
     retryPolicy: () => {
       const policy = settings();

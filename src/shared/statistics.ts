@@ -24,6 +24,10 @@ export interface TaskCounts {
   readonly failed: number;
   /** Number of expired tasks. */
   readonly gone: number;
+  /** Number of tasks that were found to wait for others (column `after`). */
+  readonly held: number;
+  /** Number of tasks that waited for others and may start, because these have ended. */
+  readonly released: number;
   /** Number of rescued orphans (claimed tasks that were completed or released because their session had died). */
   readonly rescued: number;
   /** Number of rescues, each of one or more orphans. */
@@ -55,6 +59,8 @@ export const noCounts: TaskCounts = {
   done: 0,
   failed: 0,
   gone: 0,
+  held: 0,
+  released: 0,
   rescued: 0,
   rescues: 0,
   reconnects: 0,
@@ -74,6 +80,8 @@ export function addCounts(a: TaskCounts, b: TaskCounts): TaskCounts {
     done: a.done + b.done,
     failed: a.failed + b.failed,
     gone: a.gone + b.gone,
+    held: a.held + b.held,
+    released: a.released + b.released,
     rescued: a.rescued + b.rescued,
     rescues: a.rescues + b.rescues,
     reconnects: a.reconnects + b.reconnects,

@@ -2,6 +2,7 @@ import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { GroupScanner } from "../groups/groupScanner.js";
+import type { Statistics } from "../telemetry/statistics.js";
 import { changeRows, RejectedRows } from "../rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -38,6 +39,7 @@ export class Dependencies {
   readonly #table: TaskTable;
   readonly #groupScanner: GroupScanner;
   readonly #rejected: RejectedRows;
+  readonly #statistics: Statistics;
   /** Predecessors that have ended, and whose dependents have to be released. */
   readonly #ended = new Set<string>();
   /** Whether any dependencies may be stored. */
@@ -47,10 +49,16 @@ export class Dependencies {
   #mustCheckAt = 0;
   #pausedUntil = 0;
 
-  constructor(options: { readonly table: TaskTable; readonly groupScanner: GroupScanner; readonly log: Log }) {
+  constructor(options: {
+    readonly table: TaskTable;
+    readonly groupScanner: GroupScanner;
+    readonly log: Log;
+    readonly statistics: Statistics;
+  }) {
     this.#table = options.table;
     this.#groupScanner = options.groupScanner;
     this.#rejected = new RejectedRows(options.log);
+    this.#statistics = options.statistics;
   }
 
   /** Reports tasks that have ended, and for which others may wait. */
@@ -146,7 +154,9 @@ export class Dependencies {
         this.#rejected.add(id, error, "lookup of predecessors rejected by the server, retrying");
       },
     );
-    this.#hasDependencies ||= judged.some(({ verdict }) => verdict === "wait");
+    const held = judged.filter(({ verdict }) => verdict === "wait").length;
+    this.#hasDependencies ||= held > 0;
+    this.#statistics.held(held);
     await this.#settle(client, judged, []);
     return judged.length;
   }
@@ -178,6 +188,7 @@ export class Dependencies {
         },
       );
     }
+    this.#statistics.released(judged.filter(({ verdict }) => verdict === "start").length);
     if (predecessors !== null && found.length < batch) this.#forget(predecessors, found, judged);
     await this.#settle(client, judged, found.length < batch ? (predecessors ?? idsOf(found)) : []);
     return judged.length;
@@ -212,6 +223,7 @@ export class Dependencies {
     for (const { id } of judged) this.#rejected.delete(id);
     const gone = judged.flatMap(({ id, verdict }) => (verdict === "refuse" || verdict === "omit" ? id : []));
     this.ended(gone);
+    this.#statistics.goneUnrun(gone.length);
     const omitted = judged.flatMap(({ id, verdict }) => (verdict === "omit" ? id : []));
     const deletable = [...ended, ...omitted];
     if (deletable.length > 0) await deleteAwaited(client, this.#table, deletable);

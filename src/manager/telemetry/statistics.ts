@@ -82,6 +82,21 @@ export class Statistics {
     this.touch();
   }
 
+  /** Counts tasks that have begun to wait for others. */
+  held(tasks: number): void {
+    this.#count("held", tasks);
+  }
+
+  /** Counts tasks that have waited for others and may start now. */
+  released(tasks: number): void {
+    this.#count("released", tasks);
+  }
+
+  /** Counts tasks that became GONE because of the tasks that they waited for. */
+  goneUnrun(tasks: number): void {
+    this.#count("gone", tasks);
+  }
+
   rescued(tasks: number): void {
     if (tasks === 0) return;
     this.#count("rescued", tasks);

@@ -117,6 +117,27 @@ it("exports counters, histograms and current numbers for Prometheus", async () =
   await program.end();
 });
 
+it("counts tasks that wait for others, and those that are released", async () => {
+  const program = await startProcess({ config });
+  const web = await Web.connect(program);
+  await program.line("ready");
+  await client.query("SELECT pg_advisory_lock(2)");
+  const awaited = await insertTask(client, "SELECT pg_advisory_lock_shared(2)", "awaited");
+  const failing = await insertTask(client, "SELECT 1/0, pg_advisory_lock_shared(2)", "failing");
+  await client.query(
+    "INSERT INTO task (input, after) VALUES ('SELECT 1', ARRAY[$1::bigint]), ('SELECT 2', ARRAY[$2::bigint])",
+    [awaited, failing],
+  );
+  let text = "";
+  do text = await scrape(web);
+  while (value(text, "pg_task_held_total{") !== 2);
+  assert.equal(value(text, "pg_task_released_total{"), 0);
+  await client.query("SELECT pg_advisory_unlock(2)");
+  do text = await scrape(web);
+  while (value(text, "pg_task_released_total{") !== 1 || value(text, "pg_task_gone_total{") !== 1);
+  await program.end();
+});
+
 it("counts rescued tasks, rescues and reconnections", async () => {
   const program = await startProcess({ config });
   const web = await Web.connect(program);

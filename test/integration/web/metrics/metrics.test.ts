@@ -40,11 +40,19 @@ it("changes every metric, and resets those of the current state", async () => {
     }
   };
 
+  await client.query(
+    `WITH awaited AS (INSERT INTO task (input, plan) VALUES ('SELECT 4', 'infinity') RETURNING id)
+     INSERT INTO task (input, after) SELECT 'SELECT 5', ARRAY[id] FROM awaited`,
+  );
+  do await scrape();
+  while (last.get("pg_task_held_total") !== 1);
+  await client.query("UPDATE task SET plan = now() WHERE plan = 'infinity' AND after IS NULL");
   await insertTask(client, "SELECT pg_sleep(0.01)");
   await insertTask(client, "SELECT 1/0");
   await client.query(
     "INSERT INTO task (input, plan, active) VALUES ('SELECT 2', now() - interval '2 hours', '1 hour')",
   );
+  await client.query("INSERT INTO task (input, retry, backoff) VALUES ('SELECT 2/0', 1, '1 ms')");
   await client.query("SELECT pg_advisory_lock(1)");
   const blocked = await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "blocked");
   const { pid } = await waitForRun(client, blocked);
