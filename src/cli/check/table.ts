@@ -1,10 +1,10 @@
 import { describeKind, refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
 import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
-import { isAsyncNameTaken } from "../../manager/schema/asyncTrigger.sql.js";
 import { refuseConflictingNames } from "../../manager/schema/adoption/conflictingNames.js";
 import { latestVersion, missingObjects, readRecord } from "../../manager/schema/migrations.js";
-import { columnsInTheWay, featuresOff } from "../../manager/schema/ownColumns.js";
+import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
+import { columnsInTheWay, featuresOff, featuresWithout } from "../../manager/schema/ownColumns.js";
 import { missingStates } from "../../manager/schema/stateType.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
@@ -44,8 +44,11 @@ export async function inspectTable(
   const off = featuresOff(ownColumns);
   const columns = columnsInTheWay(ownColumns).join(", ");
   const reasons = off.length === 0 ? [] : [`off: ${off.join(", ")}, because of its columns ${columns}`];
-  if (!off.includes("arguments") && (await isAsyncNameTaken(client, table)))
-    reasons.push(`off: asynchronous triggers, because another function is called ${table.asyncFunction}`);
+  for (const { purpose, signature } of await takenUserFunctions(client, {
+    ...table,
+    features: featuresWithout(ownColumns),
+  }))
+    reasons.push(`off: ${purpose}, because another function is called ${signature}`);
   const reason = reasons.length === 0 ? {} : { why: reasons.join("; ") };
   const exists: Finding = { ...found, state: "exists", ...reason };
   if (upToDate) return exists;

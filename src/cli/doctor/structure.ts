@@ -1,9 +1,9 @@
 import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
-import { isAsyncNameTaken } from "../../manager/schema/asyncTrigger.sql.js";
 import { appliedVersion, latestVersion, readRecord } from "../../manager/schema/migrations.js";
-import { columnsInTheWay, featuresOff, renameStatements } from "../../manager/schema/ownColumns.js";
+import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
+import { columnsInTheWay, featuresOff, featuresWithout, renameStatements } from "../../manager/schema/ownColumns.js";
 import { duplicateKeysQuery, readKeyProblem } from "../../manager/schema/keyIndex.js";
 import { readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
@@ -41,12 +41,13 @@ export async function checkColumns(client: Client, table: TaskTable): Promise<Ch
 export async function checkFeatures(client: Client, table: TaskTable): Promise<Check> {
   const { ownColumns } = await readRecord(client, table);
   const off = featuresOff(ownColumns);
-  if (!off.includes("arguments") && (await isAsyncNameTaken(client, table))) {
-    const name = `${identifier(table.schema)}.${identifier(table.asyncFunction)}`;
+  const [taken] = await takenUserFunctions(client, { ...table, features: featuresWithout(ownColumns) });
+  if (taken !== undefined) {
+    const { purpose, signature } = taken;
     return warn(
       "features",
-      `asynchronous triggers are off: pg-task did not create the function ${name}, or its owner could replace it by any other`,
-      `rename it, and restart pg-task: ALTER FUNCTION ${name}() RENAME TO …`,
+      `${purpose} are off: pg-task did not create the function ${signature}, or its owner could replace it by any other`,
+      `rename it, and restart pg-task: ALTER FUNCTION ${signature} RENAME TO …`,
     );
   }
   if (off.length === 0) return await checkKeys(client, table);

@@ -1,11 +1,6 @@
-import { createHash } from "node:crypto";
-import type { Client } from "../../shared/postgres/client.js";
-import { identifier, literal } from "../../shared/postgres/quoting.js";
+import { literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
-import { isTrustedOwner } from "./trustedOwner.sql.js";
-
-/** The comment of the function begins with this text. A digest of the statement that created it follows. */
-const ownComment = "pg-task async trigger ";
+import type { UserFunction } from "./userFunction.js";
 
 /** How many changed rows a task gets at most. */
 const maxRows = 1000;
@@ -13,54 +8,14 @@ const maxRows = 1000;
 /** Largest size of the changed rows of a task as text, in bytes. It leaves room for the rest of `args`. */
 const maxRowBytes = 1_000_000;
 
-const functionName = ({ schema, asyncFunction }: TaskTable): string =>
-  `${identifier(schema)}.${identifier(asyncFunction)}`;
-
-/**
- * Creates or replaces the trigger function TABLE_async in the caller's transaction, unless it is up to date or the
- * table has no args. Another function of that name stays.
- *
- * @returns false if another function has its name: one that pg-task did not create, or that belongs to a role that the
- * manager does not trust. Everyone who changes a table with such a trigger runs the function as themselves.
- */
-export async function ensureAsyncTrigger(client: Client, table: TaskTable): Promise<boolean> {
-  if (!table.features.has("arguments")) return true;
-  const create = createStatement(table);
-  const digest = createHash("sha256").update(create).digest("hex").slice(0, 16);
-  const existing = await readFunction(client, table);
-  if (existing?.ours === false) return false;
-  if (existing?.comment === ownComment + digest) return true;
-  const name = functionName(table);
-  await client.query(
-    `${create};
-COMMENT ON FUNCTION ${name}() IS ${literal(ownComment + digest)};
-GRANT EXECUTE ON FUNCTION ${name}() TO PUBLIC`,
-  );
-  return true;
-}
-
-/**
- * Whether another function has the name of the trigger function, so that the table has no asynchronous triggers: one
- * that pg-task did not create, or that belongs to a role that the manager does not trust.
- */
-export async function isAsyncNameTaken(client: Client, table: TaskTable): Promise<boolean> {
-  return (await readFunction(client, table))?.ours === false;
-}
-
-async function readFunction(
-  client: Client,
-  table: TaskTable,
-): Promise<{ readonly comment: string | null; readonly ours: boolean } | null> {
-  const { rows } = await client.query<{ comment: string | null; trusted: boolean }>(
-    `SELECT pg_catalog.obj_description(p.oid, 'pg_proc') AS comment, ${isTrustedOwner("p.proowner", "$2")} AS trusted
-     FROM pg_catalog.pg_proc AS p WHERE p.oid = pg_catalog.to_regprocedure($1)`,
-    [`${functionName(table)}()`, table.qualified],
-  );
-  const [found] = rows;
-  if (found === undefined) return null;
-  const { comment, trusted } = found;
-  return { comment, ours: trusted && comment?.startsWith(ownComment) === true };
-}
+/** The trigger function TABLE_async, which plans a task when a row of another table is changed. */
+export const asyncTrigger = (table: TaskTable): UserFunction => ({
+  purpose: "asynchronous triggers",
+  feature: "arguments",
+  comment: "pg-task async trigger ",
+  signature: `${table.qualifiedAsync}()`,
+  create: createStatement(table),
+});
 
 /**
  * The statement that creates the trigger function. Its arguments are the input, and pairs of a column and its value. A
@@ -75,7 +30,7 @@ async function readFunction(
  */
 function createStatement(table: TaskTable): string {
   const name = literal(table.asyncFunction);
-  return `CREATE OR REPLACE FUNCTION ${functionName(table)}() RETURNS trigger LANGUAGE plpgsql
+  return `CREATE OR REPLACE FUNCTION ${table.qualifiedAsync}() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS ${literal(`
 DECLARE
   change jsonb;

@@ -12,7 +12,6 @@ import { ensureHoldIndex, ensureSchedulesIndex } from "./adoption/indexes.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
 import { ensureDependencyTable } from "./dependencyTable.js";
-import { ensureAsyncTrigger } from "./asyncTrigger.sql.js";
 import { ensureCalendar } from "./calendar.js";
 import { duplicateKeysQuery, ensureKeyIndex, keyProblems, type KeyProblem } from "./keyIndex.js";
 import { ensureOptions } from "./options/options.sql.js";
@@ -29,6 +28,7 @@ import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns
 import type { Feature } from "./features.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
 import { ensureStateType } from "./stateType.js";
+import { ensureUserFunctions } from "./ensureUserFunctions.js";
 import type { TaskTable } from "./taskTable.js";
 
 /**
@@ -104,7 +104,7 @@ async function ensureOwn(
     if (keyProblem !== null) table.features = withoutKeys(table);
     const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"], keyProblem);
     await ensureSchedulesView(client, table);
-    const hasAsyncTrigger = await ensureAsyncTrigger(client, table);
+    const taken = await ensureUserFunctions(client, table);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
@@ -114,11 +114,8 @@ async function ensureOwn(
     if (from === null && defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
     if (from === null && optionsChanged && ownColumns.freed.length === 0)
       log.info({ table: table.qualified }, "triggers of optional columns replaced");
-    if (!hasAsyncTrigger)
-      log.warn(
-        { table: table.qualified, function: table.asyncFunction },
-        "no asynchronous triggers, another function has this name",
-      );
+    for (const { purpose, signature } of taken)
+      log.warn({ table: table.qualified, function: signature }, `no ${purpose}, another function has this name`);
     return { oid, keyProblem };
   } catch (error) {
     table.features = features;

@@ -57,6 +57,12 @@ export interface TaskTable {
   readonly optionsUpdateTrigger: string;
   /** The trigger function for other tables, which plans a task when one of their rows is changed. */
   readonly asyncFunction: string;
+  /** The function `asyncFunction`, quoted for use in statements. */
+  readonly qualifiedAsync: string;
+  /** The function that plans tasks that run one after another. */
+  readonly chainFunction: string;
+  /** The function `chainFunction`, quoted for use in statements. */
+  readonly qualifiedChain: string;
   /** Views for users, and the functions that these views read. */
   readonly statsView: string;
   readonly statsRows: string;
@@ -113,6 +119,9 @@ export function taskTable(schema: string, table: string): TaskTable {
     optionsInsertTrigger: objectName(table, "options_insert"),
     optionsUpdateTrigger: objectName(table, "options_update"),
     asyncFunction: objectName(table, "async"),
+    qualifiedAsync: `${identifier(schema)}.${identifier(objectName(table, "async"))}`,
+    chainFunction: objectName(table, "chain"),
+    qualifiedChain: `${identifier(schema)}.${identifier(objectName(table, "chain"))}`,
     statsView: objectName(table, "stats"),
     statsRows: objectName(table, "stats_rows"),
     errorsView: objectName(table, "errors"),

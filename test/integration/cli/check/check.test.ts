@@ -205,7 +205,10 @@ void test("reports a user's function that keeps asynchronous triggers off", asyn
   await client.query("COMMENT ON FUNCTION task_async() IS 'mine'");
   const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
   assert.equal(exitCode, 0, text);
-  assert.match(text, /exists.*off: asynchronous triggers, because another function is called task_async/);
+  assert.match(
+    text,
+    /exists.*off: asynchronous triggers, because another function is called "public"\."task_async"\(\)/,
+  );
 });
 
 void test("reports that a schema with a reserved name cannot be created", async () => {

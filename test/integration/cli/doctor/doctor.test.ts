@@ -202,7 +202,7 @@ describe("pg-task doctor", () => {
       "DROP FUNCTION task_async()",
     );
     assert.deepEqual([code, level], [0, "warn"]);
-    assert.match(text, /^asynchronous triggers are off: .*"public"\."task_async"/);
+    assert.match(text, /^asynchronous triggers are off: .*"public"\."task_async"\(\)/);
     assert.match(remedy, /: ALTER FUNCTION "public"\."task_async"\(\) RENAME TO/);
   });
 

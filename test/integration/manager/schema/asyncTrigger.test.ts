@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after } from "node:test";
 import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
-import { isAsyncNameTaken } from "../../../../src/manager/schema/asyncTrigger.sql.js";
+import { takenUserFunctions } from "../../../../src/manager/schema/ensureUserFunctions.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
@@ -21,7 +21,7 @@ async function ensured(schema: string): Promise<string[]> {
   const entry = makeEntry(target, { schema });
   const table = taskTable(schema, "task");
   await ensureTable(manager, table, entry, log);
-  assert.equal(await isAsyncNameTaken(client, table), lines.length > 0);
+  assert.equal((await takenUserFunctions(client, table)).length, lines.length);
   return lines;
 }
 
@@ -69,7 +69,10 @@ test("a user's own function of that name stays, and a log line says so", async (
   const before = await version("taken");
   const [line = "", ...more] = await ensured("taken");
   assert.deepEqual(more, []);
-  assert.match(line, /"function":"task_async".*"msg":"no asynchronous triggers, another function has this name"/);
+  assert.match(
+    line,
+    /"function":"\\"taken\\".\\"task_async\\"()".*"msg":"no asynchronous triggers, another function has this name"/,
+  );
   assert.deepEqual(await version("taken"), before);
   await client.query("ALTER FUNCTION taken.task_async() RENAME TO mine");
   assert.deepEqual(await ensured("taken"), []);
@@ -90,10 +93,18 @@ test("a function of a role that the manager does not trust is not taken for pg-t
     CREATE SCHEMA strange AUTHORIZATION ${owner}; GRANT ALL ON SCHEMA strange TO ${stranger}; SET ROLE ${stranger};
     CREATE FUNCTION strange.task_async() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
     COMMENT ON FUNCTION strange.task_async() IS 'pg-task async trigger 0123456789abcdef'; RESET ROLE`);
-  assert.equal(await isAsyncNameTaken(client, taskTable("strange", "task")), false, "a superuser has its privileges");
+  assert.deepEqual(
+    await takenUserFunctions(client, taskTable("strange", "task")),
+    [],
+    "a superuser has its privileges",
+  );
   const other = await openManager({ ...target, user: owner });
   try {
-    assert.equal(await isAsyncNameTaken(other, taskTable("strange", "task")), true);
+    const taken = await takenUserFunctions(other, taskTable("strange", "task"));
+    assert.deepEqual(
+      taken.map(({ purpose }) => purpose),
+      ["asynchronous triggers"],
+    );
   } finally {
     await other.end();
     await client.query(`DROP OWNED BY ${owner}, ${stranger} CASCADE; DROP ROLE ${owner}, ${stranger}`);
