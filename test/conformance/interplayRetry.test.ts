@@ -234,6 +234,9 @@ test("after: when a task that failed is run again, and then those that were GONE
     (await tasks.ended(first, second, third)).map(({ state }) => state),
     ["FAIL", "GONE", "GONE"],
   );
+  // Alone, it waits for the end of the same task, which is still FAIL.
+  await client.query(`UPDATE task SET state = 'PLAN', plan = now(), error = NULL WHERE id = ${second}`);
+  assert.equal((await ended(second)).error, `ERROR:  task ${first}, which it waits for, is FAIL`);
   await client.query(`UPDATE task SET state = 'PLAN', plan = now(), error = NULL, input = 'SELECT 1' WHERE id = ${first};
     UPDATE task SET state = 'PLAN', plan = now(), error = NULL WHERE id IN (${second}, ${third})`);
   assert.deepEqual(
