@@ -191,9 +191,9 @@ test("the query of a rule gets no args", async () => {
 });
 
 const refused: readonly (readonly [args: string, message: string])[] = [
-  ["'5'", "args has to be an array or an object"],
-  [`'"x"'`, "args has to be an array or an object"],
-  ["'null'", "args has to be an array or an object"],
+  ["'5'", "args must be an array or an object"],
+  [`'"x"'`, "args must be an array or an object"],
+  ["'null'", "args must be an array or an object"],
   ["jsonb_build_array(repeat('x', 1048576))", "args is larger than 1 MB"],
   ["(SELECT jsonb_agg(0) FROM generate_series(1, 65536))", "args has more than 65535 values"],
 ];

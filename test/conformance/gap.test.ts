@@ -166,7 +166,7 @@ for (const [what, change] of [
 ] as const)
   test(`§4 a gap below 0 is refused by ${what}`, async () => {
     await tasks.insert({ input: "SELECT 1", group: "refused" });
-    await assert.rejects(client.query(change), { code: "22023", message: "gap has to be 0 or more" });
+    await assert.rejects(client.query(change), { code: "22023", message: "gap must be 0 or more" });
   });
 
 test("§2 pg_task.gap has its documented effect", async () => {

@@ -28,7 +28,7 @@ import type { ConnectionTarget } from "../../src/shared/postgres/target/target.j
 import type { Client } from "../../src/shared/postgres/client.js";
 import { noRemoteRuns } from "./noRemoteRuns.js";
 import { makeEntry, silentLog as log } from "./taskTables.js";
-import { noDependencies } from "./dependencies.js";
+import { Dependencies } from "../../src/manager/dependencies/dependencies.js";
 import { retryPolicy } from "./retryPolicy.js";
 
 /** Replacements for components of the manager loop. All other components are real. */
@@ -99,6 +99,8 @@ export async function startManagerLoop(
   const settingsAge = new SettingsAge({ sessions, log });
   const pendingResults = new PendingResults();
   const pauses = new DeferredPauses(table, log);
+  const groupScanner = new GroupScanner({ table, groups, log });
+  const dependencies = new Dependencies({ table, groupScanner, log });
   const ledgers = new LedgerRotation({ table, log });
   const wakeSignal = overrides.wakeSignal ?? new WakeSignal();
   const { rows } = await manager.query<{ oid: number }>("SELECT 'public.task'::regclass::oid AS oid");
@@ -129,7 +131,7 @@ export async function startManagerLoop(
         recalls: new PipelineRecalls(sessions.recalls),
         deferredPauses: pauses,
         log,
-        groupScanner: new GroupScanner({ table, groups, log }),
+        groupScanner,
         claimer: new Claimer({
           table,
           sessions,
@@ -143,9 +145,9 @@ export async function startManagerLoop(
         starts: new RetryQueue(),
         retryPolicy: () => retryPolicy,
         onRetries: () => {},
-        dependencies: noDependencies(table),
+        dependencies,
       }),
-      dependencies: noDependencies(table),
+      dependencies,
       settingsAge,
       poolScaler: new (overrides.poolScaler ?? PoolScaler)({
         sessions,

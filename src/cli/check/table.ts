@@ -1,12 +1,14 @@
 import { describeKind, refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
 import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
+import { readIdCache } from "../../manager/schema/idCache.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { refuseConflictingNames } from "../../manager/schema/adoption/conflictingNames.js";
 import { latestVersion, missingObjects, readRecord } from "../../manager/schema/migrations.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
 import { columnsInTheWay, featuresOff, featuresWithout } from "../../manager/schema/ownColumns.js";
+import { isPartitionedByPlan, planPartitionsProblem } from "../../manager/schema/planPartitions.js";
 import { missingStates } from "../../manager/schema/stateType.js";
-import { taskTable } from "../../manager/schema/taskTable.js";
+import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
@@ -41,14 +43,7 @@ export async function inspectTable(
   const lost = version === latestVersion ? missingColumnNames(await readLayout(client, table), ownColumns) : [];
   if (lost.length > 0) return refused(describeMissingColumns(lost));
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
-  const off = featuresOff(ownColumns);
-  const columns = columnsInTheWay(ownColumns).join(", ");
-  const reasons = off.length === 0 ? [] : [`off: ${off.join(", ")}, because of its columns ${columns}`];
-  for (const { purpose, signature } of await takenUserFunctions(client, {
-    ...table,
-    features: featuresWithout(ownColumns),
-  }))
-    reasons.push(`off: ${purpose}, because another function is called ${signature}`);
+  const reasons = await readReasons(client, table, ownColumns, { kind, version });
   const reason = reasons.length === 0 ? {} : { why: reasons.join("; ") };
   const exists: Finding = { ...found, state: "exists", ...reason };
   if (upToDate) return exists;
@@ -62,6 +57,28 @@ export async function inspectTable(
   if (!create) return { ...found, state: "missing", why: `${origin}, and the entry has "create": false` };
   const change = version === 0 ? "adopted" : "migrated";
   return { ...found, state: "exists", why: `${origin}, would be ${change}` };
+}
+
+/** Returns which features are off or limited, and why. */
+async function readReasons(
+  client: Client,
+  table: TaskTable,
+  ownColumns: readonly string[],
+  { kind, version }: { readonly kind: string; readonly version: number },
+): Promise<string[]> {
+  const off = featuresOff(ownColumns);
+  const columns = columnsInTheWay(ownColumns).join(", ");
+  const reasons = off.length === 0 ? [] : [`off: ${off.join(", ")}, because of its columns ${columns}`];
+  const features = featuresWithout(ownColumns);
+  for (const { purpose, signature } of await takenUserFunctions(client, { ...table, features }))
+    reasons.push(`off: ${purpose}, because another function is called ${signature}`);
+  if (off.includes("order")) return reasons;
+  if (kind === "p" && (await isPartitionedByPlan(client, table)))
+    reasons.push(`off: after, because ${planPartitionsProblem}`);
+  const cache = version === 0 ? null : await readIdCache(client, table);
+  if (cache !== null)
+    reasons.push(`${cache.sequence} has CACHE ${cache.size}: a task cannot wait for each one inserted before it`);
+  return reasons;
 }
 
 /**

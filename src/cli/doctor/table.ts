@@ -1,8 +1,10 @@
+import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { checkPrivileges, checkRoleSettings, checkRowSecurity } from "./access.js";
 import type { Check } from "./check.js";
 import { checkManager, checkOrphans, checkBacklog, checkPauses } from "./operation.js";
+import { checkOrder } from "./order.js";
 import { checkSchedules } from "./schedules.js";
 import { checkColumns, checkFeatures, checkIndexes, checkMigration, checkTriggers, checkViews } from "./structure.js";
 import { checkBloat, checkTransactions } from "./upkeep.js";
@@ -29,6 +31,17 @@ export async function checkTable(client: Client, table: TaskTable): Promise<Chec
     await checkBacklog(client, table),
     await checkPauses(client, table),
     ...(await checkSchedules(client, table)),
+    ...((await canWait(client, table, version)) ? [await checkOrder(client, table)] : []),
     await checkOrphans(client, table),
   ];
+}
+
+/** Whether tasks of the table can wait for others. */
+async function canWait(client: Client, table: TaskTable, { level }: Check): Promise<boolean> {
+  if (level !== "ok" || !(await readFeatures(client, table)).has("order")) return false;
+  const { rows } = await client.query<{ there: boolean }>(
+    "SELECT has_table_privilege(to_regclass($1), 'SELECT') IS TRUE AS there",
+    [table.qualifiedDependencies],
+  );
+  return rows[0]?.there === true;
 }

@@ -264,7 +264,7 @@ WITH candidate AS MATERIALIZED (
   WHERE ${hasId("g.id")} AND ${is("g.id", "locked")}
   RETURNING ${claimedColumns(table, "g", traced)}
 ), unclaimed AS MATERIALIZED (
-  SELECT CASE WHEN c.late THEN 'late'
+  SELECT CASE WHEN c.late AND NOT c.paused THEN 'late'
       WHEN ${is("c.id", "assigned")} THEN 'locked'
       WHEN NOT (${startable("c")}) OR ${isNot("c.id", "for_shared")} THEN 'not yet'
       WHEN c.exclusive THEN 'exclusive' ELSE 'more'

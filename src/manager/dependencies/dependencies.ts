@@ -6,7 +6,7 @@ import type { Statistics } from "../telemetry/statistics.js";
 import { changeRows, RejectedRows } from "../rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { lookUpPredecessors, readToLookUp, type Judged } from "./lookUp.sql.js";
+import { lookUpPredecessors, readToLookUp, restartLookUp, type Judged } from "./lookUp.sql.js";
 import { deleteAwaited, readEndedDependencies, releaseDependents, type EndedDependency } from "./release.sql.js";
 
 /** The maximum number of rows that one statement changes. */
@@ -40,6 +40,7 @@ export class Dependencies {
   readonly #groupScanner: GroupScanner;
   readonly #rejected: RejectedRows;
   readonly #statistics: Statistics;
+  readonly #log: Log;
   /** Predecessors that have ended, and whose dependents have to be released. */
   readonly #ended = new Set<string>();
   /** Whether any dependencies may be stored. */
@@ -48,6 +49,8 @@ export class Dependencies {
   #mayCheckAt = 0;
   #mustCheckAt = 0;
   #pausedUntil = 0;
+  /** When tasks without dependencies are searched for again, on the process's clock. */
+  #mustSearchAt = 0;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -59,6 +62,7 @@ export class Dependencies {
     this.#groupScanner = options.groupScanner;
     this.#rejected = new RejectedRows(options.log);
     this.#statistics = options.statistics;
+    this.#log = options.log;
   }
 
   /** Reports tasks that have ended, and for which others may wait. */
@@ -76,6 +80,7 @@ export class Dependencies {
     this.#hasDependencies = true;
     this.#hasTableChanged = true;
     this.#mayCheckAt = 0;
+    this.#mustSearchAt = 0;
   }
 
   /** Time until the next step is needed, in ms. Infinity if none is. */
@@ -85,7 +90,8 @@ export class Dependencies {
     if (this.#ended.size > 0) return Math.max(1, this.#pausedUntil - now);
     // Such tasks are left over only if rows are locked or rejected.
     if (this.#groupScanner.hasTasksToLookUp) return minCheckIntervalMs;
-    return this.#hasDependencies && this.#hasTableChanged ? Math.max(1, this.#mayCheckAt - now) : Infinity;
+    if (!this.#hasDependencies) return Infinity;
+    return Math.max(1, this.#mayCheckAt - now, this.#hasTableChanged ? 0 : this.#rejected.nextRetryMs);
   }
 
   /**
@@ -117,7 +123,7 @@ export class Dependencies {
   get #mustCheckAll(): boolean {
     const now = performance.now();
     if (!this.#hasDependencies || now < this.#mayCheckAt) return false;
-    return this.#hasTableChanged || now >= this.#mustCheckAt;
+    return this.#hasTableChanged || now >= this.#mustCheckAt || this.#rejected.nextRetryMs === 0;
   }
 
   async #lock(client: Client): Promise<boolean> {
@@ -173,7 +179,7 @@ export class Dependencies {
       except: this.#rejected.delayedIds,
       limit: batch,
     });
-    if (checksAll) await this.#checked(client, since, found.length);
+    const restarted = checksAll ? await this.#checked(client, since, found.length) : 0;
     const judged: Judged[] = [];
     const columns = found.length === 0 ? null : await readColumnSet(client, this.#table);
     if (columns !== null) {
@@ -189,33 +195,35 @@ export class Dependencies {
       );
     }
     this.#statistics.released(judged.filter(({ verdict }) => verdict === "start").length);
-    if (predecessors !== null && found.length < batch) this.#forget(predecessors, found, judged);
-    await this.#settle(client, judged, found.length < batch ? (predecessors ?? idsOf(found)) : []);
-    return judged.length;
-  }
-
-  /**
-   * Forgets ended predecessors. If the rows of some of their dependents were locked or rejected, these are found again
-   * when all dependencies are checked.
-   */
-  #forget(predecessors: readonly string[], found: readonly EndedDependency[], judged: readonly Judged[]): void {
+    if (predecessors !== null && found.length < batch) for (const id of predecessors) this.#ended.delete(id);
+    // Dependents whose rows are locked or rejected are found again when all dependencies are checked.
     const settled = new Set(judged.map(({ id }) => id));
-    const isAnyOpen = found.some(({ task }) => !settled.has(task));
-    for (const id of predecessors) this.#ended.delete(id);
-    if (isAnyOpen) this.#hasTableChanged = true;
+    if (found.some(({ task }) => !settled.has(task))) this.#hasTableChanged = true;
+    await this.#settle(client, judged, found.length < batch ? (predecessors ?? idsOf(found)) : []);
+    return judged.length + restarted;
   }
 
-  async #checked(client: Client, since: number, found: number): Promise<void> {
+  /** @returns the number of tasks whose predecessors have to be looked up again */
+  async #checked(client: Client, since: number, found: number): Promise<number> {
     const now = performance.now();
     this.#mayCheckAt = found === batch ? 0 : now + Math.max(minCheckIntervalMs, (now - since) * checkRestFactor);
     this.#mustCheckAt = now + maxCheckIntervalMs;
     if (found === batch) this.#hasTableChanged = true;
-    if (found > 0) return;
+    if (found > 0) return 0;
     const { rows } = await client.query<{ some: boolean }>({
       name: "has dependencies",
       text: `SELECT EXISTS (SELECT FROM ${this.#table.qualifiedDependencies}) AS some`,
     });
     this.#hasDependencies = rows[0]?.some === true;
+    return this.#hasDependencies && now < this.#mustSearchAt ? 0 : await this.#restartLost(client, now);
+  }
+
+  /** If rows of the dependency table were deleted by hand, the tasks that wait by them are looked up again. */
+  async #restartLost(client: Client, now: number): Promise<number> {
+    const tasks = await restartLookUp(client, this.#table, batch);
+    this.#mustSearchAt = now + maxCheckIntervalMs;
+    if (tasks > 0) this.#log.warn({ tasks }, "dependencies of waiting tasks were deleted, looking up again");
+    return tasks;
   }
 
   /** A task that is GONE because of its predecessors has ended, so those that wait for it follow. */

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
+import { hasLostDependencies } from "../schema/dependencyTable.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { hasId } from "../sql/fragments.sql.js";
@@ -37,6 +38,24 @@ SELECT id::text AS id FROM (
     values: [limit, except],
   });
   return rows.map(({ id }) => id);
+}
+
+/**
+ * Lets the predecessors of tasks that have lost their dependencies be looked up again.
+ *
+ * @returns the number of these tasks
+ */
+export async function restartLookUp(client: Client, table: TaskTable, limit: number): Promise<number> {
+  const { rowCount } = await client.query({
+    name: "restart look up",
+    text: `
+WITH lost AS MATERIALIZED (
+  SELECT id FROM ${table.qualified} AS t WHERE ${hasLostDependencies(table)} LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE ${table.qualified} SET wait = cardinality(after) WHERE id = ANY (ARRAY(SELECT id FROM lost))`,
+    values: [limit],
+  });
+  return rowCount ?? 0;
 }
 
 /**

@@ -3,11 +3,12 @@ import type { ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
-import { isLate, isNotIn, isReady, isRepeating, maxOthers } from "../sql/fragments.sql.js";
+import { isGroupPaused, isLate, isNotIn, isReady, isRepeating, maxOthers } from "../sql/fragments.sql.js";
 
 /**
  * Reads the ids of late tasks. It looks at the first `limit` due tasks of each of these groups and returns at most
- * `limit` ids in all.
+ * `limit` ids in all. Tasks of paused groups are left out, because they expire when the pause ends. Their names can have
+ * the same hash as those of groups that are not paused.
  *
  * @param except ids of tasks to skip
  */
@@ -22,10 +23,10 @@ export async function readLate(
     name: "late tasks",
     text: `
 SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-  SELECT id, ${isLate(table)} AS late FROM ${table.qualified}
+  SELECT id, "group", ${isLate(table)} AS late FROM ${table.qualified}
   WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${isNotIn("id", "$3")}
   ORDER BY hash, ${maxOthers} DESC, id LIMIT $2
-) AS d WHERE d.late LIMIT $2`,
+) AS d WHERE d.late AND NOT ${isGroupPaused(table, "d")} LIMIT $2`,
     values: [hashes, limit, except],
   });
   return rows.map(({ id }) => id);

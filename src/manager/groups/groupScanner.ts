@@ -30,7 +30,7 @@ const firstHash = -2_147_483_649;
 const overlap = 64n;
 
 export interface ScanResult {
-  /** Hashes of groups whose head (first due task) is late. */
+  /** Hashes of groups whose head (first due task) is late, except paused ones, whose tasks do not expire. */
   readonly lateGroups: readonly number[];
   /** Whether to scan again at once. */
   readonly again: boolean;
@@ -209,7 +209,7 @@ export class GroupScanner {
     ]);
     this.#scannedAt = performance.now();
     this.#scanMs = this.#scannedAt - now;
-    const lateGroups = [...scanned, ...inserted].filter((row) => row.late).map((row) => row.hash);
+    const lateGroups = [...scanned, ...inserted].filter(({ late, paused }) => late && !paused).map(({ hash }) => hash);
     return { lateGroups: [...new Set(lateGroups)], again: !request.isSaturated && this.#isUrgent };
   }
 

@@ -234,7 +234,11 @@ export class ManagerLoop {
 
   /** Looks up predecessors and releases dependents. Returns whether there is more to do right away. */
   async #stepDependencies(): Promise<boolean> {
-    return await falseIfTransient(() => this.#components.dependencies.step(this.#client));
+    const { dependencies, pruner } = this.#components;
+    const haveChanged = await falseIfTransient(() => dependencies.step(this.#client));
+    // Rows whose end others had to be told may be pruned now.
+    if (haveChanged) pruner.touch();
+    return haveChanged;
   }
 
   /** Checks a few planned tasks against the server's time zone data. Returns whether more should follow at once. */

@@ -39,3 +39,11 @@ export async function ensureDependencyTable(client: Client, table: TaskTable, is
     CREATE INDEX ${identifier(table.dependencyIndex)} ON ${name} (task);
     COMMENT ON TABLE ${name} IS ${literal(comment)}`);
 }
+
+/**
+ * SQL condition: the row `t` waits for others, but no dependency is stored, so nothing would ever release it. This
+ * happens if somebody deletes rows of the table of dependencies.
+ */
+export const hasLostDependencies = ({ qualifiedDependencies }: TaskTable): string =>
+  `t.wait = 0 AND t.after IS NOT NULL AND NOT t.ready AND t.plan = 'infinity' AND t.owner IS NULL
+    AND NOT EXISTS (SELECT FROM ${qualifiedDependencies} AS d WHERE d.task = t.id)`;

@@ -62,7 +62,8 @@ export function repetitions(since: string, count: number): string {
  * - `base`: the time from which the schedule goes on. Null if it is unknown.
  * - `is_query`: whether the rule is a query.
  * - `computes`: whether the rule still has to be run to learn the planned time.
- * - `halted`: whether the schedule itself is paused, that is, planned for infinity.
+ * - `awaits`: whether its first run waits for other tasks, so that no time is known yet.
+ * - `halted`: whether the schedule itself is paused, that is, planned for infinity for another reason.
  * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
  *
  * @param rules whether the table's columns of rules belong to pg-task
@@ -71,12 +72,12 @@ export function schedulesQuery({ schema, qualified }: TaskTable, rules: boolean)
   const calendar = identifier(schema);
   const optional = rules
     ? `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due,
-      coalesce(t.wait < 0, false) AS computes, ${calendar}.task_rule_kind(t.rule) = 'query' AS is_query`
+      coalesce(t.wait < 0, false) AS computes, coalesce(t.wait >= 0, false) AS awaits, ${calendar}.task_rule_kind(t.rule) = 'query' AS is_query`
     : `NULL::text AS rule, NULL::text AS zone, false AS catchup, false AS overlap, NULL::timestamptz AS due,
-      false AS computes, false AS is_query`;
+      false AS computes, false AS awaits, false AS is_query`;
   const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::text AS "group", t.repeat, t.drift, t.active,
       t.state::text AS state, t.plan::timestamptz AS plan, t.ready, t.max, t.owner, t.input::text AS input, ${optional}`;
-  return `SELECT s.*, s.state = 'PLAN' AND s.owner IS NULL AND s.plan = 'infinity' AS halted,
+  return `SELECT s.*, s.state = 'PLAN' AND s.owner IS NULL AND s.plan = 'infinity' AND NOT s.awaits AS halted,
       greatest(s.base, CASE WHEN s.catchup AND s.active < interval '5000 years' THEN pg_catalog.statement_timestamp() - s.active
         WHEN s.catchup THEN s.base ELSE pg_catalog.statement_timestamp() END) AS since
     FROM (
@@ -102,7 +103,7 @@ export function comingTimes({ schema }: TaskTable, rules: boolean, count: number
       ? `CASE WHEN s.rule IS NULL THEN ${repetitions("s.since", most)}
         WHEN NOT s.is_query THEN ${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since, ${most}) END`
       : repetitions("s.since", most);
-  return `CASE WHEN s.halted THEN '{}' WHEN s.state <> 'PLAN' THEN coalesce(${computed(count)}, '{}')
+  return `CASE WHEN s.halted OR s.awaits THEN '{}' WHEN s.state <> 'PLAN' THEN coalesce(${computed(count)}, '{}')
       WHEN s.computes THEN '{}' ELSE pg_catalog.array_cat(ARRAY[s.plan], ${computed(count - 1)}) END`;
 }
 
@@ -142,7 +143,7 @@ function functionStatement(table: TaskTable): string {
   const columns = columnComments.map(([name, type]) => `${identifier(name)} ${type}`).join(", ");
   const body = `
   SELECT s.id, s."group", s.rule, s.zone, CASE WHEN s.repeat > interval '0' THEN s.repeat END, s.catchup, s.overlap, s.state,
-    CASE WHEN NOT s.computes AND NOT s.halted THEN s.plan END,
+    CASE WHEN NOT s.computes AND NOT s.halted AND NOT s.awaits THEN s.plan END,
     ${comingTimes(table, true, shownTimes)},
     ${isPausedSchedule(table)},
     l.id::bigint, l.state::text, l.stop::timestamptz, ${firstLine("l.error::text", 1000)},

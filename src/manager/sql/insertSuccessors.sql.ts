@@ -65,7 +65,7 @@ export function successorCtes(table: TaskTable, columns: ColumnSet, ended: strin
  * SQL of a CTE, followed by a comma, that passes the schedules of tasks of `ended` on to the tasks that wait with their
  * keys, according to the CTE `key_waits`. A waiting task that has a schedule itself keeps that. One that inherits a
  * schedule keeps its planned time. Its `due` is the last time of the schedule, so that its own run does not count as
- * the next one.
+ * the next one. If it waits for others, its `due` is its own planned time, so the schedule goes on from that instead.
  *
  * @param ended see `successorCtes`
  */
@@ -77,7 +77,7 @@ export function inheritedCte(table: TaskTable, ended: string): string {
   // If the query of a rule has failed, the schedule is over.
   const goesOn = `(e.outcome = 'GONE' OR NOT ${mustRunQuery(table, "t.")})`;
   return `inherited AS (
-  UPDATE ${qualified} AS w SET ${columns.map((column) => `${column} = s.${column}`).join(", ")}${rules ? `, due = s.last, wait = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.wait END" : "NULL"}` : ""}
+  UPDATE ${qualified} AS w SET ${columns.map((column) => `${column} = s.${column}`).join(", ")}${rules ? `, due = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.due ELSE s.last END" : "s.last"}, wait = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.wait END" : "NULL"}` : ""}
   FROM (
     SELECT k.waiting, ${rules ? "s.last, " : ""}${columns.map((column) => `t.${column}`).join(", ")}
     FROM ${nextRuns(table, ended)} JOIN key_waits AS k ON k.id = e.id WHERE ${isEnded(table, ended)} AND ${goesOn}

@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { isAwaited } from "../sql/fragments.sql.js";
 
 /** The maximum number of rows that one step reads. */
 const maxScannedRows = 1000;
@@ -16,7 +17,8 @@ export interface PruneStep {
 }
 
 /**
- * Deletes up to `limit` finished rows that are older than their `keep` and have ids above `from`. Skips locked rows.
+ * Deletes up to `limit` finished rows that are older than their `keep` and have ids above `from`. Skips locked rows, and
+ * rows whose end others have not been told yet.
  */
 export async function prune(client: Client, table: TaskTable, from: string, limit: number): Promise<PruneStep> {
   const { rows } = await client.query<PruneStep>({
@@ -27,13 +29,16 @@ export async function prune(client: Client, table: TaskTable, from: string, limi
   return rows[0] ?? { deleted: 0, next: "0", dueMs: null };
 }
 
-function pruneStatement({ qualified }: TaskTable): string {
+function pruneStatement(table: TaskTable): string {
+  const { qualified, qualifiedDependencies } = table;
+  const isTold = `CASE WHEN ${isAwaited(table)} THEN NOT EXISTS (
+    SELECT FROM ${qualifiedDependencies} AS d WHERE d.predecessor = t.id AND NOT d.failed) ELSE true END`;
   return `
 WITH scanned AS MATERIALIZED (
-  SELECT id, CASE WHEN owner IS NULL AND ready IS NULL AND keep < interval '1000 years' THEN stop + keep END AS due
-  FROM ${qualified} WHERE keep > interval '0' AND id > $1::bigint ORDER BY id LIMIT ${maxScannedRows}
+  SELECT id, CASE WHEN owner IS NULL AND ready IS NULL AND keep < interval '1000 years' THEN stop + keep END AS due, ${isTold} AS told
+  FROM ${qualified} AS t WHERE keep > interval '0' AND id > $1::bigint ORDER BY id LIMIT ${maxScannedRows}
 ), old AS MATERIALIZED (
-  SELECT id FROM scanned WHERE due <= now() ORDER BY id LIMIT $2
+  SELECT id FROM scanned WHERE due <= now() AND told ORDER BY id LIMIT $2
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM old)) AND owner IS NULL AND ready IS NULL
   FOR UPDATE SKIP LOCKED

@@ -38,20 +38,24 @@ const allowedRows: Readonly<Record<Change, string>> = {
   stop: "state IN ('PLAN', 'TAKE', 'WORK')",
   retry: `state IN (${finalStates.map(literal).join(", ")}) AND NOT claimed`,
   "run-now": "state = 'PLAN' AND NOT claimed AND NOT waits",
-  pause: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted",
-  resume: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND halted AND resumes_at IS NOT NULL",
+  pause: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted AND NOT waits",
+  resume:
+    "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND halted AND NOT waits AND resumes_at IS NOT NULL",
   delete: "NOT claimed AND state NOT IN ('TAKE', 'WORK')",
   "delete even running": "true",
 };
 
 /** SQL that says why a row of `found` may not be paused or resumed. Null for other changes. */
 const refusals: Readonly<Partial<Record<Change, string>>> = {
-  pause: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR f.claimed
+  pause: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state IN ('TAKE', 'WORK') OR f.claimed
       THEN 'running: pause its group, or pause it when the run has ended'
+    WHEN f.state <> 'PLAN' THEN concat('is ', f.state, ': pause the task of its next run, if there is one')
+    WHEN f.waits THEN 'it waits for other tasks: pause its group, or pause it when these have ended'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: pause its group'
     WHEN f.halted THEN 'already paused' ELSE 'its next time is being computed: try again' END`,
   "run-now": "CASE WHEN f.waits THEN 'it waits for other tasks: set its after to null, or end these' END",
   resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR NOT f.halted THEN 'not paused'
+    WHEN f.waits THEN 'not paused: it waits for other tasks'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: set its plan'
     ELSE 'its rule has no further times' END`,
 };

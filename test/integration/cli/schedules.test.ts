@@ -206,6 +206,31 @@ describe("pg-task pause --schedule", () => {
     ]);
   });
 
+  test("says of each other state why there is nothing to pause or resume", async () => {
+    await client.query("INSERT INTO task (id, input, plan) VALUES (1, '', '2199-01-01')");
+    await client.query(
+      `INSERT INTO task (id, input, repeat, plan, after) VALUES (2, '', '1 day', '2199-01-01', '{1}')`,
+    );
+    await asManager(
+      `INSERT INTO task (id, input, repeat, state, ready) VALUES (3, '', '1 day', 'DONE', NULL), (4, '', '1 day', 'STOP', NULL)`,
+    );
+    const reasons = async (command: string): Promise<(string | undefined)[]> =>
+      lines((await cli([command, "--schedule", "2,3,4"], { env })).stdout).map((line) => line.split("\t")[2]);
+    assert.deepEqual(await reasons("pause"), [
+      "it waits for other tasks: pause its group, or pause it when these have ended",
+      "is DONE: pause the task of its next run, if there is one",
+      "is STOP: pause the task of its next run, if there is one",
+    ]);
+    assert.deepEqual(await reasons("resume"), ["not paused: it waits for other tasks", "not paused", "not paused"]);
+    const { rows } = await client.query("SELECT due = '2199-01-01' AS kept FROM task WHERE id = 2");
+    assert.deepEqual(rows, [{ kept: true }]);
+    // It is not listed as paused either.
+    assert.match(
+      (await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" } })).shown,
+      /2 .* every 1 day .* not yet known/,
+    );
+  });
+
   test("goes on at the first time after now, in step with the schedule", async () => {
     await asManager(
       `INSERT INTO task (id, input, repeat, plan, due, ready) VALUES (1, '', '1 day', 'infinity', now() - interval '36 hours', false)`,

@@ -48,7 +48,7 @@ describe("pg-task add", () => {
     const result = await cli(["add", "SELECT $1 || '!'", "--args", '["a\'b"]', "--wait"], { env });
     assert.deepEqual([result.code, result.stdout, result.stderr], [0, "a'b!\n", ""]);
     for (const [args, message] of [
-      ["5", /rejects the task: args has to be an array or an object \(SQLSTATE 22023\)/],
+      ["5", /rejects the task: args must be an array or an object \(SQLSTATE 22023\)/],
       ["{", /rejects the task: invalid input syntax for type json \(SQLSTATE 22P02\)/],
     ] as const) {
       const refused = await cli(["add", "SELECT $1", "--args", args], { env });

@@ -16,7 +16,7 @@ export function argumentsCheck(): OptionCheck {
     body: `
   IF NEW.args IS NOT NULL THEN
     IF jsonb_typeof(NEW.args) NOT IN ('array', 'object') THEN
-      ${refuse("args has to be an array or an object")}
+      ${refuse("args must be an array or an object")}
     ELSIF octet_length(NEW.args::text) > ${maxArgsBytes} THEN
       ${refuse("args is larger than 1 MB")}
     ELSIF jsonb_typeof(NEW.args) = 'array' AND jsonb_array_length(NEW.args) > ${maxValues} THEN

@@ -11,7 +11,7 @@ export const gapCheck: OptionCheck = {
   wasUsed: "OLD.gap IS DISTINCT FROM NEW.gap",
   body: `
   IF NEW.gap < interval '0' THEN
-    ${refuse("gap has to be 0 or more")}
+    ${refuse("gap must be 0 or more")}
   ELSIF TG_OP = 'UPDATE' AND OLD.gap IS DISTINCT FROM NEW.gap THEN
     PERFORM pg_notify(concat('pg_task_', coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)), '');
   END IF;`,

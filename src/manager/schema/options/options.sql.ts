@@ -3,12 +3,13 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import type { Feature } from "../features.js";
 import { keyProblems, type KeyProblem } from "../keyIndex.js";
+import { isPartitionedByPlan } from "../planPartitions.js";
 import type { TaskTable } from "../taskTable.js";
 import { gapCheck } from "./gapCheck.sql.js";
 import { keyCheck, refusedKeyCheck } from "./keyCheck.sql.js";
 import { argumentsCheck } from "./argumentsCheck.sql.js";
 import type { OptionCheck } from "./optionCheck.js";
-import { orderCheck } from "./orderCheck.sql.js";
+import { orderCheck, refusedOrderCheck } from "./orderCheck.sql.js";
 import { retryCheck } from "./retryCheck.sql.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
 import { unsupportedCheck } from "./unsupportedCheck.sql.js";
@@ -20,10 +21,23 @@ const ownComment = "pg-task options ";
  * The checks of the features that are on, in the order in which they are made. The plan of a schedule is computed before
  * the order of tasks puts it off.
  */
-function optionChecks(table: TaskTable, zone: string, keyProblem: KeyProblem | null): OptionCheck[] {
+function optionChecks(table: TaskTable, zone: string, problems: Problems): OptionCheck[] {
+  const { keyProblem, byPlan } = problems;
   const refused = keyProblem === null ? [] : [refusedKeyCheck(keyProblems[keyProblem])];
   const features = checkedFeatures.filter((feature) => table.features.has(feature));
-  return [...refused, ...features.map((feature) => optionCheck(feature, table, zone))];
+  return [
+    ...refused,
+    ...features.map((feature) =>
+      feature === "order" && byPlan ? refusedOrderCheck : optionCheck(feature, table, zone),
+    ),
+  ];
+}
+
+/** What keeps the table from using some of its features. */
+interface Problems {
+  readonly keyProblem: KeyProblem | null;
+  /** Whether the table is partitioned by `plan`, so that no task can wait for others. */
+  readonly byPlan: boolean;
 }
 
 function optionCheck(feature: Feature, table: TaskTable, zone: string): OptionCheck {
@@ -64,7 +78,8 @@ export async function ensureOptions(
   keyProblem: KeyProblem | null = null,
 ): Promise<boolean> {
   const place = await readPlace(client, table);
-  const checks = optionChecks(table, zone === "" ? await sessionZone(client) : zone, keyProblem);
+  const byPlan = place.partitioned && (await isPartitionedByPlan(client, table));
+  const checks = optionChecks(table, zone === "" ? await sessionZone(client) : zone, { keyProblem, byPlan });
   const statements = optionStatements(table, place, checks);
   const digest = createHash("sha256").update(statements.join("\n")).digest("hex").slice(0, 16);
   const triggers = checks.length === 0 ? 0 : 2 * place.relations.length;

@@ -1,4 +1,5 @@
 import { featureColumns } from "../features.js";
+import { planPartitionsProblem } from "../planPartitions.js";
 import { isAnySet, refuse, userColumns, type OptionCheck } from "./optionCheck.js";
 
 const columns = userColumns(featureColumns.order);
@@ -63,5 +64,16 @@ export const orderCheck: OptionCheck = {
   -- The trigger that maintains ready may have run before this one.
   IF NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
     NEW.ready := NEW.plan <= clock_timestamp();
+  END IF;`,
+};
+
+/** Refuses `after` in a table that is partitioned by `plan`. */
+export const refusedOrderCheck: OptionCheck = {
+  watched: columns,
+  isUsed: isAnySet(columns),
+  body: `
+  IF num_nonnulls(NEW.after, NEW.upon) > 0 THEN
+    RAISE EXCEPTION 'after cannot be used: ${planPartitionsProblem}' USING ERRCODE = 'feature_not_supported',
+      HINT = 'A task that waits for others is planned for infinity, which can belong to another partition.';
   END IF;`,
 };

@@ -11,7 +11,7 @@ import { expire, readLate } from "../../../../src/manager/groups/expire.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { idleOwners } from "../../../../src/manager/sessions/idleOwners.sql.js";
 import { insertedTasks } from "../../../../src/manager/groups/insertedTasks.sql.js";
-import { lookUpPredecessors, readToLookUp } from "../../../../src/manager/dependencies/lookUp.sql.js";
+import { lookUpPredecessors, readToLookUp, restartLookUp } from "../../../../src/manager/dependencies/lookUp.sql.js";
 import {
   deleteAwaited,
   readEndedDependencies,
@@ -188,6 +188,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
     ),
   "next plan": (stub) => nextPlan(stub, table),
   "tasks to look up": (stub) => readToLookUp(stub, table, 1000, ids),
+  "restart look up": (stub) => restartLookUp(stub, table, 1000),
   "look up predecessors": (stub) => lookUpPredecessors(stub, table, shape, ids),
   "ended dependencies": (stub) => readEndedDependencies(stub, table, { predecessors: ids, except: ids, limit: 1000 }),
   "all ended dependencies": (stub) =>

@@ -1,0 +1,248 @@
+import assert from "node:assert/strict";
+import { identifier } from "../../src/shared/postgres/quoting.js";
+import { until } from "../support/changes.js";
+import { createDatabase } from "../support/database.js";
+import { closeGate, waitAt } from "../support/gates.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.create(client);
+await client.query(`
+  CREATE TABLE tried (task bigint, attempt integer, start timestamptz, stop timestamptz);
+  CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO public.tried VALUES (NEW.id, coalesce(OLD.attempt, 0) + 1, NEW.start, NEW.stop); RETURN NULL; END $$;
+  CREATE TRIGGER note AFTER UPDATE ON task FOR EACH ROW WHEN (OLD.state = 'WORK' AND NEW.state <> 'WORK') EXECUTE FUNCTION note()`);
+await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+
+let names = 0;
+const newName = (): string => `retry_${++names}`;
+
+async function insert(input: string, more: Omit<NewTask, "input"> = {}): Promise<string> {
+  return only(await tasks.insert({ input, group: newName(), ...more }));
+}
+
+const ended = async (id: string): Promise<TaskRow> => only(await tasks.ended(id));
+
+/** Waits until the task waits for its next try. */
+async function failedOnce(id: string): Promise<void> {
+  await until(
+    client,
+    `SELECT FROM task WHERE id = ${id} AND state = 'PLAN' AND attempt = 1`,
+    (rows) => rows.length === 1,
+  );
+}
+
+/** Inserts a task that fails, and whose next try does not come during the tests. */
+async function insertFailing(more: Omit<NewTask, "input"> = {}): Promise<string> {
+  const id = await insert("SELECT 1/0", { retry: 3, backoff: "20 min", ...more });
+  await failedOnce(id);
+  return id;
+}
+
+const conflict = "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL";
+
+test("key: a task that waits for its next try holds its key, and ON CONFLICT changes that try", async () => {
+  const key = newName();
+  const id = await insertFailing({ key });
+  await assert.rejects(insert("SELECT 1", { key }), { code: "23505", constraint: "task_key_idx" });
+  await client.query(
+    `INSERT INTO task (input, key, "group") VALUES ('SELECT 2', $1, 'another group')
+     ${conflict} DO UPDATE SET plan = excluded.plan, input = excluded.input`,
+    [key],
+  );
+  const { state, output, group } = await ended(id);
+  assert.deepEqual([state, output, group], ["DONE", "2", key.replace(/\d+$/, (n) => String(Number(n) + 1))]);
+});
+
+test("key: if another task with it waits when a try fails, the task is FAIL at once, and the other one inherits its schedule", async () => {
+  const key = newName();
+  const open = await closeGate(database, key);
+  const first = await insert(`${waitAt(key)}; SELECT 1/0`, {
+    key,
+    retry: 3,
+    backoff: "1 ms",
+    repeat: "1 day",
+    args: "[1]",
+  });
+  await tasks.running(first);
+  const second = await insert("SELECT 2", { key, plan: "2100-01-01Z", args: "[2]" });
+  const then = await insert("SELECT 3", { after: `{${first}}`, upon: "fail" });
+  await open();
+  const failed = await ended(first);
+  assert.equal(failed.state, "FAIL");
+  assert.match(failed.error ?? "", new RegExp(`\\nDETAIL: {2}Task ${second} with the same key takes its place\\.$`));
+  assert.equal((await ended(then)).state, "DONE");
+  const { rows } = await client.query(
+    `SELECT id, coalesce(attempt, 0) AS attempt, repeat::text AS repeat, args FROM task WHERE key = $1 ORDER BY id`,
+    [key],
+  );
+  assert.deepEqual(rows, [
+    { id: first, attempt: 0, repeat: "1 day", args: [1] },
+    { id: second, attempt: 0, repeat: "1 day", args: [2] },
+  ]);
+});
+
+test("key: a task of the key that runs delays the next try until it has ended", async () => {
+  const key = newName();
+  const open = await closeGate(database, key);
+  const first = await insertFailing();
+  const second = await insert(waitAt(key), { key });
+  await tasks.running(second);
+  await client.query(`UPDATE task SET key = $1, input = 'SELECT 1', plan = now() WHERE id = ${first}`, [key]);
+  await tasks.run("SELECT 1", { group: newName() });
+  assert.equal((await tasks.row(first)).state, "PLAN");
+  await open();
+  const [one, two] = await tasks.ended(first, second);
+  assert.equal(one?.state, "DONE");
+  assert.ok((one?.start ?? "") >= (two?.stop ?? "?"));
+});
+
+test("key: two steps of a chain cannot be inserted together with one key, because both would wait", async () => {
+  const key = newName();
+  await client.query("BEGIN");
+  const first = await insert("SELECT 1", { key });
+  await assert.rejects(insert("SELECT 2", { key, after: `{${first}}` }), { code: "23505" });
+  await client.query("ROLLBACK");
+});
+
+test("key: a step that waits with the key of the step before it keeps that one from being tried again", async () => {
+  const key = newName();
+  const open = await closeGate(database, key);
+  const first = await insert(`${waitAt(key)}; SELECT 1/0`, { key, retry: 3, backoff: "1 ms" });
+  await tasks.running(first);
+  const second = await insert("SELECT 2", { key, after: `{${first}}` });
+  await open();
+  const [one, two] = await tasks.ended(first, second);
+  assert.match(one?.error ?? "", /takes its place\.$/);
+  assert.equal(two?.error, `ERROR:  task ${first}, which it waits for, is FAIL`);
+});
+
+test("gap: each try is a start of its group, and other tasks of the group wait their gap after a failed try", async () => {
+  const group = newName();
+  await client.query("BEGIN");
+  const failing = await insert("SELECT 1/0", { group, max: 9, retry: 2, backoff: "1 ms", gap: "0.2 s" });
+  const other = await insert("SELECT 1", { group, max: 5, gap: "0.2 s" });
+  await client.query("COMMIT");
+  assert.deepEqual(
+    (await tasks.ended(failing, other)).map(({ state }) => state),
+    ["FAIL", "DONE"],
+  );
+  const { rows } = await client.query<{ apart: boolean; starts: number }>(
+    `SELECT min(start - before) >= '0.2 s' AS apart, count(*)::integer + 1 AS starts
+     FROM (SELECT start, lag(start) OVER (ORDER BY start) AS before FROM tried WHERE task IN (${failing}, ${other})) AS t
+     WHERE before IS NOT NULL`,
+  );
+  assert.deepEqual(rows, [{ apart: true, starts: 4 }]);
+});
+
+test("pause: a try that becomes due in a paused group waits for the end of the pause", async () => {
+  const group = newName();
+  const id = await insertFailing({ group });
+  await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [group]);
+  await client.query(`UPDATE task SET plan = now(), input = 'SELECT 1' WHERE id = ${id}`);
+  await tasks.run("SELECT 1", { group: newName() });
+  assert.equal((await tasks.row(id)).state, "PLAN");
+  await client.query(`DELETE FROM task_pause WHERE "group" = $1`, [group]);
+  assert.equal((await ended(id)).state, "DONE");
+});
+
+test("args: each try gets the same values, and a change counts from the next try", async () => {
+  const again = await insert("SELECT 1 / $1::integer", { args: "[0]", retry: 1, backoff: "1 ms" });
+  const { state, error } = await ended(again);
+  assert.deepEqual([state, error?.split("\n")[0]], ["FAIL", "ERROR:  division by zero"]);
+  const changed = await insert("SELECT 10 / $1::integer", { args: "[0]", retry: 1, backoff: "20 min" });
+  await failedOnce(changed);
+  await client.query(`UPDATE task SET args = '[5]', plan = now() WHERE id = ${changed}`);
+  assert.equal((await ended(changed)).output, "2");
+});
+
+test("timeout: it limits each try, and the pause between them does not count", async () => {
+  const id = await insert("SELECT pg_sleep(60)", { timeout: "100 ms", retry: 2, backoff: "300 ms" });
+  assert.equal((await ended(id)).state, "FAIL");
+  const { rows } = await client.query(
+    `SELECT count(*)::integer AS tries, bool_and(stop - start >= '100 ms') AS full FROM tried WHERE task = ${id}`,
+  );
+  assert.deepEqual(rows, [{ tries: 3, full: true }]);
+});
+
+test("pg_task.retry of a database applies to schedules, to their next runs and to tasks that wait for others", async () => {
+  const name = identifier(database.target.database);
+  await client.query(
+    `ALTER DATABASE ${name} SET pg_task.retry = 2; ALTER DATABASE ${name} SET pg_task.backoff = '1 ms'`,
+  );
+  const producer = await database.connect();
+  await client.query(`ALTER DATABASE ${name} RESET pg_task.retry; ALTER DATABASE ${name} RESET pg_task.backoff`);
+  const { rows } = await producer.query<{ id: string }>(
+    `INSERT INTO task (input, "group", rule, zone, active, plan) VALUES ('SELECT 1/0', 'all', '0 0 1 1 *', 'UTC', '100 years', '2001-01-01Z') RETURNING id`,
+  );
+  const first = only(rows).id;
+  const { rows: waiting } = await producer.query<{ id: string }>(
+    `INSERT INTO task (input, "group", after, upon) VALUES
+       ('SELECT 2/0', 'all 2', '{${first}}', 'end'), ('SELECT 3', 'all 3', '{${first}}', 'done') RETURNING id`,
+  );
+  const [one, two, three] = await tasks.ended(first, ...waiting.map(({ id }) => id));
+  assert.deepEqual([one?.state, two?.state, three?.state], ["FAIL", "FAIL", "GONE"]);
+  assert.ok((two?.start ?? "") >= (one?.stop ?? "?"));
+  const { rows: attempts } = await client.query(
+    `SELECT attempt FROM task WHERE id IN (${[first, ...waiting.map(({ id }) => id)].join()}) ORDER BY id`,
+  );
+  assert.deepEqual(attempts, [{ attempt: 2 }, { attempt: 2 }, { attempt: null }]);
+  const { rows: next } = await client.query(
+    `SELECT retry, attempt, plan > now() AS later FROM task WHERE parent = ${first}`,
+  );
+  assert.deepEqual(next, [{ retry: 2, attempt: null, later: true }]);
+});
+
+for (const [what, change, state] of [
+  ["stopped", "UPDATE task SET state = 'STOP'", "STOP"],
+  ["deleted", "DELETE FROM task", "deleted"],
+  ["late", "UPDATE task SET plan = now() - interval '1 year'", "GONE"],
+] as const) {
+  test(`after: a task that is ${what} while it waits for its next try counts as not done`, async () => {
+    const id = await insertFailing();
+    const ids = [await insert("SELECT 1", { after: `{${id}}` })];
+    for (const upon of ["fail", "end"]) ids.push(await insert("SELECT 1", { after: `{${id}}`, upon }));
+    await until(client, `SELECT FROM task WHERE id IN (${ids.join()}) AND wait = 0`, (rows) => rows.length === 3);
+    await client.query(`${change} WHERE id = ${id}`);
+    const rows = await tasks.ended(...ids);
+    assert.deepEqual(
+      rows.map((row) => row.state),
+      ["GONE", "DONE", "DONE"],
+    );
+    assert.equal(rows[0]?.error, `ERROR:  task ${id}, which it waits for, is ${state}`);
+  });
+}
+
+test("after: a task that is tried again does not wait for the others again", async () => {
+  const first = await tasks.run("SELECT 1", { group: newName() });
+  const second = await insert("SELECT 1/0", { after: `{${first.id}}`, retry: 2, backoff: "20 min" });
+  await failedOnce(second);
+  await client.query(`UPDATE task SET state = 'PLAN', plan = 'infinity' WHERE id = ${first.id}`);
+  await client.query(`UPDATE task SET plan = now(), input = 'SELECT 2' WHERE id = ${second}`);
+  assert.equal((await ended(second)).output, "2");
+});
+
+test("after: when a task that failed is run again, and then those that were GONE because of it, the chain goes on", async () => {
+  const first = await insert("SELECT 1/0");
+  const second = await insert("SELECT 2", { after: `{${first}}` });
+  const third = await insert("SELECT 3", { after: `{${second}}` });
+  assert.deepEqual(
+    (await tasks.ended(first, second, third)).map(({ state }) => state),
+    ["FAIL", "GONE", "GONE"],
+  );
+  // Alone, it waits for the end of the same task, which is still FAIL.
+  await client.query(`UPDATE task SET state = 'PLAN', plan = now(), error = NULL WHERE id = ${second}`);
+  assert.equal((await ended(second)).error, `ERROR:  task ${first}, which it waits for, is FAIL`);
+  await client.query(`UPDATE task SET state = 'PLAN', plan = now(), error = NULL, input = 'SELECT 1' WHERE id = ${first};
+    UPDATE task SET state = 'PLAN', plan = now(), error = NULL WHERE id IN (${second}, ${third})`);
+  assert.deepEqual(
+    (await tasks.until([first, second, third], ({ state, output }) => state === "DONE" && output !== null)).map(
+      ({ output }) => output,
+    ),
+    ["1", "2", "3"],
+  );
+});
