@@ -92,7 +92,7 @@ BEGIN
   IF own.key IS NOT NULL THEN PERFORM hold_key(own); END IF;
   PERFORM pg_sleep(random() * 0.05);
   -- The first try of a successor with retry fails.
-  IF coalesce(own.attempt, 0) < coalesce(promise.fails, least(own.retry, 1), 0) THEN
+  IF coalesce(own.attempt, 0) < coalesce(promise.fails, CASE WHEN own.sqlstate IS NULL THEN least(own.retry, 1) END, 0) THEN
     RAISE 'planned failure' USING ERRCODE = coalesce(promise.code, 'P0001');
   END IF;
   INSERT INTO performed VALUES (own.id, coalesce(own.attempt, 0), given, now(), clock_timestamp());
