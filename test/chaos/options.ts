@@ -159,8 +159,7 @@ function randomTask(random: Random, keyed: boolean, older: readonly string[]): N
   const retry = random.below(5) < 2 ? random.between(1, 3) : null;
   const kind = keyed ? random.pick(["key", "key", "collect", "collect", "rule"]) : "";
   const after = older.length > 0 && random.below(2) === 0 ? pickSome(random, older) : null;
-  const { args, input } =
-    kind === "collect" ? { args: null, input: `SELECT perform(${given})` } : random.pick(values);
+  const { args, input } = kind === "collect" ? { args: null, input: `SELECT perform(${given})` } : random.pick(values);
   const vanishes = random.below(6) === 0 && !input.includes(";");
   const { name, max } = random.pick(groups);
   return {
@@ -237,7 +236,7 @@ async function insertGap(client: Client, random: Random): Promise<void> {
   );
 }
 
-/** Changes of tasks: the condition on the row, and what is changed. Rows that carry a rule are not changed. */
+/** Changes of tasks: the condition on the row, and what is changed. */
 const touches = [
   { what: "stop", when: "state IN ('PLAN', 'TAKE', 'WORK')", change: "UPDATE task SET state = 'STOP'" },
   { what: "stop", when: "state IN ('TAKE', 'WORK')", change: "UPDATE task SET state = 'STOP'" },
@@ -248,9 +247,10 @@ const touches = [
   { what: "let go", when: "state = 'PLAN' AND wait >= 0", change: "UPDATE task SET after = NULL" },
 ];
 
+/** Changes a task, unless it belongs to a schedule. */
 async function touch(client: Client, random: Random): Promise<void> {
   const { what, when, change } = random.pick(touches);
-  const isChanged = `${hasOptions} AND rule IS NULL AND ${when}`;
+  const isChanged = `${hasOptions} AND rule IS NULL AND id IN (SELECT task FROM promised) AND ${when}`;
   await client.query(
     `WITH changed AS (
        ${change} WHERE ${isChanged} AND id = ANY (ARRAY(
