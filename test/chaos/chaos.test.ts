@@ -5,6 +5,8 @@ import type { Client } from "../../src/shared/postgres/client.js";
 import { Cluster } from "./cluster.js";
 import { pickFault } from "./faults.js";
 import { verify, prepare, produce, stopRefusing, countUnfinished } from "./flow.js";
+import { judgeOptionRows } from "./optionRows.js";
+import { finishOptions, OptionProducer, startOptions } from "./options.js";
 import { Random } from "./random.js";
 import { judgeSchedules } from "./scheduleJudge.js";
 import {
@@ -34,6 +36,7 @@ test(`every task has its effect once and every schedule goes on under random fau
   try {
     await withConnectionTo(cluster.url, async (client) => {
       await prepare(client);
+      await startOptions(client);
       await startSchedules(client, schedules);
     });
     const until = performance.now() + seconds * 1000;
@@ -44,12 +47,15 @@ test(`every task has its effect once and every schedule goes on under random fau
       await stopRefusing(client);
       await waitForAllEnded(client, cluster);
       await waitForSchedules(client, cluster);
+      await waitForOptions(client, cluster);
     });
     const { tasks, wrong } = await withConnectionTo(cluster.url, verify);
     const judged = await withConnectionTo(cluster.url, (client) => judgeSchedules(client, schedules));
+    const options = await withConnectionTo(cluster.url, judgeOptionRows);
+    t.diagnostic(options.summary);
     t.diagnostic(`${tasks} tasks, ${await faults} faults, ${schedules.length} schedules, ${judged.runs} times served`);
     assert.ok(tasks > 0);
-    assert.deepEqual([...wrong, ...judged.wrong], [], cluster.logs());
+    assert.deepEqual([...wrong, ...judged.wrong, ...options.wrong], [], cluster.logs());
   } finally {
     await cluster.stop();
   }
@@ -69,12 +75,14 @@ async function injectFaultsUntil(cluster: Cluster, until: number, report: (line:
 
 async function produceUntil(cluster: Cluster, until: number, number: number): Promise<void> {
   const random = new Random(seed + 1 + number);
+  const options = new OptionProducer(random);
   while (performance.now() < until) {
     await tolerateOutage(until, () =>
       withConnectionTo(cluster.url, async (client) => {
         while (performance.now() < until) {
           await produce(client, random);
           await holdSchedules(client, random);
+          await options.step(client);
           await sleep(random.below(maxInsertPauseMs));
         }
       }),
@@ -125,6 +133,18 @@ async function waitForSchedules(client: Client, cluster: Cluster): Promise<void>
   }
   while ((await stopSchedules(client)) > 0) {
     if (performance.now() > limit) assert.fail(`schedules do not stop\n${cluster.logs()}`);
+    await sleep(100);
+  }
+}
+
+/** Waits until the tasks with options have ended, and nothing is left of what they waited for. */
+async function waitForOptions(client: Client, cluster: Cluster): Promise<void> {
+  const limit = performance.now() + stuckMs;
+  const { rows } = await client.query<{ now: string }>("SELECT now()::text AS now");
+  for (;;) {
+    const open = await finishOptions(client, rows[0]?.now ?? "");
+    if (open.length === 0) return;
+    if (performance.now() > limit) assert.fail(`stuck: ${JSON.stringify(open, null, 1)}\n${cluster.logs()}`);
     await sleep(100);
   }
 }

@@ -1,6 +1,7 @@
 import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Sabotage } from "../support/saboteur.js";
 import { serverPackage } from "../support/serverPackage.js";
 import { startProcess, type TestProcess } from "../support/process.js";
 import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/embeddedServer.js";
@@ -11,6 +12,8 @@ const log = createLog({ level: "silent", name: "chaos", write: () => {} });
 
 /** Number of pg-task processes: one leader, and the standbys. */
 const processCount = 2;
+
+const saboteur = new URL("../support/saboteur.js", import.meta.url).href;
 
 const settings = {
   "pg_task.sleep": 100,
@@ -68,6 +71,11 @@ export class Cluster {
     await this.#startProcess(nth);
   }
 
+  /** Makes threads of a pg-task process fail. A standby has no such threads. */
+  sabotage(nth: number, order: Sabotage): void {
+    this.#processes[nth]?.child.send({ sabotage: order });
+  }
+
   /** Ends the processes, the network and the server. */
   async stop(): Promise<void> {
     await Promise.all(this.#processes.map((each) => each.end("SIGKILL")));
@@ -87,7 +95,12 @@ export class Cluster {
     const url = new URL(this.#server.url);
     url.port = String(this.network.port);
     const args = ["start"];
-    this.#processes[nth] = await startProcess({ args, config: { url: url.href, ...settings } });
+    this.#processes[nth] = await startProcess({
+      args,
+      config: { url: url.href, ...settings },
+      env: { NODE_OPTIONS: `--import ${saboteur}` },
+      forked: true,
+    });
   }
 }
 

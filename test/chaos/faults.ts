@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Cluster } from "./cluster.js";
 import type { Random } from "./random.js";
+import type { Sabotage } from "../support/saboteur.js";
 
 /** The longest time for which results cannot be written before the processes are killed, in ms. */
 const maxUnwrittenMs = 500;
@@ -30,6 +31,11 @@ const restart =
   async (cluster: Cluster, random: Random): Promise<void> =>
     await cluster.restartProcess(random.below(cluster.size), signal);
 
+const sabotage =
+  (thread: Sabotage["thread"]) =>
+  async (cluster: Cluster, random: Random): Promise<void> =>
+    cluster.sabotage(random.below(cluster.size), { thread, how: random.pick(["throw", "exit"]) });
+
 const faults: readonly Fault[] = [
   { name: "a session's backend is terminated", weight: 6, inject: terminate("pg_task %", 1) },
   {
@@ -39,6 +45,8 @@ const faults: readonly Fault[] = [
   },
   { name: "a manager's backend is terminated", weight: 3, inject: terminate("pg_work %", 1) },
   { name: "a supervisor's backend is terminated", weight: 2, inject: terminate("pg_conf%", 1) },
+  { name: "the manager threads of a process die", weight: 2, inject: sabotage("manager") },
+  { name: "the executor threads of a process die", weight: 2, inject: sabotage("executor") },
   { name: "a process is killed", weight: 4, inject: restart("SIGKILL") },
   { name: "a process is stopped and started", weight: 3, inject: restart("SIGTERM") },
   {

@@ -1,5 +1,6 @@
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Random } from "./random.js";
+import { hasOptions } from "./options.js";
 import { isScheduled } from "./schedules.js";
 
 /** A kind of task, and what must be true when a task of this kind has ended, whatever faults occurred. */
@@ -93,6 +94,9 @@ const kinds: readonly Kind[] = [
   },
 ];
 
+/** SQL condition that is true for the rows of these tasks. */
+const isPlain = `NOT ${isScheduled} AND NOT ${hasOptions}`;
+
 /** Groups and their `max`. */
 const groups = Array.from({ length: 12 }, (_, each) => ({ name: `group ${each}`, max: each % 4 }));
 
@@ -149,7 +153,7 @@ export async function produce(client: Client, random: Random): Promise<void> {
     // The server checks the outer condition again if the row has changed in the meantime, for example because the task
     // has ended.
     `UPDATE task SET ${change} WHERE state IN ('PLAN', 'TAKE', 'WORK') AND id = ANY (ARRAY(
-       SELECT id FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK') AND NOT ${isScheduled}
+       SELECT id FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK') AND ${isPlain}
        ORDER BY id DESC OFFSET $1 LIMIT 1))`,
     [random.below(20)],
   );
@@ -165,11 +169,11 @@ const changes = [
   "input = input || ' '",
 ];
 
-/** How many tasks have not ended, without those of schedules, which go on. */
+/** How many tasks have not ended, without those of schedules, which go on, and those with options. */
 export async function countUnfinished(client: Client): Promise<number> {
   const { rows } = await client.query<{ count: number }>(
     `SELECT count(*)::integer AS count FROM task
-     WHERE (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL) AND NOT ${isScheduled}`,
+     WHERE (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL) AND ${isPlain}`,
   );
   return rows[0]?.count ?? 0;
 }
@@ -187,17 +191,17 @@ export async function verify(client: Client): Promise<VerifyResult> {
   const { rows: wrong } = await client.query<{ row: string }>(
     `SELECT row_to_json(t)::text AS row FROM (
        SELECT id, data, state::text AS state, start, stop, error, crash, replanned, ended,
-         (SELECT count(*) FROM effect WHERE task = task.id) AS effects FROM task WHERE NOT ${isScheduled}
+         (SELECT count(*) FROM effect WHERE task = task.id) AS effects FROM task WHERE ${isPlain}
      ) AS t WHERE (CASE ${cases.join(" ")} END) IS NOT TRUE LIMIT 20`,
     kinds.map(({ name }) => name),
   );
   const { rows: runs } = await client.query<GroupRun>(
     `SELECT id, "group", max, (extract(epoch FROM start) * 1e6)::float8 AS start,
        (extract(epoch FROM stop) * 1e6)::float8 AS stop
-     FROM task WHERE stop IS NOT NULL AND NOT ${isScheduled} ORDER BY "group", start`,
+     FROM task WHERE stop IS NOT NULL AND ${isPlain} ORDER BY "group", start`,
   );
   const { rows: all } = await client.query<{ count: number }>(
-    `SELECT count(*)::integer AS count FROM task WHERE NOT ${isScheduled}`,
+    `SELECT count(*)::integer AS count FROM task WHERE ${isPlain}`,
   );
   return {
     tasks: all[0]?.count ?? 0,

@@ -242,6 +242,46 @@ test("a task that is stopped while it waits stays STOP, and waits again when it 
   assert.equal((await ended(second)).state, "DONE");
 });
 
+/** Inserts a task that waits for a failure, and a running task for which it still waits after another one has failed. */
+async function insertWaitingForFailure(): Promise<{
+  readonly failed: string;
+  readonly running: Awaited<ReturnType<typeof blocker>>;
+  readonly waiting: string;
+}> {
+  const running = await blocker();
+  const failed = await insert("SELECT 1/0", { plan: "infinity" });
+  const waiting = await insert("SELECT 3", { after: list(failed, running.id), upon: "fail" });
+  await looksUp(waiting);
+  await client.query(`UPDATE task SET plan = now() WHERE id = ${failed}`);
+  await eventually(client, "SELECT FROM task_after WHERE failed", (found) => found.length === 1);
+  return { failed, running, waiting };
+}
+
+test("of a task that is stopped while it waits for a failure, no dependencies are left", async () => {
+  const { running, waiting } = await insertWaitingForFailure();
+  await client.query(`UPDATE task SET state = 'STOP' WHERE id = ${waiting}`);
+  await running.release();
+  await ended(running.id);
+  await settled();
+});
+
+test("a task that waited for a failure and is planned again waits for the failed task if that runs again", async () => {
+  const { failed, running, waiting } = await insertWaitingForFailure();
+  const again = ++groups;
+  await client.query("SELECT pg_advisory_lock(7, $1)", [again]);
+  const input = `SELECT pg_advisory_xact_lock_shared(7, ${again})`;
+  await client.query(`UPDATE task SET state = 'STOP' WHERE id = ${waiting}`);
+  await client.query("UPDATE task SET state = 'PLAN', plan = now(), input = $2 WHERE id = $1", [failed, input]);
+  await client.query(`UPDATE task SET state = 'PLAN', plan = now() WHERE id = ${waiting}`);
+  await looksUp(waiting);
+  await running.release();
+  await ended(running.id);
+  await client.query("SELECT pg_advisory_unlock(7, $1)", [again]);
+  const row = await ended(waiting);
+  assert.deepEqual([row.state, row.error], ["GONE", null], "no task has failed");
+  await settled();
+});
+
 test("a schedule that waits goes on from its planned time, and its successor does not wait", async () => {
   const first = await blocker();
   const second = await insert("SELECT 2", { after: list(first.id), repeat: "1 day" });

@@ -114,10 +114,11 @@ WITH waiting AS MATERIALIZED (
   SELECT predecessor, task, false FROM seen
   WHERE is_active AND (task IN (SELECT task FROM judged WHERE verdict = 'wait')) IS TRUE
   UNION ALL SELECT failed, task, true FROM judged WHERE verdict = 'wait' AND failed IS NOT NULL AND upon = 'fail'
-  ON CONFLICT DO NOTHING
+  ON CONFLICT (predecessor, task) DO UPDATE SET failed = EXCLUDED.failed
 ), outdated AS (
   DELETE FROM ${qualifiedDependencies} AS d WHERE d.task = ANY (ARRAY(SELECT task FROM judged))
-    AND ((d.predecessor, d.task) IN (SELECT predecessor, task FROM seen)) IS NOT TRUE
+    AND (((d.predecessor, d.task) IN (SELECT predecessor, task FROM seen)) IS NOT TRUE
+      OR (d.task IN (SELECT task FROM judged WHERE verdict <> 'wait')) IS TRUE)
 ), change AS MATERIALIZED (
   SELECT id, bool_or(awaited) AS awaited, max(verdict) AS verdict, max(error) AS error FROM (
     SELECT predecessor AS id, true AS awaited, NULL AS verdict, NULL AS error FROM seen

@@ -48,7 +48,8 @@ LIMIT $1`,
 
 /**
  * Removes dependencies whose predecessors have ended, and changes the tasks that waited for them. Tasks whose row is
- * locked are skipped. If a task no longer waits, for example because it was stopped, only its dependencies are removed.
+ * locked are skipped. If a task no longer waits, for example because it was stopped, only its dependencies are removed,
+ * all at once: nothing else would find those with `failed`. If it waits again, they are stored anew.
  *
  * @returns the tasks that were changed or wait on
  */
@@ -104,7 +105,8 @@ WITH ended AS MATERIALIZED (
     AND ((e.task IN (SELECT id FROM present)) IS NOT TRUE OR (e.task IN (SELECT id FROM judged)) IS TRUE
       AND NOT (e.state <> 'DONE' AND (e.task IN (SELECT id FROM judged WHERE verdict = 'wait' AND upon = 'fail')) IS TRUE))
 ), settled AS (
-  DELETE FROM ${qualifiedDependencies} AS d WHERE d.task = ANY (ARRAY(SELECT id FROM judged WHERE verdict <> 'wait')) AND NOT (${isEnded})
+  DELETE FROM ${qualifiedDependencies} AS d WHERE NOT (${isEnded}) AND d.task = ANY (ARRAY(
+    SELECT id FROM judged WHERE verdict <> 'wait' UNION ALL SELECT task FROM ended WHERE (task IN (SELECT id FROM present)) IS NOT TRUE))
 ), change AS MATERIALIZED (
   SELECT id, verdict, CASE verdict WHEN 'refuse' THEN ${refusal("failed", "state")} END AS error FROM judged WHERE verdict <> 'wait'
 ), gone AS MATERIALIZED (
