@@ -1,4 +1,4 @@
-import { hasLostDependencies } from "../../manager/schema/dependencyTable.js";
+import { lostDependencies } from "../../manager/schema/dependencyTable.js";
 import { readIdCache } from "../../manager/schema/idCache.js";
 import { isPartitionedByPlan, planPartitionsProblem } from "../../manager/schema/planPartitions.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
@@ -12,7 +12,7 @@ const maxShown = 10;
 export async function checkOrder(client: Client, table: TaskTable): Promise<Check> {
   const { qualified } = table;
   const { rows } = await client.query<{ id: string }>(
-    `SELECT t.id::text AS id FROM ${qualified} AS t WHERE ${hasLostDependencies(table)} ORDER BY t.id LIMIT ${maxShown + 1}`,
+    `WITH ${lostDependencies(table)} SELECT id::text AS id FROM lost ORDER BY lost.id LIMIT ${maxShown + 1}`,
   );
   if (rows.length > 0) {
     const ids = rows.slice(0, maxShown).map(({ id }) => id);

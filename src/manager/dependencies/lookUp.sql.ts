@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
-import { hasLostDependencies } from "../schema/dependencyTable.js";
+import { lostDependencies } from "../schema/dependencyTable.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { hasId } from "../sql/fragments.sql.js";
@@ -49,10 +49,10 @@ export async function restartLookUp(client: Client, table: TaskTable, limit: num
   const { rowCount } = await client.query({
     name: "restart look up",
     text: `
-WITH lost AS MATERIALIZED (
-  SELECT id FROM ${table.qualified} AS t WHERE ${hasLostDependencies(table)} LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+WITH ${lostDependencies(table)}, locked AS MATERIALIZED (
+  SELECT id FROM ${table.qualified} WHERE id = ANY (ARRAY(SELECT id FROM lost LIMIT $1)) AND wait = 0 FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE ${table.qualified} SET wait = cardinality(after) WHERE id = ANY (ARRAY(SELECT id FROM lost))`,
+UPDATE ${table.qualified} SET wait = cardinality(after) WHERE id = ANY (ARRAY(SELECT id FROM locked))`,
     values: [limit],
   });
   return rowCount ?? 0;
