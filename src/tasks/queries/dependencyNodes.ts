@@ -55,10 +55,15 @@ export async function readNodes(
   const { rows } = await client.query<NodeRow>(hasOrder ? nodesSql(table, characters) : plainSql(table, characters), [
     ids,
   ]);
-  const edges = rows.flatMap(({ id, shown, statuses }) =>
-    shown.map((predecessor, place): Dependency => ({ task: id, predecessor, status: statuses[place] ?? "done" })),
-  );
-  return { nodes: rows.map(({ shown: _, statuses: __, ...node }) => node), edges };
+  const nodes: DependencyNode[] = [];
+  const edges: Dependency[] = [];
+  for (const { shown, statuses, ...node } of rows) {
+    nodes.push(node);
+    for (const [place, predecessor] of shown.entries()) {
+      edges.push({ task: node.id, predecessor, status: statuses[place] ?? "done" });
+    }
+  }
+  return { nodes, edges };
 }
 
 const describedSql = (characters: number): string => `

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import type { ClusterView } from "../../shared/clusterStatus.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
+import { dependencyGraphSchema } from "./dependencySchemas.js";
 import { defineRoute, type Route } from "./route.js";
 import {
   changedTaskSchema,
@@ -9,7 +10,6 @@ import {
   scheduleQuerySchema,
   schedulesSchema,
   clusterSchema,
-  dependencyGraphSchema,
   groupsSchema,
   tableHistorySchema,
   tablePathSchema,

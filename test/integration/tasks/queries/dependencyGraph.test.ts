@@ -30,9 +30,15 @@ const statesOf = ({ nodes }: DependencyGraph): Record<string, string | null> =>
   Object.fromEntries(nodes.map(({ id, state }) => [id, state]));
 
 async function waitingFor(id: string, filter: TaskFilter = {}, limit = 50, below?: string): Promise<string[]> {
-  const { tasks } = await listTasks(client, table, { filter, limit, characters: 10, waitingFor: id, before: below });
-  return tasks.map((task) => task.id);
+  const found = await listTasks(client, table, { filter, limit, characters: 10, waitingFor: id, before: below });
+  return found.tasks.map((task) => task.id);
 }
+
+/** Waits until the manager has looked up the predecessors of these tasks. */
+const lookedUp = async (...ids: readonly string[]): Promise<void> => {
+  const sql = `SELECT id FROM task WHERE id = ANY ('{${ids.join(",")}}') AND wait = 0`;
+  await until(client, sql, (rows) => rows.length === ids.length);
+};
 
 describe("while no manager runs", () => {
   test("what is in after and has not ended counts, and a row that is not there counts as done", async () => {
@@ -107,11 +113,6 @@ describe("while a manager runs", () => {
     await client.query("TRUNCATE task, task_after");
     await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
   });
-
-  const lookedUp = async (...ids: readonly string[]): Promise<void> => {
-    const sql = `SELECT id FROM task WHERE id = ANY ('{${ids.join(",")}}') AND wait = 0`;
-    await until(client, sql, (rows) => rows.length === ids.length);
-  };
 
   test("the table of dependencies counts, and the end of a task shows in those that waited for it", async () => {
     const group = "ends";

@@ -6,7 +6,8 @@ import { createDatabase } from "../../../support/database.js";
 import { startProcess } from "../../../support/process.js";
 import { insertTask, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
-import { dependencyGraphSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
+import { dependencyGraphSchema } from "../../../../src/web/api/dependencySchemas.js";
+import { taskListSchema } from "../../../../src/web/api/schemas.js";
 import { projectPath } from "../../../support/project.js";
 
 interface Operation {
