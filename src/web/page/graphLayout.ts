@@ -1,26 +1,23 @@
 /** A task in a graph of dependencies. */
-export interface GraphTask {
+export interface GraphNode {
   readonly id: string;
-  readonly state: string;
+  /** Null if the row is gone. */
+  readonly state: string | null;
+  /** How many tasks it waits for, and how many wait for it, that the graph does not contain. */
+  readonly morePredecessors: number;
+  readonly moreDependents: number;
 }
 
-/** `after` waits for `before`, which has the smaller id. */
+/** That a task waits, or has waited, for the end of its predecessor, which has a smaller id. */
 export interface GraphEdge {
-  readonly before: string;
-  readonly after: string;
-}
-
-/** Neighbours of a task that the graph does not contain: how many it waits for, or how many wait for it. */
-export interface LeftOut {
   readonly task: string;
-  readonly side: "before" | "after";
-  readonly count: number;
+  readonly predecessor: string;
+  readonly status: string;
 }
 
-export interface Graph<Task extends GraphTask> {
-  readonly tasks: readonly Task[];
+export interface Graph<Node extends GraphNode> {
+  readonly nodes: readonly Node[];
   readonly edges: readonly GraphEdge[];
-  readonly leftOut: readonly LeftOut[];
 }
 
 /** The place of a box, in px. */
@@ -32,14 +29,19 @@ interface Place {
 }
 
 /** The box of a task. */
-export interface TaskBox<Task extends GraphTask> extends Place {
-  readonly task: Task;
+export interface NodeBox<Node extends GraphNode> extends Place {
+  readonly node: Node;
 }
 
 /** A box that stands for tasks that are not drawn. */
-export interface MoreBox extends Place {
+export interface MoreBox extends Place, MoreCount {
   readonly key: string;
+}
+
+interface MoreCount {
   readonly count: number;
+  /** False if some tasks may be counted twice, because several tasks may have the same predecessors or dependents. */
+  readonly exact: boolean;
 }
 
 /** A line from the right side of a box to the left side of another one. */
@@ -47,6 +49,8 @@ export interface Line {
   /** The id of a task, or the key of a box that stands for several. */
   readonly from: string;
   readonly to: string;
+  /** Status of the dependency. Null if the line stands for several. */
+  readonly status: string | null;
   /** An SVG path. */
   readonly path: string;
   /** Where the line ends. */
@@ -54,11 +58,11 @@ export interface Line {
   readonly y: number;
 }
 
-export interface Layout<Task extends GraphTask> {
+export interface Layout<Node extends GraphNode> {
   readonly width: number;
   readonly height: number;
   /** By column from left to right, and within a column from top to bottom. */
-  readonly boxes: readonly TaskBox<Task>[];
+  readonly boxes: readonly NodeBox<Node>[];
   readonly more: readonly MoreBox[];
   readonly lines: readonly Line[];
 }
@@ -67,13 +71,18 @@ export interface Layout<Task extends GraphTask> {
 export const maxPerColumn = 8;
 
 const boxWidth = 196;
-const boxHeight = 50;
+const boxHeight = 52;
 const moreHeight = 28;
 /** Height of the lane in which a line passes a column. */
 const laneHeight = 8;
 const columnGap = 60;
 const rowGap = 12;
 const sweeps = 3;
+
+const moreKey = (column: number): string => `more ${column}`;
+
+/** Key of the box that stands for several tasks in the column to the right of the middle. */
+export const nextColumnKey = moreKey(1);
 
 /** Something that takes up space in a column: a task, a box that stands for several, or the lane of a passing line. */
 interface Item {
@@ -92,10 +101,10 @@ interface Item {
  * task is to the right of all that it waits for. The result depends on nothing but the arguments. Tasks that are not
  * connected with the one in the middle are left out.
  */
-export function layoutGraph<Task extends GraphTask>(graph: Graph<Task>, middle: string): Layout<Task> {
+export function layoutGraph<Node extends GraphNode>(graph: Graph<Node>, middle: string): Layout<Node> {
   const columns = columnsOf(graph, middle);
-  const shown = shownTasks(graph.tasks, columns, middle);
-  const { items, hops, counts } = itemsOf(graph, columns, shown);
+  const shown = shownIds(graph.nodes, columns, middle);
+  const { items, ways, more } = itemsOf(graph, columns, shown);
   arrange(items);
   const list = [...items.values()];
   const top = Math.min(...list.map((item) => item.y - item.height / 2));
@@ -110,22 +119,23 @@ export function layoutGraph<Task extends GraphTask>(graph: Graph<Task>, middle: 
     height: item.height,
   });
   const ordered = list.toSorted((a, b) => a.column - b.column || a.y - b.y);
-  const tasks = new Map(graph.tasks.map((task) => [task.id, task]));
+  const nodes = new Map(graph.nodes.map((node) => [node.id, node]));
   return {
     width: (last - first) * (boxWidth + columnGap) + boxWidth,
     height: round(bottom - top),
     boxes: ordered.flatMap((item) => {
-      const task = tasks.get(item.key);
-      return task === undefined ? [] : [{ ...place(item), task }];
+      const node = nodes.get(item.key);
+      return node === undefined ? [] : [{ ...place(item), node }];
     }),
     more: ordered.flatMap((item) => {
-      const count = counts.get(item.key);
-      return count === undefined ? [] : [{ ...place(item), key: item.key, count }];
+      const count = more.get(item.key);
+      return count === undefined ? [] : [{ ...place(item), key: item.key, ...count }];
     }),
-    lines: hops.map((hop) => {
-      const points = hop.map((item) => ({ x: left(item), y: round(item.y - top) }));
+    lines: ways.map(({ through, status }) => {
+      const points = through.map((item) => ({ x: left(item), y: round(item.y - top) }));
       const end = points.at(-1) ?? { x: 0, y: 0 };
-      return { from: hop[0]?.key ?? "", to: hop.at(-1)?.key ?? "", path: pathThrough(points), ...end };
+      const [from, to] = [through[0]?.key ?? "", through.at(-1)?.key ?? ""];
+      return { from, to, status, path: pathThrough(points), ...end };
     }),
   };
 }
@@ -142,102 +152,122 @@ function compareIds(a: string, b: string): number {
  * Returns the column of each task that the one in the middle waits for (negative) or that waits for it (positive), also
  * indirectly. The column is the length of the longest way.
  */
-function columnsOf({ tasks, edges }: Graph<GraphTask>, middle: string): Map<string, number> {
+function columnsOf({ nodes, edges }: Graph<GraphNode>, middle: string): Map<string, number> {
   const columns = new Map([[middle, 0]]);
-  const known = new Set(tasks.map((task) => task.id));
+  const known = new Set(nodes.map((node) => node.id));
   const inOrder = edges
-    .filter(({ before, after }) => known.has(before) && known.has(after) && compareIds(before, after) < 0)
-    .toSorted((a, b) => compareIds(a.before, b.before) || compareIds(a.after, b.after));
+    .filter(({ predecessor, task }) => known.has(predecessor) && known.has(task) && compareIds(predecessor, task) < 0)
+    .toSorted((a, b) => compareIds(a.predecessor, b.predecessor));
   // What a task waits for has a smaller id, so each column is final before it is used.
-  for (const { before, after } of inOrder) {
-    const column = columns.get(before);
-    if (column !== undefined) columns.set(after, Math.max(column + 1, columns.get(after) ?? 0));
+  for (const { predecessor, task } of inOrder) {
+    const column = columns.get(predecessor);
+    if (column !== undefined) columns.set(task, Math.max(column + 1, columns.get(task) ?? 0));
   }
-  for (const { before, after } of inOrder.toSorted((a, b) => compareIds(b.after, a.after))) {
-    const column = columns.get(after);
+  for (const { predecessor, task } of inOrder.toSorted((a, b) => compareIds(b.task, a.task))) {
+    const column = columns.get(task);
     if (column !== undefined && column <= 0) {
-      columns.set(before, Math.min(column - 1, columns.get(before) ?? 0));
+      columns.set(predecessor, Math.min(column - 1, columns.get(predecessor) ?? 0));
     }
   }
   return columns;
 }
 
-/** Tasks that decide about others come first, then those that run, those that wait, and those that are done. */
+/** Of many tasks, those that decide about others come first, then those that run, those that wait, and the others. */
 const ranks: Readonly<Record<string, number>> = { FAIL: 0, GONE: 0, STOP: 0, WORK: 1, TAKE: 1, PLAN: 2 };
-const rank = (task: GraphTask): number => ranks[task.state] ?? 3;
+const rank = ({ state }: GraphNode): number => ranks[state ?? ""] ?? 3;
 
-/** Returns the tasks that get a box, by their ids. */
-function shownTasks(tasks: readonly GraphTask[], columns: ReadonlyMap<string, number>, middle: string): Set<string> {
-  const byColumn = new Map<number, GraphTask[]>();
-  for (const task of tasks) {
-    const column = columns.get(task.id);
-    if (column === undefined || task.id === middle) continue;
-    byColumn.set(column, [...(byColumn.get(column) ?? []), task]);
+/** Returns the ids of the tasks that get a box. */
+function shownIds(
+  nodes: readonly GraphNode[],
+  columns: ReadonlyMap<string, number>,
+  middle: string,
+): ReadonlySet<string> {
+  const byColumn = new Map<number, GraphNode[]>();
+  for (const node of nodes) {
+    const column = columns.get(node.id);
+    if (column === undefined || node.id === middle) continue;
+    const others = byColumn.get(column);
+    if (others === undefined) byColumn.set(column, [node]);
+    else others.push(node);
   }
   const kept = [...byColumn.values()].flatMap((all) =>
-    all.length <= maxPerColumn
+    // A box for a single further task would take as much space as the task itself.
+    all.length <= maxPerColumn + 1
       ? all
       : all.toSorted((a, b) => rank(a) - rank(b) || compareIds(a.id, b.id)).slice(0, maxPerColumn),
   );
-  return new Set([middle, ...kept.map((task) => task.id).toSorted(compareIds)]);
+  return new Set([middle, ...kept.map((node) => node.id).toSorted(compareIds)]);
 }
 
-/**
- * Returns the items of all columns, the items through which each line leads, and for each box that stands for several
- * tasks their number.
- */
+interface Way {
+  readonly through: Item[];
+  readonly status: string | null;
+}
+
+/** Returns the items of all columns, the ways of the lines, and the numbers of the tasks that have no box. */
 function itemsOf(
-  { tasks, edges, leftOut }: Graph<GraphTask>,
+  { nodes, edges }: Graph<GraphNode>,
   columns: ReadonlyMap<string, number>,
   shown: ReadonlySet<string>,
-): { items: Map<string, Item>; hops: Item[][]; counts: Map<string, number> } {
+): { items: ReadonlyMap<string, Item>; ways: Way[]; more: ReadonlyMap<string, MoreCount> } {
   const items = new Map<string, Item>();
-  const counts = new Map<string, number>();
-  const hops = new Map<string, Item[]>();
-  const item = (key: string, column: number, height: number): Item => {
-    const created = items.get(key) ?? { key, column, height, left: new Set(), right: new Set(), y: 0 };
-    items.set(key, created);
-    return created;
+  const ways = new Map<string, Way>();
+  const more = new Map<string, MoreCount>();
+  const itemIn = (column: number, key: string, height: number): Item => {
+    const item = items.get(key) ?? { key, column, height, left: new Set(), right: new Set(), y: 0 };
+    items.set(key, item);
+    return item;
   };
+  const moreIn = (column: number): Item => itemIn(column, moreKey(column), moreHeight);
   const itemOf = (id: string): Item | null => {
     const column = columns.get(id);
     if (column === undefined) return null;
-    return shown.has(id) ? item(id, column, boxHeight) : moreIn(column);
+    return shown.has(id) ? itemIn(column, id, boxHeight) : moreIn(column);
   };
-  const moreIn = (column: number): Item => item(`more ${column}`, column, moreHeight);
-  const connect = (from: Item, to: Item): void => {
+  const connect = (from: Item, to: Item, status: string | null): void => {
     const name = `${from.key} > ${to.key}`;
-    if (from.column >= to.column || hops.has(name)) return;
-    const way = [from];
-    for (let column = from.column + 1; column < to.column; column++) {
-      // Lines from the same task share a lane.
-      way.push(item(`lane ${column} ${from.key}`, column, laneHeight));
+    if (from.column >= to.column || ways.has(name)) return;
+    // Lines from the same item share a lane.
+    const lanes = Array.from({ length: to.column - from.column - 1 }, (_, index) =>
+      itemIn(from.column + index + 1, `lane ${from.column + index + 1} ${from.key}`, laneHeight),
+    );
+    const through = [from, ...lanes, to];
+    const isOne = !isMore(from) && !isMore(to);
+    ways.set(name, { through, status: isOne ? status : null });
+    for (const [index, right] of through.entries()) {
+      const left = through[index - 1];
+      if (left === undefined) continue;
+      left.right.add(right);
+      right.left.add(left);
     }
-    way.push(to);
-    hops.set(name, way);
-    for (const [index, right] of way.slice(1).entries()) {
-      way[index]?.right.add(right);
-      right.left.add(way[index] ?? right);
-    }
+  };
+  /** Connects a task with a box that stands for tasks that the graph does not contain. */
+  const addMore = (box: Item, count: number, side: -1 | 1): void => {
+    if (count <= 0) return;
+    const others = moreIn(box.column + side);
+    const known = more.get(others.key);
+    more.set(others.key, { count: (known?.count ?? 0) + count, exact: known === undefined });
+    if (side < 0) connect(others, box, null);
+    else connect(box, others, null);
   };
   for (const id of shown) itemOf(id);
-  for (const { id } of tasks.filter((task) => !shown.has(task.id))) {
+  // A task on the left can have further dependents, and one on the right further predecessors. These are not drawn.
+  for (const { id, morePredecessors, moreDependents } of nodes) {
     const box = itemOf(id);
-    if (box !== null) counts.set(box.key, (counts.get(box.key) ?? 0) + 1);
+    if (box !== null && box.column <= 0) addMore(box, morePredecessors, -1);
+    if (box !== null && box.column >= 0) addMore(box, moreDependents, 1);
   }
-  for (const { before, after } of edges) {
-    const [from, to] = [itemOf(before), itemOf(after)];
-    if (from !== null && to !== null) connect(from, to);
+  for (const { id } of nodes) {
+    const box = itemOf(id);
+    if (box === null || shown.has(id)) continue;
+    const known = more.get(box.key);
+    more.set(box.key, { count: (known?.count ?? 0) + 1, exact: known?.exact ?? true });
   }
-  for (const { task, side, count } of leftOut) {
-    const box = itemOf(task);
-    if (box === null || count <= 0) continue;
-    const more = moreIn(box.column + (side === "before" ? -1 : 1));
-    counts.set(more.key, (counts.get(more.key) ?? 0) + count);
-    if (side === "before") connect(more, box);
-    else connect(box, more);
+  for (const { predecessor, task, status } of edges) {
+    const [from, to] = [itemOf(predecessor), itemOf(task)];
+    if (from !== null && to !== null) connect(from, to, status);
   }
-  return { items, hops: [...hops.values()], counts };
+  return { items, ways: [...ways.values()], more };
 }
 
 /** Orders the items of each column so that few lines cross, and sets the items' heights. */
@@ -304,7 +334,11 @@ function align(column: readonly Item[], neighbours: Neighbours): void {
   });
   for (const [index, item] of column.entries()) {
     let pool = { sum: wanted(item, neighbours) - (offsets[index] ?? 0), size: 1 };
-    for (let last = pools.at(-1); last !== undefined && last.sum / last.size >= pool.sum / pool.size; last = pools.at(-1)) {
+    for (
+      let last = pools.at(-1);
+      last !== undefined && last.sum / last.size >= pool.sum / pool.size;
+      last = pools.at(-1)
+    ) {
       pools.pop();
       pool = { sum: last.sum + pool.sum, size: last.size + pool.size };
     }

@@ -1,19 +1,28 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { layoutGraph, maxPerColumn, type Graph, type GraphTask, type Layout } from "../../../../src/web/page/graphLayout.js";
+import {
+  layoutGraph,
+  maxPerColumn,
+  type Graph,
+  type GraphNode,
+  type Layout,
+} from "../../../../src/web/page/graphLayout.js";
 
 type Edges = readonly (readonly [number, number])[];
 
-/** Builds a graph of the tasks in the edges. */
-function graphOf(edges: Edges, rest: Partial<Graph<GraphTask>> = {}, states: Record<number, string> = {}): Graph<GraphTask> {
-  const ids = [...new Set(edges.flat())];
-  return {
-    tasks: ids.map((id) => ({ id: String(id), state: states[id] ?? "PLAN" })),
-    edges: edges.map(([before, after]) => ({ before: String(before), after: String(after) })),
-    leftOut: [],
-    ...rest,
-  };
-}
+const nodeOf = (id: number | string, rest: Partial<GraphNode> = {}): GraphNode => ({
+  id: String(id),
+  state: "PLAN",
+  morePredecessors: 0,
+  moreDependents: 0,
+  ...rest,
+});
+
+/** Builds a graph of the tasks in the edges, which lead from the predecessor to the task that waits. */
+const graphOf = (edges: Edges, rest: Readonly<Record<number, Partial<GraphNode>>> = {}): Graph<GraphNode> => ({
+  nodes: [...new Set(edges.flat())].map((id) => nodeOf(id, rest[id])),
+  edges: edges.map(([before, task]) => ({ predecessor: String(before), task: String(task), status: "waits" })),
+});
 
 const fan = (size: number): Edges => Array.from({ length: size }, (_, index) => [1, index + 2] as const);
 const fanIn = (size: number): Edges => Array.from({ length: size }, (_, index) => [index + 1, size + 1] as const);
@@ -32,19 +41,16 @@ function randomEdges(seed: number): Edges {
   });
 }
 
-const ids = ({ boxes }: Layout<GraphTask>): string[] => boxes.map((box) => box.task.id);
-const boxOf = ({ boxes }: Layout<GraphTask>, id: number): { x: number; y: number; height: number } => {
-  const box = boxes.find(({ task }) => task.id === String(id));
+const ids = ({ boxes }: Layout<GraphNode>): string[] => boxes.map((box) => box.node.id);
+const boxOf = ({ boxes }: Layout<GraphNode>, id: number): { x: number; y: number; height: number } => {
+  const box = boxes.find(({ node }) => node.id === String(id));
   assert.ok(box !== undefined, `no box of task ${id}`);
   return box;
 };
 
 /** Asserts what holds for each layout. */
-function assertReadable(layout: Layout<GraphTask>): void {
-  const all = [
-    ...layout.boxes.map((box) => ({ ...box, key: box.task.id })),
-    ...layout.more,
-  ];
+function assertReadable(layout: Layout<GraphNode>): void {
+  const all = [...layout.boxes.map((box) => ({ ...box, key: box.node.id })), ...layout.more];
   const byKey = new Map(all.map((box) => [box.key, box]));
   for (const [index, a] of all.entries()) {
     assert.ok(a.x >= 0 && a.y >= 0 && a.x + a.width <= layout.width && a.y + a.height <= layout.height, a.key);
@@ -105,7 +111,7 @@ void describe("the layout of dependencies", () => {
   });
 
   void test("a task without dependencies is alone, and tasks that are not connected are not drawn", () => {
-    const alone = layoutGraph({ tasks: [{ id: "7", state: "DONE" }], edges: [], leftOut: [] }, "7");
+    const alone = layoutGraph({ nodes: [nodeOf(7)], edges: [] }, "7");
     assert.deepEqual(ids(alone), ["7"]);
     assert.deepEqual(alone.lines, []);
     assert.deepEqual(ids(layoutGraph(graphOf([...chain(3), [10, 11]]), "2")), ["1", "2", "3"]);
@@ -113,24 +119,36 @@ void describe("the layout of dependencies", () => {
 
   void test("ids above 2^53 are told apart", () => {
     const [a, b, c] = ["9223372036854775805", "9223372036854775806", "9223372036854775807"] as const;
-    const tasks = [c, b, a].map((id) => ({ id, state: "PLAN" }));
-    const layout = layoutGraph({ tasks, edges: [{ before: b, after: c }, { before: a, after: b }], leftOut: [] }, b);
+    const edges = [
+      { predecessor: b, task: c, status: "waits" },
+      { predecessor: a, task: b, status: "waits" },
+    ];
+    const layout = layoutGraph({ nodes: [c, b, a].map((id) => nodeOf(id)), edges }, b);
     assertReadable(layout);
     assert.deepEqual(ids(layout), [a, b, c]);
   });
 
   void test("edges that no INSERT could have written do not hang", () => {
-    const layout = layoutGraph(graphOf([[1, 2], [2, 1], [2, 2], [2, 3]]), "2");
+    const layout = layoutGraph(
+      graphOf([
+        [1, 2],
+        [2, 1],
+        [2, 2],
+        [2, 3],
+      ]),
+      "2",
+    );
     assertReadable(layout);
     assert.deepEqual(ids(layout), ["1", "2", "3"]);
   });
 
   for (const [size, shown, more] of [
     [maxPerColumn, maxPerColumn, null],
-    [maxPerColumn + 1, maxPerColumn, 1],
+    [maxPerColumn + 1, maxPerColumn + 1, null],
+    [maxPerColumn + 2, maxPerColumn, 2],
     [100, maxPerColumn, 100 - maxPerColumn],
   ] as const) {
-    void test(`a fan of ${size} shows ${shown} tasks and stands for the others`, () => {
+    void test(`of a fan of ${size}, ${shown} tasks have boxes`, () => {
       for (const [edges, middle] of [
         [fan(size), "1"],
         [fanIn(size), String(size + 1)],
@@ -139,23 +157,26 @@ void describe("the layout of dependencies", () => {
         assertReadable(layout);
         assert.equal(layout.boxes.length, shown + 1);
         assert.deepEqual(
-          layout.more.map((box) => box.count),
-          more === null ? [] : [more],
+          layout.more.map((box) => [box.count, box.exact]),
+          more === null ? [] : [[more, true]],
         );
         assert.equal(layout.lines.length, shown + (more === null ? 0 : 1));
+        assert.deepEqual(
+          new Set(layout.lines.map(({ status }) => status)),
+          new Set(["waits", ...(more === null ? [] : [null])]),
+        );
       }
     });
   }
 
-  void test("tasks that are not in the graph are added to the collapsed ones", () => {
-    const leftOut = [{ task: "1", side: "after", count: 9_980 }] as const;
-    const layout = layoutGraph(graphOf(fan(20), { leftOut }), "1");
+  void test("tasks that are not in the graph are counted with those that have no box", () => {
+    const layout = layoutGraph(graphOf(fan(20), { 1: { moreDependents: 9_980 } }), "1");
     assertReadable(layout);
     assert.deepEqual(
-      layout.more.map((box) => box.count),
-      [9_980 + 20 - maxPerColumn],
+      layout.more.map((box) => [box.count, box.exact]),
+      [[9_980 + 20 - maxPerColumn, true]],
     );
-    const before = layoutGraph(graphOf(chain(2), { leftOut: [{ task: "1", side: "before", count: 3 }] }), "2");
+    const before = layoutGraph(graphOf(chain(2), { 1: { morePredecessors: 3 } }), "2");
     assertReadable(before);
     assert.deepEqual(
       before.more.map((box) => [box.count, box.x]),
@@ -163,15 +184,31 @@ void describe("the layout of dependencies", () => {
     );
   });
 
-  void test("of a large fan, those that failed are shown first, then those that run, then those that wait", () => {
+  void test("a number that may count tasks twice is not exact", () => {
+    const more = { 1: { morePredecessors: 3 }, 2: { morePredecessors: 4 } };
+    const layout = layoutGraph(graphOf(fanIn(2), more), "3");
+    assertReadable(layout);
+    assert.deepEqual(
+      layout.more.map((box) => [box.count, box.exact]),
+      [[7, false]],
+    );
+  });
+
+  void test("what else a predecessor holds up, and what else a dependent waits for, takes no space", () => {
+    const more = { 1: { moreDependents: 3 }, 3: { morePredecessors: 4 } };
+    assert.deepEqual(layoutGraph(graphOf(chain(3), more), "2").more, []);
+  });
+
+  void test("of a large fan, those that failed have boxes first, then those that run, then those that wait", () => {
     const states = { ...Object.fromEntries(fan(20).map(([, id]) => [id, "DONE"])), 15: "WORK", 17: "PLAN", 21: "FAIL" };
-    const layout = layoutGraph(graphOf(fan(20), {}, states), "1");
+    const rest = Object.fromEntries(Object.entries(states).map(([id, state]) => [id, { state }]));
+    const layout = layoutGraph(graphOf(fan(20), rest), "1");
     assert.deepEqual(ids(layout), ["1", "2", "3", "4", "5", "6", "15", "17", "21"]);
   });
 
-  void test("the result does not depend on the order of tasks and edges", () => {
+  void test("the result does not depend on the order of nodes and edges", () => {
     const graph = graphOf([...fanIn(12), [3, 5], [13, 14], [13, 15], [2, 15]]);
-    const reversed = { ...graph, tasks: graph.tasks.toReversed(), edges: graph.edges.toReversed() };
+    const reversed = { ...graph, nodes: graph.nodes.toReversed(), edges: graph.edges.toReversed() };
     const [a, b] = [layoutGraph(graph, "13"), layoutGraph(reversed, "13")];
     assert.deepEqual(a.boxes, b.boxes);
     assert.deepEqual(new Set(a.lines.map(({ path }) => path)), new Set(b.lines.map(({ path }) => path)));
