@@ -142,7 +142,7 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
       `INSERT INTO task (input, "group", after) SELECT 'SELECT ' || n, 'part ' || n, ARRAY[$1::bigint] FROM generate_series(1, 60) AS n`,
       [load],
     );
-    const [join = ""] = await tasks.insert({
+    const [all = ""] = await tasks.insert({
       input: "SELECT 2",
       after: `{${Array.from({ length: 60 }, (_, n) => n + 2).join()}}`,
     });
@@ -154,11 +154,11 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
       page.locator(".graph").evaluate((graph) => [graph.scrollWidth - graph.clientWidth, graph.scrollLeft]);
     const [room = 0] = await scrolls();
     assert.ok(room > 0, "the graph is wider than the phone");
-    await page.goto(`${web.url}${taskPath(join)}`);
+    await page.goto(`${web.url}${taskPath(all)}`);
     await page.getByText("and 52 more").waitFor();
-    await box(page, join).waitFor();
+    await box(page, all).waitFor();
     const view = await page.locator(".graph").boundingBox();
-    const middle = await box(page, join).boundingBox();
+    const middle = await box(page, all).boundingBox();
     assert.ok(view !== null && middle !== null);
     assert.ok(middle.x >= view.x && middle.x + middle.width <= view.x + view.width, "the task is in view");
     await page.goto(`${web.url}${taskPath(load)}`);
