@@ -100,7 +100,8 @@ export async function startManagerLoop(
   const pendingResults = new PendingResults();
   const pauses = new DeferredPauses(table, log);
   const groupScanner = new GroupScanner({ table, groups, log });
-  const dependencies = new Dependencies({ table, groupScanner, log });
+  const statistics = new Statistics({ send: nothing, load: () => ({ running: 0, sessions: 0 }) });
+  const dependencies = new Dependencies({ table, groupScanner, log, statistics });
   const ledgers = new LedgerRotation({ table, log });
   const wakeSignal = overrides.wakeSignal ?? new WakeSignal();
   const { rows } = await manager.query<{ oid: number }>("SELECT 'public.task'::regclass::oid AS oid");
@@ -156,11 +157,12 @@ export async function startManagerLoop(
         send: nothing,
         maxPauseMs: () => 1,
         sessionShare: (room) => room,
+        exclusiveShare: () => 0,
         log,
       }),
       zoneChanges: new ZoneChanges({ table, log }),
       pruner: new (overrides.pruner ?? Pruner)({ table, log }),
-      statistics: new Statistics({ send: nothing, load: () => ({ running: 0, sessions: 0 }) }),
+      statistics,
       busyMode: new (overrides.busyMode ?? BusyMode)(manager, rows[0]?.oid ?? 0, overrides.limits),
       runTimes,
     },

@@ -24,6 +24,7 @@ interface ListOptions extends CommandOptions, FilterOptions {
   readonly schedules?: true;
   readonly limit: number;
   readonly before?: string;
+  readonly waitingFor?: string;
 }
 
 export function registerList(program: Command, run: RunCommand): void {
@@ -32,6 +33,7 @@ export function registerList(program: Command, run: RunCommand): void {
     .description("list tasks, newest first")
     .option("-n, --limit <n>", "at most this many", integerParser(1, 1_000_000), 50)
     .option("--before <id>", "continue below this id", parseId)
+    .option("--waiting-for <id>", "that wait for the end of this task", parseId)
     .option("--schedules", "list schedules instead, by planned time: with --group, --text, --since, --until");
   addFilterOptions(addTableOptions(command)).action((options: ListOptions) =>
     run((terminal) => (options.schedules === true ? listSchedules(terminal, options) : list(terminal, options))),
@@ -39,12 +41,12 @@ export function registerList(program: Command, run: RunCommand): void {
 }
 
 async function list(terminal: Terminal, options: ListOptions): Promise<number> {
-  const { limit, before } = options;
+  const { limit, before, waitingFor } = options;
   const { tasks, next } = await withTable(options, "list", ({ client, table: names }) =>
     listTasks(
       client,
       names,
-      { filter: filterFromOptions(options), limit, before, characters: summaryLength },
+      { filter: filterFromOptions(options), limit, before, waitingFor, characters: summaryLength },
       (searched) => {
         terminal.showProgress(`searched ${formatNumber(searched)} rows`);
         return false;
@@ -65,11 +67,14 @@ async function list(terminal: Terminal, options: ListOptions): Promise<number> {
 }
 
 async function listSchedules(terminal: Terminal, options: ListOptions): Promise<number> {
-  const { state, before, limit, group, text, since, until, json } = options;
+  const { state, before, waitingFor, limit, group, text, since, until, json } = options;
   if (state !== undefined)
     throw new PgTaskError("USAGE", "--state cannot be combined with --schedules: schedules wait or run");
   if (before !== undefined) {
     throw new PgTaskError("USAGE", "--before cannot be combined with --schedules: raise --limit to see more");
+  }
+  if (waitingFor !== undefined) {
+    throw new PgTaskError("USAGE", "--waiting-for cannot be combined with --schedules");
   }
   const found = await withTable(options, "list", ({ client, table }) =>
     readSchedules(client, table, {

@@ -1,8 +1,10 @@
 import type { Command } from "commander";
+import { readDependencyGraph } from "../../tasks/queries/dependencyGraph.js";
 import { readChain, type TaskChain } from "../../tasks/queries/taskChain.js";
 import { readTask, type ColumnValue, type TaskColumns } from "../../tasks/queries/readTask.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { commandExitCodes } from "../support/exitCodes.js";
+import { formatDependencies } from "../support/dependencyTree.js";
 import { withTable } from "../support/openTable.js";
 import { parseId, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { summaryLength, taskColumns } from "../support/taskColumns.js";
@@ -16,13 +18,15 @@ interface ShowOptions extends CommandOptions {
   readonly full?: true;
 }
 
-/** Time limit for the search for a task's descendants, in ms. */
-const descendantSearchMs = 3_000;
+/** Time limit for the search for a task's descendants, and for that for tasks that have waited for it, in ms. */
+const searchMs = 3_000;
 
 export function registerShow(program: Command, run: RunCommand): void {
   const command = program
     .command("show")
-    .description("show all columns of a task, its ancestors and its descendants")
+    .description(
+      "show all columns of a task, its ancestors and descendants, and what waits for what",
+    )
     .argument("<id>", "the task's id", parseId)
     .option("--full", "do not truncate long values and chains on a terminal");
   addTableOptions(command).action((id: string, options: ShowOptions) => run((terminal) => show(terminal, id, options)));
@@ -34,17 +38,21 @@ async function show(terminal: Terminal, id: string, options: ShowOptions): Promi
     if (task === null) return null;
     const chain = await readChain(client, names, id, {
       characters: summaryLength,
-      scanLimitMs: descendantSearchMs,
+      scanLimitMs: searchMs,
     });
-    return { task, chain };
+    const dependencies = await readDependencyGraph(client, names, id, {
+      characters: summaryLength,
+      scanLimitMs: searchMs,
+    });
+    return { task, chain, dependencies };
   });
   if (found === null) {
     terminal.writeError(`pg-task: no task ${id}\n`);
     return commandExitCodes.notAll;
   }
-  const { task, chain } = found;
+  const { task, chain, dependencies } = found;
   if (options.json === true) {
-    terminal.write(`${JSON.stringify({ task: Object.fromEntries(task), ...chain }, null, 2)}\n`);
+    terminal.write(`${JSON.stringify({ task: Object.fromEntries(task), ...chain, dependencies }, null, 2)}\n`);
     return 0;
   }
   if (!terminal.isTerminal) {
@@ -53,6 +61,8 @@ async function show(terminal: Terminal, id: string, options: ShowOptions): Promi
     return 0;
   }
   terminal.write(`${formatTask(terminal, task, options.full === true).join("\n")}\n`);
+  const trees = dependencies === null ? [] : formatDependencies(terminal, dependencies, options.full === true);
+  terminal.write(trees.map(({ title, lines }) => formatSection(terminal, title, lines)).join(""));
   terminal.write(formatChain(terminal, chain, options.full === true));
   return 0;
 }

@@ -3,12 +3,15 @@ import type { Client } from "../../shared/postgres/client.js";
 import { filterSql, type TaskFilter } from "../taskFilter.js";
 import { readSummaries, type TaskSummary } from "./taskSummary.js";
 import { ScanWindow } from "./scanWindow.js";
+import { requireOrder, waitingIdsSql } from "./waitingTasks.js";
 
 export interface ListRequest {
   readonly filter: TaskFilter;
   readonly limit: number;
   /** If given, only tasks with a smaller id are listed. */
   readonly before?: string | undefined;
+  /** If given, only tasks that wait for the end of the task with this id are listed. */
+  readonly waitingFor?: string | undefined;
   /** Maximum length of input, output and error in a summary, in characters. */
   readonly characters: number;
 }
@@ -24,9 +27,10 @@ export interface TaskList {
 
 /**
  * Lists tasks, newest first. No index supports filters. With a filter, rows are therefore scanned in descending order
- * of id, one window (a limited number of rows) at a time.
+ * of id, one window (a limited number of rows) at a time. Only tasks that wait for another one are found by indexes.
  *
  * @param enough called with the number of rows scanned so far; the scan ends when it returns true
+ * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
  */
 export async function listTasks(
   client: Client,
@@ -34,7 +38,8 @@ export async function listTasks(
   request: ListRequest,
   enough: (scanned: number) => boolean = () => false,
 ): Promise<TaskList> {
-  const { limit, characters } = request;
+  const { limit, characters, waitingFor } = request;
+  if (waitingFor !== undefined) await requireOrder(client, table);
   const filtered = Object.keys(request.filter).length > 0;
   const window = new ScanWindow();
   const ids: string[] = [];
@@ -49,7 +54,7 @@ export async function listTasks(
     const wanted = limit - ids.length + 1;
     const size = filtered ? window.rows : wanted;
     const from = before;
-    const found = await window.timed(() => readWindow(client, table, request.filter, { before: from, size, wanted }));
+    const found = await window.timed(() => readWindow(client, table, request, { before: from, size, wanted }));
     scanned += found.scanned;
     ids.push(...found.ids);
     if (ids.length > limit) return await listed(ids[limit - 1] ?? null);
@@ -66,16 +71,21 @@ export async function listTasks(
  */
 async function readWindow(
   client: Client,
-  { qualified }: TaskTable,
-  filter: TaskFilter,
+  table: TaskTable,
+  { filter, waitingFor }: Pick<ListRequest, "filter" | "waitingFor">,
   { before, size, wanted }: { before: string | undefined; size: number; wanted: number },
 ): Promise<{ readonly scanned: number; readonly last: string; readonly ids: string[] }> {
   const values: unknown[] = [];
   const fits = filterSql(filter, values);
-  const below = before === undefined ? "" : `WHERE t.id < $${values.push(before)}::bigint`;
+  const limits: string[] = [];
+  if (before !== undefined) limits.push(`t.id < $${values.push(before)}::bigint`);
+  if (waitingFor !== undefined) {
+    limits.push(`t.id = ANY (ARRAY(${waitingIdsSql(table, `$${values.push(waitingFor)}::bigint`)}))`);
+  }
+  const where = limits.length === 0 ? "" : `WHERE ${limits.join(" AND ")}`;
   const { rows } = await client.query<{ scanned: number; last: string; ids: string[] }>(
     `WITH seen AS MATERIALIZED (
-       SELECT t.id, (${fits}) IS TRUE AS fits FROM ${qualified} AS t ${below} ORDER BY t.id DESC LIMIT ${size}
+       SELECT t.id, (${fits}) IS TRUE AS fits FROM ${table.qualified} AS t ${where} ORDER BY t.id DESC LIMIT ${size}
      )
      SELECT count(*)::integer AS scanned, coalesce(min(id)::text, '') AS last,
        ARRAY(SELECT id::text FROM seen WHERE fits ORDER BY seen.id DESC LIMIT ${wanted}) AS ids FROM seen`,

@@ -3,7 +3,10 @@ import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
 
-/** The value of a column. Ids, and numbers that JavaScript cannot represent exactly, are strings. */
+/**
+ * The value of a column. Ids, and numbers that JavaScript cannot represent exactly, are strings. JSON that contains such
+ * numbers is a string as a whole.
+ */
 export type ColumnValue = string | number | boolean | null | object;
 
 /** All columns of a task, including the user's own, in the table's order. */
@@ -74,6 +77,9 @@ function columnValue(name: string, type: string, value: string | null): ColumnVa
   if (name === "remote") return maskPasswords(value);
   if (type === "boolean") return value === "true";
   if (type === "number") return String(Number(value)) === value ? Number(value) : value;
-  if (type === "object" || type === "array") return JSON.parse(value);
+  if (type === "object" || type === "array") return hasLongNumber(value) ? value : JSON.parse(value);
   return value;
 }
+
+/** Whether JSON contains a number of 16 digits or more outside of its strings. */
+const hasLongNumber = (json: string): boolean => /\d[\d.]{15}/.test(json.replace(/"(?:[^"\\]|\\.)*"/g, '""'));

@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { statusByCode } from "../errors.js";
 import type { Route } from "./route.js";
-import { models, errorSchema } from "./schemas.js";
+import { models } from "./model.js";
+import { errorSchema } from "./schemas.js";
 
 /**
  * Creates the OpenAPI document of the routes.

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import type { ClusterView } from "../../shared/clusterStatus.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
+import { dependencyGraphSchema } from "./dependencySchemas.js";
 import { defineRoute, type Route } from "./route.js";
 import {
   changedTaskSchema,
@@ -19,7 +20,7 @@ import {
   taskListSchema,
 } from "./schemas.js";
 import type { WebTables } from "../data/webTables.js";
-import { changeTask, readTaskList, readTaskDetail } from "./taskHandlers.js";
+import { changeTask, readTaskDependencies, readTaskDetail, readTaskList } from "./taskHandlers.js";
 import { readNext, readScheduleList } from "./scheduleHandlers.js";
 import { readTableInfo } from "./status.js";
 
@@ -124,6 +125,18 @@ export function apiRoutes(context: {
           hasLeader: async () => (cluster.role === "leader" ? true : null),
         };
         return await pool.read((client) => readTaskDetail(client, table, id, explainContext));
+      },
+    }),
+    defineRoute({
+      method: "get",
+      path: "/tables/{table}/tasks/{id}/dependencies",
+      summary: "what a task waits for and what waits for it, as nodes and edges of a graph",
+      parameters: taskPathSchema,
+      query: noParameters,
+      response: dependencyGraphSchema,
+      handle: async ({ parameters }) => {
+        const { pool, table } = tables.byId(parameters.table);
+        return await pool.read((client) => readTaskDependencies(client, table, parameters.id));
       },
     }),
     ...scheduleRoutes(tables),

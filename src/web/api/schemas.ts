@@ -1,20 +1,6 @@
 import { z } from "zod";
 import { taskStates } from "../../shared/taskState.js";
-
-/** The schemas of the API's responses, with the names that they have in the OpenAPI document. */
-export const models = z.registry<{ id: string }>();
-
-function model<T extends z.ZodType>(id: string, schema: T): T {
-  models.add(schema, { id });
-  return schema;
-}
-
-const timeSchema = z.string().meta({ description: "ISO 8601, or infinity" });
-const taskIdSchema = z
-  .string()
-  .regex(/^-?\d{1,19}$/, { abort: true, error: "expected a task id, a whole number" })
-  .refine((text) => BigInt.asIntN(64, BigInt(text)) === BigInt(text), "expected a bigint")
-  .meta({ description: "a bigint as a string" });
+import { model, taskIdSchema, timeSchema } from "./model.js";
 
 const countSchema = model(
   "Count",
@@ -266,6 +252,7 @@ export const taskQuerySchema = z.strictObject({
     .meta({ description: "a part of input, data or error; case-insensitive" }),
   from: planBoundSchema.optional().meta({ description: "plan at or after" }),
   to: planBoundSchema.optional().meta({ description: "plan before" }),
+  waitingFor: taskIdSchema.optional().meta({ description: "only tasks that wait for the end of this one (`after`)" }),
   before: taskIdSchema.optional().meta({ description: "only tasks with a smaller id" }),
   limit: z.coerce
     .number({ error: limitError })

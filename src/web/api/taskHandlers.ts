@@ -1,6 +1,8 @@
+import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
+import { readDependencyGraph, type DependencyGraph } from "../../tasks/queries/dependencyGraph.js";
 import { readChain } from "../../tasks/queries/taskChain.js";
 import { changeTasks } from "../../tasks/commands/changeTasks.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
@@ -20,23 +22,38 @@ const maxTextLength = 256 * 1024;
 /** How long one request for a filtered list can scan rows, in ms. */
 const listTimeMs = 500;
 /**
- * How long one request can scan rows for the descendants of a task, in ms. The limit is short because an open page
- * requests the descendants again after every change.
+ * How long one request can scan rows for the descendants of a task, or for those that have waited for it, in ms. The
+ * limit is short because an open page makes the request again after every change.
  */
 const chainTimeMs = 100;
 
-/** Reads one page of matching tasks. If the time runs out, the next page continues the scan. */
+/**
+ * Reads one page of matching tasks. If the time runs out, the next page continues the scan.
+ *
+ * @throws ApiError INVALID for `waitingFor` if tasks of this table cannot wait for others
+ */
 export async function readTaskList(
   client: Client,
   table: TaskTable,
-  { before, limit, ...query }: TaskQuery,
+  { before, limit, waitingFor, ...query }: TaskQuery,
 ): Promise<TaskList> {
   const began = performance.now();
-  const request = { filter: filterFromQuery(query), limit, before, characters: excerptLength };
-  return await listTasks(client, table, request, () => performance.now() - began > listTimeMs);
+  const request = { filter: filterFromQuery(query), limit, before, waitingFor, characters: excerptLength };
+  try {
+    return await listTasks(client, table, request, () => performance.now() - began > listTimeMs);
+  } catch (error) {
+    if (!(error instanceof PgTaskError) || error.code !== "USAGE") throw error;
+    throw new ApiError("INVALID", `waitingFor: ${error.message}`, { cause: error });
+  }
 }
 
-function filterFromQuery({ state, group, text, from, to }: Omit<TaskQuery, "before" | "limit">): TaskFilter {
+function filterFromQuery({
+  state,
+  group,
+  text,
+  from,
+  to,
+}: Omit<TaskQuery, "before" | "limit" | "waitingFor">): TaskFilter {
   const wanted = state?.split(",");
   return omitUndefined({
     states: wanted && taskStates.filter((each) => wanted.includes(each)),
@@ -86,6 +103,17 @@ export async function readTaskDetail(
       scanLimitMs: chainTimeMs,
     })),
   };
+}
+
+/**
+ * Reads what a task waits for, and what waits for it.
+ *
+ * @throws ApiError NOT_FOUND
+ */
+export async function readTaskDependencies(client: Client, table: TaskTable, id: string): Promise<DependencyGraph> {
+  const graph = await readDependencyGraph(client, table, id, { characters: excerptLength, scanLimitMs: chainTimeMs });
+  if (graph === null) throw noSuchTask(id);
+  return graph;
 }
 
 /**

@@ -15,7 +15,7 @@ import { firstLine } from "../../shared/firstLine.js";
 import { formatDuration, formatWholeSeconds } from "../../shared/formatDuration.js";
 import { taskStates } from "../../shared/taskState.js";
 
-const filters = ["state", "group", "text", "before"] as const;
+const filters = ["state", "group", "text", "waitingFor", "before"] as const;
 
 /** Shows the tasks of a table, newest first, and updates the list live. */
 export function TaskListView({ id, query, now }: { id: string; query: URLSearchParams; now: number }): VNode {
@@ -124,6 +124,7 @@ function without(query: URLSearchParams, name: string): URLSearchParams {
 
 function Filters(props: { query: URLSearchParams; change: (name: string, to: string) => void }): VNode {
   const { query, change } = props;
+  const waitingFor = query.get("waitingFor") ?? "";
   const selected = (query.get("state") ?? "").split(",").filter((state) => state !== "");
   const toggle = (state: string): void => {
     const next = selected.includes(state) ? selected.filter((each) => each !== state) : [...selected, state];
@@ -143,6 +144,12 @@ function Filters(props: { query: URLSearchParams; change: (name: string, to: str
           </button>`,
       )}
     </span>
+    ${
+      waitingFor !== "" &&
+      html`<button title="Show all tasks" onClick=${() => change("waitingFor", "")}>
+        Waiting for task ${waitingFor} ✕
+      </button>`
+    }
     <${SearchBox}
       placeholder="Group"
       label="Group (exact match)"

@@ -4,14 +4,16 @@ import type { Descendant } from "../../tasks/queries/taskChain.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import type { FullTask, TaskDetail } from "../api/schemas.js";
 import { Actions } from "./actions.js";
-import { bytesText, relativeTimeText, timeText } from "./format.js";
+import { Dependencies } from "./dependencyGraph.js";
+import { bytesText, timeText } from "./format.js";
 import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
 import { StaleNotice } from "./staleNotice.js";
+import { argumentsText, Settings } from "./taskSettings.js";
+import { attemptText, failedAttempts, Times, waitsForRetry } from "./taskTimes.js";
 import { firstLine } from "../../shared/firstLine.js";
-import { formatDuration } from "../../shared/formatDuration.js";
 
-/** Shows a task with its times, input, results, settings and chain (ancestors and descendants). */
+/** Shows a task with its times, dependencies, input, results, settings and chain (ancestors and descendants). */
 export function TaskView({ id, task: taskId, now }: { id: string; task: string; now: number }): VNode {
   const resource = useResource<TaskDetail>(`/tables/${id}/tasks/${taskId}`, { table: id });
   const { value, problem, refresh } = resource;
@@ -25,11 +27,15 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
     </main>`;
   }
   const { task } = value;
+  const attempt = attemptText(task);
+  // A task that waits for its next try shows the results of the last one.
+  const ofAttempt = waitsForRetry(task) ? ` of attempt ${failedAttempts(task)}` : "";
   return html`<main class="task">
     <${StaleNotice} of=${resource} />
     <div class="row">
       <h1>Task ${task.id}</h1>
       <${StateBadge} task=${task} />
+      ${attempt !== null && html`<span class="tag">${attempt}</span>`}
       <a class="group" title=${task.group} href=${`/tables/${id}/tasks?group=${encodeURIComponent(task.group ?? "")}`}
         >${task.group}</a
       >
@@ -46,22 +52,16 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
         </ul>
       </section>`
     }
+    <${Dependencies} table=${id} id=${task.id} />
     <${LongText} title="Input" text=${task.input} />
-    <${LongText} title="Error" text=${task.error} failed=${true} />
-    <${LongText} title="Output" text=${task.output} />
+    <${LongText} title="Args" text=${argumentsText(task)} />
+    <${LongText} title=${`Error${ofAttempt}`} text=${task.error} failed=${true} />
+    <${LongText} title=${`Output${ofAttempt}`} text=${task.output} />
     <${LongText} title="Data" text=${task.data} />
     <div class="columns">
       <section>
         <h2>Settings</h2>
-        <dl class="panel settings">
-          ${settings(task).map(
-            ([name, shown]) =>
-              html`<div key=${name}>
-                <dt>${name}</dt>
-                <dd>${shown}</dd>
-              </div>`,
-          )}
-        </dl>
+        <${Settings} table=${id} task=${task} />
       </section>
       <section>
         <h2>Chain</h2>
@@ -107,43 +107,6 @@ function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth
   </li>`;
 }
 
-/** Formats the time from `from` to `to`. Returns an empty string if one of the two is missing. */
-const elapsedText = (from: string | null, to: string | null): string => {
-  const ms = Date.parse(to ?? "") - Date.parse(from ?? "");
-  return Number.isNaN(ms) || ms < 0 ? "" : formatDuration(ms);
-};
-
-function Times({ task, now }: { task: FullTask; now: number }): VNode {
-  const { plan, start, stop, state, tookMs } = task;
-  const claimed = typeof task.columns["take"] === "string" ? task.columns["take"] : null;
-  const steps = [
-    { name: "Plan", at: plan, gap: "" },
-    { name: "Claimed", at: claimed, gap: elapsedText(plan, claimed) },
-    { name: "Start", at: start, gap: elapsedText(claimed ?? plan, start) },
-    {
-      name: "Stop",
-      at: stop,
-      gap:
-        state === "WORK" && start !== null
-          ? formatDuration(Math.max(0, now - Date.parse(start)))
-          : tookMs === null
-            ? ""
-            : formatDuration(Math.max(0, tookMs)),
-    },
-  ];
-  return html`<ol class="times panel" aria-label="Times">
-    ${steps.map(
-      ({ name, at, gap }) =>
-        html`<li key=${name} class=${at === null ? "open" : ""}>
-          <span class="gap-time">${gap}</span>
-          <b>${name}</b>
-          <time title=${at ?? ""}>${at === null ? "–" : timeText(at)}</time>
-          ${name === "Plan" && state === "PLAN" && html`<small>${relativeTimeText(plan, now)}</small>`}
-        </li>`,
-    )}
-  </ol>`;
-}
-
 function LongText({
   title,
   text,
@@ -166,44 +129,4 @@ function LongText({
     <pre class=${failed ? "panel failed" : "panel"} tabindex="0" aria-label=${title}>
 ${text.text === "" ? html`<i>empty</i>` : text.text}</pre>
   </section>`;
-}
-
-/** Columns that are not listed, because they are internal or shown elsewhere on the page. */
-const hiddenColumns = new Set(["take", "hash", "owner", "ready", "wait", "plain"]);
-/** The common values of columns. A column that has one of its common values is not shown. */
-const defaultValues: Readonly<Record<string, readonly unknown[]>> = {
-  timeout: ["00:00:00"],
-  live: ["00:00:00"],
-  gap: ["00:00:00"],
-  keep: ["00:00:00"],
-  count: [0],
-  crash: [0],
-  drift: [false],
-  save: [false],
-  header: [true],
-  string: [true],
-  delimiter: ["\t"],
-  escape: [""],
-  quote: [""],
-  null: ["\\N"],
-};
-
-function valueText(value: unknown): string {
-  if (typeof value === "boolean") return value ? "yes" : "no";
-  return typeof value === "string" ? value : JSON.stringify(value);
-}
-
-/** Returns the settings that have uncommon values, including user-defined columns. */
-function settings({ max, repeat, pid, remote, columns }: FullTask): [string, string][] {
-  const rows: [string, string | null][] = [
-    ["max", max !== null && max < 0 ? `${max} (pause of ${formatDuration(-max)})` : String(max ?? 0)],
-    ["repeat", repeat],
-    ...Object.entries(columns).map(([name, value]): [string, string | null] => {
-      const shown = value !== null && !hiddenColumns.has(name) && !defaultValues[name]?.includes(value);
-      return [name, shown ? valueText(value) : null];
-    }),
-    ["pid", pid === null ? null : String(pid)],
-    ["remote", remote],
-  ];
-  return rows.flatMap(([name, text]): [string, string][] => (text === null ? [] : [[name, text]]));
 }

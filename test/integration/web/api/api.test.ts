@@ -6,6 +6,8 @@ import { createDatabase } from "../../../support/database.js";
 import { startProcess } from "../../../support/process.js";
 import { insertTask, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
+import { dependencyGraphSchema } from "../../../../src/web/api/dependencySchemas.js";
+import { taskListSchema } from "../../../../src/web/api/schemas.js";
 import { projectPath } from "../../../support/project.js";
 
 interface Operation {
@@ -76,6 +78,11 @@ const { rows } = await client.query<{ id: string }>(
   [done],
 );
 const planned = rows[0]?.id ?? "";
+const dependents = await client.query<{ id: string }>(
+  "INSERT INTO task (input, after) VALUES ('SELECT 3', $1) RETURNING id",
+  [[done, planned]],
+);
+const dependent = dependents.rows[0]?.id ?? "";
 const filter = {
   table,
   state: "DONE,FAIL",
@@ -83,6 +90,7 @@ const filter = {
   text: "select",
   from: "2020-01-01T00:00:00Z",
   to: "2999-01-01T00:00:00+01:00",
+  waitingFor: "1",
   before: "9223372036854775807",
   limit: "7",
 };
@@ -114,6 +122,11 @@ const requests: readonly (readonly [string, string, Readonly<Record<string, stri
   ["get", "/api/tables/{table}/tasks/{id}", { table, id: planned }, 200],
   ["get", "/api/tables/{table}/tasks/{id}", { table, id: "404404" }, 404],
   ["get", "/api/tables/{table}/tasks/{id}", { table, id: "9223372036854775808" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, waitingFor: "one" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, waitingFor: planned }, 200],
+  ["get", "/api/tables/{table}/tasks/{id}/dependencies", { table, id: dependent }, 200],
+  ["get", "/api/tables/{table}/tasks/{id}/dependencies", { table, id: "404404" }, 404],
+  ["get", "/api/tables/{table}/tasks/{id}/dependencies", { table, id: "x" }, 400],
   ["get", "/api/tables/{table}/schedules", { table }, 200],
   ["get", "/api/tables/{table}/schedules", { table, group: "group", text: "select", limit: "1000" }, 200],
   ["get", "/api/tables/{table}/schedules", { table, limit: "1001" }, 400],
@@ -160,6 +173,7 @@ it("explains what is wrong with a request", async () => {
       'state: expected comma-separated states out of PLAN, TAKE, WORK, DONE, FAIL, GONE, STOP, got "NOPE"',
     ],
     ["before=x", 'before: expected a task id, a whole number, got "x"'],
+    ["waitingFor=x", 'waitingFor: expected a task id, a whole number, got "x"'],
     ["from=yesterday", 'from: expected an ISO 8601 time such as 2026-11-23T10:00:00Z, got "yesterday"'],
     ["text=", 'text: expected 1 to 200 characters, got ""'],
     ["another=1", "another: unknown parameter"],
@@ -169,6 +183,32 @@ it("explains what is wrong with a request", async () => {
     });
     assert.deepEqual([status, JSON.parse(text).error.message], [400, message]);
   }
+});
+
+it("shows what a task waits for as a graph, and lists the tasks that wait for another one", async () => {
+  const graph = await web.get(dependencyGraphSchema, `/api/tables/${table}/tasks/${dependent}/dependencies`);
+  assert.deepEqual(
+    graph.edges.map(({ task, predecessor }) => [task, predecessor]),
+    [
+      [dependent, done],
+      [dependent, planned],
+    ],
+  );
+  assert.deepEqual(new Set(graph.nodes.map(({ id }) => id)), new Set([dependent, done, planned]));
+  assert.equal(graph.nodes[0]?.id, dependent);
+  const waiting = await client.query<{ id: string }>(
+    "INSERT INTO task (input, plan) VALUES ('SELECT 4', 'infinity') RETURNING id",
+  );
+  const first = waiting.rows[0]?.id ?? "";
+  const held = await client.query<{ id: string }>(
+    "INSERT INTO task (input, after) VALUES ('SELECT 5', $1) RETURNING id",
+    [[first]],
+  );
+  const { tasks } = await web.get(taskListSchema, `/api/tables/${table}/tasks?waitingFor=${first}`);
+  assert.deepEqual(
+    tasks.map(({ id }) => id),
+    held.rows.map(({ id }) => id),
+  );
 });
 
 it("runs a planned task now on request", async () => {

@@ -1,0 +1,112 @@
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import type { FullTask } from "../api/schemas.js";
+import { relativeTimeText, timeText } from "./format.js";
+import { formatDuration } from "../../shared/formatDuration.js";
+
+interface Step {
+  readonly name: string;
+  readonly at: string | null;
+  /** Shown instead of the time. */
+  readonly text?: string;
+  /** How long it took to get here from the step before. */
+  readonly gap: string;
+  readonly note?: string;
+}
+
+/** Shows when a task was planned, claimed, started and stopped, or when it is tried again. */
+export function Times({ task, now }: { task: FullTask; now: number }): VNode {
+  return html`<ol class="times panel" aria-label="Times">
+    ${stepsOf(task, now).map(
+      ({ name, at, text, gap, note }) =>
+        html`<li key=${name} class=${at === null || Date.parse(at) > now ? "open" : ""}>
+          <span class="gap-time">${gap}</span>
+          <b>${name}</b>
+          <time title=${at ?? ""}>${text ?? (at === null ? "–" : timeText(at))}</time>
+          ${note !== undefined && html`<small>${note}</small>`}
+        </li>`,
+    )}
+  </ol>`;
+}
+
+function stepsOf(task: FullTask, now: number): Step[] {
+  const { plan, start, stop, state, tookMs } = task;
+  const due = textColumn(task, "due");
+  const ran = tookMs === null ? "" : formatDuration(Math.max(0, tookMs));
+  const isTime = !Number.isNaN(Date.parse(plan));
+  const planned: Step = {
+    name: "Plan",
+    at: plan,
+    gap: "",
+    ...(state === "PLAN" && isTime ? { note: relativeTimeText(plan, now) } : {}),
+  };
+  if (waitsForRetry(task)) {
+    const step: Step = { ...planned, name: "Next try", gap: elapsedText(stop, plan) };
+    return [
+      { name: "Plan", at: due, gap: "" },
+      { name: "Start", at: start, gap: elapsedText(due, start) },
+      { name: "Stop", at: stop, gap: ran },
+      step,
+    ];
+  }
+  const claimed = textColumn(task, "take");
+  return [
+    waitsForOthers(task) ? heldStep(due, now) : planned,
+    { name: "Claimed", at: claimed, gap: elapsedText(plan, claimed) },
+    { name: "Start", at: start, gap: elapsedText(claimed ?? plan, start) },
+    {
+      name: "Stop",
+      at: stop,
+      gap: state === "WORK" && start !== null ? formatDuration(Math.max(0, now - Date.parse(start))) : ran,
+    },
+  ];
+}
+
+/** Returns the step of a task that waits for others and for the time in `due`. */
+function heldStep(due: string | null, now: number): Step {
+  const isLater = due !== null && Date.parse(due) > now;
+  const note = isLater ? { note: `not before ${timeText(due)}` } : {};
+  return { name: "Plan", at: null, text: "after the others", gap: "", ...note };
+}
+
+const numberColumn = ({ columns }: FullTask, name: string): number | null => {
+  const value = columns[name];
+  return typeof value === "number" ? value : null;
+};
+
+const textColumn = ({ columns }: FullTask, name: string): string | null => {
+  const value = columns[name];
+  return typeof value === "string" ? value : null;
+};
+
+/** Whether the row shows a failed try, and the next one is planned. */
+export const waitsForRetry = (task: FullTask): boolean =>
+  task.state === "PLAN" && !task.claimed && task.stop !== null && failedAttempts(task) > 0;
+
+const waitsForOthers = (task: FullTask): boolean =>
+  task.state === "PLAN" && !task.claimed && task.plan === "infinity" && numberColumn(task, "wait") !== null;
+
+/** Returns how many tries have failed and led to another one. */
+export const failedAttempts = (task: FullTask): number => numberColumn(task, "attempt") ?? 0;
+
+/** Says which try of a task this is. Null if there is nothing to say, because it is not tried again. */
+export function attemptText(task: FullTask): string | null {
+  const failed = failedAttempts(task);
+  const most = Math.max(numberColumn(task, "retry") ?? 0, failed) + 1;
+  switch (task.state) {
+    case "PLAN":
+    case "GONE":
+    case "STOP":
+      return failed === 0 ? null : `${failed} of ${most} attempts failed`;
+    case "DONE":
+      return failed === 0 ? null : `attempt ${failed + 1} of ${most}`;
+    default:
+      return most === 1 ? null : `attempt ${failed + 1} of ${most}`;
+  }
+}
+
+/** Formats the time from `from` to `to`. Returns an empty string if one of the two is missing. */
+function elapsedText(from: string | null, to: string | null): string {
+  const ms = Date.parse(to ?? "") - Date.parse(from ?? "");
+  return Number.isNaN(ms) || ms < 0 ? "" : formatDuration(ms);
+}
