@@ -9,7 +9,7 @@ export interface GraphNode {
 }
 
 /** That a task waits, or has waited, for the end of its predecessor, which has a smaller id. */
-export interface GraphEdge {
+interface GraphEdge {
   readonly task: string;
   readonly predecessor: string;
   readonly status: string;
