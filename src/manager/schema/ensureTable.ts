@@ -115,7 +115,10 @@ async function ensureOwn(
     if (from === null && optionsChanged && ownColumns.freed.length === 0)
       log.info({ table: table.qualified }, "triggers of optional columns replaced");
     for (const { purpose, signature } of taken)
-      log.warn({ table: table.qualified, function: signature }, `no ${purpose}, another function has this name`);
+      log.warn(
+        { table: table.qualified, function: signature, off: purpose },
+        "function not created, another one has its name",
+      );
     return { oid, keyProblem };
   } catch (error) {
     table.features = features;

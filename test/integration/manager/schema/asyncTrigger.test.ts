@@ -71,7 +71,7 @@ test("a user's own function of that name stays, and a log line says so", async (
   assert.deepEqual(more, []);
   assert.match(
     line,
-    /"function":"\\"taken\\".\\"task_async\\"()".*"msg":"no asynchronous triggers, another function has this name"/,
+    /"function":"\\"taken\\"\.\\"task_async\\"\(\)".*"msg":"function not created, another one has its name"/,
   );
   assert.deepEqual(await version("taken"), before);
   await client.query("ALTER FUNCTION taken.task_async() RENAME TO mine");
