@@ -137,6 +137,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     sessions,
     send,
     maxPauseMs: () => settings()?.restartMs ?? entry().parameters["pg_work.restart"] * 1000,
+    exclusiveShare: () => claimer.exclusiveShare,
     sessionShare: (room) => remoteCapacity.sessionShare(room),
   });
   const statistics = new Statistics({

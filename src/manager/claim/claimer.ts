@@ -22,6 +22,9 @@ import type { Tracing } from "../telemetry/tracing.js";
 import type { AssignedRun, ClaimedTask, DueTask } from "../model.js";
 import { maxEmptyClaims, rejectedSearchMs } from "../tuning.js";
 
+/** The number of claimed tasks after which the share of exclusive tasks mostly reflects these tasks. */
+const recentClaims = 32;
+
 export interface ClaimLimits {
   /** How many more sessions can become busy. */
   readonly start: number;
@@ -72,6 +75,7 @@ export class Claimer {
   /** Groups that are left out until the next cycle because a claim of their tasks was rejected. */
   #suspectGroups: ActiveGroup[] = [];
   #started = 0;
+  #exclusiveShare = 0;
 
   constructor(options: {
     readonly table: TaskTable;
@@ -119,6 +123,11 @@ export class Claimer {
   /** How many tasks have been given to sessions so far. */
   get started(): number {
     return this.#started;
+  }
+
+  /** The share of exclusive tasks among those that were claimed recently, 0 to 1. */
+  get exclusiveShare(): number {
+    return this.#exclusiveShare;
   }
 
   /** The state of the claimer, for diagnostics. */
@@ -346,6 +355,7 @@ export class Claimer {
         blocked.push(task);
         continue;
       }
+      this.#exclusiveShare += (Number(task.exclusive) - this.#exclusiveShare) / recentClaims;
       const session = this.#sessions.numberOf(task.owner);
       const ledger = this.#ledgers.countRun();
       runs.push({ task, session, isStartWritten: task.startsNow, ledger });

@@ -8,6 +8,7 @@ import type { SessionPool } from "./sessionPool.js";
 import { availableConnections } from "./availableConnections.sql.js";
 import {
   computeSessions,
+  exclusiveSessions,
   maxLookAhead,
   maxSessionIdleMs,
   maxShortRunSessions,
@@ -29,6 +30,7 @@ export class PoolScaler {
   readonly #log: Log;
   readonly #maxPauseMs: () => number;
   readonly #sessionShare: (available: number) => number;
+  readonly #exclusiveShare: () => number;
   readonly #backoff = new Backoff({ firstMs: 100, maxMs: Infinity });
   #granted = 0;
   #grantNumber = 0;
@@ -51,6 +53,8 @@ export class PoolScaler {
     readonly maxPauseMs: () => number;
     /** Returns how many of the server's available connections may be used for sessions. */
     readonly sessionShare: (available: number) => number;
+    /** Returns the share of exclusive tasks among those that were claimed recently, 0 to 1. */
+    readonly exclusiveShare: () => number;
     readonly log: Log;
   }) {
     this.#sessions = options.sessions;
@@ -59,6 +63,7 @@ export class PoolScaler {
     this.#send = options.send;
     this.#maxPauseMs = options.maxPauseMs;
     this.#sessionShare = options.sessionShare;
+    this.#exclusiveShare = options.exclusiveShare;
     this.#log = options.log;
   }
 
@@ -121,10 +126,12 @@ export class PoolScaler {
 
   /**
    * How many sessions are wanted in addition to the slow ones (those with a run that takes longer than expected). If
-   * many sessions are slow, as many others are wanted, because further runs may be long too.
+   * many sessions are slow, as many others are wanted, because further runs may be long too. Exclusive tasks cannot queue
+   * behind others, so a session waits for the manager after each of them.
    */
   get #targetSize(): number {
-    return Math.max(this.#shortRunSessions, Math.min(this.#sessions.slow, maxShortRunSessions));
+    const exclusive = Math.round(exclusiveSessions * this.#exclusiveShare());
+    return Math.max(this.#shortRunSessions, exclusive, Math.min(this.#sessions.slow, maxShortRunSessions));
   }
 
   /** How many sessions short runs can use, in addition to the slow sessions. */

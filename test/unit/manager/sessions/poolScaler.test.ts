@@ -7,6 +7,7 @@ import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import type { ToExecutor } from "../../../../src/shared/ipc/executorMessages.js";
 import type { FromManager } from "../../../../src/shared/ipc/managerMessages.js";
+import { computeSessions, exclusiveSessions } from "../../../../src/manager/tuning.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog } from "../../../support/taskTables.js";
 
@@ -21,6 +22,7 @@ function refused(times: number, longestPauseMs: number): number {
     send: () => {},
     maxPauseMs: () => longestPauseMs,
     sessionShare: (room) => room,
+    exclusiveShare: () => 0,
     log: silentLog,
   });
   for (let count = 0; count < times; count += 1) {
@@ -51,6 +53,7 @@ function lookAhead(size: number, runTimes: RunTimes): number {
     send: () => {},
     maxPauseMs: () => 60_000,
     sessionShare: (room) => room,
+    exclusiveShare: () => 0,
     log: silentLog,
   });
   scaler.grant(1_000, 1);
@@ -64,6 +67,27 @@ it("looks ahead for as many sessions as are slow, however short runs have been",
     assert.ok(lookAhead(30, known) >= 30);
     assert.equal(lookAhead(500, known), lookAhead(100, known));
   }
+});
+
+/** Returns how many sessions may get tasks if this share of the tasks is exclusive and runs are short. */
+function usable(exclusiveShare: number): number {
+  const scaler = new PoolScaler({
+    sessions: Object.create(SessionPool.prototype, { size: { value: 0 }, slow: { value: 0 }, busy: { value: 0 } }),
+    executors: Object.create(ExecutorThreads.prototype),
+    runTimes: new RunTimes(),
+    send: () => {},
+    maxPauseMs: () => 60_000,
+    sessionShare: (room) => room,
+    exclusiveShare: () => exclusiveShare,
+    log: silentLog,
+  });
+  return scaler.usableSessions;
+}
+
+it("uses more sessions for short tasks if these cannot queue in a session", () => {
+  assert.equal(usable(0), computeSessions);
+  assert.equal(usable(1), exclusiveSessions);
+  assert.equal(usable(0.01), computeSessions);
 });
 
 const nothing = (): void => {};
@@ -108,6 +132,7 @@ function openPool(count: number) {
     send: (message) => sent.push(message),
     maxPauseMs: () => 60_000,
     sessionShare: (room) => room,
+    exclusiveShare: () => 0,
     log: silentLog,
   });
   sessions.open(count);
