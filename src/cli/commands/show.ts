@@ -24,9 +24,7 @@ const searchMs = 3_000;
 export function registerShow(program: Command, run: RunCommand): void {
   const command = program
     .command("show")
-    .description(
-      "show all columns of a task, its ancestors and descendants, and what waits for what",
-    )
+    .description("show all columns of a task, its ancestors and descendants, and what waits for what")
     .argument("<id>", "the task's id", parseId)
     .option("--full", "do not truncate long values and chains on a terminal");
   addTableOptions(command).action((id: string, options: ShowOptions) => run((terminal) => show(terminal, id, options)));
@@ -72,7 +70,8 @@ const formatValue = (value: ColumnValue): string | null => {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 };
 
-const timeColumns = new Set(["plan", "take", "start", "stop"]);
+const timeColumns = new Set(["plan", "take", "start", "stop", "created", "due"]);
+const isIsoTime = (text: string): boolean => /^\d{4,}-\d\d-\d\dT/.test(text);
 /** Columns that may contain long text. Each is shown below its name, after the other columns. */
 const columnsShownLast = new Set(["input", "output", "error"]);
 
@@ -83,7 +82,7 @@ function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): strin
   for (const [name, value] of task) {
     const text = formatValue(value);
     if (text === null || columnsShownLast.has(name)) continue;
-    const shown = timeColumns.has(name) ? formatTime(text) : text;
+    const shown = timeColumns.has(name) && isIsoTime(text) ? formatTime(text) : text;
     const label = colourText(terminal, "grey", printableText(name).padEnd(widest));
     const [first = "", ...rest] = truncateText(name === "data" ? printableText(shown) : printableLine(shown), full);
     const painted = name === "state" ? colourText(terminal, stateColour(first), first) : first;

@@ -1,3 +1,4 @@
+import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
@@ -37,7 +38,13 @@ export async function readTask(
     [id],
   );
   if (rows.length === 0) return null;
-  return new Map(rows.map(({ name, type, value }) => [name, columnValue(name, type, value)]));
+  const hasOrder = (await readFeatures(client, table)).has("order");
+  return new Map(
+    rows.map(({ name, type, value }) => [
+      name,
+      hasOrder && name === "after" ? idsIn(value) : columnValue(name, type, value),
+    ]),
+  );
 }
 
 async function cutColumns(client: Client, { qualified }: TaskTable, maxTextLength: number): Promise<string> {
@@ -70,6 +77,9 @@ export async function readTextSizes(
   );
   return rows[0] ?? null;
 }
+
+/** Returns the ids in a JSON array as strings. */
+const idsIn = (json: string | null): string[] | null => (json === null ? null : (json.match(/-?\d+/g) ?? []));
 
 function columnValue(name: string, type: string, value: string | null): ColumnValue {
   if (value === null) return null;

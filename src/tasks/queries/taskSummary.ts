@@ -1,7 +1,10 @@
+import type { Feature } from "../../manager/schema/features.js";
+import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
+import { isHeldSql } from "./waitingTasks.js";
 
 /** A task as shown in a list. Times are ISO 8601 strings or `infinity`. Long values are truncated. */
 export interface TaskSummary {
@@ -22,6 +25,13 @@ export interface TaskSummary {
   readonly pid: number | null;
   readonly max: number | null;
   readonly repeat: string | null;
+  readonly rule: string | null;
+  readonly key: string | null;
+  /** How often the task is tried again after an error, and how many tries have led to another one. */
+  readonly retry: number | null;
+  readonly attempt: number | null;
+  /** Whether the task waits for the end of others. */
+  readonly held: boolean;
   /** The connection string of a remote task, with the password masked. */
   readonly remote: string | null;
   readonly input: string;
@@ -40,7 +50,7 @@ const maxReadOutputBytes = 1_000_000;
 const finite = (time: string): string => `isfinite(${time}::timestamptz)`;
 
 /** Returns the SQL of a summary's columns for the table `t`. `substr` reads only the needed part of a stored value. */
-const columns = (characters: number): string => `
+const columns = (characters: number, features: ReadonlySet<Feature>): string => `
   t.id::text AS id, t.parent::text AS parent, t.state::text AS state, t."group"::text AS "group",
   ${isoTimeSql("t.plan")} AS plan, ${isoTimeSql("t.start")} AS start, ${isoTimeSql("t.stop")} AS stop,
   ${millisecondsSql(
@@ -49,6 +59,9 @@ const columns = (characters: number): string => `
   )} AS "tookMs",
   t.ready, t.owner IS NOT NULL AS claimed, t.pid::float8 AS pid, t.max::float8 AS max,
   CASE WHEN t.repeat > interval '0' THEN t.repeat::text END AS repeat, t.remote::text AS remote,
+  ${features.has("schedules") ? "t.rule" : "NULL"} AS rule, ${features.has("keys") ? "t.key" : "NULL"} AS key,
+  ${features.has("retries") ? "t.retry, t.attempt" : "NULL AS retry, NULL AS attempt"},
+  ${features.has("order") ? `(${isHeldSql}) IS TRUE` : "false"} AS held,
   substr(t.input::text, 1, ${characters}) AS input, substr(t.error::text, 1, ${characters}) AS error,
   CASE WHEN octet_length(t.output::text) <= ${maxReadOutputBytes} THEN substr(t.output::text, 1, ${characters}) END AS output,
   octet_length(t.output::text)::float8 AS "outputBytes"`;
@@ -60,13 +73,13 @@ const columns = (characters: number): string => `
  */
 export async function readSummaries(
   client: Client,
-  { qualified }: TaskTable,
+  table: TaskTable,
   ids: readonly string[],
   characters: number,
 ): Promise<TaskSummary[]> {
   if (ids.length === 0) return [];
   const { rows } = await client.query<TaskSummary>(
-    `SELECT ${columns(characters)} FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[])`,
+    `SELECT ${columns(characters, await readFeatures(client, table))} FROM ${table.qualified} AS t WHERE t.id = ANY ($1::bigint[])`,
     [ids],
   );
   const found = new Map(rows.map((row) => [row.id, masked(row)]));

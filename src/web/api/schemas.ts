@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { taskStates } from "../../shared/taskState.js";
+import { columnsSchema } from "./columnsSchema.js";
 import { model, taskIdSchema, timeSchema } from "./model.js";
 
 const countSchema = model(
@@ -157,6 +158,11 @@ const taskSummaryShape = {
   pid: z.int().nullable(),
   max: z.int().nullable(),
   repeat: z.string().nullable(),
+  rule: z.string().nullable().meta({ description: "when it runs again" }),
+  key: z.string().nullable().meta({ description: "of the tasks with the same key, one waits and one runs" }),
+  retry: z.int().nullable().meta({ description: "how often it is tried again" }),
+  attempt: z.int().nullable().meta({ description: "how many tries have failed and led to a retry" }),
+  held: z.boolean().meta({ description: "whether it waits for the end of others (`after`)" }),
   remote: z.string().nullable().meta({ description: "its password is replaced by ***" }),
   input: z.string().meta({ description: "at most its first 300 characters" }),
   error: z.string().nullable().meta({ description: "at most its first 300 characters" }),
@@ -188,7 +194,7 @@ const fullTaskSchema = model(
     output: longTextSchema.nullable(),
     error: longTextSchema.nullable(),
     data: longTextSchema.nullable(),
-    columns: z.record(z.string(), z.unknown()).meta({ description: "all other columns, including user-defined ones" }),
+    columns: columnsSchema,
   }),
 );
 

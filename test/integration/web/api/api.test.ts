@@ -7,7 +7,8 @@ import { startProcess } from "../../../support/process.js";
 import { insertTask, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
 import { dependencyGraphSchema } from "../../../../src/web/api/dependencySchemas.js";
-import { taskListSchema } from "../../../../src/web/api/schemas.js";
+import { featureColumns } from "../../../../src/manager/schema/features.js";
+import { taskDetailSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
 import { projectPath } from "../../../support/project.js";
 
 interface Operation {
@@ -30,6 +31,10 @@ const program = await startProcess({
 const web = await Web.connect(program);
 await program.line("ready");
 const document: Document = JSON.parse((await web.requestWithoutToken("/api/openapi.json")).text);
+
+const documentedTask = z.object({
+  properties: z.looseObject({ columns: z.object({ properties: z.record(z.string(), z.unknown()) }) }),
+});
 
 /** Returns the documented schema of a response. It allows no other properties. */
 function documentedSchema(operation: Operation, status: number): z.ZodType {
@@ -208,6 +213,35 @@ it("shows what a task waits for as a graph, and lists the tasks that wait for an
   assert.deepEqual(
     tasks.map(({ id }) => id),
     held.rows.map(({ id }) => id),
+  );
+});
+
+it("documents every column of the task table, and lists ids as strings", async () => {
+  const { properties } = documentedTask.parse(document.components.schemas["Task"]);
+  const documented = new Set([...Object.keys(properties), ...Object.keys(properties.columns.properties)]);
+  const { rows: columns } = await client.query<{ name: string }>(
+    "SELECT attname AS name FROM pg_attribute WHERE attrelid = 'task'::regclass AND attnum > 0 AND NOT attisdropped",
+  );
+  assert.deepEqual(
+    columns.map(({ name }) => name).filter((name) => !documented.has(name)),
+    [],
+  );
+  const needed = Object.values(featureColumns).flat();
+  assert.deepEqual(
+    needed.filter((name) => !documented.has(name)),
+    [],
+  );
+  const names = new Set(columns.map(({ name }) => name));
+  assert.deepEqual(
+    Object.keys(properties.columns.properties).filter((name) => !names.has(name)),
+    [],
+  );
+  const { task } = await web.get(taskDetailSchema, `/api/tables/${table}/tasks/${dependent}`);
+  assert.deepEqual(task.columns["after"], [done, planned]);
+  const shown = new Set([...Object.keys(task), ...Object.keys(task.columns)]);
+  assert.deepEqual(
+    [...documented].filter((name) => !shown.has(name)),
+    [],
   );
 });
 
