@@ -90,12 +90,18 @@ async function produceUntil(cluster: Cluster, until: number, number: number): Pr
   }
 }
 
-/** Tolerates errors: the server may be down at any moment. */
+/** Errors of a server that is stopping, starting or down. The errors of sockets have other codes than SQLSTATEs. */
+const isOutage = (error: unknown): boolean => {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  return !/^[0-9A-Z]{5}$/.test(code) || /^(08|57P)/.test(code);
+};
+
+/** Tolerates outages: the server may be down at any moment. */
 async function tolerateOutage(until: number, work: () => Promise<void>): Promise<void> {
   try {
     await work();
   } catch (error) {
-    if (performance.now() > until + stuckMs) throw error;
+    if (performance.now() > until + stuckMs || !isOutage(error)) throw error;
     await sleep(50);
   }
 }
