@@ -23,6 +23,9 @@ const maxRecent = 30;
 
 const groups = Array.from({ length: 8 }, (_, each) => ({ name: `options ${each}`, max: each % 4 }));
 
+/** Groups in which nothing but their keys keeps tasks from running. */
+const roomyGroups = ["roomy 0", "roomy 1"].map((group) => ({ group, max: 20 }));
+
 /** Errors of failing tries, and lists of errors that are retried. */
 const failures = [
   { code: "P0001", sqlstate: null, isRetried: true },
@@ -89,7 +92,11 @@ DECLARE
 BEGIN
   SELECT * INTO STRICT own FROM task WHERE id = current_setting('pg_task.id')::bigint;
   SELECT * INTO promise FROM promised WHERE task = own.id;
-  IF own.key IS NOT NULL THEN PERFORM hold_key(own); END IF;
+  IF own.key IS NOT NULL THEN
+    PERFORM hold_key(own);
+    -- So that others of the key are inserted meanwhile. The key whose schedule overlaps repeats every second.
+    PERFORM pg_sleep(random() * CASE own.key WHEN 'rule 1' THEN 1.5 ELSE 0.3 END);
+  END IF;
   PERFORM pg_sleep(random() * 0.05);
   -- The first try of a successor with retry fails.
   IF coalesce(own.attempt, 0) < coalesce(promise.fails, CASE WHEN own.sqlstate IS NULL AND own.retry > 0 THEN 1 END, 0) THEN
@@ -117,9 +124,11 @@ export class OptionProducer {
     if (open < maxOpen) {
       await this.#insertSome(client);
       // Changed less often, so that most tasks reach their end.
-      if (random.below(3) === 0) await touch(client, random);
+      if (random.below(2) === 0) await touch(client, random);
     }
     if (gaps < 4) await insertGap(client, random);
+    // At most one of each key waits, so there can be no more of them than are run.
+    await insert(client, { ...randomTask(random, true, []), ...random.pick(roomyGroups) });
   }
 
   /** Inserts up to six tasks in one transaction. They can wait for each other, and for those inserted before. */
@@ -160,7 +169,7 @@ interface NewTask {
 
 function randomTask(random: Random, keyed: boolean, older: readonly string[]): NewTask {
   const retry = random.below(5) < 2 ? random.between(1, 3) : null;
-  const kind = keyed ? random.pick(["key", "key", "collect", "collect", "rule"]) : "";
+  const kind = keyed ? random.pick(["key", "key", "collect", "collect", "collect", "rule"]) : "";
   const after = older.length > 0 && random.below(2) === 0 ? pickSome(random, older) : null;
   const { args, input } = kind === "collect" ? { args: null, input: `SELECT perform(${given})` } : random.pick(values);
   // Nothing would be known of a successor without a row.
