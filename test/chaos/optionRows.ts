@@ -19,7 +19,7 @@ export async function judgeOptionRows(
   const { rows: tasks } = await client.query<OptionTask>(`
     SELECT i.id::text AS id, coalesce(p."group", t."group") AS group, coalesce(p.max, t.max) AS max,
       coalesce(p.key, t.key) AS key, p.after::text[] AS after, p.upon, coalesce(p.retry, t.retry, 0) AS retry,
-      coalesce(p.fails, CASE WHEN t.sqlstate IS NULL THEN least(t.retry, 1) END, 0) AS fails, coalesce(p.is_retried, true) AS "isRetried",
+      coalesce(p.fails, CASE WHEN t.sqlstate IS NULL AND t.retry > 0 THEN 1 END, 0) AS fails, coalesce(p.is_retried, true) AS "isRetried",
       coalesce(p.vanishes, false) AS vanishes, t.rule IS NOT NULL AS repeats, CASE WHEN p.task IS NULL THEN t.args ELSE p.args END AS args,
       CASE WHEN p.collects THEN ARRAY(SELECT value::float8 FROM collected WHERE task = i.id) END AS collected,
       ${micros("p.gap")} AS gap,
@@ -51,7 +51,7 @@ function summaryOf(tasks: readonly OptionTask[]): string {
     count("replaced by their key", ({ error }) => error?.includes("takes its place") === true),
     count("ran with a key", ({ key, runs }) => key !== null && runs.length > 0),
     count("collected several values", ({ collected }) => (collected?.length ?? 0) > 1),
-    count("waited for a gap", ({ starts }) => starts.length > 0),
+    count("with a gap", ({ starts }) => starts.length > 0),
     count("vanished", ({ state, vanishes }) => state === null && vanishes),
     ...["stop", "delete", "run again", "let go"].map((what) =>
       count(`touched: ${what}`, ({ touches }) => touches.some((touch) => touch.what === what)),

@@ -16,12 +16,15 @@ export const hasOptions = `data IS NOT DISTINCT FROM '${mark}'`;
 const ruleKeys = ["rule 0", "rule 1", "rule 2"];
 
 /** Number of waiting and running tasks above which no more are inserted. */
-const maxOpen = 60;
+const maxOpen = 100;
 
 /** The maximum number of inserted tasks that a producer remembers, so that others can wait for them. */
-const maxRecent = 20;
+const maxRecent = 30;
 
 const groups = Array.from({ length: 8 }, (_, each) => ({ name: `options ${each}`, max: each % 4 }));
+
+/** Groups in which nothing but their keys keeps tasks from running. */
+const roomyGroups = ["roomy 0", "roomy 1"].map((group) => ({ group, max: 20 }));
 
 /** Errors of failing tries, and lists of errors that are retried. */
 const failures = [
@@ -89,10 +92,14 @@ DECLARE
 BEGIN
   SELECT * INTO STRICT own FROM task WHERE id = current_setting('pg_task.id')::bigint;
   SELECT * INTO promise FROM promised WHERE task = own.id;
-  IF own.key IS NOT NULL THEN PERFORM hold_key(own); END IF;
+  IF own.key IS NOT NULL THEN
+    PERFORM hold_key(own);
+    -- So that others of the key are inserted meanwhile. The key whose schedule overlaps repeats every second.
+    PERFORM pg_sleep(random() * CASE own.key WHEN 'rule 1' THEN 1.5 ELSE 0.3 END);
+  END IF;
   PERFORM pg_sleep(random() * 0.05);
   -- The first try of a successor with retry fails.
-  IF coalesce(own.attempt, 0) < coalesce(promise.fails, CASE WHEN own.sqlstate IS NULL THEN least(own.retry, 1) END, 0) THEN
+  IF coalesce(own.attempt, 0) < coalesce(promise.fails, CASE WHEN own.sqlstate IS NULL AND own.retry > 0 THEN 1 END, 0) THEN
     RAISE 'planned failure' USING ERRCODE = coalesce(promise.code, 'P0001');
   END IF;
   INSERT INTO performed VALUES (own.id, coalesce(own.attempt, 0), given, now(), clock_timestamp());
@@ -113,10 +120,15 @@ export class OptionProducer {
 
   async step(client: Client): Promise<void> {
     const random = this.#random;
-    if (random.below(3) === 0) await touch(client, random);
     const { open, gaps } = await countOpen(client);
-    if (open < maxOpen) await this.#insertSome(client);
+    if (open < maxOpen) {
+      await this.#insertSome(client);
+      // Changed less often, so that most tasks reach their end.
+      if (random.below(2) === 0) await touch(client, random);
+    }
     if (gaps < 4) await insertGap(client, random);
+    // At most one of each key waits, so there can be no more of them than are run.
+    await insert(client, { ...randomTask(random, true, []), ...random.pick(roomyGroups) });
   }
 
   /** Inserts up to six tasks in one transaction. They can wait for each other, and for those inserted before. */
@@ -157,10 +169,11 @@ interface NewTask {
 
 function randomTask(random: Random, keyed: boolean, older: readonly string[]): NewTask {
   const retry = random.below(5) < 2 ? random.between(1, 3) : null;
-  const kind = keyed ? random.pick(["key", "key", "collect", "collect", "rule"]) : "";
+  const kind = keyed ? random.pick(["key", "key", "collect", "collect", "collect", "rule"]) : "";
   const after = older.length > 0 && random.below(2) === 0 ? pickSome(random, older) : null;
   const { args, input } = kind === "collect" ? { args: null, input: `SELECT perform(${given})` } : random.pick(values);
-  const vanishes = random.below(6) === 0 && !input.includes(";");
+  // Nothing would be known of a successor without a row.
+  const vanishes = kind !== "rule" && random.below(6) === 0 && !input.includes(";");
   const { name, max } = random.pick(groups);
   return {
     // Without output, the row is deleted if it has `delete`.
@@ -244,7 +257,7 @@ const touches = [
   { what: "delete", when: "state IN ('TAKE', 'WORK')", change: "DELETE FROM task" },
   { what: "run again", when: "state IN ('TAKE', 'WORK')", change: "UPDATE task SET state = 'PLAN'" },
   { what: "put off", when: "state = 'PLAN'", change: "UPDATE task SET plan = now() + interval '20 ms'" },
-  { what: "let go", when: "state = 'PLAN' AND wait >= 0", change: "UPDATE task SET after = NULL" },
+  { what: "let go", when: "state = 'PLAN' AND wait >= 0", change: "UPDATE task SET after = NULL, upon = NULL" },
 ];
 
 /** Changes a task, unless it belongs to a schedule. */
@@ -254,16 +267,16 @@ async function touch(client: Client, random: Random): Promise<void> {
   await client.query(
     `WITH changed AS (
        ${change} WHERE ${isChanged} AND id = ANY (ARRAY(
-         SELECT id FROM task WHERE ${isChanged} ORDER BY id DESC OFFSET $1 LIMIT 1)) RETURNING id
-     ) INSERT INTO touched (task, what) SELECT id, $2 FROM changed`,
-    [random.below(10), what],
+         SELECT id FROM task WHERE ${isChanged} ORDER BY random() LIMIT 1)) RETURNING id
+     ) INSERT INTO touched (task, what) SELECT id, $1 FROM changed`,
+    [what],
   );
 }
 
 /** @returns how many tasks have not ended, without those that repeat, and how many of these have a gap */
 async function countOpen(client: Client): Promise<{ readonly open: number; readonly gaps: number }> {
   const { rows } = await client.query<{ open: number; gaps: number }>(
-    `SELECT count(*)::integer AS open, count(gap)::integer AS gaps FROM task
+    `SELECT count(*)::integer AS open, count(*) FILTER (WHERE gap > '0')::integer AS gaps FROM task
      WHERE (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL) AND ${hasOptions} AND rule IS NULL`,
   );
   return rows[0] ?? { open: 0, gaps: 0 };
@@ -276,8 +289,10 @@ async function countOpen(client: Client): Promise<{ readonly open: number; reado
  */
 export async function finishOptions(client: Client, since: string): Promise<unknown[]> {
   const { rows } = await client.query(
-    `SELECT key FROM unnest($1::text[]) AS key WHERE NOT EXISTS (
-       SELECT FROM performed JOIN task ON id = task WHERE task.key = key.key AND begun > $2)`,
+    `SELECT key, (SELECT jsonb_agg(t) FROM (
+         SELECT id, state, error, attempt, retry, sqlstate, input, args FROM task WHERE task.key = k.key ORDER BY id DESC LIMIT 3) AS t) AS last
+     FROM unnest($1::text[]) AS k(key) WHERE NOT EXISTS (
+       SELECT FROM performed JOIN task ON id = task WHERE task.key = k.key AND begun > $2)`,
     [ruleKeys, since],
   );
   if (rows.length === 0) {
