@@ -63,6 +63,11 @@ function kinds(period: number, count: number): Readonly<Record<string, Kind>> {
     "cron, overlap, max 2": { columns: { rule: cron, overlap: true, max: 2 }, rest: sleep(period * 1.3) },
     "cron, overlap, catchup": { columns: { rule: cron, overlap: true, catchup: true, max: 1 }, rest: sleep(0.3) },
     "cron, every other run fails": { columns: { rule: cron, catchup: true }, ...failing },
+    // Retries must not move the schedule.
+    "cron, retry": {
+      columns: { rule: cron, catchup: true, retry: 2, backoff: "20 ms" },
+      rest: `SELECT 1 / coalesce(attempt, 0) FROM task WHERE ${ownRow}`,
+    },
     "cron, expires": { columns: { rule: cron, active: "1.5 seconds" } },
     "cron, expires, catchup": { columns: { rule: cron, active: "2.5 seconds", catchup: true } },
     "cron, overlap, expires": {
