@@ -11,6 +11,8 @@ export interface Work {
   readonly groups: number;
   /** Whether all tasks are in one group and run one after another. */
   readonly serial: boolean;
+  /** SQL expression that yields a task's key. `n` is the task's number. Without it, the tasks have no keys. */
+  readonly key?: string;
   /** Whether each task writes its number into the table `sink`. */
   readonly writes: boolean;
   /** The fraction of the usual number of tasks to run. */

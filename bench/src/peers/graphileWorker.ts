@@ -14,11 +14,11 @@ const name = "graphile-worker";
 const { run, Logger }: GraphileWorker = await import(name);
 const { given, pool, handle } = handling({ wake: () => {}, add });
 
-async function add({ first, last, input, group }: Addition): Promise<void> {
+async function add({ first, last, input, group, key }: Addition): Promise<void> {
   await pool.query(
     `SELECT count(*) FROM graphile_worker.add_jobs(ARRAY(
        SELECT json_populate_record(NULL::graphile_worker.job_spec, json_build_object(
-         'identifier', 'run', 'queue_name', ${group ?? "NULL"},
+         'identifier', 'run', 'queue_name', ${group ?? "NULL"}, 'job_key', ${key ?? "NULL"},
          'payload', json_build_object('n', n, 'sql', ${input})
        )) FROM generate_series(${first}::integer, ${last}) AS n
      ))`,

@@ -14,7 +14,7 @@ interface PgBoss {
   start(): Promise<unknown>;
   stop(options: object): Promise<void>;
   on(event: "error", listener: (error: unknown) => void): unknown;
-  createQueue(name: string): Promise<void>;
+  createQueue(name: string, options: object): Promise<void>;
   work(name: string, options: object, handler: (jobs: readonly Job[]) => Promise<unknown>): Promise<string>;
   insert(name: string, jobs: readonly object[]): Promise<unknown>;
   notifyWorker(id: string): void;
@@ -26,7 +26,7 @@ const name = "pg-boss";
 const queue = "run";
 const module: { PgBoss: new (options: object) => PgBoss } = await import(name);
 const { given, pool, handle } = handling({ wake, add });
-const { loops, ...options }: { readonly loops?: number } = given.setting;
+const { loops, policy = "standard", ...options }: { readonly loops?: number; readonly policy?: string } = given.setting;
 const boss = new module.PgBoss({ connectionString: given.url, max: given.pool });
 const ended = new AbortController();
 const asleep: (() => void)[] = [];
@@ -37,14 +37,18 @@ function wake(): void {
   for (const id of workers) boss.notifyWorker(id);
 }
 
-async function add({ first, last, input, group }: Addition): Promise<void> {
-  const { rows } = await pool.query<{ data: Payload; group: string | null }>(
-    `SELECT json_build_object('n', n, 'sql', ${input}) AS data, ${group ?? "NULL"} AS "group"
+async function add({ first, last, input, group, key }: Addition): Promise<void> {
+  const { rows } = await pool.query<{ data: Payload; group: string | null; key: string | null }>(
+    `SELECT json_build_object('n', n, 'sql', ${input}) AS data, ${group ?? "NULL"} AS "group", ${key ?? "NULL"} AS key
      FROM generate_series(${first}::integer, ${last}) AS n`,
   );
   await boss.insert(
     queue,
-    rows.map(({ data, group: id }) => (id === null ? { data } : { data, group: { id } })),
+    rows.map(({ data, group: id, key: singletonKey }) => ({
+      data,
+      ...(id === null ? {} : { group: { id } }),
+      ...(singletonKey === null ? {} : { singletonKey }),
+    })),
   );
 }
 
@@ -64,7 +68,7 @@ boss.on("error", (error) => {
   process.stderr.write(`pg-boss: ${String(error)}\n`);
 });
 await boss.start();
-await boss.createQueue(queue);
+await boss.createQueue(queue, { policy });
 if (loops === undefined) {
   const id = await boss.work(queue, options, async (jobs) => {
     const results = await Promise.all(

@@ -15,12 +15,13 @@ export interface Payload {
   readonly mark?: true;
 }
 
-/** Tasks to add with the peer's own client. In the SQL expressions `input` and `group`, `n` is the task's number. */
+/** Tasks to add with the peer's own client. In the SQL expressions, `n` is the task's number. */
 export interface Addition {
   readonly first: number;
   readonly last: number;
   readonly input: string;
   readonly group: string | null;
+  readonly key: string | null;
 }
 
 export type ToPeer =

@@ -83,7 +83,7 @@ function queueOf(child: ChildProcess, peer: Peer, { client }: Database): Queue {
     add: async (work, first, last) => {
       const added = hear(child, "added");
       const group = groupExpression(work);
-      sendToPeer(child, { type: "add", first, last, input: work.input, group });
+      sendToPeer(child, { type: "add", first, last, input: work.input, group, key: work.key ?? null });
       await added;
       sendToPeer(child, { type: "wake" });
     },

@@ -50,3 +50,13 @@ export const bossBest: Peer = {
     ...(groups === 1 ? {} : { groupConcurrency: 1 }),
   }),
 };
+
+function withPolicy(policy: string): Peer {
+  return { ...bossBest, setting: (work) => ({ ...bossBest.setting(work), policy }) };
+}
+
+/** At most one job of a key waits and at most one runs, as in pg-task. */
+export const bossStately = withPolicy("stately");
+
+/** At most one job of a key waits, but several can run, as in graphile-worker. */
+export const bossShort = withPolicy("short");

@@ -53,10 +53,14 @@ async function startQueue({ database, node }: Surroundings, configuration: Confi
 export async function addTasks(client: pg.Client, work: Work, first: number, last: number): Promise<void> {
   const group = groupExpression(work);
   // Tasks are inserted as a producer would insert them, with defaults for all other columns.
+  const values = {
+    input: work.input,
+    ...(group === null ? { max: String(unlimited) } : { '"group"': group }),
+    ...(work.key === undefined ? {} : { key: work.key }),
+  };
   await client.query(
-    group === null
-      ? `INSERT INTO task (input, max) SELECT ${work.input}, ${unlimited} FROM generate_series(${first}, ${last}) AS n`
-      : `INSERT INTO task (input, "group") SELECT ${work.input}, ${group} FROM generate_series(${first}, ${last}) AS n`,
+    `INSERT INTO task (${Object.keys(values).join(", ")})
+     SELECT ${Object.values(values).join(", ")} FROM generate_series(${first}, ${last}) AS n`,
   );
 }
 
