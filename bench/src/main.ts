@@ -11,7 +11,10 @@ import { startServer } from "./server.js";
 import { subjects as allSubjects } from "./subjects/all.js";
 import { pgbenchProgram } from "./subjects/pgbench.js";
 import type { Subject } from "./subjects/subject.js";
+import { orderWorks } from "./measures/order.js";
 import { works } from "./work.js";
+
+const allWorks = [...works, ...orderWorks];
 
 const say = (line: string): void => {
   process.stderr.write(`${line}\n`);
@@ -30,9 +33,9 @@ function chosen(options: Options): { wanted: readonly Measure[]; subjects: reado
     const names = allSubjects.map(({ name }) => name).join(", ");
     throw new RangeError(`--only: expected the beginning of one of ${names}`);
   }
-  const unknownWork = options.work.find((name) => !works.some((it) => it.name === name));
+  const unknownWork = options.work.find((name) => !allWorks.some((it) => it.name === name));
   if (unknownWork !== undefined) {
-    const names = works.map(({ name }) => name).join(", ");
+    const names = allWorks.map(({ name }) => name).join(", ");
     throw new RangeError(`--work: expected one of ${names}, got ${unknownWork}`);
   }
   const wanted = measures.filter(

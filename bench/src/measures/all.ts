@@ -5,6 +5,7 @@ import { latency } from "./latency.js";
 import { longTasks } from "./longTasks.js";
 import type { Measure } from "./measure.js";
 import { million } from "./million.js";
+import { order } from "./order.js";
 import { producers } from "./producers.js";
 import { threads } from "./threads.js";
 import { throughput } from "./throughput.js";
@@ -23,5 +24,6 @@ export const measures: readonly Measure[] = [
   idle,
   longTasks,
   threads,
+  order,
   tune,
 ];

@@ -1,11 +1,17 @@
-import { Pool } from "pg";
+import { Pool, type QueryResult } from "pg";
+import { triesBefore } from "../work.js";
 import type { Addition, FromPeer, Payload, PeerArguments, ToPeer } from "./protocol.js";
 
 export interface Handling {
   readonly given: PeerArguments;
   readonly pool: Pool;
-  /** What every job of the peer does: it executes its statement and is counted. Resolves to the rows of the result. */
-  readonly handle: (payload: Payload) => Promise<unknown>;
+  /**
+   * What every job of the peer does: it executes its statement and is counted. Resolves to the rows of the result.
+   *
+   * @param options.attempt number of this try, from 1
+   * @param options.also further SQL for the same transaction
+   */
+  readonly handle: (payload: Payload, options?: { attempt?: number; also?: string }) => Promise<unknown>;
 }
 
 /** Sets up what the processes of all peers have in common. */
@@ -14,6 +20,8 @@ export function handling({ wake, add }: { wake: () => void; add: (addition: Addi
   const pool = new Pool({ connectionString: given.url, max: given.pool });
   const counts = new Map<number, number>();
   let handled = 0;
+  let failed = 0;
+  let early = 0;
   let expected = 0;
   process.on("message", (message: ToPeer) => {
     switch (message.type) {
@@ -32,6 +40,8 @@ export function handling({ wake, add }: { wake: () => void; add: (addition: Addi
           type: "counts",
           handled,
           repeated: [...counts.values()].filter((times) => times > 1).length,
+          failed,
+          early,
         });
         break;
       default:
@@ -41,19 +51,41 @@ export function handling({ wake, add }: { wake: () => void; add: (addition: Addi
   const reach = (): void => {
     if (handled === expected) tell({ type: "reached", tasks: handled });
   };
+  const count = (n: number): void => {
+    counts.set(n, (counts.get(n) ?? 0) + 1);
+    handled += 1;
+    reach();
+  };
+  /** `pool.query` would close the connection if the statement fails. */
+  const query = async (sql: string): Promise<QueryResult> => {
+    const client = await pool.connect();
+    try {
+      return await client.query(sql);
+    } finally {
+      client.release();
+    }
+  };
   return {
     given,
     pool,
-    handle: async ({ n, sql, mark }) => {
+    handle: async ({ n, sql, mark, tries, after }, { attempt = 1, also = "" } = {}) => {
       if (mark === true) {
         tell({ type: "started", n, at: performance.timeOrigin + performance.now() });
         return null;
       }
-      const result = await pool.query(sql);
-      counts.set(n, (counts.get(n) ?? 0) + 1);
-      handled += 1;
-      reach();
-      return result.rows;
+      const [first, last] = after ?? [0, -1];
+      for (let i = first; i <= last; i += 1) {
+        if (!counts.has(i)) early += 1;
+      }
+      try {
+        const result = await query(sql.replace(triesBefore, String(attempt - 1)) + also);
+        count(n);
+        return result.rows;
+      } catch (error) {
+        failed += 1;
+        if (attempt === tries) count(n);
+        throw error;
+      }
     },
   };
 }

@@ -1,9 +1,13 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { predecessors } from "../work.js";
 import { handling, tell } from "./handling.js";
 import type { Addition, Payload } from "./protocol.js";
 
 interface Job {
   readonly id: string;
   readonly data: Payload;
+  /** How many tries have failed before this one. */
+  readonly retryCount: number;
 }
 
 /**
@@ -13,10 +17,12 @@ interface Job {
 interface PgBoss {
   start(): Promise<unknown>;
   stop(options: object): Promise<void>;
-  on(event: "error", listener: (error: unknown) => void): unknown;
-  createQueue(name: string): Promise<void>;
+  on(event: "error" | "flow", listener: (event: unknown) => void): unknown;
+  createQueue(name: string, options: object): Promise<void>;
   work(name: string, options: object, handler: (jobs: readonly Job[]) => Promise<unknown>): Promise<string>;
   insert(name: string, jobs: readonly object[]): Promise<unknown>;
+  flow(jobs: readonly object[]): Promise<unknown>;
+  resolveFlow(): Promise<void>;
   notifyWorker(id: string): void;
   fetch(name: string, options: object): Promise<readonly Job[]>;
   complete(name: string, id: string, data: object): Promise<unknown>;
@@ -26,7 +32,13 @@ const name = "pg-boss";
 const queue = "run";
 const module: { PgBoss: new (options: object) => PgBoss } = await import(name);
 const { given, pool, handle } = handling({ wake, add });
-const { loops, ...options }: { readonly loops?: number } = given.setting;
+interface Setting {
+  readonly loops?: number;
+  readonly policy?: string;
+  /** Pause between two calls of resolveFlow, in ms. */
+  readonly resolveMs?: number;
+}
+const { loops, policy = "standard", resolveMs, ...options }: Setting = given.setting;
 const boss = new module.PgBoss({ connectionString: given.url, max: given.pool });
 const ended = new AbortController();
 const asleep: (() => void)[] = [];
@@ -37,15 +49,50 @@ function wake(): void {
   for (const id of workers) boss.notifyWorker(id);
 }
 
-async function add({ first, last, input, group }: Addition): Promise<void> {
-  const { rows } = await pool.query<{ data: Payload; group: string | null }>(
-    `SELECT json_build_object('n', n, 'sql', ${input}) AS data, ${group ?? "NULL"} AS "group"
+async function add({ first, last, input, group, key, tries, shape }: Addition): Promise<void> {
+  const { rows } = await pool.query<{ data: Payload; group: string | null; key: string | null }>(
+    `SELECT json_build_object('n', n, 'sql', ${input}) AS data, ${group ?? "NULL"} AS "group", ${key ?? "NULL"} AS key
      FROM generate_series(${first}::integer, ${last}) AS n`,
   );
+  if (shape !== null) {
+    const jobs = rows.map(({ data }) => {
+      const after = predecessors(data.n, shape);
+      return { ref: String(data.n), name: queue, data: { ...data, after }, dependsOn: refs(after) };
+    });
+    await boss.flow(jobs);
+    return;
+  }
   await boss.insert(
     queue,
-    rows.map(({ data, group: id }) => (id === null ? { data } : { data, group: { id } })),
+    rows.map(({ data, group: id, key: singletonKey }) => ({
+      ...(tries === null ? { data } : { data: { ...data, tries }, retryLimit: tries - 1, retryDelay: 0 }),
+      ...(id === null ? {} : { group: { id } }),
+      ...(singletonKey === null ? {} : { singletonKey }),
+    })),
   );
+}
+
+function refs(range: readonly [number, number] | null): string[] {
+  if (range === null) return [];
+  const [first, last] = range;
+  return Array.from({ length: last - first + 1 }, (_, i) => String(first + i));
+}
+
+/** Releases dependent jobs more often than pg-boss does by itself, which is at most once a second. */
+async function resolve(everyMs: number): Promise<void> {
+  while (!ended.signal.aborted) {
+    await boss.resolveFlow();
+    await pause(everyMs);
+  }
+}
+
+/** Runs a job of a batch. @returns its result as `perJobResults` demands it */
+async function settle({ id, data, retryCount }: Job): Promise<object> {
+  try {
+    return { id, status: "completed", output: { rows: await handle(data, { attempt: retryCount + 1 }) } };
+  } catch (error) {
+    return { id, status: "failed", output: { message: String(error) } };
+  }
 }
 
 /**
@@ -64,21 +111,16 @@ boss.on("error", (error) => {
   process.stderr.write(`pg-boss: ${String(error)}\n`);
 });
 await boss.start();
-await boss.createQueue(queue);
+await boss.createQueue(queue, { policy });
 if (loops === undefined) {
-  const id = await boss.work(queue, options, async (jobs) => {
-    const results = await Promise.all(
-      jobs.map(async ({ id: job, data }) => ({
-        id: job,
-        status: "completed",
-        output: { rows: await handle(data) },
-      })),
-    );
-    return results;
-  });
+  const id = await boss.work(queue, options, async (jobs) => await Promise.all(jobs.map(settle)));
   workers = [id];
 } else {
   for (let i = 0; i < loops; i += 1) void loop();
+}
+if (resolveMs !== undefined) {
+  boss.on("flow", wake);
+  void resolve(resolveMs);
 }
 process.once("SIGTERM", () => {
   ended.abort();

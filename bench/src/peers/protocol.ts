@@ -1,3 +1,5 @@
+import type { Shape } from "../work.js";
+
 /** Arguments of a peer's process, as JSON. */
 export interface PeerArguments {
   readonly url: string;
@@ -11,16 +13,32 @@ export interface PeerArguments {
 export interface Payload {
   readonly n: number;
   readonly sql: string;
+  /** How often it is tried at most, if its first try fails. */
+  readonly tries?: number;
+  /** The first and the last number of the jobs that have to be done before this one starts. */
+  readonly after?: readonly [number, number] | null;
+  /** For a library without dependencies: what this job adds when it is done. */
+  readonly next?: Next;
   /** If set, the job only reports when it starts, and does not execute its statement. */
   readonly mark?: true;
 }
 
-/** Tasks to add with the peer's own client. In the SQL expressions `input` and `group`, `n` is the task's number. */
+export type Next =
+  /** The next job of a chain, which is followed by `left` − 1 others. */
+  | { readonly kind: "chain"; readonly left: number }
+  | { readonly kind: "fan-out"; readonly jobs: number }
+  /** The job with this number, if this is the last of the jobs before it. */
+  | { readonly kind: "fan-in"; readonly last: number };
+
+/** Tasks to add with the peer's own client. In the SQL expressions, `n` is the task's number. */
 export interface Addition {
   readonly first: number;
   readonly last: number;
   readonly input: string;
   readonly group: string | null;
+  readonly key: string | null;
+  readonly tries: number | null;
+  readonly shape: Shape | null;
 }
 
 export type ToPeer =
@@ -35,8 +53,17 @@ export type FromPeer =
   | { readonly type: "added" }
   /** The expected number of tasks has been handled. */
   | { readonly type: "reached"; readonly tasks: number }
-  /** How many tasks were handled, and how many of them more than once. */
-  | { readonly type: "counts"; readonly handled: number; readonly repeated: number }
+  /**
+   * How many tasks were handled, how many of them more than once, how many tries failed, and for how many tasks
+   * another one had not been waited.
+   */
+  | {
+      readonly type: "counts";
+      readonly handled: number;
+      readonly repeated: number;
+      readonly failed: number;
+      readonly early: number;
+    }
   /** When a job with `mark` started, in ms since 1970 by the clock of the peer's process. */
   | { readonly type: "started"; readonly n: number; readonly at: number };
 

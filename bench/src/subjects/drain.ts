@@ -1,5 +1,5 @@
 import { one, type Database } from "../database.js";
-import type { Work } from "../work.js";
+import { wholeSets, type Work } from "../work.js";
 import type { Surroundings, Timing } from "./subject.js";
 
 /** A running queue on an empty database. */
@@ -10,8 +10,8 @@ export interface Queue {
   add(work: Work, first: number, last: number): Promise<void>;
   /** Resolves when all `tasks` tasks are seen as done. */
   done(tasks: number): Promise<void>;
-  /** @throws Error if not every task was done exactly once */
-  check(tasks: number): Promise<void>;
+  /** @throws Error if a task did not end as it has to, was repeated, or started too early */
+  check(work: Work, tasks: number): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -32,10 +32,11 @@ export async function drain(
   queue: Queue,
   { database, meter }: Surroundings,
   work: Work,
-  tasks: number,
+  asked: number,
 ): Promise<Timing> {
+  const tasks = wholeSets(work, asked);
   try {
-    const warmUp = Math.min(mostWarmUp, Math.ceil(tasks * warmUpShare));
+    const warmUp = wholeSets(work, Math.min(mostWarmUp, Math.ceil(tasks * warmUpShare)));
     await queue.add(work, 1, warmUp);
     await queue.done(warmUp);
     const all = warmUp + tasks;
@@ -45,7 +46,7 @@ export async function drain(
     await queue.done(all);
     const ms = performance.now() - start;
     await meter?.end();
-    await queue.check(all);
+    await queue.check(work, all);
     if (work.writes) await checkSink(database, all);
     return { tasks, ms };
   } finally {

@@ -1,4 +1,5 @@
 import { fork, type ChildProcess } from "node:child_process";
+import { isDeepStrictEqual } from "node:util";
 import { end, endWithUs, message } from "../childProcess.js";
 import { one, type Database } from "../database.js";
 import { folders } from "../folders.js";
@@ -14,7 +15,10 @@ export interface Peer {
   readonly file: "graphileWorker" | "pgBoss";
   readonly pool: number;
   setting(work: Pick<Work, "groups" | "serial">): PeerArguments["setting"];
-  /** Query for the number of unfinished jobs, and of completed jobs (null if the library does not keep these). */
+  /**
+   * Query for the number of unfinished jobs, of completed jobs (null if the library does not keep these), and of those
+   * that have failed and are not tried again.
+   */
   readonly counts: string;
 }
 
@@ -77,13 +81,15 @@ function sendToPeer(child: ChildProcess, order: ToPeer): void {
 }
 
 function queueOf(child: ChildProcess, peer: Peer, { client }: Database): Queue {
-  const counts = async (): Promise<{ left: number; completed: number | null }> => await one(client, peer.counts);
+  const counts = async (): Promise<{ left: number; completed: number | null; gaveUp: number }> =>
+    await one(client, peer.counts);
   return {
     pid: child.pid ?? 0,
     add: async (work, first, last) => {
       const added = hear(child, "added");
       const group = groupExpression(work);
-      sendToPeer(child, { type: "add", first, last, input: work.input, group });
+      const { input, key = null, tries = null, shape = null } = work;
+      sendToPeer(child, { type: "add", first, last, input, group, key, tries, shape });
       await added;
       sendToPeer(child, { type: "wake" });
     },
@@ -94,15 +100,23 @@ function queueOf(child: ChildProcess, peer: Peer, { client }: Database): Queue {
       const what = `${tasks} jobs are completed`;
       await until(async () => (await counts()).left === 0, { everyMs: 5, limitMs, what });
     },
-    check: async (tasks) => {
+    check: async (work, tasks) => {
       const heard = hear(child, "counts");
       sendToPeer(child, { type: "check" });
-      const { handled, repeated } = await heard;
-      const { completed } = await counts();
-      if (handled === tasks && repeated === 0 && (completed ?? tasks) === tasks) return;
-      throw new Error(
-        `expected ${tasks} jobs, each once, got ${handled} handled, ${repeated} of them repeatedly, ${completed ?? "all"} completed`,
-      );
+      const { handled, repeated, failed, early } = await heard;
+      const { completed, gaveUp } = await counts();
+      const got = { handled, repeated, failed, early, completed: completed ?? tasks - gaveUp, gaveUp };
+      const toGiveUp = work.tries === 1 ? tasks : 0;
+      const expected: typeof got = {
+        handled: tasks,
+        repeated: 0,
+        failed: work.tries === undefined ? 0 : tasks,
+        early: 0,
+        completed: tasks - toGiveUp,
+        gaveUp: toGiveUp,
+      };
+      if (isDeepStrictEqual(got, expected)) return;
+      throw new Error(`expected of the jobs ${JSON.stringify(expected)}, got ${JSON.stringify(got)}`);
     },
     stop: async () => await end(child),
   };

@@ -2,7 +2,9 @@ import type { Peer } from "./peer.js";
 
 const graphile = {
   file: "graphileWorker",
-  counts: `SELECT count(*)::integer AS left, NULL AS completed FROM graphile_worker._private_jobs`,
+  counts: `SELECT count(*) FILTER (WHERE NOT gave_up)::integer AS left, NULL AS completed,
+      count(*) FILTER (WHERE gave_up)::integer AS "gaveUp"
+    FROM (SELECT attempts >= max_attempts AND locked_at IS NULL AS gave_up FROM graphile_worker._private_jobs) AS job`,
 } as const;
 
 export const graphileDefault: Peer = { ...graphile, pool: 10, setting: () => ({}) };
@@ -29,7 +31,8 @@ export const graphileBest: Peer = {
 const boss = {
   file: "pgBoss",
   counts: `SELECT count(*) FILTER (WHERE state < 'completed')::integer AS left,
-    count(*) FILTER (WHERE state = 'completed')::integer AS completed FROM pgboss.job WHERE name = 'run'`,
+    count(*) FILTER (WHERE state = 'completed')::integer AS completed,
+    count(*) FILTER (WHERE state = 'failed')::integer AS "gaveUp" FROM pgboss.job WHERE name = 'run'`,
 } as const;
 
 /** Runs jobs one by one, in the number of loops that was best on the machine of the measurements. */
@@ -49,4 +52,26 @@ export const bossBest: Peer = {
     burstWhenBatchFull: true,
     ...(groups === 1 ? {} : { groupConcurrency: 1 }),
   }),
+};
+
+function withPolicy(policy: string): Peer {
+  return { ...bossBest, setting: (work) => ({ ...bossBest.setting(work), policy }) };
+}
+
+/** At most one job of a key waits and at most one runs, as in pg-task. */
+export const bossStately = withPolicy("stately");
+
+/** At most one job of a key waits, but several can run, as in graphile-worker. */
+export const bossShort = withPolicy("short");
+
+/**
+ * With dependencies. By itself, pg-boss releases dependent jobs once a second at most, so it is told to release them
+ * more often.
+ */
+export const bossFlow: Peer = { ...bossBest, setting: (work) => ({ ...bossBest.setting(work), resolveMs: 20 }) };
+
+/** For jobs that are tried again. graphile-worker finds a job whose pause has passed at its next poll. */
+export const graphileRetrying: Peer = {
+  ...graphileBest,
+  setting: () => ({ ...graphileBestSetting, pollInterval: 100 }),
 };

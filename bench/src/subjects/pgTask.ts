@@ -2,7 +2,7 @@ import type pg from "pg";
 import { one } from "../database.js";
 import { startPgTask, type Configuration } from "../pgTaskProcess.js";
 import { until } from "../until.js";
-import { groupExpression, type Work } from "../work.js";
+import { groupExpression, triesBefore, type Shape, type Work } from "../work.js";
 import { drain, makeSink, type Queue } from "./drain.js";
 import type { Subject, Surroundings } from "./subject.js";
 
@@ -45,18 +45,38 @@ async function startQueue({ database, node }: Surroundings, configuration: Confi
     pid: program.pid,
     add: async (work, first, last) => await addTasks(client, work, first, last),
     done: async (tasks) => await tasksDone(client, tasks),
-    check: async (tasks) => await checkTasks(client, tasks),
+    check: async (work, tasks) => {
+      await checkTasks(client, tasks, work);
+      if (work.shape !== undefined) await checkOrder(client, tasks, work.shape);
+    },
     stop: async () => await program.stop(),
   };
+}
+
+/** SQL with which a task finds out how many of its tries have failed, for a string in single quotes. */
+const attempt = "coalesce((SELECT attempt FROM task WHERE id = current_setting(''pg_task.id'')::bigint), 0)";
+
+/** Returns an SQL expression that yields the ids in `after`. The table is new, so the ids are the tasks' numbers. */
+function afterExpression({ kind, size }: Shape): string {
+  if (kind === "fan-in")
+    return `CASE WHEN n % ${size} = 0 THEN ARRAY(SELECT generate_series(n - ${size} + 1, n - 1)) END`;
+  const before = kind === "chain" ? "n - 1" : `n - (n - 1) % ${size}`;
+  return `CASE WHEN (n - 1) % ${size} > 0 THEN ARRAY[${before}] END`;
 }
 
 export async function addTasks(client: pg.Client, work: Work, first: number, last: number): Promise<void> {
   const group = groupExpression(work);
   // Tasks are inserted as a producer would insert them, with defaults for all other columns.
+  const values = {
+    input: work.tries === undefined ? work.input : `replace(${work.input}, '${triesBefore}', '${attempt}')`,
+    ...(group === null ? { max: String(unlimited) } : { '"group"': group }),
+    ...(work.key === undefined ? {} : { key: work.key }),
+    ...(work.tries === undefined ? {} : { retry: String(work.tries - 1), backoff: "'1 microsecond'" }),
+    ...(work.shape === undefined ? {} : { after: afterExpression(work.shape) }),
+  };
   await client.query(
-    group === null
-      ? `INSERT INTO task (input, max) SELECT ${work.input}, ${unlimited} FROM generate_series(${first}, ${last}) AS n`
-      : `INSERT INTO task (input, "group") SELECT ${work.input}, ${group} FROM generate_series(${first}, ${last}) AS n`,
+    `INSERT INTO task (${Object.keys(values).join(", ")})
+     SELECT ${Object.values(values).join(", ")} FROM generate_series(${first}, ${last}) AS n`,
   );
 }
 
@@ -80,14 +100,28 @@ export async function tasksDone(client: pg.Client, tasks: number): Promise<void>
   await until(async () => await gone(openAtAll), { everyMs: 10, limitMs, what });
 }
 
-/** @throws Error unless there are this many tasks, all DONE with an output and without a crash */
-export async function checkTasks(client: pg.Client, tasks: number): Promise<void> {
-  const { rows, done } = await one<{ rows: number; done: number }>(
+/** @throws Error unless there are this many tasks, all of which have ended as they have to, without a crash */
+export async function checkTasks(client: pg.Client, tasks: number, { tries }: Pick<Work, "tries"> = {}): Promise<void> {
+  const ended =
+    tries === 1
+      ? "state = 'FAIL' AND error LIKE 'ERROR:  division by zero%'"
+      : `state = 'DONE' AND output IS NOT NULL AND error IS NULL AND coalesce(attempt, 0) = ${tries === undefined ? 0 : 1}`;
+  const { rows, right } = await one<{ rows: number; right: number }>(
     client,
-    `SELECT count(*)::integer AS rows, count(*) FILTER (
-       WHERE state = 'DONE' AND output IS NOT NULL AND error IS NULL AND crash = 0
-     )::integer AS done FROM task`,
+    `SELECT count(*)::integer AS rows, count(*) FILTER (WHERE crash = 0 AND ${ended})::integer AS right FROM task`,
   );
-  if (rows === tasks && done === tasks) return;
-  throw new Error(`expected ${tasks} tasks, all DONE, got ${rows}, ${done} DONE`);
+  if (rows === tasks && right === tasks) return;
+  throw new Error(`expected ${tasks} tasks, all with ${ended}, got ${rows}, ${right} with it`);
+}
+
+/** @throws Error if a task started before one that it had to wait for had ended */
+async function checkOrder(client: pg.Client, tasks: number, { size }: Shape): Promise<void> {
+  const expected = { waits: (tasks / size) * (size - 1), early: 0 };
+  const { waits, early } = await one<typeof expected>(
+    client,
+    `SELECT count(*)::integer AS waits, count(*) FILTER (WHERE before.stop <= task.start IS NOT TRUE)::integer AS early
+     FROM task, unnest(task.after) AS id LEFT JOIN task AS before USING (id)`,
+  );
+  if (waits === expected.waits && early === 0) return;
+  throw new Error(`expected ${expected.waits} tasks to be waited for, got ${waits}, for ${early} not long enough`);
 }
