@@ -96,6 +96,12 @@ const accepted: readonly (readonly [string, ...OptionTask[]])[] = [
     waits(2, refused("1", "deleted")),
   ],
   ["a task that waited for a failure in vain", done(1), without("GONE", 2, { after: ["1"], upon: "fail" })],
+  [
+    "a task after one that was left out and deleted",
+    without(null, 1, { vanishes: true, upon: "fail", after: ["0"] }),
+    waits(2),
+    waits(3, refused("1", "GONE")),
+  ],
   ["a task that was let go", failed(1), waits(2, { touches: touched("let go", 1) })],
   [
     "an interrupted task whose key another one waits with",

@@ -69,13 +69,16 @@ export function judgeOptions(tasks: readonly OptionTask[]): string[] {
 
 const wasTouched = ({ touches }: OptionTask, what: string): boolean => touches.some((touch) => touch.what === what);
 
-/** How a task has ended. If its row is gone, this follows from what was done to it and from its effects. */
+/**
+ * How a task has ended. If its row is gone, this follows from what was done to it and from its effects. It is `omitted`
+ * if it waited for a failure that did not come, and its row was deleted.
+ */
 function endOf(task: OptionTask): string {
   if (task.state !== null) return task.state;
   if (wasTouched(task, "delete")) return "deleted";
   if (!task.vanishes) return "lost";
   if (task.runs.length > 0) return "DONE";
-  return task.upon === "fail" ? "GONE" : "lost";
+  return task.upon === "fail" ? "omitted" : "lost";
 }
 
 /** How many of a task's effects may have been undone by its user, who let it run again after they were committed. */
@@ -93,6 +96,7 @@ function wrongEffects(task: OptionTask): string[] {
     STOP: (wasTouched(task, "stop") || task.repeats) && (gap !== null || effects <= most),
     FAIL: effects <= most,
     GONE: effects <= most,
+    omitted: true,
   };
   return [
     ...(isAllowed[end] === true ? [] : [`${end} with ${effects} effects`]),
@@ -124,16 +128,17 @@ function wrongGone(task: OptionTask, byId: ReadonlyMap<string, OptionTask>): str
   if (refused !== null) {
     const [, id = "", state] = refused;
     const predecessor = byId.get(id);
+    const end = predecessor === undefined ? "unknown" : endOf(predecessor);
     const isTrue =
-      after?.includes(id) === true && state !== "DONE" && predecessor !== undefined && endOf(predecessor) === state;
+      after?.includes(id) === true && state !== "DONE" && (end === state || (end === "omitted" && state === "GONE"));
     return isTrue && (upon ?? "done") === "done" ? [] : ["gone for a wrong reason"];
   }
   const replacement = /^ERROR: {2}task (\d+) with the same key takes its place/.exec(error)?.[1];
   return isReplacement(task, replacement, byId) ? [] : ["gone without a reason"];
 }
 
-/** A task whose row was deleted before it was looked up counts as DONE, and one that was looked up before does not. */
-const mayBeDone = (end: string): boolean => end === "DONE" || end === "deleted";
+/** A task without a row counts as DONE if its row was deleted before it was looked up, but not if it was deleted later. */
+const mayBeDone = (end: string): boolean => end === "DONE" || end === "deleted" || end === "omitted";
 
 const predecessorsOf = ({ after }: OptionTask, byId: ReadonlyMap<string, OptionTask>): OptionTask[] =>
   (after ?? []).flatMap((id) => byId.get(id) ?? []);

@@ -15,11 +15,11 @@ export async function judgeOptionRows(
     "CREATE INDEX ON performed (task); CREATE INDEX ON started (task); CREATE INDEX ON touched (task)",
   );
   await client.query("CREATE INDEX ON collected (task); ANALYZE");
-  // The rows of successors were not noted when they were inserted. Their first try fails if they have `retry` and no `sqlstate`.
+  // The rows of successors were not noted when they were inserted. Their first try fails if they have `retry`, and neither `sqlstate` nor `overlap`.
   const { rows: tasks } = await client.query<OptionTask>(`
     SELECT i.id::text AS id, coalesce(p."group", t."group") AS group, coalesce(p.max, t.max) AS max,
       coalesce(p.key, t.key) AS key, p.after::text[] AS after, p.upon, coalesce(p.retry, t.retry, 0) AS retry,
-      coalesce(p.fails, CASE WHEN t.sqlstate IS NULL AND t.retry > 0 THEN 1 END, 0) AS fails, coalesce(p.is_retried, true) AS "isRetried",
+      coalesce(p.fails, CASE WHEN t.sqlstate IS NULL AND t.retry > 0 AND t.overlap IS NOT TRUE THEN 1 END, 0) AS fails, coalesce(p.is_retried, true) AS "isRetried",
       coalesce(p.vanishes, false) AS vanishes, t.rule IS NOT NULL AS repeats, CASE WHEN p.task IS NULL THEN t.args ELSE p.args END AS args,
       CASE WHEN p.collects THEN ARRAY(SELECT value::float8 FROM collected WHERE task = i.id) END AS collected,
       ${micros("p.gap")} AS gap,

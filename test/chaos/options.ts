@@ -98,8 +98,8 @@ BEGIN
     PERFORM pg_sleep(random() * CASE own.key WHEN 'rule 1' THEN 1.5 ELSE 0.3 END);
   END IF;
   PERFORM pg_sleep(random() * 0.05);
-  -- The first try of a successor with retry fails.
-  IF coalesce(own.attempt, 0) < coalesce(promise.fails, CASE WHEN own.sqlstate IS NULL AND own.retry > 0 THEN 1 END, 0) THEN
+  -- The first try of a successor with retry fails. With overlap, the next successor would take its place each time.
+  IF coalesce(own.attempt, 0) < coalesce(promise.fails, CASE WHEN own.sqlstate IS NULL AND own.retry > 0 AND own.overlap IS NOT TRUE THEN 1 END, 0) THEN
     RAISE 'planned failure' USING ERRCODE = coalesce(promise.code, 'P0001');
   END IF;
   INSERT INTO performed VALUES (own.id, coalesce(own.attempt, 0), given, now(), clock_timestamp());
