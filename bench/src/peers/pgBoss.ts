@@ -79,7 +79,7 @@ function refs(range: readonly [number, number] | null): string[] {
 }
 
 /** Releases dependent jobs more often than pg-boss does by itself, which is at most once a second. */
-async function resolve(everyMs: number): Promise<void> {
+async function resolveFlows(everyMs: number): Promise<void> {
   while (!ended.signal.aborted) {
     await boss.resolveFlow();
     await pause(everyMs);
@@ -120,7 +120,7 @@ if (loops === undefined) {
 }
 if (resolveMs !== undefined) {
   boss.on("flow", wake);
-  void resolve(resolveMs);
+  void resolveFlows(resolveMs);
 }
 process.once("SIGTERM", () => {
   ended.abort();
