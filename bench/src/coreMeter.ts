@@ -71,7 +71,9 @@ async function serverProcesses(client: Client | null): Promise<readonly ServerPr
        WHEN application_name LIKE 'pg\\_work %' THEN 'server: the manager''s connection'
        ELSE 'server: other connections' END AS part
      FROM pg_stat_activity WHERE pid <> pg_backend_pid()
-       AND (datname = current_database() OR backend_type <> 'client backend')`,
+       AND (datname = current_database() OR backend_type <> 'client backend')
+       -- They end at any time, even before their time is read.
+       AND backend_type <> 'autovacuum worker'`,
   )) ?? { rows: [] };
   return rows;
 }

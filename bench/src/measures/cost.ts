@@ -17,7 +17,7 @@ export interface Cost {
   readonly runs: readonly Run[];
 }
 
-const concerned = ["pg-task", "pg-task-unwrapped", "graphile-worker-best"];
+const concerned = ["pg-task", "pg-task-retry", "pg-task-unwrapped", "graphile-worker-best"];
 const kinds = works.filter(({ name }) => ["select", "insert"].includes(name));
 
 function us(those: readonly Run[], of: (spent: Spent) => number): string {
@@ -62,7 +62,7 @@ export const cost: Measure<Cost> = {
           ),
         ],
       ],
-      note: "CPU time as the operating system counts it, from the commit of the tasks until the last one is seen as done. Time spent waiting for the disk or for a core is not included. “pg-task-unwrapped” is pg-task with `atomic` off.",
+      note: "CPU time as the operating system counts it, from the commit of the tasks until the last one is seen as done. Time spent waiting for the disk or for a core is not included. “pg-task-retry” is pg-task with `pg_task.retry` 3, and “pg-task-unwrapped” with `atomic` off.",
     };
   },
 };

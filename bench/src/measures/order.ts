@@ -1,5 +1,13 @@
 import { peerSubject } from "../subjects/peer.js";
-import { bossBest, bossFlow, bossShort, bossStately, graphileBest, graphileRetrying } from "../subjects/peers.js";
+import {
+  bossBest,
+  bossFlow,
+  bossShort,
+  bossStately,
+  graphileBest,
+  graphileDirect,
+  graphileRetrying,
+} from "../subjects/peers.js";
 import { bestConfiguration, pgTask } from "../subjects/pgTask.js";
 import { reference } from "../subjects/all.js";
 import type { Subject } from "../subjects/subject.js";
@@ -31,6 +39,7 @@ const timed = pgTask("pg-task-timeout", "pg-task, with a `timeout`", {
 });
 const graphile = peerSubject(reference, "graphile-worker", graphileBest);
 const graphileRetry = peerSubject(reference, "graphile-worker", graphileRetrying);
+const direct = peerSubject("graphile-worker-direct", "graphile-worker, without `localQueue`", graphileDirect);
 const boss = peerSubject("pg-boss-best", "pg-boss", bossBest);
 const short = peerSubject("pg-boss-short", "pg-boss, policy `short`", bossShort);
 const stately = peerSubject("pg-boss-stately", "pg-boss, policy `stately`", bossStately);
@@ -41,9 +50,9 @@ const variants: readonly Variant[] = [
   { work: keyed, subjects: [own, graphile, short, stately] },
   { work: failing, subjects: [own, graphile, boss] },
   { work: retried, subjects: [own, graphileRetry, boss] },
-  ...[chain, fanOut, fanIn].map((work) => ({ work, subjects: [own, graphile, flow] })),
+  ...[chain, fanOut, fanIn].map((work) => ({ work, subjects: [own, graphile, direct, flow] })),
 ];
-const rows: readonly Subject[] = [own, timed, graphile, boss, short, stately];
+const rows: readonly Subject[] = [own, timed, graphile, direct, boss, short, stately];
 
 /** The kinds of work that this measure adds to those of the other measures. */
 export const orderWorks: readonly Work[] = variants.map(({ work }) => work);

@@ -57,9 +57,9 @@ async function add({ first, last, input, group, key, tries, shape }: Addition): 
       const members = `${every(1)} WHERE n % ${size} <> 0`;
       const lastOfSet = `((n - 1) / ${size} + 1) * ${size}`;
       await pool.query(
-        `CREATE TABLE IF NOT EXISTS fan (last integer PRIMARY KEY, size integer);
+        `CREATE TABLE IF NOT EXISTS fan (last integer PRIMARY KEY);
          CREATE TABLE IF NOT EXISTS member (last integer, n integer, PRIMARY KEY (last, n));
-         INSERT INTO fan SELECT n, ${size} FROM ${every(1)} WHERE n % ${size} = 0;
+         INSERT INTO fan SELECT n FROM ${every(1)} WHERE n % ${size} = 0;
          INSERT INTO member SELECT ${lastOfSet}, n FROM ${members};
          ${jobs({ kind: "'fan-in'", last: lastOfSet }, members)}`,
       );
@@ -70,7 +70,10 @@ async function add({ first, last, input, group, key, tries, shape }: Addition): 
   }
 }
 
-/** Returns SQL that adds the jobs that follow the job `n`, for the same transaction as its statement. */
+/**
+ * Returns SQL that adds the jobs that follow the job `n`, for the same transaction as its statement. Therefore none of
+ * them can start too early, and this need not be checked.
+ */
 function following({ n, sql, next }: Payload): string {
   if (next === undefined) return "";
   switch (next.kind) {
@@ -79,13 +82,12 @@ function following({ n, sql, next }: Payload): string {
       const payload: Payload = {
         n: n + 1,
         sql,
-        after: [n, n],
         ...(left > 1 ? { next: { kind: "chain", left: left - 1 } } : {}),
       };
       return `; SELECT graphile_worker.add_job('run', ${escapeLiteral(JSON.stringify(payload))})`;
     }
     case "fan-out": {
-      const payload = { n: "n", sql: escapeLiteral(sql), after: `ARRAY[${n}, ${n}]` };
+      const payload = { n: "n", sql: escapeLiteral(sql) };
       return `; ${addJobs({ payload: object(payload) }, `generate_series(${n + 1}, ${n + next.jobs}) AS n`)}`;
     }
     case "fan-in":
@@ -104,10 +106,10 @@ async function closeFan(last: number, sql: string): Promise<void> {
   await pool.query({
     name: "close",
     text: `WITH closed AS (
-        DELETE FROM fan WHERE last = $1 AND NOT EXISTS (SELECT FROM member WHERE last = $1) RETURNING last, size
+        DELETE FROM fan WHERE last = $1 AND NOT EXISTS (SELECT FROM member WHERE last = $1) RETURNING last
       )
       SELECT graphile_worker.add_job('run', json_build_object(
-        'n', last, 'sql', $2::text, 'after', ARRAY[last - size + 1, last - 1]
+        'n', last, 'sql', $2::text
       )) FROM closed`,
     values: [last, sql],
   });

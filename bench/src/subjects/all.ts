@@ -23,6 +23,12 @@ export const subjects: readonly Subject[] = [
     { ...bestConfiguration, "pg_task.atomic": false },
     { does: (work) => work.name === "select" || work.writes },
   ),
+  pgTask(
+    "pg-task-retry",
+    "pg-task, best setting, `pg_task.retry` 3",
+    { ...bestConfiguration, "pg_task.retry": 3 },
+    { does: (work) => ["select", "insert"].includes(work.name) },
+  ),
   peerSubject("pg-boss-best", "pg-boss, batches of 1,000", bossBest, {
     does: (work) => !work.serial,
   }),

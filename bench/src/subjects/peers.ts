@@ -70,6 +70,11 @@ export const bossShort = withPolicy("short");
  */
 export const bossFlow: Peer = { ...bossBest, setting: (work) => ({ ...bossBest.setting(work), resolveMs: 20 }) };
 
+const { localQueue: _, ...withoutLocalQueue } = graphileBestSetting;
+
+/** Each session fetches one job at a time, which can be better if few jobs are ready at a time. */
+export const graphileDirect: Peer = { ...graphileBest, setting: () => withoutLocalQueue };
+
 /** For jobs that are tried again. graphile-worker finds a job whose pause has passed at its next poll. */
 export const graphileRetrying: Peer = {
   ...graphileBest,
