@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import { readDependencyGraph } from "../../tasks/queries/dependencyGraph.js";
 import { readChain, type TaskChain } from "../../tasks/queries/taskChain.js";
+import { mayReadDependencies } from "../../tasks/queries/waitingTasks.js";
 import { readTask, type ColumnValue, type TaskColumns } from "../../tasks/queries/readTask.js";
 import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { commandExitCodes } from "../support/exitCodes.js";
@@ -38,6 +39,11 @@ async function show(terminal: Terminal, id: string, options: ShowOptions): Promi
       characters: summaryLength,
       scanLimitMs: searchMs,
     });
+    if (!(await mayReadDependencies(client, names))) {
+      const hint = `GRANT SELECT ON ${names.qualifiedDependencies} TO …`;
+      terminal.writeError(`pg-task: what waits for what is not shown, this role may not read it: ${hint}\n`);
+      return { task, chain, dependencies: null };
+    }
     const dependencies = await readDependencyGraph(client, names, id, {
       characters: summaryLength,
       scanLimitMs: searchMs,

@@ -33,6 +33,15 @@ export const waitingIdsSql = ({ qualified, qualifiedDependencies }: TaskTable, p
   SELECT t.id FROM ${qualified} AS t WHERE ${isToLookUpSql} AND t.after @> ARRAY[${predecessor}]
     AND EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = ${predecessor} AND ${isActiveSql})`;
 
+/** Whether the role may read which tasks wait for which. True if the table has no dependencies. */
+export async function mayReadDependencies(client: Client, { qualifiedDependencies }: TaskTable): Promise<boolean> {
+  const { rows } = await client.query<{ allowed: boolean | null }>(
+    "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS allowed",
+    [qualifiedDependencies],
+  );
+  return rows[0]?.allowed !== false;
+}
+
 /** @throws PgTaskError USAGE if tasks of this table cannot wait for others */
 export async function requireOrder(client: Client, table: TaskTable): Promise<void> {
   if ((await readFeatures(client, table)).has("order")) return;

@@ -1,5 +1,7 @@
 import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
+import { allFeatures, featureColumns } from "../../manager/schema/features.js";
+import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readDependencyGraph, type DependencyGraph } from "../../tasks/queries/dependencyGraph.js";
@@ -88,6 +90,11 @@ export async function readTaskDetail(
   const waits = summary.state === "PLAN" && !summary.claimed;
   const reasons = waits ? ((await explainTask(client, table, id, { ...context, checkLocks: false })) ?? []) : [];
   const listed = new Set([...Object.keys(summary), ...longTextColumns]);
+  // If a feature is off, a column of such a name is the user's, and the summary does not have it.
+  const features = await readFeatures(client, table);
+  for (const feature of allFeatures) {
+    if (!features.has(feature)) for (const name of featureColumns[feature]) listed.delete(name);
+  }
   return {
     task: {
       ...summary,

@@ -6,14 +6,13 @@ import { waitsForRetry } from "./taskTimes.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 /** Columns that are not listed, because they are internal or shown elsewhere on the page. */
-const hiddenColumns = new Set(["take", "hash", "owner", "ready", "wait", "plain", "args", "attempt"]);
+const hiddenColumns = new Set(["take", "hash", "owner", "ready", "wait", "plain", "args"]);
 /** The common values of columns. A column that has one of its common values is not shown. */
 const defaultValues: Readonly<Record<string, readonly unknown[]>> = {
   timeout: ["00:00:00"],
   live: ["00:00:00"],
   gap: ["00:00:00"],
   keep: ["00:00:00"],
-  retry: [0],
   catchup: [false],
   overlap: [false],
   count: [0],
@@ -46,8 +45,8 @@ export function Settings({ table, task }: { table: string; task: FullTask }): VN
 type Shown = VNode | VNode[] | string;
 
 function settings(table: string, task: FullTask): [string, Shown][] {
-  const { max, repeat, pid, remote, columns } = task;
-  const isTriedAgain = typeof columns["retry"] === "number" && columns["retry"] > 0;
+  const { max, repeat, rule, key, retry, pid, remote, columns } = task;
+  const isTriedAgain = (retry ?? 0) > 0;
   const isHidden = (name: string, value: unknown): boolean =>
     value === null ||
     hiddenColumns.has(name) ||
@@ -58,6 +57,9 @@ function settings(table: string, task: FullTask): [string, Shown][] {
   const rows: [string, Shown | null][] = [
     ["max", max !== null && max < 0 ? `${max} (pause of ${formatDuration(-max)})` : String(max ?? 0)],
     ["repeat", repeat],
+    ["rule", rule],
+    ["key", key],
+    ["retry", isTriedAgain ? String(retry) : null],
     ...Object.entries(columns).map(([name, value]): [string, Shown | null] => {
       if (isHidden(name, value)) return [name, null];
       return [name, name === "after" ? taskLinks(table, value) : valueView(value)];

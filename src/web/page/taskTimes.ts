@@ -69,11 +69,6 @@ function heldStep(due: string | null, now: number): Step {
   return { name: "Plan", at: null, text: "after the others", gap: "", ...note };
 }
 
-const numberColumn = ({ columns }: FullTask, name: string): number | null => {
-  const value = columns[name];
-  return typeof value === "number" ? value : null;
-};
-
 const textColumn = ({ columns }: FullTask, name: string): string | null => {
   const value = columns[name];
   return typeof value === "string" ? value : null;
@@ -83,16 +78,15 @@ const textColumn = ({ columns }: FullTask, name: string): string | null => {
 export const waitsForRetry = (task: FullTask): boolean =>
   task.state === "PLAN" && !task.claimed && task.stop !== null && failedAttempts(task) > 0;
 
-const waitsForOthers = (task: FullTask): boolean =>
-  task.state === "PLAN" && !task.claimed && task.plan === "infinity" && numberColumn(task, "wait") !== null;
+const waitsForOthers = (task: FullTask): boolean => task.held && task.plan === "infinity";
 
 /** Returns how many tries have failed and led to another one. */
-export const failedAttempts = (task: FullTask): number => numberColumn(task, "attempt") ?? 0;
+export const failedAttempts = (task: FullTask): number => task.attempt ?? 0;
 
 /** Says which try of a task this is. Null if there is nothing to say, because it is not tried again. */
 export function attemptText(task: FullTask): string | null {
   const failed = failedAttempts(task);
-  const most = Math.max(numberColumn(task, "retry") ?? 0, failed) + 1;
+  const most = Math.max(task.retry ?? 0, failed) + 1;
   switch (task.state) {
     case "PLAN":
     case "GONE":

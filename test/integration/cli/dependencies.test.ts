@@ -34,6 +34,18 @@ const listed = async (...args: readonly string[]): Promise<string[]> =>
     .flatMap((line) => line.split("\t", 1)[0] || []);
 
 describe("pg-task show", () => {
+  test("shows the task to a role that may read only the task table, and says what is missing", async () => {
+    const role = `reader_${database.target.database}`;
+    await client.query(`CREATE ROLE ${role} LOGIN; GRANT SELECT ON task TO ${role}`);
+    const url = new URL(database.url);
+    url.username = role;
+    const { stdout, stderr, code } = await cli(["show", "6", "--json"], { env: { ...env, DATABASE_URL: url.href } });
+    await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+    assert.equal(code, 0);
+    assert.equal(JSON.parse(stdout).dependencies, null);
+    assert.match(stderr, /what waits for what is not shown.*GRANT SELECT ON "public"\."task_after"/);
+  });
+
   test("shows on a terminal what a task waits for", async () => {
     assert.deepEqual(await section(/^waits for 2 of 4 tasks, upon end$/, "6"), [
       "├─ 2 FAIL  ERROR:  no",
