@@ -23,7 +23,7 @@ export interface Payload {
   readonly mark?: true;
 }
 
-export type Next =
+type Next =
   /** The next job of a chain, which is followed by `left` − 1 others. */
   | { readonly kind: "chain"; readonly left: number }
   | { readonly kind: "fan-out"; readonly jobs: number }
