@@ -7,6 +7,7 @@ import type { Measure } from "./measure.js";
 import { million } from "./million.js";
 import { order } from "./order.js";
 import { producers } from "./producers.js";
+import { requests } from "./requests.js";
 import { threads } from "./threads.js";
 import { throughput } from "./throughput.js";
 import { asyncTriggers } from "./triggers.js";
@@ -25,5 +26,6 @@ export const measures: readonly Measure[] = [
   longTasks,
   threads,
   order,
+  requests,
   tune,
 ];

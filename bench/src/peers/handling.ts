@@ -1,4 +1,5 @@
 import { Pool, type QueryResult } from "pg";
+import { makeRequests } from "../requests.js";
 import { triesBefore } from "../work.js";
 import type { Addition, FromPeer, Payload, PeerArguments, ToPeer } from "./protocol.js";
 
@@ -15,7 +16,16 @@ export interface Handling {
 }
 
 /** Sets up what the processes of all peers have in common. */
-export function handling({ wake, add }: { wake: () => void; add: (addition: Addition) => Promise<void> }): Handling {
+export function handling({
+  wake,
+  add,
+  request,
+}: {
+  wake: () => void;
+  add: (addition: Addition) => Promise<void>;
+  /** Requests the job of a key. */
+  request?: (key: number) => Promise<void>;
+}): Handling {
   const given: PeerArguments = JSON.parse(process.argv[2] ?? "");
   const pool = new Pool({ connectionString: given.url, max: given.pool });
   const counts = new Map<number, number>();
@@ -31,6 +41,10 @@ export function handling({ wake, add }: { wake: () => void; add: (addition: Addi
         break;
       case "add":
         void add(message).then(() => tell({ type: "added" }));
+        break;
+      case "request":
+        if (request === undefined) throw new Error("expected a peer that can make requests");
+        void makeRequests(message, request).then((result) => tell({ type: "requested", ...result }));
         break;
       case "wake":
         wake();

@@ -1,4 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
+import { runOf } from "../requests.js";
 import { predecessors } from "../work.js";
 import { handling, tell } from "./handling.js";
 import type { Addition, Payload } from "./protocol.js";
@@ -20,6 +21,7 @@ interface PgBoss {
   on(event: "error" | "flow", listener: (event: unknown) => void): unknown;
   createQueue(name: string, options: object): Promise<void>;
   work(name: string, options: object, handler: (jobs: readonly Job[]) => Promise<unknown>): Promise<string>;
+  send(name: string, data: Payload, options: object): Promise<string | null>;
   insert(name: string, jobs: readonly object[]): Promise<unknown>;
   flow(jobs: readonly object[]): Promise<unknown>;
   resolveFlow(): Promise<void>;
@@ -31,14 +33,16 @@ interface PgBoss {
 const name = "pg-boss";
 const queue = "run";
 const module: { PgBoss: new (options: object) => PgBoss } = await import(name);
-const { given, pool, handle } = handling({ wake, add });
+const { given, pool, handle } = handling({ wake, add, request });
 interface Setting {
   readonly loops?: number;
   readonly policy?: string;
+  /** Whether this process runs no jobs. */
+  readonly onlyAdds?: true;
   /** Pause between two calls of resolveFlow, in ms. */
   readonly resolveMs?: number;
 }
-const { loops, policy = "standard", resolveMs, ...options }: Setting = given.setting;
+const { loops, policy = "standard", onlyAdds, resolveMs, ...options }: Setting = given.setting;
 const boss = new module.PgBoss({ connectionString: given.url, max: given.pool });
 const ended = new AbortController();
 const asleep: (() => void)[] = [];
@@ -70,6 +74,10 @@ async function add({ first, last, input, group, key, tries, shape }: Addition): 
       ...(singletonKey === null ? {} : { singletonKey }),
     })),
   );
+}
+
+async function request(key: number): Promise<void> {
+  await boss.send(queue, { n: key, sql: runOf(key) }, { singletonKey: String(key) });
 }
 
 function refs(range: readonly [number, number] | null): string[] {
@@ -112,7 +120,9 @@ boss.on("error", (error) => {
 });
 await boss.start();
 await boss.createQueue(queue, { policy });
-if (loops === undefined) {
+if (onlyAdds === true) {
+  // Another process runs the jobs.
+} else if (loops === undefined) {
   const id = await boss.work(queue, options, async (jobs) => await Promise.all(jobs.map(settle)));
   workers = [id];
 } else {

@@ -41,16 +41,27 @@ export interface Addition {
   readonly shape: Shape | null;
 }
 
+/** Requests for the jobs of a few keys, each in a transaction of its own. */
+export interface Requests {
+  readonly requests: number;
+  readonly keys: number;
+  /** How many requests are made at once. */
+  readonly producers: number;
+}
+
 export type ToPeer =
   | ({ readonly type: "add" } & Addition)
   | { readonly type: "expect"; readonly tasks: number }
   | { readonly type: "wake" }
+  | ({ readonly type: "request" } & Requests)
   | { readonly type: "check" };
 
 export type FromPeer =
   | { readonly type: "ready" }
   /** The added tasks are committed. */
   | { readonly type: "added" }
+  /** All requests are made; when the last one of each key began, in ms since 1970. */
+  | { readonly type: "requested"; readonly last: readonly number[]; readonly ms: number }
   /** The expected number of tasks has been handled. */
   | { readonly type: "reached"; readonly tasks: number }
   /**
