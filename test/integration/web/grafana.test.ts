@@ -24,10 +24,13 @@ it("exports exactly the metrics of docs/web.md, and all that the dashboard uses"
   });
   const web = await Web.connect(program);
   await program.line("ready");
+  // Without a retry, its metric has no labels.
+  const client = await database.connect();
+  await client.query("INSERT INTO task (input, retry, backoff) VALUES ('SELECT 1/0', 1, '1 ms')");
   let text = "";
   // The event loop delay is measured between two scrapes, so the first scrape does not contain it.
   do ({ text } = await web.requestWithoutToken("/metrics"));
-  while (!text.includes("pg_task_event_loop_delay_seconds{"));
+  while (!text.includes("pg_task_event_loop_delay_seconds{") || !text.includes("pg_task_retries_total{"));
   await program.end();
   const exported = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = "", type = ""]) => ({
     name,
