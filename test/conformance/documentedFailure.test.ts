@@ -27,8 +27,9 @@ interface Ended {
 }
 
 test("the examples do what the page says", async () => {
-  assert.equal(blocks.length, 5);
-  for (const block of blocks.slice(0, 4)) await client.query(block);
+  assert.equal(blocks.length, 6);
+  const [plan = "", waiting = "", errors = "", lists = "", defaults = ""] = blocks;
+  for (const block of [plan, waiting, lists, defaults]) await client.query(block);
   const { rows: ids } = await client.query<{ id: string }>("SELECT id FROM task");
   await tasks.ended(...ids.map(({ id }) => id));
   const ends = 'SELECT "group", state::text AS state, attempt FROM task ORDER BY id';
@@ -38,6 +39,11 @@ test("the examples do what the page says", async () => {
     { group: "ledger", state: "FAIL", attempt: 5 },
     { group: "import", state: "FAIL", attempt: null },
   ]);
+  const { rows: earlier } = await client.query<{ sqlstate: string; error: string }>(errors);
+  assert.deepEqual(
+    earlier.map(({ sqlstate, error }) => [sqlstate, error]),
+    Array.from({ length: 2 }, () => ["P0001", "ERROR:  declined"]),
+  );
 });
 
 test("the example of a role's defaults applies to its sessions", async () => {
@@ -51,7 +57,7 @@ test("the example of a role's defaults applies to its sessions", async () => {
 test("the example of a redrive makes all tries again", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1/0", group: "billing", retry: 1 });
   await tasks.ended(id);
-  const { rowCount } = await client.query(blocks[4] ?? "");
+  const { rowCount } = await client.query(blocks.at(-1) ?? "");
   assert.equal(rowCount, 1);
   await tasks.ended(id);
   const { rows } = await client.query("SELECT attempt FROM task WHERE id = $1", [id]);

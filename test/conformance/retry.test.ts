@@ -114,6 +114,65 @@ test("while a task waits for a retry, its row shows the last try", async () => {
   assert.ok(await holds(id, "due = created"), "the plan of the first try is kept");
 });
 
+interface Entry {
+  readonly start: string;
+  readonly stop: string;
+  readonly sqlstate: string;
+  readonly error: string;
+}
+
+const errorsOf = async (id: string): Promise<readonly Entry[] | null> =>
+  only((await client.query<{ errors: Entry[] | null }>(`SELECT errors FROM task WHERE id = ${id}`)).rows).errors;
+
+test("errors has the error of each try that led to another one, also when the task is DONE", async () => {
+  const failed = await runTries(divide, { retry: 2 });
+  const errors = (await errorsOf(failed[1].id)) ?? [];
+  assert.deepEqual(
+    errors.map(({ sqlstate }) => sqlstate),
+    ["22012", "22012"],
+  );
+  for (const { start, stop, error } of errors) {
+    assert.ok(Date.parse(start) <= Date.parse(stop));
+    assert.match(error, /^ERROR: {2}division by zero\n/);
+  }
+  const [, done] = await runTries((sequence) => `SELECT 1 / (nextval('${sequence}') / 2)`, { retry: 2 });
+  assert.equal(done.state, "DONE");
+  assert.equal((await errorsOf(done.id))?.length, 1);
+  const [, fine] = await runTries((sequence) => `SELECT nextval('${sequence}')`, { retry: 2 });
+  assert.equal(await errorsOf(fine.id), null);
+});
+
+test("errors keeps the last 20 entries, and the first 1,000 characters of each", async () => {
+  const before = Array.from({ length: 20 }, (_, number) => ({ number }));
+  const { id, error } = await failOnce({
+    input: "DO $$BEGIN RAISE '%', repeat('\u20ac', 2000); END$$",
+    retry: 1,
+    backoff: "20 min",
+    errors: JSON.stringify(before),
+  });
+  const errors = (await errorsOf(id)) ?? [];
+  assert.deepEqual(errors.slice(0, 19), before.slice(1));
+  assert.match(error ?? "", /^ERROR: {2}\u20ac{2000}\n/);
+  assert.deepEqual(
+    errors.slice(19).map((entry) => entry.error),
+    [error?.slice(0, 1000)],
+  );
+});
+
+test("errors that is not an array is replaced", async () => {
+  for (const errors of ["null", '{"a": 1}', '"text"', "7"]) {
+    const { id } = await failOnce({ input: `SELECT '${errors}', 1/0`, retry: 1, backoff: "20 min", errors });
+    assert.equal((await errorsOf(id))?.length, 1, errors);
+  }
+});
+
+test("the next run of a repeating task has no errors of earlier tries", async () => {
+  const [, { id }] = await runTries(divide, { retry: 1, repeat: "1 day" });
+  const next = only((await client.query<{ id: string }>(`SELECT id FROM task WHERE parent = ${id}`)).rows);
+  assert.equal((await errorsOf(id))?.length, 1);
+  assert.equal(await errorsOf(next.id), null);
+});
+
 test("the pause is between half of backoff and backoff, and doubles with each try", async () => {
   const first = await failOnce({ input: "SELECT 1/0", retry: 1, backoff: "20 min" });
   assert.ok(await holds(first.id, "plan BETWEEN stop + interval '10 min' AND stop + interval '20 min'"));

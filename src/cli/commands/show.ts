@@ -10,6 +10,8 @@ import { withTable } from "../support/openTable.js";
 import { parseId, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { summaryLength, taskColumns } from "../support/taskColumns.js";
 import { truncateText } from "../support/truncateText.js";
+import { firstLine } from "../../shared/firstLine.js";
+import { readTryErrors } from "../../shared/tryErrors.js";
 import { copyField, printableLine, printableText } from "../terminal/escape.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, stateColour, type Terminal } from "../terminal/terminal.js";
@@ -87,7 +89,7 @@ function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): strin
   const widest = Math.max(...[...task.keys()].map((name) => name.length));
   for (const [name, value] of task) {
     const text = formatValue(value);
-    if (text === null || columnsShownLast.has(name)) continue;
+    if (text === null || columnsShownLast.has(name) || isErrorList(name, value)) continue;
     const shown = timeColumns.has(name) && isIsoTime(text) ? formatTime(text) : text;
     const label = colourText(terminal, "grey", printableText(name).padEnd(widest));
     const [first = "", ...rest] = truncateText(name === "data" ? printableText(shown) : printableLine(shown), full);
@@ -103,7 +105,20 @@ function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): strin
       ...truncateText(printableText(text), full).map((line) => `  ${line}`),
     );
   }
-  return lines;
+  return [...lines, ...formatTryErrors(terminal, task, full)];
+}
+
+const isErrorList = (name: string, value: ColumnValue): boolean => name === "errors" && readTryErrors(value) !== null;
+
+/** Formats the errors of earlier tries, the oldest first. */
+function formatTryErrors(terminal: Terminal, task: TaskColumns, full: boolean): string[] {
+  const errors = readTryErrors(task.get("errors") ?? null) ?? [];
+  if (errors.length === 0) return [];
+  const lines = errors.flatMap(({ stop, sqlstate, error }) => {
+    const [first = "", ...rest] = printableText(full ? error : firstLine(error)).split("\n");
+    return [`  ${formatTime(stop)}  ${sqlstate}  ${first}`, ...rest.map((line) => `    ${line}`)];
+  });
+  return ["", colourText(terminal, "grey", "errors"), ...lines];
 }
 
 /** Maximum number of ancestors and of descendants that a terminal shows without --full. */

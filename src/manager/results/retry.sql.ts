@@ -4,6 +4,15 @@ import { hasId, mustRunQuery } from "../sql/fragments.sql.js";
 /** Longest pause before a retry, in seconds (100 years), so that the planned time stays within the range of dates. */
 const maxPause = 3_155_760_000;
 
+/** How many errors of earlier tries a row keeps, and how many characters of each. */
+const maxErrors = 20;
+const maxErrorLength = 1_000;
+
+/** SQL of the errors of row `t`, with that of the try `e` at the end. Anything but an array is replaced. */
+const appendedErrors = `CASE WHEN jsonb_typeof(t.errors) IS DISTINCT FROM 'array' THEN '[]'
+      WHEN jsonb_array_length(t.errors) < ${maxErrors} THEN t.errors ELSE t.errors - 0 END
+      || jsonb_build_object('start', e.start, 'stop', e.stop, 'sqlstate', e.sqlstate, 'error', left(e.error, ${maxErrorLength}))`;
+
 /**
  * SQL condition that is true if an SQLSTATE is in a list, and the list does not exclude it. A list without entries that
  * include anything includes everything.
@@ -34,7 +43,7 @@ export const isFinalTry = ({ features }: TaskTable): string =>
  * A group that pauses after each run pauses before a retry as well. `due` keeps the planned time of the first try, from
  * which the schedule of a repeating task goes on.
  *
- * @param ended name of a CTE with the columns id, start, stop, error and retried
+ * @param ended name of a CTE with the columns id, start, stop, error, sqlstate and retried
  * @param output SQL of the output of the run
  * @param ceiling SQL of the longest pause, in seconds
  * @returns the CTE followed by a comma, or an empty string if the table has no retries
@@ -51,7 +60,7 @@ export function planRetries(
   return `retried AS (
   UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, attempt = coalesce(t.attempt, 0) + 1, due = coalesce(t.due, t.plan),
     plan = e.stop + greatest(interval '1 second' * (${pause}), interval '1 ms' * -least(t.max::float8, 0)), ready = false,
-    owner = NULL, start = e.start, stop = e.stop, output = ${output}, error = e.error
+    owner = NULL, start = e.start, stop = e.stop, output = ${output}, error = e.error${features.has("errors") ? `, errors = ${appendedErrors}` : ""}
   FROM ${ended} AS e
   WHERE ${hasId("e.id")} AND e.retried
 ), `;

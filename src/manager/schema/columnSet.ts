@@ -37,7 +37,7 @@ const notInherited = new Set([
 ]);
 
 /** More columns that a successor does not inherit, unless the user has own columns with these names. */
-const notInheritedIfOurs = new Set(["attempt", "after", "upon", "created", "due", "wait", "plain"]);
+const notInheritedIfOurs = new Set(["attempt", "errors", "after", "upon", "created", "due", "wait", "plain"]);
 
 /**
  * Reads the columns of a task table. Generated and identity columns are left out of `kept` because the server computes

@@ -4,12 +4,13 @@
  */
 export type Feature = (typeof features)[number];
 
-const features = ["schedules", "retries", "order", "keys", "arguments", "gaps", "roles"] as const;
+const features = ["schedules", "retries", "errors", "order", "keys", "arguments", "gaps", "roles"] as const;
 
 /** The columns of each feature. */
 export const featureColumns: Readonly<Record<Feature, readonly string[]>> = {
   schedules: ["rule", "zone", "catchup", "overlap", "due", "wait"],
   retries: ["retry", "backoff", "sqlstate", "attempt", "due"],
+  errors: ["errors"],
   order: ["after", "upon", "wait", "due", "plain"],
   keys: ["key"],
   arguments: ["args"],

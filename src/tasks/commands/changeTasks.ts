@@ -91,7 +91,7 @@ const hasSuccessor = (qualified: string, rules: boolean): string => `t.id = ANY 
   SELECT c.parent FROM ${qualified} AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
     AND c.parent = ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c", rules)}${rules ? " OR c.overlap IS TRUE" : ""})))`;
 
-function changeSql(change: Change, { qualified }: TaskTable, { rules, retries }: ChangeContext): string {
+function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, errors }: ChangeContext): string {
   const rows = `t.id = ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
   const returning = "RETURNING t.id, false AS unlinked";
   switch (change) {
@@ -115,7 +115,7 @@ function changeSql(change: Change, { qualified }: TaskTable, { rules, retries }:
       );
       // All tries are made again. If the row has a schedule, `due` is the time from which it goes on.
       const due = `CASE WHEN ${hasSchedule("t", rules)} AND NOT ${repeated} THEN t.due END`;
-      const tries = retries ? `attempt = 0, due = ${due}, ` : "";
+      const tries = `${retries ? `attempt = 0, due = ${due}, ` : ""}${errors ? "errors = NULL, " : ""}`;
       return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = statement_timestamp(), crash = 0, ${tries}${cleared.join(", ")},
         take = NULL, start = NULL, stop = NULL, pid = NULL, output = NULL, error = NULL
         WHERE ${rows} RETURNING t.id, NOT ${hasSchedule("t", rules)} AND EXISTS (SELECT FROM found AS f WHERE f.id = t.id AND f.repeats) AS unlinked`;
@@ -142,7 +142,13 @@ export async function changeTasks(
 ): Promise<ChangeResult[]> {
   const features = await readFeatures(client, table);
   const rules = await readHasRules(client, table);
-  const context = { change, rules, retries: features.has("retries"), order: features.has("order") };
+  const context = {
+    change,
+    rules,
+    retries: features.has("retries"),
+    errors: features.has("errors"),
+    order: features.has("order"),
+  };
   return await changeOrSplit(client, table, context, ids);
 }
 
@@ -152,6 +158,8 @@ interface ChangeContext {
   readonly rules: boolean;
   /** Whether the table has retries. */
   readonly retries: boolean;
+  /** Whether the rows keep the errors of earlier tries. */
+  readonly errors: boolean;
   /** Whether tasks of the table can wait for others. */
   readonly order: boolean;
 }

@@ -29,6 +29,7 @@ const descriptions: Readonly<Record<string, string>> = {
   overlap: "boolean: whether the next run is planned when this one starts",
   backoff: "interval: pause before the first retry",
   sqlstate: "array of strings: which errors are tried again",
+  errors: "array: start, stop, sqlstate and error of each try that led to another one, the oldest first",
   after: "array of ids as strings: tasks that have to end first",
   upon: "done, fail or end: how they have to end; null means done",
   args: "array or object: values for the input",

@@ -69,7 +69,13 @@ const sourceFolder = fileURLToPath(new URL("../../../../src/web/page", import.me
 const sharedFolder = fileURLToPath(new URL("../../shared", import.meta.url));
 
 /** The modules of `src/shared` that the page imports. They must not import modules that are not served. */
-const sharedModuleNames = ["firstLine.js", "formatDuration.js", "shortRule.js", "taskState.js"] as const;
+const sharedModuleNames = [
+  "firstLine.js",
+  "formatDuration.js",
+  "shortRule.js",
+  "taskState.js",
+  "tryErrors.js",
+] as const;
 
 /** Reads all files of the page. The keys of the result are URL paths. */
 export function readAssets(): ReadonlyMap<string, Asset> {

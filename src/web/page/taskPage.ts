@@ -10,6 +10,7 @@ import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
 import { StaleNotice } from "./staleNotice.js";
 import { argumentsText, Settings } from "./taskSettings.js";
+import { EarlierErrors } from "./earlierErrors.js";
 import { attemptText, failedAttempts, Times, waitsForRetry } from "./taskTimes.js";
 import { firstLine } from "../../shared/firstLine.js";
 
@@ -56,6 +57,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
     <${LongText} title="Input" text=${task.input} />
     <${LongText} title="Args" text=${argumentsText(task)} />
     <${LongText} title=${`Error${ofAttempt}`} text=${task.error} failed=${true} />
+    <${EarlierErrors} task=${task} />
     <${LongText} title=${`Output${ofAttempt}`} text=${task.output} />
     <${LongText} title="Data" text=${task.data} />
     <div class="columns">

@@ -3,6 +3,7 @@ import type { VNode } from "preact";
 import type { FullTask } from "../api/schemas.js";
 import { numberText, timeText } from "./format.js";
 import { waitsForRetry } from "./taskTimes.js";
+import { readTryErrors } from "../../shared/tryErrors.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 /** Columns that are not listed, because they are internal or shown elsewhere on the page. */
@@ -50,6 +51,7 @@ function settings(table: string, task: FullTask): [string, Shown][] {
   const isHidden = (name: string, value: unknown): boolean =>
     value === null ||
     hiddenColumns.has(name) ||
+    (name === "errors" && readTryErrors(value) !== null) ||
     defaultValues[name]?.includes(value) === true ||
     // Without retries, these have no effect.
     ((name === "backoff" || name === "sqlstate") && !isTriedAgain) ||

@@ -31,7 +31,7 @@ async function insert(columns: Readonly<Record<string, unknown>> = {}): Promise<
 
 async function row(id: string): Promise<Record<string, unknown>> {
   const { rows } = await client.query(
-    `SELECT state::text AS state, crash, attempt, due, output, error, start, stop, take, pid, ready, repeat::text AS repeat,
+    `SELECT state::text AS state, crash, attempt, errors, due, output, error, start, stop, take, pid, ready, repeat::text AS repeat,
        plan BETWEEN now() - interval '1 hour' AND now() AS now FROM task WHERE id = $1`,
     [id],
   );
@@ -110,6 +110,7 @@ describe("pg-task retry", () => {
         state,
         crash: 2,
         attempt: 3,
+        errors: "[]",
         due: "2023-12-31",
         output: "o",
         error: "e",
@@ -121,6 +122,7 @@ describe("pg-task retry", () => {
         state: "PLAN",
         crash: 0,
         attempt: 0,
+        errors: null,
         due: null,
         output: null,
         error: null,

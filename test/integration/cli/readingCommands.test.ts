@@ -207,6 +207,27 @@ describe("pg-task show", () => {
     assert.ok(lines(full.shown).length > 500);
   });
 
+  test("lists the errors of earlier tries on a terminal, and escapes what they contain", async () => {
+    const entry = {
+      start: null,
+      stop: "2024-01-01T00:00:00+00:00",
+      sqlstate: "40001",
+      error: `${hostile}\nDETAIL: more`,
+    };
+    await client.query("UPDATE task SET attempt = 1, errors = $1 WHERE id = 2", [JSON.stringify([entry])]);
+    const short = await cliOnTerminal(["show", "2"], { env });
+    const [line = "", ...after] = lines(short.shown.split(/errors.*\n/)[1] ?? "");
+    assert.match(line, /^ {2}(2024-01-01|2023-12-31) \d\d:\d\d:\d\d {2}40001 {2}a\\x1b/);
+    assert.ok(!after.some((each) => each.includes("DETAIL: more")));
+    const full = await cliOnTerminal(["show", "2", "--full"], { env });
+    assert.match(full.shown, /DETAIL: more/);
+    const { task } = JSON.parse((await cli(["show", "2", "--json"], { env })).stdout);
+    assert.deepEqual(task.errors, [entry]);
+    await client.query("UPDATE task SET errors = '{}' WHERE id = 2");
+    assert.match((await cliOnTerminal(["show", "2"], { env })).shown, /errors\s.*\{\}$/m);
+    await client.query("UPDATE task SET attempt = NULL, errors = NULL WHERE id = 2");
+  });
+
   test("reports a missing task with exit code 1", async () => {
     assert.deepEqual(await cli(["show", "77"], { env }), {
       code: 1,

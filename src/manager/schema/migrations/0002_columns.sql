@@ -23,6 +23,7 @@ BEGIN
     ('backoff', 'interval', NULL, 'Pause before it is tried again, doubled after each try'),
     ('sqlstate', 'text[]', NULL, 'Errors after which it is tried again'),
     ('attempt', 'integer', NULL, 'How many tries have failed; null is 0'),
+    ('errors', 'jsonb', NULL, 'Errors of tries that led to another one, the oldest first'),
     ('after', 'bigint[]', NULL, 'Older tasks for whose end it waits'),
     ('upon', 'text', NULL, 'How these have to end: done, fail or end; null is done'),
     ('key', 'text', NULL, 'At most one task with the same key waits, and at most one runs'),

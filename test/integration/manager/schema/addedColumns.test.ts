@@ -36,7 +36,7 @@ await ensureTaskTable(target, { schema: "fresh" });
 const types = await typesOf("fresh.task");
 
 test("a new table has all columns", () => {
-  assert.equal(addedColumns.length, 18);
+  assert.equal(addedColumns.length, 19);
   assert.deepEqual(Object.keys(types).toSorted(), addedColumns.toSorted());
 });
 
@@ -232,5 +232,5 @@ test("pg-task recognizes its columns even if the record of the version is lost",
   await recordVersion(manager, table, 1);
   await manager.end();
   const { features, ownColumns } = await ensureTaskTable(target, { schema: "lost" });
-  assert.deepEqual([features.size, ownColumns.size], [7, 0]);
+  assert.deepEqual([features.size, ownColumns.size], [8, 0]);
 });

@@ -73,6 +73,7 @@ const columns: Record<string, readonly [type: string, nullable: boolean]> = {
   backoff: ["interval", true],
   sqlstate: ["text[]", true],
   attempt: ["integer", true],
+  errors: ["jsonb", true],
   after: ["bigint[]", true],
   upon: ["text", true],
   key: ["text", true],

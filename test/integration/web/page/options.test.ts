@@ -56,6 +56,11 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
     await page.getByText("attempt 3 of 3", { exact: true }).waitFor();
     await page.locator("main .row .state.s-FAIL").waitFor();
     await page.getByLabel("Error", { exact: true }).getByText("division by zero").waitFor();
+    const earlier = page.locator(".errors li");
+    assert.equal(await earlier.count(), 2);
+    await earlier.first().locator("summary", { hasText: "22012 ERROR:  division by zero" }).click();
+    await earlier.first().locator("pre", { hasText: "SELECT 1/0" }).waitFor();
+    assert.ok(!(await names(page)).includes("errors"));
     assert.deepEqual(errors, []);
     await page.context().close();
   });

@@ -1,0 +1,28 @@
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import { firstLine } from "../../shared/firstLine.js";
+import { readTryErrors } from "../../shared/tryErrors.js";
+import type { FullTask } from "../api/schemas.js";
+import { timeText } from "./format.js";
+import { waitsForRetry } from "./taskTimes.js";
+
+/** Shows the errors of the tries before the one whose results the page shows, the latest first. */
+export function EarlierErrors({ task }: { task: FullTask }): VNode | null {
+  const errors = readTryErrors(task.columns["errors"]) ?? [];
+  const earlier = (waitsForRetry(task) ? errors.slice(0, -1) : errors).toReversed();
+  if (earlier.length === 0) return null;
+  return html`<section>
+    <h2>Errors of earlier attempts</h2>
+    <ul class="panel errors">
+      ${earlier.map(
+        ({ stop, sqlstate, error }) =>
+          html`<li key=${stop}>
+            <details>
+              <summary><time title=${stop}>${timeText(stop)}</time> <b>${sqlstate}</b> ${firstLine(error)}</summary>
+              <pre>${error}</pre>
+            </details>
+          </li>`,
+      )}
+    </ul>
+  </section>`;
+}
