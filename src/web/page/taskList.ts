@@ -10,6 +10,7 @@ import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
+import { waitsForOthers } from "./taskTimes.js";
 import { StaleNotice } from "./staleNotice.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { formatDuration, formatWholeSeconds } from "../../shared/formatDuration.js";
@@ -201,7 +202,7 @@ function Rows(props: { id: string; tasks: readonly TaskSummary[]; now: number; r
                 ${resultText(task)}
               </td>
               <td class="when" title=${task.plan}>
-                ${task.state === "PLAN" ? relativeTimeText(task.plan, now) : timeText(task.plan)}
+                ${planText(task, now)}
               </td>
               <td class="run">${runTime(task, now)}</td>
               <td class="do"><${Actions} table=${id} task=${task} done=${refresh} /></td>
@@ -220,4 +221,9 @@ function resultText({ error, output, outputBytes }: TaskSummary): string {
 function runTime({ state, start, tookMs }: TaskSummary, now: number): string {
   if (state !== "WORK" || start === null) return tookMs === null ? "" : formatDuration(Math.max(0, tookMs));
   return formatWholeSeconds(Math.max(0, now - Date.parse(start)));
+}
+
+function planText(task: TaskSummary, now: number): string {
+  if (waitsForOthers(task)) return "after the others";
+  return task.state === "PLAN" ? relativeTimeText(task.plan, now) : timeText(task.plan);
 }
