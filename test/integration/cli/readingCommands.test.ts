@@ -210,7 +210,9 @@ describe("pg-task show", () => {
   test("shows the main columns, times to the millisecond, the duration and the long columns first", async () => {
     const { shown } = await cliOnTerminal(["show", "1"], { env: { ...env, NO_COLOR: "1", TZ: "Asia/Tokyo" } });
     assert.deepEqual(
-      lines(shown).slice(0, 11).map((line) => line.trimEnd().replace(/ {2,}/, "  ")),
+      lines(shown)
+        .slice(0, 11)
+        .map((line) => line.trimEnd().replace(/ {2,}/, "  ")),
       [
         "id  1",
         "state  DONE",
@@ -361,7 +363,11 @@ describe("a command", () => {
       await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ ...config, "pg_task.default": name }));
       const { code, stderr } = await cli(["check"], { cwd });
       assert.equal(code, 2);
-      assert.ok(stderr.includes(`pg_task.default: expected the number, key, database or table of one entry, got "${name}", which names ${count}`));
+      assert.ok(
+        stderr.includes(
+          `pg_task.default: expected the number, key, database or table of one entry, got "${name}", which names ${count}`,
+        ),
+      );
     }
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
     const none = await cli(["list", "-t", "nosuch"], { cwd });
