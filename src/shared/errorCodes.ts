@@ -145,8 +145,9 @@ export const errorDefinitions = {
   SCHEMA_MISSING: {
     family: "SCHEMA",
     retryable: true,
-    when: "the table does not exist or is not adopted, or a role or database is missing and the entry's `create` is false",
-    remedy: 'run pg-task start, which creates it; with "create": false, create it yourself or remove that setting',
+    when: "the table does not exist or is not adopted, or a role or database is missing and pg-task is not told to create it",
+    remedy:
+      'a table: run pg-task start, which creates it; a role or database: create it, or set "create": true in its entry; with "create": false, create everything yourself',
   },
   SCHEMA_NOT_ALLOWED: {
     family: "SCHEMA",

@@ -211,10 +211,17 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     if (this.#draining) return;
     this.board.setRole("leader", { ready: true });
     if (!this.#wasReady) {
-      this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
+      this.#log.info({ url: describeTarget(this.#configuration.control), ...this.#summarizeEntries() }, "ready");
     }
     this.#wasReady = true;
     this.emit("ready");
+  }
+
+  /** Returns how many entries' tables are served, and the keys of the entries that wait. */
+  #summarizeEntries(): { readonly serving: number; readonly waiting: readonly string[] } {
+    const keys = keysOf(this.#configuration.entries);
+    const waiting = keys.filter((key) => this.board.manager(key)?.state !== "working");
+    return { serving: keys.length - waiting.length, waiting };
   }
 
   /**

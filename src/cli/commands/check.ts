@@ -3,8 +3,8 @@ import type { Entry } from "../../shared/config/types.js";
 import { defaultParameters } from "../../shared/config/parameterValues.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { buildReport, reportParameters, formatParameters, formatReport } from "../check/report.js";
+import { toPgTaskError } from "../check/connection.js";
 import {
-  toPgTaskError,
   inspectControl,
   inspectEntry,
   notInspected,

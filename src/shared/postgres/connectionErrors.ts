@@ -1,3 +1,4 @@
+import { DatabaseError } from "pg";
 import { type ConnectionTarget, describeTarget } from "./target/target.js";
 import { PgTaskError } from "../errors.js";
 import { identifier } from "./quoting.js";
@@ -44,6 +45,19 @@ export function missingPasswordError(target: ConnectionTarget, cause: unknown): 
     `the server asks for a password, and none was given for ${describeTarget(target)}: give one in the entry or the URL, in PGPASSWORD or in a password file; set the password of a role without one by ${alterRole(target)}`,
     { cause },
   );
+}
+
+/** Whether a connection failed because the server asked for a password and got none, or a wrong one. */
+export function isPasswordRefused(error: unknown): boolean {
+  if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED") return false;
+  return error.sqlState === undefined || error.sqlState === "28P01";
+}
+
+/** Whether a connection failed because its role does not exist, on a server that asks the role for no password. */
+export function isUnknownRole(error: PgTaskError): boolean {
+  const { sqlState, cause } = error;
+  // Other reasons have the same SQLSTATE, and the server may translate its messages.
+  return sqlState === "28000" && cause instanceof DatabaseError && cause.routine === "InitializeSessionUserId";
 }
 
 /** The error for any other failure to connect. */

@@ -24,7 +24,7 @@ const target = server.url.replace("postgres@", `supervisor:supervisor-${secret}@
 const config = {
   url: target,
   "pg_conf.log": "trace",
-  "pg_task.json": [{ data: "shop", user: "keeper", password: { env: "KEEPER_PASSWORD" } }],
+  "pg_task.json": [{ data: "shop", user: "keeper", create: true, password: { env: "KEEPER_PASSWORD" } }],
 };
 const env = { KEEPER_PASSWORD: `keeper-${secret}`, UNRELATED: `unrelated-${secret}` };
 

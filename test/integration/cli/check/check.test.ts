@@ -275,7 +275,8 @@ void test("reports missing privileges to create objects, with exit code 4", asyn
   assert.deepEqual([code, objects["schema"]], [4, "not allowed"]);
 
   const url = `postgresql://${role}@${host}:${port}/${name}`;
-  const { exitCode, text } = await run({ url, "pg_task.json": [{ data: `${name}_missing` }] });
+  const entries = [{ data: `${name}_missing`, create: true }];
+  const { exitCode, text } = await run({ url, "pg_task.json": entries });
   assert.equal(exitCode, 4);
   assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEROLE`));
   assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEDB`));
