@@ -43,7 +43,7 @@ export async function loadForCommand(options: TableOptions): Promise<Configurati
   if (explained !== null) return explained.configuration;
   throw new PgTaskError(
     "CONFIG_MISSING",
-    "no server configured: no pg_task.json here, neither DATABASE_URL nor PG* variables set, and no embedded server running in this folder; give --config, or run pg-task start",
+    "no server configured: no pg_task.json here, neither DATABASE_URL nor PG* variables set, and no embedded server running in this folder; give --config, or run pg-task start --embedded",
   );
 }
 

@@ -1,6 +1,7 @@
 import { DatabaseError } from "pg";
 import { type ConnectionTarget, describeTarget } from "./target/target.js";
 import { PgTaskError } from "../errors.js";
+import { explainSystemError } from "../systemErrors.js";
 import { identifier } from "./quoting.js";
 
 /** The error for a pooler that answered instead of the server. */
@@ -77,12 +78,15 @@ export function unreachableError(target: ConnectionTarget, cause: unknown): PgTa
  * an empty message.
  */
 function reason(error: unknown): string {
-  if (error instanceof AggregateError) return error.errors.map(reason).join("; ");
+  if (error instanceof AggregateError) return [...new Set(error.errors.map(reason))].join("; ");
   if (!(error instanceof Error)) return String(error);
   const untrusted = "code" in error && untrustedCodes.has(String(error.code));
   return untrusted
     ? `the server's certificate is not trusted: ${error.message} (sslrootcert names the file with those that are)`
-    : error.message;
+    : explainSystemError(error, {
+        ECONNREFUSED: "nothing listens there: is the server running?",
+        ENOENT: "there is no such socket: is the server running on this machine?",
+      });
 }
 
 /** Node's error codes for a certificate with an untrusted issuer. */

@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
+import { bin } from "../../support/project.js";
 import { ensureTaskTable } from "../../support/taskTables.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
@@ -210,7 +213,9 @@ describe("pg-task show", () => {
   test("shows the main columns, times to the millisecond, the duration and the long columns first", async () => {
     const { shown } = await cliOnTerminal(["show", "1"], { env: { ...env, NO_COLOR: "1", TZ: "Asia/Tokyo" } });
     assert.deepEqual(
-      lines(shown).slice(0, 11).map((line) => line.trimEnd().replace(/ {2,}/, "  ")),
+      lines(shown)
+        .slice(0, 11)
+        .map((line) => line.trimEnd().replace(/ {2,}/, "  ")),
       [
         "id  1",
         "state  DONE",
@@ -319,6 +324,20 @@ describe("a command", () => {
     assert.doesNotMatch(list.stderr + stderr, /geheim|\n\s+at /);
   });
 
+  test("reports in one line that the output cannot be written", async () => {
+    for (const args of ["list", "check", "--help"]) {
+      const child = spawn("/bin/sh", ["-c", `exec "$0" "$1" ${args} >/dev/full`, process.execPath, bin], {
+        env: { PATH: process.env["PATH"], ...env },
+        stdio: ["ignore", "ignore", "pipe"],
+      });
+      let stderr = "";
+      child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+      await once(child, "close");
+      assert.equal(stderr, "pg-task: the output cannot be written: no space left on the device (ENOSPC)\n", args);
+      assert.equal(child.exitCode, 1);
+    }
+  });
+
   test("reports that no server is configured", async () => {
     const { code, stderr } = await cli(["list"], { cwd: await temporaryFolder() });
     assert.equal(code, 2);
@@ -361,7 +380,11 @@ describe("a command", () => {
       await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ ...config, "pg_task.default": name }));
       const { code, stderr } = await cli(["check"], { cwd });
       assert.equal(code, 2);
-      assert.ok(stderr.includes(`pg_task.default: expected the number, key, database or table of one entry, got "${name}", which names ${count}`));
+      assert.ok(
+        stderr.includes(
+          `pg_task.default: expected the number, key, database or table of one entry, got "${name}", which names ${count}`,
+        ),
+      );
     }
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
     const none = await cli(["list", "-t", "nosuch"], { cwd });
