@@ -197,11 +197,11 @@ it("warns that a changed cluster name or control connection applies at the next 
 });
 
 it("says if the leader has other entries, until the entries are the same", async () => {
-  const other = "standby with other entries than the leader";
+  const differs = "standby with other entries than the leader";
   const leader = await start({ "pg_task.json": [own] });
   const standby = await startProcess({ config: { url, "pg_task.json": [own, { ...own, table: "unserved" }] } });
   await standby.line("standby");
-  assert.deepEqual((await standby.line(other))["entries"], [keyOf("task"), keyOf("unserved")]);
+  assert.deepEqual((await standby.line(differs))["entries"], [keyOf("task"), keyOf("unserved")]);
   const { code, lines } = await doctor({}, standby.cwd);
   const found = lines.find(({ name }) => name === "leader");
   assert.equal(found?.level, "warn");
@@ -219,8 +219,8 @@ it("says if the leader has other entries, until the entries are the same", async
   const third = await startProcess({ config: { url, "pg_task.json": [{ ...own, table: "unserved" }, own] } });
   await third.line("standby");
   await replaceConfig(third, { url, "pg_task.json": [own] });
-  await third.line(other);
-  assert.equal(third.linesMatching(other).length, 1);
+  await third.line(differs);
+  assert.equal(third.linesMatching(differs).length, 1);
   for (const program of [third, standby, leader]) assert.equal((await program.end()).code, 0);
 });
 
