@@ -33,11 +33,13 @@ export class RolesAndDatabases {
    * Creates the entry's role and database if they are missing, and sets the entry's password for a role that pg-task
    * has created. Does nothing for an entry on another server.
    *
+   * @param options.isStart whether the entry's manager is about to start. Only then the password is set: if it is refused
+   * later, somebody has changed the role's password, and not the entry's.
    * @throws PgTaskError SCHEMA_MISSING if the role or the database is missing and pg-task is not told to create it.
    * @throws PgTaskError SCHEMA_NOT_ALLOWED or SCHEMA_NOT_CREATED with the failed statement.
    * @throws the errors of `connectClient`.
    */
-  async ensure(entry: Entry): Promise<void> {
+  async ensure(entry: Entry, options: { readonly isStart: boolean }): Promise<void> {
     const { user, database } = entry.target;
     if (entry.elsewhere) return;
     // The control connection itself uses this role and this database, so both exist.
@@ -50,7 +52,7 @@ export class RolesAndDatabases {
       },
     });
     try {
-      await this.#create(client, entry);
+      await this.#create(client, entry, options);
     } catch (error) {
       if (error instanceof PgTaskError) throw error;
       throw new PgTaskError(
@@ -63,10 +65,10 @@ export class RolesAndDatabases {
     }
   }
 
-  async #create(client: Client, entry: Entry): Promise<void> {
+  async #create(client: Client, entry: Entry, { isStart }: { readonly isStart: boolean }): Promise<void> {
     const { user, database } = entry.target;
     const found = await readAccount(client, entry.target);
-    if (found.isOwnRole) await this.#updatePassword(client, entry);
+    if (found.isOwnRole && isStart) await this.#updatePassword(client, entry);
     if (found.role && found.database) return;
     if (!entry.createAccount) throw missingAccountError(entry, found);
     // Several entries may lack the same role or database. The creation is logged only for the entry that caused it.

@@ -106,8 +106,32 @@ test("check fails for a role that could not log in, and the entry's password is 
   }
   const same = await startProcess({ config: config({ ...entry, password: "newest" }), env });
   await same.line("ready");
+  // Nobody has changed the entry, so this change is not undone while pg-task runs.
+  await admin.query("ALTER ROLE bare PASSWORD 'changed by hand'");
+  await admin.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'bare'");
+  await same.line("manager unavailable, retrying");
+  // The manager's next attempt fails for another reason. By then, the first failure has been dealt with.
+  await admin.query("ALTER ROLE bare NOLOGIN");
+  await same.line("manager unavailable, retrying", 2);
+  await admin.query("ALTER ROLE bare LOGIN");
+  const { rows } = await admin.query("SELECT shobj_description('bare'::regrole, 'pg_authid') IS NOT NULL AS own");
+  assert.deepEqual(rows, [{ own: true }]);
   assert.equal(same.linesMatching("password of the role changed").length, 0);
   assert.equal((await same.end()).code, 0);
+});
+
+test("check fails for a role that pg_hba.conf would keep out once it exists", async () => {
+  const before = await readFile(rules, "utf8");
+  await writeFile(rules, `host all kept_out 127.0.0.1/32 reject\n${before}`);
+  await admin.query("SELECT pg_reload_conf()");
+  const entry = { data: "kept_out", create: true, password: "any" };
+  const { code, text } = await check(config(entry));
+  await writeFile(rules, before);
+  await admin.query("SELECT pg_reload_conf()");
+  assert.equal(code, 3, text);
+  assert.match(text, /error: the server refused the connection .*pg_hba.conf rejects connection/);
+  const open = await check(config(entry));
+  assert.equal(open.code, 0, open.text);
 });
 
 test("a control role that sees no passwords sets a changed one too", async () => {

@@ -122,7 +122,7 @@ for (const [what, wrong] of [
 }
 
 it("hides its environment from the embedded server and its tasks", async () => {
-  const program = await startProcess({ env });
+  const program = await startProcess({ args: ["start", "--embedded"], env });
   const { url } = await program.line("ready");
   const children = await descendants(program.pid);
   assert.ok(children.length > 0);
