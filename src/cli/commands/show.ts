@@ -89,8 +89,7 @@ const longColumns = ["input", "error", "output"];
 /** Formats a task: first its main columns, then the long ones, then all others. */
 function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): string[] {
   const others = [...task.keys()].filter(
-    (name) =>
-      !mainColumns.includes(name) && !longColumns.includes(name) && !isErrorList(name, task.get(name) ?? null),
+    (name) => !mainColumns.includes(name) && !longColumns.includes(name) && !isErrorList(name, task.get(name) ?? null),
   );
   const width = Math.max(...[...mainColumns, "took", ...others].map((name) => name.length));
   const line = (name: string, value: string): string[] => formatColumn(terminal, { name, value, width }, full);
@@ -134,8 +133,8 @@ function formatLongColumn(terminal: Terminal, name: string, task: TaskColumns, f
 
 /** Returns how long the task's run took, in ms, or null if it has not ended. */
 function runMs(task: TaskColumns): number | null {
-  const [start, stop] = ["start", "stop"].map((name) => Date.parse(String(task.get(name))));
-  const took = (stop ?? NaN) - (start ?? NaN);
+  const time = (name: string): number => Date.parse(formatValue(task.get(name) ?? null) ?? "");
+  const took = time("stop") - time("start");
   return took >= 0 ? took : null;
 }
 

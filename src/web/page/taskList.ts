@@ -201,9 +201,7 @@ function Rows(props: { id: string; tasks: readonly TaskSummary[]; now: number; r
               <td class=${task.error === null ? "result" : "result failed"} title=${task.error ?? task.output ?? ""}>
                 ${resultText(task)}
               </td>
-              <td class="when" title=${task.plan}>
-                ${planText(task, now)}
-              </td>
+              <td class="when" title=${task.plan}>${planText(task, now)}</td>
               <td class="run">${runTime(task, now)}</td>
               <td class="do"><${Actions} table=${id} task=${task} done=${refresh} /></td>
             </tr>`,

@@ -391,7 +391,10 @@ describe("pg-task prune", () => {
   test("deletes nothing without a terminal, unless --yes is given", async () => {
     const { code, stderr } = await cli(["prune", "--older", "1 day"], { env });
     assert.equal(code, 2);
-    assert.match(stderr, /^pg-task: Delete 1 task of "public"\."task" that ended before .*\? Without a terminal, give --yes\n$/);
+    assert.match(
+      stderr,
+      /^pg-task: Delete 1 task of "public"\."task" that ended before .*\? Without a terminal, give --yes\n$/,
+    );
   });
 
   test("asks on a terminal", async () => {
