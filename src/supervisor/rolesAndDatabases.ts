@@ -8,7 +8,7 @@ import { errorMessage, PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { identifier, literal } from "../shared/postgres/quoting.js";
 import { insufficientPrivilege } from "../shared/postgres/sqlStates.js";
-import { missingAccountError, ownRoleComment, readAccount } from "./account.js";
+import { missingRoleOrDatabaseError, ownRoleComment, readRoleAndDatabase } from "./roleAndDatabase.js";
 import { hasPassword } from "./rolePassword.js";
 
 /** SQLSTATEs that the server reports if another process created the same object at the same time. */
@@ -67,10 +67,10 @@ export class RolesAndDatabases {
 
   async #create(client: Client, entry: Entry, { isStart }: { readonly isStart: boolean }): Promise<void> {
     const { user, database } = entry.target;
-    const found = await readAccount(client, entry.target);
+    const found = await readRoleAndDatabase(client, entry.target);
     if (found.isOwnRole && isStart) await this.#updatePassword(client, entry);
     if (found.role && found.database) return;
-    if (!entry.createAccount) throw missingAccountError(entry, found);
+    if (!entry.createRoleAndDatabase) throw missingRoleOrDatabaseError(entry, found);
     // Several entries may lack the same role or database. The creation is logged only for the entry that caused it.
     if (!found.role && (await this.#createRole(client, entry))) {
       this.#log.info({ entry: entry.key, role: user }, "role created");

@@ -15,7 +15,7 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
 import { readScheduleWarnings } from "../../tasks/explain/scheduleWarnings.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
-import { describeObject, findRefusal, inspectAccount } from "./account.js";
+import { describeObject, findRefusal, inspectRoleAndDatabase } from "./roleAndDatabase.js";
 import { toPgTaskError, withConnection } from "./connection.js";
 import { inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
 
@@ -102,16 +102,16 @@ export async function inspectEntry(
 ): Promise<EntryFindings> {
   const findings: Finding[] = [];
   try {
-    const account = control === null ? null : await inspectAccount(entry, control.target, control.findings);
-    findings.push(...(account?.findings ?? []));
-    const setsPassword = account?.setsPassword === true;
+    const known = control === null ? null : await inspectRoleAndDatabase(entry, control.target, control.findings);
+    findings.push(...(known?.findings ?? []));
+    const setsPassword = known?.setsPassword === true;
     const absent = findings.filter(({ state }) => state !== "exists");
     if (absent.length > 0) {
       const refusal = await findRefusal(entry, absent, setsPassword);
       return { ...notInspectedInside, findings: [...findings, ...describeLater(entry, absent)], error: refusal };
     }
     const inside = await inspectInside(entry, setsPassword);
-    if (control === null) findings.push(...existingAccount(entry));
+    if (control === null) findings.push(...existingRoleAndDatabase(entry));
     return { ...inside, findings: [...findings, ...inside.findings] };
   } catch (error) {
     return { ...notInspectedInside, findings, error: toPgTaskError(error) };
@@ -186,15 +186,15 @@ const collectInvalidSettings =
  */
 export function notInspected(entry: Entry): EntryFindings {
   const unknown = { state: "unknown", why: "the control connection failed" } as const;
-  const account = existingAccount(entry).map(({ what, name }) => ({ what, name, ...unknown }));
-  return { ...notInspectedInside, findings: [...account, ...objectFindings(entry, unknown)] };
+  const outside = existingRoleAndDatabase(entry).map(({ what, name }) => ({ what, name, ...unknown }));
+  return { ...notInspectedInside, findings: [...outside, ...objectFindings(entry, unknown)] };
 }
 
 /**
  * Returns the findings that the entry's role and database exist. Called only after the entry's own connection has
  * succeeded, which proves that both exist.
  */
-function existingAccount({ target }: Entry): Finding[] {
+function existingRoleAndDatabase({ target }: Entry): Finding[] {
   return [
     { what: "role", name: target.user, state: "exists" },
     { what: "database", name: target.database, state: "exists" },

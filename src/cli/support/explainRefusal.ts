@@ -2,7 +2,11 @@ import type { Configuration, Entry } from "../../shared/config/types.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, disconnect } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { missingAccountError, readAccount, type Account } from "../../supervisor/account.js";
+import {
+  missingRoleOrDatabaseError,
+  readRoleAndDatabase,
+  type RoleAndDatabase,
+} from "../../supervisor/roleAndDatabase.js";
 
 /**
  * Explains why the server refused an entry's connection. A server that asks for passwords refuses an unknown role as if
@@ -12,17 +16,20 @@ import { missingAccountError, readAccount, type Account } from "../../supervisor
  */
 export async function explainRefusal(error: unknown, { control }: Configuration, entry: Entry): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED" || entry.elsewhere) return error;
-  const account = await tryToReadAccount(control, entry);
-  if (account === null || (account.role && account.database)) return error;
-  return missingAccountError(entry, account);
+  const found = await tryToReadRoleAndDatabase(control, entry);
+  if (found === null || (found.role && found.database)) return error;
+  return missingRoleOrDatabaseError(entry, found);
 }
 
 /** Returns null if the control connection fails too. A user of one table may not be allowed to use it. */
-async function tryToReadAccount(control: Configuration["control"], { target }: Entry): Promise<Account | null> {
+async function tryToReadRoleAndDatabase(
+  control: Configuration["control"],
+  { target }: Entry,
+): Promise<RoleAndDatabase | null> {
   try {
     const client = await connectClient(control, { applicationName: applicationNames.check });
     try {
-      return await readAccount(client, target);
+      return await readRoleAndDatabase(client, target);
     } finally {
       await disconnect(client);
     }

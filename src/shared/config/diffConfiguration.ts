@@ -57,7 +57,7 @@ function entryChanges(before: Entry, now: Entry): string[] {
   return [
     ...changedKeys(before.target, now.target),
     ...changedKeys(before.fixed, now.fixed),
-    ...(before.create === now.create && before.createAccount === now.createAccount ? [] : ["create"]),
+    ...(before.create === now.create && before.createRoleAndDatabase === now.createRoleAndDatabase ? [] : ["create"]),
     ...parameters.filter((name) => !supervisorOnly.has(name)),
   ];
 }

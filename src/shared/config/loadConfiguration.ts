@@ -89,7 +89,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
           controlGiven: inForce.given,
           control,
           parameters,
-          createAccounts: document.isArray || parameters["pg_task.create"],
+          createRolesAndDatabases: document.isArray || parameters["pg_task.create"],
         });
   requireDefaultEntry(parameters, entries, file);
   return {

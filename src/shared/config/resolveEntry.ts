@@ -16,7 +16,7 @@ export interface EntryContext extends ConnectionContext {
   readonly control: ConnectionTarget;
   readonly parameters: FileParameters;
   /** Whether a missing role and database are created for an entry that does not say `create`. */
-  readonly createAccounts: boolean;
+  readonly createRolesAndDatabases: boolean;
 }
 
 /** All problems of one entry. Each message begins with the path of the invalid value within the entry. */
@@ -58,15 +58,15 @@ export async function resolveEntry(raw: RawEntry, context: EntryContext): Promis
  * database.
  */
 export function ownEntry(control: ConnectionTarget, parameters: FileParameters): Entry {
-  return makeEntry({}, control, { hasOwnPassword: false, createAccounts: false, parameters });
+  return makeEntry({}, control, { hasOwnPassword: false, createRolesAndDatabases: false, parameters });
 }
 
 function makeEntry(
   raw: RawEntry,
   target: ConnectionTarget,
-  context: Pick<EntryContext, "createAccounts" | "parameters"> & { readonly hasOwnPassword: boolean },
+  context: Pick<EntryContext, "createRolesAndDatabases" | "parameters"> & { readonly hasOwnPassword: boolean },
 ): Entry {
-  const { parameters: base, hasOwnPassword, createAccounts } = context;
+  const { parameters: base, hasOwnPassword, createRolesAndDatabases } = context;
   const own = givenParameters(raw);
   const given = { ...base, ...own };
   const ownTable = omitUndefined({
@@ -92,7 +92,7 @@ function makeEntry(
     schema,
     table,
     create: raw.create ?? true,
-    createAccount: raw.create ?? createAccounts,
+    createRoleAndDatabase: raw.create ?? createRolesAndDatabases,
     parameters,
     fixed: omitUndefined({ sleep, reset, run, ...ownTable }),
   };

@@ -28,7 +28,7 @@ export interface Entry {
   /** Whether a missing schema, type and table are created. */
   readonly create: boolean;
   /** Whether a missing role and database are created. */
-  readonly createAccount: boolean;
+  readonly createRoleAndDatabase: boolean;
   /** Values of all parameters: the entry's own values, and the file's values for all others. */
   readonly parameters: FileParameters;
   /** Values of the entry's short keys, which override every other level. */

@@ -4,8 +4,8 @@ import type { Client } from "../shared/postgres/client.js";
 import { PgTaskError } from "../shared/errors.js";
 import { identifier } from "../shared/postgres/quoting.js";
 
-/** What exists of an entry's account: the role that the entry connects as, and the database that it connects to. */
-export interface Account {
+/** Whether the role that an entry connects as exists, and whether the database that it connects to exists. */
+export interface RoleAndDatabase {
   readonly role: boolean;
   /** Whether pg-task has created the role, and may therefore set its password. */
   readonly isOwnRole: boolean;
@@ -15,9 +15,12 @@ export interface Account {
 /** Comment of each role that pg-task creates. It marks the role: without it, pg-task does not touch the password. */
 export const ownRoleComment = "pg-task role: created for an entry of pg_task.json, and has the password of that entry";
 
-/** Reads what exists of an account on the control connection's server. */
-export async function readAccount(control: Client, { user, database }: ConnectionTarget): Promise<Account> {
-  const { rows } = await control.query<Account>(
+/** Reads which of the target's role and database exist on the control connection's server. */
+export async function readRoleAndDatabase(
+  control: Client,
+  { user, database }: ConnectionTarget,
+): Promise<RoleAndDatabase> {
+  const { rows } = await control.query<RoleAndDatabase>(
     `SELECT r.oid IS NOT NULL AS role,
             pg_catalog.shobj_description(r.oid, 'pg_authid') IS NOT DISTINCT FROM $3 AS "isOwnRole",
             EXISTS (SELECT FROM pg_catalog.pg_database WHERE datname = $2) AS database
@@ -30,8 +33,8 @@ export async function readAccount(control: Client, { user, database }: Connectio
 /** How the user can have pg-task create a missing role and database. */
 export const createRemedy = 'create what is missing, or set "create": true in the entry, and pg-task start creates it';
 
-/** The error for an account that is not complete and that pg-task is not told to create. */
-export function missingAccountError({ target, create }: Entry, found: Account): PgTaskError {
+/** The error for a role or database that is missing and that pg-task is not told to create. */
+export function missingRoleOrDatabaseError({ target, create }: Entry, found: RoleAndDatabase): PgTaskError {
   const names = [
     ...(found.role ? [] : [`the role ${identifier(target.user)}`]),
     ...(found.database ? [] : [`the database ${identifier(target.database)}`]),

@@ -3,7 +3,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { isPasswordRefused, isUnknownRole } from "../../shared/postgres/connectionErrors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
-import { createRemedy, readAccount } from "../../supervisor/account.js";
+import { createRemedy, readRoleAndDatabase } from "../../supervisor/roleAndDatabase.js";
 import { toPgTaskError, withConnection } from "./connection.js";
 import type { Finding } from "./table.js";
 
@@ -14,8 +14,8 @@ interface Privileges {
 }
 
 /** Inspects the role and the database of an entry over the control connection. */
-export async function inspectAccount(
-  { target, create, createAccount, ownPassword }: Entry,
+export async function inspectRoleAndDatabase(
+  { target, create, createRoleAndDatabase, ownPassword }: Entry,
   control: ConnectionTarget,
   privileges: Privileges,
 ): Promise<{
@@ -23,15 +23,15 @@ export async function inspectAccount(
   /** Whether `start` would set the entry's password if the server refuses it. */
   readonly setsPassword: boolean;
 }> {
-  const { role, isOwnRole, database } = await withConnection(control, (client) => readAccount(client, target));
+  const { role, isOwnRole, database } = await withConnection(control, (client) => readRoleAndDatabase(client, target));
   const missing = create ? createRemedy : undefined;
   const findings = [
-    describeObject("role", target.user, role, createAccount, {
+    describeObject("role", target.user, role, createRoleAndDatabase, {
       allowed: privileges.canCreateRoles,
       right: `the control connection's user ${control.user} lacks CREATEROLE`,
       missing,
     }),
-    describeObject("database", target.database, database, createAccount, {
+    describeObject("database", target.database, database, createRoleAndDatabase, {
       allowed: privileges.canCreateDatabases,
       right: `the control connection's user ${control.user} lacks CREATEDB`,
       missing,
