@@ -25,7 +25,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .version(packageVersion())
     .addHelpText(
       "after",
-      "\nEvery command has --help. The commands find their server as start does: in pg_task.json, DATABASE_URL or the\nPG* variables, else the embedded server of this folder (start needs --embedded for that). Exit codes: 0 done, 1 not everything done, 2 usage or\nconfiguration, 3 no connection, 4 table or privilege missing.",
+      "\nEvery command has --help. The commands find their server as start does: in pg_task.json, DATABASE_URL or the\nPG* variables, else the embedded server of this folder (start needs --embedded for that). Exit\ncodes: 0 done, 1 not everything done, 2 usage or configuration, 3 no connection, 4 table or\nprivilege missing.",
     )
     .configureOutput({
       writeErr: (text) => void process.stderr.write(printableText(text)),
