@@ -12,6 +12,7 @@ import { describeTarget } from "../../shared/postgres/target/target.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { Supervisor } from "../../supervisor/supervisor.js";
 import { defaultDataDirectory } from "../support/embeddedUrl.js";
+import { noServerError } from "../support/noServerError.js";
 import { resolveConfiguration } from "../support/resolveConfiguration.js";
 import { FileWatcher } from "../start/fileWatcher.js";
 import { openLog, type OpenLog } from "../start/openLog.js";
@@ -51,18 +52,19 @@ interface RunContext {
  * Runs pg-task until it is asked to stop.
  *
  * @returns the exit code
- * @throws PgTaskError of the family CONFIG before anything is started
+ * @throws PgTaskError of the family CONFIG before anything is started; CONFIG_MISSING if nothing names a server
  */
 export async function start(options: StartOptions): Promise<number> {
   const source = { file: options.config, cwd: process.cwd(), env: process.env };
-  const { file, nothing } = await findSource(source);
-  const useEmbedded = options.embedded === true || nothing;
+  const { file, environment, nothing } = await findSource(source);
+  const useEmbedded = options.embedded === true;
   if (!useEmbedded && (options.data !== undefined || options.port !== undefined)) {
     throw new PgTaskError(
       "CONFIG_CONFLICT",
       "--data and --port configure the embedded server: add --embedded, or drop them",
     );
   }
+  if (nothing && !useEmbedded) throw noServerError(source);
   const watcher = file === null ? null : await FileWatcher.create(file);
   const initial = await readConfiguration(source, useEmbedded ? placeholderUrl : undefined);
   const output = await openLog(initial.configuration.parameters["pg_conf.log"]);
@@ -89,6 +91,9 @@ export async function start(options: StartOptions): Promise<number> {
       { server: describeTarget(initial.configuration.control), remedy: noServerRemedy },
       "no server configured, using libpq's default",
     );
+  }
+  if (useEmbedded && environment !== null) {
+    output.log.warn({ ignored: environment }, "embedded server used instead of the one in the environment");
   }
   try {
     if (!useEmbedded) return await supervise(initial, context);
@@ -142,10 +147,37 @@ async function superviseEmbedded({ data, port }: StartOptions, context: RunConte
   }
 }
 
+interface RunningServer {
+  readonly server: EmbeddedServer;
+  readonly url: string;
+}
+
+/** Tells the user of the terminal what to do next. A standby has nothing to tell. */
+async function showNextSteps(
+  explained: ExplainedConfiguration,
+  {
+    supervisor: { board },
+    web,
+    embedded,
+  }: { readonly supervisor: Supervisor; readonly web: WebServerHandle; readonly embedded: RunningServer | undefined },
+): Promise<void> {
+  if (board.role !== "leader") return;
+  const isHidden = embedded !== undefined && embedded.server.dataDirectory !== resolve(defaultDataDirectory);
+  const { formatNextSteps } = await import("../start/nextSteps.js");
+  const { entries } = explained.configuration;
+  const text = formatNextSteps({
+    explained,
+    hiddenServer: isHidden ? embedded.url : null,
+    waiting: entries.filter(({ key }) => board.manager(key)?.state !== "working").length,
+    page: await web.pageUrl(),
+  });
+  process.stdout.write(text);
+}
+
 async function supervise(
   explained: ExplainedConfiguration,
   { output: { log, writeLine }, signals, watcher, read }: RunContext,
-  embedded?: { readonly server: EmbeddedServer; readonly url: string },
+  embedded?: RunningServer,
 ): Promise<number> {
   const supervisor = new Supervisor(explained.configuration, { log, writeLine });
   const web = new WebServerHandle({ cluster: supervisor.board, log, version: packageVersion() });
@@ -156,6 +188,8 @@ async function supervise(
     failure = new PgTaskError("EMBEDDED_FAILED", `the embedded server ended: ${how}`);
     return supervisor.end(0);
   });
+  if (process.stdout.isTTY)
+    supervisor.once("ready", () => void showNextSteps(explained, { supervisor, web, embedded }));
   void supervisor.run().catch(() => {});
   signals.stop.stopOnRequest(supervisor);
   const reloader = new ConfigReloader(explained, {

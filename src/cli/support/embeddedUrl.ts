@@ -2,7 +2,8 @@ import { resolve } from "node:path";
 import { readLockFile } from "../../embedded/data/lockFile.js";
 import { isAlive } from "../../embedded/isAlive.js";
 import { serverUrlWithoutTls } from "../../embedded/serverUrl.js";
-import { errorMessage, PgTaskError } from "../../shared/errors.js";
+import { PgTaskError } from "../../shared/errors.js";
+import { explainSystemError } from "../../shared/systemErrors.js";
 
 /**
  * Default data directory of the embedded server (the PostgreSQL that pg-task starts itself), relative to the working
@@ -25,7 +26,7 @@ export async function embeddedUrl(cwd: string): Promise<string | null> {
   } catch (error) {
     throw new PgTaskError(
       "CONNECTION_FAILED",
-      `cannot tell whether an embedded server runs in ${data}: ${errorMessage(error)}; set its url in DATABASE_URL`,
+      `cannot tell whether an embedded server runs in ${data}: ${explainSystemError(error)}; set its url in DATABASE_URL`,
       { cause: error },
     );
   }
