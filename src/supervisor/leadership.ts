@@ -171,7 +171,10 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     const holder = new FrozenHolder(client, () => rollCall.ask(), {
       lock: { class: lockClasses.supervisor, key: `hashtext(${literal(this.#name)})` },
       frozenMs: this.#frozenMs,
-      what: "leader",
+      lines: {
+        ended: "leader does not answer, its connection was ended",
+        refused: "leader does not answer, and this role may not end its connection",
+      },
       fields: {},
       ended: () => (this.#hasReplacedFrozen = true),
       log: this.#log,

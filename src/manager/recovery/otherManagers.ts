@@ -45,7 +45,10 @@ export class OtherManagers {
     this.#holder = new FrozenHolder(client, () => this.#ask(), {
       lock: { class: lockClasses.manager, key: String(options.oid) },
       frozenMs: () => this.#limitMs,
-      what: "manager",
+      lines: {
+        ended: "manager does not answer, its connection was ended",
+        refused: "manager does not answer, and this role may not end its connection",
+      },
       fields: options.fields,
       ended: () => (this.#afterFrozen = true),
       log: options.log,

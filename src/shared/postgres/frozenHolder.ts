@@ -23,8 +23,8 @@ interface FrozenHolderOptions {
   readonly lock: { readonly class: number; readonly key: string };
   /** How long the holder may go without an answer, in ms. 0 means forever. */
   readonly frozenMs: () => number;
-  /** What the holder is, for the log. */
-  readonly what: "leader" | "manager";
+  /** The log lines for a holder whose connection was ended, and for one that this role may not end. */
+  readonly lines: { readonly ended: string; readonly refused: string };
   readonly fields: Readonly<Record<string, unknown>>;
   /** Called when the holder's backend has been terminated. */
   readonly ended: () => void;
@@ -104,7 +104,7 @@ export class FrozenHolder {
   }
 
   async #terminate({ pid, owner, address }: Holder, frozenMs: number): Promise<void> {
-    const { log, what, fields, ended } = this.#options;
+    const { log, lines, fields, ended } = this.#options;
     const shown = { ...fields, pid, address, frozenMs };
     try {
       const { rows } = await this.#client.query<{ ended: boolean }>(
@@ -113,7 +113,7 @@ export class FrozenHolder {
         [pid, owner],
       );
       if (rows[0]?.ended !== true) return;
-      log.warn(shown, `${what} does not answer, its connection was ended`);
+      log.warn(shown, lines.ended);
       this.#askedMs = null;
       ended();
     } catch (error) {
@@ -121,7 +121,7 @@ export class FrozenHolder {
       if (this.#isRefusalLogged) return;
       this.#isRefusalLogged = true;
       const remedy = "end its process, or GRANT pg_signal_backend TO this role";
-      log.error({ ...shown, remedy }, `${what} does not answer, and this role may not end its connection`);
+      log.error({ ...shown, remedy }, lines.refused);
     }
   }
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, it } from "node:test";
 import { createDatabase } from "../../support/database.js";
+import { replaceConfig } from "../../support/configFile.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
@@ -86,4 +87,22 @@ it("says so if the standby's role may not end the leader's connection, and does 
   await leader.line("standby");
   for (const each of [leader, standby]) assert.deepEqual(await each.end(), { code: 0, signal: null });
   for (const role of [leads, waits]) await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+});
+
+it("leaves a suspended leader alone if pg_conf.frozen is 0, until a reload sets it", async () => {
+  const config = { url: database.url, "pg_conf.name": "never" };
+  const leader = await startProcess({ config });
+  await leader.line("became leader");
+  const standby = await startProcess({ config: { ...config, "pg_conf.frozen": 0 } });
+  await standby.line("standby");
+  leader.child.kill("SIGSTOP");
+  await replaceConfig(standby, { ...config, "pg_conf.frozen": 500 });
+  await standby.line("configuration reloaded");
+  await standby.line("became leader");
+  const messages = standby.lines.map(({ msg }) => msg);
+  const ended = messages.indexOf("leader does not answer, its connection was ended");
+  assert.ok(ended > messages.indexOf("configuration reloaded"));
+  leader.child.kill("SIGCONT");
+  await leader.line("standby");
+  for (const each of [leader, standby]) assert.deepEqual(await each.end(), { code: 0, signal: null });
 });
