@@ -59,21 +59,21 @@ it("follows the primary, whichever of two servers it is, and loses or repeats no
     await withPrimary(async (client) => {
       await client.query(
         `INSERT INTO task (input, "group", max)
-         SELECT $1, 'group ' || n % 50, 1 FROM generate_series(1, 3000) AS n`,
+         SELECT $1, 'group ' || n % 50, 1 FROM generate_series(1, 1000) AS n`,
         [effect],
       );
       const done = "SELECT WHERE (SELECT count(*) FROM task WHERE state = 'DONE') >= $1";
-      await waitForRow(client, done, [round * 3000 + 300]);
+      await waitForRow(client, done, [round * 1000 + 100]);
     });
     await failOver();
     const tasks = await withPrimary(checkEffects);
-    context.diagnostic(`round ${round}: the new primary had ${tasks} of ${(round + 1) * 3000} tasks`);
+    context.diagnostic(`round ${round}: the new primary had ${tasks} of ${(round + 1) * 1000} tasks`);
     // What the new primary did not have is inserted again, so that each round starts alike.
     await withPrimary((client) =>
       client.query(
         `WITH added AS (INSERT INTO task (input, state) SELECT $1, 'DONE' FROM generate_series(1, $2) RETURNING id)
          INSERT INTO effect SELECT id FROM added`,
-        [effect, (round + 1) * 3000 - tasks],
+        [effect, (round + 1) * 1000 - tasks],
       ),
     );
     await addStandby();
@@ -167,4 +167,31 @@ it("loses nothing if the standby has received everything but applies it late", a
   });
   assert.equal(program.linesMatching("ready").length, 1);
   assert.deepEqual(await program.end(), { code: 0, signal: null });
+});
+
+it("goes on if the leading process dies just before or after the new server is promoted", async () => {
+  let leader = await startProcess({ config: { url: both } });
+  await leader.line("ready");
+  for (const when of ["before", "after"] as const) {
+    await addStandby();
+    const next = await startProcess({ config: { url: both } });
+    await next.line("standby");
+    await withPrimary(async (client) => {
+      const { rows } = await client.query<{ first: string }>(
+        `WITH added AS (INSERT INTO task (input, "group") SELECT $1, 'pair ' || n % 50 FROM generate_series(1, 1000) AS n
+                        RETURNING id) SELECT min(id)::text AS first FROM added`,
+        [effect],
+      );
+      const some = "SELECT FROM task WHERE id >= $1 AND state = 'DONE' HAVING count(*) > 100";
+      await waitForRow(client, some, [rows[0]?.first]);
+    });
+    await primary.crash();
+    if (when === "before") await leader.end("SIGKILL");
+    await promote(standby);
+    [primary, standby] = [standby, primary];
+    if (when === "after") await leader.end("SIGKILL");
+    await withPrimary(checkEffects);
+    leader = next;
+  }
+  assert.deepEqual(await leader.end(), { code: 0, signal: null });
 });
