@@ -107,7 +107,7 @@ export interface ManagerComponentsOptions {
 export function createComponents(options: ManagerComponentsOptions): ManagerComponents {
   const { table, entry, settings, send, log } = options;
   const components = (): ManagerComponents => created;
-  const tracing = Tracing.create(table, entry().target, log);
+  const tracing = Tracing.create(table, () => options.server()?.target ?? entry().target, log);
   const wakeSignal = new WakeSignal();
   const groups = new ActiveGroups();
   const pendingResults = new PendingResults();

@@ -7,7 +7,7 @@ import type { Entry, TableLocation } from "../../shared/config/types.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectClient, sqlState, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
+import { connectClient, serverOf, sqlState, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
 import { toCommandError } from "../support/commandError.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
@@ -91,9 +91,10 @@ export async function inspectControl(control: ConnectionTarget, file: FileParame
     const [row] = rows;
     if (row === undefined) throw new PgTaskError("INTERNAL", "no row about the current user");
     if (row.number < minServerVersion) {
+      const { host, port } = serverOf(client);
       throw new PgTaskError(
         "SCHEMA_UNSUPPORTED_SERVER",
-        `expected PostgreSQL 12 or later at ${control.host}, port ${control.port}, got ${row.version}`,
+        `expected PostgreSQL 12 or later at ${host}, port ${port}, got ${row.version}`,
       );
     }
     const warnings: string[] = [];

@@ -124,7 +124,8 @@ test("sessions do not try a silent server again that the manager has passed over
   const address = silent.address();
   const port = typeof address === "object" && address !== null ? address.port : 0;
   const url = `postgresql://${target.user}@127.0.0.1:${port},127.0.0.1:${target.port}/${name}?connect_timeout=1`;
-  const program = await startProcess({ config: { url } });
+  // The url of the entry has several hosts as well.
+  const program = await startProcess({ config: { url, "pg_task.json": [{ url, table: "task" }] } });
   await program.line("ready");
   const before = attempts;
   assert.ok(before >= 2, String(before));
