@@ -62,6 +62,39 @@ it("replaces a leader that is suspended, and runs its tasks again; the leader st
   assert.deepEqual(await standby.end(), { code: 0, signal: null });
 });
 
+it("leaves the sessions of a process that is stopping, because it answers", async () => {
+  const leader = await start(300);
+  await leader.line("ready");
+  const standby = await start(300);
+  await standby.line("standby");
+  await client.query("SELECT pg_advisory_lock(1)");
+  const running = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`, "running");
+  const { owner } = await waitForRun(client, running);
+  const backend = `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ '^pg_work '`;
+  const { pid } = await waitForRow<{ pid: number }>(client, backend);
+  const asker = await database.connect();
+  const answered = new Promise<void>((resolve) => {
+    asker.on("notification", ({ payload, processId }) => {
+      if (payload === "here" && processId === pid) resolve();
+    });
+  });
+  const { rows } = await asker.query<{ oid: number }>("SELECT 'task'::regclass::oid AS oid");
+  await asker.query(`LISTEN pg_work_${rows[0]?.oid}`);
+  leader.child.kill("SIGTERM");
+  await standby.line("serving table");
+  await answered;
+  await waitForState(client, await insertTask(client, effect, "next"), "DONE");
+  assert.equal((await waitForState(client, running, "WORK")).owner, owner);
+  await client.query("SELECT pg_advisory_unlock(1)");
+  assert.deepEqual(await leader.exit, { code: 0, signal: null });
+  assert.equal((await waitForState(client, running, "DONE")).crash, 0);
+  const effects = await client.query("SELECT FROM effect WHERE task = $1", [running]);
+  assert.equal(effects.rows.length, 1);
+  const ended = standby.lines.filter(({ msg }) => msg.includes("does not answer"));
+  assert.deepEqual(ended, []);
+  assert.deepEqual(await standby.end(), { code: 0, signal: null });
+});
+
 it("says so if the standby's role may not end the leader's connection, and does it once it may", async () => {
   const suffix = database.target.database;
   const [leads, waits] = [`leads_${suffix}`, `waits_${suffix}`];
