@@ -5,6 +5,7 @@ import { finalStates } from "../../shared/taskState.js";
 import { changeTasks, type Change, type ChangeResult } from "../../tasks/commands/changeTasks.js";
 import { countMatching, readMatchingIds, type TaskFilter } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
+import { confirmChange } from "../support/confirmChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import {
@@ -92,14 +93,9 @@ async function retryFiltered(
 ): Promise<number> {
   const { client, table } = opened;
   const total = await countMatching(client, table, filter);
-  if (total > 0 && terminal.isInteractive && options.yes !== true) {
-    const { database } = opened.entry.target;
-    const question = `Retry ${formatCount(total, "task")} of ${table.qualified} in ${printableLine(database)}?`;
-    if (!(await terminal.confirm(question))) {
-      terminal.writeError("nothing was changed\n");
-      return commandExitCodes.notAll;
-    }
-  }
+  const { database } = opened.entry.target;
+  const question = `Retry ${formatCount(total, "task")} of ${table.qualified} in ${printableLine(database)}?`;
+  if (total > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
   const newest = await readAllIds(opened, filter);
   return printResults(terminal, "retry", await changeInBatches(terminal, opened, "retry", newest), options);
 }
