@@ -84,6 +84,7 @@ test("docs/pg_task.md lists every parameter that the extension also has", () => 
     "pg_task.crash",
     "pg_conf.max",
     "pg_conf.grace",
+    "pg_conf.frozen",
     "pg_conf.threads",
     "pg_conf.name",
     "pg_conf.log",
