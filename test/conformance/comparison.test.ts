@@ -82,6 +82,8 @@ test("docs/pg_task.md lists every parameter that the extension also has", () => 
     "pg_task.keep",
     "pg_task.output",
     "pg_task.crash",
+    "pg_task.create",
+    "pg_task.default",
     "pg_conf.max",
     "pg_conf.grace",
     "pg_conf.frozen",
