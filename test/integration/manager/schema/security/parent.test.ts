@@ -47,9 +47,12 @@ it("rejects a parent that is not a number, without affecting other sessions", as
 it("gives each task its own id, whatever the previous one set in the same session", async () => {
   const shared = { group: "shared", count: 2, save: true };
   const child = "INSERT INTO task (input, data) VALUES ('SELECT 1', current_setting('pg_task.id'))";
-  const ids = await tasks.insert({ input: "SET pg_task.id = 99", ...shared }, { input: child, ...shared });
-  const [first, second] = await tasks.ended(...ids);
-  assert.equal(first?.pid, second?.pid, "one session ran both");
-  const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE parent = $1", [second?.id]);
-  assert.equal(rows.length, 1);
+  // A session serves the group as long as it can, but the second task may start in another one if that is free first.
+  for (let isShared = false; !isShared;) {
+    const ids = await tasks.insert({ input: "SET pg_task.id = 99", ...shared }, { input: child, ...shared });
+    const [first, second] = await tasks.ended(...ids);
+    isShared = first?.pid === second?.pid;
+    const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE parent = $1", [second?.id]);
+    assert.equal(rows.length, 1);
+  }
 });
