@@ -15,6 +15,9 @@ type Predecessor = Pick<ManagerThreadOptions, "takesOver" | "afterFrozen">;
 
 const noPredecessor: Predecessor = { takesOver: false, afterFrozen: false };
 
+/** Least time between two log lines about too few sessions, in ms. Many short batches would log one line each. */
+const shortageLogMs = 60_000;
+
 /**
  * Runs the leader's managers, one for each entry, and shares the sessions among them. The manager of one entry:
  *
@@ -37,6 +40,7 @@ export class ManagerRegistry {
   readonly #ended = new Map<string, Promise<void>>();
   #configuration: Configuration;
   #isShort = false;
+  #shortageLoggedAt = -Infinity;
 
   constructor(configuration: Configuration, options: RegistryOptions) {
     this.#configuration = configuration;
@@ -167,7 +171,9 @@ export class ManagerRegistry {
 
   #logShortage(): void {
     const { wanted, total } = this.#grants;
-    if (wanted > total && !this.#isShort) {
+    const now = performance.now();
+    if (wanted > total && !this.#isShort && now - this.#shortageLoggedAt >= shortageLogMs) {
+      this.#shortageLoggedAt = now;
       this.#options.log.warn({ wanted, "pg_conf.max": total }, "more sessions wanted than granted, tasks wait");
     }
     this.#isShort = wanted > total;

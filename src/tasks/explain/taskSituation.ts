@@ -76,7 +76,7 @@ const maxAhead = 1_000;
  * SQL condition that is true if a task is late. The rule is the same as in the manager. A task never expires if its
  * `max` is negative or its `active` exceeds the range of dates.
  */
-const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND isfinite(it.plan::timestamptz)
+const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND it.plan::timestamptz < 'infinity'
   THEN it.plan + it.active <= now() ELSE false END`;
 
 const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";

@@ -179,18 +179,16 @@ function planReasons({ id, plan, waitMs, tooLate, max, waitsFor, attempt, retry,
       },
     ];
   }
-  if (waitMs === null) {
-    return plan === "-infinity"
-      ? []
-      : [
-          {
-            code: "never-due",
-            text: `its plan is ${plan}`,
-            remedy: `pg-task run-now ${id} plans it for now`,
-          },
-        ];
+  if (waitMs === null && plan !== "-infinity") {
+    return [
+      {
+        code: "never-due",
+        text: `its plan is ${plan}`,
+        remedy: `pg-task run-now ${id} plans it for now`,
+      },
+    ];
   }
-  if (waitMs > 0) {
+  if (waitMs !== null && waitMs > 0) {
     return [
       {
         code: "not-due",

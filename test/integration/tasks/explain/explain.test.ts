@@ -40,9 +40,11 @@ test("reports that there is no leader", async () => {
 });
 
 test("reports a late task before a manager expires it", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", plan: "2020-01-01" });
-  assert.deepEqual(codes(await explain(id)), ["too-late", "no-leader"]);
-  await client.query("DELETE FROM task");
+  for (const plan of ["2020-01-01", "-infinity"]) {
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", plan });
+    assert.deepEqual(codes(await explain(id)), ["too-late", "no-leader"], plan);
+    await client.query("DELETE FROM task");
+  }
 });
 
 test("reports that the database's pg_task.run is reached", async () => {
