@@ -4,14 +4,15 @@ import type { TaskState } from "../shared/taskState.js";
 
 /** Conditions on tasks. A condition that is omitted matches all tasks. */
 export interface TaskFilter {
+  /** The states, any of which it has. */
   readonly states?: readonly TaskState[];
+  /** The name of its group. */
   readonly group?: string;
   /** A string that input, data or error contains, regardless of case. */
   readonly text?: string;
-  /**
-   * Bounds of the task's planned time, in PostgreSQL's timestamp syntax. `since` is inclusive, `until` is exclusive.
-   */
+  /** A time in PostgreSQL's syntax: it is planned at this time or later. */
   readonly since?: string;
+  /** A time in PostgreSQL's syntax: it is planned before this time. */
   readonly until?: string;
 }
 

@@ -8,7 +8,7 @@ import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, sqlState, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
-import { toCommandError } from "../support/commandError.js";
+import { toTaskError } from "../../tasks/taskError.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -132,7 +132,7 @@ export async function inspectEntry(
     }
     const inside = await withConnection(entry.target, (client) => inspectDatabase(entry, client)).catch(
       (error: unknown) => {
-        throw toCommandError(error, taskTable(entry.schema, entry.table));
+        throw toTaskError(error, taskTable(entry.schema, entry.table));
       },
     );
     if (control === null) findings.push(...existingAccount(entry));
