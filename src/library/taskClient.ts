@@ -9,6 +9,7 @@ import { changeInBatches } from "../tasks/commands/changeInBatches.js";
 import type { Change, ChangeResult } from "../tasks/commands/changeTasks.js";
 import { describeChange } from "../tasks/commands/describeChange.js";
 import { listTasks } from "../tasks/queries/listTasks.js";
+import { readTableExistence } from "../tasks/queries/tableExistence.js";
 import { ChangeFollower, type TaskChange } from "../tasks/queries/taskChanges.js";
 import { OutcomePoller, readOutcomes, type TaskOutcome } from "../tasks/queries/taskOutcome.js";
 import type { TaskSummary } from "../tasks/queries/taskSummary.js";
@@ -306,7 +307,7 @@ export class TaskClient {
   ): Promise<ChangedTask | ChangedTask[]> {
     const isOne = typeof ids !== "object";
     const texts = isOne ? [idText(ids)] : ids.map(idText);
-    const results = await this.#run(options, (client) => changeInBatches(client, this.#table, change, texts));
+    const results = await this.#run(options, (client) => this.#changeAll(client, change, texts));
     const changed = results.map((result): ChangedTask => ({
       id: result.id,
       outcome: result.outcome,
@@ -315,6 +316,14 @@ export class TaskClient {
     }));
     const [first] = changed;
     return isOne && first !== undefined ? first : changed;
+  }
+
+  /** @throws PgTaskError SCHEMA_MISSING if there is no table, instead of a result that says so for each task */
+  async #changeAll(client: Queryable, change: Change, ids: readonly string[]): Promise<ChangeResult[]> {
+    if ((await readTableExistence(client, this.#table)) !== "no") {
+      return await changeInBatches(client, this.#table, change, ids);
+    }
+    throw new PgTaskError("SCHEMA_MISSING", `no table ${this.#table.qualified} in this database`);
   }
 
   async #run<T>({ client }: CallOptions, work: (client: Queryable) => Promise<T>): Promise<T> {
