@@ -7,12 +7,9 @@ export { finalStates, taskStates, type FinalState, type TaskState } from "../sha
 export type { TryError } from "../shared/tryErrors.js";
 export type { ClusterRole } from "../shared/clusterStatus.js";
 export type { Stall, TaskCounts } from "../shared/statistics.js";
-export type { TaskChange } from "../tasks/queries/taskChanges.js";
-export type { TaskOutcome } from "../tasks/queries/taskOutcome.js";
-export type { TaskSummary } from "../tasks/queries/taskSummary.js";
-export type { TaskFilter } from "../tasks/taskFilter.js";
+export type { TaskChange, TaskFilter, TaskOutcome, TaskSummary } from "../tasks/types.js";
 export type { Config, ConfigEntry, ConfigParameters, Secret } from "./config.js";
-export type { SqlClient, SqlPool, SqlPoolClient, SqlResult } from "./connections.js";
+export type { SqlClient, SqlPool, SqlPoolClient, SqlResult } from "./sqlClient.js";
 export type { Logger } from "./logger.js";
 export type { NewTask, OwnValue } from "./newTask.js";
 export type { EntryStatus, PgTask, PgTaskEvents } from "./pgTask.js";

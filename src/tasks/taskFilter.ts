@@ -1,20 +1,6 @@
 import type { Client } from "../shared/postgres/client.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
-import type { TaskState } from "../shared/taskState.js";
-
-/** Conditions on tasks. A condition that is omitted matches all tasks. */
-export interface TaskFilter {
-  /** The states, any of which it has. */
-  readonly states?: readonly TaskState[];
-  /** The name of its group. */
-  readonly group?: string;
-  /** A string that input, data or error contains, regardless of case. */
-  readonly text?: string;
-  /** A time in PostgreSQL's syntax: it is planned at this time or later. */
-  readonly since?: string;
-  /** A time in PostgreSQL's syntax: it is planned before this time. */
-  readonly until?: string;
-}
+import type { TaskFilter } from "./types.js";
 
 /** Returns the SQL of the filter's conditions on the table `t`, and appends their parameters to `values`. */
 export function filterSql(filter: TaskFilter, values: unknown[]): string {

@@ -1,8 +1,9 @@
+import type { TaskOutcome } from "../../tasks/types.js";
 import { sqlState } from "../../shared/postgres/client.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { toReport } from "../../shared/errors.js";
 import type { FinalState } from "../../shared/taskState.js";
-import { OutcomePoller, readOutcomes, type TaskOutcome } from "../../tasks/queries/taskOutcome.js";
+import { OutcomePoller, readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import type { OpenTable } from "../support/openTable.js";

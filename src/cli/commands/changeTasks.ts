@@ -1,10 +1,11 @@
+import type { TaskFilter } from "../../tasks/types.js";
 import type { Command } from "commander";
 import { exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { finalStates } from "../../shared/taskState.js";
 import { changeInBatches } from "../../tasks/commands/changeInBatches.js";
 import type { Change, ChangeResult } from "../../tasks/commands/changeTasks.js";
-import { countMatching, readMatchingIds, type TaskFilter } from "../../tasks/taskFilter.js";
+import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";

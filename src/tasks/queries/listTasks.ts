@@ -1,7 +1,8 @@
+import type { TaskFilter, TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
-import { filterSql, type TaskFilter } from "../taskFilter.js";
-import { readSummaries, type TaskSummary } from "./taskSummary.js";
+import { filterSql } from "../taskFilter.js";
+import { readSummaries } from "./taskSummary.js";
 import { ScanWindow } from "./scanWindow.js";
 import { requireOrder, waitingIdsSql } from "./waitingTasks.js";
 

@@ -1,17 +1,8 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { isFinalState, isTaskState, type TaskState } from "../../shared/taskState.js";
-import { filterSql, type TaskFilter } from "../taskFilter.js";
-
-/** A change of a task's state. */
-export interface TaskChange {
-  /** The task's id. */
-  readonly id: string;
-  /** The state that the iterator has seen before. Null for a task that it had not seen. */
-  readonly previous: TaskState | null;
-  /** The state now. Null if the row has been deleted, or does not exist. */
-  readonly state: TaskState | null;
-}
+import { filterSql } from "../taskFilter.js";
+import type { TaskChange, TaskFilter } from "../types.js";
 
 interface SeenRow {
   readonly id: string;

@@ -1,24 +1,13 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
-import { isFinalState, type FinalState } from "../../shared/taskState.js";
+import { isFinalState } from "../../shared/taskState.js";
+import type { TaskOutcome } from "../types.js";
 
 /** A task's state and result. Output and error are null while the task is claimed. */
 interface TaskProgress {
   readonly state: string;
   readonly claimed: boolean;
   readonly output: string | null;
-  readonly error: string | null;
-}
-
-/** How a task has ended. */
-export interface TaskOutcome {
-  /** The task's id. */
-  readonly id: string;
-  /** The final state. */
-  readonly state: FinalState;
-  /** The result of the task's SQL, as text. Null if there is none. */
-  readonly output: string | null;
-  /** The error of the run, as text. Null if there was none. */
   readonly error: string | null;
 }
 

@@ -2,60 +2,10 @@ import type { Feature } from "../../manager/schema/features.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
-import type { TaskState } from "../../shared/taskState.js";
+import type { TaskSummary } from "../types.js";
 import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 import { isHeldSql } from "./waitingTasks.js";
-
-/** A task as shown in a list. Times are ISO 8601 strings or `infinity`. Long values are truncated. */
-export interface TaskSummary {
-  /** The id as a string, because it may be too large for a number to represent it exactly. */
-  readonly id: string;
-  /** The task that inserted this one, or whose successor it is. */
-  readonly parent: string | null;
-  /** The state. */
-  readonly state: TaskState;
-  /** Group name. */
-  readonly group: string | null;
-  /** When it is due. */
-  readonly plan: string;
-  /** When it started. */
-  readonly start: string | null;
-  /** When it ended. */
-  readonly stop: string | null;
-  /** Duration of the task's run in ms, or its duration so far if the task is still running. */
-  readonly tookMs: number | null;
-  /** Whether the task is marked due. Null if the task does not wait. */
-  readonly ready: boolean | null;
-  /** Whether the task is claimed, that is, whether it has an owner. */
-  readonly claimed: boolean;
-  /** Process id of the backend that runs it, or ran it last. */
-  readonly pid: number | null;
-  /** How many others of its group may run at the same time; negative: pause in ms. */
-  readonly max: number | null;
-  /** The interval at which it repeats. Null if it does not. */
-  readonly repeat: string | null;
-  /** The rule of its schedule. */
-  readonly rule: string | null;
-  /** Its key. */
-  readonly key: string | null;
-  /** How often the task is tried again after an error. */
-  readonly retry: number | null;
-  /** How many tries have led to another one. */
-  readonly attempt: number | null;
-  /** Whether the task waits for the end of others. */
-  readonly held: boolean;
-  /** The connection string of a remote task, with the password masked. */
-  readonly remote: string | null;
-  /** The SQL. */
-  readonly input: string;
-  /** The error of the run. */
-  readonly error: string | null;
-  /** The output, or null if there is no output or it is very long. */
-  readonly output: string | null;
-  /** Length of the whole output, in bytes. */
-  readonly outputBytes: number | null;
-}
 
 /**
  * Maximum size of an output that is read, in bytes. Longer outputs are not read at all, because some server versions
