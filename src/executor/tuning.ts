@@ -60,8 +60,8 @@ export const maxBufferedBytes = 48 << 20;
 export const minPipelinedOutputLimit = 64 << 20;
 
 /**
- * Smallest statement_timeout of a session, in ms, with which its runs are still pipelined. A shorter timeout might also
- * hit pg-task's own statements around the input.
+ * Smallest timeout of a task or its session, in ms, with which runs are still pipelined. A shorter timeout might also hit
+ * pg-task's own statements around the input.
  */
 export const minPipelinedTimeoutMs = 1_000;
 

@@ -206,6 +206,7 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_task.table": "conformance/managers",
   "pg_task.data": "conformance/managers",
   "pg_task.user": "conformance/managers",
+  "pg_task.default": "integration/cli/readingCommands",
   "pg_task.json": "conformance/managers",
   "pg_conf.max": "integration/supervisor/reloadParameters",
   "pg_work.close": "conformance/processParameters",

@@ -88,7 +88,7 @@ export const order: Measure<Variants> = {
           ...works.map(({ name }) => Math.round(medianRate(raw, name, to) ?? 0).toLocaleString("en")),
         ],
       ],
-      note: `Tasks per second with the best settings, as ratios to “${there.find(({ name }) => name === to)?.title ?? to}” in the same round; each figure is the median over all rounds. Each task is a \`SELECT 1\`, which divides by zero where it has to fail. The benchmark verified that each task was done once, failed as often as it had to, and started after those for which it waits. “With a \`timeout\`” shows what it costs to be alone in a session's queue, as tasks with keys are. A retry of graphile-worker starts 2.7 s after the failure, which its rate includes; pg-task and pg-boss retry at once. graphile-worker's jobs add their successors themselves.`,
+      note: `Tasks per second with the best settings, as ratios to “${there.find(({ name }) => name === to)?.title ?? to}” in the same round; each figure is the median over all rounds. Each task is a \`SELECT 1\`, which divides by zero where it has to fail. The benchmark verified that each task was done once, failed as often as it had to, and started after those for which it waits. A retry of graphile-worker starts 2.7 s after the failure, which its rate includes; pg-task and pg-boss retry at once. graphile-worker's jobs add their successors themselves.`,
     };
   },
 };

@@ -148,22 +148,29 @@ export function formatReport(report: CheckReport): string {
     `control        ${control.url}${formatPassword(control.password)} sslmode ${control.sslmode} (${control.from})${version}`,
     ...report.warnings.map((warning) => `warning        ${warning}`),
     "",
-    ...formatParameters(report.parameters),
-    "",
     "entries",
     ...report.entries.flatMap(formatEntry),
+    "",
+    ...formatParameters(report.parameters),
     ...(control.error === null ? [] : ["", `control connection: ${control.error.message}`]),
   ];
   return `${lines.join("\n")}\n`;
 }
 
-/** Formats each parameter as one line. */
+/** Formats each parameter as one line: first those that are set, then those that have their defaults. */
 export function formatParameters(values: CheckReport["parameters"]): string[] {
   const rows = fileParameters().map(({ name, unit }) => {
     const { value, from } = values[name] ?? { value: null, from: "default" };
     return [name, `${JSON.stringify(value)}${unit === undefined ? "" : ` ${unit}`}`, from];
   });
-  return ["parameters", ...alignColumns(rows)];
+  const lines = alignColumns(rows);
+  const isDefault = (index: number): boolean => rows[index]?.[2] === "default";
+  const given = lines.filter((_, index) => !isDefault(index));
+  return [
+    ...(given.length === 0 ? [] : ["parameters", ...given, ""]),
+    "parameters with their defaults",
+    ...lines.filter((_, index) => isDefault(index)),
+  ];
 }
 
 function formatEntry(entry: EntryReport): string[] {

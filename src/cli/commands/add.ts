@@ -1,3 +1,4 @@
+import { constants } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { Option, type Command } from "commander";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
@@ -7,6 +8,8 @@ import { addTask, findLongCharacter, readMissingGrants, toAddError } from "../..
 import { readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { waitForTask } from "./awaitEnd.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
+import { readReasons } from "../support/readReasons.js";
+import { printableLine } from "../terminal/escape.js";
 import { addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
 
@@ -47,6 +50,9 @@ const valueColumns: readonly (readonly [name: string, value: string, meaning: st
   ["remote", "string", "connection string of another database"],
   ["parent", "id", "parent task"],
 ];
+
+/** Longest input, in bytes. PostgreSQL's limit of 1 GB is higher than that of Node's strings. */
+const maxTextBytes = constants.MAX_STRING_LENGTH;
 
 /** Boolean columns, each of which is an option of the command. */
 const booleanColumns: readonly (readonly [name: string, meaning: string])[] = [
@@ -92,9 +98,23 @@ async function add(terminal: Terminal, sql: string | undefined, options: AddOpti
     if (wait) return await waitForTask(terminal, opened, insertTask, json);
     const id = await insertTask();
     if (json) terminal.write(`${JSON.stringify({ id })}\n`);
-    else terminal.write(terminal.isTerminal ? `added task ${id}\n` : `${id}\n`);
+    else if (terminal.isTerminal) terminal.write(`added task ${id}\n${await describeGroupWait(opened, id)}`);
+    else terminal.write(`${id}\n`);
     return 0;
   });
+}
+
+/**
+ * Says that tasks of the group run before this one, which may surprise users who have not given it a group of its own.
+ *
+ * @returns an empty string if none do
+ */
+async function describeGroupWait(opened: OpenTable, id: string): Promise<string> {
+  const reasons = (await readReasons(opened, id)) ?? [];
+  return reasons
+    .filter(({ code }) => code === "group-limit" || code === "behind-others")
+    .map(({ text, remedy }) => `it waits: ${printableLine(text)}\n${remedy === undefined ? "" : `  ${remedy}\n`}`)
+    .join("");
 }
 
 function columnValues(options: AddOptions): [string, string][] {
@@ -183,6 +203,9 @@ async function readText(file: string): Promise<string> {
   }
   const name = file === "-" ? "standard input" : file;
   const bytes = file === "-" ? await readStandardInput() : await readBytes(file);
+  if (bytes.length > maxTextBytes) {
+    throw new PgTaskError("USAGE", `${name} has ${bytes.length} bytes, and an input can have at most ${maxTextBytes}`);
+  }
   let text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);

@@ -7,6 +7,7 @@ import { changeInBatches } from "../../tasks/commands/changeInBatches.js";
 import type { Change, ChangeResult } from "../../tasks/commands/changeTasks.js";
 import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
+import { confirmChange } from "../support/confirmChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import {
@@ -94,14 +95,9 @@ async function retryFiltered(
 ): Promise<number> {
   const { client, table } = opened;
   const total = await countMatching(client, table, filter);
-  if (total > 0 && terminal.isInteractive && options.yes !== true) {
-    const { database } = opened.entry.target;
-    const question = `Retry ${formatCount(total, "task")} of ${table.qualified} in ${printableLine(database)}?`;
-    if (!(await terminal.confirm(question))) {
-      terminal.writeError("nothing was changed\n");
-      return commandExitCodes.notAll;
-    }
-  }
+  const { database } = opened.entry.target;
+  const question = `Retry ${formatCount(total, "task")} of ${table.qualified} in ${printableLine(database)}?`;
+  if (total > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
   const newest = await readAllIds(opened, filter);
   return printResults(terminal, "retry", await applyChange(terminal, opened, "retry", newest), options);
 }

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { registerAdd } from "./add.js";
 import { registerDelete, registerRetry, registerRunNow, registerStop } from "./changeTasks.js";
 import { registerDoctor } from "./doctor.js";
-import { registerExplainPlan } from "./explainPlan.js";
+import { registerWhy } from "./why.js";
 import { registerGroups } from "./groups.js";
 import { registerInit } from "./init.js";
 import { registerList } from "./list.js";
@@ -34,6 +34,6 @@ export const registrations: readonly ((program: Command, run: RunCommand) => voi
   registerPrune,
   registerGroups,
   registerWatch,
-  registerExplainPlan,
+  registerWhy,
   registerDoctor,
 ];

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import { finalStates } from "../../shared/taskState.js";
 import { countPrunable, readPruneCutoff, pruneBatch } from "../../tasks/commands/pruneTasks.js";
+import { confirmChange } from "../support/confirmChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import {
@@ -37,15 +38,11 @@ async function prune(terminal: Terminal, options: PruneOptions): Promise<number>
   return await withTable(options, "prune", async (opened) => {
     const { client, table } = opened;
     const before = await readPruneCutoff(client, options.older);
-    const asks = terminal.isInteractive && options.yes !== true;
-    if (options.dryRun === true || asks) {
+    if (options.dryRun === true || options.yes !== true) {
       const found = await countPrunable(client, table, before, filterFromOptions(options));
       if (options.dryRun === true) return printResult(terminal, options, { found });
       const question = `Delete ${formatCount(found, "task")} of ${printableLine(table.qualified)} that ended before ${before}?`;
-      if (found > 0 && !(await terminal.confirm(question))) {
-        terminal.writeError("nothing was deleted\n");
-        return commandExitCodes.notAll;
-      }
+      if (found > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
     }
     return await deleteInBatches(terminal, opened, options, before);
   });

@@ -10,12 +10,13 @@ import { withTable } from "../support/openTable.js";
 import { parseId, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { summaryLength, taskColumns } from "../support/taskColumns.js";
 import { truncateText } from "../support/truncateText.js";
+import { formatDuration } from "../../shared/formatDuration.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
 import { copyField, printableLine, printableText } from "../terminal/escape.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, stateColour, type Terminal } from "../terminal/terminal.js";
-import { formatNumber, formatTime } from "../terminal/format.js";
+import { formatFullTime, formatNumber } from "../terminal/format.js";
 
 interface ShowOptions extends CommandOptions {
   readonly full?: true;
@@ -80,32 +81,61 @@ const formatValue = (value: ColumnValue): string | null => {
 
 const timeColumns = new Set(["plan", "take", "start", "stop", "created", "due"]);
 const isIsoTime = (text: string): boolean => /^\d{4,}-\d\d-\d\dT/.test(text);
-/** Columns that may contain long text. Each is shown below its name, after the other columns. */
-const columnsShownLast = new Set(["input", "output", "error"]);
+/** Columns that are shown first, one per line. */
+const mainColumns = ["id", "state", "group", "plan", "start", "stop"];
+/** Columns that may contain long text. Each is shown below its name, after the main columns. */
+const longColumns = ["input", "error", "output"];
 
-/** Formats a task: first the short values, one per line, and then the long ones, each below the name of its column. */
+/** Formats a task: first its main columns, then the long ones, then all others. */
 function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): string[] {
-  const lines: string[] = [];
-  const widest = Math.max(...[...task.keys()].map((name) => name.length));
-  for (const [name, value] of task) {
-    const text = formatValue(value);
-    if (text === null || columnsShownLast.has(name) || isErrorList(name, value)) continue;
-    const shown = timeColumns.has(name) && isIsoTime(text) ? formatTime(text) : text;
-    const label = colourText(terminal, "grey", printableText(name).padEnd(widest));
-    const [first = "", ...rest] = truncateText(name === "data" ? printableText(shown) : printableLine(shown), full);
-    const painted = name === "state" ? colourText(terminal, stateColour(first), first) : first;
-    lines.push(`${label}  ${painted}`, ...rest.map((line) => `${" ".repeat(widest)}  ${line}`));
-  }
-  for (const name of columnsShownLast) {
-    const text = formatValue(task.get(name) ?? null);
-    if (text === null) continue;
-    lines.push(
-      "",
-      colourText(terminal, "grey", name),
-      ...truncateText(printableText(text), full).map((line) => `  ${line}`),
-    );
-  }
-  return [...lines, ...formatTryErrors(terminal, task, full)];
+  const others = [...task.keys()].filter(
+    (name) => !mainColumns.includes(name) && !longColumns.includes(name) && !isErrorList(name, task.get(name) ?? null),
+  );
+  const width = Math.max(...[...mainColumns, "took", ...others].map((name) => name.length));
+  const line = (name: string, value: string): string[] => formatColumn(terminal, { name, value, width }, full);
+  const lines = (names: readonly string[]): string[] =>
+    names.flatMap((name) => {
+      const text = formatValue(task.get(name) ?? null);
+      return text === null ? [] : line(name, text);
+    });
+  const took = runMs(task);
+  return [
+    ...lines(mainColumns),
+    ...(took === null ? [] : line("took", formatDuration(took))),
+    ...longColumns.flatMap((name) => formatLongColumn(terminal, name, task, full)),
+    ...formatTryErrors(terminal, task, full),
+    "",
+    ...lines(others),
+  ];
+}
+
+function formatColumn(
+  terminal: Terminal,
+  { name, value, width }: { readonly name: string; readonly value: string; readonly width: number },
+  full: boolean,
+): string[] {
+  const shown = timeColumns.has(name) && isIsoTime(value) ? formatFullTime(value) : value;
+  const label = colourText(terminal, "grey", printableText(name).padEnd(width));
+  const [first = "", ...rest] = truncateText(name === "data" ? printableText(shown) : printableLine(shown), full);
+  const painted = name === "state" ? colourText(terminal, stateColour(first), first) : first;
+  return [`${label}  ${painted}`, ...rest.map((more) => `${" ".repeat(width)}  ${more}`)];
+}
+
+function formatLongColumn(terminal: Terminal, name: string, task: TaskColumns, full: boolean): string[] {
+  const text = formatValue(task.get(name) ?? null);
+  if (text === null) return [];
+  return [
+    "",
+    colourText(terminal, "grey", name),
+    ...truncateText(printableText(text), full).map((line) => `  ${line}`),
+  ];
+}
+
+/** Returns how long the task's run took, in ms, or null if it has not ended. */
+function runMs(task: TaskColumns): number | null {
+  const time = (name: string): number => Date.parse(formatValue(task.get(name) ?? null) ?? "");
+  const took = time("stop") - time("start");
+  return took >= 0 ? took : null;
 }
 
 const isErrorList = (name: string, value: ColumnValue): boolean => name === "errors" && readTryErrors(value) !== null;
@@ -116,7 +146,7 @@ function formatTryErrors(terminal: Terminal, task: TaskColumns, full: boolean): 
   if (errors.length === 0) return [];
   const lines = errors.flatMap(({ stop, sqlstate, error }) => {
     const [first = "", ...rest] = printableText(full ? error : firstLine(error)).split("\n");
-    return [`  ${formatTime(stop)}  ${sqlstate}  ${first}`, ...rest.map((line) => `    ${line}`)];
+    return [`  ${formatFullTime(stop)}  ${sqlstate}  ${first}`, ...rest.map((line) => `    ${line}`)];
   });
   return ["", colourText(terminal, "grey", "errors"), ...lines];
 }

@@ -21,7 +21,7 @@ export async function checkBacklog(client: Client, table: TaskTable): Promise<Ch
   if (due.value === 0) return ok("backlog", "nothing is due");
   const text = `${due.exact ? "" : "about "}${due.value} due, the oldest for ${oldestDueMs === null ? "ever" : formatDuration(oldestDueMs)}`;
   if (oldestDueMs !== null && oldestDueMs < overdueMs) return ok("backlog", text);
-  return warn("backlog", text, "pg-task groups shows where they wait, pg-task explain-plan why");
+  return warn("backlog", text, "pg-task groups shows where they wait, pg-task why says why");
 }
 
 export async function checkPauses(client: Client, table: TaskTable): Promise<Check> {

@@ -2,6 +2,7 @@ import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
+import { entriesNamed, entryNames, tableNames } from "../../shared/config/entryNames.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { indexScanSettings } from "../../tasks/connectionSettings.js";
@@ -51,14 +52,13 @@ export async function loadForCommand(options: TableOptions): Promise<Configurati
  */
 export function findEntries({ entries }: Configuration, { entry: wanted, table }: TableOptions): Entry[] {
   return entries
-    .filter(
-      ({ key, target }, index) => wanted === undefined || [key, target.database, String(index + 1)].includes(wanted),
-    )
-    .filter((each) => table === undefined || [each.table, `${each.schema}.${each.table}`].includes(table));
+    .filter((entry) => wanted === undefined || entryNames(entries, entry).includes(wanted))
+    .filter((entry) => table === undefined || tableNames(entry).includes(table));
 }
 
 /**
- * Returns the entry that matches the options.
+ * Returns the entry that matches the options. Without options, it is the one that `pg_task.default` names, or the first
+ * one. If there are others, standard error then says which one it is.
  *
  * @throws PgTaskError USAGE unless exactly one entry matches
  */
@@ -67,6 +67,7 @@ export function chooseEntry(configuration: Configuration, options: TableOptions)
   const [entry] = matching;
   if (entry !== undefined && matching.length === 1) return entry;
   const all = configuration.entries;
+  if (options.entry === undefined && options.table === undefined) return defaultEntry(configuration);
   const list = (matching.length === 0 ? all : matching)
     .map((each) => `  ${all.indexOf(each) + 1}  ${each.target.database}  ${each.schema}.${each.table}  ${each.key}`)
     .join("\n");
@@ -76,6 +77,14 @@ export function chooseEntry(configuration: Configuration, options: TableOptions)
       ? `no table of the configuration matches --entry and --table; it has:\n${list}`
       : `expected one table, got ${matching.length}: choose with --entry (number, database or key) or --table:\n${list}`,
   );
+}
+
+function defaultEntry({ entries, parameters }: Configuration): Entry {
+  const name = parameters["pg_task.default"];
+  const [entry] = name === "" ? entries : entriesNamed(entries, name);
+  if (entry === undefined) throw new PgTaskError("INTERNAL", "a configuration without its default entry");
+  warn(`using ${entry.schema}.${entry.table} in ${entry.target.database}; --entry or --table choose another table`);
+  return entry;
 }
 
 /** Connects for a command. The connection's settings make the format of times and intervals predictable. */

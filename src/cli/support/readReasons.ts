@@ -20,7 +20,7 @@ export async function readReasons(opened: OpenTable, id: string): Promise<Reason
 async function hasLeader({ configuration }: OpenTable): Promise<boolean | null> {
   const { control, parameters } = configuration;
   try {
-    const client = await connectForCommand(control, "explain-plan");
+    const client = await connectForCommand(control, "why");
     try {
       return (await readCluster(client, parameters["pg_conf.name"])).leader !== null;
     } finally {

@@ -15,7 +15,11 @@ export const taskColumns: readonly TableColumn<TaskSummary>[] = [
   { title: "id", value: ({ id }) => id, alignRight: true },
   { title: "state", value: ({ state }) => state, colour: ({ state }) => stateColour(state) },
   { title: "group", value: ({ group }) => group, flexible: true },
-  { title: "plan", value: ({ plan }) => plan, display: ({ plan }) => formatTime(plan) },
+  {
+    title: "plan",
+    value: ({ plan }) => plan,
+    display: ({ plan, held }) => (held && plan === "infinity" ? "after others" : formatTime(plan)),
+  },
   {
     title: "took",
     value: ({ tookMs }) => (tookMs === null ? null : String(tookMs)),

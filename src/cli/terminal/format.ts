@@ -1,13 +1,24 @@
 const twoDigits = (number: number): string => String(number).padStart(2, "0");
 
+const clockOf = (time: Date): string =>
+  [time.getHours(), time.getMinutes(), time.getSeconds()].map(twoDigits).join(":");
+
+const dayOf = (time: Date): string =>
+  [time.getFullYear(), twoDigits(time.getMonth() + 1), twoDigits(time.getDate())].join("-");
+
 /** Formats a time of the server in the local time zone, to the second. "infinity" is returned unchanged. */
 export function formatTime(iso: string | null, now = new Date()): string {
   if (iso === null) return "";
   const time = new Date(iso);
   if (Number.isNaN(time.getTime())) return iso;
-  const clock = [time.getHours(), time.getMinutes(), time.getSeconds()].map(twoDigits).join(":");
-  const day = [time.getFullYear(), twoDigits(time.getMonth() + 1), twoDigits(time.getDate())].join("-");
-  return time.toDateString() === now.toDateString() ? clock : `${day} ${clock}`;
+  return time.toDateString() === now.toDateString() ? clockOf(time) : `${dayOf(time)} ${clockOf(time)}`;
+}
+
+/** Like `formatTime`, but always with the date, and to the millisecond. */
+export function formatFullTime(iso: string): string {
+  const time = new Date(iso);
+  if (Number.isNaN(time.getTime())) return iso;
+  return `${dayOf(time)} ${clockOf(time)}.${String(time.getMilliseconds()).padStart(3, "0")}`;
 }
 
 /** Formats a number with thousands separators, such as "1,234,567". */

@@ -20,8 +20,8 @@ import { undefinedFunction, undefinedTable } from "../../shared/postgres/sqlStat
  * - The input contains no keyword that could end the transaction, cannot run in a transaction, reads from the
  *   client, or changes what finish (writing the proof) relies on (`isWrappable`). Nor does it contain anything
  *   that outlives a reset (`mayOutliveReset`).
- * - There is no timeout, neither one of the task nor a short one of the session, and the task does not keep
- *   the session's state (`save`).
+ * - There is no short timeout, neither of the task nor of the session, and the task does not keep the session's
+ *   state (`save`).
  * - The output limit leaves room for what may be in the network's buffers, and the output format has no
  *   escape.
  * - The session has the functions that the attempt calls. A remote server lacks these functions.

@@ -97,9 +97,9 @@ export class Execution {
     const isOutputSafe = context.outputLimit >= minPipelinedOutputLimit && format.escape === "";
     const isInputSafe = isWrappable(input) && (atomic || !mayNeedTransactionBlock(input));
     const sessionTimeoutMs = context.messages?.sessionTimeoutMs ?? 0;
-    const hasTimeout = timeoutMs > 0 || (sessionTimeoutMs > 0 && sessionTimeoutMs < minPipelinedTimeoutMs);
+    const hasShortTimeout = isShortTimeout(timeoutMs) || isShortTimeout(sessionTimeoutMs);
     this.#mayOutliveReset = !save && mayOutliveReset(input);
-    this.#canPipeline = isOutputSafe && !hasTimeout && !save && isInputSafe && !this.#mayOutliveReset;
+    this.#canPipeline = isOutputSafe && !hasShortTimeout && !save && isInputSafe && !this.#mayOutliveReset;
     this.#cancellation = new RunCancellation(timeoutMs, () => {
       this.#events.cancelRequested();
       context.requestCancel();
@@ -323,3 +323,5 @@ export class Execution {
     if (this.#cancellation.isPending) this.#context.wire.pause();
   }
 }
+
+const isShortTimeout = (ms: number): boolean => ms > 0 && ms < minPipelinedTimeoutMs;

@@ -138,10 +138,7 @@ export class PipelinedMessages {
     const settings = this.#changedSettings(group).map(encodeSetting);
     settings.push(encodeCommand(`SET pg_task.id = '${id}'`));
     if (args !== null) settings.push(encodeArgs(args));
-    if (timeoutMs > 0) {
-      const smaller = effectiveTimeoutMs(timeoutMs, this.sessionTimeoutMs);
-      settings.push(encodeCommand(`SET ${timeoutSetting(smaller)}`));
-    }
+    if (timeoutMs > 0) settings.push(this.#encodeTimeout(timeoutMs, transaction));
     const end = transaction ? [] : [commit];
     return block([beginCommand, start, ...settings, ...end], flush);
   }
@@ -165,10 +162,13 @@ export class PipelinedMessages {
    *
    * @returns null if there are no such settings
    */
-  settings({ args, group }: Pick<Run, "args" | "group">): Block | null {
+  settings({ args, group, timeoutMs }: Pick<Run, "args" | "group" | "timeoutMs">): Block | null {
     const { commands } = this.#settingsOf(group);
-    if (args !== null) return block([...commands, encodeArgs(args)], flush);
-    return commands.length === 0 ? null : block(commands, flush);
+    const own = [
+      ...(args === null ? [] : [encodeArgs(args)]),
+      ...(timeoutMs === 0 ? [] : [this.#encodeTimeout(timeoutMs, true)]),
+    ];
+    return commands.length + own.length === 0 ? null : block([...commands, ...own], flush);
   }
 
   /**
@@ -176,6 +176,12 @@ export class PipelinedMessages {
    */
   finishCall({ id, claimedAt, ledger }: Pick<Run, "id" | "claimedAt" | "ledger">): Buffer {
     return encodeCall(this.#functionOids.finish, [id, claimedAt, this.#owner, String(ledger)]);
+  }
+
+  /** In a transaction, the timeout applies until its end, so that no reset has to remove it. */
+  #encodeTimeout(timeoutMs: number, transaction: boolean): Buffer {
+    const smaller = effectiveTimeoutMs(timeoutMs, this.sessionTimeoutMs);
+    return encodeCommand(`SET ${transaction ? "LOCAL " : ""}${timeoutSetting(smaller)}`);
   }
 
   #settingsOf(group: string): GroupSettings {

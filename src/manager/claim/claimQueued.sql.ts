@@ -6,6 +6,7 @@ import {
   assigned,
   buildTask,
   isExclusive,
+  timeoutMs,
   traceContext,
   versionOf,
   type CommonColumns,
@@ -37,7 +38,7 @@ export interface QueuedClaim {
   readonly needsFull: boolean;
 }
 
-/** A claimed row. Its task is never exclusive, so columns such as `timeout` are not needed. */
+/** A claimed row. Its task is never exclusive, so columns such as `remote` are not needed. */
 interface QueuedRow extends CommonColumns {
   /** The task's position among the due tasks of its group, counted from 1. */
   readonly nth: number;
@@ -94,7 +95,6 @@ const notExclusive = {
   exclusive: false,
   hasGap: false,
   pauses: false,
-  timeoutMs: 0,
   dedicated: false,
   save: false,
   remote: null,
@@ -152,6 +152,6 @@ FROM (
 WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${isExclusive(table)})
   AND ${limitsLockWait} AND ${unflushed}
 RETURNING t.id, g.nth::integer, t.hash, ${maxOthers} AS max, t.owner, t.input, ${argumentsOf(table)} AS args, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
-  t.escape::text, t."null", t.atomic, ${claimTime("t")} AS take, ${isRepeating(table, "t.")} AS repeats, g.next_id, g.next_max, g.next_needs_full,
+  t.escape::text, t."null", ${timeoutMs} AS timeout_ms, t.atomic, ${claimTime("t")} AS take, ${isRepeating(table, "t.")} AS repeats, g.next_id, g.next_max, g.next_needs_full,
   ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
 }

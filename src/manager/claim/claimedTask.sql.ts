@@ -41,7 +41,6 @@ export interface ClaimedRow {
 /** The columns that every claim returns. */
 export type CommonColumns = Omit<
   ClaimedRow,
-  | "timeout_ms"
   | "exclusive"
   | "gap_ms"
   | "pauses"
@@ -60,16 +59,7 @@ export type CommonColumns = Omit<
  */
 type ExclusiveTraits = Pick<
   ClaimedTask,
-  | "startsNow"
-  | "exclusive"
-  | "hasGap"
-  | "timeoutMs"
-  | "dedicated"
-  | "save"
-  | "remote"
-  | "endsWithConnection"
-  | "overlaps"
-  | "key"
+  "startsNow" | "exclusive" | "hasGap" | "dedicated" | "save" | "remote" | "endsWithConnection" | "overlaps" | "key"
 > & {
   readonly pauses: boolean;
 };
@@ -81,7 +71,6 @@ export function toTask(row: ClaimedRow): ClaimedTask {
     exclusive,
     hasGap: row.gap_ms > 0,
     pauses,
-    timeoutMs: row.timeout_ms,
     dedicated,
     // Only dedicated sessions keep anything between two tasks.
     save: dedicated && row.save,
@@ -110,7 +99,7 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
     input,
     args,
     group,
-    timeoutMs: traits.timeoutMs,
+    timeoutMs: row.timeout_ms,
     dedicated: traits.dedicated,
     save: traits.save,
     format: { header, string, delimiter, quote, escape, null: row.null },
@@ -146,7 +135,7 @@ export const unflushed = `set_config('synchronous_commit',
  * end as GONE if it were recalled while another task waits with its key.
  */
 export const isExclusive = (table: TaskTable): string =>
-  `timeout > interval '0' OR max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0' OR ${hasKey(table)}${
+  `max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0' OR ${hasKey(table)}${
     table.features.has("schedules") ? ` OR overlap IS TRUE OR ${mustRunQuery(table)}` : ""
   }${table.features.has("gaps") ? ` OR ${hasGap(table)}` : ""}`;
 
@@ -167,7 +156,7 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     : "t.input";
   return `t.id, t.hash, ${maxOthers} AS max, ${isExclusive(table)} AS exclusive, ${gapMs(table, "t.")} AS gap_ms,
     t.owner, ${input} AS input, ${argumentsOf(table)} AS args, t."group",
-    CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END AS timeout_ms,
+    ${timeoutMs} AS timeout_ms,
     t.header, t.string, t.delimiter::text, CASE WHEN ${computes} THEN '' ELSE t.quote::text END AS quote, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS dedicated, t.save, CASE WHEN NOT ${computes} THEN t.remote END AS remote,
     ${table.features.has("retries") ? "t.remote IS NOT NULL AND coalesce(t.retry, 0) > 0" : "false"} AS ends_with_connection,
@@ -175,6 +164,10 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     ${isOverlapping(table, "t.")} AS overlaps, ${g}.starts_now,
     ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key`;
 }
+
+/** SQL of the allowed run time of row `t`, in ms. 0 means no limit. */
+export const timeoutMs =
+  "CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END";
 
 /** SQL of the values for the input of row `t`, as text. The query of a rule gets none. */
 export const argumentsOf = (table: TaskTable): string =>

@@ -174,7 +174,7 @@ export class ManagerConnection {
     return () =>
       loop.run(isFinished, {
         began: () => {
-          log.info({ table: table.qualified, sleepMs: settings.sleepMs }, "serving table");
+          log.info({ table: table.logName, sleepMs: settings.sleepMs }, "serving table");
           send({ type: "ready" });
         },
         cycled: () => {
@@ -210,7 +210,7 @@ export class ManagerConnection {
       if (await tryLock(client, oid)) return true;
       if (tries === 0) {
         const message = "another manager serves the table, waiting";
-        components.log.info({ table: components.table.qualified }, message);
+        components.log.info({ table: components.table.logName }, message);
         send({ type: "unavailable", reason: { code: "LEADERSHIP_HELD", message } });
       }
       await sleep(lockRetryMs, signal);

@@ -109,14 +109,14 @@ async function ensureOwn(
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
     applyOwnColumns(table, ownColumns, log);
-    if (restored.length > 0) log.warn({ table: table.qualified, missing: restored }, "dropped objects created again");
-    if (from !== null) log.info({ table: table.qualified, from, to: latestVersion }, "table migrated");
-    if (from === null && defaultsChanged) log.info({ table: table.qualified }, "column defaults changed");
+    if (restored.length > 0) log.warn({ table: table.logName, missing: restored }, "dropped objects created again");
+    if (from !== null) log.info({ table: table.logName, from, to: latestVersion }, "table migrated");
+    if (from === null && defaultsChanged) log.info({ table: table.logName }, "column defaults changed");
     if (from === null && optionsChanged && ownColumns.freed.length === 0)
-      log.info({ table: table.qualified }, "triggers of optional columns replaced");
+      log.info({ table: table.logName }, "triggers of optional columns replaced");
     for (const { purpose, signature } of taken)
       log.warn(
-        { table: table.qualified, function: signature, off: purpose },
+        { table: table.logName, function: signature, off: purpose },
         "function not created, another one has its name",
       );
     return { oid, keyProblem };
@@ -151,7 +151,7 @@ async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: L
   if (problem === "partitioned") return;
   const remedy =
     problem === "duplicates" ? `end all but one of each key: ${duplicateKeysQuery(table)}` : "restart pg-task";
-  log.warn({ table: table.qualified, reason: keyProblems[problem], remedy }, "keys off");
+  log.warn({ table: table.logName, reason: keyProblems[problem], remedy }, "keys off");
 }
 
 /**
@@ -164,7 +164,7 @@ async function tryEnsureSchedulesIndex(client: Client, table: TaskTable, log: Lo
     await withLockTimeout(client, () => ensureSchedulesIndex(client, table));
   } catch (error) {
     if (sqlState(error) !== lockNotAvailable && sqlState(error) !== deadlockDetected) throw error;
-    log.warn({ table: table.qualified }, "index of schedules not created, table is locked");
+    log.warn({ table: table.logName }, "index of schedules not created, table is locked");
   }
 }
 

@@ -42,12 +42,12 @@ export function applyOwnColumns(table: TaskTable, { own, freed }: OwnColumns, lo
   table.ownColumns = new Set(own);
   table.features = featuresWithout(own);
   const on = [...table.features].filter((feature) => intersects(featureColumns[feature], freed));
-  if (on.length > 0) log.info({ table: table.qualified, columns: freed, features: on }, "features turned on");
+  if (on.length > 0) log.info({ table: table.logName, columns: freed, features: on }, "features turned on");
   const off = featuresOff(own);
   if (off.length === 0) return;
   const columns = columnsInTheWay(own);
   const remedy = renameStatements(table, own).join("; ");
-  log.warn({ table: table.qualified, columns, features: off, remedy }, "features off, the table has its own columns");
+  log.warn({ table: table.logName, columns, features: off, remedy }, "features off, the table has its own columns");
 }
 
 const intersects = (some: readonly string[], others: readonly string[]): boolean =>

@@ -11,6 +11,8 @@ export interface TaskTable {
   readonly table: string;
   /** Schema and name of the table, quoted for use in statements. */
   readonly qualified: string;
+  /** The table as the log names it, without quotes. */
+  readonly logName: string;
   /** Type of the column `state`, quoted. If an adopted table uses another type, `ensureTable` replaces this value. */
   stateType: string;
   /** The features whose columns belong to pg-task. `ensureTable` replaces this value. */
@@ -90,6 +92,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     schema,
     table,
     qualified: `${identifier(schema)}.${identifier(table)}`,
+    logName: `${schema}.${table}`,
     stateType: `${identifier(schema)}.state`,
     features: allFeatures,
     ownColumns: new Set(),

@@ -23,6 +23,7 @@ const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_conf.grace",
   "pg_conf.name",
   "pg_task.data",
+  "pg_task.default",
   "pg_task.user",
   "pg_http.listen",
   "pg_http.token",

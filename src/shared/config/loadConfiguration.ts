@@ -9,6 +9,7 @@ import {
   type ConfigDocument,
 } from "./readConfigFile.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./resolveEntry.js";
+import { entriesNamed } from "./entryNames.js";
 import { isLoopback, listenAnywhere, parseListen } from "./listenAddress.js";
 import { formatPath } from "./describeIssues.js";
 import { MissingSecret, resolveSecret } from "./secretValue.js";
@@ -98,6 +99,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
           control,
           parameters,
         });
+  requireDefaultEntry(parameters, entries, file);
   return {
     configuration: { file, control, parameters, entries },
     controlFrom: chosen.from,
@@ -143,6 +145,16 @@ function requireToken(parameters: FileParameters, file: string | null): void {
   if (address === null || isLoopback(address.host) || token !== "") return;
   throw invalidConfiguration(file, [
     `pg_http.token: expected a token, since pg_http.listen is ${JSON.stringify(listen)}, which other machines can reach, got none: set a token, or listen on 127.0.0.1`,
+  ]);
+}
+
+/** Throws if `pg_task.default` does not name exactly one entry. */
+function requireDefaultEntry(parameters: FileParameters, entries: readonly Entry[], file: string | null): void {
+  const name = parameters["pg_task.default"];
+  const count = name === "" ? 1 : entriesNamed(entries, name).length;
+  if (count === 1) return;
+  throw invalidConfiguration(file, [
+    `pg_task.default: expected the number, key, database or table of one entry, got ${JSON.stringify(name)}, which names ${count === 0 ? "none" : count}`,
   ]);
 }
 

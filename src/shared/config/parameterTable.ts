@@ -350,6 +350,14 @@ export const parameters = [
     meaning: "user of the entries that name neither database nor user",
   },
   {
+    name: "pg_task.default",
+    type: "text",
+    default: "",
+    defaultText: "the first entry",
+    levels: file,
+    meaning: "the entry whose table commands use if they are not told which: its number, key, database or table",
+  },
+  {
     name: "pg_task.json",
     type: "json",
     default: [],

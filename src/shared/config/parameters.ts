@@ -19,7 +19,8 @@ export function fileParameters(): NamedParameter[] {
 /** Returns the parameters that an entry can set as defaults of its table. */
 export function entryParameters(): NamedParameter[] {
   return fileParameters().filter(
-    ({ name }) => name.startsWith("pg_task.") && name !== "pg_task.data" && name !== "pg_task.user",
+    ({ name }) =>
+      name.startsWith("pg_task.") && name !== "pg_task.data" && name !== "pg_task.default" && name !== "pg_task.user",
   );
 }
 

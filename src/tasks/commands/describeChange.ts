@@ -10,7 +10,7 @@ export function describeChange(change: Change, result: ChangeResult): string {
     case "missing":
       return "no such task";
     case "locked":
-      return "row locked by another transaction: try again, or see pg-task explain-plan";
+      return "row locked by another transaction: try again, or see pg-task why";
     case "failed":
       return `the server refused: ${result.reason ?? ""}`;
     default:

@@ -318,7 +318,10 @@ function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
     reasons.push({
       code: "group-limit",
       text: `its group ${JSON.stringify(task.group)} runs ${groupRuns}${ids === "" ? "" : ` (${ids})`}, and its max allows ${maxOthers} besides it${task.max < 0 ? ", since a negative max is a pause" : ""}`,
-      remedy: "wait for them, or raise its max: UPDATE … SET max = … WHERE id = …",
+      remedy:
+        task.max === 0
+          ? "tasks of one group run one after another unless max allows more: wait, use several groups, or set max"
+          : "wait for them, or raise its max: UPDATE … SET max = … WHERE id = …",
       tasks: claimedOfGroup,
     });
   }

@@ -12,12 +12,12 @@ interface Action {
   readonly confirmation?: string;
 }
 
-/** Returns the actions that are possible in the task's state. */
-function actionsFor({ state, plan }: Pick<TaskSummary, "state" | "plan">): Action[] {
+/** Returns the actions that are possible in the task's state. A task that waits for others cannot be started now. */
+function actionsFor({ state, plan, held }: Pick<TaskSummary, "state" | "plan"> & { held?: boolean }): Action[] {
   const stop: Action = { name: "stop", label: "Stop", confirmation: "Stop it?" };
   if (state === "TAKE" || state === "WORK") return [stop];
   if (state !== "PLAN") return [{ name: "retry", label: "Retry" }];
-  const later = plan === "infinity" || Date.parse(plan) > Date.now();
+  const later = (plan === "infinity" && held !== true) || Date.parse(plan) > Date.now();
   return [...(later ? [{ name: "run-now", label: "Run now" } as const] : []), stop];
 }
 
@@ -39,7 +39,7 @@ export function scheduleActions({
 /** Shows buttons for the possible actions. Actions that can lose work ask for confirmation. */
 export function Actions(props: {
   table: string;
-  task: Pick<TaskSummary, "id" | "state" | "plan">;
+  task: Pick<TaskSummary, "id" | "state" | "plan"> & { held?: boolean };
   /** The actions to show. By default, those that the task's state allows. */
   actions?: readonly Action[];
   done: () => void;

@@ -10,6 +10,7 @@ import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
+import { waitsForOthers } from "./taskTimes.js";
 import { StaleNotice } from "./staleNotice.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { formatDuration, formatWholeSeconds } from "../../shared/formatDuration.js";
@@ -200,9 +201,7 @@ function Rows(props: { id: string; tasks: readonly TaskSummary[]; now: number; r
               <td class=${task.error === null ? "result" : "result failed"} title=${task.error ?? task.output ?? ""}>
                 ${resultText(task)}
               </td>
-              <td class="when" title=${task.plan}>
-                ${task.state === "PLAN" ? relativeTimeText(task.plan, now) : timeText(task.plan)}
-              </td>
+              <td class="when" title=${task.plan}>${planText(task, now)}</td>
               <td class="run">${runTime(task, now)}</td>
               <td class="do"><${Actions} table=${id} task=${task} done=${refresh} /></td>
             </tr>`,
@@ -220,4 +219,9 @@ function resultText({ error, output, outputBytes }: TaskSummary): string {
 function runTime({ state, start, tookMs }: TaskSummary, now: number): string {
   if (state !== "WORK" || start === null) return tookMs === null ? "" : formatDuration(Math.max(0, tookMs));
   return formatWholeSeconds(Math.max(0, now - Date.parse(start)));
+}
+
+function planText(task: TaskSummary, now: number): string {
+  if (waitsForOthers(task)) return "after the others";
+  return task.state === "PLAN" ? relativeTimeText(task.plan, now) : timeText(task.plan);
 }

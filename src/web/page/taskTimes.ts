@@ -78,7 +78,8 @@ const textColumn = ({ columns }: FullTask, name: string): string | null => {
 export const waitsForRetry = (task: FullTask): boolean =>
   task.state === "PLAN" && !task.claimed && task.stop !== null && failedAttempts(task) > 0;
 
-const waitsForOthers = (task: FullTask): boolean => task.held && task.plan === "infinity";
+/** Whether the task is planned for the time when the tasks for which it waits have ended. */
+export const waitsForOthers = ({ held, plan }: Pick<FullTask, "held" | "plan">): boolean => held && plan === "infinity";
 
 /** Returns how many tries have failed and led to another one. */
 export const failedAttempts = (task: FullTask): number => task.attempt ?? 0;

@@ -178,7 +178,7 @@ describe("pg-task retry", () => {
   test("retries all tasks of a state and group", async () => {
     const mine = [await insert({ state: "GONE", group: "mine" }), await insert({ state: "GONE", group: "mine" })];
     const other = await insert({ state: "GONE", group: "other" });
-    const { code, stdout } = await cli(["retry", "--state", "GONE", "--group", "mine"], { env });
+    const { code, stdout } = await cli(["retry", "--state", "GONE", "--group", "mine", "--yes"], { env });
     assert.deepEqual([code, outcomes(stdout)], [0, mine.map((id) => [id, "changed"])]);
     assert.equal((await row(other))["state"], "GONE");
   });
@@ -187,7 +187,7 @@ describe("pg-task retry", () => {
     await client.query(
       `INSERT INTO task (input, "group", state) SELECT '', 'many', 'FAIL' FROM generate_series(1, 1201)`,
     );
-    const { code, stdout } = await cli(["retry", "--state", "FAIL", "-g", "many", "--json"], {
+    const { code, stdout } = await cli(["retry", "--state", "FAIL", "-g", "many", "--json", "--yes"], {
       env,
     });
     assert.deepEqual([code, JSON.parse(stdout).changed], [0, 1201]);
@@ -207,6 +207,17 @@ describe("pg-task retry", () => {
     await program.until("[y/N]");
     program.type("y\n");
     assert.equal(await program.end(), 0, program.shown);
+    assert.equal((await row(id))["state"], "PLAN");
+  });
+
+  test("changes nothing without a terminal, unless --yes is given", async () => {
+    const id = await insert({ state: "FAIL", group: "unattended" });
+    const args = ["retry", "--state", "FAIL", "--group", "unattended"];
+    const { code, stderr } = await cli(args, { env });
+    assert.equal(code, 2);
+    assert.match(stderr, /^pg-task: Retry 1 task of "public"\."task" in \w+\? Without a terminal, give --yes\n$/);
+    assert.equal((await row(id))["state"], "FAIL");
+    assert.equal((await cli([...args, "--yes"], { env })).code, 0);
     assert.equal((await row(id))["state"], "PLAN");
   });
 
@@ -358,7 +369,7 @@ describe("pg-task prune", () => {
     );
     const dry = await cli(["prune", "--older", "1 day", "--dry-run"], { env });
     assert.deepEqual(dry, { code: 0, stdout: "2,502 tasks would be deleted\n", stderr: "" });
-    const done = await cli(["prune", "--older", "1 day", "--state", "DONE,STOP", "--json"], {
+    const done = await cli(["prune", "--older", "1 day", "--state", "DONE,STOP", "--json", "--yes"], {
       env,
     });
     assert.deepEqual([done.code, JSON.parse(done.stdout)], [0, { deleted: 2501, locked: 0 }]);
@@ -372,9 +383,18 @@ describe("pg-task prune", () => {
   test("skips a locked row, and reports it", async () => {
     const other = await database.connect();
     await other.query("BEGIN; UPDATE task SET data = 'x' WHERE data = 'fail'");
-    const { code, stdout } = await cli(["prune", "--older", "1 day"], { env });
+    const { code, stdout } = await cli(["prune", "--older", "1 day", "--yes"], { env });
     await other.query("ROLLBACK");
     assert.deepEqual([code, stdout], [1, "0 tasks deleted, 1 locked row skipped\n"]);
+  });
+
+  test("deletes nothing without a terminal, unless --yes is given", async () => {
+    const { code, stderr } = await cli(["prune", "--older", "1 day"], { env });
+    assert.equal(code, 2);
+    assert.match(
+      stderr,
+      /^pg-task: Delete 1 task of "public"\."task" that ended before .*\? Without a terminal, give --yes\n$/,
+    );
   });
 
   test("asks on a terminal", async () => {

@@ -207,6 +207,28 @@ describe("pg-task show", () => {
     assert.ok(lines(full.shown).length > 500);
   });
 
+  test("shows the main columns, times to the millisecond, the duration and the long columns first", async () => {
+    const { shown } = await cliOnTerminal(["show", "1"], { env: { ...env, NO_COLOR: "1", TZ: "Asia/Tokyo" } });
+    assert.deepEqual(
+      lines(shown)
+        .slice(0, 11)
+        .map((line) => line.trimEnd().replace(/ {2,}/, "  ")),
+      [
+        "id  1",
+        "state  DONE",
+        "group  first",
+        "plan  2024-01-01 09:00:00.000",
+        "start  2024-01-01 09:00:00.000",
+        "stop  2024-01-01 09:00:01.500",
+        "took  1.5 s",
+        "input",
+        "  SELECT 1",
+        "output",
+        "  1",
+      ],
+    );
+  });
+
   test("lists the errors of earlier tries on a terminal, and escapes what they contain", async () => {
     const entry = {
       start: null,
@@ -217,7 +239,7 @@ describe("pg-task show", () => {
     await client.query("UPDATE task SET attempt = 1, errors = $1 WHERE id = 2", [JSON.stringify([entry])]);
     const short = await cliOnTerminal(["show", "2"], { env });
     const [line = "", ...after] = lines(short.shown.split(/errors.*\n/)[1] ?? "");
-    assert.match(line, /^ {2}(2024-01-01|2023-12-31) \d\d:\d\d:\d\d {2}40001 {2}a\\x1b/);
+    assert.match(line, /^ {2}(2024-01-01|2023-12-31) \d\d:\d\d:\d\d\.000 {2}40001 {2}a\\x1b/);
     assert.ok(!after.some((each) => each.includes("DETAIL: more")));
     const full = await cliOnTerminal(["show", "2", "--full"], { env });
     assert.match(full.shown, /DETAIL: more/);
@@ -305,16 +327,20 @@ describe("a command", () => {
     assert.match(stderr, /no embedded server running in this folder; give --config/);
   });
 
-  test("lists the tables to choose from if several are configured", async () => {
+  test("uses pg_task.default, or the first table, if several are configured, and says so", async () => {
     await ensureTaskTable(database.target, { table: "other" });
     const cwd = await temporaryFolder();
     const own = { data: database.target.database, user: database.target.user };
     const config = { url, "pg_task.json": [own, { ...own, table: "other" }] };
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
-    const { code, stderr } = await cli(["list"], { cwd });
-    assert.equal(code, 2);
+    const first = await cli(["list", "--json"], { cwd });
+    assert.equal(first.code, 0);
+    assert.match(first.stderr, /^pg-task: using public\.task in \w+; --entry or --table choose another table\n$/);
+    assert.notEqual(JSON.parse(first.stdout).tasks.length, 0);
+    const ambiguous = await cli(["list", "--entry", database.target.database], { cwd });
+    assert.equal(ambiguous.code, 2);
     assert.match(
-      stderr,
+      ambiguous.stderr,
       /expected one table, got 2: choose with --entry.*\n {2}1 .*public\.task.*\n {2}2 .*public\.other/,
     );
     for (const args of [
@@ -324,6 +350,26 @@ describe("a command", () => {
     ]) {
       assert.deepEqual(await cli(["list", ...args], { cwd }), { code: 0, stdout: "", stderr: "" });
     }
+    for (const name of ["2", "other", "public.other"]) {
+      await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ ...config, "pg_task.default": name }));
+      const { stdout, stderr } = await cli(["list"], { cwd });
+      assert.equal(stdout, "");
+      assert.match(stderr, /^pg-task: using public\.other in/);
+    }
+    for (const [name, count] of [
+      ["nosuch", "none"],
+      [database.target.database, "2"],
+    ] as const) {
+      await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ ...config, "pg_task.default": name }));
+      const { code, stderr } = await cli(["check"], { cwd });
+      assert.equal(code, 2);
+      assert.ok(
+        stderr.includes(
+          `pg_task.default: expected the number, key, database or table of one entry, got "${name}", which names ${count}`,
+        ),
+      );
+    }
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
     const none = await cli(["list", "-t", "nosuch"], { cwd });
     assert.equal(none.code, 2);
     assert.match(none.stderr, /no table of the configuration matches --entry and --table/);
@@ -351,7 +397,7 @@ describe("a command", () => {
     "prune",
     "groups",
     "watch",
-    "explain-plan",
+    "why",
     "doctor",
   ]) {
     test(`has a help text: ${command} --help`, async () => {

@@ -377,17 +377,18 @@ describe("pg-task add", () => {
   });
 });
 
-/** Returns the codes of the reasons that `explain-plan` reports. */
+/** Returns the codes of the reasons that `why` reports. */
 async function reasons(id: string): Promise<string[]> {
-  const { stdout } = await cli(["explain-plan", id, "--json"], { env });
+  const { stdout } = await cli(["why", id, "--json"], { env });
   return JSON.parse(stdout).reasons.map(({ code }: { code: string }) => code);
 }
 
-describe("pg-task explain-plan", () => {
-  test("has the alias explain", async () => {
+describe("pg-task why", () => {
+  test("has the aliases explain-plan and explain", async () => {
     const id = idOf(await cli(["add", "SELECT 1", "--plan", "infinity"], { env }));
-    const { code, stdout } = await cli(["explain", id], { env });
-    assert.deepEqual([code, stdout], [0, (await cli(["explain-plan", id], { env })).stdout]);
+    const { stdout } = await cli(["why", id], { env });
+    for (const name of ["explain-plan", "explain"])
+      assert.deepEqual(await cli([name, id], { env }), { code: 0, stdout, stderr: "" });
   });
 
   test("reports that a task is not due, never due, or has ended", async () => {
@@ -411,7 +412,7 @@ describe("pg-task explain-plan", () => {
     await tasks.sleeping(first);
     assert.deepEqual(await reasons(first), ["running"]);
     assert.deepEqual(await reasons(third), ["group-limit", "behind-others"]);
-    const { code, stdout } = await cli(["explain-plan", second], { env });
+    const { code, stdout } = await cli(["why", second], { env });
     assert.equal(code, 0);
     assert.match(
       stdout,
@@ -428,7 +429,7 @@ describe("pg-task explain-plan", () => {
     const id = idOf(await cli(["add", "SELECT 1", "--group", "gapped", "--gap", "1 hour"], { env }));
     const behind = idOf(await cli(["add", "SELECT 1", "--group", "gapped"], { env }));
     assert.deepEqual([await reasons(id), await reasons(behind)], [["gap"], ["behind-others"]]);
-    const { stdout } = await cli(["explain-plan", id], { env });
+    const { stdout } = await cli(["why", id], { env });
     const { rows } = await tasks.client.query<{ start: string }>(
       `SELECT to_char(start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS') AS start FROM task WHERE id = $1`,
       [first],
@@ -449,7 +450,7 @@ describe("pg-task explain-plan", () => {
     await cli(["pause", "-g", "halted", "--reason", "because"], { env });
     const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "halted" });
     assert.deepEqual(await reasons(id), ["group-paused"]);
-    const { stdout } = await cli(["explain-plan", id], { env });
+    const { stdout } = await cli(["why", id], { env });
     assert.match(stdout, /its group "halted" has been paused since [-\dT:.+]+: because/);
     await cli(["resume", "-g", "halted"], { env });
     await tasks.ended(id);
@@ -463,7 +464,7 @@ describe("pg-task explain-plan", () => {
     await other.query("BEGIN");
     await other.query("UPDATE task SET data = 'mine' WHERE id = $1", [id]);
     assert.deepEqual(await reasons(id), ["group-paused", "row-locked"]);
-    const { stdout } = await cli(["explain-plan", id], { env });
+    const { stdout } = await cli(["why", id], { env });
     assert.match(stdout, new RegExp(`its row is locked by the open transaction of server process ${rows[0].pid} `));
     await other.query("ROLLBACK");
     await cli(["resume", "-g", "locked"], { env });
@@ -471,7 +472,7 @@ describe("pg-task explain-plan", () => {
   });
 
   test("reports an unknown id", async () => {
-    assert.deepEqual(await cli(["explain-plan", "404404"], { env }), {
+    assert.deepEqual(await cli(["why", "404404"], { env }), {
       code: 1,
       stdout: "",
       stderr: "pg-task: no task 404404\n",

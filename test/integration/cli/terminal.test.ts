@@ -68,7 +68,7 @@ describe("colours are printed", () => {
     ["status"],
     ["groups"],
     ["doctor"],
-    ["explain-plan", "1"],
+    ["why", "1"],
     ["check"],
     ["stop", "1"],
   ]) {

@@ -133,6 +133,7 @@ const others: readonly ParameterName[] = [
   "pg_task.table",
   "pg_task.data",
   "pg_task.user",
+  "pg_task.default",
   "pg_task.zone",
   "pg_conf.max",
   "pg_conf.close",
@@ -312,10 +313,12 @@ it("logs which of the supervisor's own parameters changed", async () => {
     "pg_conf.grace": 29_000,
     "pg_task.data": "other",
     "pg_task.user": "another",
+    "pg_task.default": "1",
   });
   assert.deepEqual((await program.line(reloaded))["parameters"], [
     "pg_task.data",
     "pg_task.user",
+    "pg_task.default",
     "pg_conf.close",
     "pg_conf.fetch",
     "pg_conf.grace",

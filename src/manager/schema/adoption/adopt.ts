@@ -47,7 +47,7 @@ export async function adopt(
     const { running, waiting } = await settleTakenRows(client, table);
     const queued = await queueWaitingRows(client, table);
     await recordVersion(client, table, 1);
-    options.log.info({ table: table.qualified, waiting: queued + waiting, running }, "table adopted");
+    options.log.info({ table: table.logName, waiting: queued + waiting, running }, "table adopted");
   } finally {
     await client.query("SELECT pg_advisory_unlock($1, hashtext($2))", lock).catch(() => {});
   }

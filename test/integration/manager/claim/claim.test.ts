@@ -87,7 +87,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       max: 0,
       key: null,
       startsNow: true,
-      exclusive: true,
+      exclusive: false,
       hasGap: false,
       mayPause: false,
       repeats: false,

@@ -85,7 +85,7 @@ function expectedOf(
       ...each,
       id: index + 1,
       max: more === "pausing" ? 0 : max,
-      odd: more !== "" || paused === "all" || paused === each.group,
+      odd: !["", "timeout"].includes(more) || paused === "all" || paused === each.group,
       // The hash of a remote task differs from that of its group's name, so it belongs to another group.
       waits: !["later", "stopped", "remote"].includes(more),
     }))

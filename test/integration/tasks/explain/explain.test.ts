@@ -24,10 +24,10 @@ const client = await database.connect();
 const tasks = await Tasks.create(client);
 const { host, port, user, database: name } = database.target;
 
-/** Returns the reasons that `explain-plan` reports for a task. */
+/** Returns the reasons that `why` reports for a task. */
 async function explain(id: string, cwd?: string): Promise<Reason[]> {
   const where = cwd === undefined ? { env: { DATABASE_URL: database.url } } : { cwd };
-  const { stdout } = await cli(["explain-plan", id, "--json"], where);
+  const { stdout } = await cli(["why", id, "--json"], where);
   return JSON.parse(stdout).reasons;
 }
 
@@ -94,7 +94,7 @@ test("counts only the sessions of the configured tables towards pg_conf.max", as
   const cwd = await temporaryFolder();
   const reasonsFor = async (...tables: string[]): Promise<string[]> => {
     await writeFile(join(cwd, "pg_task.json"), configOf(...tables));
-    const { stdout } = await cli(["explain-plan", id, "--table", "task", "--json"], { cwd });
+    const { stdout } = await cli(["why", id, "--table", "task", "--json"], { cwd });
     return codes(JSON.parse(stdout).reasons);
   };
   const sessions = await Promise.all(

@@ -17,9 +17,9 @@ const client = await database.connect();
 const tasks = await Tasks.create(client);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-/** Returns the reasons that `explain-plan` reports for a task. */
+/** Returns the reasons that `why` reports for a task. */
 async function explain(id: string): Promise<Reason[]> {
-  const { stdout } = await cli(["explain-plan", id, "--json"], { env: { DATABASE_URL: database.url } });
+  const { stdout } = await cli(["why", id, "--json"], { env: { DATABASE_URL: database.url } });
   return JSON.parse(stdout).reasons;
 }
 

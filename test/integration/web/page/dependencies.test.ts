@@ -57,6 +57,8 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
     assert.deepEqual(await shownIds(page), [one, two, three]);
     assert.equal(await lineCount(page, "waits"), 2);
     await page.getByText("after the others").waitFor();
+    await page.getByRole("button", { name: "Stop" }).waitFor();
+    assert.equal(await page.getByRole("button", { name: "Run now" }).count(), 0);
     await page.getByText(`it waits for the end of ${one} (PLAN)`).waitFor();
     await box(page, three).getByText("upon end").waitFor();
     assert.equal(await box(page, two).getAttribute("aria-current"), "page");

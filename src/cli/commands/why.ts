@@ -6,10 +6,10 @@ import { readReasons } from "../support/readReasons.js";
 import { copyField, printableLine } from "../terminal/escape.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 
-export function registerExplainPlan(program: Command, run: RunCommand): void {
+export function registerWhy(program: Command, run: RunCommand): void {
   const command = program
-    .command("explain-plan")
-    .alias("explain")
+    .command("why")
+    .aliases(["explain-plan", "explain"])
     .description("explain why a task is not running")
     .argument("<id>", "the task's id", parseId);
   addTableOptions(command).action((id: string, options: CommandOptions) =>
@@ -18,7 +18,7 @@ export function registerExplainPlan(program: Command, run: RunCommand): void {
 }
 
 async function explain(terminal: Terminal, id: string, options: CommandOptions): Promise<number> {
-  const reasons = await withTable(options, "explain-plan", (opened) => readReasons(opened, id));
+  const reasons = await withTable(options, "why", (opened) => readReasons(opened, id));
   if (reasons === null) {
     terminal.writeError(`pg-task: no task ${id}\n`);
     return commandExitCodes.notAll;
