@@ -2,6 +2,7 @@ import { Pool } from "pg";
 import { Backoff, sleep } from "../shared/backoff.js";
 import { errorMessage, isConnectionLoss, PgTaskError, systemErrorCode } from "../shared/errors.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
+import { endsConnection } from "../tasks/taskError.js";
 import { ConnectionStringError } from "../shared/postgres/errors.js";
 import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
@@ -57,7 +58,7 @@ export class Connections {
     try {
       return await work(requireClient(client));
     } catch (error) {
-      isLost = isConnectionLoss(error) || /^(?:57P0|25P0[34]|08)/.test(sqlState(error) ?? "");
+      isLost = isConnectionLoss(error) || endsConnection(sqlState(error) ?? "");
       throw error;
     } finally {
       stopListening();

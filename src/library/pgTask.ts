@@ -63,7 +63,7 @@ export interface PgTask extends EventEmitter<PgTaskEvents> {
    * Applies another configuration, or reads the file again if none is given, without disturbing running tasks. The
    * settings of roles and databases are read again, too.
    *
-   * @throws PgTaskError of the family CONFIG; the configuration that was in force stays
+   * @throws PgTaskError of the family CONFIG; the configuration that was in force stays. USAGE if pg-task does not run.
    */
   reload(config?: Config | readonly ConfigEntry[]): Promise<void>;
   /**

@@ -35,7 +35,10 @@ export interface StartOptions {
   readonly logger?: Logger | false;
   /** Stops pg-task as `stop` does. If it is aborted before pg-task is ready, `start` rejects with START_ABORTED. */
   readonly signal?: AbortSignal;
-  /** Whether SIGTERM and SIGINT stop pg-task, and SIGHUP makes it read its configuration again. Default: false. */
+  /**
+   * Whether SIGTERM, SIGINT and the message `shutdown` of a parent process stop pg-task, and SIGHUP makes it read its
+   * configuration again. Default: false.
+   */
   readonly signals?: boolean;
 }
 

@@ -41,4 +41,4 @@ export function toTaskError(error: unknown, table: TaskTable): unknown {
  * Whether an error with this SQLSTATE ends the connection: it was terminated by an administrator, a shutdown, a crash,
  * an idle timeout or a protocol violation.
  */
-const endsConnection = (state: string): boolean => /^(?:57P0[1-5]|25P0[34]|08)/.test(state);
+export const endsConnection = (state: string): boolean => /^(?:57P0[1-5]|25P0[34]|08)/.test(state);

@@ -91,7 +91,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     } catch (error) {
       failure = error instanceof PgTaskError ? error : fromReport(toReport(error));
     }
-    this.emit("stopped", failure);
+    this.#announce("stopped", failure);
     this.#end(failure);
   }
 
@@ -112,7 +112,9 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   }
 
   async reload(config?: Config | readonly ConfigEntry[]): Promise<void> {
-    if (this.#reloader === null) return;
+    if (this.#reloader === null) {
+      throw new PgTaskError("USAGE", "expected a running pg-task to reload, got one that is starting or has ended");
+    }
     const before = this.#content;
     if (config !== undefined) {
       if (before === undefined) {
@@ -214,7 +216,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
           this.#configuration = configuration;
           supervisor.reload(configuration);
           void web.configure(configuration);
-          this.emit("reloaded");
+          this.#announce("reloaded");
         },
       },
       log,
@@ -255,16 +257,33 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   }
 
   #forwardEvents(supervisor: Supervisor): void {
-    supervisor.on("ready", () => this.emit("ready"));
+    supervisor.on("ready", () => this.#announce("ready"));
     supervisor.on("unreachable", (reason) => {
       this.#unreachable = fromReport(reason);
-      this.emit("unreachable", this.#unreachable);
+      this.#announce("unreachable", this.#unreachable);
     });
     supervisor.board.on("changed", () => this.#reportChanges());
     supervisor.board.on("worked", (key) => {
       const entry = this.#configuration?.entries.find((each) => each.key === key);
-      if (entry !== undefined) this.emit("worked", this.#statusOf(entry));
+      if (entry !== undefined) this.#announce("worked", this.#statusOf(entry));
     });
+  }
+
+  /**
+   * Emits an event. An error that a listener throws must not interrupt pg-task, and must not be hidden either: it becomes
+   * an uncaught exception, as for Node's own event targets.
+   */
+  #announce<E extends keyof PgTaskEvents>(
+    event: E,
+    ...values: Parameters<EventEmitter.EventListener<PgTaskEvents, E>>
+  ): void {
+    try {
+      this.emit(event, ...values);
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
   }
 
   #isStopRequested(): boolean {
@@ -276,14 +295,14 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     const { role } = this;
     if (role !== this.#lastRole) {
       this.#lastRole = role;
-      this.emit("role", role);
+      this.#announce("role", role);
     }
     for (const entry of this.entries) {
       const { key, state, reason, stalled } = entry;
       const text = JSON.stringify([state, reason, stalled]);
       if (text === (this.#reported.get(key) ?? noManager)) continue;
       this.#reported.set(key, text);
-      this.emit("entry", entry);
+      this.#announce("entry", entry);
     }
   }
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, it } from "node:test";
-import { Pool } from "pg";
+import { Client, Pool } from "pg";
 import { TaskClient, type TaskChange } from "../../../src/library/index.js";
 import { createDatabase } from "../../support/database.js";
 import { closeGate, waitAt } from "../../support/gates.js";
@@ -144,4 +144,17 @@ it("goes on over a pool when its connection is lost, without missing a change", 
   }
   await end();
   assert.equal(ids.length, 5);
+});
+
+it("fails with CONNECTION_LOST over a client when its connection is lost", async () => {
+  const client = new Client({ connectionString: url, application_name: "library follower" });
+  client.on("error", () => {});
+  await client.connect();
+  const changes = new TaskClient(client).changes({ group: "lost" });
+  const failed = assert.rejects(changes.next(), { code: "CONNECTION_LOST", message: /connection to the server lost/ });
+  const other = await database.connect();
+  await other.query(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'library follower'",
+  );
+  await failed;
 });

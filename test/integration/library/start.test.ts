@@ -18,6 +18,7 @@ import { startProcess } from "../../support/process.js";
 import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
+const library = pathToFileURL(projectPath("dist/src/library/index.js")).href;
 const running: PgTask[] = [];
 // Before the database, so that it is dropped after pg-task has ended.
 after(() => Promise.all(running.map((pgTask) => pgTask.stop({ graceMs: 0 }))));
@@ -157,6 +158,35 @@ it("a reload with an invalid configuration is rejected and changes nothing", asy
   assert.equal((await tasks.wait(await tasks.add("SELECT 1"))).state, "DONE");
 });
 
+it("a reload with another configuration is refused if it came from a file, or after the end", async () => {
+  const file = join(await temporaryFolder(), "pg_task.json");
+  await writeFile(file, JSON.stringify({ url }));
+  const pgTask = await begin({ config: file });
+  await assert.rejects(pgTask.reload({ url }), { code: "CONFIG_CONFLICT" });
+  await pgTask.reload();
+  await pgTask.stop();
+  await assert.rejects(pgTask.reload(), { code: "USAGE" });
+});
+
+it("an error of a listener is an uncaught exception, and does not disturb pg-task", async () => {
+  const folder = await temporaryFolder();
+  const file = join(folder, "own.mjs");
+  await writeFile(
+    file,
+    `import { start } from ${JSON.stringify(library)};
+     const seen = [];
+     process.on("uncaughtException", (error) => seen.push(error.message));
+     const pgTask = await start({ url: ${JSON.stringify(url)}, logger: false });
+     pgTask.on("role", () => { throw new Error("mine"); });
+     await pgTask.stop();
+     console.log(JSON.stringify({ msg: "after", seen, error: await pgTask.stopped }));`,
+  );
+  const child = await startProcess({ command: [process.execPath, file], cwd: folder });
+  assert.deepEqual(await child.exit, { code: 0, signal: null });
+  const { seen, error } = await child.line("after");
+  assert.deepEqual({ seen, error }, { seen: ["mine"], error: null });
+});
+
 it("does not start if its signal has been aborted", async () => {
   const reason = new Error("not now");
   await assert.rejects(begin({ url, signal: AbortSignal.abort(reason) }), (error: unknown) => {
@@ -208,8 +238,6 @@ it("a stop with a grace period of 0 returns running tasks to PLAN", async () => 
   assert.equal((await tasks.get(id))?.state, "PLAN");
   await open();
 });
-
-const library = pathToFileURL(projectPath("dist/src/library/index.js")).href;
 
 it("handles signals if it is asked to", async () => {
   const folder = await temporaryFolder();
