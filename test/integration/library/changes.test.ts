@@ -94,6 +94,39 @@ it("yields a task whose transaction commits after later ids have been seen", asy
   assert.equal(seen.filter(({ id }) => id === first).length, 1);
 });
 
+it("yields the end of each of many tasks once, however their transactions interleave", async () => {
+  const { seen, until, end } = await follow({ group: "many" });
+  const pool = new Pool({ connectionString: url, max: 8 });
+  closing.push(() => pool.end());
+  const committed: string[] = [];
+  const rolledBack: string[] = [];
+  const produce = async (producer: number): Promise<void> => {
+    for (let round = 0; round < 10; round += 1) {
+      const client = await pool.connect();
+      await client.query("BEGIN");
+      const task = { input: "SELECT 1", group: "many", max: 20 };
+      const ids = await tasks.addMany([task, task, task, task, task], { client });
+      const fails = (producer + round) % 3 === 0;
+      await client.query(fails ? "ROLLBACK" : "COMMIT");
+      (fails ? rolledBack : committed).push(...ids);
+      client.release();
+    }
+  };
+  await Promise.all(Array.from({ length: 8 }, (_, producer) => produce(producer)));
+  for (const id of committed) await until((change) => change.id === id && change.state === "DONE");
+  await end();
+  assert.ok(rolledBack.length > 100 && committed.length > 200);
+  assert.deepEqual(
+    seen.filter(({ id }) => rolledBack.includes(id)),
+    [],
+  );
+  for (const id of committed) {
+    const changes = seen.filter((change) => change.id === id);
+    assert.equal(changes.filter(({ state }) => state === "DONE").length, 1);
+    for (const [n, { previous }] of changes.entries()) assert.equal(previous, n === 0 ? null : changes[n - 1]?.state);
+  }
+});
+
 it("yields the state of given tasks at first, and ends when all have ended", async () => {
   const [done = "", deleted = ""] = await tasks.addMany([
     { input: "SELECT 1", group: "given" },
