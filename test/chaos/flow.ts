@@ -45,6 +45,20 @@ const kinds: readonly Kind[] = [
     expected: exactlyOnce,
   },
   {
+    name: "an insert with a timeout",
+    input: effect,
+    weight: 4,
+    extraColumns: { timeout: "interval '1 hour'" },
+    expected: exactlyOnce,
+  },
+  {
+    name: "an insert that takes longer than its timeout",
+    input: `${effect}; SELECT pg_sleep(600)`,
+    weight: 1,
+    extraColumns: { timeout: "interval '1 second'" },
+    expected: "state IN ('FAIL', 'STOP', 'GONE') AND effects = 0",
+  },
+  {
     name: "an insert whose successor is rejected",
     input: effect,
     weight: 1,

@@ -37,6 +37,7 @@ function done(id: number, more: Partial<OptionTask> = {}): OptionTask {
     state: "DONE",
     error: null,
     attempt: 0,
+    keptErrors: more.attempt ?? 0,
     stop: at(id + 0.1),
     touches: [],
     runs: [run(id)],
@@ -139,6 +140,7 @@ const rejected: readonly (readonly [string, RegExp, ...OptionTask[]])[] = [
     done(1, { retry: 2, fails: 2, attempt: 1, runs: [run(1, { attempt: 1 })] }),
   ],
   ["too many attempts", /more attempts/, failed(1, { retry: 1, fails: 4, attempt: 2 })],
+  ["a lost error", /not the errors/, failed(1, { retry: 2, fails: 4, attempt: 2, keptErrors: 1 })],
   ["too few attempts", /tries left/, failed(1, { retry: 2, fails: 4, attempt: 1 })],
   [
     "an attempt after an error that is not retried",

@@ -24,6 +24,8 @@ export interface OptionTask {
   readonly state: string | null;
   readonly error: string | null;
   readonly attempt: number;
+  /** How many errors of earlier tries the row keeps. */
+  readonly keptErrors: number;
   readonly stop: number | null;
   /** What users did to the task. */
   readonly touches: readonly { readonly what: string; readonly at: number }[];
@@ -102,6 +104,7 @@ function wrongEffects(task: OptionTask): string[] {
     ...(isAllowed[end] === true ? [] : [`${end} with ${effects} effects`]),
     ...(runs.some(({ attempt }) => attempt !== fails) ? ["effect of a wrong attempt"] : []),
     ...(task.attempt > task.retry ? ["more attempts than allowed"] : []),
+    ...(task.keptErrors === task.attempt ? [] : ["not the errors of all tries"]),
   ];
 }
 

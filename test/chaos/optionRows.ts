@@ -23,7 +23,7 @@ export async function judgeOptionRows(
       coalesce(p.vanishes, false) AS vanishes, t.rule IS NOT NULL AS repeats, CASE WHEN p.task IS NULL THEN t.args ELSE p.args END AS args,
       CASE WHEN p.collects THEN ARRAY(SELECT value::float8 FROM collected WHERE task = i.id) END AS collected,
       ${micros("p.gap")} AS gap,
-      t.state::text AS state, t.error, coalesce(t.attempt, 0) AS attempt, ${micros("t.stop")} AS stop,
+      t.state::text AS state, t.error, coalesce(t.attempt, 0) AS attempt, coalesce(jsonb_array_length(t.errors), 0) AS "keptErrors", ${micros("t.stop")} AS stop,
       ${list(`jsonb_build_object('what', what, 'at', ${micros("at")})`, "touched WHERE task = i.id ORDER BY at")} AS touches,
       ${list(
         `jsonb_build_object('begun', ${micros("begun")}, 'ended', ${micros("ended")}, 'attempt', attempt, 'given', given)`,

@@ -403,7 +403,7 @@ describe("a command", () => {
     test(`has a help text: ${command} --help`, async () => {
       const { code, stdout } = await cli([command, "--help"]);
       assert.equal(code, 0);
-      assert.match(stdout, new RegExp(`^Usage: pg-task ${command}(?:\\|\\w+)? `));
+      assert.match(stdout, new RegExp(`^Usage: pg-task ${command}(?:\\|[\\w-]+)? `));
     });
   }
 
