@@ -1,3 +1,4 @@
+import { STATUS_CODES } from "node:http";
 import type { HttpBindings } from "@hono/node-server";
 import { Hono, type Context } from "hono";
 import type { ClusterView } from "../shared/clusterStatus.js";
@@ -31,10 +32,11 @@ export function createApp(context: AppContext): Hono {
   app.use(securityHeaders([importMapHash]));
   app.use(sameOriginOnly(context.host));
   app.onError((error, request) => errorResponse(request, error, context.log));
-  app.notFound((request) => apiError(request, "NOT_FOUND", "there is no such address"));
+  app.notFound((request) => problem(request, "NOT_FOUND", "there is no such address"));
   addProbes(app, context);
   app.route("/api", createApi(context));
   addPage(app);
+  refuseOtherMethods(app);
   return app;
 }
 
@@ -82,11 +84,31 @@ function addPage(app: Hono): void {
 }
 
 function errorResponse(context: Context, error: unknown, log: Log): Response {
-  if (error instanceof ApiError) return apiError(context, error.code, error.message);
+  if (error instanceof ApiError) return problem(context, error.code, error.message);
   log.error({ err: error, path: context.req.path }, "request failed");
-  return apiError(context, "INTERNAL", "internal error: see the log of pg-task");
+  return problem(context, "INTERNAL", "internal error: see the log of pg-task");
 }
 
-function apiError(context: Context, code: ApiErrorCode, message: string): Response {
-  return context.json({ error: { code, message } }, statusByCode[code]);
+/** Returns problem details as in RFC 9457. */
+function problem(context: Context, code: ApiErrorCode, detail: string): Response {
+  const status = statusByCode[code];
+  const body = { type: "about:blank", title: STATUS_CODES[status] ?? "", status, detail, code };
+  return context.body(JSON.stringify(body), status, { "Content-Type": "application/problem+json" });
+}
+
+/** Refuses all other methods of the addresses that `app` has. */
+function refuseOtherMethods(app: Hono): void {
+  const methods = new Map<string, Set<string>>();
+  for (const { path, method } of app.routes) {
+    if (method === "ALL") continue;
+    const allowed = methods.get(path) ?? new Set();
+    methods.set(path, method === "GET" ? allowed.add("GET").add("HEAD") : allowed.add(method));
+  }
+  for (const [path, allowed] of methods) {
+    app.all(path, (context) => {
+      const list = [...allowed].join(", ");
+      context.header("Allow", list);
+      throw new ApiError("METHOD_NOT_ALLOWED", `expected ${list}, got ${context.req.method}`);
+    });
+  }
 }

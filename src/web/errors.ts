@@ -4,6 +4,7 @@ export const statusByCode = {
   UNAUTHORIZED: 401,
   FORBIDDEN: 403,
   NOT_FOUND: 404,
+  METHOD_NOT_ALLOWED: 405,
   CONFLICT: 409,
   BUSY: 503,
   TOO_SLOW: 503,

@@ -1,11 +1,13 @@
 import type { Command } from "commander";
 import { registerAdd } from "./add.js";
+import { registerCompletion } from "./completion.js";
 import { registerDelete, registerRetry, registerRunNow, registerStop } from "./changeTasks.js";
 import { registerDoctor } from "./doctor.js";
 import { registerWhy } from "./why.js";
 import { registerGroups } from "./groups.js";
 import { registerInit } from "./init.js";
 import { registerList } from "./list.js";
+import { registerManual } from "./manual.js";
 import { registerNext } from "./next.js";
 import { registerPause, registerResume } from "./pauseResume.js";
 import { registerPrune } from "./prune.js";
@@ -36,4 +38,6 @@ export const registrations: readonly ((program: Command, run: RunCommand) => voi
   registerWatch,
   registerWhy,
   registerDoctor,
+  registerCompletion,
+  registerManual,
 ];

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { statusByCode } from "../errors.js";
 import type { Route } from "./route.js";
 import { models } from "./model.js";
-import { errorSchema } from "./schemas.js";
+import { problemSchema } from "./schemas.js";
 
 /**
  * Creates the OpenAPI document of the routes.
@@ -24,6 +24,7 @@ export function createOpenApi(
       version: options.version,
       description: "Reads and changes the tasks of the configured tables.",
     },
+    servers: [{ url: "/" }],
     security: [{ token: [] }],
     paths: { ...paths(routes, options.base), [`${options.base}/events`]: { get: eventsOperation } },
     components: {
@@ -33,11 +34,12 @@ export function createOpenApi(
   };
 }
 
-const jsonContent = (schema: z.ZodType): object => ({
-  "application/json": {
-    schema: { $ref: `#/components/schemas/${models.get(schema)?.id}` },
-  },
+const reference = (schema: z.ZodType): object => ({
+  schema: { $ref: `#/components/schemas/${models.get(schema)?.id}` },
 });
+
+const jsonContent = (schema: z.ZodType): object => ({ "application/json": reference(schema) });
+const problemContent = { "application/problem+json": reference(problemSchema) };
 
 /** Describes the event stream, which is not a `Route` because its response is not JSON. */
 const eventsOperation = {
@@ -58,10 +60,10 @@ const eventsOperation = {
       description: "a stream of events",
       content: { "text/event-stream": { schema: { type: "string" } } },
     },
-    400: { description: "INVALID", content: jsonContent(errorSchema) },
-    401: { description: "UNAUTHORIZED", content: jsonContent(errorSchema) },
-    403: { description: "FORBIDDEN", content: jsonContent(errorSchema) },
-    404: { description: "NOT_FOUND", content: jsonContent(errorSchema) },
+    400: { description: "INVALID", content: problemContent },
+    401: { description: "UNAUTHORIZED", content: problemContent },
+    403: { description: "FORBIDDEN", content: problemContent },
+    404: { description: "NOT_FOUND", content: problemContent },
   },
 };
 
@@ -74,18 +76,17 @@ function paths(routes: readonly Route[], base: string): Record<string, object> {
 }
 
 function operation(route: Route): object {
-  const segments = route.path.split("/").filter((part) => part !== "" && !part.startsWith("{"));
+  const segments = route.path.split("/").filter((part) => part !== "");
   return {
-    operationId: [route.method, ...segments].join("-"),
+    operationId: [route.method, ...segments].join("-").replaceAll(/[{}]/g, ""),
     summary: route.summary,
     parameters: [...parameters(route.parameters, "path"), ...parameters(route.query, "query")],
     responses: {
       200: { description: "success", content: jsonContent(route.response) },
       ...Object.fromEntries(
-        [...new Set(Object.values(statusByCode))].map((status) => [
-          status,
-          { description: codesOf(status), content: jsonContent(errorSchema) },
-        ]),
+        [...new Set(Object.values(statusByCode))]
+          .filter((status) => status !== 405)
+          .map((status) => [status, { description: codesOf(status), content: problemContent }]),
       ),
     },
   };

@@ -223,7 +223,17 @@ export const changedTaskSchema = model(
   z.object({ id: taskIdSchema, state: z.string().meta({ description: "the new state" }) }),
 );
 
-export const errorSchema = model("Problem", z.object({ error: z.object({ code: z.string(), message: z.string() }) }));
+/** Problem details as in RFC 9457, with the member `code`. */
+export const problemSchema = model(
+  "Problem",
+  z.object({
+    type: z.literal("about:blank"),
+    title: z.string().meta({ description: "the HTTP status in words" }),
+    status: z.int(),
+    detail: z.string().meta({ description: "what is wrong, in English" }),
+    code: z.string().meta({ description: "what is wrong, for programs" }),
+  }),
+);
 
 export const tablePathSchema = z.strictObject({ table: z.string() });
 export const taskPathSchema = tablePathSchema.extend({ id: taskIdSchema });

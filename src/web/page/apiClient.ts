@@ -57,8 +57,8 @@ export async function request(path: string, options: RequestInit = {}): Promise<
 
 async function failureText(response: Response): Promise<string> {
   try {
-    const { error }: { error: { message: string } } = JSON.parse(await response.text());
-    return error.message;
+    const { detail }: { detail: string } = JSON.parse(await response.text());
+    return detail;
   } catch {
     return `pg-task answered ${response.status}`;
   }

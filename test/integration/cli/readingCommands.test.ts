@@ -399,6 +399,8 @@ describe("a command", () => {
     "watch",
     "why",
     "doctor",
+    "completion",
+    "manual",
   ]) {
     test(`has a help text: ${command} --help`, async () => {
       const { code, stdout } = await cli([command, "--help"]);

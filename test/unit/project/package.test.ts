@@ -28,6 +28,7 @@ const others = [
   /^docs\/img\/[\w-]+\.(?:png|svg)$/,
   /^examples\/[\w.-]+$/,
   /^(?:package|pg_task\.schema)\.json$/,
+  /^man\/pg-task\.1$/,
   /^ecosystem\.config\.cjs$/,
   /^src\/manager\/schema\/calendar\/\w+\.sql$/,
   /^src\/manager\/schema\/migrations\/\d{4}_\w+\.sql$/,

@@ -1,3 +1,5 @@
+import { createConfig, lintFromString } from "@redocly/openapi-core";
+import { Validator } from "@seriousme/openapi-schema-validator";
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { it } from "node:test";
@@ -38,7 +40,8 @@ const documentedTask = z.object({
 
 /** Returns the documented schema of a response. It allows no other properties. */
 function documentedSchema(operation: Operation, status: number): z.ZodType {
-  const schema = operation.responses[status]?.content["application/json"]?.schema;
+  const type = status === 200 ? "application/json" : "application/problem+json";
+  const schema = operation.responses[status]?.content[type]?.schema;
   assert.ok(schema, `${status} is not in the document`);
   const text = JSON.stringify({ ...schema, $defs: document.components.schemas });
   return z.fromJSONSchema(JSON.parse(text.replaceAll("#/components/schemas/", "#/$defs/")));
@@ -168,6 +171,42 @@ for (const [method, path, values, status] of requests) {
   });
 }
 
+it("has a valid OpenAPI document, by two validators", async () => {
+  const { valid, errors } = await new Validator().validate(JSON.parse(JSON.stringify(document)));
+  assert.deepEqual([valid, errors], [true, undefined]);
+  const config = await createConfig({ extends: ["spec"], rules: { "operation-operationId-unique": "error" } });
+  const problems = await lintFromString({ source: JSON.stringify(document), config });
+  assert.deepEqual(
+    problems.map(({ message, location }) => [message, location[0]?.pointer]),
+    [],
+  );
+});
+
+it("answers other methods with 405 and those that are allowed, as problem details", async () => {
+  for (const [path, method, allowed] of [
+    [`/api/tables/${table}/tasks`, "DELETE", "GET, HEAD"],
+    [`/api/tables/${table}/tasks/${done}/retry`, "GET", "POST"],
+    ["/api/openapi.json", "POST", "GET, HEAD"],
+    ["/health", "PUT", "GET, HEAD"],
+    ["/metrics", "POST", "GET, HEAD"],
+    ["/", "POST", "GET, HEAD"],
+  ] as const) {
+    const { status, headers, text } = await web.request(path, { method });
+    assert.deepEqual(
+      [status, headers.get("allow"), headers.get("content-type")],
+      [405, allowed, "application/problem+json"],
+    );
+    assert.deepEqual(JSON.parse(text), {
+      type: "about:blank",
+      title: "Method Not Allowed",
+      status: 405,
+      detail: `expected ${allowed}, got ${method}`,
+      code: "METHOD_NOT_ALLOWED",
+    });
+  }
+  assert.equal((await web.request("/api/nosuch", { method: "DELETE" })).status, 404);
+});
+
 it("explains what is wrong with a request", async () => {
   for (const [query, message] of [
     ["limit=x", 'limit: expected a whole number from 1 to 200, got "x"'],
@@ -186,7 +225,7 @@ it("explains what is wrong with a request", async () => {
     const { status, text } = await web.requestWithoutToken(`/api/tables/${table}/tasks?${query}`, {
       headers: { Authorization: `Bearer ${token}` },
     });
-    assert.deepEqual([status, JSON.parse(text).error.message], [400, message]);
+    assert.deepEqual([status, JSON.parse(text).detail], [400, message]);
   }
 });
 

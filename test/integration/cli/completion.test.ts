@@ -1,0 +1,89 @@
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { cli } from "../../support/cli.js";
+import { projectPath } from "../../support/project.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
+
+const folder = await temporaryFolder();
+
+async function script(shell: string): Promise<string> {
+  const { code, stdout } = await cli(["completion", shell], {});
+  assert.equal(code, 0);
+  const path = join(folder, shell);
+  await writeFile(path, stdout);
+  return path;
+}
+
+const installed = (program: string): boolean => spawnSync(program, ["--version"]).error === undefined;
+const skip = (program: string): { skip: string | false } => ({
+  skip: !installed(program) && `${program} is not installed`,
+});
+
+const words = (output: string): string[] => output.split(/\s+/).filter((word) => word !== "");
+
+describe("pg-task completion", () => {
+  const cases = [
+    [["pg-task", "pr"], ["prune"]],
+    [["pg-task", "why", "--t"], ["--table"]],
+    [["pg-task", "explain", "--js"], ["--json"]],
+    [["pg-task", "add", "--no-dr"], ["--no-drift"]],
+    [["pg-task", "add", "--group", ""], []],
+    [["pg-task", "list", "--config", "pg_t"], ["pg_task.json"]],
+    [["pg-task", "nosuch", "-"], []],
+  ] as const;
+  for (const [typed, expected] of cases) {
+    test(`completes ${JSON.stringify(typed)} in bash`, async () => {
+      await writeFile(join(folder, "pg_task.json"), "{}");
+      const quoted = typed.map((word) => `'${word}'`).join(" ");
+      const program = `source '${await script("bash")}'; COMP_WORDS=(${quoted}); COMP_CWORD=${typed.length - 1}; _pg_task; echo "\${COMPREPLY[@]}"`;
+      const output = execFileSync("bash", ["--norc", "-c", program], { cwd: folder, encoding: "utf8" });
+      assert.deepEqual(words(output), expected);
+    });
+  }
+
+  test("completes in fish", skip("fish"), async () => {
+    const path = await script("fish");
+    const complete = (line: string): string[] =>
+      execFileSync("fish", ["--no-config", "-c", `source '${path}'; complete -C '${line}'`], { encoding: "utf8" })
+        .split("\n")
+        .flatMap((each) => each.split("\t", 1))
+        .filter((each) => each !== "");
+    assert.deepEqual(complete("pg-task pr"), ["prune"]);
+    assert.deepEqual(complete("pg-task explain --js"), ["--json"]);
+  });
+
+  test("defines the completion in zsh", skip("zsh"), async () => {
+    const program = `source '${await script("zsh")}' && print $_comps[pg-task]`;
+    const env = { ...process.env, ZDOTDIR: folder };
+    const output = execFileSync("zsh", ["--no-rcs", "-c", program], { encoding: "utf8", env });
+    assert.match(output, /_bash_complete.*_pg_task/);
+  });
+
+  test("refuses another shell", async () => {
+    const { code, stderr } = await cli(["completion", "tcsh"], {});
+    assert.equal(code, 2);
+    assert.match(stderr, /Allowed choices are bash, zsh, fish/);
+  });
+});
+
+describe("pg-task manual", () => {
+  test("prints the manual page of the package", async () => {
+    const { code, stdout } = await cli(["manual"], {});
+    assert.equal(code, 0);
+    assert.equal(stdout, readFileSync(projectPath("man/pg-task.1"), "utf8"), "npm run manual writes it anew");
+  });
+
+  test("is understood by man", skip("man"), () => {
+    const { stdout, stderr } = spawnSync("man", ["--warnings", "-l", projectPath("man/pg-task.1")], {
+      encoding: "utf8",
+      env: { ...process.env, MANWIDTH: "100", LC_ALL: "C.UTF-8" },
+    });
+    assert.equal(stderr, "");
+    assert.match(stdout, /why <id>\n +explain why a task is not running/);
+    assert.match(stdout, /-c, --config <file>\n/);
+  });
+});
