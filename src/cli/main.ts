@@ -1,6 +1,8 @@
 import { Command, InvalidArgumentError } from "commander";
 import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
 import { toReport } from "../shared/errors.js";
+import { explainSystemError } from "../shared/systemErrors.js";
+import { commandExitCodes } from "./support/exitCodes.js";
 import type { CheckOptions } from "./commands/check.js";
 import { configOption, type RunCommand } from "./support/options.js";
 import { processTerminal } from "./terminal/terminal.js";
@@ -23,7 +25,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .version(packageVersion())
     .addHelpText(
       "after",
-      "\nEvery command has --help. The commands find their server as start does: in pg_task.json, DATABASE_URL or the\nPG* variables, else the embedded server of this folder. Exit codes: 0 done, 1 not everything done, 2 usage or\nconfiguration, 3 no connection, 4 table or privilege missing.",
+      "\nEvery command has --help. The commands find their server as start does: in pg_task.json, DATABASE_URL or the\nPG* variables, else the embedded server of this folder (start needs --embedded for that). Exit\ncodes: 0 done, 1 not everything done, 2 usage or configuration, 3 no connection, 4 table or\nprivilege missing.",
     )
     .configureOutput({
       writeErr: (text) => void process.stderr.write(printableText(text)),
@@ -50,8 +52,8 @@ export async function main(argv: readonly string[]): Promise<number> {
       const { check } = await import("./commands/check.js");
       code = await check(options);
     });
+  handleOutputErrors();
   const run: RunCommand = async (action) => {
-    exitOnClosedOutput();
     code = await action(processTerminal());
   };
   // `start` does not load the other commands, because loading them would delay a restart after a crash.
@@ -68,13 +70,17 @@ export async function main(argv: readonly string[]): Promise<number> {
 }
 
 /**
- * Exits without an error message when the program that reads the output closes it, as `head` does after its last line.
+ * Ends the process if its output cannot be written. There is no error message when the program that reads the output
+ * closes it, as `head` does after its last line.
  */
-function exitOnClosedOutput(): void {
+function handleOutputErrors(): void {
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-    if (error.code !== "EPIPE") throw error;
-    process.exit(0);
+    if (error.code === "EPIPE") process.exit(0);
+    process.stderr.write(`pg-task: the output cannot be written: ${explainSystemError(error)}\n`);
+    process.exit(commandExitCodes.notAll);
   });
+  // There is nowhere left to report this.
+  process.stderr.on("error", () => {});
 }
 
 function parsePortOption(text: string): number {

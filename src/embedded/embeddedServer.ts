@@ -49,8 +49,9 @@ export interface EmbeddedEnvironment {
 /**
  * Starts the embedded server and waits until it accepts connections.
  *
- * @throws PgTaskError EMBEDDED_UNAVAILABLE, EMBEDDED_PORT_TAKEN, EMBEDDED_DATA_IN_USE, EMBEDDED_DATA_VERSION,
- * EMBEDDED_DATA_UNWRITABLE, EMBEDDED_DATA_FOREIGN or EMBEDDED_FAILED.
+ * @throws PgTaskError EMBEDDED_UNAVAILABLE, EMBEDDED_PORT_TAKEN, EMBEDDED_PORT_DENIED, EMBEDDED_DATA_IN_USE,
+ * EMBEDDED_DATA_VERSION, EMBEDDED_DATA_UNWRITABLE, EMBEDDED_DATA_FOREIGN, EMBEDDED_DATA_DAMAGED,
+ * EMBEDDED_SETTINGS_INVALID or EMBEDDED_FAILED.
  * @throws PgTaskError CONFIG_CONFLICT if `settings` contains a setting that pg-task sets itself.
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedServer> {

@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { Writable } from "node:stream";
 import { PgTaskError } from "../shared/errors.js";
+import { explainSystemError } from "../shared/systemErrors.js";
 import { identity, serverEnvironment, type Account } from "./runCommand.js";
 
 /**
@@ -84,7 +85,7 @@ async function started(child: ChildProcess, program: string): Promise<number> {
     if (child.pid !== undefined) resolve(child.pid);
     child.once("error", (error) =>
       reject(
-        new PgTaskError("EMBEDDED_FAILED", `${program} cannot be started: ${error.message}`, {
+        new PgTaskError("EMBEDDED_FAILED", `${program} cannot be started: ${explainSystemError(error)}`, {
           cause: error,
         }),
       ),

@@ -1,5 +1,6 @@
 import { createServer } from "node:net";
-import { PgTaskError, systemErrorCode, errorMessage } from "../shared/errors.js";
+import { PgTaskError, systemErrorCode } from "../shared/errors.js";
+import { explainSystemError } from "../shared/systemErrors.js";
 
 /** The only address that the embedded server listens on. */
 export const loopback = "127.0.0.1";
@@ -12,16 +13,18 @@ export async function freePort(): Promise<number> {
 /**
  * Checks that a port is free.
  *
- * @throws PgTaskError EMBEDDED_PORT_TAKEN if a program already listens on the port.
+ * @throws PgTaskError EMBEDDED_PORT_TAKEN if a program already listens on the port; EMBEDDED_PORT_DENIED if the system
+ * does not let this user listen on it.
  */
 export async function requireFree(port: number): Promise<void> {
   try {
     await listenBriefly(port);
   } catch (error) {
     if (systemErrorCode(error) === "EADDRINUSE") throw portTaken(port);
+    if (systemErrorCode(error) === "EACCES") throw portDenied(port);
     throw new PgTaskError(
       "EMBEDDED_FAILED",
-      `the embedded server cannot listen on port ${port}: ${errorMessage(error)}`,
+      `the embedded server cannot listen on port ${port}: ${explainSystemError(error)}`,
       { cause: error },
     );
   }
@@ -31,6 +34,13 @@ export function portTaken(port: number): PgTaskError {
   return new PgTaskError(
     "EMBEDDED_PORT_TAKEN",
     `port ${port} on ${loopback} is in use by another program: give another port for the embedded server, or none`,
+  );
+}
+
+export function portDenied(port: number): PgTaskError {
+  return new PgTaskError(
+    "EMBEDDED_PORT_DENIED",
+    `the embedded server may not listen on port ${port}, which the system reserves for root: give a port from 1024 on, or none`,
   );
 }
 

@@ -4,6 +4,7 @@ import { PgTaskError } from "../shared/errors.js";
 import type { Binaries } from "./binaries/usableBinaries.js";
 import { run, type Account } from "./runCommand.js";
 import { pathFor } from "./data/dataDirectory.js";
+import { portDenied } from "./port.js";
 import { describeExit, startGuarded, type GuardedProcess } from "./guardedProcess.js";
 import { readLockFile } from "./data/lockFile.js";
 import { createServerLog, type ServerLog } from "./serverLog.js";
@@ -57,7 +58,8 @@ const fastShutdownLimitMs = 60_000;
  * Starts the server and waits until it accepts connections.
  *
  * @returns the server, or the reason why it did not start if another attempt may succeed.
- * @throws PgTaskError EMBEDDED_FAILED with the server's last log lines.
+ * @throws PgTaskError EMBEDDED_PORT_DENIED, EMBEDDED_SETTINGS_INVALID, EMBEDDED_DATA_DAMAGED or EMBEDDED_FAILED with
+ * the server's last log lines.
  */
 export async function startPostmaster(options: PostmasterOptions): Promise<Postmaster | StartFailure> {
   const serverLog = createServerLog(options.log);
@@ -83,7 +85,27 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
   }
   const known = startFailures.find(([pattern]) => serverLog.matches(pattern));
   if (known !== undefined) return known[1];
-  throw new PgTaskError("EMBEDDED_FAILED", `the embedded server did not start: ${outcome}`);
+  throw refusedStart(outcome, serverLog, options);
+}
+
+/** Returns the error for a server that ended without a hope that another attempt succeeds. */
+function refusedStart(outcome: string, serverLog: ServerLog, { dataDirectory, port }: PostmasterOptions): PgTaskError {
+  // The server may know its data folder by another path (see `pathFor`).
+  const withPath = (text: string): string => text.replaceAll("/proc/self/cwd", dataDirectory);
+  if (serverLog.matches(/could not bind .*Permission denied/)) return portDenied(port);
+  if (serverLog.matches(/^FATAL: +configuration file .* contains errors|invalid value for parameter/)) {
+    return new PgTaskError(
+      "EMBEDDED_SETTINGS_INVALID",
+      `the embedded server refuses its settings: ${withPath(serverLog.allLines())}`,
+    );
+  }
+  if (serverLog.matches(/pg_control|could not locate a valid checkpoint record|invalid checkpoint record/)) {
+    return new PgTaskError(
+      "EMBEDDED_DATA_DAMAGED",
+      `the data folder ${dataDirectory} is damaged: ${withPath(serverLog.lastLines())}; restore it from a backup, or give another data folder`,
+    );
+  }
+  return new PgTaskError("EMBEDDED_FAILED", `the embedded server did not start: ${withPath(outcome)}`);
 }
 
 function failure(why: string, serverLog: ServerLog): PgTaskError {

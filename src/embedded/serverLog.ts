@@ -6,6 +6,8 @@ import type { Log } from "../shared/log.js";
 export interface ServerLog {
   readonly take: (line: string) => void;
   lastLines(): string;
+  /** Returns all kept lines. Some of those that explain a refused setting are not logged as errors. */
+  allLines(): string;
   /** Whether one of the last lines matches the pattern. */
   matches(pattern: RegExp): boolean;
   /** Returns the time since the server's last line, in ms. */
@@ -51,6 +53,7 @@ export function createServerLog(log: Log): ServerLog {
       const lines = severe.length > 0 ? severe : kept.slice(-explainingLines);
       return lines.map((line) => line.text).join(" | ");
     },
+    allLines: () => kept.map((line) => line.text).join(" | "),
     matches: (pattern) => kept.some((line) => pattern.test(line.text)),
     silenceMs: () => performance.now() - lastLineAt,
     expectShutdown() {

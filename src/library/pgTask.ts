@@ -1,5 +1,6 @@
 import type { EventEmitter } from "eventemitter3";
 import type { ClusterRole } from "../shared/clusterStatus.js";
+import type { ErrorCode } from "../shared/errorCodes.js";
 import type { PgTaskError } from "../shared/errors.js";
 import type { Stall, TaskCounts } from "../shared/statistics.js";
 import type { Config, ConfigEntry } from "./config.js";
@@ -21,6 +22,8 @@ export interface EntryStatus {
   readonly state: "starting" | "working" | "waiting" | "none";
   /** Why the manager is waiting; null in any other state. */
   readonly reason: string | null;
+  /** The code of this reason (docs/errors.md); null in any other state. */
+  readonly code: ErrorCode | null;
   /** Due tasks that do not start although nothing prevents it; null if there are none. */
   readonly stalled: Stall | null;
   /** Number of running tasks. */

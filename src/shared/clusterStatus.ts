@@ -1,3 +1,4 @@
+import type { ErrorReport } from "./errors.js";
 import type { Stall, Durations, RetryCounts, TaskCounts } from "./statistics.js";
 
 /**
@@ -12,7 +13,7 @@ export interface ManagerView {
   /** When the manager entered its current state. */
   readonly since: Date;
   /** Why the manager is `waiting`; null in any other state. */
-  readonly reason: string | null;
+  readonly reason: Omit<ErrorReport, "sqlState"> | null;
   /** The stall (due tasks do not start although nothing prevents it); null if there is none. */
   readonly stalled: Stall | null;
   /** Number of running tasks. */

@@ -54,7 +54,7 @@ export const errorDefinitions = {
     family: "CONFIG",
     retryable: false,
     when: "no server is given for the command, and no embedded server is running for the working folder",
-    remedy: "give --config, DATABASE_URL or PG* variables, or start a server with pg-task start",
+    remedy: "give --config, DATABASE_URL or PG* variables, or start a server with pg-task start --embedded",
   },
   USAGE: {
     family: "CONFIG",
@@ -93,6 +93,24 @@ export const errorDefinitions = {
     when: "the embedded server's port is in use",
     remedy: "choose another --port, or omit it",
   },
+  EMBEDDED_PORT_DENIED: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the system does not let the embedded server listen on its port",
+    remedy: "choose a --port from 1024 on, or omit it",
+  },
+  EMBEDDED_SETTINGS_INVALID: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the embedded server refuses its settings, such as those in postgresql.conf",
+    remedy: "correct the file in the data folder that the message names",
+  },
+  EMBEDDED_DATA_DAMAGED: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the embedded server cannot read its own data",
+    remedy: "restore the data folder from a backup, or choose another --data",
+  },
   EMBEDDED_DATA_IN_USE: {
     family: "CONFIG",
     retryable: false,
@@ -108,8 +126,8 @@ export const errorDefinitions = {
   EMBEDDED_DATA_UNWRITABLE: {
     family: "CONFIG",
     retryable: false,
-    when: "the data folder cannot be created or written",
-    remedy: "choose a writable folder",
+    when: "the data folder cannot be created or written, or its permissions are not those that PostgreSQL wants",
+    remedy: "choose a writable folder, or correct the permissions as the message says",
   },
   EMBEDDED_DATA_FOREIGN: {
     family: "CONFIG",
@@ -118,7 +136,7 @@ export const errorDefinitions = {
     remedy: "choose another --data, or an empty folder",
   },
   EMBEDDED_FAILED: {
-    family: "INTERNAL",
+    family: "CONNECTION",
     retryable: false,
     when: "the embedded server failed to start, or ended unexpectedly",
     remedy: "see the server's output in the message",
@@ -176,8 +194,9 @@ export const errorDefinitions = {
   SCHEMA_MISSING: {
     family: "SCHEMA",
     retryable: true,
-    when: "the table does not exist or is not adopted, or a role or database is missing and the entry's `create` is false",
-    remedy: 'run pg-task start, which creates it; with "create": false, create it yourself or remove that setting',
+    when: "the table does not exist or is not adopted, or a role or database is missing and pg-task is not told to create it",
+    remedy:
+      'a table: run pg-task start, which creates it; a role or database: create it, or set "create": true in its entry; with "create": false, create everything yourself',
   },
   SCHEMA_NOT_ALLOWED: {
     family: "SCHEMA",

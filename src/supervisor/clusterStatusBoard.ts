@@ -60,7 +60,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
       runs: noDurations,
     });
     manager.on("ready", () => this.#setState(manager, "working", null));
-    manager.on("unavailable", ({ message }) => this.#setState(manager, "waiting", message));
+    manager.on("unavailable", ({ code, message }) => this.#setState(manager, "waiting", { code, message }));
     manager.on("statistics", ({ counts, retries, claims, runs, running, sessions }) => {
       this.#update(manager, (view) => ({
         ...view,
@@ -88,7 +88,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     this.emit("changed");
   }
 
-  #setState(manager: ManagerThread, state: ManagerView["state"], reason: string | null): void {
+  #setState(manager: ManagerThread, state: ManagerView["state"], reason: ManagerView["reason"]): void {
     this.#update(manager, (view) => ({
       ...view,
       state,

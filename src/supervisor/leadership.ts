@@ -8,9 +8,12 @@ import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
 import { identifier } from "../shared/postgres/quoting.js";
+import { publishEntries, readLeaderEntries } from "./leaderEntries.js";
 
 /** Interval at which a standby tries to take the lock if no notification arrives, in ms. */
 const lockRetryMs = 200;
+/** A standby compares its entries with those of the leader at the second attempt to take the lock, and then this often. */
+const attemptsPerComparison = 50;
 /** How long to wait for an answer from the server, in ms. */
 const answerTimeoutMs = 10_000;
 /** Time limit, in ms, for releasing the lock when the process stops. */
@@ -30,6 +33,8 @@ interface LeadershipEvents {
   standby: [];
   /** The control connection could not be opened, or failed before this process led. It is tried again. */
   failed: [reason: ErrorReport];
+  /** Whether the leader's entries are the same as this standby's. */
+  compared: [areSame: boolean];
   /** The control connection was lost, so another process may lead now. */
   lost: [];
 }
@@ -50,6 +55,9 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   readonly #name: string;
   readonly #log: Log;
   readonly #isIdle: () => boolean;
+  readonly #entriesHash: () => number;
+  /** The hash of entries that this process has published as the leader. */
+  #publishedHash: number | null = null;
   readonly #ending = new AbortController();
   /** Aborted to make a waiting standby retry the lock at once. */
   #retryNow = new AbortController();
@@ -65,16 +73,30 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     readonly log: Log;
     /** Returns true while there is no work. Then the loss of the leader's connection need not be noticed soon. */
     readonly isIdle: () => boolean;
+    /** Returns a hash of the configured entries. */
+    readonly entriesHash: () => number;
   }) {
     super();
     this.target = options.target;
     this.#name = options.name;
     this.#log = options.log;
     this.#isIdle = options.isIdle;
+    this.#entriesHash = options.entriesHash;
   }
 
   start(): void {
     this.#work = this.#run();
+  }
+
+  /** Lets other processes know the entries of this process, if it leads. Called when the entries have changed. */
+  async publishEntries(): Promise<void> {
+    const client = this.#client;
+    const hash = this.#entriesHash();
+    const previous = this.#publishedHash;
+    if (client === null || !this.#isLeader || hash === previous) return;
+    this.#publishedHash = hash;
+    // If the statement fails, the connection is lost, and the next leader publishes its own entries.
+    await publishEntries(client, hash, previous).catch(() => {});
   }
 
   /** Releases the lock if this process holds it, notifies the standbys, and stops competing. */
@@ -138,6 +160,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       this.emit("connected");
       if (!(await this.#acquireLock(client))) return;
       this.#isLeader = true;
+      this.#publishedHash = null;
+      void this.publishEntries();
       this.emit("leader");
       await lost;
       if (!this.#ending.signal.aborted) this.#log.warn("control connection lost");
@@ -161,10 +185,16 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     await awaitAnswer(client.query(`LISTEN ${identifier(channel)}`), answerTimeoutMs);
     for (let attempts = 0; !(await awaitAnswer(this.#tryLock(client), answerTimeoutMs)); attempts += 1) {
       if (attempts === 0) this.emit("standby");
+      if (attempts % attemptsPerComparison === 1) await this.#compareEntries(client);
       await this.#wait(lockRetryMs);
       if (this.#ending.signal.aborted) return false;
     }
     return true;
+  }
+
+  async #compareEntries(client: Client): Promise<void> {
+    const hash = await awaitAnswer(readLeaderEntries(client, this.#name), answerTimeoutMs);
+    if (hash !== null) this.emit("compared", hash === this.#entriesHash());
   }
 
   /** Waits for `ms` milliseconds, or until a notification arrives or the connection ends. */

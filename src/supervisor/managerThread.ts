@@ -206,7 +206,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     while (!this.#ending.signal.aborted) {
       this.#retryNow = new AbortController();
       try {
-        await this.#options.rolesAndDatabases.ensure(this.#entry);
+        await this.#options.rolesAndDatabases.ensure(this.#entry, { isStart: true });
         this.#createBackoff.reset();
         this.#lastLogged = null;
         return !this.#ending.signal.aborted;
@@ -224,7 +224,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     if (this.#isRecreating) return;
     this.#isRecreating = true;
     try {
-      await this.#options.rolesAndDatabases.ensure(this.#entry);
+      await this.#options.rolesAndDatabases.ensure(this.#entry, { isStart: false });
       this.#lastLogged = null;
     } catch (error) {
       this.#logUnavailable(error);

@@ -8,19 +8,15 @@ import { errorMessage, PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { identifier, literal } from "../shared/postgres/quoting.js";
 import { insufficientPrivilege } from "../shared/postgres/sqlStates.js";
+import { missingRoleOrDatabaseError, ownRoleComment, readRoleAndDatabase } from "./roleAndDatabase.js";
+import { hasPassword } from "./rolePassword.js";
 
 /** SQLSTATEs that the server reports if another process created the same object at the same time. */
 const alreadyExists = new Set(["42710", "42P04", "23505"]);
 const membershipOptionsSince = 160_000;
 
-/** Whether an entry's role exists, and whether its database exists. */
-interface Existing {
-  readonly role: boolean;
-  readonly database: boolean;
-}
-
 /**
- * Creates missing roles and databases of entries. Uses a separate, short-lived connection, because CREATE DATABASE can
+ * Creates missing roles and databases of entries, and sets the passwords of the roles that pg-task has created. Uses a separate, short-lived connection, because CREATE DATABASE can
  * take long and must not block the connection that holds the leader's lock.
  */
 export class RolesAndDatabases {
@@ -34,13 +30,16 @@ export class RolesAndDatabases {
   }
 
   /**
-   * Creates the entry's role and database if they are missing. Does nothing for an entry on another server.
+   * Creates the entry's role and database if they are missing, and sets the entry's password for a role that pg-task
+   * has created. Does nothing for an entry on another server.
    *
-   * @throws PgTaskError SCHEMA_MISSING if the role or the database is missing and the entry says `"create": false`.
+   * @param options.isStart whether the entry's manager is about to start. Only then the password is set: if it is refused
+   * later, somebody has changed the role's password, and not the entry's.
+   * @throws PgTaskError SCHEMA_MISSING if the role or the database is missing and pg-task is not told to create it.
    * @throws PgTaskError SCHEMA_NOT_ALLOWED or SCHEMA_NOT_CREATED with the failed statement.
    * @throws the errors of `connectClient`.
    */
-  async ensure(entry: Entry): Promise<void> {
+  async ensure(entry: Entry, options: { readonly isStart: boolean }): Promise<void> {
     const { user, database } = entry.target;
     if (entry.elsewhere) return;
     // The control connection itself uses this role and this database, so both exist.
@@ -53,7 +52,7 @@ export class RolesAndDatabases {
       },
     });
     try {
-      await this.#create(client, entry);
+      await this.#create(client, entry, options);
     } catch (error) {
       if (error instanceof PgTaskError) throw error;
       throw new PgTaskError(
@@ -66,11 +65,12 @@ export class RolesAndDatabases {
     }
   }
 
-  async #create(client: Client, entry: Entry): Promise<void> {
+  async #create(client: Client, entry: Entry, { isStart }: { readonly isStart: boolean }): Promise<void> {
     const { user, database } = entry.target;
-    const found = await readExisting(client, entry.target);
+    const found = await readRoleAndDatabase(client, entry.target);
+    if (found.isOwnRole && isStart) await this.#updatePassword(client, entry);
     if (found.role && found.database) return;
-    if (!entry.create) throw missingError(entry.target, found);
+    if (!entry.createRoleAndDatabase) throw missingRoleOrDatabaseError(entry, found);
     // Several entries may lack the same role or database. The creation is logged only for the entry that caused it.
     if (!found.role && (await this.#createRole(client, entry))) {
       this.#log.info({ entry: entry.key, role: user }, "role created");
@@ -81,18 +81,31 @@ export class RolesAndDatabases {
   }
 
   /**
-   * Creates the entry's role.
+   * Creates the entry's role, and marks it as pg-task's.
    *
    * @returns false if another process has created the role in the meantime.
    */
   async #createRole(client: Client, { target, ownPassword }: Entry): Promise<boolean> {
-    const statement = `CREATE ROLE ${identifier(target.user)} LOGIN`;
-    if (!ownPassword || target.password === undefined) {
-      return await execute(client, statement);
+    const role = identifier(target.user);
+    const password = ownPassword ? target.password : undefined;
+    await client.query("BEGIN");
+    try {
+      const created = await executeWithPassword(client, `CREATE ROLE ${role} LOGIN`, password);
+      if (created) await execute(client, `COMMENT ON ROLE ${role} IS ${literal(ownRoleComment)}`);
+      return created;
+    } finally {
+      // After an error, COMMIT rolls back.
+      await client.query("COMMIT");
     }
-    const verifier = await scramVerifier(target.password);
-    const masked = `${statement} PASSWORD '${mask}'`;
-    return await execute(client, `${statement} PASSWORD ${literal(verifier)}`, masked);
+  }
+
+  /** Sets the entry's password for its role, which pg-task has created, unless the role has this password already. */
+  async #updatePassword(client: Client, entry: Entry): Promise<void> {
+    const { target, ownPassword, create, key } = entry;
+    if (!create || !ownPassword || target.password === undefined) return;
+    if (await hasPassword(client, target, target.password)) return;
+    await executeWithPassword(client, `ALTER ROLE ${identifier(target.user)}`, target.password);
+    this.#log.info({ entry: key, role: target.user }, "password of the role changed");
   }
 
   /**
@@ -121,17 +134,19 @@ export class RolesAndDatabases {
   }
 }
 
-async function readExisting(client: Client, { user, database }: ConnectionTarget): Promise<Existing> {
-  const { rows } = await client.query<Existing>(
-    `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1) AS role,
-            EXISTS (SELECT FROM pg_database WHERE datname = $2) AS database`,
-    [user, database],
-  );
-  return rows[0] ?? { role: false, database: false };
+/**
+ * Executes CREATE ROLE or ALTER ROLE with this password, which is sent as a verifier.
+ *
+ * @returns as `execute` does.
+ */
+async function executeWithPassword(client: Client, statement: string, password: string | undefined): Promise<boolean> {
+  if (password === undefined) return await execute(client, statement);
+  const verifier = await scramVerifier(password);
+  return await execute(client, `${statement} PASSWORD ${literal(verifier)}`, `${statement} PASSWORD '${mask}'`);
 }
 
 /**
- * Executes a CREATE, GRANT or REVOKE statement.
+ * Executes a statement that changes roles or databases.
  *
  * @param masked the statement without the password, for error messages
  * @returns false if the object exists already, because another process has created it in the meantime.
@@ -150,16 +165,4 @@ async function execute(client: Client, statement: string, masked = statement): P
       { cause: error, sqlState: state },
     );
   }
-}
-
-function missingError({ user, database }: ConnectionTarget, found: Existing): PgTaskError {
-  const names = [
-    ...(found.role ? [] : [`the role ${identifier(user)}`]),
-    ...(found.database ? [] : [`the database ${identifier(database)}`]),
-  ];
-  const verb = names.length === 1 ? "is" : "are";
-  return new PgTaskError(
-    "SCHEMA_MISSING",
-    `${names.join(" and ")} ${verb} missing, and the entry says "create": false`,
-  );
 }

@@ -10,6 +10,7 @@ import { stopMarginsMs } from "../shared/tuning.js";
 import { RolesAndDatabases } from "./rolesAndDatabases.js";
 import { fetchControlSettings, applyControlSettings, type ControlSettings } from "./controlSettings.js";
 import { Leadership } from "./leadership.js";
+import { hashEntries } from "./leaderEntries.js";
 import { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerRegistry } from "./managerRegistry.js";
 
@@ -53,6 +54,8 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   #wasReady = false;
   /** Whether this process has stood by because another process was leading. */
   #hasStoodBy = false;
+  /** Whether the leader was found to have other entries than this process. */
+  #hasOtherEntries = false;
 
   constructor(
     configuration: Configuration,
@@ -77,12 +80,14 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       name: configuration.parameters["pg_conf.name"],
       log: options.log,
       isIdle: () => this.#registry.isIdle,
+      entriesHash: () => hashEntries(this.#configuration.entries),
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
     this.#leadership.on("connected", () => this.#registry.retryOnServer(this.#leadership.target));
     this.#leadership.on("failed", (reason) => this.emit("unreachable", reason));
     this.#leadership.on("lost", () => this.board.setRole("seeking"));
     this.#leadership.on("leader", () => this.#enqueueChange(() => this.#lead()));
+    this.#leadership.on("compared", (areSame) => this.#reportOtherEntries(!areSame));
     this.#leadership.on("standby", () => this.#enqueueChange(() => this.#standBy()));
   }
 
@@ -99,6 +104,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#leadership.target = configuration.control;
     this.#rolesAndDatabases.target = configuration.control;
     this.#apply();
+    void this.#leadership.publishEntries();
     this.#logReloaded(changes);
     if (this.#registry.isRunning) void this.#readSettings();
   }
@@ -214,10 +220,25 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     if (this.#draining) return;
     this.board.setRole("leader", { ready: true });
     if (!this.#wasReady) {
-      this.#log.info({ url: describeTarget(this.#configuration.control) }, "ready");
+      this.#log.info({ url: describeTarget(this.#configuration.control), ...this.#summarizeEntries() }, "ready");
     }
     this.#wasReady = true;
     this.emit("ready");
+  }
+
+  /** Logs once that this standby would serve other tables than the leader does. */
+  #reportOtherEntries(areOther: boolean): void {
+    if (areOther && !this.#hasOtherEntries) {
+      this.#log.warn({ entries: keysOf(this.#configuration.entries) }, "standby with other entries than the leader");
+    }
+    this.#hasOtherEntries = areOther;
+  }
+
+  /** Returns how many entries' tables are served, and the keys of the entries that wait. */
+  #summarizeEntries(): { readonly serving: number; readonly waiting: readonly string[] } {
+    const keys = keysOf(this.#configuration.entries);
+    const waiting = keys.filter((key) => this.board.manager(key)?.state !== "working");
+    return { serving: keys.length - waiting.length, waiting };
   }
 
   /**

@@ -7,12 +7,12 @@ import { apiRoutes } from "./api/routes.js";
 import { importMapHash, pageHtml, readAssets } from "./http/assets.js";
 import { eventStream } from "./api/events.js";
 import { sameOriginOnly, securityHeaders } from "./http/middleware.js";
-import { tokenRequired } from "./http/token.js";
+import { hasToken, tokenRequired } from "./http/token.js";
 import type { Metrics } from "./metrics/metrics.js";
 import { createOpenApi } from "./api/openApi.js";
 import { statusByCode, ApiError, type ApiErrorCode } from "./errors.js";
 import type { WebTables } from "./data/webTables.js";
-import { healthOf } from "./api/status.js";
+import { healthOf, isServing } from "./api/status.js";
 
 export interface AppContext {
   readonly cluster: ClusterView;
@@ -41,9 +41,15 @@ export function createApp(context: AppContext): Hono {
 }
 
 /** Adds the routes for monitoring, which need no token. Their responses contain no text from any task. */
-function addProbes(app: Hono, { cluster, tables, metrics, version }: AppContext): void {
-  app.get("/health", (context) => context.json(healthOf(cluster, tables.all, version), cluster.ready ? 200 : 503));
-  app.get("/ready", (context) => context.text(cluster.ready ? "ready\n" : "not ready\n", cluster.ready ? 200 : 503));
+function addProbes(app: Hono, { cluster, tables, metrics, version, token }: AppContext): void {
+  app.get("/health", (context) => {
+    const isTrusted = hasToken(context, token());
+    return context.json(healthOf(cluster, tables.all, { version, isTrusted }), cluster.ready ? 200 : 503);
+  });
+  app.get("/ready", (context) => {
+    if (isServing(cluster, tables.all)) return context.text("ready\n");
+    return context.text(cluster.ready ? "not ready: no manager serves its table\n" : "not ready\n", 503);
+  });
   app.get("/metrics", async (context) =>
     context.body(await metrics.text(), 200, { "Content-Type": metrics.contentType }),
   );

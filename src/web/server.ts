@@ -6,9 +6,9 @@ import { sleep } from "../shared/backoff.js";
 import { isLoopback, listenAddresses, type ListenAddress } from "../shared/config/listenAddress.js";
 import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Configuration } from "../shared/config/types.js";
-import { errorMessage } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
+import { explainSystemError } from "../shared/systemErrors.js";
 import { createApp } from "./app.js";
 import { Metrics } from "./metrics/metrics.js";
 import { WebTables } from "./data/webTables.js";
@@ -38,6 +38,9 @@ export class WebServer implements LifecycleHooks {
   /** Aborted when the server must listen on another address or must end. */
   #listening = new AbortController();
   #serving: Promise<void> = Promise.resolve();
+  #reportFirstAddress: (url: string | null) => void = () => {};
+  /** Resolves with the page's URL when the server listens, or with null when its first attempt has failed. */
+  readonly firstAddress = new Promise<string | null>((resolve) => (this.#reportFirstAddress = resolve));
 
   constructor(
     configuration: Configuration,
@@ -109,9 +112,11 @@ export class WebServer implements LifecycleHooks {
     if (addresses.length === 0 || this.#stopping.signal.aborted) return;
     this.#app ??= this.#createApp();
     const server = await this.#bind(this.#app, addresses, signal);
-    if (server === null) return;
+    if (server === null) return this.#reportFirstAddress(null);
     if (!signal.aborted) {
-      this.#log.info({ url: this.#pageUrl(server) }, "page");
+      const url = this.#pageUrl(server);
+      this.#log.info({ url }, "page");
+      this.#reportFirstAddress(url);
       await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
     }
     const closed = once(server, "close");
@@ -132,8 +137,13 @@ export class WebServer implements LifecycleHooks {
           failure = error;
         }
       }
-      if (!isLogged) this.#log.warn({ reason: errorMessage(failure) }, "HTTP address in use, retrying");
+      if (!isLogged) {
+        const listen = this.#configuration.parameters["pg_http.listen"];
+        const reason = explainSystemError(failure);
+        this.#log.warn({ listen, reason }, "HTTP address unavailable, retrying");
+      }
       isLogged = true;
+      this.#reportFirstAddress(null);
       await sleep(retryMs, signal);
     }
     return null;

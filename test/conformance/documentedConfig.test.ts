@@ -28,10 +28,13 @@ function blocks(language: string): { file: string; text: string }[] {
   );
 }
 
-/** Parses a documented configuration, and replaces its server with the tests' server. */
+/**
+ * Parses a documented configuration, and replaces its server with the tests' server. The roles and databases that it
+ * takes for granted are missing there.
+ */
 function here(text: string): object {
   const parsed: object = JSON.parse(text);
-  return Array.isArray(parsed) ? parsed : { ...parsed, url: database.url };
+  return Array.isArray(parsed) ? parsed : { "pg_task.create": true, ...parsed, url: database.url };
 }
 
 const configurations = blocks("json");
@@ -86,6 +89,8 @@ for (const { file, command } of commands) {
     } else if (program === "curl") {
       // The web server's tests request these paths.
       assert.match(command, /http:\/\/127\.0\.0\.1:8765\/(api\/|health|ready|metrics)/);
+    } else if (program === "export") {
+      assert.match(command, /^export( [A-Z_]+='[^']*')+$/);
     } else if (program === "bash") {
       assert.ok(existsSync(new URL(what, root)));
     } else {

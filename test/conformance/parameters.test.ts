@@ -204,6 +204,7 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_task.idle": "conformance/processParameters",
   "pg_task.schema": "conformance/managers",
   "pg_task.table": "conformance/managers",
+  "pg_task.create": "integration/supervisor/rolesAndDatabases",
   "pg_task.data": "conformance/managers",
   "pg_task.user": "conformance/managers",
   "pg_task.default": "integration/cli/readingCommands",

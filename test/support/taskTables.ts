@@ -30,6 +30,7 @@ export function makeEntry(target: ConnectionTarget, given: EntryOptions = {}): E
     schema,
     table,
     create: given.create ?? true,
+    createRoleAndDatabase: given.create ?? true,
     parameters: { ...defaultParameters(), ...given.parameters },
     fixed: given.fixed ?? {},
   };

@@ -110,7 +110,7 @@ export function buildReport(
 }
 
 /** Returns each parameter's value and where the value comes from. */
-export function reportParameters(
+function reportParameters(
   all: FileParameters,
   given: Partial<FileParameters>,
   fromServer: Partial<FileParameters> = {},
@@ -158,7 +158,7 @@ export function formatReport(report: CheckReport): string {
 }
 
 /** Formats each parameter as one line: first those that are set, then those that have their defaults. */
-export function formatParameters(values: CheckReport["parameters"]): string[] {
+function formatParameters(values: CheckReport["parameters"]): string[] {
   const rows = fileParameters().map(({ name, unit }) => {
     const { value, from } = values[name] ?? { value: null, from: "default" };
     return [name, `${JSON.stringify(value)}${unit === undefined ? "" : ` ${unit}`}`, from];

@@ -6,15 +6,17 @@ import { readServerSettings, type OnInvalidSetting } from "../../shared/config/s
 import type { Entry, TableLocation } from "../../shared/config/types.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
-import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectClient, sqlState, wasAskedForPassword, type Client } from "../../shared/postgres/client.js";
+import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { isPasswordRefused } from "../../shared/postgres/connectionErrors.js";
 import { toTaskError } from "../../tasks/taskError.js";
-import { errorMessage, PgTaskError } from "../../shared/errors.js";
+import { PgTaskError } from "../../shared/errors.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
 import { readScheduleWarnings } from "../../tasks/explain/scheduleWarnings.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
+import { describeObject, findRefusal, inspectRoleAndDatabase } from "./roleAndDatabase.js";
+import { toPgTaskError, withConnection } from "./connection.js";
 import { inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
 
 /** What a server reported about one entry. `error` is set if the inspection failed. */
@@ -45,28 +47,9 @@ export interface ControlFindings {
   readonly version: string;
   readonly canCreateRoles: boolean;
   readonly canCreateDatabases: boolean;
-  /** Whether the server asked for a password when `check` connected. */
-  readonly askedForPassword: boolean;
   /** The supervisor's parameters that are set in the control database. */
   readonly settings: ControlSettings;
   readonly warnings: readonly string[];
-}
-
-/**
- * Connects, runs `action` and disconnects.
- *
- * @throws PgTaskError as `connectClient` does
- */
-async function withConnection<T>(target: ConnectionTarget, action: (client: Client) => Promise<T>): Promise<T> {
-  const client = await connectClient(target, {
-    applicationName: applicationNames.check,
-    settings: { search_path: "pg_catalog" },
-  });
-  try {
-    return await action(client);
-  } finally {
-    await client.end();
-  }
 }
 
 /**
@@ -101,7 +84,6 @@ export async function inspectControl(control: ConnectionTarget, file: FileParame
       version: row.version,
       canCreateRoles: row.roles,
       canCreateDatabases: row.databases,
-      askedForPassword: wasAskedForPassword(client),
       settings: await readControlSettings(client, file, collectInvalidSettings(warnings)),
       warnings,
     };
@@ -120,39 +102,36 @@ export async function inspectEntry(
 ): Promise<EntryFindings> {
   const findings: Finding[] = [];
   try {
-    if (control !== null) {
-      findings.push(...(await inspectAccount(entry, control.target, control.findings)));
-      const absent = findings.filter(({ state }) => state !== "exists");
-      if (absent.length > 0)
-        return {
-          ...notInspectedInside,
-          findings: [...findings, ...describeLater(entry, absent)],
-          warnings: passwordWarnings(entry, absent, control.findings),
-        };
+    const known = control === null ? null : await inspectRoleAndDatabase(entry, control.target, control.findings);
+    findings.push(...(known?.findings ?? []));
+    const setsPassword = known?.setsPassword === true;
+    const absent = findings.filter(({ state }) => state !== "exists");
+    if (absent.length > 0) {
+      const refusal = await findRefusal(entry, absent, setsPassword);
+      return { ...notInspectedInside, findings: [...findings, ...describeLater(entry, absent)], error: refusal };
     }
-    const inside = await withConnection(entry.target, (client) => inspectDatabase(entry, client)).catch(
-      (error: unknown) => {
-        throw toTaskError(error, taskTable(entry.schema, entry.table));
-      },
-    );
-    if (control === null) findings.push(...existingAccount(entry));
+    const inside = await inspectInside(entry, setsPassword);
+    if (control === null) findings.push(...existingRoleAndDatabase(entry));
     return { ...inside, findings: [...findings, ...inside.findings] };
   } catch (error) {
     return { ...notInspectedInside, findings, error: toPgTaskError(error) };
   }
 }
 
-/** Warns if `start` would create a role that could not log in. */
-function passwordWarnings(
-  { ownPassword, target }: Entry,
-  absent: readonly Finding[],
-  { askedForPassword }: ControlFindings,
-): string[] {
-  const made = absent.some(({ what, state }) => what === "role" && state === "would be created");
-  if (!made || ownPassword || !askedForPassword) return [];
-  return [
-    `role ${identifier(target.user)} would be created without a password, but the server asks for one: set "password" in its entry`,
-  ];
+/**
+ * Inspects what is in the entry's database.
+ *
+ * @param setsPassword whether `start` would set the entry's password if the server refuses it
+ * @throws PgTaskError
+ */
+async function inspectInside(entry: Entry, setsPassword: boolean): Promise<EntryFindings> {
+  try {
+    return await withConnection(entry.target, (client) => inspectDatabase(entry, client));
+  } catch (error) {
+    if (!setsPassword || !isPasswordRefused(error)) throw toTaskError(error, taskTable(entry.schema, entry.table));
+    const why = `unknown until the role ${identifier(entry.target.user)} has the entry's password, which pg-task start sets`;
+    return { ...notInspectedInside, findings: objectFindings(entry, { state: "unknown", why }) };
+  }
 }
 
 async function inspectDatabase(entry: Entry, client: Client): Promise<EntryFindings> {
@@ -207,68 +186,19 @@ const collectInvalidSettings =
  */
 export function notInspected(entry: Entry): EntryFindings {
   const unknown = { state: "unknown", why: "the control connection failed" } as const;
-  const account = existingAccount(entry).map(({ what, name }) => ({ what, name, ...unknown }));
-  return { ...notInspectedInside, findings: [...account, ...objectFindings(entry, unknown)] };
-}
-
-/**
- * Converts an error to a PgTaskError. If it is not a PgTaskError already, it means that the connection was lost during
- * a query.
- */
-export function toPgTaskError(error: unknown): PgTaskError {
-  if (error instanceof PgTaskError) return error;
-  return new PgTaskError("CONNECTION_LOST", `connection lost: ${errorMessage(error)}`, {
-    cause: error,
-  });
+  const outside = existingRoleAndDatabase(entry).map(({ what, name }) => ({ what, name, ...unknown }));
+  return { ...notInspectedInside, findings: [...outside, ...objectFindings(entry, unknown)] };
 }
 
 /**
  * Returns the findings that the entry's role and database exist. Called only after the entry's own connection has
  * succeeded, which proves that both exist.
  */
-function existingAccount({ target }: Entry): Finding[] {
+function existingRoleAndDatabase({ target }: Entry): Finding[] {
   return [
     { what: "role", name: target.user, state: "exists" },
     { what: "database", name: target.database, state: "exists" },
   ];
-}
-
-async function inspectAccount(
-  { target, create }: Entry,
-  control: ConnectionTarget,
-  privileges: ControlFindings,
-): Promise<Finding[]> {
-  return await withConnection(control, async (client) => {
-    const { rows } = await client.query<{ role: boolean; database: boolean }>(
-      `SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1) AS role,
-              EXISTS (SELECT FROM pg_catalog.pg_database WHERE datname = $2) AS database`,
-      [target.user, target.database],
-    );
-    const { role = false, database = false } = rows[0] ?? {};
-    return [
-      describeObject("role", target.user, role, create, {
-        allowed: privileges.canCreateRoles,
-        right: `the control connection's user ${control.user} lacks CREATEROLE`,
-      }),
-      describeObject("database", target.database, database, create, {
-        allowed: privileges.canCreateDatabases,
-        right: `the control connection's user ${control.user} lacks CREATEDB`,
-      }),
-    ];
-  });
-}
-
-function describeObject(
-  what: Finding["what"],
-  name: string,
-  exists: boolean,
-  create: boolean,
-  permission: { readonly allowed: boolean; readonly right: string },
-): Finding {
-  if (exists) return { what, name, state: "exists" };
-  if (!create) return { what, name, state: "missing", why: 'the entry says "create": false' };
-  if (permission.allowed) return { what, name, state: "would be created" };
-  return { what, name, state: "not allowed", why: `missing, and ${permission.right}` };
 }
 
 /** Describes schema, type and table of an entry whose role or database does not exist yet. */

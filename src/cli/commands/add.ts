@@ -2,6 +2,7 @@ import { constants } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { Option, type Command } from "commander";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
+import { explainSystemError } from "../../shared/systemErrors.js";
 import { sqlState } from "../../shared/postgres/client.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { addTask, findLongCharacter, readMissingGrants, toAddError } from "../../tasks/commands/addTask.js";
@@ -220,7 +221,7 @@ async function readBytes(file: string): Promise<Buffer> {
   try {
     return await readFile(file);
   } catch (error) {
-    throw new PgTaskError("USAGE", `cannot read the SQL file: ${errorMessage(error)}`, {
+    throw new PgTaskError("USAGE", `cannot read the SQL file: ${explainSystemError(error)}`, {
       cause: error,
     });
   }

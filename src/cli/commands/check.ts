@@ -1,16 +1,16 @@
 import type { ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import type { Entry } from "../../shared/config/types.js";
-import { defaultParameters } from "../../shared/config/parameterValues.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { buildReport, reportParameters, formatParameters, formatReport } from "../check/report.js";
+import { buildReport, formatReport } from "../check/report.js";
+import { toPgTaskError } from "../check/connection.js";
 import {
-  toPgTaskError,
   inspectControl,
   inspectEntry,
   notInspected,
   type ControlFindings,
   type EntryFindings,
 } from "../check/server.js";
+import { noServerError } from "../support/noServerError.js";
 import { resolveConfiguration } from "../support/resolveConfiguration.js";
 
 export interface CheckOptions {
@@ -36,7 +36,7 @@ const concurrentEntries = 10;
  *
  * @returns the exit code: 0; 3 if a server is unreachable or refuses the connection; 4 if an object is missing and
  * pg-task is not allowed to create it, or if the server is too old
- * @throws PgTaskError of the family CONFIG if the configuration is invalid
+ * @throws PgTaskError of the family CONFIG if the configuration is invalid or names no server
  */
 export async function check(
   options: CheckOptions,
@@ -50,10 +50,7 @@ export async function check(
     env,
     warn: (message) => warnings.add(message),
   });
-  if (explained === null) {
-    write(formatNoConfiguration(options.json === true));
-    return 0;
-  }
+  if (explained === null) throw noServerError({ cwd, env });
   const { configuration } = explained;
   const control = await inspectControl(configuration.control, configuration.parameters).catch(toPgTaskError);
   const inspected = await inspectEntries(explained, control);
@@ -68,26 +65,6 @@ function processEnvironment(): CheckEnvironment {
     env: process.env,
     write: (text) => process.stdout.write(text),
   };
-}
-
-/** Describes what `start` would do if there is neither a configuration file nor a connection variable. */
-function formatNoConfiguration(json: boolean): string {
-  const parameters = reportParameters(defaultParameters(), {});
-  const configuration = "no file, no DATABASE_URL, no PG* variables";
-  const control = "the embedded PostgreSQL, started by pg-task start";
-  if (json) {
-    const report = {
-      file: null,
-      control: { from: control },
-      parameters,
-      entries: [],
-      warnings: [],
-      exitCode: 0,
-    };
-    return `${JSON.stringify(report, null, 2)}\n`;
-  }
-  const lines = [`configuration  ${configuration}`, `control        ${control}`, "", ...formatParameters(parameters)];
-  return `${lines.join("\n")}\n`;
 }
 
 async function inspectEntries(

@@ -5,7 +5,8 @@ import { allowedValues, entryKeys } from "../../shared/config/describeAllowedVal
 import { fileParameters } from "../../shared/config/parameters.js";
 import type { Parameter } from "../../shared/config/parameterTable.js";
 import { defaultFileName } from "../../shared/config/findSource.js";
-import { errorMessage, PgTaskError, systemErrorCode } from "../../shared/errors.js";
+import { PgTaskError, systemErrorCode } from "../../shared/errors.js";
+import { explainSystemError } from "../../shared/systemErrors.js";
 import { configOption, type RunCommand } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
 
@@ -32,7 +33,7 @@ async function init(terminal: Terminal, options: InitOptions): Promise<number> {
     if (systemErrorCode(error) === "EEXIST") {
       throw new PgTaskError("USAGE", `${file} already exists and was not changed`);
     }
-    throw new PgTaskError("USAGE", `cannot write the file: ${errorMessage(error)}`, {
+    throw new PgTaskError("USAGE", `cannot write the file ${file}: ${explainSystemError(error)}`, {
       cause: error,
     });
   }

@@ -4,13 +4,13 @@ import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readOrphanIds } from "../../tasks/queries/orphanIds.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
 import { readManager } from "../../tasks/queries/clusterProcesses.js";
-import { ok, warn, type Check } from "./check.js";
+import { fail, ok, warn, type Check } from "./check.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 export async function checkManager(client: Client, table: TaskTable): Promise<Check> {
   const found = await readManager(client, table);
   if (found !== null) return ok("manager", `server process ${found.pid}`);
-  return warn("manager", "no manager serves the table", "start pg-task, or see its log for why the manager waits");
+  return fail("manager", "no manager serves the table", "start pg-task, or see its log for why the manager waits");
 }
 
 /** A task that has been due for longer than this, in ms, is not just waiting for its turn. */

@@ -3,6 +3,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { minServerVersion, reservedConnections } from "../../shared/postgres/serverLimits.js";
 import { readCluster, readConnections, readOtherLeaders } from "../../tasks/queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, type EntryLocation } from "../../tasks/queries/executorSessions.js";
+import { hashEntries, readLeaderEntries } from "../../supervisor/leaderEntries.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
 /**
@@ -21,7 +22,7 @@ export async function checkServer(client: Client, { parameters, entries, control
     await checkPrimary(client),
     await checkClock(client),
     await checkConnections(client, parameters["pg_conf.max"], entriesOnServer(control, entries)),
-    await checkLeader(client, parameters["pg_conf.name"], control.database),
+    await checkLeader(client, parameters["pg_conf.name"], { control, entries }),
     ...(await checkServerSettings(client)),
   ];
 }
@@ -85,10 +86,21 @@ async function checkConnections(
   );
 }
 
-async function checkLeader(client: Client, name: string, database: string): Promise<Check> {
+async function checkLeader(
+  client: Client,
+  name: string,
+  { control, entries }: Pick<Configuration, "control" | "entries">,
+): Promise<Check> {
   const { leader: found, standbys } = await readCluster(client, name);
-  if (found === null) return await warnNoLeader(client, name, database);
-  return ok("leader", `server process ${found.pid}, standbys: ${standbys.length}`);
+  if (found === null) return await warnNoLeader(client, name, control.database);
+  const text = `server process ${found.pid}, standbys: ${standbys.length}`;
+  const hash = await readLeaderEntries(client, name);
+  if (hash === null || hash === hashEntries(entries)) return ok("leader", text);
+  return warn(
+    "leader",
+    `${text}; the leader has other entries than this configuration, which nobody serves as long as it leads`,
+    "give both processes the same entries, or set another pg_conf.name here, so that this configuration has its own leader",
+  );
 }
 
 async function warnNoLeader(client: Client, name: string, database: string): Promise<Check> {

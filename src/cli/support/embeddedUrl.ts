@@ -3,7 +3,8 @@ import { readLockFile } from "../../embedded/data/lockFile.js";
 import { isAlive } from "../../embedded/isAlive.js";
 import { serverUrlWithoutTls } from "../../embedded/serverUrl.js";
 import { defaultDataDirectory } from "../../library/process/dataDirectory.js";
-import { errorMessage, PgTaskError } from "../../shared/errors.js";
+import { PgTaskError } from "../../shared/errors.js";
+import { explainSystemError } from "../../shared/systemErrors.js";
 
 /**
  * Returns the URL of the embedded server that runs in the working directory, or null if none runs there.
@@ -20,7 +21,7 @@ export async function embeddedUrl(cwd: string): Promise<string | null> {
   } catch (error) {
     throw new PgTaskError(
       "CONNECTION_FAILED",
-      `cannot tell whether an embedded server runs in ${data}: ${errorMessage(error)}; set its url in DATABASE_URL`,
+      `cannot tell whether an embedded server runs in ${data}: ${explainSystemError(error)}; set its url in DATABASE_URL`,
       { cause: error },
     );
   }

@@ -9,6 +9,7 @@ import { indexScanSettings } from "../../tasks/connectionSettings.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { resolveConfiguration } from "./resolveConfiguration.js";
 import { toTaskError } from "../../tasks/taskError.js";
+import { explainRefusal } from "./explainRefusal.js";
 
 /** Options that select the task table. */
 export interface TableOptions {
@@ -42,7 +43,7 @@ export async function loadForCommand(options: TableOptions): Promise<Configurati
   if (explained !== null) return explained.configuration;
   throw new PgTaskError(
     "CONFIG_MISSING",
-    "no server configured: no pg_task.json here, neither DATABASE_URL nor PG* variables set, and no embedded server running in this folder; give --config, or run pg-task start",
+    "no server configured: no pg_task.json here, neither DATABASE_URL nor PG* variables set, and no embedded server running in this folder; give --config, or run pg-task start --embedded",
   );
 }
 
@@ -111,7 +112,9 @@ export async function withEntry<T>(
   action: (opened: OpenTable) => Promise<T>,
 ): Promise<T> {
   const table = taskTable(entry.schema, entry.table);
-  const client = await connectForCommand(entry.target, command);
+  const client = await connectForCommand(entry.target, command).catch(async (error: unknown) => {
+    throw await explainRefusal(error, configuration, entry);
+  });
   try {
     const exists = await readTableExistence(client, table);
     if (exists === "no") await requireCreatePrivilege(client, entry, table);

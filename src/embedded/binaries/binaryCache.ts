@@ -5,7 +5,8 @@ import { dirname, join, relative } from "node:path";
 import type { InstalledPackage } from "./installedPackage.js";
 import type { Links } from "./libraryLinks.js";
 import { removeUnfinished, unfinishedPath } from "../data/unfinishedPath.js";
-import { systemErrorCode, errorMessage } from "../../shared/errors.js";
+import { systemErrorCode } from "../../shared/errors.js";
+import { explainSystemError } from "../../shared/systemErrors.js";
 
 /**
  * Returns the folders into which PostgreSQL's programs can be copied, best first. Root's own cache is not used, because
@@ -48,7 +49,7 @@ export async function cachedCopy(
     }
     return { folder };
   } catch (error) {
-    return { refusal: errorMessage(error) };
+    return { refusal: explainSystemError(error) };
   }
 }
 

@@ -5,6 +5,8 @@ import type { Log } from "../../shared/log.js";
 import { run } from "../runCommand.js";
 import { lockFilePath, readHolder, readLockFile, type LockFile } from "./lockFile.js";
 import { isAlive } from "../isAlive.js";
+import { explainSystemError } from "../../shared/systemErrors.js";
+import { unwritable } from "./dataDirectory.js";
 
 /**
  * How long to wait for another server's shutdown, in ms. A fast shutdown writes all dirty buffers, which can take long.
@@ -29,7 +31,7 @@ export async function awaitRelease(dataDirectory: string, log: Log): Promise<num
   let isLogged = false;
   let isSignalled = false;
   for (;;) {
-    const found = await readLockFile(dataDirectory);
+    const found = await readLock(dataDirectory);
     if (found === null) return null;
     const waitedMs = performance.now() - start;
     if (found.pid === null) {
@@ -50,6 +52,15 @@ export async function awaitRelease(dataDirectory: string, log: Log): Promise<num
       }
     }
     await sleep(pollMs);
+  }
+}
+
+/** @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the lock file cannot be read. */
+async function readLock(dataDirectory: string): Promise<LockFile | null> {
+  try {
+    return await readLockFile(dataDirectory);
+  } catch (error) {
+    throw unwritable(dataDirectory, `its file postmaster.pid cannot be read: ${explainSystemError(error)}`, error);
   }
 }
 

@@ -1,6 +1,7 @@
 import { access, constants, readdir, readFile, realpath, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { PgTaskError, systemErrorCode, errorMessage } from "../../shared/errors.js";
+import { explainSystemError } from "../../shared/systemErrors.js";
+import { PgTaskError, systemErrorCode } from "../../shared/errors.js";
 import { canRead } from "../serverAccount.js";
 import type { Account } from "../runCommand.js";
 
@@ -11,6 +12,8 @@ export interface DataDirectory {
   readonly cluster: {
     readonly major: string;
     readonly owner: { readonly uid: number; readonly gid: number };
+    /** Permissions of the folder. */
+    readonly mode: number;
   } | null;
 }
 
@@ -30,10 +33,21 @@ export async function inspect(given: string): Promise<DataDirectory> {
       `${path} is not a PostgreSQL data folder, and not empty (it contains ${names.toSorted()[0]}): give another data folder`,
     );
   }
-  const { uid, gid } = await stat(path);
-  const major = (await readFile(join(path, "PG_VERSION"), "utf8")).trim();
-  return { path, cluster: { major, owner: { uid, gid } } };
+  const { uid, gid, mode } = await stat(path);
+  const major = (await readVersion(path)).trim();
+  return { path, cluster: { major, owner: { uid, gid }, mode: mode & 0o777 } };
 }
+
+async function readVersion(path: string): Promise<string> {
+  try {
+    return await readFile(join(path, "PG_VERSION"), "utf8");
+  } catch (error) {
+    throw unwritable(path, `its file PG_VERSION cannot be read: ${explainSystemError(error)}`, error);
+  }
+}
+
+/** Permissions that PostgreSQL refuses: its own for others, and writing for the group. */
+const refusedMode = 0o027;
 
 /**
  * Checks that the data belongs to PostgreSQL's major version `major`.
@@ -74,7 +88,7 @@ async function realPath(path: string): Promise<string> {
     return await realpath(path);
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT") return path;
-    throw unwritable(path, errorMessage(error), error);
+    throw unwritable(path, explainSystemError(error), error);
   }
 }
 
@@ -83,14 +97,14 @@ async function list(path: string): Promise<string[]> {
     return await readdir(path);
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT") return [];
-    throw unwritable(path, errorMessage(error), error);
+    throw unwritable(path, explainSystemError(error), error);
   }
 }
 
 /**
  * Checks that the current user can use the data.
  *
- * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the data belongs to another user or is read-only.
+ * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the data belongs to another user, is read-only, or is open to others.
  */
 export async function requireUsable({ path, cluster }: DataDirectory): Promise<void> {
   const uid = process.getuid?.();
@@ -102,9 +116,13 @@ export async function requireUsable({ path, cluster }: DataDirectory): Promise<v
   if (uid !== 0 && owner !== uid) {
     throw unwritable(path, `it belongs to user id ${owner}, and pg-task runs as ${uid}`);
   }
+  if ((cluster.mode & refusedMode) !== 0) {
+    const mode = cluster.mode.toString(8).padStart(4, "0");
+    throw unwritable(path, `its permissions are ${mode}, and PostgreSQL wants them to be 0700: chmod 0700 ${path}`);
+  }
   try {
     await access(path, constants.W_OK);
   } catch (error) {
-    throw unwritable(path, errorMessage(error), error);
+    throw unwritable(path, explainSystemError(error), error);
   }
 }

@@ -1,5 +1,6 @@
 import { chown, mkdir, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
+import { explainSystemError } from "../../shared/systemErrors.js";
 import { PgTaskError, systemErrorCode, errorMessage } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { Binaries } from "../binaries/usableBinaries.js";
@@ -58,7 +59,7 @@ async function makeFolder(path: string, account: Account | null): Promise<string
     await mkdir(folder, { mode: 0o700 });
     if (account !== null) await chown(folder, account.uid, account.gid);
   } catch (error) {
-    throw unwritable(path, errorMessage(error), error);
+    throw unwritable(path, explainSystemError(error), error);
   }
   return folder;
 }
@@ -98,7 +99,7 @@ async function move(folder: string, path: string): Promise<void> {
     if (["ENOTEMPTY", "EEXIST"].includes(code)) return;
     const why = ["EBUSY", "EXDEV"].includes(code)
       ? "it is a mount point: give a folder inside it"
-      : errorMessage(error);
+      : explainSystemError(error);
     throw unwritable(path, why, error);
   }
 }

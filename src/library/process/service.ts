@@ -18,6 +18,14 @@ import { ReloadSignal } from "./reloadSignal.js";
 import { StopSignal } from "./stopSignal.js";
 import { WebServerHandle } from "./webServerHandle.js";
 
+/** What runs after the start. */
+export interface Launched {
+  readonly explained: ExplainedConfiguration;
+  /** The embedded server and its URL; null if there is none. */
+  readonly embedded: { readonly server: EmbeddedServer; readonly url: string } | null;
+  readonly web: WebServerHandle;
+}
+
 export interface ServiceOptions {
   readonly source: SourceOptions;
   readonly read: (options: LoadOptions) => Promise<ExplainedConfiguration>;
@@ -51,6 +59,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   readonly #options: ServiceOptions;
   #end: (error: PgTaskError | null) => void = () => {};
   #supervisor: Supervisor | null = null;
+  #launched: Launched | null = null;
   #reloader: ConfigReloader | null = null;
   #configuration: Configuration | null = null;
   /** Content of the configuration that a program has given; undefined if it comes from a file. */
@@ -73,6 +82,11 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
 
   get role(): ClusterRole {
     return this.#supervisor?.board.role ?? (this.#stopRequest === null ? "seeking" : "stopping");
+  }
+
+  /** What runs; null before the supervisor starts. */
+  get launched(): Launched | null {
+    return this.#launched;
   }
 
   get url(): string {
@@ -143,7 +157,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
 
   async #live(): Promise<void> {
     const { source, embedded } = this.#options;
-    const { file } = await findSource(source);
+    const { file, environment } = await findSource(source);
     const watcher = file === null ? null : await FileWatcher.create(file);
     const initial = await this.#read(file, embedded === null ? undefined : placeholderUrl);
     const { parameters } = initial.configuration;
@@ -156,6 +170,9 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
         { server: describeTarget(initial.configuration.control), remedy: noServerRemedy },
         "no server configured, using libpq's default",
       );
+    }
+    if (embedded !== null && environment !== null) {
+      output.log.warn({ ignored: environment }, "embedded server used instead of the one in the environment");
     }
     let server: EmbeddedServer | null = null;
     try {
@@ -199,6 +216,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     this.#supervisor = supervisor;
     const web = new WebServerHandle({ cluster: supervisor.board, log, version: packageVersion() });
     await web.configure(explained.configuration);
+    this.#launched = { explained, embedded: server === null || url === undefined ? null : { server, url }, web };
     let failure: Error | null = null;
     void server?.ended.then((how) => {
       failure = new PgTaskError("EMBEDDED_FAILED", `the embedded server ended: ${how}`);
@@ -308,20 +326,23 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
 
   #statusOf({ key, target, schema, table }: Entry): EntryStatus {
     const view = this.#supervisor?.board.manager(key) ?? null;
-    return {
-      key,
-      database: target.database,
-      schema,
-      table,
-      state: view?.state ?? "none",
-      reason: view?.reason ?? null,
-      stalled: view?.stalled ?? null,
-      running: view?.running ?? 0,
-      sessions: view?.sessions ?? 0,
-      counts: view?.counts ?? null,
-    };
+    const entry = { key, database: target.database, schema, table };
+    if (view === null) return { ...entry, ...noManagerStatus };
+    const { state, reason, stalled, running, sessions, counts } = view;
+    const { code = null, message = null } = reason ?? {};
+    return { ...entry, state, reason: message, code, stalled, running, sessions, counts };
   }
 }
+
+const noManagerStatus = {
+  state: "none",
+  reason: null,
+  code: null,
+  stalled: null,
+  running: 0,
+  sessions: 0,
+  counts: null,
+} as const;
 
 /** What is reported of an entry at first. */
 const noManager = JSON.stringify(["none", null, null]);

@@ -32,6 +32,11 @@ export class WebServerHandle {
     }
   }
 
+  /** Resolves with the page's URL; null if there is no page, or if it cannot be served yet. */
+  async pageUrl(): Promise<string | null> {
+    return (await (await this.#server)?.firstAddress) ?? null;
+  }
+
   async end(): Promise<void> {
     await (await this.#server)?.end();
   }

@@ -76,12 +76,13 @@ export const entryKeys: readonly EntryKey[] = [
   {
     name: "create",
     allowed: "true or false",
-    meaning: "whether to create a missing role, database, schema, type or table; default true",
+    meaning:
+      "true: a missing role, database, schema, type and table are created; false: none of them; by default schema, type and table, and with `pg_task.create` also role and database",
   },
   {
     name: "password",
     allowed: 'a string, or {"env": "NAME"} for the value of an environment variable',
-    meaning: "password of the user, also for a role that is created",
+    meaning: "password of the user; a role that pg-task creates gets it, and later changes of it",
   },
   {
     name: "url",

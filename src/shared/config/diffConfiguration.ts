@@ -22,6 +22,7 @@ const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_conf.fetch",
   "pg_conf.grace",
   "pg_conf.name",
+  "pg_task.create",
   "pg_task.data",
   "pg_task.default",
   "pg_task.user",
@@ -56,7 +57,7 @@ function entryChanges(before: Entry, now: Entry): string[] {
   return [
     ...changedKeys(before.target, now.target),
     ...changedKeys(before.fixed, now.fixed),
-    ...(before.create === now.create ? [] : ["create"]),
+    ...(before.create === now.create && before.createRoleAndDatabase === now.createRoleAndDatabase ? [] : ["create"]),
     ...parameters.filter((name) => !supervisorOnly.has(name)),
   ];
 }

@@ -12,10 +12,7 @@ export interface ConfigSource {
   readonly file: string | null;
   /** The environment variables that name a server; null if none do. */
   readonly environment: "DATABASE_URL" | "PG* variables" | null;
-  /**
-   * Whether there is neither a configuration file nor a variable that names a server. In this case, `start` starts the
-   * embedded server.
-   */
+  /** Whether there is neither a configuration file nor a variable that names a server. */
   readonly nothing: boolean;
 }
 

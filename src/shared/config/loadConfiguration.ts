@@ -98,6 +98,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
           controlGiven: inForce.given,
           control,
           parameters,
+          createRolesAndDatabases: document.isArray || parameters["pg_task.create"],
         });
   requireDefaultEntry(parameters, entries, file);
   return {
@@ -177,7 +178,7 @@ async function chooseControl(
     if (document.values.url === undefined) return { from: "the embedded server", url: control };
     throw new PgTaskError(
       "CONFIG_CONFLICT",
-      `${file}: expected no "url" together with --embedded, which starts its own server: remove one of the two`,
+      `${file}: "url" names a server, and --embedded, which npm start passes, starts another one: run npx pg-task start to use the server in "url", or remove "url" to use the embedded one`,
     );
   }
   if (document.values.url !== undefined) return { from: "url in the file", url: document.values.url };

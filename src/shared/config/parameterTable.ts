@@ -350,6 +350,14 @@ export const parameters = [
     meaning: "user of the entries that name neither database nor user",
   },
   {
+    name: "pg_task.create",
+    type: "bool",
+    default: false,
+    defaultText: "`false`; `true` in a file that is an array",
+    levels: file,
+    meaning: "whether to create the missing role and database of an entry that does not say `create`",
+  },
+  {
     name: "pg_task.default",
     type: "text",
     default: "",

@@ -16,12 +16,17 @@ export function fileParameters(): NamedParameter[] {
   );
 }
 
+/** Parameters of pg_task that concern the file's entries and not their tables. */
+const fileOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
+  "pg_task.create",
+  "pg_task.data",
+  "pg_task.default",
+  "pg_task.user",
+]);
+
 /** Returns the parameters that an entry can set as defaults of its table. */
 export function entryParameters(): NamedParameter[] {
-  return fileParameters().filter(
-    ({ name }) =>
-      name.startsWith("pg_task.") && name !== "pg_task.data" && name !== "pg_task.default" && name !== "pg_task.user",
-  );
+  return fileParameters().filter(({ name }) => name.startsWith("pg_task.") && !fileOnly.has(name));
 }
 
 /** Returns the parameters that `ALTER DATABASE` and `ALTER ROLE` can set for an entry. */

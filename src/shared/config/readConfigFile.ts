@@ -12,10 +12,12 @@ export interface ConfigDocument {
   readonly entries: readonly RawEntry[];
   /** Path of the array of entries in the file. In messages, `[index]` follows this path. */
   readonly entriesPath: readonly string[];
+  /** Whether the file is an array of entries, as the extension pg_task takes it. */
+  readonly isArray: boolean;
 }
 
 /** The content that is used when there is no configuration file. */
-export const emptyDocument: ConfigDocument = { values: {}, entries: [], entriesPath: [] };
+export const emptyDocument: ConfigDocument = { values: {}, entries: [], entriesPath: [], isArray: false };
 
 /**
  * Reads a configuration file, which contains either an object or an array.
@@ -36,10 +38,15 @@ export async function readDocument(file: string): Promise<ConfigDocument> {
 export function toDocument(content: unknown, file: string): ConfigDocument {
   if (Array.isArray(content)) {
     assertArray(content, file);
-    return { values: {}, entries: content, entriesPath: [] };
+    return { values: {}, entries: content, entriesPath: [], isArray: true };
   }
   assertFile(content, file);
-  return { values: content, entries: content["pg_task.json"] ?? [], entriesPath: ["pg_task.json"] };
+  return {
+    values: content,
+    entries: content["pg_task.json"] ?? [],
+    entriesPath: ["pg_task.json"],
+    isArray: false,
+  };
 }
 
 function assertArray(content: unknown, file: string): asserts content is readonly RawEntry[] {

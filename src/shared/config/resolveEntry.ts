@@ -15,6 +15,8 @@ export interface EntryContext extends ConnectionContext {
   readonly controlGiven: PartialTarget;
   readonly control: ConnectionTarget;
   readonly parameters: FileParameters;
+  /** Whether a missing role and database are created for an entry that does not say `create`. */
+  readonly createRolesAndDatabases: boolean;
 }
 
 /** All problems of one entry. Each message begins with the path of the invalid value within the entry. */
@@ -48,7 +50,7 @@ export async function resolveEntry(raw: RawEntry, context: EntryContext): Promis
     omitUndefined({ ...server, database, user, password: own ?? inherited }),
     context,
   );
-  return makeEntry(raw, target, own !== undefined, context.parameters);
+  return makeEntry(raw, target, { ...context, hasOwnPassword: own !== undefined });
 }
 
 /**
@@ -56,10 +58,15 @@ export async function resolveEntry(raw: RawEntry, context: EntryContext): Promis
  * database.
  */
 export function ownEntry(control: ConnectionTarget, parameters: FileParameters): Entry {
-  return makeEntry({}, control, false, parameters);
+  return makeEntry({}, control, { hasOwnPassword: false, createRolesAndDatabases: false, parameters });
 }
 
-function makeEntry(raw: RawEntry, target: ConnectionTarget, hasOwnPassword: boolean, base: FileParameters): Entry {
+function makeEntry(
+  raw: RawEntry,
+  target: ConnectionTarget,
+  context: Pick<EntryContext, "createRolesAndDatabases" | "parameters"> & { readonly hasOwnPassword: boolean },
+): Entry {
+  const { parameters: base, hasOwnPassword, createRolesAndDatabases } = context;
   const own = givenParameters(raw);
   const given = { ...base, ...own };
   const ownTable = omitUndefined({
@@ -85,6 +92,7 @@ function makeEntry(raw: RawEntry, target: ConnectionTarget, hasOwnPassword: bool
     schema,
     table,
     create: raw.create ?? true,
+    createRoleAndDatabase: raw.create ?? createRolesAndDatabases,
     parameters,
     fixed: omitUndefined({ sleep, reset, run, ...ownTable }),
   };

@@ -13,8 +13,8 @@ export interface Entry {
   readonly key: string;
   readonly target: ConnectionTarget;
   /**
-   * Whether the entry itself gives the target's password. Only such a password is set when pg-task creates the entry's
-   * role. False if the password comes from PGPASSWORD, the control connection or the password file.
+   * Whether the entry itself gives the target's password. Only such a password is set for a role that pg-task creates.
+   * False if the password comes from PGPASSWORD, the control connection or the password file.
    */
   readonly ownPassword: boolean;
   /** Whether the entry has a URL of its own, so its table can be on another server than the control database. */
@@ -25,7 +25,10 @@ export interface Entry {
    */
   readonly schema: string;
   readonly table: string;
+  /** Whether a missing schema, type and table are created. */
   readonly create: boolean;
+  /** Whether a missing role and database are created. */
+  readonly createRoleAndDatabase: boolean;
   /** Values of all parameters: the entry's own values, and the file's values for all others. */
   readonly parameters: FileParameters;
   /** Values of the entry's short keys, which override every other level. */

@@ -26,6 +26,8 @@ export const lockClasses = {
   permit: 0x70677405,
   /** Held by a manager while it changes dependencies between tasks. The second key is the table's oid. */
   dependencies: 0x70677406,
+  /** Held by the leader, in the control database, in shared mode. The second key is a hash of its entries. */
+  entries: 0x70677407,
 } as const;
 
 const pool = new Uint32Array(1024);

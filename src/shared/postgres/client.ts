@@ -46,14 +46,6 @@ export async function connectClient(
   });
 }
 
-const askedForPassword = new WeakSet<Client>();
-
-/** Whether the server asked for a password when this connection was made. */
-export const wasAskedForPassword = (client: Client): boolean => askedForPassword.has(client);
-
-/** The events that the pg driver emits for authentication requests that need a password. */
-const passwordRequests = ["authenticationCleartextPassword", "authenticationMD5Password", "authenticationSASL"];
-
 async function open(
   target: ConnectionTarget,
   options: Parameters<typeof connectClient>[1],
@@ -78,9 +70,6 @@ async function open(
   client.on("error", (error) => {
     if (error instanceof DatabaseError) closingErrors.set(client, error);
   });
-  for (const request of passwordRequests) {
-    client.connection.once(request, () => void askedForPassword.add(client));
-  }
   const abort = (): void => void client.connection.stream.destroy();
   options.signal?.addEventListener("abort", abort);
   try {

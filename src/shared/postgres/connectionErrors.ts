@@ -1,5 +1,7 @@
+import { DatabaseError } from "pg";
 import { type ConnectionTarget, describeTarget } from "./target/target.js";
 import { PgTaskError } from "../errors.js";
+import { explainSystemError } from "../systemErrors.js";
 import { identifier } from "./quoting.js";
 
 /** The error for a pooler that answered instead of the server. */
@@ -46,6 +48,19 @@ export function missingPasswordError(target: ConnectionTarget, cause: unknown): 
   );
 }
 
+/** Whether a connection failed because the server asked for a password and got none, or a wrong one. */
+export function isPasswordRefused(error: unknown): boolean {
+  if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED") return false;
+  return error.sqlState === undefined || error.sqlState === "28P01";
+}
+
+/** Whether a connection failed because its role does not exist, on a server that asks the role for no password. */
+export function isUnknownRole(error: PgTaskError): boolean {
+  const { sqlState, cause } = error;
+  // Other reasons have the same SQLSTATE, and the server may translate its messages.
+  return sqlState === "28000" && cause instanceof DatabaseError && cause.routine === "InitializeSessionUserId";
+}
+
 /** The error for any other failure to connect. */
 export function unreachableError(target: ConnectionTarget, cause: unknown): PgTaskError {
   const at = target.host.startsWith("/")
@@ -63,12 +78,15 @@ export function unreachableError(target: ConnectionTarget, cause: unknown): PgTa
  * an empty message.
  */
 function reason(error: unknown): string {
-  if (error instanceof AggregateError) return error.errors.map(reason).join("; ");
+  if (error instanceof AggregateError) return [...new Set(error.errors.map(reason))].join("; ");
   if (!(error instanceof Error)) return String(error);
   const untrusted = "code" in error && untrustedCodes.has(String(error.code));
   return untrusted
     ? `the server's certificate is not trusted: ${error.message} (sslrootcert names the file with those that are)`
-    : error.message;
+    : explainSystemError(error, {
+        ECONNREFUSED: "nothing listens there: is the server running?",
+        ENOENT: "there is no such socket: is the server running on this machine?",
+      });
 }
 
 /** Node's error codes for a certificate with an untrusted issuer. */

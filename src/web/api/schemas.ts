@@ -16,7 +16,11 @@ const managerSchema = model(
   z.object({
     state: z.enum(["starting", "working", "waiting"]),
     since: timeSchema,
-    reason: z.string().nullable().meta({ description: "why the manager is waiting" }),
+    code: z.string().nullable().meta({ description: "code of the error for which the manager is waiting" }),
+    reason: z
+      .string()
+      .nullable()
+      .meta({ description: "why the manager is waiting; null in a response to a request without the token" }),
     stalled: z
       .object({
         since: timeSchema,

@@ -4,8 +4,16 @@ import { ApiError } from "../errors.js";
 import type { Health, ManagerInfo, TableInfo } from "./schemas.js";
 import type { WebTable } from "../data/webTable.js";
 
-/** Returns the health of this process and its managers. Makes no query. */
-export function healthOf(cluster: ClusterView, tables: readonly WebTable[], version: string): Health {
+/**
+ * Returns the health of this process and its managers. Makes no query.
+ *
+ * @param isTrusted whether the reader may see why managers wait. A reason can contain names of roles and columns.
+ */
+export function healthOf(
+  cluster: ClusterView,
+  tables: readonly WebTable[],
+  { version, isTrusted }: { readonly version: string; readonly isTrusted: boolean },
+): Health {
   return {
     status: cluster.ready ? "ready" : "not ready",
     role: cluster.role,
@@ -14,15 +22,32 @@ export function healthOf(cluster: ClusterView, tables: readonly WebTable[], vers
     version,
     managers: tables.map(({ names, key }) => ({
       ...names,
-      manager: managerInfo(cluster.manager(key)),
+      manager: hideReason(managerInfo(cluster.manager(key)), isTrusted),
     })),
   };
+}
+
+const hideReason = (info: ManagerInfo | null, isTrusted: boolean): ManagerInfo | null =>
+  info === null || isTrusted ? info : { ...info, reason: null };
+
+/** Whether this process does what it is there for: it stands by, or it leads and a manager serves its table. */
+export function isServing(cluster: ClusterView, tables: readonly WebTable[]): boolean {
+  if (!cluster.ready) return false;
+  return cluster.role !== "leader" || tables.some(({ key }) => cluster.manager(key)?.state === "working");
 }
 
 function managerInfo(view: ManagerView | null): ManagerInfo | null {
   if (view === null) return null;
   const { state, since, reason, stalled, running, sessions } = view;
-  return { state, since: since.toISOString(), reason, stalled, running, sessions };
+  return {
+    state,
+    since: since.toISOString(),
+    code: reason?.code ?? null,
+    reason: reason?.message ?? null,
+    stalled,
+    running,
+    sessions,
+  };
 }
 
 /** Reads a table and its summary. If the server did not deliver a summary, returns the reason instead. */

@@ -1,5 +1,5 @@
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
-import type { MiddlewareHandler } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import { ApiError } from "../errors.js";
 
 /** Returns a new token of 192 random bits. */
@@ -17,6 +17,12 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
 /** Returns the token in an `Authorization: Bearer …` header, or null if there is none. */
 function bearerToken(header: string | undefined): string | null {
   return /^Bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? null;
+}
+
+/** Whether a request carries the right bearer token. */
+export function hasToken(context: Context, token: string): boolean {
+  const given = bearerToken(context.req.header("authorization"));
+  return given !== null && isSameToken(given, token);
 }
 
 /** Rejects requests that do not carry the right bearer token. */

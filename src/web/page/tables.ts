@@ -29,7 +29,7 @@ export function Tables({ cluster }: { cluster: ClusterInfo }): VNode {
               </th>
               <td>
                 <span class=${`dot ${managerState(table)}`}></span
-                >${table.error ?? manager?.reason ?? manager?.state ?? "not in this process"}
+                >${manager?.reason ?? table.error ?? manager?.state ?? "not in this process"}
               </td>
               <td>${summary === null ? unknown : countText(summary.due)}</td>
               <td>${oldestDueText(summary)}</td>

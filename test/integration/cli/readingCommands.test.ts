@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
+import { bin } from "../../support/project.js";
 import { ensureTaskTable } from "../../support/taskTables.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
@@ -319,6 +322,20 @@ describe("a command", () => {
     assert.equal(list.code, 3);
     assert.match(list.stderr, /^pg-task: no connection to the server at 127.0.0.1, port 1 .*ECONNREFUSED.*\n$/);
     assert.doesNotMatch(list.stderr + stderr, /geheim|\n\s+at /);
+  });
+
+  test("reports in one line that the output cannot be written", async () => {
+    for (const args of ["list", "check", "--help"]) {
+      const child = spawn("/bin/sh", ["-c", `exec "$0" "$1" ${args} >/dev/full`, process.execPath, bin], {
+        env: { PATH: process.env["PATH"], ...env },
+        stdio: ["ignore", "ignore", "pipe"],
+      });
+      let stderr = "";
+      child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+      await once(child, "close");
+      assert.equal(stderr, "pg-task: the output cannot be written: no space left on the device (ENOSPC)\n", args);
+      assert.equal(child.exitCode, 1);
+    }
   });
 
   test("reports that no server is configured", async () => {

@@ -6,6 +6,7 @@ import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe } from "node:test";
+import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal, OnTerminal, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
@@ -237,7 +238,7 @@ describe("pg-task add", () => {
     ["no SQL at all", [], "", /no SQL: give it as an argument, with --file, or on standard input/],
     ["blanks", ["  "], "", /no SQL: /],
     ["an argument and a file", ["SELECT 1", "-f", "x"], "", /expected the SQL as an argument or from --file, got both/],
-    ["a missing file", ["-f", "/nonexistent.sql"], "", /ENOENT/],
+    ["a missing file", ["-f", "/nonexistent.sql"], "", /no such file or folder \(ENOENT\)/],
     ["invalid UTF-8", [], Buffer.from([0xff, 0xfe]), /standard input is not valid UTF-8/],
     ["a zero byte", [], "a\0b", /zero bytes/],
     ["two plans", ["SELECT 1", "--plan", "now", "--in", "1 s"], "", /one of --plan and --in/],
@@ -639,8 +640,8 @@ describe("pg-task watch", () => {
 });
 
 /** Starts pg-task in a folder with a minimal environment. Resolves when pg-task has logged this message. */
-async function startUntilLogged(cwd: string, msg: string): Promise<ChildProcess> {
-  const child = spawn(process.execPath, [bin, "start"], {
+async function startUntilLogged(cwd: string, msg: string, ...options: string[]): Promise<ChildProcess> {
+  const child = spawn(process.execPath, [bin, "start", ...options], {
     cwd,
     env: { PATH: process.env["PATH"], HOME: process.env["HOME"] },
     stdio: ["ignore", "pipe", "inherit"],
@@ -656,10 +657,53 @@ async function startUntilLogged(cwd: string, msg: string): Promise<ChildProcess>
   return child;
 }
 
+describe("pg-task start on a terminal", () => {
+  test("ends with what to do next, and each of it works", async () => {
+    const cwd = await temporaryFolder();
+    const terminal = new OnTerminal(["start", "--embedded"], { cwd, env: { NO_COLOR: "1" }, columns: 200 });
+    await terminal.until("Ctrl-C stops it.");
+    const shown = terminal.shown.replaceAll("\r\n", "\n");
+    const steps = shown.slice(shown.indexOf("pg-task runs."));
+    assert.match(steps, /^pg-task runs\. To go on, in another terminal in this folder:\n/);
+    const [, url = ""] = /^ {2}connect +psql (postgresql:\S+)$/m.exec(steps) ?? [];
+    assert.match(steps, /^ {2}add a task +npx pg-task add "SELECT 42" --wait$/m);
+    const [, page = "", token = ""] = /^ {2}page +(http:\S+)#token=(\S+)$/m.exec(steps) ?? [];
+    const added = await cli(["add", "SELECT 42", "--wait"], { cwd });
+    assert.deepEqual([added.code, added.stdout], [0, "42\n"]);
+    const inside = await connectTo(url);
+    const { rows } = await inside.query("SELECT input FROM task");
+    await inside.end();
+    assert.deepEqual(rows, [{ input: "SELECT 42" }]);
+    const tables = await fetch(`${page}api/tables`, { headers: { Authorization: `Bearer ${token}` } });
+    assert.equal(tables.status, 200);
+    terminal.type("\x03");
+    assert.equal(await terminal.end(), 0);
+  });
+
+  test("says how to reach a server that commands do not find, and how many tables wait", async () => {
+    const cwd = await temporaryFolder();
+    const file = join(cwd, "other.json");
+    await writeFile(file, JSON.stringify({ "pg_task.json": [{ user: "postgres" }, { data: "nowhere" }] }));
+    const args = ["start", "--embedded", "--data", "elsewhere", "--config", file];
+    const terminal = new OnTerminal(args, { cwd, env: { NO_COLOR: "1" }, columns: 200 });
+    await terminal.until("Ctrl-C stops it.");
+    const shown = terminal.shown.replaceAll("\r\n", "\n");
+    assert.match(shown, /^pg-task runs, but 1 of 2 tables wait\. To go on/m);
+    const [, server = ""] =
+      /add a task +DATABASE_URL=(\S+) npx pg-task add "SELECT 42" --wait --config/.exec(shown) ?? [];
+    assert.match(shown, /problems +DATABASE_URL=\S+ npx pg-task doctor --config /);
+    const options = { cwd, env: { DATABASE_URL: server } };
+    const added = await cli(["add", "SELECT 42", "--wait", "--config", file], options);
+    assert.deepEqual([added.code, added.stdout], [0, "42\n"]);
+    terminal.type("\x03");
+    assert.equal(await terminal.end(), 0);
+  });
+});
+
 describe("without configuration", () => {
   test("commands find the embedded server of the folder", async () => {
     const cwd = await temporaryFolder();
-    const child = await startUntilLogged(cwd, "ready");
+    const child = await startUntilLogged(cwd, "ready", "--embedded");
     try {
       const { code, stdout } = await cli(["add", "-w", "SELECT 'embedded'"], { cwd });
       assert.deepEqual([code, stdout], [0, "embedded\n"]);

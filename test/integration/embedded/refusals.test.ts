@@ -83,7 +83,7 @@ test("the error of a failed start contains the server's message, in one line", a
   const dataDirectory = join(folder, "data");
   await assert.rejects(start({ dataDirectory, settings: { shared_buffers: "rubbish" } }), (error) => {
     assert.ok(error instanceof Error && "code" in error);
-    assert.equal(error.code, "EMBEDDED_FAILED");
+    assert.equal(error.code, "EMBEDDED_SETTINGS_INVALID");
     assert.match(error.message, /FATAL: {2}invalid value for parameter "shared_buffers": "rubbish"/);
     assert.doesNotMatch(error.message, /\n/);
     return true;

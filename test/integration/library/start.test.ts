@@ -111,6 +111,7 @@ it("emits typed events", async () => {
   const entry = await waits;
   assert.equal(entry.schema, "gone");
   assert.match(entry.reason ?? "", /gone/);
+  assert.match(entry.code ?? "", /^SCHEMA_/);
   await pgTask.stop();
   assert.deepEqual(events, ["role stopping", "stopped null"]);
 });

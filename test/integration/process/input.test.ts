@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { chmod, mkdir, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readdir, readFile, truncate, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { once } from "node:events";
 import { join } from "node:path";
@@ -65,11 +65,21 @@ it("rejects an invalid URL without showing its password", async () => {
   assert.match(program.output.stderr, /url: expected a URL like/);
 });
 
+it("starts nothing if nothing is configured, and names both ways to go on", async () => {
+  const program = await startProcess({ env: { DATABSE_URL: "postgres://user:secret@host/db" } });
+  assert.deepEqual(await program.exit, { code: 2, signal: null });
+  assert.match(program.output.stderr, /^pg-task: no server configured: .*DATABASE_URL.*pg-task start --embedded/);
+  assert.match(program.output.stderr, /pg-task does not read DATABSE_URL/);
+  assert.doesNotMatch(program.output.stderr, /secret/);
+  assert.equal(program.output.stdout, "");
+  assert.deepEqual(await readdir(program.cwd), []);
+});
+
 it("rejects --embedded together with a url in the file", () =>
   refuses({
     args: ["start", "--embedded"],
     config: { url: "postgres://user:secret@host/db" },
-    says: /pg_task\.json: expected no "url" together with --embedded.*remove one of the two$/m,
+    says: /pg_task\.json: "url" names a server, and --embedded, which npm start passes, .*run npx pg-task start to use/,
   }));
 
 for (const option of [
@@ -97,8 +107,48 @@ it("rejects a port in use", async () => {
   await once(other, "listening");
   const address = other.address();
   const port = typeof address === "object" ? String(address?.port) : "";
-  await refuses({ args: ["start", "--port", port], says: new RegExp(`port ${port} .* is in use`) });
+  await refuses({ args: ["start", "--embedded", "--port", port], says: new RegExp(`port ${port} .* is in use`) });
   other.close();
+});
+
+const firstFreePort = Number(await readFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", "utf8"));
+const portSkip = firstFreePort <= 80 && "here, every user may use port 80";
+
+it("rejects a port that is reserved for root", { skip: portSkip || notRoot }, async () => {
+  const says = /the embedded server may not listen on port 80, which the system reserves for root/;
+  const folder = await temporaryFolder();
+  await chmod(folder, 0o777);
+  const args = ["start", "--embedded", "--port", "80", "--data", join(folder, "data")];
+  await refuses({ args, cwd: "/", env: { HOME: "/" }, user: nobody, says });
+  // The server of root runs as another user, who may not use the port either.
+  await refuses({ args, says });
+});
+
+it("rejects data that PostgreSQL refuses, with the reason", async () => {
+  const cwd = await temporaryFolder();
+  const args = ["start", "--embedded"];
+  const first = await startProcess({ args, cwd });
+  await first.line("ready");
+  await first.end();
+  const data = join(cwd, ".pg-task/data");
+
+  const settings = join(data, "postgresql.conf");
+  const intact = await readFile(settings, "utf8");
+  for (const [line, says] of [
+    ["work_mem = lots", /refuses its settings: .*invalid value for parameter "work_mem": "lots"/],
+    ["no setting here", /refuses its settings: .*syntax error in file ".*\.pg-task\/data\/postgresql.conf" line 1/],
+  ] as const) {
+    await writeFile(settings, `${line}\n${intact}`);
+    await refuses({ args, cwd, says });
+  }
+  await writeFile(settings, intact);
+
+  await chmod(data, 0o777);
+  await refuses({ args, cwd, says: /its permissions are 0777, and PostgreSQL wants them to be 0700: chmod 0700 / });
+  await chmod(data, 0o700);
+
+  await truncate(join(data, "global/pg_control"));
+  await refuses({ args, cwd, says: /the data folder .* is damaged: .*pg_control.*; restore it from a backup/ });
 });
 
 it("rejects a data directory of another PostgreSQL version", async () => {
@@ -108,6 +158,7 @@ it("rejects a data directory of another PostgreSQL version", async () => {
   await writeFile(join(data, "PG_VERSION"), "13\n");
   await chmod(data, 0o777);
   await refuses({
+    args: ["start", "--embedded"],
     cwd,
     // If the data directory belonged to root, it would be rejected for that reason.
     ...(process.getuid?.() === 0 ? await ownedByNobody(data) : {}),
@@ -119,6 +170,7 @@ it("rejects a data directory below a file", async () => {
   const cwd = await temporaryFolder();
   await writeFile(join(cwd, ".pg-task"), "");
   await refuses({
+    args: ["start", "--embedded"],
     cwd,
     says: /the data folder .* cannot be used: .*; give a folder that can be written/,
   });
@@ -128,7 +180,7 @@ it("rejects a data directory without write permission", { skip: notRoot }, async
   // The unprivileged user is not allowed to enter the temporary folder.
   const data = join(await temporaryFolder(), "data");
   await refuses({
-    args: ["start", "--data", data],
+    args: ["start", "--embedded", "--data", data],
     cwd: "/",
     env: { HOME: "/" },
     user: nobody,
@@ -141,16 +193,17 @@ it("rejects a folder with other content", async () => {
   await mkdir(join(cwd, "letters"));
   await writeFile(join(cwd, "letters", "letter.txt"), "");
   await refuses({
-    args: ["start", "--data", "letters"],
+    args: ["start", "--embedded", "--data", "letters"],
     cwd,
     says: /is not a PostgreSQL data folder.*letter\.txt/,
   });
 });
 
 it("rejects a data directory in use by another pg-task", async () => {
-  const first = await startProcess();
+  const args = ["start", "--embedded"];
+  const first = await startProcess({ args });
   await first.line("ready");
-  await refuses({ cwd: first.cwd, says: /is in use: the pg-task of process \d+ runs a server/ });
+  await refuses({ args, cwd: first.cwd, says: /is in use: the pg-task of process \d+ runs a server/ });
   assert.equal((await first.end()).code, 0);
 });
 

@@ -6,6 +6,7 @@ import { after, test } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { cli } from "../../support/cli.js";
 import { connectTo } from "../../support/connectTo.js";
+import { replaceConfig } from "../../support/configFile.js";
 import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess } from "../../support/process.js";
@@ -17,12 +18,22 @@ const server = await RestartableServer.create(await freePort());
 await server.start();
 const admin = await connectTo(server.url);
 after(() => admin.end());
-await admin.query("SET password_encryption = 'scram-sha-256'; ALTER ROLE postgres PASSWORD 'top'");
+const readme = readFileSync(projectPath("README.md"), "utf8");
+/** The variables that the README sets before it starts pg-task. */
+const exported = Object.fromEntries(
+  [...(/^export (.*)$/m.exec(readme)?.[1] ?? "").matchAll(/(\w+)='([^']*)'/g)].map(([, name = "", value = ""]) => [
+    name,
+    value,
+  ]),
+);
+const { PGPASSWORD: controlPassword = "", SHOP_PASSWORD: shopPassword = "" } = exported;
+assert.ok(controlPassword !== "" && shopPassword !== "");
+await admin.query(`SET password_encryption = 'scram-sha-256'; ALTER ROLE postgres PASSWORD '${controlPassword}'`);
 const rules = join(server.dataDirectory, "pg_hba.conf");
 await writeFile(rules, (await readFile(rules, "utf8")).replaceAll(/trust$/gm, "scram-sha-256"));
 await admin.query("SELECT pg_reload_conf()");
 
-const env = { PGPASSWORD: "top", SHOP_PASSWORD: "of the shop" };
+const env = { PGPASSWORD: controlPassword, SHOP_PASSWORD: shopPassword };
 
 const config = (entry: object): object => ({ url: server.url, "pg_task.json": [entry] });
 
@@ -39,14 +50,15 @@ async function check(content: object): Promise<{ code: number | null; text: stri
 }
 
 test("the README's configuration works on a server that requires passwords", async () => {
-  const readme = readFileSync(projectPath("README.md"), "utf8");
   const [, text = ""] = /```json\n([^]*?)```/.exec(readme) ?? [];
   const configuration = { ...JSON.parse(text), url: server.url };
   const before = await check(configuration);
   assert.equal(before.code, 0, before.text);
+  assert.match(before.text, /role +shop +would be created/);
   assert.doesNotMatch(before.text, /^warning/m);
   const program = await startProcess({ config: configuration, env });
-  await program.line("ready");
+  const ready = await program.line("ready");
+  assert.deepEqual([ready["serving"], ready["waiting"]], [2, []]);
   const shop = new URL(server.url);
   [shop.username, shop.password, shop.pathname] = ["shop", env.SHOP_PASSWORD, "/shop"];
   const client = await connectTo(shop.href);
@@ -59,25 +71,115 @@ test("the README's configuration works on a server that requires passwords", asy
   assert.equal((await program.end()).code, 0);
 });
 
-test("check warns of a role without a password, and ALTER ROLE is suggested when that helps", async () => {
-  const before = await check(config({ data: "bare" }));
-  assert.equal(before.code, 0);
+test("check fails for a role that could not log in, and the entry's password is set later", async () => {
+  const before = await check(config({ data: "bare", create: true }));
+  assert.equal(before.code, 3, before.text);
   assert.match(
     before.text,
-    /^warning +role "bare" would be created without a password, but the server asks for one: set "password"/m,
+    /error: the server asks for a password, and the role "bare" would be created without one: set "password" in its entry/,
   );
-  for (const entry of [{ data: "bare" }, { data: "bare", password: "new" }]) {
-    const program = await startProcess({ config: config(entry), env });
-    const { reason } = await program.line("manager unavailable, retrying");
-    assert.match(String(reason), /ALTER ROLE "bare" PASSWORD '…'/);
+  const program = await startProcess({ config: config({ data: "bare", create: true }), env });
+  const ready = await program.line("ready");
+  assert.deepEqual([ready["serving"], ready["waiting"]], [0, [`127.0.0.1:${server.port}/bare/public.task`]]);
+  const { reason } = await program.line("manager unavailable, retrying");
+  assert.match(String(reason), /ALTER ROLE "bare" PASSWORD '…'/);
+
+  // With a password, the entry serves its table: the role is pg-task's own.
+  const entry = { data: "bare", password: "new" };
+  const fixed = await check(config(entry));
+  assert.deepEqual([fixed.code, /error:/.test(fixed.text)], [0, false], fixed.text);
+  assert.match(
+    fixed.text,
+    /table +task +unknown: .*the role "bare" has the entry's password, which pg-task start sets/,
+  );
+  await replaceConfig(program, config(entry));
+  assert.equal((await program.line("password of the role changed"))["role"], "bare");
+  await program.line("serving table");
+  await program.end();
+  for (const changed of ["newer", "newest"]) {
+    const again = await startProcess({ config: config({ ...entry, password: changed }), env });
+    const line = await again.line("ready");
+    assert.deepEqual([line["serving"], line["waiting"]], [1, []]);
+    assert.equal(again.linesMatching("password of the role changed").length, 1);
+    assert.equal((await again.end()).code, 0);
+    assert.ok(!again.output.stdout.includes(changed));
+  }
+  const same = await startProcess({ config: config({ ...entry, password: "newest" }), env });
+  await same.line("ready");
+  // Nobody has changed the entry, so this change is not undone while pg-task runs.
+  await admin.query("ALTER ROLE bare PASSWORD 'changed by hand'");
+  await admin.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'bare'");
+  await same.line("manager unavailable, retrying");
+  // The manager's next attempt fails for another reason. By then, the first failure has been dealt with.
+  await admin.query("ALTER ROLE bare NOLOGIN");
+  await same.line("manager unavailable, retrying", 2);
+  await admin.query("ALTER ROLE bare LOGIN");
+  const { rows } = await admin.query("SELECT shobj_description('bare'::regrole, 'pg_authid') IS NOT NULL AS own");
+  assert.deepEqual(rows, [{ own: true }]);
+  assert.equal(same.linesMatching("password of the role changed").length, 0);
+  assert.equal((await same.end()).code, 0);
+});
+
+test("check fails for a role that pg_hba.conf would keep out once it exists", async () => {
+  const before = await readFile(rules, "utf8");
+  await writeFile(rules, `host all kept_out 127.0.0.1/32 reject\n${before}`);
+  await admin.query("SELECT pg_reload_conf()");
+  const entry = { data: "kept_out", create: true, password: "any" };
+  const { code, text } = await check(config(entry));
+  await writeFile(rules, before);
+  await admin.query("SELECT pg_reload_conf()");
+  assert.equal(code, 3, text);
+  assert.match(text, /error: the server refused the connection .*pg_hba.conf rejects connection/);
+  const open = await check(config(entry));
+  assert.equal(open.code, 0, open.text);
+});
+
+test("a control role that sees no passwords sets a changed one too", async () => {
+  await admin.query("CREATE ROLE maker LOGIN CREATEROLE CREATEDB PASSWORD 'made'");
+  await admin.query("CREATE DATABASE maker OWNER maker");
+  const url = new URL(server.url);
+  [url.username, url.password, url.pathname] = ["maker", "made", "/maker"];
+  for (const [password, changes] of [
+    ["first", 0],
+    ["second", 1],
+    ["second", 0],
+  ] as const) {
+    const entry = { data: "made", create: true, password };
+    const program = await startProcess({ config: { url: url.href, "pg_task.json": [entry] } });
+    assert.equal((await program.line("ready"))["serving"], 1);
+    assert.equal(program.linesMatching("password of the role changed").length, changes);
     assert.equal((await program.end()).code, 0);
   }
-  const { text, cwd } = await check(config({ data: "bare", password: "new" }));
-  assert.match(text, /ALTER ROLE "bare" PASSWORD '…'/);
+});
+
+test("the password of a role that pg-task did not create stays, and ALTER ROLE is suggested", async () => {
+  await admin.query("CREATE ROLE theirs LOGIN PASSWORD 'theirs'");
+  await admin.query("CREATE DATABASE theirs OWNER theirs");
+  const entry = { data: "theirs", create: true, password: "mine" };
+  const { code, text, cwd } = await check(config(entry));
+  assert.equal(code, 3);
+  assert.match(text, /ALTER ROLE "theirs" PASSWORD '…'/);
   const { lines } = await doctor(env, cwd);
   assert.match(lines.find(({ level }) => level === "fail")?.remedy ?? "", /ALTER ROLE … PASSWORD/);
-  await admin.query("ALTER ROLE bare PASSWORD 'new'");
-  const fixed = await startProcess({ config: config({ data: "bare", password: "new" }), env });
-  await fixed.line("ready");
-  assert.equal((await fixed.end()).code, 0);
+  const program = await startProcess({ config: config(entry), env });
+  const { reason } = await program.line("manager unavailable, retrying");
+  assert.match(String(reason), /ALTER ROLE "theirs" PASSWORD '…'/);
+  await admin.query("ALTER ROLE theirs PASSWORD 'mine'");
+  await program.line("serving table");
+  assert.equal((await program.end()).code, 0);
+});
+
+test("commands name a missing role instead of its password", async () => {
+  const cwd = await temporaryFolder();
+  const content = config({ data: "nobody_yet", password: "unknown" });
+  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(content));
+  const missing = /the role "nobody_yet" and the database "nobody_yet" are missing: create what is missing/;
+  const listed = await cli(["list"], { cwd, env });
+  assert.equal(listed.code, 4);
+  assert.match(listed.stderr, missing);
+  const { code, lines } = await doctor(env, cwd);
+  const failed = lines.filter(({ level }) => level === "fail");
+  assert.equal(code, 4);
+  assert.deepEqual([failed.length, missing.test(failed[0]?.text ?? "")], [1, true]);
+  assert.doesNotMatch(JSON.stringify(failed), /password authentication|ALTER ROLE/);
 });

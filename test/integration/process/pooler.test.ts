@@ -58,7 +58,7 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
         await refuses(port, connectClient(control, { applicationName: "pg_conf" }));
         await refuses(port, connectManager(entry));
         const elsewhere = { ...entry, target: { ...entry.target, user: "somebody" } };
-        await refuses(port, new RolesAndDatabases(control, log).ensure(elsewhere));
+        await refuses(port, new RolesAndDatabases(control, log).ensure(elsewhere, { isStart: true }));
         const driver = new ExecutorDriver(target, client);
         driver.executor.open([1], "group");
         const { reason } = await driver.message("openFailed");

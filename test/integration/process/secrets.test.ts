@@ -24,7 +24,7 @@ const target = server.url.replace("postgres@", `supervisor:supervisor-${secret}@
 const config = {
   url: target,
   "pg_conf.log": "trace",
-  "pg_task.json": [{ data: "shop", user: "keeper", password: { env: "KEEPER_PASSWORD" } }],
+  "pg_task.json": [{ data: "shop", user: "keeper", create: true, password: { env: "KEEPER_PASSWORD" } }],
 };
 const env = { KEEPER_PASSWORD: `keeper-${secret}`, UNRELATED: `unrelated-${secret}` };
 
@@ -122,7 +122,7 @@ for (const [what, wrong] of [
 }
 
 it("hides its environment from the embedded server and its tasks", async () => {
-  const program = await startProcess({ env });
+  const program = await startProcess({ args: ["start", "--embedded"], env });
   const { url } = await program.line("ready");
   const children = await descendants(program.pid);
   assert.ok(children.length > 0);

@@ -61,8 +61,9 @@ it("sends ready to its parent process and stops at its shutdown message", async 
   assert.deepEqual(program.messages, ["ready"]);
 });
 
-it("starts an embedded server without any configuration, and reuses its data at the next start", async () => {
-  const first = await startProcess();
+it("starts an embedded server with --embedded, and reuses its data at the next start", async () => {
+  const args = ["start", "--embedded"];
+  const first = await startProcess({ args });
   const ready = await first.line("ready");
   await access(join(first.cwd, ".pg-task/data/PG_VERSION"));
   const client = await connectTo(String(ready["url"]));
@@ -71,7 +72,7 @@ it("starts an embedded server without any configuration, and reuses its data at 
   await client.end();
   assert.deepEqual(await first.end(), { code: 0, signal: null });
 
-  const second = await startProcess({ cwd: first.cwd });
+  const second = await startProcess({ args, cwd: first.cwd });
   const again = await connectTo(String((await second.line("ready"))["url"]));
   assert.equal((await waitForState(again, id, "DONE")).output, "kept");
   await again.end();
@@ -89,12 +90,14 @@ it("starts the embedded server with the given data directory and port", async ()
   });
   const url = (await program.line("ready"))["url"];
   assert.equal(url, `postgresql://postgres@127.0.0.1:${port}/postgres`);
+  const warned = await program.line("embedded server used instead of the one in the environment");
+  assert.equal(warned["ignored"], "DATABASE_URL");
   await access(join(data, "PG_VERSION"));
   assert.equal((await program.end()).code, 0);
 });
 
 it("exits with 0 when it is stopped while its embedded server starts", async () => {
-  const program = await startProcess();
+  const program = await startProcess({ args: ["start", "--embedded"] });
   await program.line(/^creating the data folder/);
   assert.deepEqual(await program.end(), { code: 0, signal: null });
   assert.equal(program.linesMatching("ready").length, 0);

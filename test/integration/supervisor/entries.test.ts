@@ -48,6 +48,7 @@ it("serves several roles, databases, schemas and tables, also on another server"
   const program = await startProcess({
     config: {
       url: first.url,
+      "pg_task.create": true,
       "pg_task.json": [
         { data: "shop" },
         { data: "shop", table: "Second Task" },
@@ -99,7 +100,7 @@ it(`starts ${tables} entries a few at a time, and keeps one connection for each 
     data: "many",
     table: `task_${index}`,
   }));
-  const config = { url: first.url, "pg_conf.fetch": 5, "pg_task.json": entries };
+  const config = { url: first.url, "pg_task.create": true, "pg_conf.fetch": 5, "pg_task.json": entries };
   const program = await startProcess({ config });
   let maxStarting = 0;
   while (program.linesMatching("ready").length === 0) {

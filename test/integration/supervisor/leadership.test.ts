@@ -22,6 +22,7 @@ function seek(
     name,
     log,
     isIdle: () => false,
+    entriesHash: () => 1,
   });
   const leads = new Promise<void>((resolve) => leadership.once("leader", resolve));
   const standsBy = new Promise<void>((resolve) => leadership.once("standby", resolve));

@@ -3,6 +3,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { after, it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
+import { doctor } from "../../support/doctor.js";
 import { replaceConfig } from "../../support/configFile.js";
 import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
@@ -193,6 +194,34 @@ it("warns that a changed cluster name or control connection applies at the next 
   assert.equal((await standby.end()).code, 0);
   assert.equal(program.linesMatching(/needs a restart$/).length, 1);
   assert.equal((await program.end()).code, 0);
+});
+
+it("says if the leader has other entries, until the entries are the same", async () => {
+  const differs = "standby with other entries than the leader";
+  const leader = await start({ "pg_task.json": [own] });
+  const standby = await startProcess({ config: { url, "pg_task.json": [own, { ...own, table: "unserved" }] } });
+  await standby.line("standby");
+  assert.deepEqual((await standby.line(differs))["entries"], [keyOf("task"), keyOf("unserved")]);
+  const { code, lines } = await doctor({}, standby.cwd);
+  const found = lines.find(({ name }) => name === "leader");
+  assert.equal(found?.level, "warn");
+  assert.match(found.text, /the leader has other entries than this configuration/);
+  assert.match(found.remedy, /pg_conf\.name/);
+  assert.equal(code, 4, "nobody serves one of the tables");
+
+  // A leader whose entries change says so to others.
+  await replaceConfig(leader, { url, "pg_task.json": [own, { ...own, table: "unserved" }] });
+  await leader.line(reloaded);
+  await leader.line("serving table", 2);
+  const again = await doctor({}, standby.cwd);
+  assert.equal(again.lines.find(({ name }) => name === "leader")?.level, "ok");
+  assert.equal(again.code, 0, JSON.stringify(again.lines));
+  const third = await startProcess({ config: { url, "pg_task.json": [{ ...own, table: "unserved" }, own] } });
+  await third.line("standby");
+  await replaceConfig(third, { url, "pg_task.json": [own] });
+  await third.line(differs);
+  assert.equal(third.linesMatching(differs).length, 1);
+  for (const program of [third, standby, leader]) assert.equal((await program.end()).code, 0);
 });
 
 it("a standby applies its changed file when it becomes leader", async () => {

@@ -131,6 +131,8 @@ const others: readonly ParameterName[] = [
   "pg_task.plan",
   "pg_task.schema",
   "pg_task.table",
+  // Tested in integration/supervisor/rolesAndDatabases.
+  "pg_task.create",
   "pg_task.data",
   "pg_task.user",
   "pg_task.default",

@@ -6,6 +6,9 @@ import { freePort } from "../../../src/embedded/port.js";
 import type { Client } from "../../../src/shared/postgres/client.js";
 import { connectTo } from "../../support/connectTo.js";
 import { dropDatabase, serverMajor } from "../../support/database.js";
+import { cli } from "../../support/cli.js";
+import { replaceConfig } from "../../support/configFile.js";
+import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { waitForRow } from "../../support/waitFor.js";
@@ -24,7 +27,7 @@ const urlOf = (user: string, database: string, password = ""): string => {
 };
 
 async function start(entries: unknown, settings: object = {}, url = server.url): Promise<TestProcess> {
-  return await startProcess({ config: { url, "pg_task.json": entries, ...settings } });
+  return await startProcess({ config: { url, "pg_task.create": true, "pg_task.json": entries, ...settings } });
 }
 
 async function inDatabase<T>(database: string, work: (client: Client) => Promise<T>): Promise<T> {
@@ -133,6 +136,52 @@ it("creates nothing for an entry with create: false, and logs what is missing un
     () => program.lines.some(({ reason }) => /"public"."task" is missing/.test(String(reason))),
     "that the table is missing",
   );
+  assert.equal((await program.end()).code, 0);
+});
+
+it("creates neither role nor database unless it is told to, and says what is missing", async () => {
+  const config = { url: server.url, "pg_conf.restart": 1, "pg_task.json": [{ data: "untold" }, { data: "postgres" }] };
+  const program = await startProcess({ config });
+  await program.line("ready");
+  const waits = await program.line("role or database unavailable, retrying");
+  assert.equal(waits["code"], "SCHEMA_MISSING");
+  assert.equal(
+    waits["reason"],
+    'the role "untold" and the database "untold" are missing: create what is missing, or set "create": true in the entry, and pg-task start creates it',
+  );
+  assert.equal(await run("postgres", "SELECT 'works on'"), "works on");
+  const checked = await cli(["check"], { cwd: program.cwd });
+  assert.equal(checked.code, 4, checked.stdout);
+  assert.match(checked.stdout, /role +untold +missing: create what is missing, or set "create": true/);
+  const { code, lines } = await doctor({}, program.cwd);
+  assert.equal(code, 4);
+  assert.match(lines.find(({ level }) => level === "fail")?.text ?? "", /^the role "untold" and the database/);
+  assert.equal(await ownerOf("untold"), undefined);
+
+  // A reload with create makes them.
+  await replaceConfig(program, { ...config, "pg_task.json": [{ data: "untold", create: true }, { data: "postgres" }] });
+  const { changed } = await program.line("configuration reloaded");
+  assert.deepEqual(Object.values(changed ?? {}), [["create"]]);
+  await program.line("role created");
+  await program.line("database created");
+  await program.line("serving table", 2);
+  assert.equal(await run("untold", "SELECT session_user"), "untold");
+  assert.equal((await program.end()).code, 0);
+});
+
+it("creates role and database of an entry in a bare array, unless the entry says create: false", async () => {
+  const config = [{ data: "from_array" }, { data: "not_from_array", create: false }];
+  const program = await startProcess({ config, env: { DATABASE_URL: server.url } });
+  await program.line("ready");
+  assert.deepEqual(
+    program.linesMatching(/^(role|database) created$/).map(({ msg, role, database }) => [msg, role ?? database]),
+    [
+      ["role created", "from_array"],
+      ["database created", "from_array"],
+    ],
+  );
+  assert.equal(await run("from_array", "SELECT session_user"), "from_array");
+  assert.equal(await ownerOf("not_from_array"), undefined);
   assert.equal((await program.end()).code, 0);
 });
 

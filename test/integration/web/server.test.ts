@@ -4,6 +4,7 @@ import { beforeEach, it } from "node:test";
 import { healthSchema } from "../../../src/web/api/schemas.js";
 import { replaceConfig } from "../../support/configFile.js";
 import { createDatabase } from "../../support/database.js";
+import { doctor } from "../../support/doctor.js";
 import { startProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 import { occupyPort, token, Web } from "../../support/web.js";
@@ -38,7 +39,7 @@ it("is off by default", async () => {
 });
 
 it("is on with the embedded server, on loopback, with a random token", async () => {
-  const program = await startProcess();
+  const program = await startProcess({ args: ["start", "--embedded"] });
   const web = await Web.connect(program, "");
   await program.line("ready");
   assert.equal(new URL(web.url).hostname, "127.0.0.1");
@@ -80,6 +81,41 @@ it("reports health: not ready, leader, standby", async () => {
   assert.deepEqual(new Set(states), new Set(["working", null]));
   assert.equal((await first.requestWithoutToken("/ready")).text, "ready\n");
   await Promise.all([leader.end(), standby.end()]);
+});
+
+it("is not ready while no manager serves its table, and tells why only to those with the token", async () => {
+  await client.query("CREATE SCHEMA other; CREATE TABLE other.task (secret_column text)");
+  const entry = { data: database.target.database, user: database.target.user };
+  const program = await startProcess({ config: { ...config, "pg_task.json": [{ ...entry, schema: "other" }] } });
+  const web = await Web.connect(program);
+  const ready = await program.line("ready");
+  assert.equal(ready["serving"], 0);
+  assert.match(String(ready["waiting"]), /other\.task$/);
+  const unready = await web.requestWithoutToken("/ready");
+  assert.deepEqual([unready.status, unready.text], [503, "not ready: no manager serves its table\n"]);
+  const untrusted = await web.requestWithoutToken("/health");
+  const wrong = await web.requestWithoutToken("/health", { headers: { Authorization: "Bearer guess" } });
+  const trusted = await web.request("/health");
+  assert.deepEqual([untrusted.status, wrong.status, trusted.status], [200, 200, 200]);
+  const managers = [untrusted, wrong, trusted].map(
+    ({ text }) => healthSchema.parse(JSON.parse(text)).managers[0]?.manager,
+  );
+  for (const manager of managers) {
+    assert.deepEqual([manager?.state, manager?.code], ["waiting", "SCHEMA_INCOMPATIBLE"]);
+  }
+  assert.deepEqual([managers[0]?.reason, managers[1]?.reason], [null, null]);
+  assert.match(managers[2]?.reason ?? "", /other/);
+  assert.doesNotMatch(untrusted.text + wrong.text, /column/);
+  const { code, lines } = await doctor({}, program.cwd);
+  assert.notEqual(code, 0);
+  assert.ok(lines.some(({ level }) => level === "fail"));
+
+  // One of two entries is enough.
+  await replaceConfig(program, { ...config, "pg_task.json": [{ ...entry, schema: "other" }, entry] });
+  await program.line("serving table");
+  assert.equal((await web.requestWithoutToken("/ready")).status, 200);
+  await program.end();
+  await client.query("DROP SCHEMA other CASCADE");
 });
 
 it("exports counters, histograms and current numbers for Prometheus", async () => {
@@ -276,12 +312,13 @@ it("retries an address in use, while tasks run", async () => {
   const program = await startProcess({
     config: { ...config, "pg_http.listen": `127.0.0.1:${port}` },
   });
-  await program.line("HTTP address in use, retrying");
+  const unavailable = await program.line("HTTP address unavailable, retrying");
+  assert.equal(unavailable["reason"], "another program uses this address (EADDRINUSE)");
   await program.line("ready");
   const id = await insertTask(client, "SELECT 1");
   await waitForState(client, id, "DONE");
   blocker.close();
   assert.equal((await (await Web.connect(program)).requestWithoutToken("/ready")).status, 200);
-  assert.equal(program.linesMatching("HTTP address in use, retrying").length, 1);
+  assert.equal(program.linesMatching("HTTP address unavailable, retrying").length, 1);
   await program.end();
 });

@@ -95,12 +95,22 @@ const verifierIterations = 4096;
  * Returns the SCRAM-SHA-256 verifier that PostgreSQL stores for a password, computed like libpq's
  * PQencryptPasswordConn. Sending the verifier instead of the password keeps the password out of the server's log.
  */
-export async function scramVerifier(password: string): Promise<string> {
-  const salt = randomBytes(16);
-  const key = await derive(prepare(password), salt, verifierIterations, 32, "sha256");
+export async function scramVerifier(
+  password: string,
+  salt = randomBytes(16),
+  iterations = verifierIterations,
+): Promise<string> {
+  const key = await derive(prepare(password), salt, iterations, 32, "sha256");
   const storedKey = createHash("sha256").update(hmac(key, "Client Key")).digest("base64");
   const serverKey = hmac(key, "Server Key").toString("base64");
-  return `SCRAM-SHA-256$${verifierIterations}:${salt.toString("base64")}$${storedKey}:${serverKey}`;
+  return `SCRAM-SHA-256$${iterations}:${salt.toString("base64")}$${storedKey}:${serverKey}`;
+}
+
+/** Whether `stored` is a SCRAM-SHA-256 verifier of this password. */
+export async function isVerifierOf(stored: string, password: string): Promise<boolean> {
+  const [, iterations = "", salt = ""] = /^SCRAM-SHA-256\$(\d{1,7}):([^$]+)\$/.exec(stored) ?? [];
+  if (salt === "") return false;
+  return (await scramVerifier(password, Buffer.from(salt, "base64"), Number(iterations))) === stored;
 }
 
 function attributes(text: string): Record<string, string> {

@@ -1,7 +1,7 @@
 import { readFile, stat } from "node:fs/promises";
 import { isIP } from "node:net";
 import { checkServerIdentity, type ConnectionOptions, type PeerCertificate } from "node:tls";
-import { systemErrorCode } from "../../errors.js";
+import { explainSystemError } from "../../systemErrors.js";
 import { ConnectionProblem, TlsProblem } from "../errors.js";
 import type { SocketAddress } from "./socketOptions.js";
 import type { TlsSettings } from "./socketOptions.js";
@@ -61,7 +61,6 @@ async function read(kind: string, path: string): Promise<Buffer> {
   try {
     return await readFile(path);
   } catch (error) {
-    const code = systemErrorCode(error) || "unreadable";
-    throw new ConnectionProblem(`could not read ${kind} file "${path}": ${code}`);
+    throw new ConnectionProblem(`could not read ${kind} file "${path}": ${explainSystemError(error)}`);
   }
 }

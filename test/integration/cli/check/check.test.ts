@@ -275,7 +275,8 @@ void test("reports missing privileges to create objects, with exit code 4", asyn
   assert.deepEqual([code, objects["schema"]], [4, "not allowed"]);
 
   const url = `postgresql://${role}@${host}:${port}/${name}`;
-  const { exitCode, text } = await run({ url, "pg_task.json": [{ data: `${name}_missing` }] });
+  const entries = [{ data: `${name}_missing`, create: true }];
+  const { exitCode, text } = await run({ url, "pg_task.json": entries });
   assert.equal(exitCode, 4);
   assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEROLE`));
   assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEDB`));
@@ -334,13 +335,10 @@ void test("inspects an entry on another server there, and reports its failure be
   assert.doesNotMatch(text, /hunter2/);
 });
 
-void test("reports that start would start the embedded server if nothing is configured", async () => {
+void test("fails as start does if nothing is configured", async () => {
   const empty = await mkdtemp(join(tmpdir(), "pg-task-nothing-"));
-  let text = "";
-  const write = (more: string): void => void (text += more);
-  assert.equal(await check({}, { cwd: empty, env: {}, write }), 0);
-  assert.match(text, /control +the embedded PostgreSQL/);
-  assert.match(text, /pg_task\.sleep +1000 ms +default/);
+  const environment = { cwd: empty, env: {}, write: () => {} };
+  await assert.rejects(check({}, environment), { code: "CONFIG_MISSING", exitCode: 2 });
   await rm(empty, { recursive: true });
 });
 

@@ -130,7 +130,7 @@ test("a certificate error names the problem and the option", async () => {
   const missing = { sslrootcert: "/no/such/file" };
   await assert.rejects(connect(missing), {
     code: "CONNECTION_FAILED",
-    message: /could not read root certificate file "\/no\/such\/file": ENOENT/,
+    message: /could not read root certificate file "\/no\/such\/file": no such file or folder \(ENOENT\)/,
   });
   await expectOutcome({ ...target, ...missing }, { code: "CONNECTION_FAILED" });
 });

@@ -32,6 +32,7 @@ after(() =>
 const program = await startProcess({
   config: {
     url: database.url,
+    "pg_task.create": true,
     "pg_task.json": names.map((name) => ({ data: name, user: name, schema: name, table: name })),
   },
 });
