@@ -42,11 +42,10 @@ export class Executor {
     this.#connectionPermits = new ConnectionPermits((message) => this.#sendInOrder(message));
   }
 
-  /**
-   * Sets the parameters of later runs. The connection target, the schema and the names of database objects stay the
-   * same.
-   */
-  reconfigure({ outputLimit, isSuperuser, lostRunTimeoutMs }: ExecutorParameters): void {
+  /** Sets the parameters of later runs and sessions. The schema and the names of database objects stay the same. */
+  reconfigure({ target, serverStart, outputLimit, isSuperuser, lostRunTimeoutMs }: ExecutorParameters): void {
+    this.#parameters.target = target;
+    this.#parameters.serverStart = serverStart;
     this.#parameters.outputLimit = outputLimit;
     this.#parameters.isSuperuser = isSuperuser;
     this.#parameters.lostRunTimeoutMs = lostRunTimeoutMs;

@@ -2,8 +2,9 @@ import type { Entry } from "../shared/config/types.js";
 import { applicationNames } from "../shared/postgres/applicationNames.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { undefinedFunction, undefinedTable } from "../shared/postgres/sqlStates.js";
-import { PgTaskError } from "../shared/errors.js";
+import { PgTaskError, type ErrorReport } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
+import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import type { ExecutorParameters } from "../shared/ipc/executorMessages.js";
 import type { FromManager } from "../shared/ipc/managerMessages.js";
 import { Dependencies } from "./dependencies/dependencies.js";
@@ -74,6 +75,12 @@ export interface ManagerComponents {
   readonly tracing: Tracing | null;
 }
 
+/** The server to which a manager is connected. */
+export interface ServerOfManager {
+  readonly target: ConnectionTarget;
+  readonly start: string | null;
+}
+
 /** The values that components read from their manager, and the callbacks by which they report to it. */
 export interface ManagerComponentsOptions {
   readonly table: TaskTable;
@@ -83,6 +90,10 @@ export interface ManagerComponentsOptions {
   readonly settings: () => ManagerSettings | null;
   /** Whether the manager's role is a superuser. */
   readonly isSuperuser: () => boolean;
+  /** Returns the server of the manager's last connection, or null if there was none yet. */
+  readonly server: () => ServerOfManager | null;
+  /** Called when a new session has reached another server than the manager's connection. */
+  readonly serverMoved: (reason: ErrorReport) => void;
   readonly send: (message: FromManager) => void;
   /** Called when a session or its runs have changed. `urgent` means that the next cycle should not wait. */
   readonly sessionChanged: (urgent: boolean) => void;
@@ -96,7 +107,7 @@ export interface ManagerComponentsOptions {
 export function createComponents(options: ManagerComponentsOptions): ManagerComponents {
   const { table, entry, settings, send, log } = options;
   const components = (): ManagerComponents => created;
-  const tracing = Tracing.create(table, entry().target, log);
+  const tracing = Tracing.create(table, () => options.server()?.target ?? entry().target, log);
   const wakeSignal = new WakeSignal();
   const groups = new ActiveGroups();
   const pendingResults = new PendingResults();
@@ -146,9 +157,11 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
   });
   const largeResultWriter = new LargeResultWriter({
     pendingResults,
-    connect: (signal) => connectManager(entry(), signal, applicationNames.managerOutput),
-    watch: (client, quietMs) =>
-      new ConnectionWatchdog(client, entry().target, { name: applicationNames.managerWatch, quietMs }),
+    connect: (signal) => {
+      const target = options.server()?.target ?? entry().target;
+      return connectManager({ ...entry(), target }, signal, applicationNames.managerOutput);
+    },
+    watch: (client, quietMs) => new ConnectionWatchdog(client, { name: applicationNames.managerWatch, quietMs }),
     onWritten: () => {
       largeResultWriter.acknowledge();
       wakeSignal.notify();
@@ -223,7 +236,7 @@ function executorEvents(components: () => ManagerComponents): ExecutorEvents {
 }
 
 function sessionEvents(
-  { sessionChanged, objectMissing }: ManagerComponentsOptions,
+  { sessionChanged, objectMissing, serverMoved }: ManagerComponentsOptions,
   components: () => ManagerComponents,
 ): SessionPoolEvents {
   return {
@@ -246,6 +259,7 @@ function sessionEvents(
     opened: () => components().poolScaler.sessionOpened(),
     openFailed: (reason) => {
       components().poolScaler.sessionFailed(reason.message);
+      if (reason.code === "CONNECTION_MOVED") serverMoved(reason);
       if (reason.sqlState === undefinedFunction || reason.sqlState === undefinedTable) objectMissing();
     },
     objectMissing,
@@ -260,8 +274,10 @@ function executorParameters(options: ManagerComponentsOptions): ExecutorParamete
   const { table } = options;
   const entry = options.entry();
   const settings = options.settings();
+  const server = options.server();
   return {
-    target: entry.target,
+    target: server?.target ?? entry.target,
+    serverStart: server?.start ?? null,
     schema: entry.schema,
     table: entry.table,
     finishFunction: table.qualifiedFinish,

@@ -1,5 +1,6 @@
 import type { Entry } from "../shared/config/types.js";
 import { managerName } from "../shared/postgres/applicationNames.js";
+import { serverStartSql } from "../shared/postgres/backendIdentity.js";
 import { connectClient, type Client } from "../shared/postgres/client.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import {
@@ -41,6 +42,7 @@ export async function connectManager(entry: Entry, signal?: AbortSignal, name?: 
     applicationName: name ?? managerName(entry, sleepMs),
     settings: managerSettings,
     pipeline: true,
+    writable: true,
     ...(signal === undefined ? {} : { signal }),
   });
   // These settings are not sent at startup, because a server that lacks one of them would refuse the connection.
@@ -57,12 +59,12 @@ export async function setApplicationName(client: Client, entry: Entry, sleepMs: 
   await client.query("SELECT set_config('application_name', $1, false)", [managerName(entry, sleepMs)]);
 }
 
-/** Whether the connection's role is a superuser. */
-export async function isSuperuser(client: Client): Promise<boolean> {
-  const { rows } = await client.query<{ superuser: boolean }>(
-    "SELECT rolsuper AS superuser FROM pg_roles WHERE rolname = current_user",
+/** Reads whether the connection's role is a superuser, and when the server was started. */
+export async function readIdentity(client: Client): Promise<{ isSuperuser: boolean; serverStart: string | null }> {
+  const { rows } = await client.query<{ superuser: boolean; started: string }>(
+    `SELECT rolsuper AS superuser, ${serverStartSql} AS started FROM pg_roles WHERE rolname = current_user`,
   );
-  return rows[0]?.superuser === true;
+  return { isSuperuser: rows[0]?.superuser === true, serverStart: rows[0]?.started ?? null };
 }
 
 /**

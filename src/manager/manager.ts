@@ -59,7 +59,7 @@ export class Manager implements LifecycleHooks {
   #serving: Promise<void> = Promise.resolve();
 
   constructor(
-    { entry, takesOver }: ManagerParameters,
+    { entry, takesOver, afterFrozen = false }: ManagerParameters,
     options: {
       readonly send: (message: FromManager) => void;
       readonly log: Log;
@@ -88,6 +88,8 @@ export class Manager implements LifecycleHooks {
     this.#components = createComponents({
       ...shared,
       isSuperuser: () => this.#connection.isSuperuser,
+      server: () => this.#connection.server,
+      serverMoved: (reason) => this.#connection.leave(reason),
       sessionChanged: (urgent) => this.#onSessionChange(urgent),
       // A manager that is not serving need not do anything, because each new connection creates missing objects anyway.
       objectMissing: () => {
@@ -105,6 +107,7 @@ export class Manager implements LifecycleHooks {
       reload: () => this.#settingsReloader.restart(),
       cycled: () => this.#onCycle(),
       isFinished: () => this.#isFinished(),
+      afterFrozen,
       changes: this.#changes,
     });
     this.#settingsReloader = new SettingsReloader({

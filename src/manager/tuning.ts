@@ -242,6 +242,16 @@ export const remoteReserveMs = 5_000;
 /** If a single connection has been available for this long, in ms, no remote task seems to need it. */
 export const connectionUnusedMs = 50;
 
+/**
+ * How long a manager that holds the table lock may go without an answer, in ms, if its process is already known to be
+ * frozen. Otherwise `pg_conf.frozen` applies.
+ */
+export const frozenManagerMs = 5_000;
+/** How often to look whether other processes still have sessions with tasks, in ms. */
+export const ownerCheckMs = 500;
+/** Pause after another process has answered, before it is asked again, in ms. */
+export const ownersAskMs = 10_000;
+
 /** How often the manager tries to take the table lock while another manager holds it, in ms. */
 export const lockRetryMs = 100;
 

@@ -154,6 +154,19 @@ export const errorDefinitions = {
     remedy:
       "correct what the message names: the password (`ALTER ROLE … PASSWORD` sets it), role, database or pg_hba.conf",
   },
+  CONNECTION_READ_ONLY: {
+    family: "CONNECTION",
+    retryable: true,
+    when: "the server is a standby, or does not have the wanted target_session_attrs",
+    remedy:
+      "nothing during a failover: pg-task retries; otherwise give the primary's address, or the addresses of all servers",
+  },
+  CONNECTION_MOVED: {
+    family: "CONNECTION",
+    retryable: true,
+    when: "a new session reached another server than the manager's connection, because the address has moved",
+    remedy: "nothing: the manager reconnects",
+  },
   CONNECTION_LOST: {
     family: "CONNECTION",
     retryable: true,

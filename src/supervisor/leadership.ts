@@ -7,8 +7,10 @@ import { PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
-import { identifier } from "../shared/postgres/quoting.js";
 import { publishEntries, readLeaderEntries } from "./leaderEntries.js";
+import { FrozenHolder } from "../shared/postgres/frozenHolder.js";
+import { literal } from "../shared/postgres/quoting.js";
+import { isRollCall, RollCall } from "../shared/postgres/rollCall.js";
 
 /** Interval at which a standby tries to take the lock if no notification arrives, in ms. */
 const lockRetryMs = 200;
@@ -58,11 +60,13 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   readonly #entriesHash: () => number;
   /** The hash of entries that this process has published as the leader. */
   #publishedHash: number | null = null;
+  readonly #frozenMs: () => number;
   readonly #ending = new AbortController();
   /** Aborted to make a waiting standby retry the lock at once. */
   #retryNow = new AbortController();
   #client: Client | null = null;
   #isLeader = false;
+  #hasReplacedFrozen = false;
   #hasYielded = false;
   #work: Promise<void> = Promise.resolve();
 
@@ -75,6 +79,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     readonly isIdle: () => boolean;
     /** Returns a hash of the configured entries. */
     readonly entriesHash: () => number;
+    /** Returns how long a leader may go without an answer before its connection is ended, in ms. 0 means forever. */
+    readonly frozenMs: () => number;
   }) {
     super();
     this.target = options.target;
@@ -82,6 +88,12 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#log = options.log;
     this.#isIdle = options.isIdle;
     this.#entriesHash = options.entriesHash;
+    this.#frozenMs = options.frozenMs;
+  }
+
+  /** Whether this process has ended the connection of a frozen leader before it became the leader. */
+  get hasReplacedFrozen(): boolean {
+    return this.#hasReplacedFrozen;
   }
 
   start(): void {
@@ -141,14 +153,16 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     const client = await connectClient(this.target, {
       applicationName: applicationNames.supervisor,
       settings: { search_path: "pg_catalog" },
+      writable: true,
       signal: this.#ending.signal,
     });
     this.#client = client;
     const lost = new Promise<void>((resolve) => client.once("end", resolve));
-    for (const event of ["end", "notification"] as const) {
-      client.on(event, () => this.#retryNow.abort());
-    }
-    const watchdog = new ConnectionWatchdog(client, this.target, {
+    client.on("end", () => this.#retryNow.abort());
+    client.on("notification", ({ payload }) => {
+      if (!isRollCall(payload)) this.#retryNow.abort();
+    });
+    const watchdog = new ConnectionWatchdog(client, {
       name: applicationNames.supervisorWatch,
       quietMs,
       isAtRest: () => this.#isLeader && this.#isIdle(),
@@ -182,12 +196,31 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   async #acquireLock(client: Client): Promise<boolean> {
     // Listen for notifications before the first attempt to take the lock, so that no release of the lock is missed.
     const channel = await awaitAnswer(this.#channel(client), answerTimeoutMs);
-    await awaitAnswer(client.query(`LISTEN ${identifier(channel)}`), answerTimeoutMs);
+    const holder = new FrozenHolder(client, () => rollCall.ask(), {
+      lock: { class: lockClasses.supervisor, key: `hashtext(${literal(this.#name)})` },
+      frozenMs: this.#frozenMs,
+      lines: {
+        ended: "leader does not answer, its connection was ended",
+        refused: "leader does not answer, and this role may not end its connection",
+      },
+      fields: {},
+      ended: () => (this.#hasReplacedFrozen = true),
+      log: this.#log,
+    });
+    const rollCall = await awaitAnswer(
+      RollCall.open(client, channel, {
+        isPresent: () => this.#isLeader,
+        answered: (pid) => holder.answered(pid),
+      }),
+      answerTimeoutMs,
+    );
+    this.#hasReplacedFrozen = false;
     for (let attempts = 0; !(await awaitAnswer(this.#tryLock(client), answerTimeoutMs)); attempts += 1) {
       if (attempts === 0) this.emit("standby");
       if (attempts % attemptsPerComparison === 1) await this.#compareEntries(client);
       await this.#wait(lockRetryMs);
       if (this.#ending.signal.aborted) return false;
+      await awaitAnswer(holder.check(lockRetryMs), answerTimeoutMs);
     }
     return true;
   }

@@ -1,15 +1,19 @@
 import type { ConfigurationChanges } from "../shared/config/diffConfiguration.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
-import type { ConnectionTarget } from "../shared/postgres/target/target.js";
+import { serverLabel, serversOf, shareServer, type ConnectionTarget } from "../shared/postgres/target/target.js";
 import { SessionGrants } from "./sessionGrants.js";
 import { Limiter } from "../shared/limiter.js";
 import type { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerThread, type ManagerThreadOptions } from "./managerThread.js";
 import { SpareWorkers } from "./spareWorkers.js";
 
-type RegistryOptions = Omit<ManagerThreadOptions, "spareWorkers" | "takesOver"> & {
+type RegistryOptions = Omit<ManagerThreadOptions, "spareWorkers" | "takesOver" | "afterFrozen"> & {
   readonly board: ClusterStatusBoard;
 };
+
+type Predecessor = Pick<ManagerThreadOptions, "takesOver" | "afterFrozen">;
+
+const noPredecessor: Predecessor = { takesOver: false, afterFrozen: false };
 
 /**
  * Runs the leader's managers, one for each entry, and shares the sessions among them. The manager of one entry:
@@ -63,10 +67,11 @@ export class ManagerRegistry {
    * reported why it cannot serve the table.
    *
    * @param options.takesOver whether an earlier leader may have left claimed tasks
+   * @param options.afterFrozen whether that leader was frozen
    */
-  async start(options: { readonly takesOver: boolean }): Promise<void> {
+  async start(options: Predecessor): Promise<void> {
     const { entries } = this.#configuration;
-    await Promise.all(entries.map((entry) => this.#add(entry, options.takesOver)));
+    await Promise.all(entries.map((entry) => this.#add(entry, options)));
     await this.#spareWorkers.terminate();
   }
 
@@ -90,10 +95,9 @@ export class ManagerRegistry {
   }
 
   /** Makes the managers that wait for this server retry at once. Called when the server accepts connections. */
-  retryOnServer({ host, port }: Pick<ConnectionTarget, "host" | "port">): void {
+  retryOnServer(target: ConnectionTarget): void {
     for (const manager of this.#managers.values()) {
-      const { target } = manager;
-      if (target.host === host && target.port === port) manager.retryNow();
+      if (shareServer(manager.target, target)) manager.retryNow();
     }
   }
 
@@ -134,14 +138,14 @@ export class ManagerRegistry {
     await before;
   }
 
-  async #add(entry: Entry, takesOver = false): Promise<void> {
+  async #add(entry: Entry, predecessor: Predecessor = noPredecessor): Promise<void> {
     const manager = new ManagerThread(entry, {
       ...this.#options,
       spareWorkers: this.#spareWorkers,
-      takesOver,
+      ...predecessor,
     });
     this.#managers.set(entry.key, manager);
-    this.#grants.join(manager, `${entry.target.host} ${entry.target.port}`);
+    this.#grants.join(manager, serversOf(entry.target).map(serverLabel).toSorted().join(","));
     this.#options.board.follow(entry, manager);
     manager.on("demand", (sessions) => {
       this.#grants.setDemand(manager, sessions);

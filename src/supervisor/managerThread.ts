@@ -46,6 +46,8 @@ export interface ManagerThreadOptions {
   readonly spareWorkers: Pick<SpareWorkers, "take">;
   /** Whether an earlier manager may have left claimed tasks. */
   readonly takesOver: boolean;
+  /** Whether the leader before this process was frozen. */
+  readonly afterFrozen: boolean;
   readonly log: Log;
   /** Receives the thread's log lines. */
   readonly writeLine: (line: string) => void;
@@ -290,6 +292,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     const parameters: ManagerParameters = {
       entry: { ...this.#entry, ...this.#location },
       takesOver: this.#takesOver,
+      afterFrozen: this.#options.afterFrozen,
     };
     sender
       .send(

@@ -46,6 +46,7 @@ export class RolesAndDatabases {
     if (user === this.target.user && database === this.target.database) return;
     const client = await connectClient(this.target, {
       applicationName: applicationNames.supervisor,
+      writable: true,
       settings: {
         search_path: "pg_catalog",
         lock_timeout: "10s",

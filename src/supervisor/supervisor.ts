@@ -81,6 +81,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       log: options.log,
       isIdle: () => this.#registry.isIdle,
       entriesHash: () => hashEntries(this.#configuration.entries),
+      frozenMs: () => this.#configuration.parameters["pg_conf.frozen"],
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
     this.#leadership.on("connected", () => this.#registry.retryOnServer(this.#leadership.target));
@@ -216,7 +217,10 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     }
     this.#log.info({ entries: this.#configuration.entries.length }, "became leader");
     await this.#readSettings();
-    await this.#registry.start({ takesOver: this.#hasStoodBy });
+    await this.#registry.start({
+      takesOver: this.#hasStoodBy,
+      afterFrozen: this.#leadership.hasReplacedFrozen,
+    });
     if (this.#draining) return;
     this.board.setRole("leader", { ready: true });
     if (!this.#wasReady) {

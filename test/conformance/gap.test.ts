@@ -169,6 +169,13 @@ for (const [what, change] of [
     await assert.rejects(client.query(change), { code: "22023", message: "gap must be 0 or more" });
   });
 
+test("§4 a gap above 1000 years, which would block its group, is refused", async () => {
+  await assert.rejects(client.query("INSERT INTO task (input, gap) VALUES ('SELECT 1', '1001 years')"), {
+    code: "22023",
+    message: "gap must be at most 1000 years",
+  });
+});
+
 test("§2 pg_task.gap has its documented effect", async () => {
   await client.query(`ALTER DATABASE ${identifier(database.target.database)} SET pg_task.gap = '0.2 s'`);
   const producer = await database.connect();

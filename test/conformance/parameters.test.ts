@@ -215,6 +215,7 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_conf.restart": "conformance/processParameters",
   "pg_work.restart": "integration/process/threads",
   "pg_conf.grace": "conformance/processParameters",
+  "pg_conf.frozen": "integration/process/frozenLeader",
   "pg_conf.close": "conformance/processParameters",
   "pg_conf.fetch": "integration/supervisor/entryLevels",
   "pg_conf.threads": "integration/supervisor/reloadParameters",

@@ -53,6 +53,7 @@ export class ExecutorDriver {
         outputLimit: 64 << 20,
         isSuperuser: true,
         lostRunTimeoutMs: 3_600_000,
+        serverStart: null,
         ...parameters,
       },
       {

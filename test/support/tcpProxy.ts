@@ -24,13 +24,27 @@ export class TcpProxy {
   readonly #applicationNames: string[] = [];
   #waiting: (() => void)[] = [];
 
-  private constructor(server: Server) {
+  /** The port to which new connections lead. */
+  #target: number;
+
+  private constructor(server: Server, target: number) {
     this.#server = server;
+    this.#target = target;
+  }
+
+  /** Lets new connections lead to the server on another port. The existing connections stay as they are. */
+  moveTo(port: number): void {
+    this.#target = port;
+  }
+
+  /** Number of connections so far. */
+  get count(): number {
+    return this.#applicationNames.length;
   }
 
   static async start(port: number, host = "127.0.0.1"): Promise<TcpProxy> {
-    const server = createServer((client) => proxy.#connect(client, connect(port, host)));
-    const proxy = new TcpProxy(server);
+    const server = createServer((client) => proxy.#connect(client, connect(proxy.#target, host)));
+    const proxy = new TcpProxy(server, port);
     server.listen(0, "127.0.0.1");
     await once(server, "listening");
     after(() => {

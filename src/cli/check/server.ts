@@ -6,7 +6,7 @@ import { readServerSettings, type OnInvalidSetting } from "../../shared/config/s
 import type { Entry, TableLocation } from "../../shared/config/types.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
-import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { serverOf, sqlState, type Client } from "../../shared/postgres/client.js";
 import { isPasswordRefused } from "../../shared/postgres/connectionErrors.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { PgTaskError } from "../../shared/errors.js";
@@ -74,9 +74,10 @@ export async function inspectControl(control: ConnectionTarget, file: FileParame
     const [row] = rows;
     if (row === undefined) throw new PgTaskError("INTERNAL", "no row about the current user");
     if (row.number < minServerVersion) {
+      const { host, port } = serverOf(client);
       throw new PgTaskError(
         "SCHEMA_UNSUPPORTED_SERVER",
-        `expected PostgreSQL 12 or later at ${control.host}, port ${control.port}, got ${row.version}`,
+        `expected PostgreSQL 12 or later at ${host}, port ${port}, got ${row.version}`,
       );
     }
     const warnings: string[] = [];

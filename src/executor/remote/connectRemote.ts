@@ -1,5 +1,3 @@
-import type { LookupAddress } from "node:dns";
-import { lookup } from "node:dns/promises";
 import { getSystemErrorMap } from "node:util";
 import { errorMessage, systemErrorCode } from "../../shared/errors.js";
 import { mask } from "../../shared/logRedaction.js";
@@ -9,13 +7,15 @@ import { sendCancelRequest } from "../../shared/postgres/cancelRequest.js";
 import { setUpSession, prepareKeptSession, SessionMismatch } from "./sessionSetup.js";
 import { login, LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem, PasswordRequired, TlsProblem } from "../../shared/postgres/errors.js";
-import { tooManyConnections } from "../../shared/postgres/sqlStates.js";
+import { cannotConnectNow, tooManyConnections } from "../../shared/postgres/sqlStates.js";
+import type { SessionAttributes } from "../../shared/postgres/target/target.js";
+import { lookUp, tryServers, type FailedAttempt, type NextTry } from "../../shared/postgres/target/tryServers.js";
 import { encryptionAttempts, type Encryption } from "../../shared/postgres/transport/sslMode.js";
 import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
 import { openSocket, socketPath } from "../../shared/postgres/transport/openSocket.js";
 import { ServerFull } from "./connectionPermits.js";
 import type { ManagerServer } from "./managerServer.js";
-import type { RemoteServer, RemoteTarget, SessionAttributes } from "./remoteTarget.js";
+import type { RemoteServer, RemoteTarget } from "./remoteTarget.js";
 
 /** A connection to another server, on which a remote task can run. */
 export interface RemoteConnection {
@@ -54,11 +54,9 @@ export interface RemoteConnectOptions {
 interface Failure {
   readonly problem: ConnectionProblem;
   /** What to try next: the other encryption, the server's next address, the next server, or nothing. */
-  readonly next: "encryption" | "address" | "server" | "none";
+  readonly next: "encryption" | NextTry;
 }
 
-/** SQLSTATE of a server that is starting, stopping or recovering. Another server may be available. */
-const cannotConnectNow = "57P03";
 /**
  * Matches the SQLSTATEs of refusals that have nothing to do with TLS: wrong password, no such database, and lack of
  * resources such as connections.
@@ -79,13 +77,17 @@ export async function connectRemote(target: RemoteTarget, options: RemoteConnect
   const passes: SessionAttributes[] = wanted === "prefer-standby" ? ["standby", "any"] : [wanted];
   let problems: ConnectionProblem[] = [];
   for (const pass of passes) {
-    problems = [];
-    for (const server of target.servers) {
-      const outcome = await tryServer(server, target, pass, options);
-      if ("wire" in outcome) return outcome;
-      problems.push(...outcome.problems);
-      if (outcome.final) throw joinProblems(problems);
-    }
+    const outcome = await tryServers<RemoteServer, RemoteConnection, ConnectionProblem>(target.servers, {
+      resolve: (server) => resolveAddresses(server, options.signal),
+      unresolved: (error) => {
+        if (!(error instanceof ConnectionProblem)) throw error;
+        return error;
+      },
+      connect: (server, address) => tryEncryptions({ server, address, target, wanted: pass }, options),
+    });
+    if ("connection" in outcome) return outcome.connection;
+    problems = outcome.problems;
+    if (outcome.isFinal) break;
   }
   throw joinProblems(problems);
 }
@@ -100,36 +102,23 @@ function joinProblems(problems: readonly ConnectionProblem[]): ConnectionProblem
   });
 }
 
-async function tryServer(
-  server: RemoteServer,
-  target: RemoteTarget,
-  wanted: SessionAttributes,
+async function tryEncryptions(
+  attempt: Omit<ConnectAttempt, "encryption">,
   options: RemoteConnectOptions,
-): Promise<RemoteConnection | { readonly problems: ConnectionProblem[]; readonly final: boolean }> {
+): Promise<{ readonly connection: RemoteConnection } | FailedAttempt<ConnectionProblem>> {
   const problems: ConnectionProblem[] = [];
-  try {
-    for (const address of await resolveAddresses(server, options.signal)) {
-      const messages = new Set<string>();
-      // Connections over Unix-domain sockets are never encrypted.
-      const mode = address.address === null ? "disable" : target.tls.mode;
-      for (const encryption of encryptionAttempts[mode]) {
-        const attempt = { server, address, encryption, target, wanted };
-        const outcome = await tryAddress(attempt, options);
-        if (!("problem" in outcome)) return outcome;
-        // If the attempts with and without encryption fail with the same message, the message is reported once.
-        if (!messages.has(outcome.problem.message)) problems.push(outcome.problem);
-        messages.add(outcome.problem.message);
-        if (outcome.next === "none") return { problems, final: true };
-        if (outcome.next === "server") return { problems, final: false };
-        if (outcome.next === "address") break;
-      }
-    }
-  } catch (error) {
-    options.signal.throwIfAborted();
-    if (!(error instanceof ConnectionProblem)) throw error;
-    problems.push(error);
+  const messages = new Set<string>();
+  // Connections over Unix-domain sockets are never encrypted.
+  const mode = attempt.address.address === null ? "disable" : attempt.target.tls.mode;
+  for (const encryption of encryptionAttempts[mode]) {
+    const outcome = await tryAddress({ ...attempt, encryption }, options);
+    if (!("problem" in outcome)) return { connection: outcome };
+    // If the attempts with and without encryption fail with the same message, the message is reported once.
+    if (!messages.has(outcome.problem.message)) problems.push(outcome.problem);
+    messages.add(outcome.problem.message);
+    if (outcome.next !== "encryption") return { problems, next: outcome.next };
   }
-  return { problems, final: false };
+  return { problems, next: "address" };
 }
 
 /**
@@ -153,16 +142,6 @@ export async function resolveAddresses(
     const reason = temporary ? "Temporary failure in name resolution" : "Name or service not known";
     throw new ConnectionProblem(`could not translate host name "${maskPassword(host)}" to address: ${reason}`);
   }
-}
-
-async function lookUp(host: string, signal: AbortSignal): Promise<LookupAddress[]> {
-  return await new Promise((resolve, reject) => {
-    const onAbort = (): void => reject(signal.reason);
-    signal.addEventListener("abort", onAbort, { once: true });
-    void lookup(host, { all: true, order: "verbatim" })
-      .then(resolve, reject)
-      .finally(() => signal.removeEventListener("abort", onAbort));
-  });
 }
 
 /**

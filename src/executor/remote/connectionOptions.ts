@@ -123,6 +123,8 @@ function managerDefaults(
     if (value !== undefined) options.set(keyword, String(value));
   };
   if (!given.has("hostaddr")) add("host", target.host);
+  // The host name may have further addresses, which may lead to other servers.
+  if (!given.has("host") && !given.has("hostaddr")) add("hostaddr", target.address);
   add("port", target.port);
   add("dbname", target.database);
   add("user", target.user);

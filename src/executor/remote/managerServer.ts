@@ -1,4 +1,5 @@
 import { networkInterfaces } from "node:os";
+import { serverStartSql } from "../../shared/postgres/backendIdentity.js";
 import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
 import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ConnectionPermits, EndReservation } from "./connectionPermits.js";
@@ -74,9 +75,6 @@ function machineOf(address: string | null): string {
   const local = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
   return local.some((each) => each.address === address) ? thisMachine : address;
 }
-
-/** SQL expression for a server's start time. Its text is only compared for equality. */
-export const serverStartSql = "pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
 
 export async function readServerIdentity(wire: ProtocolConnection, port: number): Promise<ServerIdentity> {
   const { rows } = await wire.query(`SELECT ${serverStartSql}`);

@@ -1,4 +1,5 @@
 import type { AuthMethod, ChannelBinding } from "../../shared/postgres/auth/credentials.js";
+import type { SessionAttributes } from "../../shared/postgres/target/target.js";
 import type { TlsSettings } from "../../shared/postgres/transport/socketOptions.js";
 
 /** One of the servers in a connection string. */
@@ -12,9 +13,6 @@ export interface RemoteServer {
   readonly port: number;
   readonly password: string | null;
 }
-
-export const sessionAttributes = ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"] as const;
-export type SessionAttributes = (typeof sessionAttributes)[number];
 
 /**
  * Everything that is needed to open a remote connection. Contains secrets and must never be logged. Log the result of

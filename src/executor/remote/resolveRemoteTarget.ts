@@ -3,7 +3,8 @@ import { ConnectionStringError, ConnectionProblem, PasswordRequired } from "../.
 import { authMethods, channelBindings, type AuthMethod } from "../../shared/postgres/auth/credentials.js";
 import { resolveTls } from "./resolveTls.js";
 import { resolveServers, addPasswords } from "./resolveServers.js";
-import { sessionAttributes, type RemoteTarget } from "./remoteTarget.js";
+import { sessionAttributes } from "../../shared/postgres/target/target.js";
+import type { RemoteTarget } from "./remoteTarget.js";
 import { ConnectionOptions, type RemoteContext } from "./connectionOptions.js";
 
 /** Options that name files on this machine. Only superusers may use them. */

@@ -5,6 +5,7 @@ import {
   passwordFilePath,
   readPasswordFile,
 } from "../../shared/postgres/target/passwordFile.js";
+import { shuffled } from "../../shared/postgres/target/tryServers.js";
 import { ConnectionStringError } from "../../shared/postgres/errors.js";
 import type { RemoteServer } from "./remoteTarget.js";
 import { parseInteger, type RemoteContext, type ConnectionOptions } from "./connectionOptions.js";
@@ -74,9 +75,5 @@ export async function addPasswords(
 
 function shuffle(servers: readonly RemoteServer[], options: ConnectionOptions): RemoteServer[] {
   const random = options.choice("load_balance_hosts", ["disable", "random"]) === "random";
-  if (!random) return [...servers];
-  return servers
-    .map((server) => ({ server, order: Math.random() }))
-    .toSorted((a, b) => a.order - b.order)
-    .map(({ server }) => server);
+  return random ? shuffled(servers) : [...servers];
 }

@@ -1,5 +1,5 @@
 import { PgTaskError } from "../../shared/errors.js";
-import { ownerSql, type BackendIdentity } from "../../shared/postgres/backendIdentity.js";
+import { ownerSql, serverStartSql, type BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import {
   connectionCheckSettings,
@@ -7,10 +7,10 @@ import {
   type StartupSettings,
 } from "../../shared/postgres/startupOptions.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
-import { serverStartSql } from "./managerServer.js";
 import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem } from "../../shared/postgres/errors.js";
-import type { RemoteTarget, SessionAttributes } from "./remoteTarget.js";
+import type { SessionAttributes } from "../../shared/postgres/target/target.js";
+import type { RemoteTarget } from "./remoteTarget.js";
 
 const settings: StartupSettings = { idle_session_timeout: 0, ...connectionCheckSettings, ...lostClientSettings };
 

@@ -1,7 +1,7 @@
 import { describeTarget } from "../../shared/postgres/target/target.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { idleSessionName } from "../../shared/postgres/applicationNames.js";
-import { ownerSql, type BackendIdentity } from "../../shared/postgres/backendIdentity.js";
+import { ownerSql, serverStartSql, type BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import {
   connectionCheckSettings,
@@ -53,7 +53,7 @@ export function messageLimit(outputLimit: number): number {
  * view in a new backend would take longer than everything else in the query.
  */
 const identitySql =
-  `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")}, session_user, ` +
+  `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")}, ${serverStartSql}, session_user, ` +
   "CASE WHEN current_user OPERATOR(pg_catalog.<>) session_user THEN current_user END " +
   "FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS activity";
 
@@ -131,7 +131,8 @@ export class Connector {
     this.#expectSuccess(who);
     this.#expectServer(wire, who, startup);
     for (const answer of [ownTimeout, identity, initialState, ...tests]) this.#expectSuccess(answer);
-    const [pid, owner, user, role = null] = identity.rows[0] ?? [];
+    const [pid, owner, serverStart, user, role = null] = identity.rows[0] ?? [];
+    this.#expectSameServer(serverStart);
     if (typeof owner !== "string") {
       throw new PgTaskError(
         "CONNECTION_REJECTED",
@@ -156,6 +157,19 @@ export class Connector {
     const announced = pid === 0 ? null : pid;
     const answer = { pid: Number(answered), mark };
     expectNoPooler(this.#parameters.target, announced, answer, startup);
+  }
+
+  /**
+   * Refuses a session on another server than the manager's. The manager would claim tasks on one server for a session
+   * on the other one.
+   */
+  #expectSameServer(started: string | null | undefined): void {
+    const { serverStart, target } = this.#parameters;
+    if (serverStart === null || serverStart === started) return;
+    throw new PgTaskError(
+      "CONNECTION_MOVED",
+      `${describeTarget(target)} now leads to another server: expected the one that was started at ${serverStart}, got ${started}`,
+    );
   }
 
   /**

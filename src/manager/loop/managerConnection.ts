@@ -2,13 +2,15 @@ import { sleep } from "../../shared/backoff.js";
 import type { Condition } from "../../shared/condition.js";
 import { logInvalidSettings } from "../../shared/config/serverSettings.js";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
-import { isConnectionLoss } from "../../shared/errors.js";
+import { fromReport, isConnectionLoss, type ErrorReport } from "../../shared/errors.js";
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectionLost, disconnect, type Client } from "../../shared/postgres/client.js";
+import { connectionLost, disconnect, serverOf, type Client } from "../../shared/postgres/client.js";
 import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
-import type { ManagerComponents } from "../components.js";
-import { connectManager, isSuperuser, setApplicationName, tryLock, unlock } from "../connection.js";
+import type { ManagerComponents, ServerOfManager } from "../components.js";
+import { connectManager, readIdentity, setApplicationName, tryLock, unlock } from "../connection.js";
+import { isRollCall } from "../../shared/postgres/rollCall.js";
+import { OtherManagers } from "../recovery/otherManagers.js";
 import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
 import { ensureTable } from "../schema/ensureTable.js";
 import { listenToTable } from "../schema/listen.js";
@@ -40,6 +42,8 @@ export interface ManagerConnectionOptions {
   readonly isFinished: () => boolean;
   /** A condition that checks its predicates again whenever sessions or results change. */
   readonly changes: Condition;
+  /** Whether the leader before this process was frozen. */
+  readonly afterFrozen: boolean;
   readonly send: (message: FromManager) => void;
   /** Aborted when all executor threads have ended. From then on, no task is running. */
   readonly signal: AbortSignal;
@@ -58,9 +62,13 @@ export class ManagerConnection {
   #client: Client | null = null;
   #loop: ManagerLoop | null = null;
   #isSuperuser = false;
+  #server: ServerOfManager | null = null;
+  /** Why this manager has ended its connection by itself. */
+  #leaveReason: ErrorReport | null = null;
   /** The oid of the table. Null before the table was created or found. */
   #oid: number | null = null;
   #isDraining = false;
+  #others: OtherManagers | null = null;
 
   constructor(options: ManagerConnectionOptions) {
     this.#options = options;
@@ -74,6 +82,18 @@ export class ManagerConnection {
   /** Whether the manager's role is a superuser. Other roles need a password for each remote task. */
   get isSuperuser(): boolean {
     return this.#isSuperuser;
+  }
+
+  /** The server of the current connection or, if there is none, of the last one. */
+  get server(): ServerOfManager | null {
+    return this.#server;
+  }
+
+  /** Ends the connection for this reason, so that the manager connects again. */
+  leave(reason: ErrorReport): void {
+    if (this.#client === null) return;
+    this.#leaveReason = reason;
+    this.#client.connection.stream.destroy();
   }
 
   /** Stops claiming tasks, on this connection and on later ones. */
@@ -117,7 +137,7 @@ export class ManagerConnection {
         await changes.until(() => false, signal);
         return;
       }
-      watchdog = new ConnectionWatchdog(client, entry.target, {
+      watchdog = new ConnectionWatchdog(client, {
         name: applicationNames.managerWatch,
         quietMs: managerQuietMs,
         isAtRest: () => this.#loop?.isAsleep ?? true,
@@ -132,6 +152,9 @@ export class ManagerConnection {
     } catch (error) {
       // If something is sent after the server's last message, but before the end of the connection is noticed, the
       // driver reports an error of its own. Report why the connection was lost instead.
+      const reason = this.#leaveReason;
+      this.#leaveReason = null;
+      if (reason !== null) throw fromReport(reason);
       throw isConnectionLoss(error) ? connectionLost(client, "the manager's") : error;
     } finally {
       ended.abort();
@@ -153,7 +176,8 @@ export class ManagerConnection {
     // serve the table.
     const knownOid = this.#isDraining ? this.#oid : null;
     const oid = (this.#oid = knownOid ?? (await ensureTable(client, table, entry, log)));
-    const isLocked = await this.#lock(client, oid);
+    const others = await this.#attachOthers(client, oid);
+    const isLocked = await this.#lock(client, oid, others);
     components.groups.forgetStarts();
     recalls.attach(isLocked);
     await discardUnconfirmed(client, table, sessions, pendingResults);
@@ -161,8 +185,11 @@ export class ManagerConnection {
       ...components,
       workCycle: this.#options.workCycle,
       busyMode: new BusyMode(client, oid),
+      otherManagers: others,
     });
-    client.on("notification", () => loop.receiveNotification());
+    client.on("notification", ({ payload }) => {
+      if (!isRollCall(payload)) loop.receiveNotification();
+    });
     await listenToTable(client, table);
     this.#loop = loop;
     this.#client = client;
@@ -191,7 +218,9 @@ export class ManagerConnection {
 
   async #readSettings(client: Client, entry: Entry): Promise<ManagerSettings> {
     const { components, settingsRead } = this.#options;
-    this.#isSuperuser = await isSuperuser(client);
+    const { isSuperuser, serverStart } = await readIdentity(client);
+    this.#isSuperuser = isSuperuser;
+    this.#server = { target: serverOf(client), start: serverStart };
     const settings = await readSettings(client, entry, components.log);
     settingsRead(settings);
     components.statistics.connected();
@@ -204,7 +233,7 @@ export class ManagerConnection {
    *
    * @returns false if the manager is draining and does not have the lock
    */
-  async #lock(client: Client, oid: number): Promise<boolean> {
+  async #lock(client: Client, oid: number, others: OtherManagers): Promise<boolean> {
     const { components, send, signal } = this.#options;
     for (let tries = 0; !this.#isDraining; tries += 1) {
       if (await tryLock(client, oid)) return true;
@@ -213,9 +242,23 @@ export class ManagerConnection {
         components.log.info({ table: components.table.logName }, message);
         send({ type: "unavailable", reason: { code: "LEADERSHIP_HELD", message } });
       }
-      await sleep(lockRetryMs, signal);
+      if (await sleep(lockRetryMs, signal)) await others.checkHolder(lockRetryMs);
     }
     return false;
+  }
+
+  async #attachOthers(client: Client, oid: number): Promise<OtherManagers> {
+    const { components, entry, afterFrozen } = this.#options;
+    this.#others = await OtherManagers.attach(client, {
+      oid,
+      afterFrozen,
+      frozenMs: () => entry().parameters["pg_conf.frozen"],
+      isPresent: () => this.#loop !== null,
+      orphans: components.orphans,
+      fields: { table: components.table.qualified },
+      log: components.log,
+    });
+    return this.#others;
   }
 
   #watchPartitions(): PartitionWatcher {
@@ -233,6 +276,7 @@ export class ManagerConnection {
     const { cancellations, largeResultWriter, orphans, recalls, sessions } = this.#options.components;
     this.#loop = null;
     this.#client = null;
+    this.#others?.detach();
     cancellations.detach();
     orphans.clearBlame(sessions.owners());
     recalls.detach();

@@ -5,6 +5,7 @@ import type { OwnedRow } from "../recovery/rescue.sql.js";
 import type { ManagerSettings } from "../settings.js";
 import { DeepSleep } from "./deepSleep.js";
 import type { CycleOutcome, CycleRequest, WorkCycle } from "./workCycle.js";
+import type { OtherManagers } from "../recovery/otherManagers.js";
 import type { BusyMode } from "./busyMode.js";
 import { checkRunsMs, maxSleepMs } from "../tuning.js";
 
@@ -24,7 +25,11 @@ export type ManagerLoopOptions = Pick<
   | "ledgers"
   | "statistics"
   | "runTimes"
-> & { readonly workCycle: WorkCycle; readonly busyMode: BusyMode };
+> & {
+  readonly workCycle: WorkCycle;
+  readonly busyMode: BusyMode;
+  readonly otherManagers: Pick<OtherManagers, "watchOwners">;
+};
 
 /** The events that the loop reports to its manager. */
 export interface ManagerLoopEvents {
@@ -281,7 +286,12 @@ export class ManagerLoop {
     // Starting a thread can take longer than the server needs to notice that a backend is gone, so sessions are opened
     // now.
     await openSessions(orphans.takeLostCount());
-    const rescued = await orphans.check(this.#client, { crashes, batch });
+    const rescued = await orphans.check(this.#client, {
+      crashes,
+      batch,
+      isKnown: (row) => this.#isKnown(row),
+    });
+    this.#components.otherManagers.watchOwners();
     statistics.rescued(rescued);
     if (rescued === 0) return;
     this.#changed = true;
@@ -296,7 +306,9 @@ export class ManagerLoop {
    */
   #isKnown(row: OwnedRow): boolean {
     const { sessions, pendingResults } = this.#components;
-    if (sessions.tasks.has(row.id) || pendingResults.has(row.id)) return true;
+    // A row can have another owner than the one that is known here, for example after a failover to a server that has
+    // not received the last claim of the task.
+    if (sessions.tasks.has(row) || pendingResults.has(row)) return true;
     if (!sessions.owners().includes(row.owner)) return false;
     pendingResults.requeue([], [{ id: row.id, owner: row.owner }]);
     return true;

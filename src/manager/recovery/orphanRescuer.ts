@@ -43,6 +43,13 @@ interface Orphan extends OwnedRow {
   isCounted: boolean;
 }
 
+interface CheckRequest {
+  readonly crashes: number;
+  readonly batch: number;
+  /** Returns whether a claimed row needs no rescue. */
+  readonly isKnown: (row: OwnedRow) => boolean;
+}
+
 type Rescue = (orphans: readonly Orphan[], omissions: Omit<Omissions, "deletion">) => Promise<void>;
 
 /**
@@ -176,30 +183,40 @@ export class OrphanRescuer {
   /** Searches the whole table for claimed tasks that are not known here, and adds them as orphans. */
   async scan(client: Client, isKnown: (row: OwnedRow) => boolean): Promise<void> {
     for (const row of await readClaimedRows(client, this.#table)) {
-      if (this.#orphans.has(row.id) || isKnown(row)) continue;
-      this.#orphans.set(row.id, { ...row, isBlamed: false, isOwnSession: false, isCounted: true });
-      this.#groups.addOrphan(row.hash, row.key);
-      this.#pauseMs = orphanCheckMs.first;
+      if (this.#orphans.get(row.id)?.owner === row.owner || isKnown(row)) continue;
+      this.#addForeign(row);
     }
     this.#isConnectionLost = false;
     this.#excusedOwners.clear();
   }
 
+  /** Adds a task that a session of another process has claimed, or a session of which nothing is known any more. */
+  #addForeign(row: OwnedRow): void {
+    this.#remove(row.id);
+    this.#orphans.set(row.id, { ...row, isBlamed: false, isOwnSession: false, isCounted: true });
+    this.#groups.addOrphan(row.hash, row.key);
+    this.#pauseMs = orphanCheckMs.first;
+  }
+
   /**
-   * Rescues tasks whose backends are gone. Forgets tasks that have no owner or another owner by now.
+   * Rescues tasks whose backends are gone. Forgets tasks that have no owner by now, or another one that is known.
    * @returns how many tasks were rescued.
    */
-  async check(client: Client, request: { crashes: number; batch: number }): Promise<number> {
+  async check(client: Client, request: CheckRequest): Promise<number> {
     const pending = this.#pending;
     if (pending.length === 0) return 0;
     this.#pauseMs = Math.min(2 * this.#pauseMs, orphanCheckMs.max);
     const ids = pending.map(({ id }) => id);
     const claimed = await stillClaimed(client, this.#table, ids);
-    const owners = new Map(claimed.map((row) => [row.id, row.owner]));
+    const rows = new Map(claimed.map((row) => [row.id, row]));
     for (const id of ids) {
-      if (owners.get(id) !== this.#orphans.get(id)?.owner) this.#remove(id);
+      const row = rows.get(id);
+      if (row?.owner === this.#orphans.get(id)?.owner) continue;
+      this.#remove(id);
+      // After a failover, the row can have an older owner than the one that is known here.
+      if (row !== undefined && !request.isKnown(row)) this.#addForeign(row);
     }
-    const dead = await findDeadOwners(client, [...new Set(owners.values())]);
+    const dead = await findDeadOwners(client, [...new Set(claimed.map(({ owner }) => owner))]);
     const gone = new Set(dead);
     await this.#terminateOwnSessions(client, gone);
     if (gone.size === 0) return 0;
@@ -260,6 +277,23 @@ export class OrphanRescuer {
     this.#uncount(orphan.id);
     this.#moveBack(orphan);
     this.#rejected.add(orphan.id, reason, "rescue rejected by the server, retrying");
+  }
+
+  /** The owners of tasks that sessions of other processes have. */
+  get foreignOwners(): string[] {
+    const foreign = [...this.#orphans.values()].filter(({ isOwnSession }) => !isOwnSession);
+    return [...new Set(foreign.map(({ owner }) => owner))];
+  }
+
+  /** Terminates the sessions of other processes that have tasks. Their tasks are then rescued. */
+  async endForeignOwners(client: Client): Promise<void> {
+    const dead = new Set(await findDeadOwners(client, this.foreignOwners));
+    const alive = this.foreignOwners.filter((owner) => !dead.has(owner));
+    if (alive.length === 0) return;
+    const ended = await terminateOwners(client, alive);
+    const shown = { sessions: ended, left: alive.length - ended };
+    this.#log.warn(shown, "sessions of a process that does not answer were ended");
+    this.#pauseMs = orphanCheckMs.first;
   }
 
   #moveBack(orphan: Orphan): void {

@@ -60,15 +60,20 @@ WHERE NOT EXISTS (
   return rows.map((row) => row.owner);
 }
 
-/** Terminates the backends of these owners, except backends that belong to another role than the manager's. */
-export async function terminateOwners(client: Client, owners: readonly string[]): Promise<void> {
-  await client.query({
+/**
+ * Terminates the backends of these owners, except backends that belong to another role than the manager's.
+ *
+ * @returns how many were terminated
+ */
+export async function terminateOwners(client: Client, owners: readonly string[]): Promise<number> {
+  const { rows } = await client.query({
     name: "end owners",
     text: `
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a
 WHERE ${ownerSql("a")} = ANY ($1::text[]) AND a.usename = current_user`,
     values: [owners],
   });
+  return rows.length;
 }
 
 /** The outcome of a task whose session died. */

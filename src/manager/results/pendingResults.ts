@@ -150,12 +150,14 @@ export class PendingResults {
     };
   }
 
-  has(id: string): boolean {
-    if (this.#largeInProgress?.id === id) return true;
+  /** Whether a result or a release of the task by this owner is not written yet. */
+  has({ id, owner }: OwnedTask): boolean {
+    const isTask = (each: OwnedTask | null): boolean => each?.id === id && each.owner === owner;
+    if (isTask(this.#largeInProgress)) return true;
     return (
       [this.#results, this.#lastResults, this.#large, this.#released, this.#lastReleased].some((list) =>
-        list.some((each) => each.id === id),
-      ) || [...this.#deferred, ...this.#deferredReleases].some(({ item }) => item.id === id)
+        list.some(isTask),
+      ) || [...this.#deferred, ...this.#deferredReleases].some(({ item }) => isTask(item))
     );
   }
 

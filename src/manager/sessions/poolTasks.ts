@@ -17,8 +17,9 @@ export class PoolTasks {
     return this.#registry.taskCount;
   }
 
-  has(id: string): boolean {
-    return this.#registry.ofTask(id) !== undefined;
+  /** Whether the task is in the queue of the session with this owner. */
+  has({ id, owner }: OwnedTask): boolean {
+    return this.#registry.ofTask(id)?.backend?.owner === owner;
   }
 
   current(): OwnedTask[] {

@@ -43,10 +43,10 @@ export class Tracing {
   readonly #tracer: Tracer;
   readonly #log: Log;
   /** Attributes of every span: server, database and table. */
-  readonly #attributes: Attributes;
+  readonly #attributes: () => Attributes;
   readonly #runs = new Map<string, TracedRun>();
 
-  private constructor(tracer: Tracer, attributes: Attributes, log: Log) {
+  private constructor(tracer: Tracer, attributes: () => Attributes, log: Log) {
     this.#tracer = tracer;
     this.#attributes = attributes;
     this.#log = log;
@@ -54,9 +54,10 @@ export class Tracing {
 
   /**
    * Creates the tracing of one manager.
+   * @param target returns the server to which the manager is connected.
    * @returns null if no OpenTelemetry SDK is loaded into this thread.
    */
-  static create(table: TaskTable, target: ConnectionTarget, log: Log): Tracing | null {
+  static create(table: TaskTable, target: () => ConnectionTarget, log: Log): Tracing | null {
     const tracer = loadedTracer();
     const foreign = incompatibleApiVersion();
     if (foreign !== null) {
@@ -65,12 +66,15 @@ export class Tracing {
     }
     if (tracer === null) return null;
     log.info("OpenTelemetry SDK loaded, runs are traced");
-    const attributes = {
-      "db.system.name": "postgresql",
-      "server.address": target.host,
-      "server.port": target.port,
-      "db.namespace": target.database,
-      "pg_task.table": `${table.schema}.${table.table}`,
+    const attributes = (): Attributes => {
+      const { host, port, database } = target();
+      return {
+        "db.system.name": "postgresql",
+        "server.address": host,
+        "server.port": port,
+        "db.namespace": database,
+        "pg_task.table": `${table.schema}.${table.table}`,
+      };
     };
     return new Tracing(tracer, attributes, log);
   }
@@ -165,7 +169,7 @@ export class Tracing {
       {
         kind: SpanKind.CLIENT,
         startTime: since,
-        attributes: { ...this.#attributes, "pg_task.rows": rows },
+        attributes: { ...this.#attributes(), "pg_task.rows": rows },
       },
       ROOT_CONTEXT,
     );
@@ -192,7 +196,7 @@ export class Tracing {
         startTime: start,
         links: [{ context: claim }],
         attributes: {
-          ...this.#attributes,
+          ...this.#attributes(),
           "pg_task.id": id,
           "pg_task.group": group,
           ...(state === undefined ? {} : { "pg_task.state": state }),

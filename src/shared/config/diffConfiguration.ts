@@ -65,5 +65,5 @@ function entryChanges(before: Entry, now: Entry): string[] {
 /** Returns the keys whose values differ. */
 function changedKeys(before: object, now: object): string[] {
   const [a, b] = [new Map(Object.entries(before)), new Map(Object.entries(now))];
-  return [...new Set([...a.keys(), ...b.keys()])].filter((key) => a.get(key) !== b.get(key));
+  return [...new Set([...a.keys(), ...b.keys()])].filter((key) => !isDeepStrictEqual(a.get(key), b.get(key)));
 }

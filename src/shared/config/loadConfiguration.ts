@@ -16,7 +16,7 @@ import { MissingSecret, resolveSecret } from "./secretValue.js";
 import { findSource, type SourceOptions } from "./findSource.js";
 import type { Configuration, Entry } from "./types.js";
 import type { FileParameters } from "./parameterTable.js";
-import type { ConnectionTarget } from "../postgres/target/target.js";
+import { shareServer, type ConnectionTarget } from "../postgres/target/target.js";
 import { parseTargetUrl, type PartialTarget } from "../postgres/target/parseTarget.js";
 import { aliasProblems, defaultParameters, givenParameters } from "./parameterValues.js";
 
@@ -209,11 +209,11 @@ async function resolveControl(
 }
 
 /**
- * Whether both targets have the same server and database. The role does not matter because the supervisor's lock is
- * held per database.
+ * Whether both targets have a server and the database in common. The role does not matter because the supervisor's lock
+ * is held per database.
  */
 function sameDatabase(a: ConnectionTarget, b: ConnectionTarget): boolean {
-  return a.host === b.host && a.port === b.port && a.database === b.database;
+  return shareServer(a, b) && a.database === b.database;
 }
 
 async function resolveEntries(

@@ -1,10 +1,16 @@
 import { mask } from "../logRedaction.js";
 import type { FileParameters } from "./parameterTable.js";
-import type { ConnectionTarget } from "../postgres/target/target.js";
+import type { ConnectionTarget, TargetServer } from "../postgres/target/target.js";
 
-/** Returns the target with its password masked. */
+/** Returns the target with its passwords masked. */
 export function maskTarget(target: ConnectionTarget): ConnectionTarget {
-  return target.password === undefined ? target : { ...target, password: mask };
+  const { otherServers } = target;
+  const masked = maskPassword(target);
+  return otherServers === undefined ? masked : { ...masked, otherServers: otherServers.map(maskPassword) };
+}
+
+function maskPassword<T extends TargetServer>(server: T): T {
+  return server.password === undefined ? server : { ...server, password: mask };
 }
 
 /** Returns the parameters with the token masked. */

@@ -450,6 +450,16 @@ export const parameters = [
     meaning: "how long running tasks may take to finish on shutdown",
   },
   {
+    name: "pg_conf.frozen",
+    type: "int",
+    default: 30_000,
+    ...natural,
+    unit: "ms",
+    levels: file,
+    meaning:
+      "how long a process may leave a standby's question unanswered before its connections are ended, 0 for ever",
+  },
+  {
     name: "pg_conf.threads",
     type: "int",
     // One core is left for the manager's thread, which is as busy as an executor thread.

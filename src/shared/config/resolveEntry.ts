@@ -4,7 +4,7 @@ import { resolveTarget, type ConnectionContext } from "../postgres/target/resolv
 import type { RawEntry } from "./fileSchema.js";
 import type { Entry } from "./types.js";
 import type { FileParameters } from "./parameterTable.js";
-import type { ConnectionTarget } from "../postgres/target/target.js";
+import { serverLabel, serversOf, type ConnectionTarget } from "../postgres/target/target.js";
 import { MissingSecret, resolveSecret } from "./secretValue.js";
 import { parseTargetUrl, type PartialTarget } from "../postgres/target/parseTarget.js";
 import { aliasProblems, givenParameters } from "./parameterValues.js";
@@ -98,13 +98,16 @@ function makeEntry(
   };
 }
 
-/** Returns the key `host:port/database/schema.table`. Entries that name the same table have the same key. */
+/**
+ * Returns the key `host:port/database/schema.table`. If there are several servers, they are separated by commas and
+ * sorted. Entries that name the same table have the same key.
+ */
 function entryKey(target: ConnectionTarget, schema: string, table: string): string {
-  const { host, port } = target;
-  const server = host.startsWith("/") ? host : host.toLowerCase();
-  const bracketed = server.includes(":") ? `[${server}]` : server;
+  const servers = serversOf(target).map(({ host, port }) =>
+    serverLabel({ host: host.startsWith("/") ? host : host.toLowerCase(), port }),
+  );
   const [database, inSchema, name] = [target.database, schema, table].map(keyPart);
-  return `${bracketed}:${port}/${database}/${inSchema}.${name}`;
+  return `${servers.toSorted().join(",")}/${database}/${inSchema}.${name}`;
 }
 
 /** Escapes dots and slashes, because they separate names in a key. */

@@ -14,7 +14,13 @@ export interface ExecutorThreadData {
 
 /** Payload of the messages `start` and `reconfigure`. */
 export interface ExecutorParameters {
+  /** The server to which the manager is connected. */
   readonly target: ConnectionTarget;
+  /**
+   * Start time of that server. A session on a server with another start time is refused. Null if the manager has not
+   * been connected yet.
+   */
+  readonly serverStart: string | null;
   readonly schema: string;
   readonly table: string;
   /**

@@ -16,6 +16,8 @@ export interface ManagerParameters {
   readonly entry: Entry;
   /** Whether an earlier manager may have left claimed tasks behind. */
   readonly takesOver: boolean;
+  /** Whether the leader before this process was frozen, so that its managers are frozen as well. */
+  readonly afterFrozen?: boolean;
 }
 
 export type ToManager =

@@ -17,6 +17,10 @@ export function ownerSql(alias: string): string {
   return `${alias}.pid::pg_catalog.text OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) ${start}`;
 }
 
+/** SQL expression for the server's start time by its own clock. Identifies a running server. */
+export const serverStartSql =
+  "pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.pg_postmaster_start_time()), 'YYYY-MM-DD\"T\"HH24:MI:SS.US')";
+
 /**
  * Returns an SQL condition that is true if a row of pg_stat_activity is the given backend, and not a later backend with
  * the same pid. The pid is not compared here, so the caller must also compare it. The condition is also true if the

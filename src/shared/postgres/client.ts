@@ -3,7 +3,8 @@ import { Client, DatabaseError } from "pg";
 import { socketAddress, tlsSettings, type ConnectionTarget } from "./target/target.js";
 import { connectWithFallback } from "./encryptionFallback.js";
 import { keepAliveMs } from "./transport/openSocket.js";
-import { unreachableError, rejectedError, missingPasswordError } from "./connectionErrors.js";
+import { unreachableError, readOnlyError, rejectedError, missingPasswordError } from "./connectionErrors.js";
+import { connectToFirst } from "./target/connectToFirst.js";
 import { PgTaskError } from "../errors.js";
 import {
   expectNoPooler,
@@ -23,37 +24,51 @@ export type Queryable = Pick<Client, "query">;
  * Opens a connection for pg-task's own statements.
  *
  * @throws PgTaskError CONNECTION_FAILED if the server cannot be reached; CONNECTION_REJECTED with the server's message
- * if the server refuses the connection; CONNECTION_POOLED if a pooler answers
+ * if the server refuses the connection; CONNECTION_POOLED if a pooler answers; CONNECTION_READ_ONLY if the server is
+ * not one of those that are wanted
  */
-export async function connectClient(
-  target: ConnectionTarget,
-  options: {
-    readonly applicationName: string;
-    readonly settings?: StartupSettings;
-    readonly pipeline?: boolean;
-    /** Aborts the attempt, which then fails with CONNECTION_FAILED. */
-    readonly signal?: AbortSignal;
-  },
-): Promise<Client> {
-  return await connectWithFallback(target, async (encryption) => {
-    if (encryption === "none") return await open(target, options, false);
+export async function connectClient(target: ConnectionTarget, options: ClientOptions): Promise<Client> {
+  return await connectToFirst(target, options.signal, (server) => connectToServer(server, options));
+}
+
+interface ClientOptions {
+  readonly applicationName: string;
+  readonly settings?: StartupSettings;
+  readonly pipeline?: boolean;
+  /** Whether the server must not be a standby, whatever `target_session_attrs` says. */
+  readonly writable?: boolean;
+  /** Aborts the attempt, which then fails with CONNECTION_FAILED. */
+  readonly signal?: AbortSignal;
+}
+
+async function connectToServer(server: ConnectionTarget, options: ClientOptions): Promise<Client> {
+  return await connectWithFallback(server, async (encryption) => {
+    if (encryption === "none") return await open(server, options, false);
     try {
-      return await open(target, options, true);
+      return await open(server, options, true);
     } catch (error) {
       if (encryption === "required" || !serverHasNoTls(error)) throw error;
-      return await open(target, options, false);
+      return await open(server, options, false);
     }
   });
 }
 
-async function open(
-  target: ConnectionTarget,
-  options: Parameters<typeof connectClient>[1],
-  encrypted: boolean,
-): Promise<Client> {
-  const startup = buildStartup({ ...neutralSettings, ...options.settings });
+const servers = new WeakMap<Client, ConnectionTarget>();
+
+/**
+ * Returns the target with only the server and address to which this connection leads. Another connection to it reaches
+ * the same server, even if the target has several servers, or the host name has several addresses.
+ */
+export function serverOf(client: Client): ConnectionTarget {
+  const server = servers.get(client);
+  if (server === undefined) throw new PgTaskError("INTERNAL", "a connection whose server is unknown");
+  return server;
+}
+
+async function open(target: ConnectionTarget, options: ClientOptions, encrypted: boolean): Promise<Client> {
+  const startup = buildStartup({ ...ownSettings(target), ...options.settings });
   const client = new Client({
-    host: target.host,
+    host: target.address ?? target.host,
     port: target.port,
     database: target.database,
     user: target.user,
@@ -75,14 +90,25 @@ async function open(
   try {
     options.signal?.throwIfAborted();
     await client.connect();
-    await expectOwnBackend(client, target, startup);
+    expectWanted(target, options, await expectOwnBackend(client, target, startup));
   } catch (error) {
     void client.end().catch(() => {});
     throw error instanceof PgTaskError ? error : failure(target, error);
   } finally {
     options.signal?.removeEventListener("abort", abort);
   }
+  servers.set(client, target);
   return client;
+}
+
+/**
+ * Returns the settings of every connection. If a server is wanted whose sessions are not read-only, the server's own
+ * setting for that must not be overridden.
+ */
+function ownSettings({ sessionAttributes }: ConnectionTarget): StartupSettings {
+  if (sessionAttributes !== "read-write") return neutralSettings;
+  const { default_transaction_read_only: _, ...others } = neutralSettings;
+  return others;
 }
 
 /** The error with which the server ended each connection. */
@@ -96,13 +122,42 @@ export function connectionLost(client: Client, whose: string): PgTaskError {
   return new PgTaskError("CONNECTION_LOST", message, { cause: error });
 }
 
-async function expectOwnBackend(client: Client, target: ConnectionTarget, startup: Startup): Promise<void> {
-  const { rows } = await client.query<{ pid: number; mark: string | null }>({
+interface Probe {
+  readonly pid: number;
+  readonly mark: string | null;
+  readonly standby: boolean;
+  readonly readOnly: boolean;
+}
+
+async function expectOwnBackend(
+  client: Client,
+  target: ConnectionTarget,
+  startup: Startup,
+): Promise<Pick<Probe, "standby" | "readOnly">> {
+  const { rows } = await client.query<Probe>({
     text: neutralProbeSql,
     ...(target.connectTimeoutMs > 0 ? { query_timeout: target.connectTimeoutMs } : {}),
   });
   const announced = "processID" in client && typeof client.processID === "number" ? client.processID : null;
-  expectNoPooler(target, announced, { pid: rows[0]?.pid, mark: rows[0]?.mark }, startup);
+  const [probe] = rows;
+  expectNoPooler(target, announced, { pid: probe?.pid, mark: probe?.mark }, startup);
+  return { standby: probe?.standby === true, readOnly: probe?.readOnly === true };
+}
+
+/**
+ * Checks that the server and the session are as wanted.
+ *
+ * @throws PgTaskError CONNECTION_READ_ONLY
+ */
+function expectWanted(
+  target: ConnectionTarget,
+  { settings, writable }: ClientOptions,
+  { standby, readOnly }: Pick<Probe, "standby" | "readOnly">,
+): void {
+  const { sessionAttributes = "any" } = target;
+  if (standby && (writable === true || sessionAttributes !== "any")) throw readOnlyError(target, "standby");
+  const isOwnChoice = settings?.["default_transaction_read_only"] !== undefined;
+  if (readOnly && sessionAttributes === "read-write" && !isOwnChoice) throw readOnlyError(target, "session");
 }
 
 /** Calls `send`, and sends in one write everything that `send` sends synchronously. */

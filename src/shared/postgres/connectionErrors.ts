@@ -61,6 +61,12 @@ export function isUnknownRole(error: PgTaskError): boolean {
   return sqlState === "28000" && cause instanceof DatabaseError && cause.routine === "InitializeSessionUserId";
 }
 
+/** The error for a server to which pg-task cannot write. */
+export function readOnlyError(target: ConnectionTarget, why: "standby" | "session"): PgTaskError {
+  const found = why === "standby" ? "the server is a standby" : "its sessions are read-only";
+  return new PgTaskError("CONNECTION_READ_ONLY", `no writable server at ${describeTarget(target)}: ${found}`);
+}
+
 /** The error for any other failure to connect. */
 export function unreachableError(target: ConnectionTarget, cause: unknown): PgTaskError {
   const at = target.host.startsWith("/")

@@ -1,6 +1,5 @@
 import { sleep } from "../backoff.js";
-import type { ConnectionTarget } from "./target/target.js";
-import { connectClient, disconnect, type Client } from "./client.js";
+import { connectClient, disconnect, serverOf, type Client } from "./client.js";
 import { PgTaskError } from "../errors.js";
 import { ownerSql } from "./backendIdentity.js";
 
@@ -36,7 +35,6 @@ const inquiryConnectMs = 5_000;
  */
 export class ConnectionWatchdog {
   readonly #client: Client;
-  readonly #target: ConnectionTarget;
   readonly #name: string;
   readonly #quietMs: number;
   readonly #isAtRest: () => boolean;
@@ -63,11 +61,9 @@ export class ConnectionWatchdog {
    */
   constructor(
     client: Client,
-    target: ConnectionTarget,
     options: { readonly name: string; readonly quietMs: number; readonly isAtRest?: () => boolean },
   ) {
     this.#client = client;
-    this.#target = target;
     this.#name = options.name;
     this.#quietMs = options.quietMs;
     this.#isAtRest = options.isAtRest ?? (() => false);
@@ -145,7 +141,7 @@ export class ConnectionWatchdog {
    */
   async #works(settled: () => boolean): Promise<boolean> {
     const client = await connectClient(
-      { ...this.#target, connectTimeoutMs: inquiryConnectMs },
+      { ...serverOf(this.#client), connectTimeoutMs: inquiryConnectMs },
       { applicationName: this.#name, signal: AbortSignal.timeout(inquiryConnectMs) },
     );
     try {

@@ -5,6 +5,7 @@ import type { Startup } from "./startupOptions.js";
 import { socketAddress, tlsSettings, type ConnectionTarget } from "./target/target.js";
 import type { Encryption } from "./transport/sslMode.js";
 import { keepAliveMs, openSocket } from "./transport/openSocket.js";
+import { connectToFirst } from "./target/connectToFirst.js";
 import { login, LoginRefused } from "./auth/login.js";
 import { ConnectionProblem, MissingPassword } from "./errors.js";
 import { ProtocolConnection } from "./protocol/connection.js";
@@ -27,7 +28,9 @@ export async function openProtocolConnection(
   target: ConnectionTarget,
   options: ConnectOptions,
 ): Promise<ProtocolConnection> {
-  return await connectWithFallback(target, (encryption) => tryOnce(target, options, encryption));
+  return await connectToFirst(target, undefined, (server) =>
+    connectWithFallback(server, (encryption) => tryOnce(server, options, encryption)),
+  );
 }
 
 async function tryOnce(

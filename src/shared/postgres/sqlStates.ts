@@ -12,3 +12,5 @@ export const undefinedTable = "42P01";
 export const tooManyConnections = "53300";
 export const lockNotAvailable = "55P03";
 export const queryCanceled = "57014";
+/** The server is starting, stopping or recovering. Another server may be available. */
+export const cannotConnectNow = "57P03";

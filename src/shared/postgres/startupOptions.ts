@@ -93,9 +93,11 @@ export function buildStartup(settings: StartupSettings): Startup {
 export const probeSql = `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`;
 
 /**
- * Reads the same columns as `probeSql`, and also sets the newer settings, except those that the server does not have.
+ * Reads the same columns as `probeSql`, and whether the server is a standby and the session is read-only. Also sets the
+ * newer settings, except those that the server does not have.
  */
-export const neutralProbeSql = `${probeSql}, (
+export const neutralProbeSql = `${probeSql}, pg_catalog.pg_is_in_recovery() AS standby,
+  pg_catalog.current_setting('transaction_read_only') = 'on' AS "readOnly", (
   SELECT pg_catalog.count(pg_catalog.set_config(s.name, v.value, false))
   FROM (VALUES ${newerValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name = v.name) AS later`;
 

@@ -1,14 +1,15 @@
 import { maxNameBytes, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import { busySessionName, idleSessionName } from "../../shared/postgres/applicationNames.js";
+import { shareServer } from "../../shared/postgres/target/target.js";
 import type { Client } from "../../shared/postgres/client.js";
 
 /** The location of an entry's table: server, database, schema and table name. */
 export type EntryLocation = Pick<Entry, "target" | "schema" | "table">;
 
-/** Returns the entries whose tables are on the given server. */
-export const entriesOnServer = ({ host, port }: Entry["target"], entries: readonly EntryLocation[]): EntryLocation[] =>
-  entries.filter(({ target }) => target.host === host && target.port === port);
+/** Returns the entries whose tables are on the same server as the given target. */
+export const entriesOnServer = (target: Entry["target"], entries: readonly EntryLocation[]): EntryLocation[] =>
+  entries.filter((entry) => shareServer(entry.target, target));
 
 /**
  * Numbers of a table's executor sessions (connections on which tasks run). The sessions are found by their application

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
+import { serverLabel, serversOf } from "../../shared/postgres/target/target.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readLatencies } from "../../tasks/queries/recentRuns.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
@@ -51,7 +52,9 @@ export class WebTable {
     this.key = entry.key;
     this.entry = entry;
     this.names = {
-      server: target.host.startsWith("/") ? target.host : `${target.host}:${target.port}`,
+      server: serversOf(target)
+        .map((server) => (server.host.startsWith("/") ? server.host : serverLabel(server)))
+        .join(","),
       database: target.database,
       schema,
       table,

@@ -89,7 +89,7 @@ test("when a server accepts another entry, exactly the entries that wait for it 
     writeLine: () => {},
   });
   await withoutTimers(async () => {
-    const started = registry.start({ takesOver: false });
+    const started = registry.start({ takesOver: false, afterFrozen: false });
     await Promise.all(entries.map((entry) => triesOf(entry).reaches(1)));
     // The supervisor calls this method when its own connection is open.
     registry.retryOnServer(target);

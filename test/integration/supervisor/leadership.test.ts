@@ -23,6 +23,7 @@ function seek(
     log,
     isIdle: () => false,
     entriesHash: () => 1,
+    frozenMs: () => 0,
   });
   const leads = new Promise<void>((resolve) => leadership.once("leader", resolve));
   const standsBy = new Promise<void>((resolve) => leadership.once("standby", resolve));

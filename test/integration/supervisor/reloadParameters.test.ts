@@ -145,6 +145,8 @@ const others: readonly ParameterName[] = [
   "pg_conf.threads",
   "pg_conf.name",
   "pg_conf.log",
+  // Tested in integration/process/frozenLeader.
+  "pg_conf.frozen",
   // These two are tested in integration/web/server.
   "pg_http.listen",
   "pg_http.token",

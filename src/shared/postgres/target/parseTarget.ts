@@ -4,19 +4,28 @@ import { keywords, type KeywordName } from "../connectionString/keywords.js";
 import { parseConnectionUri } from "../connectionString/parse.js";
 import { ConnectionStringError } from "../errors.js";
 import { sslModes, type SslMode } from "../transport/sslMode.js";
-import type { ConnectionTarget } from "./target.js";
+import { sessionAttributes, writableAttributes, type ConnectionTarget, type WritableAttributes } from "./target.js";
 
-/** The part of a target that one source gives. Here `sslrootcert` can also be "system". */
-export type PartialTarget = Partial<ConnectionTarget>;
+/**
+ * The part of a target that one source gives. Here `sslrootcert` can also be "system". An empty host or port stands for
+ * libpq's default.
+ */
+export type PartialTarget = Partial<
+  Omit<ConnectionTarget, "host" | "address" | "port" | "otherServers" | "loadBalance">
+> & {
+  readonly hosts?: readonly string[];
+  readonly ports?: readonly (number | "")[];
+  readonly loadBalance?: boolean;
+};
 
 type Reader = (text: string) => PartialTarget;
 
 /** The keywords that are supported for connections in the configuration, and how the value of each is read. */
 const readers: ReadonlyMap<KeywordName, Reader> = new Map<KeywordName, Reader>([
-  ["host", (text) => ({ host: readHost(text) })],
+  ["host", (text) => ({ hosts: text.split(",").map(readHost) })],
   // `hostaddr` overrides `host`, so it comes later in this list.
-  ["hostaddr", (text) => ({ host: readAddress(text) })],
-  ["port", (text) => ({ port: readPort(text) })],
+  ["hostaddr", (text) => ({ hosts: text.split(",").map(readAddress) })],
+  ["port", (text) => ({ ports: text.split(",").map(readPort) })],
   ["dbname", (text) => ({ database: text })],
   ["user", (text) => ({ user: text })],
   ["password", (text) => ({ password: text })],
@@ -27,6 +36,8 @@ const readers: ReadonlyMap<KeywordName, Reader> = new Map<KeywordName, Reader>([
   ["sslcert", (text) => ({ sslcert: text })],
   ["sslkey", (text) => ({ sslkey: text })],
   ["connect_timeout", (text) => ({ connectTimeoutMs: readTimeout(text) })],
+  ["target_session_attrs", (text) => ({ sessionAttributes: readAttributes(text) })],
+  ["load_balance_hosts", (text) => ({ loadBalance: readLoadBalance(text) })],
 ]);
 
 const supported = [...readers.keys()];
@@ -90,9 +101,6 @@ function readHost(text: string): string {
   if (text.includes("@")) {
     throw new ConnectionStringError('expected a host name, got one with "@" (in user and password it is written %40)');
   }
-  if (text.includes(",")) {
-    throw new ConnectionStringError(`expected one host, got several: ${JSON.stringify(text)}`);
-  }
   if (/[\\/\s]/.test(text) && !isAbsolute(text)) {
     throw new ConnectionStringError(
       `expected a host name, an address or the absolute path of a socket's directory, got ${JSON.stringify(text)}`,
@@ -106,7 +114,8 @@ function readAddress(text: string): string {
   throw new ConnectionStringError(`expected an IP address, got ${JSON.stringify(text)}`);
 }
 
-function readPort(text: string): number {
+function readPort(text: string): number | "" {
+  if (text === "") return "";
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
   if (port >= 1 && port <= 65_535) return port;
   throw new ConnectionStringError(`expected a port from 1 to 65535, got ${JSON.stringify(text)}`);
@@ -116,6 +125,20 @@ function readSslMode(text: string): SslMode {
   const mode = sslModes.find((known) => known === text);
   if (mode !== undefined) return mode;
   throw new ConnectionStringError(`expected sslmode one of ${sslModes.join(", ")}, got ${JSON.stringify(text)}`);
+}
+
+function readAttributes(text: string): WritableAttributes {
+  const known = writableAttributes.find((attributes) => attributes === text);
+  if (known !== undefined) return known;
+  const reason = sessionAttributes.some((attributes) => attributes === text) ? " (pg-task writes to its server)" : "";
+  throw new ConnectionStringError(
+    `expected target_session_attrs one of ${writableAttributes.join(", ")}, got ${JSON.stringify(text)}${reason}`,
+  );
+}
+
+function readLoadBalance(text: string): boolean {
+  if (text === "disable" || text === "random") return text === "random";
+  throw new ConnectionStringError(`expected load_balance_hosts disable or random, got ${JSON.stringify(text)}`);
 }
 
 /** Reads whole seconds and returns ms. As in libpq, 0 or a negative number means no limit. */

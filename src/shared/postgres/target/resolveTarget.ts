@@ -1,10 +1,11 @@
 import { userInfo } from "node:os";
+import { PgTaskError } from "../../errors.js";
 import { omitUndefined } from "../../omitUndefined.js";
 import { ConnectionStringError } from "../errors.js";
 import { chooseSslMode, findUserFile, withRootFile } from "../transport/sslMode.js";
 import { readEnvironment, type PartialTarget } from "./parseTarget.js";
 import { defaultSocketDirectory, findPassword, passwordFilePath, readPasswordFile } from "./passwordFile.js";
-import type { ConnectionTarget } from "./target.js";
+import type { ConnectionTarget, TargetServer } from "./target.js";
 
 /** The environment that supplies what a partial target leaves out. */
 export interface ConnectionContext {
@@ -28,19 +29,68 @@ export const defaultConnectTimeoutMs = 10_000;
 export async function resolveTarget(given: PartialTarget, context: ConnectionContext): Promise<ConnectionTarget> {
   const { env } = context;
   const known: PartialTarget = { ...readEnvironment(env), ...given };
-  const host = known.host ?? (process.platform === "win32" ? "localhost" : defaultSocketDirectory);
   const user = known.user ?? systemUser();
-  const target = {
-    host,
-    port: known.port ?? 5432,
-    database: known.database ?? user,
-    user,
-    ...resolveTlsFiles(known, env),
+  const account = { database: known.database ?? user, user };
+  const tls = resolveTlsFiles(known, env);
+  if (tls.sslmode === "verify-full" && given.hosts === undefined) refuseHostAndAddress(env);
+  const [first, ...others] = await addPasswords(resolveServers(known), { ...account, known, context });
+  if (first === undefined) throw new PgTaskError("INTERNAL", "a target without a server");
+  // Of several servers, usually only one can be written to.
+  const defaultAttributes = others.length > 0 ? "read-write" : undefined;
+  return {
+    ...first,
+    ...account,
+    ...tls,
     connectTimeoutMs: known.connectTimeoutMs ?? defaultConnectTimeoutMs,
+    ...(others.length > 0 ? { otherServers: others } : {}),
+    ...omitUndefined({ sessionAttributes: known.sessionAttributes ?? defaultAttributes }),
+    ...(known.loadBalance === true ? { loadBalance: true } : {}),
   };
-  if (target.sslmode === "verify-full" && given.host === undefined) refuseHostAndAddress(env);
-  const password = known.password ?? (await findPasswordInFile(target, context));
-  return password === null ? target : { ...target, password };
+}
+
+/**
+ * Combines the hosts and ports to servers.
+ *
+ * @throws ConnectionStringError
+ */
+function resolveServers({ hosts = [], ports = [] }: PartialTarget): TargetServer[] {
+  const count = hosts.length || 1;
+  if (ports.length > 1 && ports.length !== count) {
+    throw new ConnectionStringError(`could not match ${ports.length} port numbers to ${count} hosts`);
+  }
+  return Array.from({ length: count }, (_, index) => ({
+    host: hosts[index] || (process.platform === "win32" ? "localhost" : defaultSocketDirectory),
+    port: (ports.length > 1 ? ports[index] : ports[0]) || 5432,
+  }));
+}
+
+interface PasswordSources {
+  readonly database: string;
+  readonly user: string;
+  readonly known: PartialTarget;
+  readonly context: ConnectionContext;
+}
+
+/** Adds the given password to all servers. If none is given, looks in the password file for each server's password. */
+async function addPasswords(servers: readonly TargetServer[], sources: PasswordSources): Promise<TargetServer[]> {
+  const { database, user, known, context } = sources;
+  const { password } = known;
+  if (password !== undefined) return servers.map((server) => ({ ...server, password }));
+  const text = await readPasswordFile(passwordFilePath(context.env), context.warn);
+  if (text === null) return [...servers];
+  const names = hostNames(servers, context.env);
+  return servers.map((server, index) => {
+    const host = names[index] ?? server.host;
+    const found = findPassword(text, { host, port: server.port, database, user });
+    return found === null ? server : { ...server, password: found };
+  });
+}
+
+/** As in libpq, passwords are looked up by host name, even if PGHOSTADDR gives the addresses to connect to. */
+function hostNames(servers: readonly TargetServer[], env: NodeJS.ProcessEnv): readonly string[] {
+  const hosts = servers.map(({ host }) => host);
+  const names = env["PGHOST"]?.split(",") ?? [];
+  return env["PGHOSTADDR"] === hosts.join(",") && names.length === hosts.length ? names : hosts;
 }
 
 /**
@@ -52,17 +102,6 @@ function refuseHostAndAddress(env: NodeJS.ProcessEnv): void {
   throw new ConnectionStringError(
     "PGHOSTADDR: must not be set together with PGHOST if sslmode is verify-full, which checks the name in PGHOST",
   );
-}
-
-async function findPasswordInFile(
-  target: Omit<ConnectionTarget, "password">,
-  { env, warn }: ConnectionContext,
-): Promise<string | null> {
-  const text = await readPasswordFile(passwordFilePath(env), warn);
-  if (text === null) return null;
-  // As in libpq, the password is looked up by host name, even if PGHOSTADDR gives the address to connect to.
-  const host = env["PGHOST"] && target.host === env["PGHOSTADDR"] ? env["PGHOST"] : target.host;
-  return findPassword(text, { ...target, host });
 }
 
 /** Applies libpq's rules for `sslmode` and the certificate files. */

@@ -1,18 +1,39 @@
+import { omitUndefined } from "../../omitUndefined.js";
 import type { SocketAddress } from "../transport/socketOptions.js";
 import type { SslMode } from "../transport/sslMode.js";
 import type { TlsSettings } from "../transport/socketOptions.js";
+
+/** The values of libpq's `target_session_attrs`. */
+export const sessionAttributes = ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"] as const;
+export type SessionAttributes = (typeof sessionAttributes)[number];
+
+/** The session attributes with which pg-task can work. It writes to its server, so the server must not be a standby. */
+export const writableAttributes = ["any", "read-write", "primary"] as const satisfies readonly SessionAttributes[];
+export type WritableAttributes = (typeof writableAttributes)[number];
+
+/** Where one server listens, and the password for this server. */
+export interface TargetServer {
+  /** Host name, IP address, or absolute path of the directory of a Unix-domain socket. */
+  readonly host: string;
+  /** The IP address to which `host` was resolved. If it is missing, `host` must be resolved. */
+  readonly address?: string;
+  readonly port: number;
+  readonly password?: string;
+}
 
 /**
  * Everything that is needed to open a connection. Contains a secret: log only the result of `describeTarget`, never the
  * target itself.
  */
-export interface ConnectionTarget {
-  /** Host name, IP address, or absolute path of the directory of a Unix-domain socket. */
-  readonly host: string;
-  readonly port: number;
+export interface ConnectionTarget extends TargetServer {
+  /** The servers to try after the first one, in this order. Missing if there is only one server. */
+  readonly otherServers?: readonly TargetServer[];
+  /** Which servers are acceptable. If it is missing, any server is. */
+  readonly sessionAttributes?: WritableAttributes;
+  /** Whether the servers and their addresses are tried in a random order. */
+  readonly loadBalance?: true;
   readonly database: string;
   readonly user: string;
-  readonly password?: string;
   readonly sslmode: SslMode;
   /** Path of the file with the trusted root certificates. If it is missing, Node's bundled certificates are trusted. */
   readonly sslrootcert?: string;
@@ -24,20 +45,53 @@ export interface ConnectionTarget {
   readonly connectTimeoutMs: number;
 }
 
+/** Returns all servers of the target, in the order in which they are configured. */
+export function serversOf(target: ConnectionTarget): readonly TargetServer[] {
+  const { host, address, port, password, otherServers = [] } = target;
+  return [{ host, port, ...omitUndefined({ address, password }) }, ...otherServers];
+}
+
+/** Returns the target with only this server. */
+export function onlyServer(target: ConnectionTarget, server: TargetServer): ConnectionTarget {
+  const { otherServers: _, address: __, password: ___, ...rest } = target;
+  return { ...rest, ...server };
+}
+
+/** Whether the two targets have a server in common. All servers of one target hold the same data. */
+export function shareServer(a: ConnectionTarget, b: ConnectionTarget): boolean {
+  const servers = new Set(serversOf(a).map(serverLabel));
+  return serversOf(b).some((server) => servers.has(serverLabel(server)));
+}
+
+/** Returns `HOST:PORT`, or the path of a Unix-domain socket's directory. */
+export function serverLabel({ host, port }: Pick<TargetServer, "host" | "port">): string {
+  return host.startsWith("/") ? `${host}:${port}` : `${bracketed(host)}:${port}`;
+}
+
+const bracketed = (host: string): string => (host.includes(":") ? `[${host}]` : host);
+
 /** Returns the target as a URL without its password, for logs and errors. */
 export function describeTarget(target: ConnectionTarget): string {
   const user = encodeURIComponent(target.user);
   const database = encodeURIComponent(target.database);
-  if (target.host.startsWith("/")) {
-    return `postgresql://${user}@/${database}?host=${target.host}&port=${target.port}`;
+  const servers = serversOf(target);
+  const attributes = servers.length > 1 ? target.sessionAttributes : undefined;
+  const wanted = attributes === undefined ? [] : [`target_session_attrs=${attributes}`];
+  if (servers.some(({ host }) => host.startsWith("/"))) {
+    const list = [
+      `host=${servers.map(({ host }) => host).join(",")}`,
+      `port=${servers.map(({ port }) => port).join(",")}`,
+      ...wanted,
+    ];
+    return `postgresql://${user}@/${database}?${list.join("&")}`;
   }
-  const host = target.host.includes(":") ? `[${target.host}]` : target.host;
-  return `postgresql://${user}@${host}:${target.port}/${database}`;
+  const authority = servers.map(serverLabel).join(",");
+  return `postgresql://${user}@${authority}/${database}${wanted.map((text) => `?${text}`).join("")}`;
 }
 
-/** Returns the address to connect to. Node resolves a host name and tries all addresses that the name has. */
-export function socketAddress({ host, port }: ConnectionTarget): SocketAddress {
-  return { host, address: host.startsWith("/") ? null : host, port };
+/** Returns the address to connect to. A host name that is not resolved yet is resolved by Node. */
+export function socketAddress({ host, address, port }: TargetServer): SocketAddress {
+  return { host, address: host.startsWith("/") ? null : (address ?? host), port };
 }
 
 export function tlsSettings(target: ConnectionTarget): TlsSettings {

@@ -18,7 +18,7 @@ const table = taskTable("public", "task");
 const log = createLog({ level: "silent", name: "test", write: () => {} });
 /** The identity of a backend that never existed. */
 const nobody = "2147483647 2001-01-01T00:00:00.000000";
-const request = { crashes: 3, batch: 100 };
+const request = { crashes: 3, batch: 100, isKnown: () => true };
 
 async function running(owner = nobody): Promise<{ id: string; hash: number; owner: string }> {
   const { rows } = await user.query<{ id: string; hash: number }>(

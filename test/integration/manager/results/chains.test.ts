@@ -81,6 +81,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
       outputLimit: settings.outputLimit,
       isSuperuser: true,
       lostRunTimeoutMs: 3_600_000,
+      serverStart: null,
     }),
     closeMs: () => settings.closeMs,
     events: {

@@ -41,6 +41,7 @@ function startPool(test: TestContext) {
       outputLimit: 1 << 20,
       isSuperuser: true,
       lostRunTimeoutMs: 3_600_000,
+      serverStart: null,
     }),
     closeMs: () => limit.closeMs,
     events: {

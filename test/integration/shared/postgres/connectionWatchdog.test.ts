@@ -20,7 +20,7 @@ function stall(ms: number): void {
 test("a half-open connection and its backend are ended", async () => {
   const client = await connectClient(target, { applicationName: "cut" });
   const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-  const watchdog = new ConnectionWatchdog(client, target, { name: "watchdog", quietMs: 100 });
+  const watchdog = new ConnectionWatchdog(client, { name: "watchdog", quietMs: 100 });
   const ended = new Promise((resolve) => client.once("end", resolve));
   assert.equal(proxy.freeze("cut"), 1);
   await ended;
@@ -30,7 +30,7 @@ test("a half-open connection and its backend are ended", async () => {
 
 test("a connection whose backend works on a long statement is left alone", async () => {
   const client = await connectClient(target, { applicationName: "long" });
-  const watchdog = new ConnectionWatchdog(client, target, { name: "watchdog", quietMs: 100 });
+  const watchdog = new ConnectionWatchdog(client, { name: "watchdog", quietMs: 100 });
   const { rows } = await client.query("SELECT 1 AS one FROM pg_sleep(8)");
   assert.deepEqual(rows, [{ one: 1 }]);
   watchdog.stop();
@@ -39,7 +39,7 @@ test("a connection whose backend works on a long statement is left alone", async
 
 test("a connection is left alone when this event loop was blocked", async () => {
   const client = await connectClient(target, { applicationName: "stalled" });
-  const watchdog = new ConnectionWatchdog(client, target, { name: "watchdog", quietMs: 100 });
+  const watchdog = new ConnectionWatchdog(client, { name: "watchdog", quietMs: 100 });
   for (let time = 0; time < 4; time += 1) {
     // This leaves just enough time for probes between two stalls.
     await sleep(1200);

@@ -33,14 +33,14 @@ test("taking, deferring and requeueing loses and duplicates nothing", () => {
         } else {
           const [results, releases] = [pendingResults.takeResults(), pendingResults.takeReleased()];
           const taken = ids([...results, ...releases]);
-          for (const id of taken) assert.ok(inside.has(id) && !pendingResults.has(String(id)));
+          for (const id of taken) assert.ok(inside.has(id) && !pendingResults.has({ id: String(id), owner: "owner" }));
           assert.ok(pendingResults.isEmpty);
           if (each === "write") for (const id of taken) inside.delete(id);
           else if (each === "fail") pendingResults.requeue(results, releases);
           else pendingResults.defer(results, releases);
         }
         assert.equal(pendingResults.size, inside.size);
-        for (const id of inside) assert.ok(pendingResults.has(String(id)));
+        for (const id of inside) assert.ok(pendingResults.has({ id: String(id), owner: "owner" }));
       }
     }),
   );

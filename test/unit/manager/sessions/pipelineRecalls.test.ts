@@ -72,7 +72,14 @@ test("without the table's lock nothing is recalled, and no permit is requested",
   await recalls.grantPermits(client);
   assert.equal(recalls.isPending, false);
   assert.deepEqual([asked, permits().filter((permit) => permit !== null)], [[], []]);
-  assert.deepEqual([sessions.tasks.has("2"), sessions.tasks.has("3"), sessions.recalls.isPending], [true, true, false]);
+  assert.deepEqual(
+    [
+      sessions.tasks.has({ id: "2", owner: "1" }),
+      sessions.tasks.has({ id: "3", owner: "1" }),
+      sessions.recalls.isPending,
+    ],
+    [true, true, false],
+  );
 });
 
 test("permits of a connection that is lost during their revocation are not revoked by the next connection", async () => {

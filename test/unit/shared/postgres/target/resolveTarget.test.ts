@@ -6,7 +6,8 @@ import { after, test } from "node:test";
 import * as fc from "fast-check";
 import { resolveTarget } from "../../../../../src/shared/postgres/target/resolveTarget.js";
 import { findPassword } from "../../../../../src/shared/postgres/target/passwordFile.js";
-import type { ConnectionTarget } from "../../../../../src/shared/postgres/target/target.js";
+import { describeTarget, type ConnectionTarget } from "../../../../../src/shared/postgres/target/target.js";
+import { maskTarget } from "../../../../../src/shared/config/maskSecrets.js";
 import { maskPasswords } from "../../../../../src/shared/postgres/connectionString/maskPasswords.js";
 import { ConnectionStringError } from "../../../../../src/shared/postgres/errors.js";
 import { parseTargetUrl } from "../../../../../src/shared/postgres/target/parseTarget.js";
@@ -51,9 +52,11 @@ void test("any name and password survives the URL encoding", () => {
       const server = given.host.includes(":") && !given.host.startsWith("/");
       const encoded = server ? `[${given.host}]` : encodeURIComponent(given.host);
       const inAuthority = `${scheme}://${user}:${password}@${encoded}:${given.port}/${database}`;
-      assert.deepEqual(parseTargetUrl(inAuthority), given);
+      const { host: one, port: portNumber, ...rest } = given;
+      const expected = { ...rest, hosts: [one], ports: [portNumber] };
+      assert.deepEqual(parseTargetUrl(inAuthority), expected);
       const inQuery = `${scheme}://?user=${user}&password=${password}&host=${encodeURIComponent(given.host)}&port=${given.port}&dbname=${database}`;
-      assert.deepEqual(parseTargetUrl(inQuery), given);
+      assert.deepEqual(parseTargetUrl(inQuery), expected);
     }),
   );
 });
@@ -79,8 +82,15 @@ void test("the error for a rejected URL does not contain its password", () => {
 });
 
 void test("unsupported parts of a URL are named", () => {
-  assert.match(reason("postgres://h1:5432,h2:5433/d"), /expected one host, got several/);
-  assert.match(reason("postgres://?host=h1,h2"), /expected one host, got several/);
+  assert.match(
+    reason("postgres://h1,h2/d?target_session_attrs=standby"),
+    /expected target_session_attrs one of any, read-write, primary, got "standby" \(pg-task writes to its server\)/,
+  );
+  assert.match(
+    reason("postgres://h/d?target_session_attrs=x"),
+    /target_session_attrs one of any, read-write, primary, got "x"$/,
+  );
+  assert.match(reason("postgres://h/d?load_balance_hosts=x"), /load_balance_hosts disable or random, got "x"/);
   assert.match(reason("postgres://h:0/d"), /expected a port from 1 to 65535, got "0"/);
   assert.match(reason("postgres://h/d?sslmode=on"), /expected sslmode one of disable, .*, got "on"/);
   assert.match(reason("postgres://h/d?connect_timeout=1s"), /in whole seconds .*, got "1s"/);
@@ -146,6 +156,72 @@ void test("variables fill in what the URL omits, and nothing else", async () => 
     connectTimeoutMs: 0,
   });
   assert.equal((await resolve("postgres://u@", { PGPASSWORD: "x" })).database, "u");
+});
+
+void test("several hosts are combined with their ports as in libpq", async () => {
+  const user = userInfo().username;
+  const rest = { database: "d", user, sslmode: "prefer", connectTimeoutMs: 10_000 };
+  const [a, b] = [
+    { host: "a", port: 1 },
+    { host: "b", port: 2 },
+  ];
+  assert.deepEqual(await resolve("postgres://a:1,b:2/d"), {
+    ...a,
+    ...rest,
+    otherServers: [b],
+    sessionAttributes: "read-write",
+  });
+  const given = "postgres://a,b:2/d?target_session_attrs=primary&load_balance_hosts=random";
+  assert.deepEqual(await resolve(given), {
+    host: "a",
+    port: 5432,
+    ...rest,
+    otherServers: [b],
+    sessionAttributes: "primary",
+    loadBalance: true,
+  });
+  const env = { PGHOST: "a,b", PGPORT: "1,2", PGTARGETSESSIONATTRS: "any", PGLOADBALANCEHOSTS: "disable" };
+  const fromEnv = { ...a, ...rest, otherServers: [b], sessionAttributes: "any" };
+  assert.deepEqual(await resolve(null, { ...env, PGDATABASE: "d" }), fromEnv);
+  assert.deepEqual(await resolve("postgres://:7/d", env), {
+    ...fromEnv,
+    port: 7,
+    otherServers: [{ ...b, port: 7 }],
+  });
+  assert.deepEqual(await resolve("postgres://a/d?target_session_attrs=read-write"), {
+    host: "a",
+    port: 5432,
+    ...rest,
+    sessionAttributes: "read-write",
+  });
+  await assert.rejects(resolve("postgres://?host=a,b,c&port=1,2"), /could not match 2 port numbers to 3 hosts/);
+  await assert.rejects(resolve(null, { PGTARGETSESSIONATTRS: "standby" }), /PGTARGETSESSIONATTRS: expected/);
+  await assert.rejects(resolve(null, { PGLOADBALANCEHOSTS: "on" }), /PGLOADBALANCEHOSTS: expected/);
+});
+
+void test("a URL with several hosts names all of them when it is shown, without passwords", async () => {
+  const shown = describeTarget(await resolve("postgres://u:secret@a:1,[::1]:2/d?target_session_attrs=primary"));
+  assert.equal(shown, "postgresql://u@a:1,[::1]:2/d?target_session_attrs=primary");
+  const sockets = describeTarget(await resolve("postgres://u@/d?host=/a,/b&port=1,2"));
+  assert.equal(sockets, "postgresql://u@/d?host=/a,/b&port=1,2&target_session_attrs=read-write");
+  assert.equal(describeTarget(await resolve("postgres://u@a/d")), "postgresql://u@a:5432/d");
+});
+
+void test("each of several servers has its own password in a password file", async () => {
+  const path = join(home, "each");
+  await writeFile(path, "a:*:*:*:first\nb:2:*:*:second\nc:9:*:*:never\n", { mode: 0o600 });
+  const target = await resolve("postgres://u@a,b:2,c/d", { PGPASSFILE: path });
+  assert.deepEqual(
+    [target.password, target.otherServers],
+    [
+      "first",
+      [
+        { host: "b", port: 2, password: "second" },
+        { host: "c", port: 5432 },
+      ],
+    ],
+  );
+  assert.doesNotMatch(JSON.stringify(maskTarget(target)), /first|second/);
 });
 
 void test("PGHOSTADDR applies unless a URL names the host", async () => {

@@ -1,0 +1,119 @@
+import { sleep } from "../../shared/backoff.js";
+import type { Log } from "../../shared/log.js";
+import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { FrozenHolder } from "../../shared/postgres/frozenHolder.js";
+import { RollCall } from "../../shared/postgres/rollCall.js";
+import { frozenManagerMs, ownerCheckMs, ownersAskMs } from "../tuning.js";
+import type { OrphanRescuer } from "./orphanRescuer.js";
+
+interface OtherManagersOptions {
+  readonly oid: number;
+  /** How long a process may go without an answer, in ms. 0 means forever. */
+  readonly frozenMs: () => number;
+  /** Whether it is known that the process before this one was frozen. */
+  readonly afterFrozen: boolean;
+  /** Whether this manager serves the table or still has sessions that run its tasks. */
+  readonly isPresent: () => boolean;
+  readonly orphans: Pick<OrphanRescuer, "foreignOwners" | "endForeignOwners">;
+  readonly fields: Readonly<Record<string, unknown>>;
+  readonly log: Log;
+}
+
+/**
+ * The other processes that serve the same table, or that have served it and finish their tasks. Some of them may be
+ * frozen: a manager that holds the table's lock, or one whose sessions have claimed tasks. Their connections are then
+ * ended.
+ *
+ * A session does not show to which process it belongs. Sessions are therefore ended only if no other process answers at
+ * all.
+ */
+export class OtherManagers {
+  readonly #client: Client;
+  readonly #options: OtherManagersOptions;
+  readonly #holder: FrozenHolder;
+  #rollCall: RollCall | null = null;
+  #hasAnswered = false;
+  #isWatching = false;
+  #afterFrozen: boolean;
+  readonly #ending = new AbortController();
+
+  private constructor(client: Client, options: OtherManagersOptions) {
+    this.#client = client;
+    this.#options = options;
+    this.#afterFrozen = options.afterFrozen;
+    this.#holder = new FrozenHolder(client, () => this.#ask(), {
+      lock: { class: lockClasses.manager, key: String(options.oid) },
+      frozenMs: () => this.#limitMs,
+      lines: {
+        ended: "manager does not answer, its connection was ended",
+        refused: "manager does not answer, and this role may not end its connection",
+      },
+      fields: options.fields,
+      ended: () => (this.#afterFrozen = true),
+      log: options.log,
+    });
+  }
+
+  /** Starts to answer other managers on this connection. */
+  static async attach(client: Client, options: OtherManagersOptions): Promise<OtherManagers> {
+    const others = new OtherManagers(client, options);
+    others.#rollCall = await RollCall.open(client, `pg_work_${options.oid}`, {
+      isPresent: options.isPresent,
+      answered: (pid) => others.#answered(pid),
+    });
+    return others;
+  }
+
+  /** Called after each failed attempt to take the table's lock, with the time since the last one in ms. */
+  async checkHolder(ms: number): Promise<void> {
+    await this.#holder.check(ms);
+  }
+
+  /** Watches the sessions of other processes, as long as there are any that have tasks. */
+  watchOwners(): void {
+    if (this.#isWatching || this.#options.orphans.foreignOwners.length === 0) return;
+    this.#isWatching = true;
+    // An error ends the connection, whose loss is reported elsewhere.
+    this.#watch()
+      .catch(() => {})
+      .finally(() => (this.#isWatching = false));
+  }
+
+  /** Called when the connection ends. */
+  detach(): void {
+    this.#ending.abort();
+  }
+
+  /** A process that is known to be frozen need not be given much time again. */
+  get #limitMs(): number {
+    const frozenMs = this.#options.frozenMs();
+    return this.#afterFrozen ? Math.min(frozenMs, frozenManagerMs) : frozenMs;
+  }
+
+  #answered(pid: number): void {
+    this.#hasAnswered = true;
+    this.#holder.answered(pid);
+  }
+
+  async #ask(): Promise<void> {
+    await this.#rollCall?.ask();
+  }
+
+  async #watch(): Promise<void> {
+    const { orphans } = this.#options;
+    while (!this.#ending.signal.aborted && orphans.foreignOwners.length > 0 && this.#limitMs > 0) {
+      this.#hasAnswered = false;
+      await this.#ask();
+      let waitedMs = 0;
+      while (waitedMs < this.#limitMs && (await sleep(ownerCheckMs, this.#ending.signal))) {
+        // Counted in steps, so that time in which this process itself was suspended does not count.
+        waitedMs += ownerCheckMs;
+        if (orphans.foreignOwners.length === 0) return;
+      }
+      if (this.#ending.signal.aborted) return;
+      if (this.#hasAnswered) await sleep(ownersAskMs, this.#ending.signal);
+      else await orphans.endForeignOwners(this.#client);
+    }
+  }
+}

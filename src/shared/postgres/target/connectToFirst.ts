@@ -1,0 +1,91 @@
+import { isIP } from "node:net";
+import { PgTaskError } from "../../errors.js";
+import { unreachableError } from "../connectionErrors.js";
+import { cannotConnectNow } from "../sqlStates.js";
+import type { SocketAddress } from "../transport/socketOptions.js";
+import { onlyServer, serversOf, type ConnectionTarget, type TargetServer } from "./target.js";
+import { lookUp, shuffled, tryServers, type NextTry } from "./tryServers.js";
+
+interface Failure {
+  readonly server: TargetServer;
+  readonly error: PgTaskError;
+}
+
+/**
+ * Connects to the first acceptable server of the target. As libpq does, tries the addresses of a server one after
+ * another, then the next server. The attempt ends at a server that refuses the login.
+ *
+ * @param connect connects to one address. Its target has only one server, whose host name is resolved.
+ * @throws PgTaskError the error of `connect`. If several attempts failed, the message contains all reasons in the
+ * order in which the servers are configured, so that the same situation always has the same message.
+ */
+export async function connectToFirst<Connection>(
+  target: ConnectionTarget,
+  signal: AbortSignal | undefined,
+  connect: (server: ConnectionTarget) => Promise<Connection>,
+): Promise<Connection> {
+  const servers = serversOf(target);
+  const inOrder = target.loadBalance === true ? shuffled : <T>(list: readonly T[]): readonly T[] => list;
+  const outcome = await tryServers<TargetServer, Connection, Failure>(inOrder(servers), {
+    resolve: async (server) => inOrder(await resolveAddresses(server, target.connectTimeoutMs, signal)),
+    unresolved: (error, server) => ({ server, error: unreachableError(onlyServer(target, server), error) }),
+    connect: async (server, { address }) => {
+      const resolved = address === null ? server : { ...server, address };
+      try {
+        return { connection: await connect(onlyServer(target, resolved)) };
+      } catch (error) {
+        if (!(error instanceof PgTaskError)) throw error;
+        return { problems: [{ server, error }], next: nextTry(error) };
+      }
+    },
+  });
+  if ("connection" in outcome) return outcome.connection;
+  throw joinFailures(
+    target,
+    servers.map((server) => outcome.problems.filter((each) => each.server === server).map(({ error }) => error)),
+  );
+}
+
+async function resolveAddresses(
+  { host, address, port }: TargetServer,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<SocketAddress[]> {
+  if (host.startsWith("/")) return [{ host, address: null, port }];
+  if (address !== undefined || isIP(host) !== 0) return [{ host, address: address ?? host, port }];
+  const signals = [
+    ...(signal === undefined ? [] : [signal]),
+    ...(timeoutMs > 0 ? [AbortSignal.timeout(timeoutMs)] : []),
+  ];
+  const found = await lookUp(host, AbortSignal.any(signals));
+  return found.map((each) => ({ host, address: each.address, port }));
+}
+
+function nextTry({ code, sqlState }: PgTaskError): NextTry {
+  if (code === "CONNECTION_FAILED") return "address";
+  return code === "CONNECTION_READ_ONLY" || sqlState === cannotConnectNow ? "server" : "none";
+}
+
+/** Joins the errors of each server to one error. An error of a server that answered is more telling than the others. */
+function joinFailures(target: ConnectionTarget, failures: readonly (readonly PgTaskError[])[]): PgTaskError {
+  const errors = failures.flatMap((each, index) => joinAddresses(target, serversOf(target)[index], each));
+  const [first] = errors;
+  if (first === undefined) return new PgTaskError("INTERNAL", "no server was tried");
+  if (errors.length === 1) return first;
+  const { code, sqlState } = errors.find((error) => error.code !== "CONNECTION_FAILED") ?? first;
+  return new PgTaskError(code, errors.map(({ message }) => message).join("; "), {
+    cause: first,
+    ...(sqlState === undefined ? {} : { sqlState }),
+  });
+}
+
+/** Joins the errors of a server's addresses if none of them could be reached. */
+function joinAddresses(
+  target: ConnectionTarget,
+  server: TargetServer | undefined,
+  errors: readonly PgTaskError[],
+): readonly PgTaskError[] {
+  const isUnreachable = errors.length > 1 && errors.every(({ code }) => code === "CONNECTION_FAILED");
+  if (!isUnreachable || server === undefined) return errors;
+  return [unreachableError(onlyServer(target, server), new AggregateError(errors.map(({ cause }) => cause)))];
+}
