@@ -1,4 +1,4 @@
-import { Pool } from "pg";
+import { Client, Pool } from "pg";
 import { Backoff, sleep } from "../shared/backoff.js";
 import { errorMessage, isConnectionLoss, PgTaskError, systemErrorCode } from "../shared/errors.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
@@ -149,6 +149,9 @@ function openPool(url: string, acquireTimeoutMs: number): Pool {
     if (!(error instanceof ConnectionStringError)) throw error;
     throw new PgTaskError("USAGE", error.message, { cause: error });
   }
+  if (!hasOneHost(url)) {
+    throw new PgTaskError("USAGE", "expected a URL with one host, which is all that the pg driver can connect to");
+  }
   const pool = new Pool({
     connectionString: url,
     max: maxOwn,
@@ -161,6 +164,15 @@ function openPool(url: string, acquireTimeoutMs: number): Pool {
   // The next statement reports the loss of a connection.
   pool.on("error", () => {});
   return pool;
+}
+
+/** Whether the driver can read the URL, and finds one host in it. Its errors are not shown, because they contain the URL. */
+function hasOneHost(url: string): boolean {
+  try {
+    return !new Client({ connectionString: url }).host.includes(",");
+  } catch {
+    return false;
+  }
 }
 
 async function acquire(pool: SqlPool, timeoutMs: number): Promise<SqlPoolClient> {

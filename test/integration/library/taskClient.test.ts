@@ -402,6 +402,9 @@ describe("errors", () => {
         message: /expected a (?:URL like postgresql|host name)/,
       });
     }
+    for (const several of ["postgresql://u:hidden@a,b/x", "postgresql://u:hidden@a:1,b:2/x"]) {
+      assert.throws(() => new TaskClient(several), { code: "USAGE", message: /^expected a URL with one host, / });
+    }
     for (const wrong of [{}, null, 7]) {
       assert.throws(() => Reflect.construct(TaskClient, [wrong]), { code: "USAGE", message: /a Pool or Client of pg/ });
     }
