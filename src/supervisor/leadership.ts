@@ -3,7 +3,7 @@ import { Backoff, sleep } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import { applicationNames } from "../shared/postgres/applicationNames.js";
 import { connectClient, disconnect, type Client } from "../shared/postgres/client.js";
-import { PgTaskError, toReport } from "../shared/errors.js";
+import { PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
@@ -33,6 +33,8 @@ interface LeadershipEvents {
   connected: [];
   leader: [];
   standby: [];
+  /** The control connection could not be opened, or failed before this process led. It is tried again. */
+  failed: [reason: ErrorReport];
   /** Whether the leader's entries are the same as this standby's. */
   compared: [areSame: boolean];
   /** The control connection was lost, so another process may lead now. */
@@ -137,7 +139,9 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
         });
       } catch (error) {
         if (this.#ending.signal.aborted) return;
-        const { code, message } = toReport(error);
+        const report = toReport(error);
+        const { code, message } = report;
+        this.emit("failed", report);
         if (message !== lastLogged) this.#log.warn({ code, reason: message }, "control connection failed, retrying");
         lastLogged = message;
         await sleep(backoff.next(), this.#ending.signal);

@@ -3,7 +3,7 @@ import { EventEmitter } from "eventemitter3";
 import { diffConfigurations, type ConfigurationChanges } from "../shared/config/diffConfiguration.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { describeTarget } from "../shared/postgres/target/target.js";
-import { toReport } from "../shared/errors.js";
+import { toReport, type ErrorReport } from "../shared/errors.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import { stopMarginsMs } from "../shared/tuning.js";
@@ -17,6 +17,8 @@ import { ManagerRegistry } from "./managerRegistry.js";
 interface SupervisorEvents {
   /** The supervisor leads and its managers have started, or the supervisor stands by. */
   ready: [];
+  /** The control connection could not be opened. It is tried again. */
+  unreachable: [reason: ErrorReport];
 }
 
 /**
@@ -83,6 +85,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
     this.#leadership.on("connected", () => this.#registry.retryOnServer(this.#leadership.target));
+    this.#leadership.on("failed", (reason) => this.emit("unreachable", reason));
     this.#leadership.on("lost", () => this.board.setRole("seeking"));
     this.#leadership.on("leader", () => this.#enqueueChange(() => this.#lead()));
     this.#leadership.on("compared", (areSame) => this.#reportOtherEntries(!areSame));

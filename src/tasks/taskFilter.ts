@@ -1,19 +1,6 @@
 import type { Client } from "../shared/postgres/client.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
-import type { TaskState } from "../shared/taskState.js";
-
-/** Conditions on tasks. A condition that is omitted matches all tasks. */
-export interface TaskFilter {
-  readonly states?: readonly TaskState[];
-  readonly group?: string;
-  /** A string that input, data or error contains, regardless of case. */
-  readonly text?: string;
-  /**
-   * Bounds of the task's planned time, in PostgreSQL's timestamp syntax. `since` is inclusive, `until` is exclusive.
-   */
-  readonly since?: string;
-  readonly until?: string;
-}
+import type { TaskFilter } from "./types.js";
 
 /** Returns the SQL of the filter's conditions on the table `t`, and appends their parameters to `values`. */
 export function filterSql(filter: TaskFilter, values: unknown[]): string {

@@ -113,8 +113,8 @@ export class TestProcess {
   }
 
   #readLine(text: string): void {
-    // Lines that are not JSON come from npm.
-    if (text.startsWith("{")) this.lines.push(JSON.parse(text));
+    // Other lines come from npm, or are printed by a program that uses pg-task.
+    if (text.startsWith('{"')) this.lines.push(JSON.parse(text));
     this.#events.emit("news");
   }
 }

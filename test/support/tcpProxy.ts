@@ -63,6 +63,15 @@ export class TcpProxy {
     return address.port;
   }
 
+  /** Ends all connections, and refuses further ones. */
+  refuse(): void {
+    this.#server.close();
+    for (const { client, server } of this.#links) {
+      client.destroy();
+      server.destroy();
+    }
+  }
+
   /** Freezes the connections whose application name starts with `name`. Returns how many. */
   freeze(name: string): number {
     const links = [...this.#links].filter((link) => !link.frozen && link.name.startsWith(name));

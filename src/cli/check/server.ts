@@ -8,7 +8,7 @@ import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { serverOf, sqlState, type Client } from "../../shared/postgres/client.js";
 import { isPasswordRefused } from "../../shared/postgres/connectionErrors.js";
-import { toCommandError } from "../support/commandError.js";
+import { toTaskError } from "../../tasks/taskError.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -129,7 +129,7 @@ async function inspectInside(entry: Entry, setsPassword: boolean): Promise<Entry
   try {
     return await withConnection(entry.target, (client) => inspectDatabase(entry, client));
   } catch (error) {
-    if (!setsPassword || !isPasswordRefused(error)) throw toCommandError(error, taskTable(entry.schema, entry.table));
+    if (!setsPassword || !isPasswordRefused(error)) throw toTaskError(error, taskTable(entry.schema, entry.table));
     const why = `unknown until the role ${identifier(entry.target.user)} has the entry's password, which pg-task start sets`;
     return { ...notInspectedInside, findings: objectFindings(entry, { state: "unknown", why }) };
   }

@@ -5,7 +5,8 @@ import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
 import { sqlState } from "../../shared/postgres/client.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
-import { addTask, readMissingGrants, readTaskOutcome } from "../../tasks/commands/addTask.js";
+import { addTask, findLongCharacter, readMissingGrants, toAddError } from "../../tasks/commands/addTask.js";
+import { readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { waitForTask } from "./awaitEnd.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/readReasons.js";
@@ -53,8 +54,6 @@ const valueColumns: readonly (readonly [name: string, value: string, meaning: st
 
 /** Longest input, in bytes. PostgreSQL's limit of 1 GB is higher than that of Node's strings. */
 const maxTextBytes = constants.MAX_STRING_LENGTH;
-
-const singleCharacterColumns = new Set(["delimiter", "escape", "quote"]);
 
 /** Boolean columns, each of which is an option of the command. */
 const booleanColumns: readonly (readonly [name: string, meaning: string])[] = [
@@ -137,16 +136,16 @@ function columnValues(options: AddOptions): [string, string][] {
  * @throws PgTaskError USAGE
  */
 function requireSingleCharacters(columns: readonly (readonly [name: string, value: string])[]): void {
-  for (const [name, value] of columns) {
-    if (!singleCharacterColumns.has(name) || Buffer.byteLength(value) <= 1) continue;
-    throw new PgTaskError("USAGE", `expected --${name} with one ASCII character, got ${JSON.stringify(value)}`);
-  }
+  const name = findLongCharacter(columns);
+  if (name === undefined) return;
+  const value = new Map(columns).get(name);
+  throw new PgTaskError("USAGE", `expected --${name} with one ASCII character, got ${JSON.stringify(value)}`);
 }
 
 /**
  * Adds the task. If `wait` is set, the insert is committed only if the command has the privileges to read the result.
  *
- * @throws PgTaskError USAGE for values that the table rejects; SCHEMA_NOT_ALLOWED with the missing grants
+ * @throws PgTaskError TASK_REJECTED or TASK_KEY_TAKEN if the table refuses it; SCHEMA_NOT_ALLOWED with the missing grants
  */
 async function insert(
   { client, table }: OpenTable,
@@ -157,27 +156,20 @@ async function insert(
     if (!options.wait) return await addTask(client, table, columns, options.in);
     await client.query("BEGIN");
     const id = await addTask(client, table, columns, options.in);
-    await readTaskOutcome(client, table, id);
+    await readOutcomes(client, table, [id]);
     await client.query("COMMIT");
     return id;
   } catch (error) {
     const state = sqlState(error);
     if (state === null) throw error;
     if (options.wait) await client.query("ROLLBACK");
-    const message = `${errorMessage(error)} (SQLSTATE ${state})`;
-    // These SQLSTATEs mean a data exception, a constraint violation or an undefined column.
-    if (state.startsWith("22") || state.startsWith("23") || state === "42703") {
-      throw new PgTaskError("USAGE", `${table.qualified} rejects the task: ${message}`, {
-        cause: error,
-      });
-    }
-    if (state !== insufficientPrivilege) throw error;
+    if (state !== insufficientPrivilege) throw toAddError(error, table);
     const given = [...columns.keys(), ...(options.in === undefined ? [] : ["plan"])];
     const grants = await readMissingGrants(client, table, given, options.wait);
     if (grants.length === 0) throw error;
     throw new PgTaskError(
       "SCHEMA_NOT_ALLOWED",
-      `permission denied on ${table.qualified}, nothing was added: ${message}: ${grants.join("; ")}`,
+      `permission denied on ${table.qualified}, nothing was added: ${errorMessage(error)} (SQLSTATE ${state}): ${grants.join("; ")}`,
       { cause: error, sqlState: state },
     );
   }

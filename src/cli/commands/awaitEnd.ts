@@ -1,10 +1,11 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import type { TaskOutcome } from "../../tasks/types.js";
 import { sqlState } from "../../shared/postgres/client.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { toReport } from "../../shared/errors.js";
-import { readTaskOutcome } from "../../tasks/commands/addTask.js";
+import type { FinalState } from "../../shared/taskState.js";
+import { OutcomePoller, readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { toCommandError } from "../support/commandError.js";
+import { toTaskError } from "../../tasks/taskError.js";
 import type { OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/readReasons.js";
 import { truncateText } from "../support/truncateText.js";
@@ -12,16 +13,12 @@ import { printableText } from "../terminal/escape.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
-/** First and shortest interval at which the row is polled, in ms. */
-const minPollMs = 20;
-/** Longest interval at which the row is polled, in ms. */
-const maxPollMs = 500;
 /** Time after which a terminal shows progress, in ms. */
 const progressAfterMs = 1000;
 /** Time after which the command explains why the task has not started, in ms. */
 const explainAfterMs = 3000;
 
-const exitCodesByState: Readonly<Record<string, number>> = {
+const exitCodesByState: Readonly<Record<FinalState, number>> = {
   DONE: commandExitCodes.done,
   FAIL: commandExitCodes.fail,
   GONE: commandExitCodes.gone,
@@ -49,7 +46,7 @@ export async function waitForTask(
   try {
     const id = await insert();
     const outcome = await poll(terminal, opened, id, interrupt.signal)
-      .catch((error: unknown) => toReport(toCommandError(error, opened.table)))
+      .catch((error: unknown) => toReport(toTaskError(error, opened.table)))
       .finally(() => terminal.showProgress(null));
     if (outcome === "interrupted") {
       terminal.writeError(
@@ -68,40 +65,42 @@ export async function waitForTask(
       return commandExitCodes.deleted;
     }
     printOutcome(terminal, id, outcome, json);
-    return exitCodesByState[outcome.state] ?? commandExitCodes.notAll;
+    return exitCodesByState[outcome.state];
   } finally {
     process.off("SIGINT", stop);
     process.off("SIGTERM", stop);
   }
 }
 
-type Outcome = NonNullable<Awaited<ReturnType<typeof readTaskOutcome>>>;
-
 async function poll(
   terminal: Terminal,
   opened: OpenTable,
   id: string,
   signal: AbortSignal,
-): Promise<Outcome | null | "interrupted"> {
+): Promise<TaskOutcome | null | "interrupted"> {
+  const poller = new OutcomePoller((ids) => readOutcomes(opened.client, opened.table, ids));
   const startedAt = performance.now();
   let isExplained = false;
-  for (let wait = minPollMs; !signal.aborted; wait = Math.min(maxPollMs, wait * 1.5)) {
-    const outcome = await readTaskOutcome(opened.client, opened.table, id);
-    if (outcome === null) return null;
-    if (!outcome.claimed && outcome.state in exitCodesByState) return outcome;
-    if (!isExplained && outcome.state === "PLAN" && performance.now() - startedAt > explainAfterMs) {
-      isExplained = true;
-      const reason = await readWaitReason(opened, id);
-      terminal.showProgress(null);
-      if (reason !== null) terminal.writeError(`pg-task: task ${id} waits${reason}\n`);
-    }
-    const elapsedMs = performance.now() - startedAt;
-    if (elapsedMs > progressAfterMs) {
-      terminal.showProgress(`task ${id}: ${outcome.state}, waiting for ${formatDuration(elapsedMs)}`);
-    }
-    await sleep(wait, undefined, { signal }).catch(() => {});
+  try {
+    return await poller.wait(id, {
+      signal,
+      onPoll: async ({ state }) => {
+        if (!isExplained && state === "PLAN" && performance.now() - startedAt > explainAfterMs) {
+          isExplained = true;
+          const reason = await readWaitReason(opened, id);
+          terminal.showProgress(null);
+          if (reason !== null) terminal.writeError(`pg-task: task ${id} waits${reason}\n`);
+        }
+        const elapsedMs = performance.now() - startedAt;
+        if (elapsedMs > progressAfterMs) {
+          terminal.showProgress(`task ${id}: ${state}, waiting for ${formatDuration(elapsedMs)}`);
+        }
+      },
+    });
+  } catch (error) {
+    if (signal.aborted) return "interrupted";
+    throw error;
   }
-  return "interrupted";
 }
 
 /**
@@ -118,7 +117,7 @@ async function readWaitReason(opened: OpenTable, id: string): Promise<string | n
   }
 }
 
-function printOutcome(terminal: Terminal, id: string, outcome: Outcome, json: boolean): void {
+function printOutcome(terminal: Terminal, id: string, outcome: TaskOutcome, json: boolean): void {
   const { state, output, error } = outcome;
   if (json) {
     terminal.write(`${JSON.stringify({ id, state, output, error }, null, 2)}\n`);

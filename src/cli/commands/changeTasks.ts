@@ -1,9 +1,11 @@
+import type { TaskFilter } from "../../tasks/types.js";
 import type { Command } from "commander";
 import { exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { finalStates } from "../../shared/taskState.js";
-import { changeTasks, type Change, type ChangeResult } from "../../tasks/commands/changeTasks.js";
-import { countMatching, readMatchingIds, type TaskFilter } from "../../tasks/taskFilter.js";
+import { changeInBatches } from "../../tasks/commands/changeInBatches.js";
+import type { Change, ChangeResult } from "../../tasks/commands/changeTasks.js";
+import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
 import { confirmChange } from "../support/confirmChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
@@ -21,7 +23,7 @@ import { copyField, printableLine } from "../terminal/escape.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { formatCount } from "../terminal/format.js";
 
-/** Number of rows that one statement changes. */
+/** Number of ids that one statement reads. */
 const batchSize = 500;
 
 const idsArgument = ["<ids...>", "task ids"] as const;
@@ -97,7 +99,7 @@ async function retryFiltered(
   const question = `Retry ${formatCount(total, "task")} of ${table.qualified} in ${printableLine(database)}?`;
   if (total > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
   const newest = await readAllIds(opened, filter);
-  return printResults(terminal, "retry", await changeInBatches(terminal, opened, "retry", newest), options);
+  return printResults(terminal, "retry", await applyChange(terminal, opened, "retry", newest), options);
 }
 
 /**
@@ -120,27 +122,23 @@ async function readAllIds({ client, table }: OpenTable, filter: TaskFilter): Pro
 
 export async function changeIds(
   terminal: Terminal,
-  change: Change,
+  kind: Change,
   given: readonly string[],
   options: CommandOptions,
 ): Promise<number> {
-  const results = await withTable(options, change, (opened) =>
-    changeInBatches(terminal, opened, change, [...new Set(given)]),
-  );
-  return printResults(terminal, change, results, options);
+  const results = await withTable(options, kind, (opened) => applyChange(terminal, opened, kind, [...new Set(given)]));
+  return printResults(terminal, kind, results, options);
 }
 
-async function changeInBatches(
+async function applyChange(
   terminal: Terminal,
   { client, table }: OpenTable,
-  change: Change,
+  kind: Change,
   all: readonly string[],
 ): Promise<ChangeResult[]> {
-  const results: ChangeResult[] = [];
-  for (let from = 0; from < all.length; from += batchSize) {
-    if (all.length > batchSize) terminal.showProgress(`${change}: ${from} of ${all.length}`);
-    results.push(...(await changeTasks(client, table, change, all.slice(from, from + batchSize))));
-  }
+  const results = await changeInBatches(client, table, kind, all, (done) =>
+    terminal.showProgress(`${kind}: ${done} of ${all.length}`),
+  );
   terminal.showProgress(null);
   return results;
 }

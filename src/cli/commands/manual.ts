@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { commandDefinitions } from "../definitions/definitions.js";
 import { manualPage } from "../definitions/manualPage.js";
 import type { RunCommand } from "../support/options.js";
-import { packageVersion } from "../support/version.js";
+import { packageVersion } from "../../shared/version.js";
 
 /** The exit codes of all commands, and what they mean. */
 const exitCodes: readonly [string, string][] = [

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import { disconnect } from "../../shared/postgres/client.js";
 import { readRuleTimes, type RuleTime, type RuleTimes } from "../../tasks/queries/ruleTimes.js";
-import { toCommandError } from "../support/commandError.js";
+import { toTaskError } from "../../tasks/taskError.js";
 import { chooseEntry, connectForCommand, findEntries, loadForCommand } from "../support/openTable.js";
 import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { renderTable, type TableColumn } from "../terminal/table.js";
@@ -49,7 +49,7 @@ async function readTimes(rule: string, options: NextOptions): Promise<RuleTimes>
     const { zone = null, since = null, count } = options;
     return await readRuleTimes(client, table.schema, { rule, zone, since, count });
   } catch (error) {
-    throw toCommandError(error, table);
+    throw toTaskError(error, table);
   } finally {
     await disconnect(client);
   }

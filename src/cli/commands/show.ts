@@ -1,9 +1,9 @@
+import type { TaskSummary } from "../../tasks/types.js";
 import type { Command } from "commander";
 import { readDependencyGraph } from "../../tasks/queries/dependencyGraph.js";
 import { readChain, type TaskChain } from "../../tasks/queries/taskChain.js";
 import { mayReadDependencies } from "../../tasks/queries/waitingTasks.js";
 import { readTask, type ColumnValue, type TaskColumns } from "../../tasks/queries/readTask.js";
-import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { formatDependencies } from "../support/dependencyTree.js";
 import { withTable } from "../support/openTable.js";

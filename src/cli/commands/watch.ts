@@ -1,10 +1,10 @@
+import type { TaskSummary } from "../../tasks/types.js";
 import type { Command } from "commander";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import { PgTaskError, toReport } from "../../shared/errors.js";
 import { sleep } from "../../shared/backoff.js";
 import { pollLimits, readGroups, type Groups } from "../../tasks/queries/groups.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
-import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { groupColumns } from "../support/groupColumns.js";
 import { chooseEntry, loadForCommand, withEntry, type OpenTable } from "../support/openTable.js";
 import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";

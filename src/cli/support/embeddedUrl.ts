@@ -2,14 +2,9 @@ import { resolve } from "node:path";
 import { readLockFile } from "../../embedded/data/lockFile.js";
 import { isAlive } from "../../embedded/isAlive.js";
 import { serverUrlWithoutTls } from "../../embedded/serverUrl.js";
+import { defaultDataDirectory } from "../../library/process/dataDirectory.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
-
-/**
- * Default data directory of the embedded server (the PostgreSQL that pg-task starts itself), relative to the working
- * directory.
- */
-export const defaultDataDirectory = ".pg-task/data";
 
 /**
  * Returns the URL of the embedded server that runs in the working directory, or null if none runs there.

@@ -8,7 +8,7 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { indexScanSettings } from "../../tasks/connectionSettings.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { resolveConfiguration } from "./resolveConfiguration.js";
-import { toCommandError } from "./commandError.js";
+import { toTaskError } from "../../tasks/taskError.js";
 import { explainRefusal } from "./explainRefusal.js";
 
 /** Options that select the task table. */
@@ -103,7 +103,7 @@ export async function connectForCommand(target: ConnectionTarget, command: strin
  * Connects to an entry's table, runs `action` and disconnects.
  *
  * @throws PgTaskError SCHEMA_MISSING if the table does not exist or has not been adopted yet; any other error as
- * `toCommandError` converts it
+ * `toTaskError` converts it
  */
 export async function withEntry<T>(
   configuration: Configuration,
@@ -121,7 +121,7 @@ export async function withEntry<T>(
     if (exists !== "yes") throw missingTableError(exists, entry, table);
     return await action({ client, table, entry, configuration });
   } catch (error) {
-    throw toCommandError(error, table);
+    throw toTaskError(error, table);
   } finally {
     await disconnect(client);
   }

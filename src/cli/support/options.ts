@@ -1,7 +1,7 @@
+import type { TaskFilter } from "../../tasks/types.js";
 import { InvalidArgumentError, Option, type Command } from "commander";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
-import type { TaskFilter } from "../../tasks/taskFilter.js";
 import type { Terminal } from "../terminal/terminal.js";
 import type { TableOptions } from "./openTable.js";
 

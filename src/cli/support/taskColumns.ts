@@ -1,6 +1,6 @@
+import type { TaskSummary } from "../../tasks/types.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { formatDuration } from "../../shared/formatDuration.js";
-import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { formatTime } from "../terminal/format.js";
 import type { TableColumn } from "../terminal/table.js";
 import { stateColour } from "../terminal/terminal.js";

@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { PgTaskError } from "../../shared/errors.js";
+import { optionalVersion } from "../../shared/version.js";
 
 /** The npm package that contains PostgreSQL's programs for this platform. */
 export interface InstalledPackage {
@@ -55,7 +56,7 @@ function packageFolder(name: string, resolve: (specifier: string) => string): st
   } catch (error) {
     throw new PgTaskError(
       "EMBEDDED_UNAVAILABLE",
-      `the package ${name} is not installed: install with optional dependencies, or give a url`,
+      `the package ${name} is not installed: npm install ${name}@${optionalVersion(name)}, or give a url`,
       { cause: error },
     );
   }

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from "node:fs";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
@@ -62,7 +62,7 @@ interface TableRecord {
  * Reads what pg-task has recorded about the table. The record is in comments of functions that pg-task created, so that
  * users are free to change the comments of the table.
  */
-export async function readRecord(client: Client, table: TaskTable): Promise<TableRecord> {
+export async function readRecord(client: Queryable, table: TaskTable): Promise<TableRecord> {
   const { rows } = await client.query<{ name: string; comment: string | null }>(
     `SELECT p.proname AS name, pg_catalog.obj_description(p.oid, 'pg_proc') AS comment
      FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace

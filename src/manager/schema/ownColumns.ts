@@ -1,6 +1,6 @@
 import { PgTaskError } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { addedColumns, addMissingColumns, columnsVersion, presentColumns } from "./addedColumns.js";
 import { describeMissingColumns } from "./adoption/addColumns.js";
@@ -59,7 +59,7 @@ export function featuresWithout(own: readonly string[]): ReadonlySet<Feature> {
 }
 
 /** Returns the features that are on for the table. */
-export async function readFeatures(client: Client, table: TaskTable): Promise<ReadonlySet<Feature>> {
+export async function readFeatures(client: Queryable, table: TaskTable): Promise<ReadonlySet<Feature>> {
   const { version, ownColumns } = await readRecord(client, table);
   return version < columnsVersion ? new Set() : featuresWithout(ownColumns);
 }

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { meanSeconds } from "./meanSeconds.sql.js";
 import type { TaskTable } from "./taskTable.js";
@@ -203,7 +203,7 @@ async function supportsInvoker(client: Client): Promise<boolean> {
 }
 
 /** Whether the table has rules: their columns belong to pg-task, and a manager has created the view's function. */
-export async function readHasRules(client: Client, table: TaskTable): Promise<boolean> {
+export async function readHasRules(client: Queryable, table: TaskTable): Promise<boolean> {
   const { rows } = await client.query<{ there: boolean }>(
     "SELECT pg_catalog.to_regprocedure($1) IS NOT NULL AS there",
     [`${rowsFunction(table)}()`],

@@ -19,6 +19,8 @@ export interface ConfigSource {
 export interface SourceOptions {
   /** The value of `--config`; a relative path is resolved against `cwd`. */
   readonly file?: string | undefined;
+  /** The content of a configuration file, given by a program instead of a file. */
+  readonly content?: unknown;
   readonly cwd: string;
   readonly env: NodeJS.ProcessEnv;
 }
@@ -27,10 +29,12 @@ export interface SourceOptions {
 export async function findSource(options: SourceOptions): Promise<ConfigSource> {
   const file = await findFile(options);
   const environment = findEnvironment(options.env);
-  return { file, environment, nothing: file === null && environment === null };
+  const nothing = file === null && options.content === undefined && environment === null;
+  return { file, environment, nothing };
 }
 
-async function findFile({ file, cwd }: SourceOptions): Promise<string | null> {
+async function findFile({ file, content, cwd }: SourceOptions): Promise<string | null> {
+  if (content !== undefined) return null;
   if (file !== undefined) return resolve(cwd, file);
   const path = resolve(cwd, defaultFileName);
   try {

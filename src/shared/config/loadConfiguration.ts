@@ -1,7 +1,13 @@
 import { PgTaskError } from "../errors.js";
 import { ConnectionStringError } from "../postgres/errors.js";
 import { resolveTarget, type ConnectionContext } from "../postgres/target/resolveTarget.js";
-import { emptyDocument, invalidConfiguration, readDocument, type ConfigDocument } from "./readConfigFile.js";
+import {
+  emptyDocument,
+  invalidConfiguration,
+  readDocument,
+  toDocument,
+  type ConfigDocument,
+} from "./readConfigFile.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./resolveEntry.js";
 import { entriesNamed } from "./entryNames.js";
 import { isLoopback, listenAnywhere, parseListen } from "./listenAddress.js";
@@ -26,6 +32,8 @@ export interface LoadOptions extends SourceOptions {
    * even if the file now names another server.
    */
   readonly inUse?: ControlConnection;
+  /** Values of parameters that the configuration does not give. */
+  readonly defaults?: Partial<FileParameters> | undefined;
 }
 
 /** The control connection. `given` holds only the values that its source states, without defaults. */
@@ -63,13 +71,14 @@ export async function loadConfiguration(options: LoadOptions): Promise<Configura
 /** Like `loadConfiguration`, but also returns where the values come from. */
 export async function explainConfiguration(options: LoadOptions): Promise<ExplainedConfiguration> {
   const { file } = await findSource(options);
-  const document = file === null ? emptyDocument : await readDocument(file);
+  const document = file === null ? givenDocument(options) : await readDocument(file);
   const aliases = aliasProblems(document.values);
   if (aliases.length > 0) throw invalidConfiguration(file, aliases);
 
   const given = resolveSecrets(givenParameters(document.values), file, options.env);
   const parameters = {
     ...defaultParameters(),
+    ...options.defaults,
     ...(options.control === undefined ? {} : embeddedParameters),
     ...given,
   };
@@ -104,6 +113,9 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
     })),
   };
 }
+
+const givenDocument = ({ content }: LoadOptions): ConfigDocument =>
+  content === undefined ? emptyDocument : toDocument(content, "config");
 
 /** The web page is on by default with the embedded server. */
 const embeddedParameters: Partial<FileParameters> = { "pg_http.listen": listenAnywhere };

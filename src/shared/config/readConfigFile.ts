@@ -26,7 +26,16 @@ export const emptyDocument: ConfigDocument = { values: {}, entries: [], entriesP
  * problem
  */
 export async function readDocument(file: string): Promise<ConfigDocument> {
-  const content = parse(file, decode(file, await read(file)));
+  return toDocument(parse(file, decode(file, await read(file))), file);
+}
+
+/**
+ * Validates the content of a configuration file.
+ *
+ * @param file name of the file in messages
+ * @throws PgTaskError CONFIG_INVALID with one line for each problem
+ */
+export function toDocument(content: unknown, file: string): ConfigDocument {
   if (Array.isArray(content)) {
     assertArray(content, file);
     return { values: {}, entries: content, entriesPath: [], isArray: true };

@@ -17,6 +17,9 @@ import {
 
 export type { Client };
 
+/** What a statement needs of a connection. A client of a pool has it too. */
+export type Queryable = Pick<Client, "query">;
+
 /**
  * Opens a connection for pg-task's own statements.
  *
@@ -208,5 +211,14 @@ function failure(target: ConnectionTarget, error: unknown): PgTaskError {
 
 /** Returns the SQLSTATE of a server error, or null for any other error. */
 export function sqlState(error: unknown): string | null {
-  return error instanceof DatabaseError ? (error.code ?? null) : null;
+  return isServerError(error) ? (error.code ?? null) : null;
+}
+
+/**
+ * Whether the server reported this error. The connection can come from another copy of the pg driver, whose class is not
+ * the one that is imported here.
+ */
+export function isServerError(error: unknown): error is DatabaseError {
+  if (error instanceof DatabaseError) return true;
+  return error instanceof Error && "severity" in error && "code" in error && typeof error.code === "string";
 }

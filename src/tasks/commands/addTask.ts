@@ -1,35 +1,121 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import { errorMessage, PgTaskError } from "../../shared/errors.js";
+import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
+
+/** A task to insert. Columns that are omitted take their defaults. */
+export interface NewRow {
+  /** Values by column name, in PostgreSQL's syntax for the column's type. */
+  readonly columns: ReadonlyMap<string, string | null>;
+  /** Interval from now to the planned time. */
+  readonly delay?: string | undefined;
+}
+
+/** Maximum number of parameters of a statement. */
+const maxParameters = 65_535;
 
 /**
- * Inserts a task. Columns that are omitted take their defaults.
+ * Inserts a task.
  *
- * @param columns values by column name, in PostgreSQL's syntax for the column's type
- * @param wait interval from now to the planned time
  * @returns the task's id
  */
 export async function addTask(
-  client: Client,
-  { qualified }: TaskTable,
+  client: Queryable,
+  table: TaskTable,
   columns: ReadonlyMap<string, string>,
-  wait?: string,
+  delay?: string,
 ): Promise<string> {
-  const names = [...columns.keys()].map(identifier);
-  const values: string[] = [...columns.values()];
-  const expressions = values.map((_, index) => `$${index + 1}`);
-  if (wait !== undefined) {
-    names.push("plan");
-    expressions.push(`statement_timestamp() + $${values.push(wait)}::interval`);
-  }
-  const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO ${qualified} (${names.join(", ")}) VALUES (${expressions.join(", ")}) RETURNING id::text AS id`,
-    values,
-  );
-  return rows[0]?.id ?? "";
+  const [id = ""] = await addTasks(client, table, [{ columns, delay }]);
+  return id;
 }
 
-/** Columns that `readTaskOutcome` reads. */
+/**
+ * Inserts tasks, with as few statements as possible. If they need several statements, these are not atomic unless the
+ * caller has begun a transaction.
+ *
+ * @param skipTaken whether a task is left out if another task with its key waits
+ * @returns the ids of the inserted tasks, in the order of the rows
+ */
+export async function addTasks(
+  client: Queryable,
+  table: TaskTable,
+  rows: readonly NewRow[],
+  { skipTaken = false } = {},
+): Promise<string[]> {
+  const ids: string[] = [];
+  for (const batch of batchesOf(rows)) {
+    const values: (string | null)[] = [];
+    const names = columnNames(batch);
+    const lines = batch.map((row) => `(${names.map((name) => valueSql(row, name, values)).join(", ")})`);
+    const result = await client.query<{ id: string }>(
+      `INSERT INTO ${table.qualified} (${names.map(identifier).join(", ")}) VALUES ${lines.join(", ")}
+       ${skipTaken ? "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL DO NOTHING" : ""} RETURNING id::text AS id`,
+      values,
+    );
+    ids.push(...result.rows.map(({ id }) => id));
+  }
+  return ids;
+}
+
+/** Whether these rows need more than one statement. */
+export const needsSeveralStatements = (rows: readonly NewRow[]): boolean => batchesOf(rows).length > 1;
+
+function batchesOf(rows: readonly NewRow[]): (readonly NewRow[])[] {
+  const size = Math.floor(maxParameters / Math.max(1, columnNames(rows).length));
+  const batches: (readonly NewRow[])[] = [];
+  for (let from = 0; from < rows.length; from += size) batches.push(rows.slice(from, from + size));
+  return batches;
+}
+
+/** Returns the names of all columns to which at least one of the rows gives a value. */
+function columnNames(rows: readonly NewRow[]): string[] {
+  const names = new Set(rows.flatMap(({ columns }) => [...columns.keys()]));
+  if (rows.some(({ delay }) => delay !== undefined)) names.add("plan");
+  return [...names];
+}
+
+function valueSql({ columns, delay }: NewRow, name: string, values: (string | null)[]): string {
+  const value = columns.get(name);
+  if (value !== undefined) return `$${values.push(value)}`;
+  if (name === "plan" && delay !== undefined) return `statement_timestamp() + $${values.push(delay)}::interval`;
+  return "DEFAULT";
+}
+
+const singleCharacterColumns = new Set(["delimiter", "escape", "quote"]);
+
+/**
+ * Returns the name of a column that holds one character and is given a value of more than one byte, or undefined. The
+ * server would silently keep only the first byte.
+ */
+export function findLongCharacter(
+  columns: Iterable<readonly [name: string, value: string | null]>,
+): string | undefined {
+  for (const [name, value] of columns) {
+    if (singleCharacterColumns.has(name) && Buffer.byteLength(value ?? "") > 1) return name;
+  }
+  return undefined;
+}
+
+/**
+ * Converts the error of an insert: TASK_KEY_TAKEN if another task with this key waits, and TASK_REJECTED for values that
+ * the table refuses. Returns any other error unchanged.
+ */
+export function toAddError(error: unknown, table: TaskTable): unknown {
+  const state = sqlState(error);
+  if (state === null) return error;
+  const options = { cause: error, sqlState: state };
+  const message = `${table.qualified} rejects the task: ${errorMessage(error)} (SQLSTATE ${state})`;
+  if (state === uniqueViolation && isServerError(error) && error.constraint === table.keyIndex) {
+    return new PgTaskError("TASK_KEY_TAKEN", message, options);
+  }
+  // These SQLSTATEs mean a data exception, a constraint violation, an option that the table lacks, an
+  // undefined column, or a value of a wrong type.
+  const isRefused = /^(?:22|23|0A)/.test(state) || state === "42703" || state === "42804";
+  return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
+}
+
+/** Columns that `readOutcomes` reads. */
 const outcomeColumns = ["id", "state", "owner", "output", "error"];
 
 /**
@@ -39,7 +125,7 @@ const outcomeColumns = ["id", "state", "owner", "output", "error"];
  * @param columns columns that are given a value
  */
 export async function readMissingGrants(
-  client: Client,
+  client: Queryable,
   { qualified }: TaskTable,
   columns: readonly string[],
   wait: boolean,
@@ -70,25 +156,4 @@ export async function readMissingGrants(
     ...(privileges.length === 0 ? [] : [`GRANT ${privileges.join(", ")} ON ${qualified} TO ${grantee}`]),
     ...(sequence === null ? [] : [`GRANT USAGE ON SEQUENCE ${sequence} TO ${grantee}`]),
   ];
-}
-
-/** Returns a task's state and result, or null if the task's row is gone. */
-export async function readTaskOutcome(
-  client: Client,
-  { qualified }: TaskTable,
-  id: string,
-): Promise<{ state: string; claimed: boolean; output: string | null; error: string | null } | null> {
-  const { rows } = await client.query<{
-    state: string;
-    claimed: boolean;
-    output: string | null;
-    error: string | null;
-  }>(
-    `SELECT t.state::text AS state, t.owner IS NOT NULL AS claimed,
-       CASE WHEN t.owner IS NULL THEN t.output::text END AS output,
-       CASE WHEN t.owner IS NULL THEN t.error::text END AS error
-     FROM ${qualified} AS t WHERE t.id = $1::bigint`,
-    [id],
-  );
-  return rows[0] ?? null;
 }

@@ -1,12 +1,11 @@
 import { readFeatures } from "../../manager/schema/ownColumns.js";
-import { DatabaseError } from "pg";
 import { hasSchedule, readHasRules, repetitions } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
-import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
-import { finalStates } from "../../shared/taskState.js";
+import { finalStates, type TaskState } from "../../shared/taskState.js";
 
 /** A kind of change that can be made to tasks selected by id. */
 export type Change = "stop" | "retry" | "run-now" | "pause" | "resume" | "delete" | "delete even running";
@@ -21,7 +20,7 @@ export interface ChangeResult {
    */
   readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
   /** The task's state before the change. Null if the outcome is `missing` or `failed`. */
-  readonly state: string | null;
+  readonly state: TaskState | null;
   /** Whether the task was claimed, that is, whether it had an owner. */
   readonly claimed: boolean;
   /** For a retried task, whether its schedule was cleared because the schedule continues in another row. */
@@ -135,7 +134,7 @@ function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, e
  * @returns a result for each id, in the order of the ids.
  */
 export async function changeTasks(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   change: Change,
   ids: readonly string[],
@@ -165,7 +164,7 @@ interface ChangeContext {
 }
 
 async function changeOrSplit(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   kind: ChangeContext,
   ids: readonly string[],
@@ -187,7 +186,7 @@ async function changeOrSplit(
 
 /** Whether the server refused to let a task wait because another task waits with its key. */
 const isKeyTaken = (error: unknown, { keyIndex }: TaskTable): boolean =>
-  error instanceof DatabaseError && error.code === uniqueViolation && error.constraint === keyIndex;
+  isServerError(error) && error.code === uniqueViolation && error.constraint === keyIndex;
 
 const keyTakenResult = (id: string): ChangeResult => ({
   ...failedResult(id, null),
@@ -207,7 +206,7 @@ function failedResult(id: string, error: unknown): ChangeResult {
 }
 
 async function changeTogether(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   context: ChangeContext,
   ids: readonly string[],

@@ -1,9 +1,10 @@
+import type { TaskFilter } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { finalStates } from "../../shared/taskState.js";
-import { filterSql, type TaskFilter } from "../taskFilter.js";
+import { filterSql } from "../taskFilter.js";
 
 /** Maximum number of rows that one batch deletes. */
 const batchRows = 1000;

@@ -1,7 +1,8 @@
+import type { TaskFilter, TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
-import { filterSql, type TaskFilter } from "../taskFilter.js";
-import { readSummaries, type TaskSummary } from "./taskSummary.js";
+import type { Queryable } from "../../shared/postgres/client.js";
+import { filterSql } from "../taskFilter.js";
+import { readSummaries } from "./taskSummary.js";
 import { ScanWindow } from "./scanWindow.js";
 import { requireOrder, waitingIdsSql } from "./waitingTasks.js";
 
@@ -33,7 +34,7 @@ export interface TaskList {
  * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
  */
 export async function listTasks(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   request: ListRequest,
   enough: (scanned: number) => boolean = () => false,
@@ -70,7 +71,7 @@ export async function listTasks(
  * @returns the ids of up to `wanted` matching tasks among these rows.
  */
 async function readWindow(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   { filter, waitingFor }: Pick<ListRequest, "filter" | "waitingFor">,
   { before, size, wanted }: { before: string | undefined; size: number; wanted: number },

@@ -1,6 +1,6 @@
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
 
@@ -23,7 +23,7 @@ export const longTextColumns = ["input", "output", "error", "data"] as const;
  * @returns null if there is no such task.
  */
 export async function readTask(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   id: string,
   maxTextLength?: number,
@@ -47,7 +47,7 @@ export async function readTask(
   );
 }
 
-async function cutColumns(client: Client, { qualified }: TaskTable, maxTextLength: number): Promise<string> {
+async function cutColumns(client: Queryable, { qualified }: TaskTable, maxTextLength: number): Promise<string> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT attname AS name FROM pg_catalog.pg_attribute
      WHERE attrelid = ${literal(qualified)}::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`,

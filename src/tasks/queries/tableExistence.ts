@@ -1,11 +1,11 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 
 /**
  * Returns "no" if the table does not exist, "yes" if pg-task has created or adopted it, and "not adopted" otherwise.
  */
 export async function readTableExistence(
-  client: Client,
+  client: Queryable,
   { qualified, pauses }: TaskTable,
 ): Promise<"yes" | "no" | "not adopted"> {
   const { rows } = await client.query<{ there: boolean; adopted: boolean }>(

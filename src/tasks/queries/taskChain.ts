@@ -1,6 +1,7 @@
+import type { TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { readSummaries, type TaskSummary } from "./taskSummary.js";
+import { readSummaries } from "./taskSummary.js";
 import { ScanWindow } from "./scanWindow.js";
 
 /** Maximum numbers of ancestors and descendants. */

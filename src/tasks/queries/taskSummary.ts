@@ -1,45 +1,11 @@
 import type { Feature } from "../../manager/schema/features.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
+import type { TaskSummary } from "../types.js";
 import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 import { isHeldSql } from "./waitingTasks.js";
-
-/** A task as shown in a list. Times are ISO 8601 strings or `infinity`. Long values are truncated. */
-export interface TaskSummary {
-  /** The id as a string, because it may be too large for a number to represent it exactly. */
-  readonly id: string;
-  readonly parent: string | null;
-  readonly state: string;
-  readonly group: string | null;
-  readonly plan: string;
-  readonly start: string | null;
-  readonly stop: string | null;
-  /** Duration of the task's run in ms, or its duration so far if the task is still running. */
-  readonly tookMs: number | null;
-  /** Whether the task is marked due. Null if the task does not wait. */
-  readonly ready: boolean | null;
-  /** Whether the task is claimed, that is, whether it has an owner. */
-  readonly claimed: boolean;
-  readonly pid: number | null;
-  readonly max: number | null;
-  readonly repeat: string | null;
-  readonly rule: string | null;
-  readonly key: string | null;
-  /** How often the task is tried again after an error, and how many tries have led to another one. */
-  readonly retry: number | null;
-  readonly attempt: number | null;
-  /** Whether the task waits for the end of others. */
-  readonly held: boolean;
-  /** The connection string of a remote task, with the password masked. */
-  readonly remote: string | null;
-  readonly input: string;
-  readonly error: string | null;
-  /** The output, or null if there is no output or it is very long. */
-  readonly output: string | null;
-  readonly outputBytes: number | null;
-}
 
 /**
  * Maximum size of an output that is read, in bytes. Longer outputs are not read at all, because some server versions
@@ -72,7 +38,7 @@ const columns = (characters: number, features: ReadonlySet<Feature>): string => 
  * @param characters maximum length of input, output and error, in characters
  */
 export async function readSummaries(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   ids: readonly string[],
   characters: number,

@@ -1,7 +1,7 @@
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { PgTaskError } from "../../shared/errors.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
 
 /** The maximum numbers of tasks that a graph shows in each direction, and of its levels in each direction. */
 export const maxInDirection = 100;
@@ -43,7 +43,7 @@ export async function mayReadDependencies(client: Client, { qualifiedDependencie
 }
 
 /** @throws PgTaskError USAGE if tasks of this table cannot wait for others */
-export async function requireOrder(client: Client, table: TaskTable): Promise<void> {
+export async function requireOrder(client: Queryable, table: TaskTable): Promise<void> {
   if ((await readFeatures(client, table)).has("order")) return;
   throw new PgTaskError("USAGE", `tasks of ${table.qualified} cannot wait for others: the feature order is off`);
 }

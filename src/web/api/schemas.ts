@@ -151,7 +151,7 @@ export const groupsSchema = model(
 const taskSummaryShape = {
   id: taskIdSchema,
   parent: taskIdSchema.nullable(),
-  state: z.string(),
+  state: z.enum(taskStates),
   group: z.string().nullable(),
   plan: timeSchema,
   start: timeSchema.nullable(),

@@ -1,3 +1,4 @@
+import type { TaskFilter } from "../../tasks/types.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { allFeatures, featureColumns } from "../../manager/schema/features.js";
@@ -11,7 +12,6 @@ import { describeChange } from "../../tasks/commands/describeChange.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
 import { taskStates } from "../../shared/taskState.js";
 import { listTasks, type TaskList } from "../../tasks/queries/listTasks.js";
-import type { TaskFilter } from "../../tasks/taskFilter.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
 import { readSummaries } from "../../tasks/queries/taskSummary.js";
 import { ApiError } from "../errors.js";

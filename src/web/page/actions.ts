@@ -1,8 +1,8 @@
+import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Schedule } from "../../tasks/queries/schedules.js";
-import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { post, RequestError } from "./apiClient.js";
 
 interface Action {

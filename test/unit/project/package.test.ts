@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { it } from "node:test";
 import { promisify } from "node:util";
 import { projectPath } from "../../support/project.js";
@@ -37,7 +37,7 @@ const others = [
 
 it("ships compiled code only where its source exists", () => {
   const compiled = shipped.filter((path) => path.startsWith("dist/"));
-  assert.ok(compiled.length > 500);
+  assert.ok(compiled.length > 400);
   const stale = compiled.filter((path) => !existsSync(join(root, sourceOf(path))));
   assert.deepEqual(stale, [], "outputs without a source: run npm run clean");
   assert.ok(compiled.every((path) => path.startsWith("dist/src/")));
@@ -56,7 +56,40 @@ it("ships nothing but documentation, examples, SQL and page assets beside the co
     );
 });
 
-it("ships the file that its bin entry names", () => {
-  const { bin }: { bin: Record<string, string> } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
-  assert.ok(shipped.includes(bin["pg-task"] ?? ""));
+interface Manifest {
+  readonly bin: Readonly<Record<string, string>>;
+  readonly types: string;
+  readonly exports: Readonly<Record<string, string | Readonly<Record<string, string>>>>;
+}
+const { bin, types, exports }: Manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+
+it("ships the files that its bin entry, its types and its exports name", () => {
+  const exported = Object.values(exports).flatMap((each) => (typeof each === "string" ? [each] : Object.values(each)));
+  for (const path of [bin["pg-task"] ?? "", types, ...exported]) {
+    assert.ok(shipped.includes(path.replace(/^\.\//, "")), path);
+  }
+});
+
+it("ships the declarations that those of the library import", () => {
+  const missing: string[] = [];
+  const seen = new Set<string>();
+  const visit = (path: string): void => {
+    if (seen.has(path)) return;
+    seen.add(path);
+    if (!shipped.includes(path)) missing.push(path);
+    else {
+      const text = readFileSync(join(root, path), "utf8");
+      for (const [, specifier = ""] of text.matchAll(/(?:from|import\() ?"(\.[^"]+)\.js"/g)) {
+        visit(join(dirname(path), `${specifier}.d.ts`));
+      }
+    }
+  };
+  visit(types.replace(/^\.\//, ""));
+  assert.ok(seen.size > 10);
+  assert.deepEqual(missing, []);
+});
+
+it("is compiled with the native compiler, and documented with the other one", async () => {
+  const { stdout: version } = await run(join(root, "node_modules/.bin/tsc"), ["--version"]);
+  assert.match(version, /^Version 7\./);
 });

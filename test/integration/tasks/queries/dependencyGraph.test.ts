@@ -1,8 +1,8 @@
+import type { TaskFilter } from "../../../../src/tasks/types.js";
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import { readDependencyGraph, type DependencyGraph } from "../../../../src/tasks/queries/dependencyGraph.js";
 import { listTasks } from "../../../../src/tasks/queries/listTasks.js";
-import type { TaskFilter } from "../../../../src/tasks/taskFilter.js";
 import { until } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import { toReport } from "../../shared/errors.js";
+import { PgTaskError, toReport } from "../../shared/errors.js";
 import type { ControlConnection, ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import type { Configuration } from "../../shared/config/types.js";
 import type { Log } from "../../shared/log.js";
@@ -15,18 +15,21 @@ interface Reloadable {
  */
 export class ConfigReloader {
   readonly #read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
+  readonly #canRead: boolean;
   readonly #target: Reloadable;
   readonly #log: Log;
   /** Value of `pg_conf.name` at the start of the process. */
   readonly #initialName: string;
   #current: ExplainedConfiguration;
   /** The last reload. Each reload waits for the previous reload, so that reloads never overlap. */
-  #pending: Promise<void> = Promise.resolve();
+  #pending: Promise<PgTaskError | null> = Promise.resolve(null);
 
   constructor(
     current: ExplainedConfiguration,
     options: {
       readonly read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
+      /** Whether there is anything to read: a file, or content that a program gives. */
+      readonly canRead: boolean;
       readonly target: Reloadable;
       readonly log: Log;
     },
@@ -34,32 +37,36 @@ export class ConfigReloader {
     this.#current = current;
     this.#initialName = current.configuration.parameters["pg_conf.name"];
     this.#read = options.read;
+    this.#canRead = options.canRead;
     this.#target = options.target;
     this.#log = options.log;
   }
 
   onFileChanged(): void {
-    this.#enqueue({ requested: false });
+    void this.#enqueue({ requested: false });
   }
 
   /**
-   * Reloads because of an explicit request, even if the file is unchanged. The settings of roles and databases are also
-   * read again.
+   * Reloads because of an explicit request, even if the configuration is unchanged. The settings of roles and databases
+   * are also read again.
+   *
+   * @returns the error if the configuration cannot be read, and null otherwise
    */
-  onReloadRequested(): void {
-    this.#enqueue({ requested: true });
+  onReloadRequested(): Promise<PgTaskError | null> {
+    return this.#enqueue({ requested: true });
   }
 
-  #enqueue(reason: { readonly requested: boolean }): void {
+  #enqueue(reason: { readonly requested: boolean }): Promise<PgTaskError | null> {
     this.#pending = this.#pending.then(() => this.#reload(reason));
+    return this.#pending;
   }
 
-  async #reload({ requested }: { readonly requested: boolean }): Promise<void> {
+  async #reload({ requested }: { readonly requested: boolean }): Promise<PgTaskError | null> {
     const before = this.#current;
-    if (before.configuration.file === null) {
+    if (!this.#canRead) {
       this.#log.info("no configuration file: only the server's settings are read again");
       this.#target.reload(before.configuration);
-      return;
+      return null;
     }
     try {
       this.#current = await this.#read({
@@ -69,13 +76,14 @@ export class ConfigReloader {
     } catch (error) {
       const { code, message } = toReport(error);
       this.#log.error({ code, reason: message }, "configuration not reloaded, keeping the old one");
-      return;
+      return error instanceof PgTaskError ? error : new PgTaskError(code, message, { cause: error });
     }
     const { configuration, controlMoved } = this.#current;
     const isUnchanged = isDeepStrictEqual(before.configuration, configuration) && !controlMoved;
-    if (!requested && isUnchanged) return;
+    if (!requested && isUnchanged) return null;
     this.#warnAboutIgnoredChanges(configuration, controlMoved);
     this.#target.reload(configuration);
+    return null;
   }
 
   #warnAboutIgnoredChanges({ parameters }: Configuration, controlMoved: boolean): void {

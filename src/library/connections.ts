@@ -1,0 +1,237 @@
+import { Client, Pool } from "pg";
+import { Backoff, sleep } from "../shared/backoff.js";
+import { errorMessage, isConnectionLoss, PgTaskError, systemErrorCode } from "../shared/errors.js";
+import { sqlState, type Queryable } from "../shared/postgres/client.js";
+import { endsConnection } from "../tasks/taskError.js";
+import { ConnectionStringError } from "../shared/postgres/errors.js";
+import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
+import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
+
+/** Maximum number of connections that a TaskClient opens itself, if it is given a URL. */
+const maxOwn = 4;
+
+export interface ConnectionOptions {
+  readonly acquireTimeoutMs: number;
+  readonly reconnectMs: number;
+}
+
+/** The connections of a TaskClient: a pool or client of the caller, or a pool of its own. */
+export class Connections {
+  readonly #source: { readonly pool: SqlPool } | { readonly client: Queryable };
+  /** The pool that was created for a URL; null for the caller's pool or client. */
+  readonly #own: Pool | null;
+  readonly #options: ConnectionOptions;
+  readonly #closing = new AbortController();
+
+  /** @throws PgTaskError USAGE if `given` is none of the three */
+  constructor(given: SqlPool | SqlClient | string, options: ConnectionOptions) {
+    this.#options = options;
+    if (typeof given === "string") {
+      const pool = openPool(given, options.acquireTimeoutMs);
+      this.#own = pool;
+      this.#source = { pool };
+    } else {
+      this.#own = null;
+      this.#source = isPool(given) ? { pool: given } : { client: requireClient(given) };
+    }
+  }
+
+  /** Aborted when `end` is called. */
+  get closing(): AbortSignal {
+    return this.#closing.signal;
+  }
+
+  /**
+   * Runs `work` on a connection.
+   *
+   * @throws PgTaskError CONNECTION_BUSY, CONNECTION_FAILED or CONNECTION_REJECTED if the pool gives no connection;
+   * CONNECTION_CLOSED after `end`
+   */
+  async run<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
+    if (this.#closing.signal.aborted) throw closedError();
+    if ("client" in this.#source) return await work(this.#source.client);
+    const client = await acquire(this.#source.pool, this.#options.acquireTimeoutMs);
+    // A client that is not in its pool emits "error" when it loses its connection. Without a listener, this would end
+    // the process. The statement fails as well, and reports the loss.
+    const stopListening = ignoreErrors(client);
+    let isLost = false;
+    try {
+      return await work(requireClient(client));
+    } catch (error) {
+      isLost = isConnectionLoss(error) || endsConnection(sqlState(error) ?? "");
+      throw error;
+    } finally {
+      stopListening();
+      client.release(isLost);
+    }
+  }
+
+  /**
+   * Runs `work` in a transaction. If the connection is the caller's own client, the caller decides about transactions,
+   * and `work` runs in the caller's.
+   */
+  async transaction<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
+    if ("client" in this.#source) return await this.run(work);
+    return await this.run(async (client) => {
+      await client.query("BEGIN");
+      try {
+        const result = await work(client);
+        await client.query("COMMIT");
+        return result;
+      } catch (error) {
+        // ROLLBACK fails only if the connection is lost, and then the server rolls back anyway.
+        await client.query("ROLLBACK").catch(() => {});
+        throw error;
+      }
+    });
+  }
+
+  /**
+   * Runs `work`, which only reads. With a pool, `work` is repeated on another connection if its connection is lost, for
+   * as long as `reconnectMs` allows. A client cannot reconnect.
+   *
+   * @param options.toError converts the error of `work`
+   * @param options.signal ends the repetitions
+   * @throws what `toError` returns for the last error
+   */
+  async runPatiently<T>(
+    work: (client: Queryable) => Promise<T>,
+    {
+      toError,
+      signal = this.closing,
+    }: { readonly toError: (error: unknown) => unknown; readonly signal?: AbortSignal },
+  ): Promise<T> {
+    const backoff = new Backoff({ firstMs: 50, maxMs: 1_000 });
+    const deadlineMs = performance.now() + this.#options.reconnectMs;
+    for (;;) {
+      try {
+        return await this.run(work);
+      } catch (error) {
+        const failure = toError(error);
+        if ("client" in this.#source || !isTransient(failure) || performance.now() >= deadlineMs) throw failure;
+        await sleep(backoff.next(), signal);
+        signal.throwIfAborted();
+      }
+    }
+  }
+
+  /** Ends the connections that were opened for a URL. */
+  async end(): Promise<void> {
+    if (this.#closing.signal.aborted) return;
+    this.#closing.abort(closedError());
+    await this.#own?.end();
+  }
+}
+
+/** The error of a method that is called after `end`. */
+export const closedError = (): PgTaskError => new PgTaskError("CONNECTION_CLOSED", "the TaskClient has been ended");
+
+const isTransient = (error: unknown): boolean =>
+  error instanceof PgTaskError && error.family === "CONNECTION" && error.retryable;
+
+const isPool = (given: SqlPool | SqlClient): given is SqlPool =>
+  typeof given === "object" && given !== null && "totalCount" in given && "connect" in given;
+
+/** @throws PgTaskError USAGE */
+export function requireClient(given: unknown): Queryable {
+  if (isQueryable(given)) return given;
+  throw new PgTaskError("USAGE", "expected a Pool or Client of pg, or a URL like postgresql://user@host:port/database");
+}
+
+/** Whether this is a client. A program without types can pass anything. */
+const isQueryable = (given: unknown): given is Queryable =>
+  typeof given === "object" && given !== null && "query" in given && typeof given.query === "function";
+
+function openPool(url: string, acquireTimeoutMs: number): Pool {
+  try {
+    parseTargetUrl(url);
+  } catch (error) {
+    if (!(error instanceof ConnectionStringError)) throw error;
+    throw new PgTaskError("USAGE", error.message, { cause: error });
+  }
+  if (!hasOneHost(url)) {
+    throw new PgTaskError("USAGE", "expected a URL with one host, which is all that the pg driver can connect to");
+  }
+  const pool = new Pool({
+    connectionString: url,
+    max: maxOwn,
+    application_name: "pg-task client",
+    connectionTimeoutMillis: acquireTimeoutMs,
+    keepAlive: true,
+    // A process that has nothing else to do ends even if `end` is not called.
+    allowExitOnIdle: true,
+  });
+  // The next statement reports the loss of a connection.
+  pool.on("error", () => {});
+  return pool;
+}
+
+/** Whether the driver can read the URL, and finds one host in it. Its errors are not shown, because they contain the URL. */
+function hasOneHost(url: string): boolean {
+  try {
+    return !new Client({ connectionString: url }).host.includes(",");
+  } catch {
+    return false;
+  }
+}
+
+async function acquire(pool: SqlPool, timeoutMs: number): Promise<SqlPoolClient> {
+  let timer: NodeJS.Timeout | undefined;
+  const connecting = pool.connect();
+  const timeout = new Promise<null>((resolve) => {
+    timer = setTimeout(resolve, timeoutMs, null);
+  });
+  try {
+    const client = await Promise.race([connecting, timeout]);
+    if (client !== null) return client;
+  } catch (error) {
+    throw toConnectError(error, pool, timeoutMs);
+  } finally {
+    clearTimeout(timer);
+  }
+  connecting.then(
+    (client) => client.release(),
+    () => {},
+  );
+  throw busyError(pool, timeoutMs);
+}
+
+function toConnectError(error: unknown, pool: SqlPool, timeoutMs: number): PgTaskError {
+  const state = sqlState(error);
+  const cause = { cause: error };
+  if (state !== null) {
+    const message = `the server refused the connection: ${errorMessage(error)} (SQLSTATE ${state})`;
+    // While the server starts or shuts down, it refuses connections with these.
+    const code = state.startsWith("57P0") ? "CONNECTION_FAILED" : "CONNECTION_REJECTED";
+    return new PgTaskError(code, message, { ...cause, sqlState: state });
+  }
+  if (errorMessage(error).includes("timeout exceeded when trying to connect")) return busyError(pool, timeoutMs);
+  return new PgTaskError("CONNECTION_FAILED", `no connection to the server: ${reason(error)}`, cause);
+}
+
+/** Returns the reason. For a host with several addresses, Node reports an AggregateError with an empty message. */
+const reason = (error: unknown): string =>
+  error instanceof AggregateError
+    ? error.errors.map(errorMessage).join("; ")
+    : errorMessage(error) || systemErrorCode(error);
+
+function busyError({ totalCount, idleCount, waitingCount }: SqlPool, timeoutMs: number): PgTaskError {
+  const message = `no connection of the pool became free within ${timeoutMs} ms (${totalCount} open, ${idleCount} idle, ${waitingCount} waiting)`;
+  return new PgTaskError("CONNECTION_BUSY", message);
+}
+
+interface ErrorSource {
+  on(event: "error", listener: () => void): unknown;
+  off(event: "error", listener: () => void): unknown;
+}
+
+const emitsErrors = (client: object): client is ErrorSource =>
+  "on" in client && typeof client.on === "function" && "off" in client && typeof client.off === "function";
+
+function ignoreErrors(client: object): () => void {
+  if (!emitsErrors(client)) return () => {};
+  client.on("error", ignore);
+  return () => void client.off("error", ignore);
+}
+
+const ignore = (): void => {};

@@ -1,0 +1,83 @@
+/** A value of a column of your own. An array becomes a PostgreSQL array, and any other object becomes JSON. */
+export type OwnValue = string | number | bigint | boolean | Date | object | null;
+
+/**
+ * A task to add. Each property is a column of the task table (docs/table.md), except `delay` and `columns`. Columns that
+ * are left out take their defaults. Intervals are text in PostgreSQL's syntax, such as `5 minutes`.
+ */
+export interface NewTask {
+  /** The SQL to run. */
+  readonly input: string;
+  /** Values for the SQL: an array for the parameters `$1`, `$2` and so on, or an object for one parameter of type jsonb. */
+  readonly args?: readonly unknown[] | Readonly<Record<string, unknown>> | null;
+  /** When to start, at the earliest: a Date, or a time in PostgreSQL's syntax. */
+  readonly plan?: Date | string;
+  /** The time from now after which it starts, at the earliest, instead of `plan`. */
+  readonly delay?: string;
+  /** Name of its group. The tasks of a group share the limit `max`. */
+  readonly group?: string;
+  /** How many others of its group may run at the same time. A negative number is a pause after it, in ms. */
+  readonly max?: number;
+  /** How late it may start before it expires. */
+  readonly active?: string;
+  /** Maximum run time. `0` is unlimited. */
+  readonly timeout?: string;
+  /** Repeat at this interval. */
+  readonly repeat?: string;
+  /** Run by this schedule: a cron expression, an RRULE of RFC 5545, or a query that returns the next time. */
+  readonly rule?: string | null;
+  /** Time zone of the rule. */
+  readonly zone?: string | null;
+  /** Make up for every missed time of the schedule. */
+  readonly catchup?: boolean | null;
+  /** Plan the next run when this one starts. */
+  readonly overlap?: boolean | null;
+  /** The next plan counts from the end, not from the plan. */
+  readonly drift?: boolean;
+  /** At most one task with this key waits, and at most one runs. */
+  readonly key?: string | null;
+  /** Ids of older tasks for whose end it waits. */
+  readonly after?: readonly (string | number | bigint)[] | null;
+  /** How these have to end. */
+  readonly upon?: "done" | "fail" | "end" | null;
+  /** How often it is tried again after an error. */
+  readonly retry?: number | null;
+  /** Pause before the first retry, doubled for each further one. */
+  readonly backoff?: string | null;
+  /** Errors after which it is tried again: SQLSTATEs, or their first two characters. */
+  readonly sqlstate?: readonly string[] | null;
+  /** Least time since the last start of its group. */
+  readonly gap?: string | null;
+  /** How long the finished row is kept. `0` is forever. */
+  readonly keep?: string;
+  /** Delete the finished row if output and error are both null. */
+  readonly delete?: boolean;
+  /** How many tasks its session runs before it ends. */
+  readonly count?: number;
+  /** Maximum age of its session. */
+  readonly live?: string;
+  /** Keep session state between the tasks of one session. */
+  readonly save?: boolean;
+  /** Commit effect and `DONE` in one transaction if the SQL allows it. */
+  readonly atomic?: boolean;
+  /** Column names in output. */
+  readonly header?: boolean;
+  /** Quote only strings in output. */
+  readonly string?: boolean;
+  /** Separates output columns: one ASCII character. */
+  readonly delimiter?: string;
+  /** Escape character in output: one ASCII character, or none. */
+  readonly escape?: string;
+  /** Quote character in output: one ASCII character, or none. */
+  readonly quote?: string;
+  /** Represents null in output. */
+  readonly null?: string;
+  /** Free for your own use. */
+  readonly data?: string | null;
+  /** Connection string of another database. */
+  readonly remote?: string | null;
+  /** Id of the task that is recorded as its parent. */
+  readonly parent?: string | number | bigint | null;
+  /** Values of columns of your own, by name. */
+  readonly columns?: Readonly<Record<string, OwnValue>>;
+}

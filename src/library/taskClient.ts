@@ -1,0 +1,358 @@
+import type { TaskChange, TaskOutcome, TaskSummary, TaskFilter } from "../tasks/types.js";
+import { setMaxListeners } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
+import { taskTable, type TaskTable } from "../manager/schema/taskTable.js";
+import { PgTaskError } from "../shared/errors.js";
+import type { Queryable } from "../shared/postgres/client.js";
+import type { TaskState } from "../shared/taskState.js";
+import { addTasks, needsSeveralStatements, toAddError, type NewRow } from "../tasks/commands/addTask.js";
+import { changeInBatches } from "../tasks/commands/changeInBatches.js";
+import type { Change, ChangeResult } from "../tasks/commands/changeTasks.js";
+import { describeChange } from "../tasks/commands/describeChange.js";
+import { listTasks } from "../tasks/queries/listTasks.js";
+import { readTableExistence } from "../tasks/queries/tableExistence.js";
+import { ChangeFollower } from "../tasks/queries/taskChanges.js";
+import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
+import { toTaskError } from "../tasks/taskError.js";
+import { closedError, Connections, requireClient } from "./connections.js";
+import { getTask } from "./getTask.js";
+import type { NewTask } from "./newTask.js";
+import type { SqlClient, SqlPool } from "./sqlClient.js";
+import type { Task } from "./task.js";
+import { toRow } from "./toRow.js";
+
+/** Options of a TaskClient. */
+export interface TaskClientOptions {
+  /** Schema of the task table. Default: `public`. */
+  readonly schema?: string;
+  /** Name of the task table. Default: `task`. */
+  readonly table?: string;
+  /** How long to wait for a connection of the pool, in ms. Default: 10,000. */
+  readonly acquireTimeoutMs?: number;
+  /**
+   * How long `wait`, `list` and `changes` try to get another connection when they lose theirs, in ms. Default: 30,000. With
+   * a Client instead of a Pool, they fail at once.
+   */
+  readonly reconnectMs?: number;
+}
+
+/** An id of a task. Numbers must be safe integers. */
+export type TaskId = string | number | bigint;
+
+/** Options of methods that can run in the caller's transaction. */
+export interface CallOptions {
+  /** The client on which the statements are sent, and in whose transaction they run. Default: a connection of the TaskClient. */
+  readonly client?: SqlClient;
+}
+
+/** Options of `add` and `addMany`. */
+export interface AddOptions extends CallOptions {
+  /** What to do if another task with the same key waits: fail with TASK_KEY_TAKEN, or leave the new task out. Default: `error`. */
+  readonly ifKeyTaken?: "error" | "skip";
+}
+
+/** Options of `delete`. */
+export interface DeleteOptions extends CallOptions {
+  /** Delete running tasks as well, and cancel their runs. */
+  readonly running?: boolean;
+}
+
+/** Options of `wait`. */
+export interface WaitOptions {
+  /** Ends the wait, but not the task. The promise rejects with the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/** Which tasks `list` yields, and how. */
+export interface ListOptions extends TaskFilter {
+  /** Only tasks with a smaller id. */
+  readonly before?: TaskId;
+  /** Only tasks that wait for the end of this one. */
+  readonly waitingFor?: TaskId;
+  /** Maximum length of input, output and error, in characters. `get` reads them in full. Default: 1,000. */
+  readonly characters?: number;
+  /** Number of tasks that are read at once. Default: 100. */
+  readonly pageSize?: number;
+  /** Ends the iteration, which throws the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/** Which changes `changes` yields. */
+export interface ChangesOptions extends TaskFilter {
+  /**
+   * Only changes of these tasks. First, the iterator yields the state that each has now, and it ends when all have ended.
+   * Other conditions are ignored.
+   */
+  readonly ids?: readonly TaskId[];
+  /** Ends the iteration, which throws the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/** The result of `stop`, `retry` or `delete` for one task. */
+export interface ChangedTask {
+  /** The task's id. */
+  readonly id: string;
+  /**
+   * `changed`, or why the task was not changed: its state does not allow it (`refused`), there is no such task
+   * (`missing`), another transaction has locked the row (`locked`), or the server reported an error (`failed`).
+   */
+  readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
+  /** The state before the change. Null if the outcome is `missing` or `failed`. */
+  readonly state: TaskState | null;
+  /** The result in words, as the command line shows it. */
+  readonly text: string;
+}
+
+/** How long `changes` pauses between two looks at the table, in ms: at first and after a change, and at most. */
+const changesPauseMs = { first: 50, longest: 1_000 };
+/** `changes` pauses at least this many times as long as it takes to read, so that it does not load the server. */
+const restFactor = 4;
+
+/**
+ * Adds, reads and changes the tasks of one table.
+ *
+ * The connection is a Pool of `pg`, a Client of `pg`, or a URL, for which the TaskClient opens up to four connections when
+ * it needs them. Every method throws a `PgTaskError`, whose `code` says what happened (docs/errors.md).
+ */
+export class TaskClient {
+  readonly #table: TaskTable;
+  readonly #connections: Connections;
+  readonly #poller: OutcomePoller;
+
+  /**
+   * Creates a client. It connects when a method is called.
+   *
+   * @throws PgTaskError USAGE if `connection` is none of the three
+   */
+  constructor(connection: SqlPool | SqlClient | string, options: TaskClientOptions = {}) {
+    const { schema = "public", table = "task", acquireTimeoutMs = 10_000, reconnectMs = 30_000 } = options;
+    this.#table = taskTable(schema, table);
+    this.#connections = new Connections(connection, { acquireTimeoutMs, reconnectMs });
+    this.#poller = new OutcomePoller((ids) =>
+      this.#connections.runPatiently((client) => readOutcomes(client, this.#table, ids), { toError: this.#toError }),
+    );
+  }
+
+  /**
+   * Adds a task, given as its SQL or with its options.
+   *
+   * @returns the task's id, or null if it was left out because its key is taken
+   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN
+   */
+  add(task: NewTask | string, options?: AddOptions & { readonly ifKeyTaken?: "error" }): Promise<string>;
+  /** Adds a task unless another task with its key waits. */
+  add(task: NewTask | string, options: AddOptions): Promise<string | null>;
+  async add(task: NewTask | string, options: AddOptions = {}): Promise<string | null> {
+    const [id = null] = await this.addMany([task], options);
+    return id;
+  }
+
+  /**
+   * Adds tasks: all of them, or none if it fails. (With a Client, tasks that need several statements are atomic only in a
+   * transaction. A statement holds up to 65,535 values.)
+   *
+   * @returns the tasks' ids in the order of the tasks, without those that were left out because their keys are taken
+   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN
+   */
+  async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
+    const rows = [...tasks].map(toRow);
+    const skipTaken = options.ifKeyTaken === "skip";
+    const work = (client: Queryable): Promise<string[]> => addTasks(client, this.#table, rows, { skipTaken });
+    try {
+      if (options.client !== undefined) return await work(requireClient(options.client));
+      return await this.#add(rows, work);
+    } catch (error) {
+      throw this.#toError(toAddError(error, this.#table));
+    }
+  }
+
+  /**
+   * Reads a task.
+   *
+   * @returns null if there is no such task
+   */
+  async get(id: TaskId, options: CallOptions = {}): Promise<Task | null> {
+    const text = idText(id);
+    return await this.#run(options, (client) => getTask(client, this.#table, text));
+  }
+
+  /**
+   * Waits until a task has ended, whether it succeeds or not. Any number of waits need only one connection at a time.
+   *
+   * @throws PgTaskError TASK_MISSING if there is no such task, or if its row is deleted meanwhile; the signal's reason
+   * when the signal is aborted
+   */
+  async wait(id: TaskId, options: WaitOptions = {}): Promise<TaskOutcome> {
+    const text = idText(id);
+    const { signal } = options;
+    // One signal often ends many waits, each of which adds a listener.
+    if (signal !== undefined) setMaxListeners(0, signal);
+    let existed = false;
+    const onPoll = (): void => {
+      existed = true;
+    };
+    const outcome = await this.#poller.wait(text, { signal, onPoll });
+    if (outcome !== null) return outcome;
+    throw new PgTaskError(
+      "TASK_MISSING",
+      existed
+        ? `the row of task ${text} was deleted while its end was waited for; a task without output and error is deleted when it ends, unless it was added with delete: false`
+        : `no task ${text} in ${this.#table.qualified}: it was deleted, or the transaction that added it was rolled back or has not been committed`,
+    );
+  }
+
+  /** Stops a task: keeps a waiting one from running, and cancels a running one. */
+  stop(id: TaskId, options?: CallOptions): Promise<ChangedTask>;
+  /** Stops tasks. */
+  stop(ids: readonly TaskId[], options?: CallOptions): Promise<ChangedTask[]>;
+  stop(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    return this.#change("stop", ids, options);
+  }
+
+  /** Runs a finished task again, in its own row. */
+  retry(id: TaskId, options?: CallOptions): Promise<ChangedTask>;
+  /** Runs finished tasks again, in their own rows. */
+  retry(ids: readonly TaskId[], options?: CallOptions): Promise<ChangedTask[]>;
+  retry(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    return this.#change("retry", ids, options);
+  }
+
+  /** Deletes a task. */
+  delete(id: TaskId, options?: DeleteOptions): Promise<ChangedTask>;
+  /** Deletes tasks. */
+  delete(ids: readonly TaskId[], options?: DeleteOptions): Promise<ChangedTask[]>;
+  delete(ids: TaskId | readonly TaskId[], options: DeleteOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    return this.#change(options.running === true ? "delete even running" : "delete", ids, options);
+  }
+
+  /**
+   * Yields tasks, newest first. The tasks are read page by page, so tasks that are added meanwhile are not yielded, and
+   * those that are deleted meanwhile may be.
+   *
+   * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
+   */
+  async *list(options: ListOptions = {}): AsyncGenerator<TaskSummary, void, void> {
+    const { before, waitingFor, characters = 1_000, pageSize = 100, signal, ...filter } = options;
+    const ending = this.#endingWith(signal);
+    let next = before === undefined ? null : idText(before);
+    do {
+      ending.throwIfAborted();
+      const request = {
+        filter,
+        limit: pageSize,
+        before: next ?? undefined,
+        waitingFor: waitingFor === undefined ? undefined : idText(waitingFor),
+        characters,
+      };
+      // A filter that matches few tasks would otherwise keep one statement after another from being aborted.
+      const enough = (): boolean => ending.aborted;
+      const page = await this.#connections.runPatiently((client) => listTasks(client, this.#table, request, enough), {
+        toError: this.#toError,
+        signal: ending,
+      });
+      ending.throwIfAborted();
+      yield* page.tasks;
+      ({ next } = page);
+    } while (next !== null);
+  }
+
+  /**
+   * Yields changes of tasks' states as they happen: of the tasks that are unfinished now or are added later, or of given
+   * ones. A task that passes through a state quickly can skip it, but its last state is always yielded. The iterator
+   * remembers the state of each unfinished task, and reads it again at intervals of 50 ms to a second.
+   *
+   * A task that had ended before is followed only if its id is given. Whether a task matches the filter is decided when
+   * the iterator sees it for the first time.
+   */
+  async *changes(options: ChangesOptions = {}): AsyncGenerator<TaskChange, void, void> {
+    const { ids, signal, ...filter } = options;
+    const ending = this.#endingWith(signal);
+    const follower = new ChangeFollower(this.#table, { ...filter, ids: ids?.map(idText) });
+    for (let pauseMs = changesPauseMs.first; !follower.isDone;) {
+      ending.throwIfAborted();
+      const began = performance.now();
+      const changes = await this.#connections.runPatiently((client) => follower.read(client), {
+        toError: this.#toError,
+        signal: ending,
+      });
+      const tookMs = performance.now() - began;
+      yield* changes;
+      if (follower.isDone) return;
+      pauseMs = changes.length > 0 ? changesPauseMs.first : Math.min(changesPauseMs.longest, pauseMs * 1.5);
+      await sleep(Math.max(pauseMs, tookMs * restFactor), undefined, { signal: ending }).catch(() => {});
+    }
+  }
+
+  /**
+   * Ends the client: `wait`, `list` and `changes` fail with CONNECTION_CLOSED, and the connections that were opened for a
+   * URL are closed. A pool or client of the caller stays open.
+   */
+  async end(): Promise<void> {
+    this.#poller.fail(closedError());
+    await this.#connections.end();
+  }
+
+  /** The same as `end`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.end();
+  }
+
+  async #add(rows: readonly NewRow[], work: (client: Queryable) => Promise<string[]>): Promise<string[]> {
+    if (needsSeveralStatements(rows)) return await this.#connections.transaction(work);
+    return await this.#connections.run(work);
+  }
+
+  async #change(
+    change: Change,
+    ids: TaskId | readonly TaskId[],
+    options: CallOptions,
+  ): Promise<ChangedTask | ChangedTask[]> {
+    const isOne = typeof ids !== "object";
+    const texts = isOne ? [idText(ids)] : ids.map(idText);
+    const results = await this.#run(options, (client) => this.#changeAll(client, change, texts));
+    const changed = results.map((result): ChangedTask => ({
+      id: result.id,
+      outcome: result.outcome,
+      state: result.state,
+      text: describeChange(change, result),
+    }));
+    const [first] = changed;
+    return isOne && first !== undefined ? first : changed;
+  }
+
+  /** @throws PgTaskError SCHEMA_MISSING if there is no table, instead of a result that says so for each task */
+  async #changeAll(client: Queryable, change: Change, ids: readonly string[]): Promise<ChangeResult[]> {
+    if ((await readTableExistence(client, this.#table)) !== "no") {
+      return await changeInBatches(client, this.#table, change, ids);
+    }
+    throw new PgTaskError("SCHEMA_MISSING", `no table ${this.#table.qualified} in this database`);
+  }
+
+  async #run<T>({ client }: CallOptions, work: (client: Queryable) => Promise<T>): Promise<T> {
+    try {
+      return await (client === undefined ? this.#connections.run(work) : work(requireClient(client)));
+    } catch (error) {
+      throw this.#toError(error);
+    }
+  }
+
+  /** Returns a signal that is aborted together with `signal`, or when the client is ended. */
+  #endingWith(signal: AbortSignal | undefined): AbortSignal {
+    const { closing } = this.#connections;
+    return signal === undefined ? closing : AbortSignal.any([signal, closing]);
+  }
+
+  readonly #toError = (error: unknown): unknown => toTaskError(error, this.#table);
+}
+
+const maxId = 9_223_372_036_854_775_807n;
+
+/** @throws PgTaskError USAGE unless this is an id */
+function idText(id: TaskId): string {
+  const isExact = typeof id === "number" ? Number.isSafeInteger(id) : /^-?\d{1,19}$/.test(String(id));
+  if (isExact) {
+    const exact = BigInt(id);
+    if (exact <= maxId && exact >= -maxId - 1n) return String(exact);
+  }
+  throw new PgTaskError("USAGE", `expected a task's id, got ${JSON.stringify(String(id))}`);
+}

@@ -1,0 +1,71 @@
+import { errorMessage, PgTaskError } from "../shared/errors.js";
+import { arrayLiteral, textArrayLiteral } from "../shared/postgres/arrayText.js";
+import { findLongCharacter, type NewRow } from "../tasks/commands/addTask.js";
+import type { NewTask, OwnValue } from "./newTask.js";
+
+/**
+ * Converts a task to a row.
+ *
+ * @throws PgTaskError USAGE if it has no input, both `plan` and `delay`, or a column twice; TASK_REJECTED for more than
+ * one character in a column that holds one
+ */
+export function toRow(task: NewTask | string): NewRow {
+  const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : task;
+  const { input }: { input?: unknown } = columns;
+  if (typeof input !== "string" || input.trim() === "") {
+    throw new PgTaskError("USAGE", `expected the task's SQL in input, got ${JSON.stringify(input) ?? "nothing"}`);
+  }
+  if (delay !== undefined && columns.plan !== undefined) {
+    throw new PgTaskError("USAGE", "expected one of plan and delay, got both");
+  }
+  const twice = Object.keys(own).find((name) => name in columns || (name === "args" && args !== undefined));
+  if (twice !== undefined) throw new PgTaskError("USAGE", `expected column ${twice} once, got it in columns, too`);
+  const values = new Map<string, string | null>();
+  for (const [name, value] of [...Object.entries<OwnValue | undefined>(columns), ...Object.entries(own)]) {
+    if (value !== undefined) values.set(name, columnText(value));
+  }
+  if (args !== undefined) values.set("args", args === null ? null : jsonText(args));
+  const long = findLongCharacter(values);
+  if (long === undefined) return { columns: values, delay };
+  throw new PgTaskError(
+    "TASK_REJECTED",
+    `expected ${long} with one ASCII character, got ${JSON.stringify(values.get(long))}`,
+  );
+}
+
+/** Returns a value in PostgreSQL's syntax. */
+function columnText(value: OwnValue): string | null {
+  if (value === null || typeof value === "string") return value;
+  if (value instanceof Date) return dateText(value);
+  if (value instanceof Uint8Array) return `\\x${Buffer.from(value).toString("hex")}`;
+  if (Array.isArray(value)) return arrayText(value);
+  return typeof value === "object" ? jsonText(value) : String(value);
+}
+
+function arrayText(elements: readonly unknown[]): string {
+  const texts = elements.map((element) => {
+    if (element === null || element === undefined) return null;
+    if (element instanceof Date) return dateText(element);
+    if (typeof element === "bigint") return String(element);
+    return typeof element === "string" ? element : jsonText(element);
+  });
+  const areNumbers = elements.every((element) => typeof element === "number" || typeof element === "bigint");
+  return areNumbers ? arrayLiteral(texts) : textArrayLiteral(texts);
+}
+
+/** @throws PgTaskError USAGE for an invalid date */
+function dateText(date: Date): string {
+  if (Number.isNaN(date.getTime())) throw new PgTaskError("USAGE", "expected a valid date, got an invalid one");
+  return date.toISOString();
+}
+
+/** @throws PgTaskError USAGE for a value that JSON cannot represent */
+function jsonText(value: unknown): string {
+  try {
+    return JSON.stringify(value);
+  } catch (error) {
+    throw new PgTaskError("USAGE", `expected a value that JSON can represent: ${errorMessage(error)}`, {
+      cause: error,
+    });
+  }
+}

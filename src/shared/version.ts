@@ -1,0 +1,17 @@
+import { readFileSync } from "node:fs";
+
+interface Manifest {
+  readonly version: string;
+  readonly optionalDependencies: Readonly<Record<string, string>>;
+}
+
+/** Returns the version of this package. */
+export const packageVersion = (): string => readManifest().version;
+
+/** Returns the version of an optional dependency that this package wants, or undefined if it is none. */
+export const optionalVersion = (name: string): string | undefined => readManifest().optionalDependencies[name];
+
+function readManifest(): Manifest {
+  const file = new URL("../../../package.json", import.meta.url);
+  return JSON.parse(readFileSync(file, "utf8"));
+}

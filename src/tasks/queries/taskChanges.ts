@@ -1,0 +1,170 @@
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Queryable } from "../../shared/postgres/client.js";
+import { isFinalState, isTaskState, type TaskState } from "../../shared/taskState.js";
+import { filterSql } from "../taskFilter.js";
+import type { TaskChange, TaskFilter } from "../types.js";
+
+interface SeenRow {
+  readonly id: string;
+  readonly state: string;
+  readonly claimed: boolean;
+  readonly fits: boolean;
+}
+
+/** Maximum number of rows that one statement reads. */
+const batchRows = 5_000;
+/** How many ids below a new one can belong to rows that are committed later, and are therefore looked up again. */
+const maxGap = 1_000;
+/** Maximum number of such ids in total. The oldest are forgotten first. */
+const maxGaps = 10_000;
+
+/**
+ * Finds changes of the states of tasks: of given tasks, or of those that are unfinished at the start or are added later.
+ *
+ * The table has no index by the time of a change. The follower therefore remembers the state of each unfinished task,
+ * and reads it again. New tasks are found by their ids. A task whose transaction commits late can appear below ids that
+ * have been seen. Such gaps are looked up until every transaction that was running when the gap appeared has ended.
+ */
+export class ChangeFollower {
+  readonly #table: TaskTable;
+  readonly #ids: readonly string[] | null;
+  readonly #filter: TaskFilter;
+  /** The tasks that have not ended, with the state last seen. Null for a task that has not been seen. */
+  readonly #followed = new Map<string, TaskState | null>();
+  /** Changes that have not been returned, because reading was interrupted by an error after they were found. */
+  readonly #found: TaskChange[] = [];
+  /** The largest id seen, or null before the start and for given tasks. */
+  #last: bigint | null = null;
+  /**
+   * Ids below `last` that no row had. For each, the first transaction id that had not been assigned when the gap was
+   * known, or null if this has not been read yet.
+   */
+  readonly #gaps = new Map<bigint, bigint | null>();
+
+  constructor(table: TaskTable, { ids, ...filter }: TaskFilter & { readonly ids?: readonly string[] | undefined }) {
+    this.#table = table;
+    this.#ids = ids ?? null;
+    this.#filter = filter;
+    for (const id of ids ?? []) this.#followed.set(id, null);
+  }
+
+  /** Whether no more changes will be found, because all given tasks have ended. */
+  get isDone(): boolean {
+    return this.#ids !== null && this.#followed.size === 0;
+  }
+
+  /**
+   * Returns the changes since the last call. The first call returns those of given tasks only. If reading fails, it can be
+   * tried again, on another connection.
+   */
+  async read(client: Queryable): Promise<TaskChange[]> {
+    if (this.#ids === null && this.#last === null) {
+      await this.#start(client);
+      return [];
+    }
+    await this.#readFollowed(client);
+    if (this.#last !== null) await this.#readNew(client, this.#last);
+    return this.#found.splice(0);
+  }
+
+  async #start(client: Queryable): Promise<void> {
+    const { qualified } = this.#table;
+    const { rows: found } = await client.query<{ last: string; gaps: string[] }>(
+      `SELECT m.last::text AS last, ARRAY(SELECT g::text FROM generate_series(greatest(m.last - ${maxGap}, 1), m.last) AS g
+         WHERE NOT EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = g)) AS gaps
+       FROM (SELECT coalesce(max(id), 0) AS last FROM ${qualified}) AS m`,
+    );
+    const { last = "0", gaps = [] } = found[0] ?? {};
+    const values: unknown[] = [last];
+    const { rows } = await client.query<SeenRow>(
+      `SELECT t.id::text AS id, t.state::text AS state FROM ${qualified} AS t
+       WHERE t.id <= $1::bigint AND (t.owner IS NOT NULL OR t.state::text IN ('PLAN', 'TAKE', 'WORK'))
+         AND ${filterSql(this.#filter, values)}`,
+      values,
+    );
+    for (const { id, state } of rows) this.#followed.set(id, stateOf(state));
+    for (const gap of gaps) this.#gaps.set(BigInt(gap), null);
+    this.#last = BigInt(last);
+  }
+
+  async #readFollowed(client: Queryable): Promise<void> {
+    const ids = [...this.#followed.keys()];
+    for (let from = 0; from < ids.length; from += batchRows) {
+      const batch = ids.slice(from, from + batchRows);
+      const { rows } = await client.query<SeenRow>(
+        `SELECT t.id::text AS id, t.state::text AS state, t.owner IS NOT NULL AS claimed
+         FROM ${this.#table.qualified} AS t WHERE t.id = ANY ($1::bigint[])`,
+        [batch],
+      );
+      const found = new Map(rows.map((row) => [row.id, row]));
+      for (const id of batch) this.#note(id, found.get(id));
+    }
+  }
+
+  async #readNew(client: Queryable, last: bigint): Promise<void> {
+    const settled = await this.#readSettledGaps(client);
+    const values: unknown[] = [String(last), [...this.#gaps.keys()].map(String)];
+    const fits = filterSql(this.#filter, values);
+    const columns = `t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, (${fits}) IS TRUE AS fits`;
+    const { qualified } = this.#table;
+    const { rows } = await client.query<SeenRow>(
+      `SELECT n.id::text AS id, n.state, n.claimed, n.fits FROM (
+         SELECT ${columns} FROM ${qualified} AS t WHERE t.id = ANY ($2::bigint[])
+         UNION ALL (SELECT ${columns} FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT ${batchRows})
+       ) AS n ORDER BY n.id`,
+      values,
+    );
+    for (const row of rows) {
+      this.#advance(BigInt(row.id));
+      if (!row.fits) continue;
+      this.#followed.set(row.id, null);
+      this.#note(row.id, row);
+    }
+    for (const gap of settled) this.#gaps.delete(gap);
+  }
+
+  /**
+   * Reads which transactions have ended.
+   *
+   * @returns the gaps that no running transaction can fill any more
+   */
+  async #readSettledGaps(client: Queryable): Promise<bigint[]> {
+    if (this.#gaps.size === 0) return [];
+    const { rows } = await client.query<{ oldest: string; next: string }>(
+      `SELECT txid_snapshot_xmin(s)::text AS oldest, txid_snapshot_xmax(s)::text AS next FROM txid_current_snapshot() AS s`,
+    );
+    const { oldest = "0", next = "0" } = rows[0] ?? {};
+    const settled: bigint[] = [];
+    for (const [gap, boundary] of this.#gaps) {
+      if (boundary === null) this.#gaps.set(gap, BigInt(next));
+      else if (boundary <= BigInt(oldest)) settled.push(gap);
+    }
+    return settled;
+  }
+
+  /** Records that a row with this id exists. */
+  #advance(id: bigint): void {
+    this.#gaps.delete(id);
+    const last = this.#last ?? 0n;
+    if (id <= last) return;
+    const first = id - last > maxGap ? id - BigInt(maxGap) : last + 1n;
+    for (let gap = first; gap < id; gap += 1n) this.#gaps.set(gap, null);
+    for (const gap of this.#gaps.keys()) {
+      if (this.#gaps.size <= maxGaps) break;
+      this.#gaps.delete(gap);
+    }
+    this.#last = id;
+  }
+
+  /** Compares the row of a followed task with what was seen of it. */
+  #note(id: string, row: Pick<SeenRow, "state" | "claimed"> | undefined): void {
+    const previous = this.#followed.get(id) ?? null;
+    const state = row === undefined ? null : stateOf(row.state);
+    if (row === undefined || (!row.claimed && isFinalState(row.state))) this.#followed.delete(id);
+    else this.#followed.set(id, state);
+    if (state !== previous || row === undefined) this.#found.push({ id, previous, state });
+  }
+}
+
+/** Returns the state, or null for a text that is none, which only a user's own type of the column can hold. */
+const stateOf = (text: string): TaskState | null => (isTaskState(text) ? text : null);

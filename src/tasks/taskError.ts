@@ -1,0 +1,44 @@
+import type { TaskTable } from "../manager/schema/taskTable.js";
+import { sqlState } from "../shared/postgres/client.js";
+import { insufficientPrivilege, lockNotAvailable, undefinedTable } from "../shared/postgres/sqlStates.js";
+import { errorMessage, isConnectionLoss, PgTaskError } from "../shared/errors.js";
+
+/** Converts the failure of a statement about tasks to a PgTaskError. Returns any other error unchanged. */
+export function toTaskError(error: unknown, table: TaskTable): unknown {
+  if (error instanceof PgTaskError) return error;
+  const state = sqlState(error);
+  if (state === null) {
+    if (!isConnectionLoss(error)) return error;
+    return new PgTaskError("CONNECTION_LOST", `connection to the server lost: ${error.message}`, {
+      cause: error,
+    });
+  }
+  const options = { cause: error, sqlState: state };
+  const details = `${errorMessage(error)} (SQLSTATE ${state})`;
+  if (endsConnection(state)) {
+    return new PgTaskError("CONNECTION_LOST", `connection to the server lost: ${details}`, options);
+  }
+  if (state === insufficientPrivilege) {
+    return new PgTaskError("SCHEMA_NOT_ALLOWED", `permission denied on ${table.qualified}: ${details}`, options);
+  }
+  if (state === undefinedTable || state === "3F000") {
+    const hint = "pg-task start creates it; is this the right database and table?";
+    return new PgTaskError("SCHEMA_MISSING", `no table ${table.qualified}: ${details}: ${hint}`, options);
+  }
+  if (state === lockNotAvailable) {
+    return new PgTaskError(
+      "SCHEMA_LOCKED",
+      `${table.qualified} is locked by another transaction: ${details}; try again`,
+      options,
+    );
+  }
+  // A data exception means that a given value is invalid for its type or out of range.
+  if (state.startsWith("22")) return new PgTaskError("USAGE", `invalid value: ${details}`, options);
+  return new PgTaskError("STATEMENT_FAILED", details, options);
+}
+
+/**
+ * Whether an error with this SQLSTATE ends the connection: it was terminated by an administrator, a shutdown, a crash,
+ * an idle timeout or a protocol violation.
+ */
+export const endsConnection = (state: string): boolean => /^(?:57P0[1-5]|25P0[34]|08)/.test(state);

@@ -1,0 +1,58 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { mkdir, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { it } from "node:test";
+import { PgTask } from "../../support/pgTask.js";
+import { createDatabase } from "../../support/database.js";
+import { startProcess } from "../../support/process.js";
+import { projectPath } from "../../support/project.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
+
+const page = readFileSync(projectPath("docs/library.md"), "utf8");
+
+/** Each example of the page, and what it prints. */
+const examples = [...page.matchAll(/^```js\n(.*?)^```\n\n```output\n(.*?)^```$/gms)].map(
+  ([, program = "", output = ""]) => ({ program, output }),
+);
+
+/** Procedures and functions that the inputs of the examples call. */
+const shop = `
+  CREATE PROCEDURE refresh_report(n integer) LANGUAGE sql AS 'SELECT';
+  CREATE FUNCTION remind(n integer) RETURNS integer LANGUAGE sql AS 'SELECT 1';
+  CREATE FUNCTION charge(n integer) RETURNS integer LANGUAGE sql AS 'SELECT 1';
+  CREATE FUNCTION resize(n integer) RETURNS integer LANGUAGE sql AS 'SELECT 1';
+  CREATE FUNCTION confirm(n integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'`;
+
+it("has an output for every example", () => {
+  assert.ok(examples.length >= 8);
+  assert.equal(page.match(/^```js$/gm)?.length, examples.length);
+});
+
+for (const [n, { program, output }] of examples.entries()) {
+  it(`example ${n + 1} of docs/library.md prints what is shown below it`, async () => {
+    const runner = new PgTask();
+    const database = await createDatabase();
+    await (await database.connect()).query(shop);
+    const folder = await temporaryFolder();
+    await mkdir(join(folder, "node_modules"));
+    await symlink(projectPath(), join(folder, "node_modules", "pg-task"));
+    for (const name of ["pg", "pino"]) {
+      await symlink(projectPath("node_modules", name), join(folder, "node_modules", name));
+    }
+    await writeFile(join(folder, "example.mjs"), program);
+    // The examples that only use a TaskClient need a pg-task, except those whose tasks must not have run.
+    const needsRunner = !program.includes("start(") && /tasks\.(?:wait|changes)\(/.test(program);
+    if (needsRunner) await runner.start({ url: database.url, "pg_task.sleep": 100 });
+    const child = await startProcess({
+      command: [process.execPath, join(folder, "example.mjs")],
+      cwd: folder,
+      env: { DATABASE_URL: database.url },
+    });
+    assert.deepEqual(await child.exit, { code: 0, signal: null }, child.output.stderr);
+    assert.equal(child.output.stderr, "");
+    const printed = child.output.stdout.split("\n").filter((line) => !line.startsWith('{"level"'));
+    assert.equal(printed.join("\n"), output);
+    await runner.stop();
+  });
+}

@@ -1,0 +1,291 @@
+import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { after, it } from "node:test";
+import { pino } from "pino";
+import {
+  PgTaskError,
+  start,
+  TaskClient,
+  type EntryStatus,
+  type PgTask,
+  type StartOptions,
+} from "../../../src/library/index.js";
+import { createDatabase } from "../../support/database.js";
+import { closeGate, waitAt } from "../../support/gates.js";
+import { startProcess } from "../../support/process.js";
+import { projectPath } from "../../support/project.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
+
+const library = pathToFileURL(projectPath("dist/src/library/index.js")).href;
+const running: PgTask[] = [];
+// Before the database, so that it is dropped after pg-task has ended.
+after(() => Promise.all(running.map((pgTask) => pgTask.stop({ graceMs: 0 }))));
+const database = await createDatabase();
+const { url } = database;
+
+async function begin(options: StartOptions): Promise<PgTask> {
+  const pgTask = await start({ logger: false, ...options });
+  running.push(pgTask);
+  return pgTask;
+}
+
+/** A pino logger, and the lines that it has written. */
+function recorder(level = "info"): {
+  readonly logger: pino.Logger;
+  readonly lines: Record<string, unknown>[];
+} {
+  const lines: Record<string, unknown>[] = [];
+  const logger = pino({ level, name: "shop" }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+  return { logger, lines };
+}
+
+const signalListeners = (): number[] =>
+  ["SIGTERM", "SIGINT", "SIGHUP", "message"].map((name) => process.listenerCount(name));
+
+it("runs tasks in this process, with its own logger and without signal handlers, until it is stopped", async () => {
+  const before = signalListeners();
+  const { logger, lines } = recorder();
+  const pgTask = await begin({ config: { url, "pg_task.sleep": 100 }, logger });
+  assert.deepEqual(signalListeners(), before);
+  assert.equal(pgTask.role, "leader");
+  assert.equal(pgTask.url, url);
+  const [entry] = pgTask.entries;
+  assert.deepEqual([entry?.state, entry?.table, entry?.reason], ["working", "task", null]);
+  await using tasks = new TaskClient(url);
+  assert.equal((await tasks.wait(await tasks.add("SELECT 42"))).output, "42");
+  await pgTask.stop();
+  assert.equal(await pgTask.stopped, null);
+  assert.equal(pgTask.role, "stopping");
+  const ready = lines.find(({ msg }) => msg === "ready");
+  assert.deepEqual(
+    [ready?.["component"], ready?.["name"], ready?.["level"], ready?.["url"]],
+    ["pg_conf", "shop", 30, url],
+  );
+  assert.ok(
+    lines.some(({ component }) => String(component).startsWith("pg_work ")),
+    "lines of other threads",
+  );
+  assert.equal(lines.at(-1)?.["msg"], "stopped");
+  assert.ok(lines.every(({ msg, time }) => typeof msg === "string" && typeof time === "number"));
+});
+
+it("takes the level of the logger unless the configuration gives one", async () => {
+  const quiet = recorder("error");
+  await (await begin({ url, logger: quiet.logger })).stop();
+  assert.deepEqual(quiet.lines, []);
+  const verbose = recorder("debug");
+  await (await begin({ url, logger: verbose.logger })).stop();
+  assert.ok(verbose.lines.some(({ level }) => level === 20));
+  const given = recorder("debug");
+  await (await begin({ config: { url, "pg_conf.log": "error" }, logger: given.logger })).stop();
+  assert.deepEqual(given.lines, []);
+});
+
+it("emits typed events", async () => {
+  const events: string[] = [];
+  const own = await createDatabase();
+  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 } });
+  pgTask.on("role", (role) => events.push(`role ${role}`));
+  pgTask.on("stopped", (error) => events.push(`stopped ${String(error)}`));
+  const worked = new Promise<EntryStatus>((resolve) => {
+    pgTask.on("worked", (entry) => {
+      if ((entry.counts?.done ?? 0) > 0) resolve(entry);
+    });
+  });
+  await using tasks = new TaskClient(own.url);
+  await tasks.wait(await tasks.add("SELECT 1"));
+  assert.equal((await worked).database, own.target.database);
+  const reloaded = new Promise<void>((resolve) => void pgTask.once("reloaded", () => resolve()));
+  const waits = new Promise<EntryStatus>((resolve) => {
+    pgTask.on("entry", (entry) => {
+      if (entry.state === "waiting") resolve(entry);
+    });
+  });
+  await pgTask.reload({
+    url: own.url,
+    "pg_task.json": [{ data: own.target.database, user: own.target.user, schema: "gone", create: false }],
+  });
+  await reloaded;
+  const entry = await waits;
+  assert.equal(entry.schema, "gone");
+  assert.match(entry.reason ?? "", /gone/);
+  assert.match(entry.code ?? "", /^SCHEMA_/);
+  await pgTask.stop();
+  assert.deepEqual(events, ["role stopping", "stopped null"]);
+});
+
+it("two in one process with the same configuration are leader and standby", async () => {
+  const own = await createDatabase();
+  const first = await begin({ url: own.url });
+  const second = await begin({ url: own.url });
+  assert.deepEqual([first.role, second.role], ["leader", "standby"]);
+  assert.deepEqual(
+    second.entries.map(({ state }) => state),
+    ["none"],
+  );
+  const leads = new Promise<void>((resolve) => void second.once("ready", () => resolve()));
+  await first.stop();
+  await leads;
+  assert.equal(second.role, "leader");
+});
+
+it("rejects an invalid configuration, and names the value", async () => {
+  const refused: [StartOptions, string, RegExp][] = [
+    [{ config: { url, "pg_task.sleep": 0 } }, "CONFIG_INVALID", /config: pg_task\.sleep: expected/],
+    [{ config: [{ data: "x", sleep: -1 }] }, "CONFIG_INVALID", /config: \[0\]\.sleep/],
+    [{ config: Object.assign({ url }, { "pg_task.slepe": 1 }) }, "CONFIG_INVALID", /pg_task\.slepe/],
+    [{ config: "/no/such/file.json" }, "CONFIG_FILE_UNREADABLE", /no such file/],
+    [{ url, config: { url } }, "CONFIG_CONFLICT", /url beside a config/],
+    [{ url: "postgresql://u:p@ss@h/d" }, "CONFIG_INVALID", /url: expected a host name/],
+  ];
+  for (const [options, code, message] of refused) {
+    await assert.rejects(begin(options), (error: unknown) => {
+      assert.ok(error instanceof PgTaskError, String(error));
+      assert.equal(error.code, code, error.message);
+      assert.match(error.message, message);
+      return true;
+    });
+  }
+});
+
+it("a reload with an invalid configuration is rejected and changes nothing", async () => {
+  const own = await createDatabase();
+  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 } });
+  await assert.rejects(pgTask.reload({ url: own.url, "pg_task.sleep": 0 }), { code: "CONFIG_INVALID" });
+  await pgTask.reload();
+  await using tasks = new TaskClient(own.url);
+  assert.equal((await tasks.wait(await tasks.add("SELECT 1"))).state, "DONE");
+});
+
+it("a reload with another configuration is refused if it came from a file, or after the end", async () => {
+  const file = join(await temporaryFolder(), "pg_task.json");
+  await writeFile(file, JSON.stringify({ url }));
+  const pgTask = await begin({ config: file });
+  await assert.rejects(pgTask.reload({ url }), { code: "CONFIG_CONFLICT" });
+  await pgTask.reload();
+  await pgTask.stop();
+  await assert.rejects(pgTask.reload(), { code: "USAGE" });
+});
+
+it("an error of a listener is an uncaught exception, and does not disturb pg-task", async () => {
+  const folder = await temporaryFolder();
+  const file = join(folder, "own.mjs");
+  await writeFile(
+    file,
+    `import { start } from ${JSON.stringify(library)};
+     const seen = [];
+     process.on("uncaughtException", (error) => seen.push(error.message));
+     const pgTask = await start({ url: ${JSON.stringify(url)}, logger: false });
+     pgTask.on("role", () => { throw new Error("mine"); });
+     await pgTask.stop();
+     console.log(JSON.stringify({ msg: "after", seen, error: await pgTask.stopped }));`,
+  );
+  const child = await startProcess({ command: [process.execPath, file], cwd: folder });
+  assert.deepEqual(await child.exit, { code: 0, signal: null });
+  const { seen, error } = await child.line("after");
+  assert.deepEqual({ seen, error }, { seen: ["mine"], error: null });
+});
+
+it("does not start if its signal has been aborted", async () => {
+  const reason = new Error("not now");
+  await assert.rejects(begin({ url, signal: AbortSignal.abort(reason) }), (error: unknown) => {
+    assert.ok(error instanceof PgTaskError);
+    assert.deepEqual([error.code, error.cause], ["START_ABORTED", reason]);
+    return true;
+  });
+});
+
+it("rejects with the reason why it was not ready if its signal is aborted during the start", async () => {
+  const controller = new AbortController();
+  const { logger, lines } = recorder("warn");
+  const starting = begin({ url: "postgresql://u@127.0.0.1:1/x", signal: controller.signal, logger });
+  const failed = assert.rejects(starting, (error: unknown) => {
+    assert.ok(error instanceof PgTaskError);
+    assert.equal(error.code, "START_ABORTED");
+    assert.match(error.message, /stopped before it was ready: no connection to the server at 127\.0\.0\.1, port 1/);
+    return true;
+  });
+  while (!lines.some(({ msg }) => msg === "control connection failed, retrying")) {
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  controller.abort();
+  await failed;
+});
+
+it("stops when its signal is aborted, and lets running tasks finish", async () => {
+  const own = await createDatabase();
+  const open = await closeGate(own, "running");
+  const controller = new AbortController();
+  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 }, signal: controller.signal });
+  await using tasks = new TaskClient(own.url);
+  const id = await tasks.add({ input: waitAt("running"), delete: false });
+  for await (const { state } of tasks.changes({ ids: [id] })) if (state === "WORK") break;
+  controller.abort();
+  await open();
+  assert.equal(await pgTask.stopped, null);
+  assert.equal((await tasks.get(id))?.state, "DONE");
+});
+
+it("a stop with a grace period of 0 returns running tasks to PLAN", async () => {
+  const own = await createDatabase();
+  const open = await closeGate(own, "cancelled");
+  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 } });
+  await using tasks = new TaskClient(own.url);
+  const id = await tasks.add({ input: waitAt("cancelled"), delete: false });
+  for await (const { state } of tasks.changes({ ids: [id] })) if (state === "WORK") break;
+  await pgTask.stop({ graceMs: 0 });
+  assert.equal((await tasks.get(id))?.state, "PLAN");
+  await open();
+});
+
+it("handles signals if it is asked to", async () => {
+  const folder = await temporaryFolder();
+  const file = join(folder, "own.mjs");
+  await writeFile(
+    file,
+    `import { start } from ${JSON.stringify(library)};
+     const pgTask = await start({ url: ${JSON.stringify(url)}, signals: true });
+     await pgTask.stopped;
+     console.log(JSON.stringify({ msg: "after" }));`,
+  );
+  const child = await startProcess({ command: [process.execPath, file], cwd: folder });
+  await child.line("ready");
+  child.child.kill("SIGHUP");
+  await child.line("configuration reloaded");
+  assert.deepEqual(await child.end("SIGTERM"), { code: 0, signal: null });
+  assert.equal(child.linesMatching("stopped").length, 1);
+  assert.equal(child.linesMatching("after").length, 1);
+});
+
+it("finds its configuration as pg-task start does, and says so if there is none", async () => {
+  const folder = await temporaryFolder();
+  const file = join(folder, "own.mjs");
+  await writeFile(
+    file,
+    `import { start } from ${JSON.stringify(library)};
+     try { const pgTask = await start(); await pgTask.stop(); } catch (error) { console.log(JSON.stringify({ msg: error.code })); }`,
+  );
+  const without = await startProcess({ command: [process.execPath, file], cwd: folder });
+  await without.exit;
+  assert.equal(without.linesMatching("CONFIG_MISSING").length, 1);
+  const withUrl = await startProcess({ command: [process.execPath, file], cwd: folder, env: { DATABASE_URL: url } });
+  await withUrl.exit;
+  assert.equal(withUrl.linesMatching("ready").length, 1);
+  const withFile = await startProcess({ command: [process.execPath, file], cwd: folder, config: { url } });
+  await withFile.exit;
+  assert.equal(withFile.linesMatching("ready").length, 1);
+});
+
+it("starts an embedded server, and stops it", async () => {
+  const data = join(await temporaryFolder(), "data");
+  const pgTask = await begin({ embedded: { data } });
+  assert.match(pgTask.url, /^postgresql:\/\/postgres@127\.0\.0\.1:\d+\/postgres$/);
+  const tasks = new TaskClient(pgTask.url);
+  assert.equal((await tasks.wait(await tasks.add("SELECT 1"))).output, "1");
+  await tasks.end();
+  await pgTask.stop();
+  await using gone = new TaskClient(pgTask.url);
+  await assert.rejects(gone.get(1), { code: "CONNECTION_FAILED" });
+});

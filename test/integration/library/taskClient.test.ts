@@ -1,0 +1,443 @@
+import assert from "node:assert/strict";
+import { after, describe, it } from "node:test";
+import { Client, Pool } from "pg";
+import { PgTaskError, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
+import { createDatabase } from "../../support/database.js";
+
+const closing: (() => Promise<unknown>)[] = [];
+after(() => Promise.all(closing.map((close) => close())));
+const database = await createDatabase();
+const { url } = database;
+
+function openPool(max = 4): Pool {
+  const pool = new Pool({ connectionString: url, max });
+  closing.push(() => pool.end());
+  return pool;
+}
+const pool = openPool();
+const tasks = new TaskClient(pool);
+
+async function openClient(): Promise<Client> {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  closing.push(() => client.end());
+  return client;
+}
+
+async function inputs(): Promise<string[]> {
+  const { rows } = await pool.query<{ input: string }>("SELECT input FROM task ORDER BY id");
+  return rows.map(({ input }) => input);
+}
+
+const fails = async (work: Promise<unknown>, code: string, message: RegExp): Promise<void> => {
+  await assert.rejects(work, (error: unknown) => {
+    assert.ok(error instanceof PgTaskError, String(error));
+    assert.equal(error.code, code, error.message);
+    assert.match(error.message, message);
+    return true;
+  });
+};
+
+for (const [kind, open] of [
+  ["a Pool", async (): Promise<SqlPool> => openPool()],
+  ["a Client", async (): Promise<SqlClient> => await openClient()],
+  ["a URL", async (): Promise<string> => url],
+] as const) {
+  it(`adds, reads and changes tasks over ${kind}`, async () => {
+    await using client = new TaskClient(await open());
+    const id = await client.add("SELECT 1");
+    assert.equal((await client.get(id))?.input, "SELECT 1");
+    assert.deepEqual(await client.stop(id), { id, outcome: "changed", state: "PLAN", text: "stopped before it ran" });
+    assert.equal((await client.get(id))?.state, "STOP");
+    assert.equal((await client.retry(id)).outcome, "changed");
+    assert.equal((await client.get(id))?.state, "PLAN");
+    assert.equal((await client.delete(id)).outcome, "changed");
+    assert.equal(await client.get(id), null);
+  });
+}
+
+describe("add", () => {
+  it("gives each column the value that the task has for it", async () => {
+    const first = await tasks.add("SELECT 1");
+    const id = await tasks.add({
+      input: "SELECT $1, $2",
+      args: [7, "x"],
+      plan: new Date("2100-01-02T03:04:05.678Z"),
+      group: "g",
+      max: -5,
+      active: "2 hours",
+      timeout: "3 seconds",
+      repeat: "1 day",
+      drift: true,
+      key: "k",
+      retry: 3,
+      backoff: "4 seconds",
+      sqlstate: ["40", "55P03"],
+      gap: "1 second",
+      keep: "5 days",
+      delete: false,
+      count: 2,
+      live: "6 seconds",
+      save: true,
+      atomic: false,
+      header: false,
+      string: false,
+      delimiter: ",",
+      escape: "\\",
+      quote: '"',
+      null: "nil",
+      data: "d",
+      remote: "host=x password=secret",
+      parent: first,
+    });
+    const task = await tasks.get(id);
+    assert.ok(task !== null);
+    const { plan, created, remote, ...rest } = task;
+    assert.equal(new Date(plan).toISOString(), "2100-01-02T03:04:05.678Z");
+    assert.ok(created !== null && Number.isFinite(Date.parse(created)));
+    assert.doesNotMatch(remote ?? "", /secret/);
+    assert.deepEqual(rest, {
+      id,
+      parent: first,
+      state: "PLAN",
+      claimed: false,
+      take: null,
+      start: null,
+      stop: null,
+      input: "SELECT $1, $2",
+      args: [7, "x"],
+      output: null,
+      error: null,
+      errors: null,
+      data: "d",
+      group: "g",
+      max: -5,
+      gap: "00:00:01",
+      key: "k",
+      after: null,
+      upon: null,
+      rule: null,
+      zone: null,
+      catchup: null,
+      overlap: null,
+      repeat: "1 day",
+      drift: true,
+      retry: 3,
+      backoff: "00:00:04",
+      sqlstate: ["40", "55P03"],
+      attempt: null,
+      active: "02:00:00",
+      timeout: "00:00:03",
+      keep: "5 days",
+      delete: false,
+      count: 2,
+      live: "00:00:06",
+      save: true,
+      atomic: false,
+      header: false,
+      string: false,
+      delimiter: ",",
+      escape: "\\",
+      quote: '"',
+      null: "nil",
+      pid: null,
+      crash: 0,
+      columns: {},
+    });
+  });
+
+  it("plans a schedule, and a task after a delay", async () => {
+    const schedule = await tasks.get(
+      await tasks.add({ input: "SELECT", rule: "30 3 * * *", zone: "Europe/Berlin", catchup: true, overlap: false }),
+    );
+    assert.deepEqual(
+      [schedule?.rule, schedule?.zone, schedule?.catchup, schedule?.overlap],
+      ["30 3 * * *", "Europe/Berlin", true, false],
+    );
+    assert.match(schedule?.plan ?? "", /:30:00/);
+    const delayed = await tasks.get(await tasks.add({ input: "SELECT", delay: "1 day" }));
+    const ms = Date.parse(delayed?.plan ?? "") - Date.parse(delayed?.created ?? "");
+    assert.equal(Math.round(ms / 3_600_000), 24);
+  });
+
+  it("lets a task wait for others", async () => {
+    const first = await tasks.add({ input: "SELECT", plan: "2100-01-01" });
+    const task = await tasks.get(await tasks.add({ input: "SELECT", after: [first, BigInt(first)], upon: "end" }));
+    assert.deepEqual([task?.after, task?.upon, task?.plan], [[first, first], "end", "infinity"]);
+  });
+
+  it("sets columns of the user's own, and shows them apart", async () => {
+    const own = await createDatabase();
+    const client = await own.connect();
+    await client.query(
+      "ALTER TABLE task ADD tags text[], ADD meta jsonb, ADD bytes bytea, ADD big bigint, ADD day date",
+    );
+    const ours = new TaskClient(client);
+    const columns = { tags: ["a", 'b"c'], meta: { x: [1] }, bytes: Buffer.from("hi"), big: 12n, day: new Date(0) };
+    const id = await ours.add({ input: "SELECT", columns });
+    const task = await ours.get(id);
+    const expected = { tags: ["a", 'b"c'], meta: { x: [1] }, bytes: "\\x6869", big: 12, day: "1970-01-01" };
+    assert.deepEqual(task?.columns, expected);
+    await fails(ours.add({ input: "SELECT", columns: { input: "x" } }), "USAGE", /column input once/);
+    await fails(ours.add({ input: "SELECT", columns: { nope: 1 } }), "TASK_REJECTED", /"nope" of relation "task"/);
+  });
+
+  it("runs in the caller's transaction, with the caller's client", async () => {
+    const client = await pool.connect();
+    try {
+      await client.query("BEGIN");
+      const rolledBack = await tasks.add("SELECT 'rolled back'", { client });
+      assert.equal(await tasks.get(rolledBack), null, "other connections do not see it");
+      assert.equal((await tasks.get(rolledBack, { client }))?.state, "PLAN");
+      await client.query("ROLLBACK");
+      assert.equal(await tasks.get(rolledBack), null);
+      await fails(tasks.wait(rolledBack), "TASK_MISSING", /rolled back or has not been committed/);
+      await client.query("BEGIN");
+      const [one = "", two = ""] = await tasks.addMany(["SELECT 'one'", "SELECT 'two'"], { client });
+      assert.equal((await tasks.stop(one, { client })).outcome, "changed");
+      assert.equal((await tasks.delete(two, { client })).outcome, "changed");
+      await client.query("COMMIT");
+      assert.equal((await tasks.get(one))?.state, "STOP");
+      assert.equal(await tasks.get(two), null);
+    } finally {
+      client.release();
+    }
+  });
+
+  it("fails or leaves the task out if its key is taken", async () => {
+    const id = await tasks.add({ input: "SELECT", key: "once", plan: "2100-01-01" });
+    const again = { input: "SELECT 'again'", key: "once" };
+    await fails(tasks.add(again), "TASK_KEY_TAKEN", /once|key_idx/);
+    assert.equal(await tasks.add(again, { ifKeyTaken: "skip" }), null);
+    const added = await tasks.addMany([again, { input: "SELECT", key: "other" }, again], { ifKeyTaken: "skip" });
+    assert.equal(added.length, 1);
+    assert.equal((await tasks.get(added[0] ?? ""))?.key, "other");
+    assert.equal((await tasks.get(id))?.state, "PLAN");
+  });
+
+  it("refuses what the table refuses, and keeps the caller's client usable outside a transaction", async () => {
+    const client = await openClient();
+    const refused: [object, string, RegExp][] = [
+      [{ input: "SELECT", active: "-1 hour" }, "TASK_REJECTED", /task_check|active/],
+      [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /invalid input syntax for type interval/],
+      [{ input: "SELECT", rule: "99 * * * *" }, "TASK_REJECTED", /99/],
+      [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /delimiter with one ASCII character/],
+      [{ input: "  " }, "USAGE", /task's SQL in input/],
+      [{}, "USAGE", /task's SQL in input, got nothing/],
+      [{ input: "SELECT", delay: "1 s", plan: new Date() }, "USAGE", /plan and delay/],
+      [{ input: "SELECT", plan: new Date("never") }, "USAGE", /valid date/],
+      [{ input: "SELECT", args: [1n] }, "USAGE", /JSON can represent/],
+    ];
+    for (const [task, code, message] of refused) {
+      await fails(tasks.add(Object.assign({ input: "" }, { input: undefined }, task), { client }), code, message);
+    }
+    assert.ok(Number(await tasks.add("SELECT", { client })) > 0);
+  });
+});
+
+describe("addMany", () => {
+  it("adds tasks with different columns in their order, and none if one is refused", async () => {
+    const before = await inputs();
+    const ids = await tasks.addMany([
+      "SELECT 'a'",
+      { input: "SELECT 'b'", group: "b" },
+      { input: "SELECT 'c'", delay: "1 h" },
+    ]);
+    assert.deepEqual((await inputs()).slice(before.length), ["SELECT 'a'", "SELECT 'b'", "SELECT 'c'"]);
+    assert.deepEqual(await Promise.all(ids.map(async (id) => (await tasks.get(id))?.group)), ["group", "b", "group"]);
+    await fails(tasks.addMany(["SELECT 'd'", { input: "SELECT", max: 0.5 }]), "TASK_REJECTED", /integer/);
+    assert.equal((await inputs()).length, before.length + 3);
+    assert.deepEqual(await tasks.addMany([]), []);
+  });
+
+  it("adds more tasks than one statement can hold, all or none", async () => {
+    const own = await createDatabase();
+    await using ours = new TaskClient(own.url);
+    const many = Array.from({ length: 40_000 }, (_, n) => ({ input: `SELECT ${n}`, data: String(n) }));
+    const ids = await ours.addMany(many);
+    assert.equal(new Set(ids).size, many.length);
+    assert.equal((await ours.get(ids.at(-1) ?? ""))?.data, "39999");
+    await fails(ours.addMany([...many, { input: "SELECT", data: "x", timeout: "soon" }]), "TASK_REJECTED", /interval/);
+    const client = await own.connect();
+    const { rows } = await client.query<{ count: string }>("SELECT count(*) FROM task");
+    assert.equal(rows[0]?.count, "40000");
+  });
+});
+
+describe("list", () => {
+  it("yields matching tasks page by page, newest first", async () => {
+    const own = await createDatabase();
+    await using ours = new TaskClient(own.url);
+    const ids = await ours.addMany(
+      Array.from({ length: 25 }, (_, n) => ({ input: `SELECT ${n}`, group: `g${n % 2}` })),
+    );
+    const found: string[] = [];
+    for await (const { id } of ours.list({ pageSize: 10 })) found.push(id);
+    assert.deepEqual(found, ids.toReversed());
+    const odd: string[] = [];
+    for await (const { input, group, state } of ours.list({
+      group: "g1",
+      states: ["PLAN"],
+      pageSize: 3,
+      characters: 3,
+    })) {
+      assert.deepEqual([input, group, state], ["SEL", "g1", "PLAN"]);
+      odd.push(input);
+    }
+    assert.equal(odd.length, 12);
+    const below: string[] = [];
+    for await (const { id } of ours.list({ before: ids[3] ?? "" })) below.push(id);
+    assert.deepEqual(below, ids.slice(0, 3).toReversed());
+    const waits = await ours.add({ input: "SELECT", after: [ids[0] ?? ""] });
+    const waiting: string[] = [];
+    for await (const { id } of ours.list({ waitingFor: ids[0] ?? "" })) waiting.push(id);
+    assert.deepEqual(waiting, [waits]);
+    await fails(ours.list({ since: "someday" }).next(), "USAGE", /someday/);
+  });
+
+  it("ends when its signal is aborted", async () => {
+    const controller = new AbortController();
+    const list = tasks.list({ pageSize: 1, signal: controller.signal });
+    await list.next();
+    controller.abort(new Error("enough"));
+    await assert.rejects(list.next(), /enough/);
+  });
+});
+
+describe("stop, retry and delete", () => {
+  it("return a result for each id, and say why a task was not changed", async () => {
+    const [first = "", second = ""] = await tasks.addMany(["SELECT", "SELECT"]);
+    const results = await tasks.stop([second, first, 9_999_999_999]);
+    assert.deepEqual(
+      results.map(({ id, outcome, state, text }) => [id, outcome, state, text]),
+      [
+        [second, "changed", "PLAN", "stopped before it ran"],
+        [first, "changed", "PLAN", "stopped before it ran"],
+        ["9999999999", "missing", null, "no such task"],
+      ],
+    );
+    const again = await tasks.stop(first);
+    assert.deepEqual([again.outcome, again.state, again.text], ["refused", "STOP", "already STOP"]);
+    assert.deepEqual(
+      (await tasks.retry([first, second])).map(({ outcome }) => outcome),
+      ["changed", "changed"],
+    );
+    assert.deepEqual(
+      (await tasks.delete([first, second])).map(({ outcome }) => outcome),
+      ["changed", "changed"],
+    );
+    assert.deepEqual(await tasks.delete([]), []);
+  });
+
+  it("delete a running task only when asked to", async () => {
+    const id = await tasks.add("SELECT");
+    await pool.query("UPDATE task SET state = 'WORK', owner = '1 x' WHERE id = $1", [id]);
+    assert.equal((await tasks.delete(id)).outcome, "refused");
+    assert.equal((await tasks.delete(id, { running: true })).outcome, "changed");
+  });
+});
+
+describe("errors", () => {
+  it("a missing table is named", async () => {
+    await using other = new TaskClient(pool, { schema: "nowhere", table: "task" });
+    const calls = [
+      () => other.add("SELECT"),
+      () => other.get(1),
+      () => other.wait(1),
+      () => other.stop(1),
+      () => other.list().next(),
+      () => other.changes().next(),
+    ];
+    for (const call of calls) await fails(call(), "SCHEMA_MISSING", /no table "nowhere"\."task"/);
+  });
+
+  it("a missing privilege is named", async () => {
+    await pool.query("CREATE ROLE library_nobody");
+    const client = await openClient();
+    await client.query("SET ROLE library_nobody");
+    const nobody = new TaskClient(client);
+    await fails(nobody.add("SELECT"), "SCHEMA_NOT_ALLOWED", /permission denied/);
+    await fails(nobody.get(1), "SCHEMA_NOT_ALLOWED", /permission denied/);
+    await client.query("RESET ROLE");
+    await pool.query("DROP ROLE library_nobody");
+  });
+
+  it("an exhausted pool is reported in time, and its late connection returns to it", async () => {
+    const small = openPool(1);
+    const impatient = new TaskClient(small, { acquireTimeoutMs: 50, reconnectMs: 0 });
+    const held = await small.connect();
+    await fails(impatient.add("SELECT"), "CONNECTION_BUSY", /within 50 ms \(1 open, 0 idle, 1 waiting\)/);
+    await fails(impatient.wait(1), "CONNECTION_BUSY", /became free/);
+    held.release();
+    const patient = new TaskClient(small);
+    assert.ok(Number(await patient.add("SELECT")) > 0);
+  });
+
+  it("an exhausted pool that gives up by itself is reported in the same way", async () => {
+    const small = new Pool({ connectionString: url, max: 1, connectionTimeoutMillis: 50 });
+    const held = await small.connect();
+    await fails(new TaskClient(small).add("SELECT"), "CONNECTION_BUSY", /became free/);
+    held.release();
+    await small.end();
+  });
+
+  it("a server that refuses or cannot be reached is told apart", async () => {
+    const { host, port, user } = database.target;
+    await using missing = new TaskClient(`postgresql://${user}@${host}:${port}/no_such_database`);
+    await fails(missing.add("SELECT"), "CONNECTION_REJECTED", /"no_such_database" does not exist \(SQLSTATE 3D000\)/);
+    await using nobody = new TaskClient(`postgresql://u:hidden@${host}:1/x`);
+    await assert.rejects(nobody.add("SELECT"), (error: unknown) => {
+      assert.ok(error instanceof PgTaskError);
+      assert.equal(error.code, "CONNECTION_FAILED");
+      assert.match(error.message, /ECONNREFUSED/);
+      assert.doesNotMatch(`${error.message}${error.stack}`, /hidden/);
+      return true;
+    });
+  });
+
+  it("a connection that is none, an id that is none, and an ended client are refused", async () => {
+    for (const wrong of ["http://x", "postgresql://u:p@ss@host/x"]) {
+      assert.throws(() => new TaskClient(wrong), {
+        code: "USAGE",
+        message: /expected a (?:URL like postgresql|host name)/,
+      });
+    }
+    for (const several of ["postgresql://u:hidden@a,b/x", "postgresql://u:hidden@a:1,b:2/x"]) {
+      assert.throws(() => new TaskClient(several), { code: "USAGE", message: /^expected a URL with one host, / });
+    }
+    for (const wrong of [{}, null, 7]) {
+      assert.throws(() => Reflect.construct(TaskClient, [wrong]), { code: "USAGE", message: /a Pool or Client of pg/ });
+    }
+    for (const id of ["x", 1.5, Number.MAX_SAFE_INTEGER + 1, "9223372036854775808"]) {
+      await fails(tasks.get(id), "USAGE", /expected a task's id/);
+    }
+    const ended = new TaskClient(url);
+    await ended.add("SELECT");
+    await ended.end();
+    await ended.end();
+    await fails(ended.add("SELECT"), "CONNECTION_CLOSED", /has been ended/);
+    await fails(ended.wait(1), "CONNECTION_CLOSED", /has been ended/);
+  });
+
+  it("a statement whose connection is lost fails with CONNECTION_LOST, and the next one gets another connection", async () => {
+    const own = openPool(1);
+    own.on("error", () => {});
+    const ours = new TaskClient(own);
+    const id = await ours.add("SELECT");
+    const blocker = await openClient();
+    await blocker.query("BEGIN");
+    await blocker.query("LOCK TABLE task");
+    const adding = ours.add("SELECT");
+    const lost = fails(adding, "CONNECTION_LOST", /terminating connection due to administrator command/);
+    for (let ended = 0; ended === 0;) {
+      const { rows } = await blocker.query<{ ended: boolean }>(
+        `SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'INSERT INTO%'`,
+      );
+      ended = rows.length;
+    }
+    await lost;
+    await blocker.query("ROLLBACK");
+    assert.equal((await ours.get(id))?.state, "PLAN");
+  });
+});

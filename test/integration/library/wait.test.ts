@@ -1,0 +1,136 @@
+import assert from "node:assert/strict";
+import { after, it } from "node:test";
+import { Client, Pool } from "pg";
+import { TaskClient } from "../../../src/library/index.js";
+import { createDatabase } from "../../support/database.js";
+import { closeGate, waitAt } from "../../support/gates.js";
+import { PgTask } from "../../support/pgTask.js";
+import { TcpProxy } from "../../support/tcpProxy.js";
+
+const closing: (() => Promise<unknown>)[] = [];
+const pgTask = new PgTask();
+after(() => Promise.all(closing.map((close) => close())));
+const database = await createDatabase();
+const { url } = database;
+await pgTask.start({ url, "pg_task.sleep": 100 });
+const tasks = new TaskClient(url);
+closing.push(() => tasks.end());
+
+it("resolves with the outcome, whatever it is", async () => {
+  const [done = "", fail = "", gone = "", stop = ""] = await tasks.addMany([
+    { input: "SELECT 42 AS answer", group: "1" },
+    { input: "SELECT 1/0", group: "2" },
+    { input: "SELECT", group: "3", plan: "2000-01-01", active: "1 second" },
+    { input: "SELECT", group: "4", plan: "2100-01-01" },
+  ]);
+  await tasks.stop(stop);
+  assert.deepEqual(await tasks.wait(done), { id: done, state: "DONE", output: "42", error: null });
+  const failed = await tasks.wait(fail);
+  assert.equal(failed.state, "FAIL");
+  assert.match(failed.error ?? "", /^ERROR: {2}division by zero\n/);
+  assert.deepEqual(await tasks.wait(gone), { id: gone, state: "GONE", output: null, error: "ERROR:  task not active" });
+  assert.deepEqual(await tasks.wait(stop), { id: stop, state: "STOP", output: null, error: null });
+});
+
+it("waits for many tasks with one connection", async () => {
+  const pool = new Pool({ connectionString: url, max: 1 });
+  closing.push(() => pool.end());
+  const ours = new TaskClient(pool);
+  const ids = await ours.addMany(Array.from({ length: 200 }, (_, n) => ({ input: `SELECT ${n}`, max: 10 })));
+  const controller = new AbortController();
+  const warnings: Error[] = [];
+  const onWarning = (warning: Error): void => void warnings.push(warning);
+  process.on("warning", onWarning);
+  const outcomes = await Promise.all(ids.map((id) => ours.wait(id, { signal: controller.signal })));
+  process.off("warning", onWarning);
+  assert.deepEqual(warnings, []);
+  assert.deepEqual(
+    outcomes.map(({ output }) => output),
+    ids.map((_, n) => String(n)),
+  );
+});
+
+it("does not start, or stops, when its signal is aborted, and leaves the task alone", async () => {
+  const open = await closeGate(database, "aborted");
+  const id = await tasks.add({ input: waitAt("aborted"), delete: false });
+  await assert.rejects(tasks.wait(id, { signal: AbortSignal.abort(new Error("too late")) }), /too late/);
+  const controller = new AbortController();
+  const waiting = tasks.wait(id, { signal: controller.signal });
+  controller.abort();
+  await assert.rejects(waiting, { name: "AbortError" });
+  const untouched = tasks.wait(id);
+  await open();
+  assert.equal((await untouched).state, "DONE");
+});
+
+it("fails with TASK_MISSING if the row is deleted meanwhile, or was never there", async () => {
+  const open = await closeGate(database, "deleted");
+  const id = await tasks.add(waitAt("deleted"));
+  const waiting = tasks.wait(id);
+  const missing = assert.rejects(waiting, {
+    code: "TASK_MISSING",
+    message: /was deleted while its end was waited for/,
+  });
+  for await (const { state } of tasks.changes({ ids: [id] })) if (state === "WORK") break;
+  await open();
+  await missing;
+  await assert.rejects(tasks.wait(1_000_000), { code: "TASK_MISSING", message: /no task 1000000 in "public"\."task"/ });
+});
+
+it("fails with CONNECTION_CLOSED when the client is ended", async () => {
+  const ours = new TaskClient(url);
+  const id = await ours.add({ input: "SELECT", plan: "2100-01-01" });
+  const waiting = ours.wait(id);
+  const failed = assert.rejects(waiting, { code: "CONNECTION_CLOSED" });
+  await ours.end();
+  await failed;
+});
+
+/** Ends every backend with this application name. Resolves when at least one was ended. */
+async function terminate(name: string): Promise<void> {
+  const client = await database.connect();
+  for (let ended = 0; ended === 0;) {
+    const { rowCount } = await client.query(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database()",
+      [name],
+    );
+    ended = rowCount ?? 0;
+  }
+}
+
+it("goes on over a pool when its connection is lost", async () => {
+  const open = await closeGate(database, "lost");
+  const pool = new Pool({ connectionString: url, application_name: "library wait", max: 1 });
+  pool.on("error", () => {});
+  closing.push(() => pool.end());
+  const ours = new TaskClient(pool);
+  const id = await ours.add({ input: waitAt("lost"), delete: false });
+  const waiting = ours.wait(id);
+  await terminate("library wait");
+  await open();
+  assert.equal((await waiting).state, "DONE");
+});
+
+it("fails with CONNECTION_LOST over a client when its connection is lost", async () => {
+  const client = new Client({ connectionString: url, application_name: "library client" });
+  client.on("error", () => {});
+  await client.connect();
+  const ours = new TaskClient(client);
+  const id = await ours.add({ input: "SELECT", plan: "2100-01-01" });
+  const failed = assert.rejects(ours.wait(id), { code: "CONNECTION_LOST", message: /connection to the server lost/ });
+  await terminate("library client");
+  await failed;
+});
+
+it("gives up when the server stays away for longer than reconnectMs", async () => {
+  const { host, port, user, database: name } = database.target;
+  const proxy = await TcpProxy.start(port, host);
+  const pool = new Pool({ connectionString: `postgresql://${user}@127.0.0.1:${proxy.port}/${name}`, max: 1 });
+  pool.on("error", () => {});
+  const ours = new TaskClient(pool, { reconnectMs: 200 });
+  const id = await ours.add({ input: "SELECT", plan: "2100-01-01" });
+  const failed = assert.rejects(ours.wait(id), { family: "CONNECTION" });
+  proxy.refuse();
+  await failed;
+  await pool.end();
+});
