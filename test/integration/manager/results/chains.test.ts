@@ -407,7 +407,7 @@ test("when a session is lost only its current task is to blame", async () => {
 });
 
 const alone: Record<string, Planted> = {
-  "a timeout": { timeout: "1 hour" },
+  "a gap": { gap: "1 ms" },
   "a pause": { max: -1 },
   count: { count: 2 },
   live: { live: "1 hour" },
