@@ -209,6 +209,12 @@ export const singleClaimsAfterTrials = 50;
 // Retries
 
 /**
+ * Intervals between rechecks of due tasks whose rows are locked, in ms. They grow from `first` to `max`, but a recheck
+ * also follows every `sleep` ms. After a recheck, `restFactor` times its duration is left to other work.
+ */
+export const lockedRecheckMs = { first: 20, max: 60_000, restFactor: 10 };
+
+/**
  * Delay before a rejected row is tried again, in ms. It grows from `first` to `max`, but is at most
  * `maxTransientRetryMs` after a transient error (decision 19).
  */

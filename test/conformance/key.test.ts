@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import type { Client } from "../../src/shared/postgres/client.js";
 import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
@@ -112,6 +113,33 @@ test("collect: producers add to the waiting task or insert another one, and noth
   assert.deepEqual(
     items.map(({ item }) => item),
     Array.from({ length: 200 }, (_, item) => item),
+  );
+});
+
+test("a due task starts although producers add to it all the time, and nothing is lost", async () => {
+  await client.query("CREATE TABLE added (item int)");
+  const producers = await Promise.all(Array.from({ length: 4 }, () => database.connect()));
+  const insert = `INSERT INTO task AS t (input, key, args, "group") VALUES (
+      $$INSERT INTO added SELECT jsonb_array_elements_text(current_setting('pg_task.args')::jsonb)::int$$, 'constant', jsonb_build_array($1::int), 'constant')
+    ${conflict} DO UPDATE SET args = t.args || excluded.args`;
+  const items: number[] = [];
+  const hasRun = new AbortController();
+  const produce = async (producer: Client): Promise<void> => {
+    while (!hasRun.signal.aborted) {
+      items.push(items.length);
+      await producer.query(insert, [items.length - 1]);
+    }
+  };
+  const ended = producers.map(produce);
+  await until(client, "SELECT FROM task WHERE key = 'constant' AND state = 'DONE'", (rows) => rows.length > 0);
+  hasRun.abort();
+  await Promise.all(ended);
+  const rows = await tasks.ended(...(await idsOf("constant")));
+  assert.ok(rows.every(({ state }) => state === "DONE") && maxConcurrent(rows) === 1);
+  const { rows: added } = await client.query<{ item: number }>("SELECT item FROM added ORDER BY item");
+  assert.deepEqual(
+    added.map(({ item }) => item),
+    items,
   );
 });
 

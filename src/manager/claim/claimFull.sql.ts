@@ -50,6 +50,8 @@ export interface ClaimRequest {
   readonly maxCandidates: number;
   /** Ids of tasks to skip. */
   readonly except: readonly string[];
+  /** Ids of contended tasks. If one of them is chosen, the claim waits for its row. */
+  readonly contended?: readonly string[];
   /** Keys of the tasks that run. Tasks with one of these keys are skipped. */
   readonly runningKeys?: readonly string[];
   /** Whether to return the column `data`. */
@@ -65,7 +67,7 @@ interface ClaimRow extends ClaimedRow {
 /**
  * Full claim: gives due tasks of the requested groups to sessions. The task with the highest priority comes first. The
  * priority is `max` minus the number of running tasks of the group. Among tasks with the same priority, the one with
- * the smallest id comes first. Locked rows are skipped.
+ * the smallest id comes first. Locked rows are skipped, except one of a contended task.
  *
  * A group can have its own slots, in sessions that already have tasks of the group. Then the first due tasks of the
  * group get these slots, in order. Each of these tasks starts when the task before it in its session has ended. At that
@@ -81,6 +83,9 @@ interface ClaimRow extends ClaimedRow {
  *
  * A task with a gap is claimed only if it is the first one of its group and no task of the group has started for that
  * long. The tasks behind it are left to later claims.
+ *
+ * The claim waits for the row of at most one contended task, and before it locks any other row. So no other session can
+ * be waiting for a row that the claim has locked, and no deadlock can arise.
  *
  * Each group is read from its head (first due task). Tasks that were claimed and finished earlier therefore cost
  * nothing, even while an old snapshot keeps the server from removing their index entries.
@@ -102,6 +107,7 @@ export async function claimFull(client: Client, table: TaskTable, request: Claim
       dedicated.map((session) => session.hash),
       dedicated.map((session) => session.ran),
       dedicated.map((session) => session.ageMs),
+      request.contended ?? [],
       ...keyParameter(table, request.runningKeys ?? []),
       ...(table.features.has("gaps") ? [request.groups.map((group) => group.quietMs)] : []),
     ],
@@ -176,7 +182,7 @@ function firstDue(table: TaskTable, from: string): string {
   return `
       SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate(table)} AS late, ${isExclusive(table)} AS exclusive, ${gapMs(table)} AS gap_ms
       FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-        AND plan <= now() AND ${isNotIn("id", "$13")} AND ${isKeyFree(table, "$19")} AND id <> ALL (${deferredIds})
+        AND plan <= now() AND ${isNotIn("id", "$13")} AND ${isKeyFree(table, "$20")} AND id <> ALL (${deferredIds})
       ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
 }
 
@@ -195,7 +201,8 @@ const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM $
 function claimStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   const hasGaps = table.features.has("gaps");
-  const quietParameter = table.features.has("keys") ? "$20" : "$19";
+  const quietParameter = table.features.has("keys") ? "$21" : "$20";
+  const lockable = `${isReady} AND state::text = 'PLAN' AND plan <= now() AND ${isKeyFree(table, "$20")}`;
   return `
 WITH candidate AS MATERIALIZED (
   SELECT c.*, ${isGroupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
@@ -254,10 +261,16 @@ WITH candidate AS MATERIALIZED (
     ($10::boolean[])[own + nth]
   FROM candidate WHERE own IS NOT NULL AND near AND barred = 0 AND max >= running - 1 AND NOT late AND NOT paused
 ), locked AS MATERIALIZED (
-  SELECT id FROM ${qualified}
-  WHERE id = ANY (ARRAY(SELECT id FROM assigned)) AND ${isReady} AND state::text = 'PLAN' AND plan <= now()
-    AND ${isKeyFree(table, "$19")}
-  FOR NO KEY UPDATE SKIP LOCKED
+  SELECT id FROM (
+    SELECT id FROM ${qualified}
+    WHERE id = ANY (ARRAY(SELECT id FROM assigned WHERE id = ANY ($19::bigint[]) LIMIT 1)) AND ${lockable}
+    FOR NO KEY UPDATE
+  ) AS waited_for
+  UNION ALL
+  SELECT id FROM (
+    SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM assigned)) AND ${lockable}
+    FOR NO KEY UPDATE SKIP LOCKED
+  ) AS free
 ), claimed AS (
   UPDATE ${qualified} AS t SET ${assigned(table, "g")}
   FROM assigned AS g

@@ -10,7 +10,7 @@ import type { DedicatedSession, OfferedSession, QueueSlot } from "../model.js";
 const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 
 /** A claim to send, with the sessions and groups for which it was planned. */
-export interface ClaimPlan extends Omit<ClaimRequest, "except" | "runningKeys" | "traced"> {
+export interface ClaimPlan extends Omit<ClaimRequest, "except" | "contended" | "runningKeys" | "traced"> {
   readonly offered: readonly OfferedSession[];
   readonly planned: readonly { readonly group: ActiveGroup; readonly maxTasks: number }[];
 }

@@ -24,11 +24,15 @@ import {
   maxOthers,
 } from "../sql/fragments.sql.js";
 
-/** Returns whether the queued claim can be used: every group has its own slots, and no task has to be skipped. */
-export const isQueuedClaim = ({ groups, slots, dedicated, except }: ClaimRequest): boolean =>
+/**
+ * Returns whether the queued claim can be used: every group has its own slots, and no task has to be skipped or
+ * waited for.
+ */
+export const isQueuedClaim = ({ groups, slots, dedicated, except, contended = [] }: ClaimRequest): boolean =>
   slots.length === 0 &&
   dedicated.length === 0 &&
   except.length === 0 &&
+  contended.length === 0 &&
   groups.every((group) => group.ownSlots !== null);
 
 export interface QueuedClaim {

@@ -8,14 +8,15 @@ import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import { RejectedClaims } from "./rejectedClaims.js";
-import { isRowError, serverErrorClasses, type RejectedRows } from "../rejectedRows.js";
+import { isLockTimeout, isRowError, serverErrorClasses, type RejectedRows } from "../rejectedRows.js";
+import { recordLockTimeout } from "../sql/lockTimeout.js";
 import type { SettingsAge } from "../sessions/settingsAge.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
-import type { ClaimResult } from "./claimFull.sql.js";
+import type { ClaimRequest, ClaimResult } from "./claimFull.sql.js";
 import { claimSingle } from "./claimSingle.sql.js";
 import { planOverlapping } from "./planOverlapping.sql.js";
 import { readColumnSet } from "../schema/columnSet.js";
-import { recheckLocked } from "./recheckLocked.sql.js";
+import { LockedTasks } from "./lockedTasks.js";
 import { canClaimSingle, ClaimStrategy, emptyClaim } from "./claimStrategy.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
@@ -67,11 +68,10 @@ export class Claimer {
   readonly #planner: ClaimPlanner;
   readonly #strategy: ClaimStrategy;
   readonly #rejectedClaims: RejectedClaims;
+  readonly #lockedTasks: LockedTasks;
   readonly #settingsAge: SettingsAge;
   readonly #tracing: Tracing | null;
   readonly #log: Log;
-  /** Ids of due tasks whose rows are locked. They are skipped until a check finds the rows unlocked. */
-  #locked: string[] = [];
   /** Groups that are left out until the next cycle because a claim of their tasks was rejected. */
   #suspectGroups: ActiveGroup[] = [];
   #started = 0;
@@ -96,6 +96,7 @@ export class Claimer {
     this.#planner = new ClaimPlanner(options);
     this.#strategy = new ClaimStrategy(options.table, options.log);
     this.#rejectedClaims = new RejectedClaims(options.table, options.log);
+    this.#lockedTasks = new LockedTasks(options.table);
     this.#settingsAge = options.settingsAge;
     this.#tracing = options.tracing ?? null;
     this.#log = options.log;
@@ -103,7 +104,7 @@ export class Claimer {
 
   /** Ids of due tasks that claims and scans skip, because their rows are locked or rejected. */
   get skippedIds(): readonly string[] {
-    return [...this.#locked, ...this.rejected.ids];
+    return [...this.#lockedTasks.ids, ...this.rejected.ids];
   }
 
   /** Due tasks whose claim or expiry the server rejects. */
@@ -133,7 +134,8 @@ export class Claimer {
   /** The state of the claimer, for diagnostics. */
   get state(): Readonly<Record<string, number | boolean>> {
     return {
-      locked: this.#locked.length,
+      locked: this.#lockedTasks.ids.length,
+      contended: this.#lockedTasks.contendedIds.length,
       rejected: this.rejected.ids.length,
       claimsSingly: this.#rejectedClaims.claimsSingly,
       reservedSessions: this.#planner.reservedSessions,
@@ -141,21 +143,14 @@ export class Claimer {
     };
   }
 
-  /** Ids of due tasks whose rows are locked. */
-  get locked(): readonly string[] {
-    return this.#locked;
+  /** Due tasks whose rows were locked. */
+  get lockedTasks(): LockedTasks {
+    return this.#lockedTasks;
   }
 
-  set locked(ids: readonly string[]) {
-    this.#locked = [...ids];
-  }
-
-  /** Returns the due tasks whose rows are no longer locked. From now on they can be claimed. */
-  async recheckLocked(client: Client): Promise<readonly DueTask[]> {
-    if (this.#locked.length === 0) return [];
-    const { locked, free } = await recheckLocked(client, this.#table, this.#locked);
-    this.#locked = locked;
-    return free;
+  /** Forgets which rows were locked. */
+  forgetLocked(): void {
+    this.#lockedTasks.clear();
   }
 
   /** Sends claims as long as there are both due tasks and queue slots. */
@@ -230,7 +225,7 @@ export class Claimer {
    * @returns how many tasks were started
    */
   async claimSingle(client: Client, { start }: { readonly start: number }): Promise<number> {
-    if (start <= 0 || this.#rejectedClaims.claimsSingly) return 0;
+    if (start <= 0 || this.#rejectedClaims.claimsSingly || this.#lockedTasks.contendedIds.length > 0) return 0;
     if (!canClaimSingle(this.#groups, this.#pendingResults)) return 0;
     const offered = this.#sessions.offer(1);
     const [session] = offered;
@@ -305,18 +300,37 @@ export class Claimer {
       traced: this.#tracing !== null,
     };
     const [result] = await Promise.all([
-      this.#strategy.claim(client, request),
+      this.#sendWaiting(client, request),
       this.#settingsAge.tryCompare(client, plan.offered.length > 0),
     ]);
     await this.#planOverlapping(client, result.claimed);
     this.#tracing?.claimed(result.claimed, since);
-    this.#locked.push(...result.locked.map(({ id }) => id));
+    for (const { id } of result.claimed) this.#lockedTasks.forget(id);
+    const contended = this.#lockedTasks.addUnclaimed(result.locked);
     this.#planner.reservedSessions = result.exclusive;
     updateHeads(this.#groups, plan, result);
+    for (const task of contended) this.#groups.addDue(task.hash, position(task));
     this.#assign(result.claimed);
     this.#sessions.endOffers(plan.offered);
     this.#rejectedClaims.recordSuccess(result.claimed);
     return result;
+  }
+
+  /**
+   * Sends a claim that waits for the row of a contended task. If that takes too long, the claim is sent again, and skips
+   * the locked rows.
+   */
+  async #sendWaiting(client: Client, request: ClaimRequest): Promise<ClaimResult> {
+    const contended = this.#lockedTasks.contendedIds;
+    if (contended.length === 0) return await this.#strategy.claim(client, request);
+    try {
+      return await this.#strategy.claim(client, { ...request, contended });
+    } catch (error) {
+      if (!isTransient(error)) throw error;
+      for (const id of contended) this.#lockedTasks.forget(id);
+      if (isLockTimeout(error)) await recordLockTimeout(client);
+      return await this.#strategy.claim(client, request);
+    }
   }
 
   /**

@@ -216,15 +216,18 @@ export class ManagerLoop {
   }
 
   /**
-   * Retries the work that waits for locked rows, every `sleep` ms. This also happens under load, when the loop does not
-   * pause.
+   * Retries the work that waits for locked rows, every `sleep` ms. Due tasks whose rows are locked are rechecked sooner.
+   * This also happens under load, when the loop does not pause.
    */
   async #retryLocked(): Promise<void> {
     const { workCycle } = this.#components;
     if (!workCycle.isWaiting && workCycle.retryMs > 0) return;
-    if (performance.now() - this.#retriedAt < this.#settings.sleepMs) return;
-    this.#retriedAt = performance.now();
-    await workCycle.retryLocked(this.#client);
+    if (performance.now() - this.#retriedAt >= this.#settings.sleepMs) {
+      this.#retriedAt = performance.now();
+      await workCycle.retryLocked(this.#client);
+    } else if (workCycle.recheckMs === 0) {
+      await workCycle.recheckLocked(this.#client);
+    }
   }
 
   /**
@@ -374,6 +377,7 @@ export class ManagerLoop {
         gapMs,
         orphans.pauseMs,
         Math.max(workCycle.retryMs, sleepMs),
+        Math.max(workCycle.recheckMs, 1),
         poolScaler.pauseMs ?? Infinity,
         remoteCapacity.pauseMs,
         busyMode.pauseMs,

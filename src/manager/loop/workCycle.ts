@@ -80,7 +80,7 @@ export class WorkCycle {
   get isWaiting(): boolean {
     const { claimer, deferredPauses, pendingResults } = this.#components;
     return (
-      claimer.locked.length > 0 ||
+      claimer.lockedTasks.size > 0 ||
       pendingResults.deferredCount > 0 ||
       pendingResults.largeCount > 0 ||
       deferredPauses.locked > 0 ||
@@ -92,6 +92,11 @@ export class WorkCycle {
   get retryMs(): number {
     const { claimer, deferredPauses, pendingResults } = this.#components;
     return Math.min(pendingResults.rejectedRetryMs, claimer.rejected.nextRetryMs, deferredPauses.retryMs);
+  }
+
+  /** Time until the next recheck of due tasks whose rows are locked, in ms. Infinity if there is none. */
+  get recheckMs(): number {
+    return this.#components.claimer.lockedTasks.recheckMs;
   }
 
   /** Retries what has waited for locked rows or for the end of a retry delay. Called periodically. */
@@ -108,7 +113,15 @@ export class WorkCycle {
         await claimer.retryRejected(client);
         groupScanner.markChanged();
       }
-      for (const task of await claimer.recheckLocked(client)) groupScanner.addDue(task);
+    });
+    await this.recheckLocked(client);
+  }
+
+  /** Offers the due tasks again whose rows were locked and that claims need not skip any longer. */
+  async recheckLocked(client: Client): Promise<void> {
+    const { claimer, groupScanner } = this.#components;
+    await this.#orDefer(undefined, async () => {
+      for (const task of await claimer.lockedTasks.recheck(client)) groupScanner.addDue(task);
     });
   }
 
@@ -277,7 +290,7 @@ export class WorkCycle {
       const { rejected: rejectedRows, skippedIds: except } = claimer;
       const known = { except, rejectedRows };
       const { expired, locked, again } = await expireTasks(client, table, hashes, batch, known);
-      if (locked.length > 0) claimer.locked = [...claimer.locked, ...locked];
+      if (locked.length > 0) claimer.lockedTasks.add(locked);
       return { expired, again };
     });
   }

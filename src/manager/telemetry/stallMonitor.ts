@@ -275,7 +275,7 @@ export class StallMonitor {
     const { sessions, groups, orphans, claimer, groupScanner } = this.#components;
     const { busy, groups: loads, keys } = sessions.load;
     groups.recount({ busy, groups: loads, orphans: orphans.hashes, keys: [...keys, ...orphans.keys] });
-    claimer.locked = [];
+    claimer.forgetLocked();
     groupScanner.restart();
   }
 }
@@ -286,7 +286,7 @@ export interface StallMonitorOptions {
   readonly groups: ActiveGroups;
   readonly orphans: Pick<OrphanRescuer, "size" | "hashes" | "keys">;
   readonly pendingResults: Pick<PendingResults, "state" | "largeCount">;
-  readonly claimer: Pick<Claimer, "rejectedIds" | "started" | "state" | "locked">;
+  readonly claimer: Pick<Claimer, "rejectedIds" | "started" | "state" | "forgetLocked">;
   readonly poolScaler: Pick<PoolScaler, "canGrow" | "state">;
   readonly groupScanner: Pick<GroupScanner, "restart" | "nextDueMs" | "rejectedIds">;
   /** Returns the setting `pg_task.run`, the maximum number of tasks that run at once. */

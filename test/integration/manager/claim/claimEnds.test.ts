@@ -327,11 +327,16 @@ test("late tasks expire in batches", async () => {
   );
 });
 
-test("of the tasks found locked, those still locked are reported, and due ones that are free again are offered", async () => {
+test("of the tasks found locked, those that are still due are reported, whether locked or free, with their versions", async () => {
   await user.query(
     "INSERT INTO task (input, plan) SELECT 'SELECT 1', p::timestamptz FROM unnest('{now,now,2100-01-01}'::text[]) AS p",
   );
   const found = await holding(1, () => recheckLocked(manager, table, ["1", "2", "3", "99"]));
-  const { rows: hashes } = await user.query<{ hash: number }>("SELECT hash FROM task WHERE id = 2");
-  assert.deepEqual(found, { locked: ["1"], free: [{ id: "2", hash: only(hashes).hash, max: 0 }] });
+  const { rows: due } = await user.query(
+    "SELECT id::text, hash, max, id = 1 AS locked, xmin::text AS version FROM task WHERE ready ORDER BY id",
+  );
+  assert.deepEqual(
+    found.toSorted((a, b) => Number(a.id) - Number(b.id)),
+    due,
+  );
 });

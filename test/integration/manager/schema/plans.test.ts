@@ -131,6 +131,8 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   "claim single": (stub) => claimSingle(stub, table, { session: { owner, pid: 1 }, except: [], traced: false }),
   "claim around locked rows": (stub) =>
     claimFull(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1, except: ids })),
+  "claim of contended rows": (stub) =>
+    claimFull(stub, table, { ...claimOf(new Map([[1, 0]]), { sessions: 100 }), contended: ids }),
   "claim around running keys": (stub) =>
     claimFull(stub, table, { ...claimOf(new Map([[1, 0]]), { sessions: 1 }), runningKeys: ids }),
   "due with keys": (stub) => dueWithKeys(stub, table, ids),

@@ -1,0 +1,59 @@
+import assert from "node:assert/strict";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { only, Tasks } from "../../../support/tasks.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.create(client);
+// Locked rows are retried so rarely that only the rechecks and the waiting claim can be in time.
+await pgTask.start({ url: database.url, "pg_task.sleep": 600_000, "pg_task.delete": false });
+
+/**
+ * Makes several sessions update the row in short transactions, one after another, so that it is locked all the time.
+ * Returns a function that ends this.
+ */
+async function keepUpdating(id: string): Promise<() => Promise<void>> {
+  const over = new AbortController();
+  const sessions = await Promise.all(Array.from({ length: 4 }, () => database.connect()));
+  // Both statements are one transaction.
+  const update = `UPDATE task SET data = 'x' WHERE id = ${id} AND state = 'PLAN'; SELECT pg_sleep(0.005)`;
+  await Promise.all(sessions.map((session) => session.query(update)));
+  const ended = sessions.map(async (session) => {
+    while (!over.signal.aborted) await session.query(update);
+  });
+  return async () => {
+    over.abort();
+    await Promise.all(ended);
+  };
+}
+
+test("a task whose row other sessions update all the time starts while the updates go on", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "updated", plan: "infinity" });
+  const stop = await keepUpdating(id);
+  await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
+  // The others are not held up.
+  assert.equal((await tasks.run("SELECT 2", { group: "other" })).state, "DONE");
+  await tasks.until([id], ({ state }) => state !== "PLAN");
+  await stop();
+  assert.equal(only(await tasks.ended(id)).state, "DONE");
+});
+
+test("a task whose row one long transaction holds is skipped, and starts after the transaction", async () => {
+  await client.query(`INSERT INTO task_pause ("group") VALUES ('held')`);
+  const [held = ""] = await tasks.insert({ input: "SELECT 1", group: "held" });
+  const holder = await database.connect();
+  await holder.query("BEGIN");
+  await holder.query("UPDATE task SET data = 'held' WHERE id = $1", [held]);
+  await client.query("DELETE FROM task_pause");
+  for (const group of ["held", "not held", "held", "not held"])
+    assert.equal((await tasks.run("SELECT 2", { group })).state, "DONE");
+  assert.equal((await tasks.row(held)).state, "PLAN");
+  await holder.query("COMMIT");
+  assert.deepEqual(
+    (await tasks.ended(held)).map(({ state, data }) => [state, data]),
+    [["DONE", "held"]],
+  );
+});
