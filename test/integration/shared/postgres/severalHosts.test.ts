@@ -60,7 +60,7 @@ test("the first server that can be reached is used, by both kinds of connections
 
 const refused = (port: number): string =>
   `no connection to the server at 127.0.0.1, port ${port} ` +
-  `(postgresql://${target.user}@127.0.0.1:${port}/${name}): connect ECONNREFUSED 127.0.0.1:${port}`;
+  `(postgresql://${target.user}@127.0.0.1:${port}/${name}): nothing listens there: is the server running? (ECONNREFUSED)`;
 
 test("with load_balance_hosts=random, each server is used at times, and an error always reads the same", async () => {
   const random = { ...hosts(first.port, second.port), loadBalance: true } as const;
