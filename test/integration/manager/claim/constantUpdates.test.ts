@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { eventually } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
@@ -56,4 +57,51 @@ test("a task whose row one long transaction holds is skipped, and starts after t
     (await tasks.ended(held)).map(({ state, data }) => [state, data]),
     [["DONE", "held"]],
   );
+});
+
+/** Finds the manager's connection while a claim waits for a row. */
+const waiting = `SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+  WHERE NOT granted AND query LIKE '%WITH candidate AS%'`;
+
+/**
+ * Makes two sessions change the row in turn, so that one always waits while the other has it locked, until a claim waits
+ * as well. Returns a function that ends both transactions. If a claim gets the row in between, the task runs once more.
+ */
+async function contend(id: string): Promise<() => Promise<void>> {
+  let [holder, next] = [await database.connect(), await database.connect()];
+  const update = `UPDATE task SET data = 'x', state = 'PLAN' WHERE id = ${id}`;
+  await holder.query("BEGIN");
+  await holder.query(update);
+  await client.query("DELETE FROM task_pause");
+  for (;;) {
+    await next.query("BEGIN");
+    const updated = next.query(update);
+    await eventually(
+      client,
+      "SELECT FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()",
+      (rows) => rows.length > 0,
+    );
+    if ((await client.query(waiting)).rows.length > 0) {
+      return async () => {
+        await holder.query("COMMIT");
+        await updated;
+        await next.query("COMMIT");
+      };
+    }
+    await holder.query("COMMIT");
+    await updated;
+    [holder, next] = [next, holder];
+  }
+}
+
+test("a claim gives up waiting for a contended row that a long transaction holds, and does not wait again", async () => {
+  await client.query(`INSERT INTO task_pause ("group") VALUES ('contended')`);
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "contended" });
+  const end = await contend(id);
+  for (const group of ["contended", "other", "contended", "other"])
+    assert.equal((await tasks.run("SELECT 2", { group })).state, "DONE");
+  assert.equal((await tasks.row(id)).state, "PLAN");
+  assert.equal((await client.query(waiting)).rows.length, 0);
+  await end();
+  assert.equal(only(await tasks.ended(id)).state, "DONE");
 });
