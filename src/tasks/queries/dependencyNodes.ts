@@ -105,8 +105,8 @@ WITH node AS MATERIALIZED (
   LEFT JOIN ${qualifiedDependencies} AS d ON d.task = n.id AND d.predecessor = u.id
 ), dependents AS (
   SELECT predecessor AS id, sum(number) AS number FROM (
-    SELECT predecessor, count(*) AS number FROM ${qualifiedDependencies} AS d
-    WHERE predecessor = ANY ($1::bigint[]) AND NOT failed GROUP BY predecessor
+    SELECT d.predecessor, count(*) AS number FROM ${qualifiedDependencies} AS d JOIN ${qualified} AS t ON t.id = d.task
+    WHERE d.predecessor = ANY ($1::bigint[]) AND NOT d.failed AND t.wait = 0 AND ${isHeldSql} GROUP BY d.predecessor
     UNION ALL SELECT predecessor, count(DISTINCT id) FROM unseen WHERE predecessor IN (SELECT id FROM node WHERE active) GROUP BY predecessor
     UNION ALL SELECT predecessor, -count(*) FROM edge WHERE status = 'waits' GROUP BY predecessor
   ) AS d GROUP BY predecessor

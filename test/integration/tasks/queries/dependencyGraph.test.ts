@@ -105,6 +105,17 @@ describe("while no manager runs", () => {
     assert.deepEqual([nodes.length, edges, formerComplete], [1, [], true]);
     assert.deepEqual(nodes[0]?.upon, null);
   });
+
+  test("dependencies of rows that are gone, as TRUNCATE leaves them, do not count", async () => {
+    const [waiting = "", ended = ""] = await tasks.insert(
+      { input: "SELECT 1", plan: "infinity" },
+      { input: "SELECT 2", plan: "infinity" },
+    );
+    await client.query(`UPDATE task SET state = 'DONE' WHERE id = ${ended};
+      INSERT INTO task_after (predecessor, task) VALUES (${waiting}, ${ended}), (${waiting}, 987654321)`);
+    const { nodes } = await graphOf(waiting);
+    assert.deepEqual([nodes.length, nodes[0]?.moreDependents], [1, 0]);
+  });
 });
 
 describe("while a manager runs", () => {
