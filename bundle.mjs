@@ -22,15 +22,15 @@ await build({
   outfile: "dist/src/executor/host.cjs",
 });
 
-// The modules that use import.meta.url are in folders of src/manager, and so is the bundle.
+// The modules that use import.meta.url are in folders of src/manager. The bundle behaves as if it were in one too.
 await build({
   ...common,
   entryPoints: ["src/manager/thread.ts"],
-  outfile: "dist/src/manager/bundle/thread.cjs",
+  outfile: "dist/src/manager/thread.cjs",
   minifyWhitespace: true,
   minifySyntax: true,
   define: { "import.meta.url": "bundleUrl" },
-  banner: { js: 'const bundleUrl = require("node:url").pathToFileURL(__filename).href;' },
+  banner: { js: 'const bundleUrl = require("node:url").pathToFileURL(__dirname + "/bundle/").href;' },
 });
 
 await chmod("dist/src/cli/bin.js", 0o755);
