@@ -122,9 +122,10 @@ export async function resume(webTable: WebTable, { group = null }: PauseBody): P
 }
 
 async function changePauses(
-  { pool, table, changes }: WebTable,
+  webTable: WebTable,
   work: (client: Client, table: TaskTable) => Promise<PauseResult>,
 ): Promise<PauseResult> {
+  const { pool, table, changes } = webTable;
   const result = await pool.change(async (client) => {
     const { pause: mayPause, readOnly, user } = await readChangePrivileges(client, table);
     if (readOnly) throw readOnlyError();
@@ -134,6 +135,7 @@ async function changePauses(
     }
     return await work(client, table);
   });
+  webTable.forgetSummary();
   changes.noteChange();
   return result;
 }

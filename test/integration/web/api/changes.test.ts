@@ -252,14 +252,16 @@ it("lists the columns that a new task can set, with their defaults, and evaluate
   for (const internal of ["id", "state", "owner", "hash", "wait"]) assert.equal(named.has(internal), false, internal);
 });
 
+/** Returns the ids of a page of the list, and where the next one begins. */
+const list = async (query: string): Promise<[string[], string | null]> => {
+  const { tasks, next } = await web.get(taskListSchema, `${path}/tasks?${query}`);
+  return [tasks.map(({ id }) => id), next];
+};
+
 it("lists the oldest tasks first if asked", async () => {
   await client.query("TRUNCATE task RESTART IDENTITY");
   const ids = [];
   for (const group of ["a", "b", "a", "a"]) ids.push(await add({ input: "SELECT 1", plan: "infinity", group }));
-  const list = async (query: string): Promise<[string[], string | null]> => {
-    const { tasks, next } = await web.get(taskListSchema, `${path}/tasks?${query}`);
-    return [tasks.map(({ id }) => id), next];
-  };
   const [first = "", second = "", third = "", fourth = ""] = ids;
   assert.deepEqual(await list("order=oldest&limit=2"), [[first, second], second]);
   assert.deepEqual(await list(`order=oldest&limit=2&after=${second}`), [[third, fourth], null]);
@@ -272,8 +274,8 @@ it("tells a role without privileges what it lacks", async () => {
   const id = await add({ input: "SELECT 1", plan: "infinity" });
   const role = `reader_${database.target.database}`;
   await client.query(`CREATE ROLE ${role} LOGIN; GRANT SELECT ON task, task_pause TO ${role}`);
-  const { target } = database;
-  const url = `postgresql://${role}@${target.host}:${target.port}/${target.database}`;
+  const { host, port, database: name } = database.target;
+  const url = `postgresql://${role}@${host}:${port}/${name}`;
   const reader = await startProcess({
     config: { url: database.url, "pg_task.json": [{ url }], "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
   });
