@@ -3,7 +3,7 @@ import { model, taskIdSchema } from "./model.js";
 import { textSchema } from "./schemas.js";
 
 /** Maximum number of tasks that one request changes. */
-export const maxChangedTasks = 500;
+const maxChangedTasks = 500;
 /** Maximum number of ids that a new task can wait for, and of columns in a request. */
 const maxItems = 10_000;
 

@@ -34,8 +34,12 @@ function FormFromTask({ id, columns, from }: { id: string; columns: readonly Col
   return problem === null ? null : html`<p class="notice bad" role="alert">${problem}</p>`;
 }
 
-/** When the task starts. */
-type Start = "now" | "delay" | "at";
+/** When the task starts: at once, after an interval, or at a time. */
+interface Start {
+  readonly kind: "now" | "delay" | "at";
+  /** The interval, or the value of a `datetime-local` input. */
+  readonly when: string;
+}
 
 interface Problem {
   readonly text: string;
@@ -58,8 +62,7 @@ function TaskForm(props: {
       ? { texts: group === "" ? {} : { group }, copied: [] }
       : prefillFrom(task, fields, columns, withSchedule);
   const [{ texts, copied }, setContent] = useState<Prefill>(() => prefill(false));
-  const [start, setStart] = useState<Start>("now");
-  const [when, setWhen] = useState("");
+  const [start, setStart] = useState<Start>({ kind: "now", when: "" });
   const [problem, setProblem] = useState<Problem | null>(null);
   const isUsed = ({ name }: Field): boolean => copied.includes(name) || (texts[name] ?? "") !== "";
   const [isOpen, setIsOpen] = useState(() => subjects.slice(1).some((subject) => subject.fields.some(isUsed)));
@@ -78,7 +81,7 @@ function TaskForm(props: {
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     if (busy.current) return;
-    const body = bodyOf(fields, { texts, copied }, { task, start, when });
+    const body = bodyOf(fields, { texts, copied }, { task, start });
     if ("problem" in body) return setProblem(body.problem);
     busy.current = true;
     try {
@@ -88,10 +91,15 @@ function TaskForm(props: {
       focusMainSoon();
     } catch (error) {
       const text = error instanceof RequestError ? error.message : String(error);
-      const named = /^(?:columns\.)?(\w+)(?:\.\d+)?: /.exec(text)?.[1];
-      setProblem({ text, field: fields.some(({ name }) => name === named) ? (named ?? null) : null });
+      setProblem({ text, field: fieldOf(fields, text) });
     }
     busy.current = false;
+  };
+  const copySchedule = (): void => {
+    setContent(prefill(true));
+    setIsOpen(true);
+    // The button is gone with its notice.
+    requestAnimationFrame(() => document.querySelector<HTMLElement>("#field-rule")?.focus());
   };
   const view = (field: Field): VNode =>
     html`<${FieldView}
@@ -108,52 +116,9 @@ function TaskForm(props: {
   const takesSchedule = scheduleFields.some((name) => (texts[name] ?? "") !== "");
   return html`<form class="panel" ref=${form} novalidate onSubmit=${(event: Event) => void submit(event)}>
     ${problem !== null && html`<p class="notice bad" role="alert" tabindex="-1">${problem.text}</p>`}
-    ${
-      hasSchedule &&
-      !takesSchedule &&
-      html`<p class="notice">
-        This adds one run. The schedule of task ${task.id} is not copied, because the task would run twice at each time.
-        <button
-          type="button"
-          onClick=${() => {
-            setContent(prefill(true));
-            setIsOpen(true);
-          }}
-        >
-          Copy the schedule as well
-        </button>
-      </p>`
-    }
+    ${hasSchedule && !takesSchedule && html`<${ScheduleNotice} task=${task} copy=${copySchedule} />`}
     ${main?.fields.slice(0, 2).map(view)}
-    <fieldset class="when">
-      <legend>Start</legend>
-      <select
-        name="start"
-        aria-label="Start"
-        value=${start}
-        onChange=${(event: Event) => {
-          if (event.target instanceof HTMLSelectElement) setStart(startOf(event.target.value));
-          setWhen("");
-        }}
-      >
-        <option value="now">at once</option>
-        <option value="delay">after an interval</option>
-        <option value="at">at a time</option>
-      </select>
-      ${
-        start !== "now" &&
-        html`<input
-          name="plan"
-          type=${start === "at" ? "datetime-local" : "text"}
-          step="1"
-          placeholder=${start === "at" ? "" : "5 minutes"}
-          aria-label=${start === "at" ? "Time, in your time zone" : "Interval"}
-          aria-invalid=${problem?.field === "plan"}
-          value=${when}
-          onInput=${(event: Event) => event.target instanceof HTMLInputElement && setWhen(event.target.value)}
-        />`
-      }
-    </fieldset>
+    <${StartFields} start=${start} isInvalid=${problem?.field === "plan"} change=${setStart} />
     <div class="fields">${main?.fields.slice(2).map(view)}</div>
     <details
       open=${isOpen}
@@ -175,7 +140,49 @@ function TaskForm(props: {
   </form>`;
 }
 
-const startOf = (value: string): Start => (value === "delay" || value === "at" ? value : "now");
+function ScheduleNotice({ task, copy }: { task: FullTask; copy: () => void }): VNode {
+  return html`<p class="notice">
+    This adds one run. The schedule of task ${task.id} is not copied, because the task would run twice at each
+    time.${" "}
+    <button type="button" onClick=${copy}>Copy the schedule as well</button>
+  </p>`;
+}
+
+const startKinds = { now: "at once", delay: "after an interval", at: "at a time" } as const;
+
+/** Shows the fields that decide when the task starts. */
+function StartFields(props: { start: Start; isInvalid: boolean; change: (start: Start) => void }): VNode {
+  const { start, isInvalid, change } = props;
+  const { kind, when } = start;
+  const choose = ({ target }: Event): void => {
+    if (!(target instanceof HTMLSelectElement)) return;
+    const { value } = target;
+    change({ kind: value === "delay" || value === "at" ? value : "now", when: "" });
+  };
+  const edit = ({ target }: Event): void => {
+    if (target instanceof HTMLInputElement) change({ kind, when: target.value });
+  };
+  return html`<fieldset class="when">
+    <legend>Start</legend>
+    <select name="start" aria-label="Start" value=${kind} onChange=${choose}>
+      ${Object.entries(startKinds).map(([value, label]) => html`<option key=${value} value=${value}>${label}</option>`)}
+    </select>
+    ${
+      kind !== "now" &&
+      html`<input
+        key=${kind}
+        name="plan"
+        type=${kind === "at" ? "datetime-local" : "text"}
+        step="1"
+        placeholder=${kind === "at" ? "" : "5 minutes"}
+        aria-label=${kind === "at" ? "Time, in your time zone" : "Interval"}
+        aria-invalid=${isInvalid}
+        value=${when}
+        onInput=${edit}
+      />`
+    }
+  </fieldset>`;
+}
 
 /** Returns the fields of the columns that the table has, by subject, and those of user-defined columns. */
 function subjectsOf(columns: readonly Column[]): { readonly title: string; readonly fields: readonly Field[] }[] {
@@ -196,11 +203,20 @@ function subjectsOf(columns: readonly Column[]): { readonly title: string; reado
     .filter(({ fields }) => fields.length > 0);
 }
 
+/** Returns the name of the field that a message of the server begins with, or null. */
+function fieldOf(fields: readonly Field[], message: string): string | null {
+  const name = /^(?:columns\.)?(\w+)(?:\.\d+)?: /.exec(message)?.[1];
+  if (name === undefined) return null;
+  return name === "plan" || name === "delay" || fields.some((field) => field.name === name)
+    ? name.replace("delay", "plan")
+    : null;
+}
+
 /** Creates the request, or says what is wrong with a field. */
 function bodyOf(
   fields: readonly Field[],
   { texts, copied }: Prefill,
-  { task, start, when }: { readonly task: FullTask | null; readonly start: Start; readonly when: string },
+  { task, start: { kind, when } }: { readonly task: FullTask | null; readonly start: Start },
 ): { readonly body: object } | { readonly problem: Problem } {
   const body: Record<string, unknown> = {};
   const own: Record<string, unknown> = {};
@@ -214,10 +230,10 @@ function bodyOf(
   if (!("input" in body) && !copied.includes("input")) {
     return { problem: { field: "input", text: "Enter the SQL to run." } };
   }
-  if (start !== "now") {
-    const plan = start === "at" ? toIso(when) : when.trim();
+  if (kind !== "now") {
+    const plan = kind === "at" ? toIso(when) : when.trim();
     if (plan === "") return { problem: { field: "plan", text: "Enter when it starts." } };
-    body[start === "at" ? "plan" : "delay"] = plan;
+    body[kind === "at" ? "plan" : "delay"] = plan;
   }
   if (Object.keys(own).length > 0) body["columns"] = own;
   if (task !== null && copied.length > 0) body["copy"] = { id: task.id, columns: copied };

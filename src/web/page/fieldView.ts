@@ -42,6 +42,9 @@ function placeholder(value: string | null): string {
   return value === "\t" ? "default: a tab" : `default: ${value}`;
 }
 
+/** The most lines of a long text that are shown without scrolling. */
+const maxRows = 16;
+
 function control(
   { name, kind, own }: Field,
   options: { described: object; text: string; placeholder: string; change: (text: string) => void },
@@ -63,7 +66,8 @@ function control(
     </select>`;
   }
   if (kind === "long" || kind === "json") {
-    const rows = name === "input" && own !== true ? 6 : 2;
+    const least = name === "input" && own !== true ? 6 : 2;
+    const rows = Math.max(least, Math.min(maxRows, text.split("\n").length));
     return html`<textarea
       ...${described}
       rows=${rows}

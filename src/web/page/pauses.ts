@@ -10,12 +10,24 @@ import { useResource } from "./resource.js";
 
 type Pauses = TableSummary["paused"];
 
-/** Shows the links and buttons that concern a whole table. */
+/** Shows the links and buttons that concern a whole table. A notice of the overview resumes it. */
 export function TableActions({ id, table }: { id: string; table: TableInfo | null }): VNode {
   const paused = table?.summary?.paused;
-  return html`<div class="row table-actions">
+  const container = useRef<HTMLDivElement>(null);
+  // A pause removes the button here, and its end removes the notice with the other one.
+  useKeptFocus(
+    () => document.querySelector("main"),
+    () => null,
+    () =>
+      container.current?.querySelector<HTMLElement>("button") ??
+      document.querySelector<HTMLElement>("main .with-action button") ??
+      container.current?.querySelector<HTMLElement>("a") ??
+      null,
+  );
+  const mayPause = paused !== undefined && !paused.some(({ group }) => group === null);
+  return html`<div class="row table-actions" ref=${container}>
     <span class="gap"></span>
-    ${paused !== undefined && html`<${PauseButton} table=${id} group=${null} paused=${paused} />`}
+    ${mayPause && html`<${PauseButton} table=${id} group=${null} paused=${paused} />`}
     <a class="button" href=${`/tables/${id}/add`}>Add task</a>
   </div>`;
 }

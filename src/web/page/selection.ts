@@ -9,7 +9,7 @@ import { askToConfirm } from "./dialog.js";
 import { numberText } from "./format.js";
 
 /** The most tasks that can be selected, which is what one request changes at most. */
-export const maxSelected = 500;
+const maxSelected = 500;
 
 export interface Selection {
   readonly has: (id: string) => boolean;

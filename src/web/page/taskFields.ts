@@ -1,5 +1,5 @@
 /** How a field of the form is edited, and how its text becomes a value of the request. */
-export type FieldKind = "text" | "long" | "flag" | "whole" | "ids" | "list" | "json" | "upon";
+type FieldKind = "text" | "long" | "flag" | "whole" | "ids" | "list" | "json" | "upon";
 
 /** An option of a task in the form. */
 export interface Field {

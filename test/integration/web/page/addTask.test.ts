@@ -102,6 +102,14 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await page.getByLabel("key", { exact: true }).fill("k");
     await submit.click();
     await page.locator("#field-key-problem", { hasText: "another task with this key waits" }).waitFor();
+    await page.getByLabel("key", { exact: true }).fill("");
+    await page.getByLabel("Start", { exact: true }).selectOption("delay");
+    await submit.click();
+    await alert.getByText("Enter when it starts.").waitFor();
+    await page.getByLabel("Interval").fill("a while");
+    await submit.click();
+    await alert.getByText('invalid input syntax for type interval: "a while"').waitFor();
+    assert.equal(await focusedName(), "plan");
     assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
     assert.deepEqual(errors, []);
     await page.context().close();
@@ -156,6 +164,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await page.goto(`${web.url}/tables/${table}/add?from=${id}`);
     await page.getByRole("button", { name: "Copy the schedule as well" }).click();
     assert.equal(await page.getByLabel("rule", { exact: true }).inputValue(), "0 7 * * *");
+    await page.waitForFunction(() => document.activeElement?.id === "field-rule");
     await page.goto(`${web.url}/tables/${table}/add?from=404404`);
     await page.getByText("there is no task 404404 in this table").waitFor();
     assert.deepEqual(errors, []);
