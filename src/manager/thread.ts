@@ -10,7 +10,6 @@ import { Manager } from "./manager.js";
 /** Runs one manager for the supervisor at the other end of `port`. When the manager has ended, the port is closed. */
 function hostManager(port: MessagePort, data: ManagerThreadData): void {
   const slots = new HandshakeReceiver(data.buffer);
-  startHeartbeat(data.heartbeat);
   let hosted: { manager: Manager; lifecycle: Lifecycle } | null = null;
   const send = (message: FromManager): void => port.postMessage(message);
 
@@ -22,6 +21,7 @@ function hostManager(port: MessagePort, data: ManagerThreadData): void {
 
   const start = (parameters: ManagerParameters): void => {
     const { schema, table, target } = parameters.entry;
+    startHeartbeat(data.heartbeat, parameters.entry.parameters["pg_conf.close"]);
     const createNamedLog = (name: string): Log =>
       createLog({
         level: parameters.entry.parameters["pg_conf.log"],

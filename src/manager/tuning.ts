@@ -302,5 +302,8 @@ export const backendCheckMs = { busy: 150, idle: 300 };
  */
 export const settingsCheckMs = 250;
 
-/** How often the manager looks for stalls, in ms. */
-export const stallCheckMs = 2_500;
+/**
+ * How often the manager looks for stalls, in ms. In deep sleep, the three queries of a check would be most of what a
+ * manager does.
+ */
+export const stallCheckMs = { awake: 2_500, asleep: 30_000 };

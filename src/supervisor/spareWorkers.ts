@@ -3,7 +3,7 @@ import { HandshakeSender } from "../shared/ipc/handshake/sender.js";
 import { createHeartbeat } from "../shared/ipc/heartbeat.js";
 import type { ManagerThreadData } from "../shared/ipc/managerMessages.js";
 
-const entryFile = new URL("../manager/thread.js", import.meta.url);
+const entryFile = new URL("../manager/bundle/thread.cjs", import.meta.url);
 
 /** A thread that loads the manager's code and then waits for parameters. */
 export interface ManagerWorker {

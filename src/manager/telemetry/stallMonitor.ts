@@ -45,7 +45,7 @@ interface Suspect {
 const unmarkedKey = (id: string): string => `unmarked ${id}`;
 
 /**
- * Checks for stalls every few seconds, in parallel with the cycles. In a stall, due tasks do not start although
+ * Checks for stalls every few seconds, and more rarely in deep sleep, in parallel with the cycles. In a stall, due tasks do not start although
  * sessions are free and nothing else prevents it. The cause is a bug in pg-task, a wake-up that never arrived, or a
  * user's trigger that suppresses changes of a row. The monitor compares the rows with the sessions' queues and with
  * what the server reports. It does not use the manager's counters, because they may be wrong. When the monitor finds a
@@ -89,22 +89,28 @@ export class StallMonitor {
   async watch(
     client: Client,
     signal: AbortSignal,
-    currentLoop: () => Pick<ManagerLoop, "state" | "wake"> | null,
+    currentLoop: () => Pick<ManagerLoop, "state" | "wake" | "isAsleep"> | null,
   ): Promise<void> {
     this.#suspects.clear();
     for (;;) {
-      await sleep(stallCheckMs, undefined, { signal, ref: false }).catch(() => {});
+      await sleep(this.pauseMs(currentLoop()), undefined, { signal, ref: false }).catch(() => {});
       if (signal.aborted) return;
       const loop = currentLoop();
       if (loop !== null) await this.check(client, loop);
     }
   }
 
+  /** Time until the next check, in ms. It is longer in deep sleep, unless the last check has found something. */
+  pauseMs(loop: Pick<ManagerLoop, "isAsleep"> | null): number {
+    const mayRest = loop?.isAsleep === true && this.#suspects.size === 0 && this.#stall === null;
+    return mayRest ? stallCheckMs.asleep : stallCheckMs.awake;
+  }
+
   /** Makes one check. Called every few seconds. */
   async check(client: Client, loop: Pick<ManagerLoop, "state" | "wake">): Promise<void> {
     const now = this.#now();
     // If the last check was so long ago, this process was probably suspended, so no task could start.
-    if (now - this.#checkedAt > 3 * stallCheckMs) this.#suspects.clear();
+    if (now - this.#checkedAt > 3 * stallCheckMs.awake) this.#suspects.clear();
     this.#checkedAt = now;
     try {
       await this.#checkResolved(client);

@@ -1,5 +1,8 @@
-/** Interval at which a thread increments its heartbeat counter, and at which the watcher checks the counter, in ms. */
-const heartbeatMs = 1000;
+/**
+ * Interval at which a thread increments its heartbeat counter, and at which the watcher checks the counter, in ms, if
+ * the thread may go without a heartbeat for `limitMs`.
+ */
+const intervalMs = (limitMs: number): number => Math.min(5_000, Math.max(100, limitMs / 10));
 
 /** Allocates a thread's heartbeat counter. */
 export function createHeartbeat(): SharedArrayBuffer {
@@ -9,9 +12,9 @@ export function createHeartbeat(): SharedArrayBuffer {
 /**
  * Increments the heartbeat counter while this thread's event loop is running. The timer does not keep the thread alive.
  */
-export function startHeartbeat(buffer: SharedArrayBuffer): void {
+export function startHeartbeat(buffer: SharedArrayBuffer, limitMs: number): void {
   const count = new Int32Array(buffer);
-  setInterval(() => Atomics.add(count, 0, 1), heartbeatMs).unref();
+  setInterval(() => Atomics.add(count, 0, 1), intervalMs(limitMs)).unref();
 }
 
 /**
@@ -24,14 +27,16 @@ export function watchHeartbeat(buffer: SharedArrayBuffer, limitMs: number, onFre
   const count = new Int32Array(buffer);
   let seen = Atomics.load(count, 0);
   let missed = 0;
+  const everyMs = intervalMs(limitMs);
   const timer = setInterval(() => {
     const now = Atomics.load(count, 0);
     missed = now === seen ? missed + 1 : 0;
     seen = now;
-    if (missed * heartbeatMs < limitMs) return;
+    // A single missed heartbeat can be a delay of the timer.
+    if (missed < 2 || missed * everyMs < limitMs) return;
     clearInterval(timer);
     onFreeze();
-  }, heartbeatMs);
+  }, everyMs);
   timer.unref();
   return () => clearInterval(timer);
 }

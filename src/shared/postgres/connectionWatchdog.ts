@@ -87,9 +87,9 @@ export class ConnectionWatchdog {
     this.#heardAt = performance.now();
     if (this.#heard && !this.#resting) return;
     this.#heard = true;
-    this.#resting = false;
+    this.#resting = this.#isAtRest();
     clearTimeout(this.#timer);
-    this.#timer = this.#after(this.#quietMs, () => this.#probe());
+    this.#timer = this.#after(this.#resting ? restFactor * this.#quietMs : this.#quietMs, () => this.#probe());
   };
 
   /** Sends a probe if the silence has lasted long enough. */

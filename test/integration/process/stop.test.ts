@@ -114,7 +114,8 @@ it("leaves no connection on the server", async () => {
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   await program.end();
   const { rows } = await client.query(
-    "SELECT application_name FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    `SELECT application_name FROM pg_stat_activity
+     WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`,
   );
   assert.deepEqual(rows, []);
 });

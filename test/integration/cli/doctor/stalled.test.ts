@@ -3,6 +3,7 @@ import { createDatabase } from "../../../support/database.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import { startProcess } from "../../../support/process.js";
+import { suspend } from "../../../support/suspend.js";
 import { Tasks } from "../../../support/tasks.js";
 import { Web } from "../../../support/web.js";
 import { healthSchema } from "../../../../src/web/api/schemas.js";
@@ -63,7 +64,7 @@ test("log, /health and the doctor report stalled tasks, and nothing else", async
 
   // The doctor finds stalled tasks even if the pg-task process is frozen.
   await tasks.run("SELECT 1", { group: "warm" });
-  program.child.kill("SIGSTOP");
+  await suspend(program.pid);
   const [waits = ""] = await tasks.insert({ input: "SELECT 1", group: "stopped" });
   const said = await stalls();
   program.child.kill("SIGCONT");

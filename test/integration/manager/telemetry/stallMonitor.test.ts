@@ -134,6 +134,7 @@ function createMonitor(given: Partial<ManagerState> = {}) {
   const loop = { state: {}, wake: () => void actions.push("woken") };
   return {
     state,
+    monitor,
     groups: components.groups,
     lines,
     sent,
@@ -219,6 +220,22 @@ describe("reports once a due task that does not start although a session is free
     const { lines, passes } = createMonitor({ free: [], canGrow: true });
     await passes(12.5);
     assert.deepEqual(lines[0]?.["tasks"], [id]);
+  });
+
+  test("a task in deep sleep, in which checks are rare until one of them finds something", async () => {
+    const { lines, monitor, passes } = createMonitor();
+    const pauses = (): number[] => [{ isAsleep: true }, { isAsleep: false }, null].map((loop) => monitor.pauseMs(loop));
+    await passes(2.5);
+    assert.deepEqual(pauses(), [30_000, 2_500, 2_500]);
+    await insert();
+    await passes(2.5);
+    assert.deepEqual(pauses(), [2_500, 2_500, 2_500]);
+    await passes(10);
+    assert.equal(lines.length, 1);
+    await user.query("DELETE FROM task");
+    await passes(2.5);
+    assert.equal(lines.at(-1)?.msg, "due tasks start again");
+    assert.deepEqual(pauses(), [30_000, 2_500, 2_500]);
   });
 
   test("a task while an idle session counts as busy", async () => {
