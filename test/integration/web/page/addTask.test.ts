@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
 import { noBrowserReason } from "../../../support/browser.js";
-import { createDatabase } from "../../../support/database.js";
+import { createDatabase, serverMajor } from "../../../support/database.js";
 import { openPage } from "../../../support/page.js";
 import { startProcess } from "../../../support/process.js";
 import { waitForRow, waitForState } from "../../../support/waitFor.js";
@@ -86,10 +86,13 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await page.getByLabel("timeout", { exact: true }).fill("soon");
     await page.getByText("More options").click();
     await submit.click();
-    await page
-      .locator("#field-timeout-problem", { hasText: 'invalid input syntax for type interval: "soon"' })
-      .waitFor();
-    assert.equal(await focusedName(), "timeout");
+    const wrong = 'invalid input syntax for type interval: "soon"';
+    await page.getByRole("alert").getByText(wrong).waitFor();
+    // Servers before 14 do not say which parameter they refuse.
+    if ((await serverMajor()) >= 14) {
+      await page.locator("#field-timeout-problem", { hasText: wrong }).waitFor();
+      assert.equal(await focusedName(), "timeout");
+    } else await page.getByText("More options").click();
     await page.screenshot({ path: join(images, "add-problem-light.png"), fullPage: true });
     await page.getByLabel("timeout", { exact: true }).fill("");
     await page.getByLabel("keep", { exact: true }).fill("-1 s");
@@ -109,7 +112,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await page.getByLabel("Interval").fill("a while");
     await submit.click();
     await alert.getByText('invalid input syntax for type interval: "a while"').waitFor();
-    assert.equal(await focusedName(), "plan");
+    if ((await serverMajor()) >= 14) assert.equal(await focusedName(), "plan");
     assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
     assert.deepEqual(errors, []);
     await page.context().close();
