@@ -11,7 +11,7 @@ export type { TaskChange, TaskFilter, TaskOutcome, TaskSummary } from "../tasks/
 export type { Config, ConfigEntry, ConfigParameters, Secret } from "./config.js";
 export type { SqlClient, SqlPool, SqlPoolClient, SqlResult } from "./sqlClient.js";
 export type { Logger } from "./logger.js";
-export type { NewTask, OwnValue } from "./newTask.js";
+export type { NewTask, OwnValue } from "../tasks/newTask.js";
 export type { EntryStatus, PgTask, PgTaskEvents } from "./pgTask.js";
 export type { EmbeddedServerOptions, StartOptions } from "./start.js";
 export type { Task } from "./task.js";

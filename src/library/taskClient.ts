@@ -16,10 +16,10 @@ import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
 import { closedError, Connections, requireClient } from "./connections.js";
 import { getTask } from "./getTask.js";
-import type { NewTask } from "./newTask.js";
+import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { Task } from "./task.js";
-import { toRow } from "./toRow.js";
+import { toRow } from "../tasks/commands/toRow.js";
 
 /** Options of a TaskClient. */
 export interface TaskClientOptions {
@@ -155,7 +155,7 @@ export class TaskClient {
    * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
-    const rows = [...tasks].map(toRow);
+    const rows = [...tasks].map((task) => toRow(task));
     const skipTaken = options.ifKeyTaken === "skip";
     const work = (client: Queryable): Promise<string[]> => addTasks(client, this.#table, rows, { skipTaken });
     try {

@@ -80,6 +80,7 @@ function addPage(app: Hono): void {
   app.get("/tables/:table/tasks", servePage);
   app.get("/tables/:table/tasks/:id", servePage);
   app.get("/tables/:table/schedules", servePage);
+  app.get("/tables/:table/add", servePage);
   for (const [path, { body, type, etag }] of assets) {
     app.get(path, (context) => {
       const headers = { "Content-Type": type, ETag: etag, "Cache-Control": "no-cache" };

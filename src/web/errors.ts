@@ -6,6 +6,7 @@ export const statusByCode = {
   NOT_FOUND: 404,
   METHOD_NOT_ALLOWED: 405,
   CONFLICT: 409,
+  READ_ONLY: 409,
   BUSY: 503,
   TOO_SLOW: 503,
   UNAVAILABLE: 503,

@@ -35,11 +35,17 @@ export class Web {
 
   async request(
     path: string,
-    { method = "GET", headers = {} }: { method?: string; headers?: Record<string, string> } = {},
+    {
+      method = "GET",
+      headers = {},
+      json,
+    }: { method?: string; headers?: Record<string, string>; readonly json?: unknown } = {},
   ): Promise<WebResponse> {
+    const type = json === undefined ? {} : { "Content-Type": "application/json" };
     return await this.requestWithoutToken(path, {
       method,
-      headers: { Authorization: `Bearer ${this.token}`, ...headers },
+      headers: { Authorization: `Bearer ${this.token}`, ...type, ...headers },
+      ...(json === undefined ? {} : { body: JSON.stringify(json) }),
     });
   }
 
@@ -52,6 +58,12 @@ export class Web {
   async get<T extends z.ZodType>(schema: T, path: string): Promise<z.output<T>> {
     const { text } = await this.request(path);
     return schema.parse(JSON.parse(text));
+  }
+
+  /** Makes a POST request with a body, and returns the status and the parsed response. */
+  async post(path: string, json: unknown): Promise<{ readonly status: number; readonly value: unknown }> {
+    const { status, text } = await this.request(path, { method: "POST", json });
+    return { status, value: JSON.parse(text) };
   }
 
   async events(): Promise<Events> {

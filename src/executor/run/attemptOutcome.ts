@@ -2,7 +2,12 @@ import type { Attempt } from "./attempt.js";
 import { maxAttemptsWithoutRun, maxConflicts } from "../tuning.js";
 import type { CancelReason } from "./cancellation.js";
 import type { ServerError } from "../../shared/postgres/protocol/decode.js";
-import { deadlockDetected, queryCanceled, serializationFailure } from "../../shared/postgres/sqlStates.js";
+import {
+  deadlockDetected,
+  queryCanceled,
+  readOnlyTransaction,
+  serializationFailure,
+} from "../../shared/postgres/sqlStates.js";
 
 /**
  * How a run is retried:
@@ -19,8 +24,6 @@ export type AttemptOutcome = "ended" | "released" | RetryForm;
  * SQLSTATE that pg-task's finish function raises when the task's row was changed, stopped or deleted during the run.
  */
 export const rowChanged = "PGT01";
-
-const readOnlyTransaction = "25006";
 
 /** SQLSTATEs for an active transaction, an invalid transaction termination, and a read-only transaction. */
 const notWrappableCodes = new Set(["25001", "2D000", readOnlyTransaction]);

@@ -10,6 +10,15 @@ export interface NewRow {
   readonly columns: ReadonlyMap<string, string | null>;
   /** Interval from now to the planned time. */
   readonly delay?: string | undefined;
+  readonly copied?: CopiedValues | undefined;
+}
+
+/** Values that are copied from another task of the table. */
+export interface CopiedValues {
+  /** The id of the other task. */
+  readonly id: string;
+  /** The names of the columns. */
+  readonly columns: readonly string[];
 }
 
 /** Maximum number of parameters of a statement. */
@@ -47,7 +56,7 @@ export async function addTasks(
   for (const batch of batchesOf(rows)) {
     const values: (string | null)[] = [];
     const names = columnNames(batch);
-    const lines = batch.map((row) => `(${names.map((name) => valueSql(row, name, values)).join(", ")})`);
+    const lines = batch.map((row) => `(${names.map((name) => valueSql(table, row, name, values)).join(", ")})`);
     const result = await client.query<{ id: string }>(
       `INSERT INTO ${table.qualified} (${names.map(identifier).join(", ")}) VALUES ${lines.join(", ")}
        ${skipTaken ? "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL DO NOTHING" : ""} RETURNING id::text AS id`,
@@ -70,14 +79,22 @@ function batchesOf(rows: readonly NewRow[]): (readonly NewRow[])[] {
 
 /** Returns the names of all columns to which at least one of the rows gives a value. */
 function columnNames(rows: readonly NewRow[]): string[] {
-  const names = new Set(rows.flatMap(({ columns }) => [...columns.keys()]));
+  const names = new Set(rows.flatMap(({ columns, copied }) => [...columns.keys(), ...(copied?.columns ?? [])]));
   if (rows.some(({ delay }) => delay !== undefined)) names.add("plan");
   return [...names];
 }
 
-function valueSql({ columns, delay }: NewRow, name: string, values: (string | null)[]): string {
+function valueSql(
+  { qualified }: TaskTable,
+  { columns, delay, copied }: NewRow,
+  name: string,
+  values: (string | null)[],
+): string {
   const value = columns.get(name);
   if (value !== undefined) return `$${values.push(value)}`;
+  if (copied?.columns.includes(name) === true) {
+    return `(SELECT t.${identifier(name)} FROM ${qualified} AS t WHERE t.id = $${values.push(copied.id)}::bigint)`;
+  }
   if (name === "plan" && delay !== undefined) return `statement_timestamp() + $${values.push(delay)}::interval`;
   return "DEFAULT";
 }
@@ -113,6 +130,15 @@ export function toAddError(error: unknown, table: TaskTable): unknown {
   // undefined column, or a value of a wrong type.
   const isRefused = /^(?:22|23|0A)/.test(state) || state === "42703" || state === "42804";
   return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
+}
+
+/** Returns the name of the column whose value the server has refused, or null if the server does not say which it is. */
+export function findRefusedColumn(error: unknown, row: NewRow): string | null {
+  if (!isServerError(error)) return null;
+  if (error.column !== undefined) return error.column;
+  // The context names the parameter, in the words of the server's language. Each column has one parameter.
+  const place = /\$(\d+)/.exec(error.where ?? "")?.[1];
+  return (place === undefined ? undefined : columnNames([row])[Number(place) - 1]) ?? null;
 }
 
 /** Columns that `readOutcomes` reads. */

@@ -131,6 +131,7 @@ function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, e
  * Changes tasks if their states allow it. Locked rows are skipped. If the server rejects the statement, the ids are
  * split in halves, and each half is tried separately.
  *
+ * @param isFatal whether an error ends the whole change, and is thrown. By default, only the loss of the connection does.
  * @returns a result for each id, in the order of the ids.
  */
 export async function changeTasks(
@@ -138,6 +139,7 @@ export async function changeTasks(
   table: TaskTable,
   change: Change,
   ids: readonly string[],
+  isFatal: (error: unknown) => boolean = () => false,
 ): Promise<ChangeResult[]> {
   const features = await readFeatures(client, table);
   const rules = await readHasRules(client, table);
@@ -147,6 +149,7 @@ export async function changeTasks(
     retries: features.has("retries"),
     errors: features.has("errors"),
     order: features.has("order"),
+    isFatal,
   };
   return await changeOrSplit(client, table, context, ids);
 }
@@ -161,6 +164,7 @@ interface ChangeContext {
   readonly errors: boolean;
   /** Whether tasks of the table can wait for others. */
   readonly order: boolean;
+  readonly isFatal: (error: unknown) => boolean;
 }
 
 async function changeOrSplit(
@@ -172,7 +176,7 @@ async function changeOrSplit(
   try {
     return await changeTogether(client, table, kind, ids);
   } catch (error) {
-    if (sqlState(error) === null) throw error;
+    if (sqlState(error) === null || kind.isFatal(error)) throw error;
     const [id] = ids;
     if (ids.length === 1 && id !== undefined)
       return [isKeyTaken(error, table) ? keyTakenResult(id) : failedResult(id, error)];

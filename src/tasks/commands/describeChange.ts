@@ -1,16 +1,37 @@
 import type { Change, ChangeResult } from "./changeTasks.js";
 
+/** What the user can do about a task that was not changed. */
+interface Remedies {
+  readonly locked: string;
+  readonly isRunning: string;
+  /** For a task that has ended and cannot be run now. */
+  readonly hasEnded: (id: string) => string;
+}
+
+const commandRemedies: Remedies = {
+  locked: "try again, or see pg-task why",
+  isRunning: "--running deletes it and cancels its run",
+  hasEnded: (id) => `pg-task retry ${id} runs it again`,
+};
+
+/** The remedies in the words of the page and the API. */
+export const webRemedies: Remedies = {
+  locked: "try again",
+  isRunning: "stop it first",
+  hasEnded: () => "retry runs it again",
+};
+
 /** Describes the result of a change for one task. The text is meant to be shown after the task's id. */
-export function describeChange(change: Change, result: ChangeResult): string {
+export function describeChange(change: Change, result: ChangeResult, remedies = commandRemedies): string {
   switch (result.outcome) {
     case "changed":
       return describeDone(change, result);
     case "refused":
-      return describeRefusal(change, result);
+      return describeRefusal(change, result, remedies);
     case "missing":
       return "no such task";
     case "locked":
-      return "row locked by another transaction: try again, or see pg-task why";
+      return `row locked by another transaction: ${remedies.locked}`;
     case "failed":
       return `the server refused: ${result.reason ?? ""}`;
     default:
@@ -40,7 +61,7 @@ function describeDone(change: Change, { state, claimed, unlinked }: ChangeResult
   }
 }
 
-function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeResult): string {
+function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeResult, remedies: Remedies): string {
   if (claimed && state !== "WORK" && state !== "TAKE") {
     return `is ${state}, but its run is just ending: try again`;
   }
@@ -52,13 +73,13 @@ function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeR
       return state === "PLAN" ? "already waiting (PLAN)" : `running (${state})`;
     case "run-now":
       if (reason !== null) return reason;
-      return claimed ? `running (${state})` : `is ${state}: pg-task retry ${id} runs it again`;
+      return claimed ? `running (${state})` : `is ${state}: ${remedies.hasEnded(id)}`;
     case "pause":
     case "resume":
       return reason ?? `is ${state}`;
     case "delete":
     case "delete even running":
-      return `running (${state}): --running deletes it and cancels its run`;
+      return `running (${state}): ${remedies.isRunning}`;
     default:
       return change satisfies never;
   }

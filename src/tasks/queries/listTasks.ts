@@ -11,6 +11,10 @@ export interface ListRequest {
   readonly limit: number;
   /** If given, only tasks with a smaller id are listed. */
   readonly before?: string | undefined;
+  /** If given, only tasks with a larger id are listed. */
+  readonly after?: string | undefined;
+  /** Whether the tasks are listed in ascending instead of descending order of their ids. */
+  readonly oldestFirst?: boolean | undefined;
   /** If given, only tasks that wait for the end of the task with this id are listed. */
   readonly waitingFor?: string | undefined;
   /** Maximum length of input, output and error in a summary, in characters. */
@@ -18,17 +22,18 @@ export interface ListRequest {
 }
 
 export interface TaskList {
-  /** The tasks in descending order of their ids. */
+  /** The tasks in the requested order of their ids. */
   readonly tasks: TaskSummary[];
-  /** Value of `before` for the next page. Null after the last page. */
+  /** Value of `before`, or of `after` if the oldest come first, for the next page. Null after the last page. */
   readonly next: string | null;
   /** Number of rows that were scanned to find these tasks. */
   readonly scanned: number;
 }
 
 /**
- * Lists tasks, newest first. No index supports filters. With a filter, rows are therefore scanned in descending order
- * of id, one window (a limited number of rows) at a time. Only tasks that wait for another one are found by indexes.
+ * Lists tasks by their ids, newest first unless requested otherwise. No index supports filters. With a filter, rows are
+ * therefore scanned in this order, one window (a limited number of rows) at a time. Only tasks that wait for another one
+ * are found by indexes.
  *
  * @param enough called with the number of rows scanned so far; the scan ends when it returns true
  * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
@@ -44,7 +49,8 @@ export async function listTasks(
   const filtered = Object.keys(request.filter).length > 0;
   const window = new ScanWindow();
   const ids: string[] = [];
-  let before = request.before;
+  const { oldestFirst = false } = request;
+  let { before, after } = request;
   let scanned = 0;
   const listed = async (next: string | null): Promise<TaskList> => ({
     tasks: await readSummaries(client, table, ids.slice(0, limit), characters),
@@ -54,19 +60,29 @@ export async function listTasks(
   for (;;) {
     const wanted = limit - ids.length + 1;
     const size = filtered ? window.rows : wanted;
-    const from = before;
-    const found = await window.timed(() => readWindow(client, table, request, { before: from, size, wanted }));
+    const part = { before, after, oldestFirst, size, wanted };
+    const found = await window.timed(() => readWindow(client, table, request, part));
     scanned += found.scanned;
     ids.push(...found.ids);
     if (ids.length > limit) return await listed(ids[limit - 1] ?? null);
     if (found.scanned < size) return await listed(null);
-    before = found.last;
-    if (enough(scanned)) return await listed(before);
+    if (oldestFirst) after = found.last;
+    else before = found.last;
+    if (enough(scanned)) return await listed(found.last);
   }
 }
 
+/** A window of the scan. */
+interface Window extends Pick<ListRequest, "before" | "after"> {
+  readonly oldestFirst: boolean;
+  /** Number of rows. */
+  readonly size: number;
+  /** Number of matching tasks that are needed. */
+  readonly wanted: number;
+}
+
 /**
- * Scans the next `size` rows below the id `before`.
+ * Scans the next `size` rows between the ids `after` and `before`.
  *
  * @returns the ids of up to `wanted` matching tasks among these rows.
  */
@@ -74,22 +90,24 @@ async function readWindow(
   client: Queryable,
   table: TaskTable,
   { filter, waitingFor }: Pick<ListRequest, "filter" | "waitingFor">,
-  { before, size, wanted }: { before: string | undefined; size: number; wanted: number },
+  { before, after, oldestFirst, size, wanted }: Window,
 ): Promise<{ readonly scanned: number; readonly last: string; readonly ids: string[] }> {
   const values: unknown[] = [];
   const fits = filterSql(filter, values);
   const limits: string[] = [];
   if (before !== undefined) limits.push(`t.id < $${values.push(before)}::bigint`);
+  if (after !== undefined) limits.push(`t.id > $${values.push(after)}::bigint`);
   if (waitingFor !== undefined) {
     limits.push(`t.id = ANY (ARRAY(${waitingIdsSql(table, `$${values.push(waitingFor)}::bigint`)}))`);
   }
   const where = limits.length === 0 ? "" : `WHERE ${limits.join(" AND ")}`;
+  const direction = oldestFirst ? "ASC" : "DESC";
   const { rows } = await client.query<{ scanned: number; last: string; ids: string[] }>(
     `WITH seen AS MATERIALIZED (
-       SELECT t.id, (${fits}) IS TRUE AS fits FROM ${table.qualified} AS t ${where} ORDER BY t.id DESC LIMIT ${size}
+       SELECT t.id, (${fits}) IS TRUE AS fits FROM ${table.qualified} AS t ${where} ORDER BY t.id ${direction} LIMIT ${size}
      )
-     SELECT count(*)::integer AS scanned, coalesce(min(id)::text, '') AS last,
-       ARRAY(SELECT id::text FROM seen WHERE fits ORDER BY seen.id DESC LIMIT ${wanted}) AS ids FROM seen`,
+     SELECT count(*)::integer AS scanned, coalesce(${oldestFirst ? "max" : "min"}(id)::text, '') AS last,
+       ARRAY(SELECT id::text FROM seen WHERE fits ORDER BY seen.id ${direction} LIMIT ${wanted}) AS ids FROM seen`,
     values,
   );
   return rows[0] ?? { scanned: 0, last: "", ids: [] };

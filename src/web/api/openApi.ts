@@ -81,8 +81,9 @@ function operation(route: Route): object {
     operationId: [route.method, ...segments].join("-").replaceAll(/[{}]/g, ""),
     summary: route.summary,
     parameters: [...parameters(route.parameters, "path"), ...parameters(route.query, "query")],
+    ...(route.body === undefined ? {} : { requestBody: { required: true, content: jsonContent(route.body) } }),
     responses: {
-      200: { description: "success", content: jsonContent(route.response) },
+      [route.status ?? 200]: { description: "success", content: jsonContent(route.response) },
       ...Object.fromEntries(
         [...new Set(Object.values(statusByCode))]
           .filter((status) => status !== 405)

@@ -2,7 +2,7 @@ import type { Context, Hono } from "hono";
 import type { z } from "zod";
 import { ApiError } from "../errors.js";
 
-interface RouteDefinition<P extends z.ZodObject, Q extends z.ZodObject, R extends z.ZodType> {
+interface Operation<P extends z.ZodObject, Q extends z.ZodObject, R extends z.ZodType> {
   readonly method: "get" | "post";
   /** The path in OpenAPI's notation, for example `/tables/{table}`. */
   readonly path: string;
@@ -10,31 +10,63 @@ interface RouteDefinition<P extends z.ZodObject, Q extends z.ZodObject, R extend
   readonly parameters: P;
   readonly query: Q;
   readonly response: R;
-  readonly handle: (request: { readonly parameters: z.output<P>; readonly query: z.output<Q> }) => Promise<z.output<R>>;
+  /** HTTP status of a success. Default: 200. */
+  readonly status?: 200 | 201;
+}
+
+interface Request<P extends z.ZodObject, Q extends z.ZodObject> {
+  readonly parameters: z.output<P>;
+  readonly query: z.output<Q>;
 }
 
 /** One operation of the API. */
-export interface Route extends Omit<RouteDefinition<z.ZodObject, z.ZodObject, z.ZodType>, "handle"> {
+export interface Route extends Operation<z.ZodObject, z.ZodObject, z.ZodType> {
+  /** The JSON in the request's body, if it has one. */
+  readonly body?: z.ZodType;
   readonly mount: (app: Hono) => void;
 }
 
 /** Defines a route that validates its parameters before it calls `handle`. */
 export function defineRoute<P extends z.ZodObject, Q extends z.ZodObject, R extends z.ZodType>({
   handle,
-  ...route
-}: RouteDefinition<P, Q, R>): Route {
+  ...operation
+}: Operation<P, Q, R> & { readonly handle: (request: Request<P, Q>) => Promise<z.output<R>> }): Route {
+  return createRoute(operation, async (_, request) => await handle(request));
+}
+
+/** Defines a route that validates its parameters and the JSON in the request's body before it calls `handle`. */
+export function defineBodyRoute<
+  P extends z.ZodObject,
+  Q extends z.ZodObject,
+  R extends z.ZodType,
+  B extends z.ZodType,
+>({
+  handle,
+  body,
+  ...operation
+}: Operation<P, Q, R> & {
+  readonly body: B;
+  readonly handle: (request: Request<P, Q> & { readonly body: z.output<B> }) => Promise<z.output<R>>;
+}): Route {
+  const route = createRoute(
+    operation,
+    async (context, request) => await handle({ ...request, body: validatedBody(body, await readJson(context)) }),
+  );
+  return { ...route, body };
+}
+
+function createRoute<P extends z.ZodObject, Q extends z.ZodObject, R extends z.ZodType>(
+  operation: Operation<P, Q, R>,
+  answer: (context: Context, request: Request<P, Q>) => Promise<z.output<R>>,
+): Route {
+  const { method, path, status = 200 } = operation;
   const respond = async (context: Context): Promise<Response> => {
-    const request = {
-      parameters: validated(route.parameters, context.req.param()),
-      query: validated(route.query, context.req.query()),
-    };
+    const parameters = validated(operation.parameters, context.req.param());
+    const query = validated(operation.query, context.req.query());
     context.header("Cache-Control", "no-store");
-    return context.json(await handle(request));
+    return context.json(await answer(context, { parameters, query }), status);
   };
-  return {
-    ...route,
-    mount: (app) => void app.on(route.method, route.path.replace(/\{(\w+)\}/g, ":$1"), respond),
-  };
+  return { ...operation, mount: (app) => void app.on(method, path.replace(/\{(\w+)\}/g, ":$1"), respond) };
 }
 
 /**
@@ -53,4 +85,36 @@ function validated<T extends z.ZodObject>(schema: T, given: Readonly<Record<stri
     return [`${name}: ${issue.message}, got ${JSON.stringify(given[name])}`];
   });
   throw new ApiError("INVALID", [...new Set(lines)].join("\n"));
+}
+
+/**
+ * Validates the body of a request.
+ *
+ * @throws ApiError INVALID with one line for each problem
+ */
+function validatedBody<B extends z.ZodType>(schema: B, given: unknown): z.output<B> {
+  const { data, error } = schema.safeParse(given);
+  if (error === undefined) return data;
+  const lines = error.issues.flatMap((issue) => {
+    const name = issue.path.join(".");
+    if (issue.code === "unrecognized_keys") {
+      return issue.keys.map((key) => `${[...issue.path, key].join(".")}: unknown property`);
+    }
+    return [name === "" ? issue.message : `${name}: ${issue.message}`];
+  });
+  throw new ApiError("INVALID", [...new Set(lines)].join("\n"));
+}
+
+/** @throws ApiError INVALID */
+async function readJson(context: Context): Promise<unknown> {
+  const type = context.req.header("content-type") ?? "";
+  if (!/^application\/json *(;|$)/i.test(type)) {
+    throw new ApiError("INVALID", `expected a body of type application/json, got ${JSON.stringify(type)}`);
+  }
+  const text = await context.req.text();
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new ApiError("INVALID", "the body is not valid JSON");
+  }
 }

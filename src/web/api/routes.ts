@@ -1,10 +1,10 @@
 import { z } from "zod";
 import type { ClusterView } from "../../shared/clusterStatus.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
+import { changeRoutes } from "./changeRoutes.js";
 import { dependencyGraphSchema } from "./dependencySchemas.js";
 import { defineRoute, type Route } from "./route.js";
 import {
-  changedTaskSchema,
   nextQuerySchema,
   ruleTimesSchema,
   scheduleQuerySchema,
@@ -20,7 +20,7 @@ import {
   taskListSchema,
 } from "./schemas.js";
 import type { WebTables } from "../data/webTables.js";
-import { changeTask, readTaskDependencies, readTaskDetail, readTaskList } from "./taskHandlers.js";
+import { readTaskDependencies, readTaskDetail, readTaskList } from "./taskHandlers.js";
 import { readNext, readScheduleList } from "./scheduleHandlers.js";
 import { readTableInfo } from "./status.js";
 
@@ -28,14 +28,6 @@ const noParameters = z.strictObject({});
 
 /** Maximum number of groups in a response. */
 const maxGroups = 50;
-
-const actions = [
-  { action: "stop", summary: "stop a waiting or running task: its state becomes STOP" },
-  { action: "retry", summary: "run a finished task again: its plan becomes now" },
-  { action: "run-now", summary: "run a planned task now: its plan becomes now" },
-  { action: "pause", summary: "pause a schedule that waits: its plan becomes infinity" },
-  { action: "resume", summary: "resume a paused schedule: its plan becomes its next time" },
-] as const;
 
 /** Returns all operations of the API except the event stream. */
 export function apiRoutes(context: {
@@ -99,7 +91,7 @@ export function apiRoutes(context: {
     defineRoute({
       method: "get",
       path: "/tables/{table}/tasks",
-      summary: "a page of tasks, newest first",
+      summary: "a page of tasks by their ids",
       parameters: tablePathSchema,
       query: taskQuerySchema,
       response: taskListSchema,
@@ -140,22 +132,7 @@ export function apiRoutes(context: {
       },
     }),
     ...scheduleRoutes(tables),
-    ...actions.map(({ action, summary }) =>
-      defineRoute({
-        method: "post",
-        path: `/tables/{table}/tasks/{id}/${action}`,
-        summary,
-        parameters: taskPathSchema,
-        query: noParameters,
-        response: changedTaskSchema,
-        handle: async ({ parameters: { table: tableId, id } }) => {
-          const { pool, table, changes: watch } = tables.byId(tableId);
-          const changed = await pool.write((client) => changeTask(client, table, id, action));
-          watch.noteChange();
-          return changed;
-        },
-      }),
-    ),
+    ...changeRoutes(tables),
   ];
 }
 

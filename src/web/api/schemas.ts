@@ -179,8 +179,10 @@ const taskSummarySchema = model("TaskSummary", z.object(taskSummaryShape));
 export const taskListSchema = model(
   "Tasks",
   z.object({
-    tasks: z.array(taskSummarySchema).meta({ description: "newest first" }),
-    next: taskIdSchema.nullable().meta({ description: "pass it as `before` to get the next page; null at the end" }),
+    tasks: z.array(taskSummarySchema).meta({ description: "in the requested order" }),
+    next: taskIdSchema.nullable().meta({
+      description: "pass it as `before`, or as `after` if the oldest come first, to get the next page; null at the end",
+    }),
     scanned: z.int().meta({ description: "how many rows were scanned" }),
   }),
 );
@@ -222,11 +224,6 @@ export const taskDetailSchema = model(
   }),
 );
 
-export const changedTaskSchema = model(
-  "ChangedTask",
-  z.object({ id: taskIdSchema, state: z.string().meta({ description: "the new state" }) }),
-);
-
 /** Problem details as in RFC 9457, with the member `code`. */
 export const problemSchema = model(
   "Problem",
@@ -251,7 +248,7 @@ const planBoundSchema = z.iso
   .refine((text) => !text.startsWith("0000"), "expected a year after 0000");
 
 /** A text value in PostgreSQL cannot contain zero bytes. */
-const textSchema = z.string().refine((value) => !value.includes("\0"), "expected text without zero bytes");
+export const textSchema = z.string().refine((value) => !value.includes("\0"), "expected text without zero bytes");
 
 const searchTextError = "expected 1 to 200 characters";
 const limitError = "expected a whole number from 1 to 200";
@@ -274,6 +271,11 @@ export const taskQuerySchema = z.strictObject({
   to: planBoundSchema.optional().meta({ description: "plan before" }),
   waitingFor: taskIdSchema.optional().meta({ description: "only tasks that wait for the end of this one (`after`)" }),
   before: taskIdSchema.optional().meta({ description: "only tasks with a smaller id" }),
+  after: taskIdSchema.optional().meta({ description: "only tasks with a larger id" }),
+  order: z
+    .enum(["newest", "oldest"], { error: "expected newest or oldest" })
+    .default("newest")
+    .meta({ description: "which tasks come first" }),
   limit: z.coerce
     .number({ error: limitError })
     .int({ error: limitError })
@@ -381,4 +383,3 @@ export type TableHistory = z.infer<typeof tableHistorySchema>;
 export type FullTask = z.infer<typeof fullTaskSchema>;
 export type TaskDetail = z.infer<typeof taskDetailSchema>;
 export type TaskQuery = z.infer<typeof taskQuerySchema>;
-export type ChangedTask = z.infer<typeof changedTaskSchema>;

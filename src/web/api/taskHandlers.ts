@@ -7,15 +7,13 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readDependencyGraph, type DependencyGraph } from "../../tasks/queries/dependencyGraph.js";
 import { readChain } from "../../tasks/queries/taskChain.js";
-import { changeTasks } from "../../tasks/commands/changeTasks.js";
-import { describeChange } from "../../tasks/commands/describeChange.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
 import { taskStates } from "../../shared/taskState.js";
 import { listTasks, type TaskList } from "../../tasks/queries/listTasks.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
 import { readSummaries } from "../../tasks/queries/taskSummary.js";
 import { ApiError } from "../errors.js";
-import type { ChangedTask, FullTask, TaskDetail, TaskQuery } from "./schemas.js";
+import type { FullTask, TaskDetail, TaskQuery } from "./schemas.js";
 
 /** Maximum length of each value of a task in a list, in characters. */
 const excerptLength = 300;
@@ -37,10 +35,12 @@ const chainTimeMs = 100;
 export async function readTaskList(
   client: Client,
   table: TaskTable,
-  { before, limit, waitingFor, ...query }: TaskQuery,
+  { before, after, order, limit, waitingFor, ...query }: TaskQuery,
 ): Promise<TaskList> {
   const began = performance.now();
-  const request = { filter: filterFromQuery(query), limit, before, waitingFor, characters: excerptLength };
+  const oldestFirst = order === "oldest";
+  const filter = filterFromQuery(query);
+  const request = { filter, limit, before, after, oldestFirst, waitingFor, characters: excerptLength };
   try {
     return await listTasks(client, table, request, () => performance.now() - began > listTimeMs);
   } catch (error) {
@@ -55,7 +55,7 @@ function filterFromQuery({
   text,
   from,
   to,
-}: Omit<TaskQuery, "before" | "limit" | "waitingFor">): TaskFilter {
+}: Omit<TaskQuery, "before" | "after" | "order" | "limit" | "waitingFor">): TaskFilter {
   const wanted = state?.split(",");
   return omitUndefined({
     states: wanted && taskStates.filter((each) => wanted.includes(each)),
@@ -121,24 +121,6 @@ export async function readTaskDependencies(client: Client, table: TaskTable, id:
   const graph = await readDependencyGraph(client, table, id, { characters: excerptLength, scanLimitMs: chainTimeMs });
   if (graph === null) throw noSuchTask(id);
   return graph;
-}
-
-/**
- * Changes the state of a task.
- *
- * @throws ApiError NOT_FOUND; CONFLICT with the reason if the task is in a state that does not allow the change
- */
-export async function changeTask(
-  client: Client,
-  table: TaskTable,
-  id: string,
-  action: "stop" | "retry" | "run-now" | "pause" | "resume",
-): Promise<ChangedTask> {
-  const [changed] = await changeTasks(client, table, action, [id]);
-  if (changed === undefined || changed.outcome === "missing") throw noSuchTask(id);
-  const text = describeChange(action, changed);
-  if (changed.outcome !== "changed") throw new ApiError("CONFLICT", `task ${id}: ${text}`);
-  return { id, state: action === "stop" ? "STOP" : "PLAN" };
 }
 
 const noSuchTask = (id: string): ApiError => new ApiError("NOT_FOUND", `there is no task ${id} in this table`);

@@ -9,6 +9,7 @@ import {
   insufficientPrivilege,
   lockNotAvailable,
   queryCanceled,
+  readOnlyTransaction,
   undefinedTable,
 } from "../../shared/postgres/sqlStates.js";
 import { indexScanSettings } from "../../tasks/connectionSettings.js";
@@ -89,29 +90,26 @@ export class ConnectionPool {
   }
 
   /**
-   * Runs `work` in a read-write transaction.
+   * Runs `work`, each statement of which is a transaction of its own and may write.
    *
-   * @throws the same errors as `read`
+   * @throws the same errors as `read`, and ApiError READ_ONLY if the server takes no changes
    */
-  async write<T>(work: (client: Client) => Promise<T>): Promise<T> {
-    let committing = false;
-    const transaction = async (client: Client): Promise<T> => {
-      await client.query("BEGIN READ WRITE");
+  async change<T>(work: (client: Client) => Promise<T>): Promise<T> {
+    let began = false;
+    const writing = async (client: Client): Promise<T> => {
+      await client.query("SET default_transaction_read_only = off");
+      began = true;
       try {
-        const result = await work(client);
-        committing = true;
-        await client.query("COMMIT");
-        return result;
+        return await work(client);
       } catch (error) {
-        if (committing && endsConnection(error)) {
-          throw new ApiError("UNAVAILABLE", commitUnknown);
-        }
-        // ROLLBACK fails only if the connection is lost, and then the server rolls back anyway.
-        await client.query("ROLLBACK").catch(() => {});
+        if (!(error instanceof ApiError) && endsConnection(error)) throw new ApiError("UNAVAILABLE", changeUnknown);
         throw error;
+      } finally {
+        // It fails only if the connection is lost.
+        await client.query("RESET default_transaction_read_only").catch(() => {});
       }
     };
-    return await this.#run(transaction, () => !committing);
+    return await this.#run(writing, () => !began);
   }
 
   /** Closes all connections, including connections in use. */
@@ -293,7 +291,7 @@ export class ConnectionPool {
   }
 }
 
-const commitUnknown = "the connection was lost during COMMIT: it is unknown whether it took effect";
+const changeUnknown = "the connection was lost: it is unknown whether the change took effect";
 
 const stoppingError = (): ApiError => new ApiError("UNAVAILABLE", "pg-task is stopping");
 
@@ -328,6 +326,7 @@ const errorsBySqlState: Readonly<Record<string, [ApiError["code"], string]>> = {
   [lockNotAvailable]: ["CONFLICT", "locked by another session: try again"],
   [deadlockDetected]: ["CONFLICT", "locked by another session: try again"],
   [insufficientPrivilege]: ["FORBIDDEN", "the entry's user lacks the privilege for this"],
+  [readOnlyTransaction]: ["READ_ONLY", "this server is a standby or read-only: only the primary takes changes"],
   [undefinedTable]: ["UNAVAILABLE", "the table does not exist (yet)"],
   "3F000": ["UNAVAILABLE", "the table does not exist (yet)"],
 };

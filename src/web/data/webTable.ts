@@ -81,6 +81,11 @@ export class WebTable {
     return summary;
   }
 
+  /** Removes the summary from the cache, because a change has made it wrong. */
+  forgetSummary(): void {
+    this.#request = null;
+  }
+
   async close(): Promise<void> {
     await Promise.all([this.pool.close(), this.changes.close()]);
   }

@@ -57,6 +57,7 @@ export const pageHtml = `<!doctype html>
 <link rel="icon" href="/page/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="/lib/uplot.css">
 <link rel="stylesheet" href="/page/style.css">
+<link rel="stylesheet" href="/page/actions.css">
 <script type="importmap">${importMap}</script>
 <script type="module" src="/page/main.js" blocking="render"></script>
 </head>
@@ -85,6 +86,7 @@ export function readAssets(): ReadonlyMap<string, Asset> {
   const sharedModules = sharedModuleNames.map((name) => [`/shared/${name}`, join(sharedFolder, name), script] as const);
   const styles = [
     ["/page/style.css", join(sourceFolder, "style.css"), styleSheet],
+    ["/page/actions.css", join(sourceFolder, "actions.css"), styleSheet],
     ["/page/icon.svg", join(sourceFolder, "icon.svg"), "image/svg+xml"],
     ["/lib/uplot.css", fileBeside(import.meta.url, "uplot", "uPlot.min.css"), styleSheet],
   ] as const;

@@ -1,24 +1,35 @@
 import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { Schedule } from "../../tasks/queries/schedules.js";
 import { post, RequestError } from "./apiClient.js";
+import { announce, askToConfirm } from "./dialog.js";
+import { useKeptFocus } from "./focus.js";
+
+/** What decides which actions a task allows. */
+export type ActedTask = Pick<TaskSummary, "id" | "state" | "plan"> & { held?: boolean; claimed?: boolean };
 
 interface Action {
-  readonly name: "stop" | "retry" | "run-now" | "pause" | "resume";
+  readonly name: "stop" | "retry" | "run-now" | "pause" | "resume" | "delete";
   readonly label: string;
-  /** Label of the button while it waits for confirmation. An action without this label needs no confirmation. */
-  readonly confirmation?: string;
+  /** Said when it has succeeded. */
+  readonly done: string;
 }
 
+const stop: Action = { name: "stop", label: "Stop", done: "stopped" };
+const retry: Action = { name: "retry", label: "Retry", done: "runs again" };
+const runNow: Action = { name: "run-now", label: "Run now", done: "is due now" };
+const remove: Action = { name: "delete", label: "Delete", done: "deleted" };
+
 /** Returns the actions that are possible in the task's state. A task that waits for others cannot be started now. */
-function actionsFor({ state, plan, held }: Pick<TaskSummary, "state" | "plan"> & { held?: boolean }): Action[] {
-  const stop: Action = { name: "stop", label: "Stop", confirmation: "Stop it?" };
+export function actionsFor({ state, plan, held, claimed }: ActedTask): Action[] {
   if (state === "TAKE" || state === "WORK") return [stop];
-  if (state !== "PLAN") return [{ name: "retry", label: "Retry" }];
-  const later = (plan === "infinity" && held !== true) || Date.parse(plan) > Date.now();
-  return [...(later ? [{ name: "run-now", label: "Run now" } as const] : []), stop];
+  // Its run is just ending.
+  if (claimed === true) return [];
+  if (state !== "PLAN") return [retry, remove];
+  const later = held !== true && (plan === "infinity" || Date.parse(plan) > Date.now());
+  return [...(later ? [runNow] : []), stop, remove];
 }
 
 /** Returns the actions that are possible on a schedule. A running one can only be stopped, on the page of its task. */
@@ -29,55 +40,79 @@ export function scheduleActions({
 }: Pick<Schedule, "state" | "plan" | "pausedItself">): Action[] {
   if (state !== "PLAN") return [];
   const later = pausedItself || (plan !== null && Date.parse(plan) > Date.now());
-  const runNow: Action = { name: "run-now", label: "Run now" };
   return [
     ...(later ? [runNow] : []),
-    pausedItself ? { name: "resume", label: "Resume" } : { name: "pause", label: "Pause" },
+    pausedItself
+      ? { name: "resume", label: "Resume", done: "resumed" }
+      : { name: "pause", label: "Pause", done: "paused" },
   ];
 }
 
-/** Shows buttons for the possible actions. Actions that can lose work ask for confirmation. */
+/** Asks before a task is stopped or deleted. Other actions lose nothing. */
+async function isConfirmed({ name }: Action, { id, state }: ActedTask): Promise<boolean> {
+  if (name === "stop") {
+    const isRunning = state === "TAKE" || state === "WORK";
+    const text = isRunning ? "Its run is cancelled." : "It will not run. Retry plans it again.";
+    return await askToConfirm({ title: `Stop task ${id}?`, text, confirm: "Stop it" });
+  }
+  if (name !== "delete") return true;
+  const text = "Its row is deleted, with its input, output and error. This cannot be undone.";
+  return await askToConfirm({ title: `Delete task ${id}?`, text, confirm: "Delete it" });
+}
+
+/** Shows buttons for the possible actions. Actions that can lose something are confirmed in a dialog. */
 export function Actions(props: {
   table: string;
-  task: Pick<TaskSummary, "id" | "state" | "plan"> & { held?: boolean };
+  task: ActedTask;
   /** The actions to show. By default, those that the task's state allows. */
   actions?: readonly Action[];
   done: () => void;
+  /** Called instead of `done` when the task has been deleted. */
+  deleted?: () => void;
 }): VNode {
-  const { table, task, done } = props;
-  const [unconfirmed, setUnconfirmed] = useState<Action | null>(null);
+  const { table, task, done, deleted = done } = props;
   const [problem, setProblem] = useState<string | null>(null);
-  const [busy, setBusy] = useState(false);
-  useEffect(() => setUnconfirmed(null), [task.state]);
-  const run = async ({ name }: Action): Promise<void> => {
-    setUnconfirmed(null);
-    setBusy(true);
+  const busy = useRef(false);
+  const container = useRef<HTMLElement>(null);
+  useKeptFocus(
+    () => container.current,
+    () => null,
+    () => container.current?.querySelector("button") ?? container.current,
+  );
+  const run = async (action: Action): Promise<void> => {
+    if (busy.current || !(await isConfirmed(action, task))) return;
+    busy.current = true;
     try {
-      await post(`/tables/${table}/tasks/${task.id}/${name}`);
+      await post(`/tables/${table}/tasks/${task.id}/${action.name}`);
       setProblem(null);
+      announce(`Task ${task.id} ${action.done}`);
+      if (action.name === "delete") deleted();
+      else done();
     } catch (error) {
       setProblem(error instanceof RequestError ? error.message : String(error));
+      done();
     }
-    setBusy(false);
-    done();
+    busy.current = false;
   };
-  const press = (action: Action): void => {
-    if (action.confirmation === undefined || unconfirmed?.name === action.name) void run(action);
-    else setUnconfirmed(action);
-  };
-  return html`<span class="actions">
-    ${(props.actions ?? actionsFor(task)).map((action) => {
-      const isUnconfirmed = unconfirmed?.name === action.name;
-      return html`<button
-        key=${action.name}
-        class=${isUnconfirmed ? "danger" : ""}
-        disabled=${busy}
-        onClick=${() => press(action)}
-        onBlur=${() => setUnconfirmed(null)}
-      >
-        ${isUnconfirmed ? action.confirmation : action.label}
-      </button>`;
-    })}
+  return html`<span
+    class="actions"
+    ref=${container}
+    tabindex="-1"
+    role="group"
+    aria-label=${`Actions on task ${task.id}`}
+  >
+    ${(props.actions ?? actionsFor(task)).map(
+      (action) =>
+        html`<button
+          type="button"
+          key=${action.name}
+          class=${`a-${action.name}`}
+          title=${action.label}
+          onClick=${() => void run(action)}
+        >
+          ${action.label}
+        </button>`,
+    )}
     ${problem !== null && html`<span class="problem" role="alert">${problem}</span>`}
   </span>`;
 }

@@ -45,7 +45,10 @@ export async function request(path: string, options: RequestInit = {}): Promise<
   const token = localStorage.getItem(tokenKey);
   const response = await fetch(`/api${path}`, {
     ...options,
-    headers: { Authorization: `Bearer ${token ?? ""}` },
+    headers: {
+      Authorization: `Bearer ${token ?? ""}`,
+      ...(options.body === undefined ? {} : { "Content-Type": "application/json" }),
+    },
   }).catch((error: unknown) => {
     if (options.signal?.aborted === true) throw error;
     throw new RequestError(0, noAnswer);
@@ -90,13 +93,29 @@ export async function getJson<T>(path: string, ending: AbortSignal): Promise<T> 
 /**
  * Sends a POST request.
  *
+ * @param body sent as JSON
  * @throws RequestError
  */
-export async function post(path: string): Promise<void> {
+export async function post(path: string, body?: object): Promise<Response> {
   try {
-    await request(path, { method: "POST", signal: AbortSignal.timeout(timeoutMs) });
+    return await request(path, {
+      method: "POST",
+      signal: AbortSignal.timeout(timeoutMs),
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
   } catch (error) {
     if (error instanceof RequestError) throw error;
     throw new RequestError(0, `${noAnswer}: it is unknown whether the action took effect`);
   }
+}
+
+/**
+ * Sends a POST request with a body and returns the parsed response.
+ *
+ * @throws RequestError
+ */
+export async function postJson<T>(path: string, body: object): Promise<T> {
+  const response = await post(path, body);
+  const value: T = JSON.parse(await response.text());
+  return value;
 }

@@ -3,6 +3,8 @@ import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { ClusterInfo } from "../api/schemas.js";
 import { currentUrl, parseLocation, type PageLocation } from "./router.js";
+import { AddTaskView } from "./addTask.js";
+import { Dialogs } from "./dialog.js";
 import { LoginForm } from "./loginForm.js";
 import { Header } from "./header.js";
 import { Overview } from "./overview.js";
@@ -36,6 +38,7 @@ function MainView(): VNode {
     <${Header} cluster=${cluster} location=${location} />
     <${StaleNotice} of=${resource} top=${true} />
     ${content(location, cluster, now)}
+    <${Dialogs} />
   `;
 }
 
@@ -51,12 +54,14 @@ function content(location: PageLocation, cluster: ClusterInfo | null, now: numbe
   if (page === "overview") return html`<${Overview} key=${id} id=${id} table=${table} />`;
   if (page === "tasks") return html`<${TaskListView} key=${id} id=${id} query=${query} now=${now} />`;
   if (page === "schedules") return html`<${SchedulesView} key=${id} id=${id} query=${query} now=${now} />`;
+  if (page === "add") return html`<${AddTaskView} key=${`${id} ${query.toString()}`} id=${id} query=${query} />`;
   return html`<${TaskView} key=${`${id} ${task}`} id=${id} task=${task} now=${now} />`;
 }
 
 function title({ page, task }: PageLocation): string {
   if (page === "task") return `Task ${task} · pg-task`;
   if (page === "schedules") return "Schedules · pg-task";
+  if (page === "add") return "Add a task · pg-task";
   return page === "tasks" ? "Tasks · pg-task" : "pg-task";
 }
 

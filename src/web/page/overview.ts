@@ -5,6 +5,7 @@ import type { Groups } from "../../tasks/queries/groups.js";
 import type { HistoryPoint, TableHistory, TableInfo, TableSummary } from "../api/schemas.js";
 import { countText, countOrFewText, timeText, numberText, rateText } from "./format.js";
 import { runningNow } from "./header.js";
+import { PauseButton, TableActions } from "./pauses.js";
 import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
 import { TableHead } from "./tableHead.js";
@@ -32,6 +33,7 @@ export function Overview({ id, table }: { id: string; table: TableInfo | null })
   const shown = points.slice(-seconds / span - 1, -1);
   return html`<main class="overview">
     <h1 class="hidden">Overview</h1>
+    <${TableActions} id=${id} table=${table} />
     ${table !== null && notices(table)} ${tiles(table, history.problem === null ? points : [], span)}
     ${table?.summary && html`<${States} id=${id} summary=${table.summary} />`}
     <div class="row">
@@ -49,11 +51,11 @@ export function Overview({ id, table }: { id: string; table: TableInfo | null })
     ${plots(shown, span)}
     <h2>Groups</h2>
     <${StaleNotice} of=${groups} />
-    ${groups.value !== null && html`<${GroupTable} id=${id} groups=${groups.value} />`}
+    ${groups.value !== null && html`<${GroupTable} id=${id} groups=${groups.value} paused=${table?.summary?.paused} />`}
   </main>`;
 }
 
-function notices({ manager, error, summary }: TableInfo): VNode {
+function notices({ id, manager, error, summary }: TableInfo): VNode {
   return html`${
     manager?.state === "waiting" && html`<p class="notice bad">The manager is waiting: ${manager.reason}</p>`
   }
@@ -66,9 +68,12 @@ function notices({ manager, error, summary }: TableInfo): VNode {
   ${error !== null && html`<p class="notice bad" role="alert">${error}</p>`}
   ${summary?.paused.map(
     ({ group, since, reason }) =>
-      html`<p class="notice" key=${group}>
-        ${group === null ? "The whole table" : html`Group <b>${group}</b>`}${` has been paused since ${timeText(since)}${reason === null ? "" : `: ${reason}`}`}
-      </p>`,
+      html`<div class="notice with-action" key=${group}>
+        <p>
+          ${group === null ? "The whole table" : html`Group <b>${group}</b>`}${` has been paused since ${timeText(since)}${reason === null ? "" : `: ${reason}`}`}
+        </p>
+        <${PauseButton} table=${id} group=${group} paused=${summary.paused} />
+      </div>`,
   )}`;
 }
 
@@ -200,7 +205,7 @@ function plots(points: readonly HistoryPoint[], span: number): VNode {
   </div>`;
 }
 
-function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
+function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused?: TableSummary["paused"] }): VNode {
   const { groups: list, newest, newestComplete, complete } = groups;
   if (list.length === 0) return html`<p class="empty">No tasks yet.</p>`;
   const exact = (value: number): boolean => complete || value === 0;
@@ -209,7 +214,10 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
         <caption class="hidden">
           Groups
         </caption>
-        <${TableHead} titles=${["Group", "Running", "Due", "Waiting", "Oldest due", "Done", "Failed", "Other"]} />
+        <${TableHead}
+          titles=${["Group", "Running", "Due", "Waiting", "Oldest due", "Done", "Failed", "Other"]}
+          hidden="Actions"
+        />
         <tbody>
           ${list.map(
             (group) =>
@@ -232,6 +240,9 @@ function GroupTable({ id, groups }: { id: string; groups: Groups }): VNode {
                 <td class=${group.done > 0 ? "" : "zero"}>${numberText(group.done)}</td>
                 <td class=${group.failed > 0 ? "t-FAIL" : "zero"}>${numberText(group.failed)}</td>
                 <td class=${group.other > 0 ? "" : "zero"}>${numberText(group.other)}</td>
+                <td class="do">
+                  ${paused !== undefined && html`<${PauseButton} table=${id} group=${group.group} paused=${paused} short=${true} />`}
+                </td>
               </tr>`,
           )}
         </tbody>

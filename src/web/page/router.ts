@@ -34,7 +34,7 @@ export function interceptLinks(): void {
 
 export interface PageLocation {
   readonly table: string | null;
-  readonly page: "tables" | "overview" | "tasks" | "task" | "schedules" | "unknown";
+  readonly page: "tables" | "overview" | "tasks" | "task" | "schedules" | "add" | "unknown";
   readonly task: string | null;
   readonly query: URLSearchParams;
 }
@@ -47,6 +47,7 @@ export function parseLocation(to: string): PageLocation {
   if (first !== "tables" || table === undefined || more.length > 0) return unknown;
   if (second === undefined) return { page: "overview", table, task: null, query };
   if (second === "schedules" && task === undefined) return { page: "schedules", table, task: null, query };
+  if (second === "add" && task === undefined) return { page: "add", table, task: null, query };
   if (second !== "tasks") return unknown;
   if (task === undefined) return { page: "tasks", table, task: null, query };
   return { page: "task", table, task, query };

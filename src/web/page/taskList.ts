@@ -4,21 +4,25 @@ import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { TaskList } from "../../tasks/queries/listTasks.js";
 import { Actions } from "./actions.js";
+import { useKeptFocus } from "./focus.js";
+import { ListHead, SelectBox } from "./listHead.js";
+import { SelectionBar, useSelection, type Selection } from "./selection.js";
+import { sortTasks } from "./sortTasks.js";
+import { Filters } from "./taskFilters.js";
 import { navigate, setQuery } from "./router.js";
 import { bytesText, relativeTimeText, timeText, numberText } from "./format.js";
 import { useResource } from "./resource.js";
-import { SearchBox } from "./searchBox.js";
 import { StateBadge } from "./stateBadge.js";
-import { TableHead } from "./tableHead.js";
 import { waitsForOthers } from "./taskTimes.js";
 import { StaleNotice } from "./staleNotice.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { formatDuration, formatWholeSeconds } from "../../shared/formatDuration.js";
-import { taskStates } from "../../shared/taskState.js";
 
-const filters = ["state", "group", "text", "waitingFor", "before"] as const;
+const filters = ["state", "group", "text", "from", "to", "waitingFor", "order", "before", "after"] as const;
+/** What a page of the list is, and not which tasks match. */
+const places: readonly string[] = ["order", "before", "after"];
 
-/** Shows the tasks of a table, newest first, and updates the list live. */
+/** Shows the tasks of a table, newest first unless chosen otherwise, and updates the list live. */
 export function TaskListView({ id, query, now }: { id: string; query: URLSearchParams; now: number }): VNode {
   const request = new URLSearchParams();
   for (const name of filters) {
@@ -31,41 +35,32 @@ export function TaskListView({ id, query, now }: { id: string; query: URLSearchP
     const next = new URLSearchParams(query);
     search.stop();
     next.delete("before");
+    next.delete("after");
     if (to === "") next.delete(name);
     else next.set(name, to);
     setQuery(next);
   };
-  const older = (before: string): string => {
-    const next = new URLSearchParams(request);
-    next.set("before", before);
-    return `/tables/${id}/tasks?${next.toString()}`;
-  };
-  const search = useSearch(tasks, (before) => {
-    const next = new URLSearchParams(request);
-    next.set("before", before);
-    setQuery(next);
-  });
-  const filtered = filters.some((name) => name !== "before" && request.has(name));
+  const search = useSearch(tasks, (from) => setQuery(furtherQuery(query, from)));
+  const filter = new URLSearchParams([...request].filter(([name]) => !places.includes(name)));
+  const filtered = [...filter].length > 0;
+  const shown = sortTasks(value?.tasks ?? [], query.get("sort"), now);
+  const selection = useSelection(filter.toString(), shown);
+  const hasOtherPages = value?.next !== null || isLaterPage(query);
   return html`<main class="tasks" aria-busy=${busy || search.isRunning}>
     <h1 class="hidden">Tasks</h1>
-    <${Filters} query=${query} change=${change} />
+    <${Filters} id=${id} query=${query} change=${change} />
     <${StaleNotice} of=${tasks} />
-    ${value !== null && html`<${Rows} id=${id} tasks=${value.tasks} now=${now} refresh=${refresh} />`}
+    <${SelectionBar}
+      table=${id}
+      filter=${new URLSearchParams([...request].filter(([name]) => name !== "before" && name !== "after"))}
+      selection=${selection}
+      shown=${shown}
+      hasMore=${hasOtherPages}
+      done=${refresh}
+    />
+    ${value !== null && html`<${Rows} id=${id} tasks=${shown} now=${now} refresh=${refresh} selection=${selection} query=${query} />`}
     ${value?.tasks.length === 0 && html`<p class="empty">${filtered ? noMatchText(value, search) : noTasks}</p>`}
-    <nav class="paging" aria-label="Pages">
-      ${
-        request.has("before") &&
-        html`<button
-          onClick=${() => {
-            search.stop();
-            navigate(`/tables/${id}/tasks?${without(request, "before").toString()}`);
-          }}
-        >
-          ⇤ Newest
-        </button>`
-      }
-      ${value !== null && nextPage(value, search, older)}
-    </nav>
+    <${Paging} id=${id} query=${query} list=${value} search=${search} />
   </main>`;
 }
 
@@ -74,13 +69,40 @@ const noTasks = "No tasks yet. Insert a row into the table to create one.";
 const noMatchText = ({ scanned, next }: TaskList, search: Search): string =>
   `No matching tasks. ${numberText(search.scanned + scanned)} rows searched${next === null ? "" : " so far"}.`;
 
-/** Returns the button that loads the next page or continues the search in further rows. */
-function nextPage({ tasks, next }: TaskList, search: Search, older: (before: string) => string): VNode | null {
-  if (search.isRunning) return html`<button onClick=${search.stop}>Stop search</button>`;
-  if (next === null) return null;
-  return tasks.length === 0
-    ? html`<button onClick=${search.start}>Continue search</button>`
-    : html`<button onClick=${() => navigate(older(next))}>Older →</button>`;
+const isOldestFirst = (query: URLSearchParams): boolean => query.get("order") === "oldest";
+
+const isLaterPage = (query: URLSearchParams): boolean => query.has("before") || query.has("after");
+
+/** Returns the query of the page of the list that begins behind the task `from`. */
+function furtherQuery(query: URLSearchParams, from: string): URLSearchParams {
+  const next = new URLSearchParams(query);
+  next.set(isOldestFirst(query) ? "after" : "before", from);
+  return next;
+}
+
+/** Shows the buttons that load the first or the next page, or continue the search in further rows. */
+function Paging(props: { id: string; query: URLSearchParams; list: TaskList | null; search: Search }): VNode {
+  const { id, query, list, search } = props;
+  const show = (next: URLSearchParams): void => navigate(`/tables/${id}/tasks?${next.toString()}`);
+  const first = (): void => {
+    search.stop();
+    show(without(query, "before", "after"));
+  };
+  const oldestFirst = isOldestFirst(query);
+  return html`<nav class="paging" aria-label="Pages">
+    ${isLaterPage(query) && html`<button onClick=${first}>⇤ ${oldestFirst ? "Oldest" : "Newest"}</button>`}
+    ${search.isRunning && html`<button onClick=${search.stop}>Stop search</button>`}
+    ${
+      !search.isRunning &&
+      list !== null &&
+      list.next !== null &&
+      (list.tasks.length === 0
+        ? html`<button onClick=${search.start}>Continue search</button>`
+        : html`<button onClick=${() => show(furtherQuery(query, list.next ?? ""))}>
+            ${oldestFirst ? "Newer" : "Older"} →
+          </button>`)
+    }
+  </nav>`;
 }
 
 interface Search {
@@ -96,7 +118,7 @@ interface Search {
  */
 function useSearch(
   { value, busy, problem }: { value: TaskList | null; busy: boolean; problem: string | null },
-  searchBefore: (before: string) => void,
+  searchFrom: (from: string) => void,
 ): Search {
   const [isRunning, setIsRunning] = useState(false);
   const [scanned, setScanned] = useState(0);
@@ -108,7 +130,7 @@ function useSearch(
       return;
     }
     setScanned(scanned + value.scanned);
-    searchBefore(value.next);
+    searchFrom(value.next);
   }, [isRunning, busy, value, problem]);
   const stop = (): void => {
     setIsRunning(false);
@@ -117,58 +139,23 @@ function useSearch(
   return { isRunning, scanned, start: () => setIsRunning(true), stop };
 }
 
-function without(query: URLSearchParams, name: string): URLSearchParams {
+function without(query: URLSearchParams, ...names: readonly string[]): URLSearchParams {
   const rest = new URLSearchParams(query);
-  rest.delete(name);
+  for (const name of names) rest.delete(name);
   return rest;
 }
 
-function Filters(props: { query: URLSearchParams; change: (name: string, to: string) => void }): VNode {
-  const { query, change } = props;
-  const waitingFor = query.get("waitingFor") ?? "";
-  const selected = (query.get("state") ?? "").split(",").filter((state) => state !== "");
-  const toggle = (state: string): void => {
-    const next = selected.includes(state) ? selected.filter((each) => each !== state) : [...selected, state];
-    change("state", next.join(","));
-  };
-  return html`<div class="filters" role="search">
-    <span class="choice" role="group" aria-label="States">
-      ${taskStates.map(
-        (state) =>
-          html`<button
-            key=${state}
-            class=${`s-${state}`}
-            aria-pressed=${selected.includes(state)}
-            onClick=${() => toggle(state)}
-          >
-            ${state}
-          </button>`,
-      )}
-    </span>
-    ${
-      waitingFor !== "" &&
-      html`<button title="Show all tasks" onClick=${() => change("waitingFor", "")}>
-        Waiting for task ${waitingFor} ✕
-      </button>`
-    }
-    <${SearchBox}
-      placeholder="Group"
-      label="Group (exact match)"
-      text=${query.get("group") ?? ""}
-      find=${(text: string) => change("group", text)}
-    />
-    <${SearchBox}
-      wide=${true}
-      placeholder="Text in input, data or error"
-      label="Text in input, data or error"
-      text=${query.get("text") ?? ""}
-      find=${(text: string) => change("text", text)}
-    />
-  </div>`;
-}
-
-function Rows(props: { id: string; tasks: readonly TaskSummary[]; now: number; refresh: () => void }): VNode | null {
-  const { id, tasks, now, refresh } = props;
+function Rows(props: {
+  id: string;
+  tasks: readonly TaskSummary[];
+  now: number;
+  refresh: () => void;
+  selection: Selection;
+  query: URLSearchParams;
+}): VNode | null {
+  const { id, tasks, now, refresh, selection, query } = props;
+  const body = useRef<HTMLTableSectionElement>(null);
+  useKeptFocus(() => body.current, rowOf, focusableInRow);
   // Tasks that were added to the list are highlighted, unless the whole list was replaced by another filter or page.
   const shownIds = useRef<ReadonlySet<string>>(new Set());
   const previousIds = shownIds.current;
@@ -180,10 +167,10 @@ function Rows(props: { id: string; tasks: readonly TaskSummary[]; now: number; r
   return html`<div class="panel scroll">
     <table class="list" style=${{ "--digits": Math.max(...tasks.map((task) => task.id.length)) }}>
       <caption class="hidden">
-        Tasks, newest first
+        Tasks
       </caption>
-      <${TableHead} titles=${["Id", "State", "Group", "Input", "Result", "Plan", "Run"]} hidden="Actions" />
-      <tbody>
+      <${ListHead} query=${query} tasks=${tasks} selection=${selection} />
+      <tbody ref=${body}>
         ${tasks.map(
           (task) =>
             html`<tr
@@ -191,8 +178,12 @@ function Rows(props: { id: string; tasks: readonly TaskSummary[]; now: number; r
               data-id=${task.id}
               data-state=${task.state}
               class=${isSameList && !previousIds.has(task.id) ? "new" : ""}
+              data-selected=${selection.has(task.id)}
             >
-              <th scope="row"><a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a></th>
+              <th scope="row">
+                <${SelectBox} task=${task} selection=${selection} />
+                <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
+              </th>
               <td><${StateBadge} task=${task} /></td>
               <td class="group">${task.group}</td>
               <td class="sql" title=${task.input}>
@@ -209,6 +200,27 @@ function Rows(props: { id: string; tasks: readonly TaskSummary[]; now: number; r
       </tbody>
     </table>
   </div>`;
+}
+
+/** Where a focused element is: in which row, and what it is in the row. */
+interface RowPlace {
+  readonly index: number;
+  readonly isBox: boolean;
+}
+
+function rowOf(focused: HTMLElement): RowPlace {
+  const row = focused.closest("tr");
+  return { index: row === null ? 0 : row.sectionRowIndex, isBox: focused.matches("input") };
+}
+
+/** Returns what gets the focus when a row is gone: the same element of the row that has taken its place. */
+function focusableInRow(_: HTMLElement, { index, isBox }: RowPlace): HTMLElement | null {
+  const rows = document.querySelectorAll<HTMLElement>("main tr[data-id]");
+  const row = rows[Math.min(index, rows.length - 1)];
+  return (
+    row?.querySelector<HTMLElement>(isBox ? "input" : "a") ??
+    document.querySelector<HTMLElement>("main .filters button")
+  );
 }
 
 function resultText({ error, output, outputBytes }: TaskSummary): string {

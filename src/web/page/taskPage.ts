@@ -6,7 +6,9 @@ import type { FullTask, TaskDetail } from "../api/schemas.js";
 import { Actions } from "./actions.js";
 import { Dependencies } from "./dependencyGraph.js";
 import { bytesText, timeText } from "./format.js";
+import { focusMainSoon } from "./focus.js";
 import { useResource } from "./resource.js";
+import { navigate } from "./router.js";
 import { StateBadge } from "./stateBadge.js";
 import { StaleNotice } from "./staleNotice.js";
 import { argumentsText, Settings } from "./taskSettings.js";
@@ -41,7 +43,8 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
         >${task.group}</a
       >
       <span class="gap"></span>
-      <${Actions} table=${id} task=${task} done=${refresh} />
+      <a class="button" href=${`/tables/${id}/add?from=${task.id}`}>Run again with changes</a>
+      <${Actions} table=${id} task=${task} done=${refresh} deleted=${() => leave(id)} />
     </div>
     <${Times} task=${task} now=${now} />
     ${
@@ -71,6 +74,12 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
       </section>
     </div>
   </main>`;
+}
+
+/** Shows the list of tasks after the task has been deleted. */
+function leave(table: string): void {
+  navigate(`/tables/${table}/tasks`);
+  focusMainSoon();
 }
 
 /** Replaces the server's ISO times in a string with local times. */

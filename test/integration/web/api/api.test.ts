@@ -40,7 +40,7 @@ const documentedTask = z.object({
 
 /** Returns the documented schema of a response. It allows no other properties. */
 function documentedSchema(operation: Operation, status: number): z.ZodType {
-  const type = status === 200 ? "application/json" : "application/problem+json";
+  const type = status < 300 ? "application/json" : "application/problem+json";
   const schema = operation.responses[status]?.content[type]?.schema;
   assert.ok(schema, `${status} is not in the document`);
   const text = JSON.stringify({ ...schema, $defs: document.components.schemas });
@@ -56,7 +56,7 @@ async function ask(
   method: string,
   path: string,
   values: Readonly<Record<string, string>>,
-  headers: Readonly<Record<string, string>> = {},
+  body?: unknown,
 ): Promise<number> {
   const operation = document.paths[path]?.[method];
   assert.ok(operation, `${method} ${path} is not in the document`);
@@ -69,7 +69,7 @@ async function ask(
   }
   const { status, text } = await web.request(`${target}?${query}`, {
     method: method.toUpperCase(),
-    headers,
+    ...(body === undefined ? {} : { json: body }),
   });
   documentedSchema(operation, status).parse(JSON.parse(text));
   return status;
@@ -100,11 +100,19 @@ const filter = {
   to: "2999-01-01T00:00:00+01:00",
   waitingFor: "1",
   before: "9223372036854775807",
+  after: "-9223372036854775808",
+  order: "oldest",
   limit: "7",
 };
 
 /** Requests for every operation, with their expected status. */
-const requests: readonly (readonly [string, string, Readonly<Record<string, string>>, number])[] = [
+const requests: readonly (readonly [
+  method: string,
+  path: string,
+  values: Readonly<Record<string, string>>,
+  status: number,
+  body?: unknown,
+])[] = [
   ["get", "/api/tables", {}, 200],
   ["get", "/api/tables/{table}", { table }, 200],
   ["get", "/api/tables/{table}", { table: "none" }, 404],
@@ -162,12 +170,33 @@ const requests: readonly (readonly [string, string, Readonly<Record<string, stri
   ["post", "/api/tables/{table}/tasks/{id}/stop", { table, id: "404404" }, 404],
   ["post", "/api/tables/{table}/tasks/{id}/retry", { table, id: done }, 200],
   ["post", "/api/tables/{table}/tasks/{id}/run-now", { table, id: "0x1" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, order: "random" }, 400],
+  ["get", "/api/tables/{table}/tasks", { table, after: "x" }, 400],
+  ["get", "/api/tables/{table}/columns", { table }, 200],
+  ["post", "/api/tables/{table}/changes", { table }, 200, { change: "retry", ids: [failed, "404404"] }],
+  ["post", "/api/tables/{table}/changes", { table: "none" }, 404, { change: "retry", ids: [failed] }],
+  ["post", "/api/tables/{table}/changes", { table }, 400, { change: "retry", ids: [] }],
+  ["post", "/api/tables/{table}/changes", { table }, 400, { change: "retry", ids: [1] }],
+  ["post", "/api/tables/{table}/changes", { table }, 400, { change: "pause", ids: ["1"] }],
+  ["post", "/api/tables/{table}/changes", { table }, 400, { change: "retry", ids: Array(501).fill("1") }],
+  ["post", "/api/tables/{table}/changes", { table }, 400, "retry"],
+  ["post", "/api/tables/{table}/changes", { table }, 400],
+  ["post", "/api/tables/{table}/pause", { table }, 200, { group: "halted", reason: "why not" }],
+  ["post", "/api/tables/{table}/pause", { table }, 400, { group: 7 }],
+  ["post", "/api/tables/{table}/resume", { table }, 200, { group: "halted" }],
+  ["post", "/api/tables/{table}/resume", { table }, 400, { reason: "over" }],
+  ["post", "/api/tables/{table}/tasks", { table }, 201, { input: "SELECT 1", plan: "infinity", max: 3 }],
+  ["post", "/api/tables/{table}/tasks", { table }, 400, { input: "SELECT 1", max: "3" }],
+  ["post", "/api/tables/{table}/tasks", { table }, 400, { input: "SELECT 1", timeout: "soon" }],
+  ["post", "/api/tables/{table}/tasks", { table }, 404, { copy: { id: "404404", columns: ["input"] } }],
+  ["post", "/api/tables/{table}/tasks/{id}/delete", { table, id: "404404" }, 404],
 ];
 
-for (const [method, path, values, status] of requests) {
+for (const [method, path, values, status, body] of requests) {
   const shown = Object.entries(values).filter(([name]) => name !== "table");
-  it(`answers ${method} ${path} as documented, with ${status}: ${JSON.stringify(shown)}`, async () => {
-    assert.equal(await ask(method, path, values), status);
+  const sent = body === undefined ? "" : ` ${JSON.stringify(body).slice(0, 80)}`;
+  it(`answers ${method} ${path} as documented, with ${status}: ${JSON.stringify(shown)}${sent}`, async () => {
+    assert.equal(await ask(method, path, values, body), status);
   });
 }
 
@@ -184,7 +213,7 @@ it("has a valid OpenAPI document, by two validators", async () => {
 
 it("answers other methods with 405 and those that are allowed, as problem details", async () => {
   for (const [path, method, allowed] of [
-    [`/api/tables/${table}/tasks`, "DELETE", "GET, HEAD"],
+    [`/api/tables/${table}/tasks`, "DELETE", "GET, HEAD, POST"],
     [`/api/tables/${table}/tasks/${done}/retry`, "GET", "POST"],
     ["/api/openapi.json", "POST", "GET, HEAD"],
     ["/health", "PUT", "GET, HEAD"],

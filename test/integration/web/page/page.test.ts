@@ -83,7 +83,7 @@ describe("the page", { skip: noBrowserReason }, () => {
     const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByRole("button", { name: "Stop" }).click();
     assert.equal((await waitForRun(client, id)).crash, 0, "it asks before it stops");
-    await page.getByRole("button", { name: "Stop it?" }).click();
+    await page.getByRole("button", { name: "Stop it" }).click();
     await waitForState(client, id, "STOP");
     await page.locator("main .state.s-STOP").first().waitFor();
     await page.locator("pre", { hasText: "canceling statement" }).waitFor();

@@ -1,18 +1,20 @@
-import { errorMessage, PgTaskError } from "../shared/errors.js";
-import { arrayLiteral, textArrayLiteral } from "../shared/postgres/arrayText.js";
-import { findLongCharacter, type NewRow } from "../tasks/commands/addTask.js";
-import type { NewTask, OwnValue } from "./newTask.js";
+import { errorMessage, PgTaskError } from "../../shared/errors.js";
+import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
+import type { NewTask, OwnValue } from "../newTask.js";
+import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
 
 /**
  * Converts a task to a row.
  *
+ * @param copied values that are copied from another row; the task does not need these
  * @throws PgTaskError USAGE if it has no input, both `plan` and `delay`, or a column twice; TASK_REJECTED for more than
  * one character in a column that holds one
  */
-export function toRow(task: NewTask | string): NewRow {
+export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): NewRow {
   const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : task;
   const { input }: { input?: unknown } = columns;
-  if (typeof input !== "string" || input.trim() === "") {
+  const hasInput = typeof input === "string" && input.trim() !== "";
+  if (!hasInput && (input !== undefined || copied?.columns.includes("input") !== true)) {
     throw new PgTaskError("USAGE", `expected the task's SQL in input, got ${JSON.stringify(input) ?? "nothing"}`);
   }
   if (delay !== undefined && columns.plan !== undefined) {
@@ -26,7 +28,7 @@ export function toRow(task: NewTask | string): NewRow {
   }
   if (args !== undefined) values.set("args", args === null ? null : jsonText(args));
   const long = findLongCharacter(values);
-  if (long === undefined) return { columns: values, delay };
+  if (long === undefined) return { columns: values, delay, copied };
   throw new PgTaskError(
     "TASK_REJECTED",
     `expected ${long} with one ASCII character, got ${JSON.stringify(values.get(long))}`,

@@ -1,0 +1,75 @@
+import { allFeatures, featureColumns } from "../../manager/schema/features.js";
+import { readFeatures } from "../../manager/schema/ownColumns.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Queryable } from "../../shared/postgres/client.js";
+import { identifier } from "../../shared/postgres/quoting.js";
+
+/** A column to which a new task can give a value. */
+export interface OptionColumn {
+  readonly name: string;
+  /** The type in SQL, for example `interval`. */
+  readonly type: string;
+  /** Whether it can be null. */
+  readonly nullable: boolean;
+  /** The value of a new task that gives none, as text. Null if it is null, or not known before the insert. */
+  readonly default: string | null;
+  /** Whether the column is the user's and not one of pg-task's. */
+  readonly own: boolean;
+}
+
+/** The columns of pg-task that a new task can set. */
+const options = new Set([
+  ..."input args plan group max active timeout repeat rule zone catchup overlap drift key after upon retry".split(" "),
+  ..."backoff sqlstate gap keep delete count live save atomic header string delimiter escape quote null".split(" "),
+  ..."data remote parent".split(" "),
+]);
+
+/** Columns that pg-task sets by itself. */
+const internal = new Set([
+  ..."id take start stop hash pid crash state ready error output owner attempt errors role created due".split(" "),
+  ..."wait plain".split(" "),
+]);
+
+/** Options whose default is known only when the row is inserted. */
+const computed = new Set(["plan", "parent"]);
+
+/** Reads the columns to which a new task can give a value, in the table's order, with their defaults. */
+export async function readOptionColumns(client: Queryable, table: TaskTable): Promise<OptionColumn[]> {
+  const features = await readFeatures(client, table);
+  const absent = new Set(
+    [...allFeatures].filter((each) => !features.has(each)).flatMap((each) => featureColumns[each]),
+  );
+  const { rows } = await client.query<{ name: string; type: string; nullable: boolean; expression: string | null }>(
+    `SELECT a.attname AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, NOT a.attnotnull AS nullable,
+       pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS expression
+     FROM pg_catalog.pg_attribute AS a LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+     WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' AND a.attidentity = ''
+     ORDER BY a.attnum`,
+    [table.qualified],
+  );
+  // If a feature is off, a column of its name is the user's.
+  const isOwn = (name: string): boolean => absent.has(name) || (!options.has(name) && !internal.has(name));
+  const listed = rows.filter(({ name }) => options.has(name) || isOwn(name));
+  const known = listed.filter(({ name }) => options.has(name) && !isOwn(name) && !computed.has(name));
+  const defaults = await readDefaults(client, known);
+  return listed.map(({ name, type, nullable }) => ({
+    name,
+    type,
+    nullable,
+    default: defaults[name] ?? null,
+    own: isOwn(name),
+  }));
+}
+
+/** Evaluates the defaults of pg-task's own columns. They read only settings. */
+async function readDefaults(
+  client: Queryable,
+  columns: readonly { readonly name: string; readonly expression: string | null }[],
+): Promise<Readonly<Record<string, string | null>>> {
+  const values = columns.flatMap(({ name, expression }) =>
+    expression === null ? [] : [`(${expression})::text AS ${identifier(name)}`],
+  );
+  if (values.length === 0) return {};
+  const { rows } = await client.query<Record<string, string | null>>(`SELECT ${values.join(", ")}`);
+  return rows[0] ?? {};
+}

@@ -1,0 +1,97 @@
+import type { TaskSummary } from "../../tasks/types.js";
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import { setQuery } from "./router.js";
+import type { Selection } from "./selection.js";
+
+const titles = [
+  { title: "State", sort: "state" },
+  { title: "Group", sort: "group" },
+  { title: "Input" },
+  { title: "Result" },
+  { title: "Plan", sort: "plan" },
+  { title: "Run", sort: "run" },
+] as const;
+
+/** The header of the list of tasks: selects all tasks on the screen, and sorts. */
+export function ListHead(props: {
+  query: URLSearchParams;
+  tasks: readonly TaskSummary[];
+  selection: Selection;
+}): VNode {
+  const { query, tasks, selection } = props;
+  const isOldestFirst = query.get("order") === "oldest";
+  const sorted = query.get("sort") ?? "";
+  const idOrder = sorted === "" ? (isOldestFirst ? "ascending" : "descending") : undefined;
+  return html`<thead>
+    <tr>
+      <th scope="col" aria-sort=${idOrder}>
+        <${SelectAll} tasks=${tasks} selection=${selection} />
+        <button
+          type="button"
+          class="sort"
+          title=${isOldestFirst ? "Newest first" : "Oldest first"}
+          onClick=${() => reorder(query, { sort: "", order: sorted !== "" || isOldestFirst ? "" : "oldest" })}
+        >
+          Id${mark(idOrder)}
+        </button>
+      </th>
+      ${titles.map((column) => {
+        if (!("sort" in column)) return html`<th scope="col" key=${column.title}>${column.title}</th>`;
+        const { title, sort } = column;
+        const order = sorted === sort ? "ascending" : sorted === `-${sort}` ? "descending" : undefined;
+        const next = order === undefined ? sort : order === "ascending" ? `-${sort}` : "";
+        return html`<th scope="col" key=${title} aria-sort=${order}>
+          <button
+            type="button"
+            class="sort"
+            title="Sort the tasks on this page"
+            onClick=${() => reorder(query, { sort: next, order: query.get("order") ?? "" })}
+          >
+            ${title}${mark(order)}
+          </button>
+        </th>`;
+      })}
+      <th scope="col"><span class="hidden">Actions</span></th>
+    </tr>
+  </thead>`;
+}
+
+const mark = (order: "ascending" | "descending" | undefined): string =>
+  order === undefined ? "" : order === "ascending" ? " ↑" : " ↓";
+
+function reorder(query: URLSearchParams, { sort, order }: { readonly sort: string; readonly order: string }): void {
+  const next = new URLSearchParams(query);
+  if (order !== (query.get("order") ?? "")) {
+    next.delete("before");
+    next.delete("after");
+  }
+  for (const [name, value] of Object.entries({ sort, order })) {
+    if (value === "") next.delete(name);
+    else next.set(name, value);
+  }
+  setQuery(next);
+}
+
+function SelectAll({ tasks, selection }: { tasks: readonly TaskSummary[]; selection: Selection }): VNode {
+  const count = tasks.filter(({ id }) => selection.has(id)).length;
+  const isAll = count === tasks.length;
+  return html`<input
+    type="checkbox"
+    aria-label="Select all tasks on this page"
+    checked=${isAll}
+    indeterminate=${count > 0 && !isAll}
+    onChange=${() => selection.set(tasks, !isAll)}
+  />`;
+}
+
+/** The checkbox that selects one task. */
+export function SelectBox({ task, selection }: { task: TaskSummary; selection: Selection }): VNode {
+  const isSelected = selection.has(task.id);
+  return html`<input
+    type="checkbox"
+    aria-label=${`Select task ${task.id}`}
+    checked=${isSelected}
+    onChange=${() => selection.set([task], !isSelected)}
+  />`;
+}

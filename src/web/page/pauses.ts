@@ -1,0 +1,92 @@
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import { useRef, useState } from "preact/hooks";
+import type { PauseResult } from "../api/changeSchemas.js";
+import type { TableInfo, TableSummary } from "../api/schemas.js";
+import { postJson, RequestError } from "./apiClient.js";
+import { announce, askToConfirm } from "./dialog.js";
+import { useKeptFocus } from "./focus.js";
+import { useResource } from "./resource.js";
+
+type Pauses = TableSummary["paused"];
+
+/** Shows the links and buttons that concern a whole table. A notice of the overview resumes it. */
+export function TableActions({ id, table }: { id: string; table: TableInfo | null }): VNode {
+  const paused = table?.summary?.paused;
+  const container = useRef<HTMLDivElement>(null);
+  // A pause removes the button here, and its end removes the notice with the other one.
+  useKeptFocus(
+    () => document.querySelector("main"),
+    () => null,
+    () =>
+      container.current?.querySelector<HTMLElement>("button") ??
+      document.querySelector<HTMLElement>("main .with-action button") ??
+      container.current?.querySelector<HTMLElement>("a") ??
+      null,
+  );
+  const mayPause = paused !== undefined && !paused.some(({ group }) => group === null);
+  return html`<div class="row table-actions" ref=${container}>
+    <span class="gap"></span>
+    ${mayPause && html`<${PauseButton} table=${id} group=${null} paused=${paused} />`}
+    <a class="button" href=${`/tables/${id}/add`}>Add task</a>
+  </div>`;
+}
+
+/** Shows a button that pauses or resumes a group, in a place that does not know the pauses. */
+export function PauseGroup({ table, group }: { table: string; group: string }): VNode | null {
+  const { value } = useResource<TableInfo>(`/tables/${table}`, { table, minIntervalMs: 1_000 });
+  const paused = value?.summary?.paused;
+  return paused === undefined ? null : html`<${PauseButton} table=${table} group=${group} paused=${paused} />`;
+}
+
+/** Shows a button that pauses or resumes a group, or the whole table if `group` is null. */
+export function PauseButton(props: {
+  table: string;
+  group: string | null;
+  paused: Pauses;
+  /** Whether the label names what is paused only for screen readers. */
+  short?: boolean;
+}): VNode {
+  const { table, group, paused, short = false } = props;
+  const [problem, setProblem] = useState<string | null>(null);
+  const busy = useRef(false);
+  const container = useRef<HTMLElement>(null);
+  useKeptFocus(
+    () => container.current,
+    () => null,
+    () => container.current?.querySelector("button") ?? null,
+  );
+  const what = group === null ? "table" : group === "" ? "the empty group" : `group ${group}`;
+  const change = paused.some((each) => each.group === group) ? "resume" : "pause";
+  const press = async (): Promise<void> => {
+    if (busy.current || (change === "pause" && !(await isConfirmed(what, group)))) return;
+    busy.current = true;
+    try {
+      const result = await postJson<PauseResult>(`/tables/${table}/${change}`, { group });
+      setProblem(null);
+      announce(resultText(what, change, result));
+    } catch (error) {
+      setProblem(error instanceof RequestError ? error.message : String(error));
+    }
+    busy.current = false;
+  };
+  const verb = change === "pause" ? "Pause" : "Resume";
+  return html`<span class="actions" ref=${container}>
+    <button type="button" aria-label=${`${verb} ${what}`} title=${`${verb} ${what}`} onClick=${() => void press()}>
+      ${short ? verb : `${verb} ${group === null ? "table" : "group"}`}
+    </button>
+    ${problem !== null && html`<span class="problem" role="alert">${problem}</span>`}
+  </span>`;
+}
+
+async function isConfirmed(what: string, group: string | null): Promise<boolean> {
+  const scope = group === null ? "No further task of this table starts" : "No further task of this group starts";
+  const text = `${scope} until you resume it. Running tasks finish.`;
+  return await askToConfirm({ title: `Pause ${what}?`, text, confirm: "Pause it" });
+}
+
+function resultText(what: string, change: "pause" | "resume", { changed, paused }: PauseResult): string {
+  if (change === "pause") return changed ? `${what} paused` : `${what} was already paused`;
+  const rest = paused ? "; the whole table is still paused" : "";
+  return `${what} ${changed ? "resumed" : "was not paused"}${rest}`;
+}

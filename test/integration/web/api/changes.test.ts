@@ -1,0 +1,314 @@
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import { createDatabase, serverMajor } from "../../../support/database.js";
+import { startProcess } from "../../../support/process.js";
+import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.js";
+import { token, Web } from "../../../support/web.js";
+import { addedTaskSchema, changesSchema, columnsInfoSchema } from "../../../../src/web/api/changeSchemas.js";
+import { problemSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const program = await startProcess({
+  config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token, "pg_task.sleep": 100 },
+});
+const web = await Web.connect(program);
+await program.line("ready");
+const table = await web.tableId();
+const path = `/api/tables/${table}`;
+
+/** Makes a change, and returns the outcome and the text of each task. */
+async function change(name: string, ids: readonly string[]): Promise<[string, string, string][]> {
+  const { status, value } = await web.post(`${path}/changes`, { change: name, ids });
+  assert.equal(status, 200, JSON.stringify(value));
+  const { changed, tasks } = changesSchema.parse(value);
+  assert.equal(changed, tasks.filter(({ outcome }) => outcome === "changed").length);
+  return tasks.map(({ id, outcome, text }) => [id, outcome, text]);
+}
+
+async function add(task: object): Promise<string> {
+  const { status, value } = await web.post(`${path}/tasks`, task);
+  assert.equal(status, 201, JSON.stringify(value));
+  return addedTaskSchema.parse(value).id;
+}
+
+/** Makes a request that is refused, and returns its status, code and detail. */
+async function refused(target: string, body: unknown, from = web): Promise<[number, string, string]> {
+  const { status, value } = await from.post(target, body);
+  const { code, detail } = problemSchema.parse(value);
+  return [status, code, detail];
+}
+
+async function columnsOf(id: string, names: string): Promise<Record<string, unknown> | undefined> {
+  const { rows } = await client.query<Record<string, unknown>>(`SELECT ${names} FROM task WHERE id = $1`, [id]);
+  return rows[0];
+}
+
+it("changes many tasks in one request, and says what came of each", async () => {
+  const done = await insertTask(client, "SELECT 1");
+  await waitForState(client, done, "DONE");
+  const running = await insertTask(client, "SELECT pg_sleep(3600)", "long");
+  await waitForRun(client, running);
+  const later = await add({ input: "SELECT 2", plan: "infinity" });
+  const held = await add({ input: "SELECT 3", after: [later] });
+  const locked = await add({ input: "SELECT 4", plan: "infinity" });
+  const other = await database.connect();
+  await other.query("BEGIN");
+  await other.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [locked]);
+
+  assert.deepEqual(await change("run-now", [held, done, running, locked, "404404"]), [
+    [held, "refused", "it waits for other tasks: set its after to null, or end these"],
+    [done, "refused", "is DONE: retry runs it again"],
+    [running, "refused", "running (WORK)"],
+    [locked, "locked", "row locked by another transaction: try again"],
+    ["404404", "missing", "no such task"],
+  ]);
+  assert.deepEqual(await change("delete", [running, done, locked, later, later]), [
+    [running, "refused", "running (WORK): stop it first"],
+    [done, "changed", "was DONE, deleted"],
+    [locked, "locked", "row locked by another transaction: try again"],
+    [later, "changed", "was PLAN, deleted"],
+  ]);
+  await other.query("ROLLBACK");
+  assert.deepEqual(await change("stop", [running, locked]), [
+    [running, "changed", "cancelling; ends as DONE if already committed"],
+    [locked, "changed", "stopped before it ran"],
+  ]);
+  await waitForState(client, running, "STOP");
+  assert.deepEqual(await change("retry", [locked]), [[locked, "changed", "was STOP, runs again now"]]);
+  await waitForState(client, locked, "DONE");
+  assert.deepEqual(
+    (await client.query<{ id: string }>("SELECT id FROM task WHERE id = ANY ($1)", [[done, later]])).rows,
+    [],
+  );
+});
+
+it("changes the other tasks if the server refuses one", async () => {
+  await client.query(`CREATE FUNCTION guard() RETURNS trigger LANGUAGE plpgsql AS
+    $$BEGIN IF OLD.data = 'keep' THEN RAISE 'this one stays'; END IF; RETURN OLD; END$$;
+    CREATE TRIGGER guard BEFORE DELETE ON task FOR EACH ROW EXECUTE FUNCTION guard()`);
+  const ids = [
+    await add({ input: "SELECT 1", plan: "infinity" }),
+    await add({ input: "SELECT 1", plan: "infinity", data: "keep" }),
+    await add({ input: "SELECT 1", plan: "infinity" }),
+  ];
+  assert.deepEqual(
+    (await change("delete", ids)).map(([, outcome, text]) => [outcome, text]),
+    [
+      ["changed", "was PLAN, deleted"],
+      ["failed", "the server refused: this one stays"],
+      ["changed", "was PLAN, deleted"],
+    ],
+  );
+  await client.query("DROP FUNCTION guard CASCADE");
+});
+
+it("deletes one task", async () => {
+  const id = await add({ input: "SELECT 1", plan: "infinity" });
+  const { status, value } = await web.post(`${path}/tasks/${id}/delete`, {});
+  assert.deepEqual([status, value], [200, { id, state: null }]);
+  assert.equal(await columnsOf(id, "id"), undefined);
+});
+
+it("pauses and resumes a group and the whole table", async () => {
+  assert.deepEqual((await web.post(`${path}/pause`, { group: "mail", reason: "moving" })).value, {
+    group: "mail",
+    changed: true,
+    paused: true,
+  });
+  const id = await add({ input: "SELECT 1", group: "mail" });
+  assert.deepEqual((await web.post(`${path}/pause`, { group: "mail" })).value, {
+    group: "mail",
+    changed: false,
+    paused: true,
+  });
+  assert.deepEqual((await web.post(`${path}/pause`, {})).value, { group: null, changed: true, paused: true });
+  assert.deepEqual((await client.query(`SELECT "group", reason FROM task_pause ORDER BY 1 NULLS FIRST`)).rows, [
+    { group: null, reason: null },
+    { group: "mail", reason: "moving" },
+  ]);
+  assert.deepEqual((await web.post(`${path}/resume`, { group: "mail" })).value, {
+    group: "mail",
+    changed: true,
+    paused: true,
+  });
+  assert.equal((await columnsOf(id, "state"))?.["state"], "PLAN");
+  assert.deepEqual((await web.post(`${path}/resume`, { group: null })).value, {
+    group: null,
+    changed: true,
+    paused: false,
+  });
+  await waitForState(client, id, "DONE");
+});
+
+it("adds a task with its options, and with values copied from another one", async () => {
+  await client.query("ALTER TABLE task ADD COLUMN tenant text, ADD COLUMN weight integer");
+  const id = await add({
+    input: "SELECT $1",
+    args: [{ deep: [1, null] }],
+    plan: "infinity",
+    group: "g",
+    max: -5,
+    timeout: "5 min",
+    key: "k",
+    retry: 3,
+    sqlstate: ["40", "55P03"],
+    header: false,
+    remote: "host=nowhere password=secret",
+    columns: { tenant: "acme", weight: 7 },
+  });
+  const names = `"group", max, timeout::text, args, retry, sqlstate, header, remote, tenant, weight`;
+  const expected = {
+    group: "g",
+    max: -5,
+    timeout: "00:05:00",
+    args: [{ deep: [1, null] }],
+    retry: 3,
+    sqlstate: ["40", "55P03"],
+    header: false,
+    remote: "host=nowhere password=secret",
+    tenant: "acme",
+    weight: 7,
+  };
+  assert.deepEqual(await columnsOf(id, names), expected);
+  const columns = ["input", "args", "max", "timeout", "retry", "sqlstate", "header", "remote", "tenant"];
+  const copy = await add({ plan: "infinity", group: "h", columns: { weight: 8 }, copy: { id, columns } });
+  assert.deepEqual(await columnsOf(copy, names), { ...expected, group: "h", weight: 8 });
+  assert.deepEqual(await refused(`${path}/tasks`, { input: "SELECT 1", key: "k" }), [
+    409,
+    "CONFLICT",
+    "key: another task with this key waits",
+  ]);
+  const delayed = await add({ input: "SELECT 1", delay: "1 day" });
+  const planned = await columnsOf(delayed, "plan > now() + interval '23 hours' AS later");
+  assert.deepEqual(planned, { later: true });
+});
+
+it("says what is wrong with a task to add", async () => {
+  const id = await add({ input: "SELECT 1", plan: "infinity" });
+  // Servers before 14 do not say which parameter they refuse.
+  const where = (await serverMajor()) >= 14 ? "timeout: " : "";
+  const wrongTimeout = new RegExp(`^${where}invalid input syntax for type interval: "soon"$`);
+  for (const [task, code, message] of [
+    [{}, "INVALID", /^expected the task's SQL in input, got nothing$/],
+    [{ input: "  " }, "INVALID", /^expected the task's SQL in input, got " {2}"$/],
+    [{ input: "SELECT 1", timeout: "soon" }, "INVALID", wrongTimeout],
+    [{ input: "SELECT 1", timeout: "-1 s" }, "INVALID", /violates check constraint "task_check"$/],
+    [{ input: "SELECT 1", rule: "61 * * * *" }, "INVALID", /61/],
+    [{ input: "SELECT 1", columns: { nosuch: 1 } }, "INVALID", /column "nosuch" of relation "task" does not exist/],
+    [{ input: "SELECT 1", delimiter: "ab" }, "INVALID", /^expected delimiter with one ASCII character, got "ab"$/],
+    [{ input: "SELECT 1", plan: "now", delay: "1 s" }, "INVALID", /^expected one of plan and delay, got both$/],
+    [{ input: "SELECT 1", nosuch: 1 }, "INVALID", /^nosuch: unknown property$/],
+    [{ input: "a\0b" }, "INVALID", /^input: expected text without zero bytes$/],
+    [
+      { input: "SELECT 1", copy: { id, columns: ["input"] } },
+      "INVALID",
+      /^input: expected one value, got it in copy, too$/,
+    ],
+    [
+      { copy: { id: "404404", columns: ["input"] } },
+      "NOT_FOUND",
+      /^there is no task 404404 to copy from in this table$/,
+    ],
+  ] as const) {
+    const [, given, detail] = await refused(`${path}/tasks`, task);
+    assert.deepEqual([given, message.test(detail)], [code, true], detail);
+  }
+  await client.query(`CREATE FUNCTION guard() RETURNS trigger LANGUAGE plpgsql AS
+    $$BEGIN RAISE 'not on Sundays'; END$$;
+    CREATE TRIGGER guard BEFORE INSERT ON task FOR EACH ROW EXECUTE FUNCTION guard()`);
+  assert.deepEqual(await refused(`${path}/tasks`, { input: "SELECT 1" }), [400, "INVALID", "not on Sundays"]);
+  await client.query("DROP FUNCTION guard CASCADE");
+});
+
+it("refuses bodies that are not JSON", async () => {
+  for (const [headers, body, message] of [
+    [{ "Content-Type": "text/plain" }, "{}", 'expected a body of type application/json, got "text/plain'],
+    [{ "Content-Type": "application/json" }, "{", "the body is not valid JSON"],
+  ] as const) {
+    const { status, text } = await web.requestWithoutToken(`${path}/changes`, {
+      method: "POST",
+      headers: { Authorization: `Bearer ${token}`, ...headers },
+      body,
+    });
+    assert.equal(status, 400);
+    assert.ok(problemSchema.parse(JSON.parse(text)).detail.startsWith(message), text);
+  }
+});
+
+it("lists the columns that a new task can set, with their defaults, and evaluates no default of the user", async () => {
+  await client.query("CREATE SEQUENCE counted; ALTER TABLE task ADD COLUMN number bigint DEFAULT nextval('counted')");
+  const counted = async (): Promise<unknown> => (await client.query("SELECT last_value FROM counted")).rows[0];
+  const before = await counted();
+  const { columns } = await web.get(columnsInfoSchema, `${path}/columns`);
+  const named = new Map(columns.map((column) => [column.name, column]));
+  assert.deepEqual(named.get("group"), { name: "group", type: "text", nullable: false, default: "group", own: false });
+  assert.deepEqual(named.get("timeout"), {
+    name: "timeout",
+    type: "interval",
+    nullable: false,
+    default: "00:00:00",
+    own: false,
+  });
+  assert.deepEqual(named.get("number"), { name: "number", type: "bigint", nullable: true, default: null, own: true });
+  assert.deepEqual(await counted(), before);
+  for (const internal of ["id", "state", "owner", "hash", "wait"]) assert.equal(named.has(internal), false, internal);
+});
+
+/** Returns the ids of a page of the list, and where the next one begins. */
+const list = async (query: string): Promise<[string[], string | null]> => {
+  const { tasks, next } = await web.get(taskListSchema, `${path}/tasks?${query}`);
+  return [tasks.map(({ id }) => id), next];
+};
+
+it("lists the oldest tasks first if asked", async () => {
+  await client.query("TRUNCATE task RESTART IDENTITY");
+  const ids = [];
+  for (const group of ["a", "b", "a", "a"]) ids.push(await add({ input: "SELECT 1", plan: "infinity", group }));
+  const [first = "", second = "", third = "", fourth = ""] = ids;
+  assert.deepEqual(await list("order=oldest&limit=2"), [[first, second], second]);
+  assert.deepEqual(await list(`order=oldest&limit=2&after=${second}`), [[third, fourth], null]);
+  assert.deepEqual(await list("order=oldest&limit=2&group=a"), [[first, third], third]);
+  assert.deepEqual(await list(`order=oldest&limit=2&group=a&after=${third}`), [[fourth], null]);
+  assert.deepEqual(await list(`after=${first}&before=${fourth}`), [[third, second], null]);
+});
+
+it("tells a role without privileges what it lacks", async () => {
+  const id = await add({ input: "SELECT 1", plan: "infinity" });
+  const role = `reader_${database.target.database}`;
+  await client.query(`CREATE ROLE ${role} LOGIN; GRANT SELECT ON task, task_pause TO ${role}`);
+  const { host, port, database: name } = database.target;
+  const url = `postgresql://${role}@${host}:${port}/${name}`;
+  const reader = await startProcess({
+    config: { url: database.url, "pg_task.json": [{ url }], "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
+  });
+  const page = await Web.connect(reader);
+  const from = `/api/tables/${await page.tableId()}`;
+  const asked = async (target: string, body: object): Promise<unknown[]> =>
+    (await refused(`${from}/${target}`, body, page)).slice(0, 3);
+  assert.deepEqual(await asked("changes", { change: "delete", ids: [id] }), [
+    403,
+    "FORBIDDEN",
+    `the entry's user may not delete tasks: GRANT UPDATE, DELETE ON "public"."task" TO ${role}`,
+  ]);
+  assert.deepEqual(await asked(`tasks/${id}/stop`, {}), [
+    403,
+    "FORBIDDEN",
+    `the entry's user may not stop tasks: GRANT UPDATE ON "public"."task" TO ${role}`,
+  ]);
+  assert.deepEqual(await asked("pause", {}), [
+    403,
+    "FORBIDDEN",
+    `the entry's user may not pause or resume: GRANT SELECT, INSERT, DELETE ON "public"."task_pause" TO ${role}`,
+  ]);
+  assert.deepEqual(await asked("tasks", { input: "SELECT 1", group: "g" }), [
+    403,
+    "FORBIDDEN",
+    `the entry's user may not add this task: GRANT INSERT ("group", input) ON "public"."task" TO ${role}; GRANT USAGE ON SEQUENCE public.task_id_seq TO ${role}`,
+  ]);
+  assert.equal((await columnsOf(id, "state"))?.["state"], "PLAN");
+  assert.equal((await reader.end()).code, 0);
+  await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+});
+
+it("stops", async () => assert.equal((await program.end()).code, 0));

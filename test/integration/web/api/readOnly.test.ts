@@ -1,0 +1,56 @@
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import { freePort } from "../../../../src/embedded/port.js";
+import { withConnectionTo } from "../../../support/connectTo.js";
+import { startProcess } from "../../../support/process.js";
+import { makeReplica, waitForReplay } from "../../../support/replica.js";
+import { RestartableServer } from "../../../support/restartableServer.js";
+import { token, Web } from "../../../support/web.js";
+import { problemSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
+
+const primary = await RestartableServer.create(await freePort());
+const standby = await RestartableServer.create(await freePort());
+const http = { "pg_http.listen": "127.0.0.1:0", "pg_http.token": token };
+
+it("reads from a standby, and refuses every change there", async () => {
+  await primary.start();
+  const program = await startProcess({ config: { url: primary.url } });
+  await program.line("ready");
+  const id = await withConnectionTo(primary.url, async (client) => {
+    const { rows } = await client.query<{ id: string }>(
+      "INSERT INTO task (input, plan) VALUES ('SELECT 1', 'infinity') RETURNING id",
+    );
+    return rows[0]?.id ?? "";
+  });
+  await makeReplica(primary, standby);
+  await standby.start();
+  await waitForReplay(primary, standby);
+
+  const other = await startProcess({
+    config: { url: primary.url, "pg_conf.name": "other", "pg_task.json": [{ url: standby.url }], ...http },
+  });
+  const web = await Web.connect(other);
+  const path = `/api/tables/${await web.tableId()}`;
+  const { tasks } = await web.get(taskListSchema, `${path}/tasks`);
+  assert.deepEqual(
+    tasks.map((task) => task.id),
+    [id],
+  );
+  for (const [target, body] of [
+    ["changes", { change: "stop", ids: [id] }],
+    [`tasks/${id}/run-now`, {}],
+    ["tasks", { input: "SELECT 1" }],
+    ["pause", {}],
+    ["resume", {}],
+  ] as const) {
+    const { status, value } = await web.post(`${path}/${target}`, body);
+    const { code, detail } = problemSchema.parse(value);
+    assert.deepEqual(
+      [status, code, detail],
+      [409, "READ_ONLY", "this server is a standby or read-only: only the primary takes changes"],
+      target,
+    );
+  }
+  assert.equal((await other.end()).code, 0);
+  assert.equal((await program.end()).code, 0);
+});

@@ -1,0 +1,318 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { beforeEach, describe, it } from "node:test";
+import type { Page } from "playwright-core";
+import { noBrowserReason } from "../../../support/browser.js";
+import { createDatabase } from "../../../support/database.js";
+import { openPage } from "../../../support/page.js";
+import { startProcess } from "../../../support/process.js";
+import { waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
+import { token, Web } from "../../../support/web.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
+
+const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
+const database = await createDatabase();
+const client = await database.connect();
+const program = await startProcess({
+  config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token, "pg_task.sleep": 100 },
+});
+const web = await Web.connect(program);
+await program.line("ready");
+const table = await web.tableId();
+const row = (id: string): string => `tr[data-id="${id}"]`;
+const inState = (id: string, state: string): string => `${row(id)} .state.s-${state}`;
+const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
+
+beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY; DELETE FROM task_pause"));
+
+/** Inserts tasks with the same columns, and returns their ids. */
+async function insert(columns: Readonly<Record<string, unknown>>, count = 1): Promise<string[]> {
+  const names = Object.keys(columns);
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (${names.map((name) => `"${name}"`).join(", ")})
+     SELECT ${names.map((_, index) => `$${index + 1}`).join(", ")} FROM generate_series(1, ${count}) RETURNING id`,
+    Object.values(columns),
+  );
+  return rows.map(({ id }) => id);
+}
+
+async function insertOne(columns: Readonly<Record<string, unknown>>): Promise<string> {
+  const [id = ""] = await insert(columns);
+  return id;
+}
+
+const finished = (state: string): Readonly<Record<string, unknown>> => ({
+  input: "SELECT 1",
+  state,
+  start: "2026-01-01",
+  stop: "2026-01-01",
+  output: "1",
+});
+
+async function select(page: Page, ids: readonly string[]): Promise<void> {
+  for (const id of ids) await page.getByLabel(`Select task ${id}`, { exact: true }).check();
+}
+
+/** Returns what has the focus: its name for screen readers, or its text. */
+const focused = async (page: Page): Promise<string> =>
+  await page.evaluate(() => {
+    const element = document.activeElement;
+    return `${element?.tagName} ${element?.getAttribute("aria-label") ?? element?.textContent?.trim() ?? ""}`;
+  });
+
+const dialog = (page: Page, name: string) => page.getByRole("dialog").getByRole("button", { name, exact: true });
+
+describe("actions on the page", { skip: noBrowserReason }, () => {
+  for (const colorScheme of ["light", "dark"] as const) {
+    it(`changes many tasks at once, and shows what came of each, ${colorScheme}`, async () => {
+      const [first = "", second = ""] = await insert(finished("FAIL"), 2);
+      const later = await insertOne({ input: "SELECT 2", plan: "2999-01-01" });
+      const held = await insertOne({ input: "SELECT 3", after: [later] });
+      const running = await insertOne({ input: "SELECT pg_sleep(3600)", group: "long" });
+      await waitForRun(client, running);
+      const { page, errors } = await openPage(web, `/tables/${table}/tasks`, { colorScheme });
+      await select(page, [first, second, later, held, running]);
+      const bar = page.getByRole("region", { name: "Selected tasks" });
+      await bar.getByText("5 tasks selected").waitFor();
+      // A task that waits for others cannot be run now.
+      for (const name of ["Retry 2", "Run now 1", "Stop 3", "Delete 4"]) {
+        await bar.getByRole("button", { name, exact: true }).waitFor();
+      }
+      await page.screenshot({ path: join(images, `select-${colorScheme}.png`) });
+
+      const other = await database.connect();
+      await other.query("BEGIN");
+      await other.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [second]);
+      await bar.getByRole("button", { name: "Retry 2" }).click();
+      await page.getByText("1 of 2 tasks run again.").waitFor();
+      await page.getByText(`Not ${second}: row locked by another transaction: try again`).waitFor();
+      assert.equal(await focused(page), "DIV What came of it");
+      await other.query("ROLLBACK");
+      await waitForState(client, first, "DONE");
+      await bar.getByText("4 tasks selected").waitFor();
+
+      await bar.getByRole("button", { name: "Stop 3" }).click();
+      await page.screenshot({ path: join(images, `confirm-${colorScheme}.png`) });
+      assert.equal(await focused(page), "BUTTON Cancel");
+      await dialog(page, "Cancel").click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      assert.equal(await focused(page), "BUTTON Stop 3");
+      await waitForRun(client, running);
+      await bar.getByRole("button", { name: "Stop 3" }).click();
+      await dialog(page, "Stop 3").click();
+      await page.getByText("3 of 3 tasks stopped.").waitFor();
+      await waitForState(client, running, "STOP");
+
+      await page.getByLabel("Select all tasks on this page").check();
+      await bar.getByRole("button", { name: "Delete 5" }).click();
+      await dialog(page, "Delete 5").click();
+      await page.getByText("5 of 5 tasks deleted.").waitFor();
+      await page.getByText("No tasks yet").waitFor();
+      assert.deepEqual((await client.query("SELECT FROM task")).rows, []);
+      assert.deepEqual(errors, []);
+      await page.context().close();
+    });
+  }
+
+  it("selects all tasks that match the filter, up to 500, and says if there are more", async () => {
+    const failed = await insert({ ...finished("FAIL"), group: "mail" }, 230);
+    await insert({ ...finished("FAIL"), group: "other" }, 3);
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks?group=mail`);
+    const bar = page.getByRole("region", { name: "Selected tasks" });
+    await page.getByLabel("Select all tasks on this page").check();
+    await bar.getByText("50 tasks selected").waitFor();
+    await bar.getByRole("button", { name: "Select all that match (up to 500)" }).click();
+    await bar.getByText("All 230 tasks that match were selected.").waitFor();
+    await bar.getByText("180 of them not on this page").waitFor();
+    await page.getByRole("button", { name: "Older" }).click();
+    await bar.getByText("230 tasks selected").waitFor();
+    await bar.getByRole("button", { name: "Delete 230" }).click();
+    await page.getByText("Not all of them are on this page.").waitFor();
+    await dialog(page, "Delete 230").click();
+    await page.getByText("230 of 230 tasks deleted.").waitFor();
+    const { rows } = await client.query("SELECT id FROM task WHERE id = ANY ($1)", [failed]);
+    assert.deepEqual(rows, []);
+
+    await insert({ ...finished("FAIL"), group: "mail" }, 600);
+    await page.goto(`${web.url}/tables/${table}/tasks?state=FAIL`);
+    await page.getByLabel("Select all tasks on this page").check();
+    await bar.getByRole("button", { name: /^Select all that match/ }).click();
+    await bar.getByText("More than 500 match: the first 500 were selected.").waitFor();
+    await bar.getByText("500 tasks selected").waitFor();
+    // Another filter is another list.
+    await page.getByRole("button", { name: "GONE", exact: true }).click();
+    await bar.waitFor({ state: "detached" });
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("deletes one task in the list and on its page, and keeps the focus", async () => {
+    const [first = "", second = "", third = ""] = await insert(finished("DONE"), 3);
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks`);
+    await page.locator(row(second)).getByRole("button", { name: "Delete" }).click();
+    await dialog(page, "Delete it").click();
+    await page.locator(row(second)).waitFor({ state: "detached" });
+    // The row below has taken its place.
+    assert.equal(await focused(page), `A ${first}`);
+    await page.getByText(`Task ${second} deleted`).waitFor();
+
+    await page.locator(`${row(third)} a`).click();
+    await page.getByRole("button", { name: "Delete" }).click();
+    await dialog(page, "Delete it").click();
+    await page.locator(row(first)).waitFor();
+    assert.equal((await focused(page)).slice(0, 4), "MAIN");
+    assert.deepEqual((await client.query("SELECT id FROM task")).rows, [{ id: first }]);
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("confirms nothing by a double click", async () => {
+    const id = await insertOne({ input: "SELECT 1", plan: "2999-01-01" });
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
+    await page.getByRole("button", { name: "Delete" }).dblclick();
+    // Both clicks of this double click hit the button that confirms.
+    await dialog(page, "Delete it").evaluate((button) =>
+      button.dispatchEvent(new MouseEvent("click", { bubbles: true, detail: 2 })),
+    );
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    assert.equal(await focused(page), "BUTTON Delete");
+    assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("keeps the focus on the actions of a task whose state changes", async () => {
+    const id = await insertOne({ input: "SELECT 1", plan: "2999-01-01" });
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
+    await page.getByRole("button", { name: "Run now" }).focus();
+    await page.keyboard.press("Enter");
+    await page.locator("main .state.s-DONE").first().waitFor();
+    await page.getByRole("button", { name: "Retry" }).waitFor();
+    assert.equal(await focused(page), "BUTTON Retry");
+    await page.locator("[role=status]", { hasText: `Task ${id} is due now` }).waitFor();
+    await page.goto(`${web.url}/tables/${table}/tasks`);
+    await page.getByLabel(`Select task ${id}`).focus();
+    await client.query("DELETE FROM task");
+    await page.getByText("No tasks yet").waitFor();
+    assert.notEqual((await focused(page)).slice(0, 4), "BODY");
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("pauses and resumes the table and a group", async () => {
+    const id = await insertOne({ input: "SELECT 1", group: "mail", plan: "2999-01-01" });
+    const { page, errors } = await openPage(web, `/tables/${table}`);
+    await page.getByRole("button", { name: "Pause group mail", exact: true }).click();
+    await dialog(page, "Pause it").click();
+    await page.getByText(/^Group mail has been paused since/).waitFor();
+    await page.getByRole("button", { name: "Pause table", exact: true }).click();
+    await dialog(page, "Pause it").click();
+    await page.getByText(/^The whole table has been paused since/).waitFor();
+    assert.equal(await focused(page), "BUTTON Resume table");
+    await page.screenshot({ path: join(images, "paused-light.png") });
+    assert.equal((await client.query("SELECT FROM task_pause")).rows.length, 2);
+    await page.getByRole("button", { name: "Resume table", exact: true }).click();
+    await page.getByText(/^The whole table has been paused since/).waitFor({ state: "detached" });
+    assert.equal(await focused(page), "BUTTON Pause table");
+
+    await page.goto(`${web.url}/tables/${table}/tasks?group=mail`);
+    await page.getByRole("button", { name: "Resume group mail", exact: true }).click();
+    await page.getByRole("button", { name: "Pause group mail", exact: true }).waitFor();
+    assert.deepEqual((await client.query("SELECT FROM task_pause")).rows, []);
+    await page.locator(row(id)).getByRole("button", { name: "Run now" }).click();
+    await page.locator(inState(id, "DONE")).waitFor();
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("filters by time, sorts, and goes to an id", async () => {
+    await client.query(
+      `INSERT INTO task (input, "group", state, plan, start, stop) VALUES
+       ('SELECT 1', 'b', 'DONE', '2026-01-01T10:00:00+09:00', '2026-01-01', '2026-01-01 00:00:02'),
+       ('SELECT 2', 'c', 'FAIL', '2026-01-01T11:00:00+09:00', '2026-01-01', '2026-01-01 00:00:01'),
+       ('SELECT 3', 'a', 'GONE', '2026-01-01T12:00:00+09:00', '2026-01-01', '2026-01-01 00:00:03')`,
+    );
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks`, { timezoneId: "Asia/Tokyo" });
+    const ids = async (expected: string): Promise<void> => {
+      await page.waitForFunction(
+        (wanted) =>
+          [...document.querySelectorAll("tr[data-id]")].map((each) => each.getAttribute("data-id")).join() === wanted,
+        expected,
+      );
+    };
+    await ids("3,2,1");
+    await page.getByRole("button", { name: "Id ↓" }).click();
+    await ids("1,2,3");
+    await page.locator('th[aria-sort="ascending"]', { hasText: "Id" }).waitFor();
+    await page.getByRole("button", { name: "Group" }).click();
+    await ids("3,1,2");
+    await page.getByRole("button", { name: "Run" }).click();
+    await ids("2,1,3");
+    await page.getByRole("button", { name: "Run ↑" }).click();
+    await ids("3,1,2");
+    await page.getByLabel("Planned from").fill("2026-01-01T11:00:00");
+    await ids("3,2");
+    await page.getByLabel("to", { exact: true }).fill("2026-01-01T11:30:00");
+    await ids("2");
+    await page.reload();
+    await ids("2");
+    assert.equal(await page.getByLabel("Planned from").inputValue(), "2026-01-01T11:00");
+    await page.getByLabel("Task id").fill("1");
+    await page.getByRole("button", { name: "Go", exact: true }).click();
+    await page.getByRole("heading", { name: "Task 1" }).waitFor();
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("offers the actions on a phone, without scrolling sideways", async () => {
+    const [first = ""] = await insert(finished("FAIL"), 4);
+    const later = await insertOne({ input: `SELECT '${"long ".repeat(50)}'`, plan: "2999-01-01", group: "mail" });
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks?group=mail`, phone);
+    await page.locator(row(later)).getByRole("button", { name: "Stop" }).waitFor();
+    await page.goto(`${web.url}/tables/${table}/tasks`);
+    const isWide = async (): Promise<number> =>
+      await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    await select(page, [first, later]);
+    const bar = page.getByRole("region", { name: "Selected tasks" });
+    assert.equal(await isWide(), 0);
+    await page.screenshot({ path: join(images, "select-phone.png") });
+    await bar.getByRole("button", { name: "Delete 2" }).tap();
+    await page.screenshot({ path: join(images, "confirm-phone.png") });
+    await dialog(page, "Delete 2").tap();
+    await page.getByText("2 of 2 tasks deleted.").waitFor();
+    const second = String(Number(first) + 1);
+    await page.locator(row(second)).getByRole("button", { name: "Retry" }).tap();
+    await waitForState(client, second, "DONE");
+    await page.goto(`${web.url}/tables/${table}`);
+    const pause = page.getByRole("button", { name: "Pause group group", exact: true });
+    await pause.scrollIntoViewIfNeeded();
+    const { x = 0, width = 0 } = (await pause.boundingBox()) ?? {};
+    assert.ok(width > 0 && x + width <= 360, `from ${x} px, ${width} px wide`);
+    await page.goto(`${web.url}/tables/${table}/add`);
+    await page.getByText("More options").tap();
+    assert.equal(await isWide(), 0);
+    await page.goto(`${web.url}/tables/${table}/tasks/${second}`);
+    await page.getByRole("link", { name: "Run again with changes" }).waitFor();
+    assert.equal(await isWide(), 0);
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("tells why an action was refused", async () => {
+    const id = await insertOne({ input: "SELECT pg_sleep(3600)", group: "long" });
+    await waitForRun(client, id);
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
+    await page.getByRole("button", { name: "Stop" }).click();
+    await dialog(page, "Stop it").waitFor();
+    // Another user was faster.
+    await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
+    await waitForRow(client, "SELECT FROM task WHERE id = $1 AND stop IS NOT NULL", [id]);
+    await dialog(page, "Stop it").click();
+    await page.getByText(`task ${id}: already STOP`).waitFor();
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+});
+
+it("stops", async () => assert.equal((await program.end()).code, 0));

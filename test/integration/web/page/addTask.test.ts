@@ -1,0 +1,178 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { beforeEach, describe, it } from "node:test";
+import { noBrowserReason } from "../../../support/browser.js";
+import { createDatabase, serverMajor } from "../../../support/database.js";
+import { openPage } from "../../../support/page.js";
+import { startProcess } from "../../../support/process.js";
+import { waitForRow, waitForState } from "../../../support/waitFor.js";
+import { token, Web } from "../../../support/web.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
+
+const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
+const database = await createDatabase();
+const client = await database.connect();
+const program = await startProcess({
+  config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token, "pg_task.sleep": 100 },
+});
+const web = await Web.connect(program);
+await program.line("ready");
+const table = await web.tableId();
+
+beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
+
+async function columnsOf(id: string, names: string): Promise<unknown> {
+  return (await client.query(`SELECT ${names} FROM task WHERE id = $1`, [id])).rows[0];
+}
+
+describe("the form that adds a task", { skip: noBrowserReason }, () => {
+  for (const colorScheme of ["light", "dark"] as const) {
+    it(`adds a task with its options, ${colorScheme}`, async () => {
+      const { page, errors } = await openPage(web, `/tables/${table}/tasks?group=reports`, { colorScheme });
+      await page.getByRole("link", { name: "Add task" }).click();
+      assert.equal(await page.getByLabel("group", { exact: true }).inputValue(), "reports");
+      await page.getByLabel("input", { exact: true }).fill("SELECT $1");
+      await page.getByLabel("args", { exact: true }).fill('["seven"]');
+      await page.getByLabel("retry", { exact: true }).fill("2");
+      await page.getByLabel("Start", { exact: true }).selectOption("delay");
+      await page.getByLabel("Interval").fill("1 day");
+      await page.getByText("More options").click();
+      assert.equal(await page.getByLabel("timeout", { exact: true }).getAttribute("placeholder"), "default: 00:00:00");
+      await page.getByLabel("timeout", { exact: true }).fill("5 min");
+      await page.getByLabel("header", { exact: true }).selectOption("no");
+      await page.getByLabel("sqlstate", { exact: true }).fill("40, 55P03");
+      await page.screenshot({ path: join(images, `add-${colorScheme}.png`), fullPage: true });
+      await page.getByRole("button", { name: "Add task" }).click();
+      await page.getByRole("heading", { name: "Task 1" }).waitFor();
+      assert.equal(await page.evaluate(() => document.activeElement?.tagName), "MAIN");
+      const names = `args, retry, timeout::text, header, sqlstate, "group", plan > now() + interval '23 hours' AS later, quote`;
+      assert.deepEqual(await columnsOf("1", names), {
+        args: ["seven"],
+        retry: 2,
+        timeout: "00:05:00",
+        header: false,
+        sqlstate: ["40", "55P03"],
+        group: "reports",
+        later: true,
+        quote: "",
+      });
+      await page.getByRole("button", { name: "Run now" }).click();
+      assert.equal((await waitForState(client, "1", "DONE")).output, "seven");
+      assert.deepEqual(errors, []);
+      await page.context().close();
+    });
+  }
+
+  it("shows what is wrong at the field, and what the server says", async () => {
+    const { page, errors } = await openPage(web, `/tables/${table}/add`);
+    const submit = page.getByRole("button", { name: "Add task" });
+    const focusedName = async (): Promise<string | null | undefined> =>
+      await page.evaluate(() => document.activeElement?.getAttribute("name"));
+    await submit.click();
+    await page.locator("#field-input-problem", { hasText: "Enter the SQL to run." }).waitFor();
+    assert.equal(await focusedName(), "input");
+    await page.getByLabel("input", { exact: true }).fill("SELECT 1");
+    await page.getByLabel("args", { exact: true }).fill("[1");
+    await submit.click();
+    await page.locator("#field-args-problem", { hasText: "This is not valid JSON" }).waitFor();
+    assert.equal(await focusedName(), "args");
+    await page.getByLabel("args", { exact: true }).fill("[12345678901234567]");
+    await submit.click();
+    await page.locator("#field-args-problem", { hasText: "would be rounded" }).waitFor();
+    await page.getByLabel("args", { exact: true }).fill("");
+
+    // The server's answer opens the folded options.
+    await page.getByText("More options").click();
+    await page.getByLabel("timeout", { exact: true }).fill("soon");
+    await page.getByText("More options").click();
+    await submit.click();
+    const wrong = 'invalid input syntax for type interval: "soon"';
+    await page.getByRole("alert").getByText(wrong).waitFor();
+    // Servers before 14 do not say which parameter they refuse.
+    if ((await serverMajor()) >= 14) {
+      await page.locator("#field-timeout-problem", { hasText: wrong }).waitFor();
+      assert.equal(await focusedName(), "timeout");
+    } else await page.getByText("More options").click();
+    await page.screenshot({ path: join(images, "add-problem-light.png"), fullPage: true });
+    await page.getByLabel("timeout", { exact: true }).fill("");
+    await page.getByLabel("keep", { exact: true }).fill("-1 s");
+    await submit.click();
+    const alert = page.getByRole("alert");
+    await alert.getByText('violates check constraint "task_check"').waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement?.getAttribute("role")), "alert");
+    await page.getByLabel("keep", { exact: true }).fill("");
+    await client.query("INSERT INTO task (input, key, plan) VALUES ('SELECT 1', 'k', 'infinity')");
+    await page.getByLabel("key", { exact: true }).fill("k");
+    await submit.click();
+    await page.locator("#field-key-problem", { hasText: "another task with this key waits" }).waitFor();
+    await page.getByLabel("key", { exact: true }).fill("");
+    await page.getByLabel("Start", { exact: true }).selectOption("delay");
+    await submit.click();
+    await alert.getByText("Enter when it starts.").waitFor();
+    await page.getByLabel("Interval").fill("a while");
+    await submit.click();
+    await alert.getByText('invalid input syntax for type interval: "a while"').waitFor();
+    if ((await serverMajor()) >= 14) assert.equal(await focusedName(), "plan");
+    assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
+  it("runs a task again with changes, and copies what the page does not show", async () => {
+    await client.query("ALTER TABLE task ADD COLUMN tenant text, ADD COLUMN tags text[]");
+    const { rows } = await client.query<{ id: string }>(
+      `INSERT INTO task (input, args, "group", "null", remote, retry, tenant, tags, rule, zone, data, state, start, stop)
+       VALUES ('SELECT 1', '["a"]', 'g', '', 'host=127.0.0.1 port=1 password=secret', 4, 'acme', '{x,y}', '0 7 * * *', 'UTC',
+         repeat('x', 300000), 'DONE', now(), now()) RETURNING id`,
+    );
+    const id = rows[0]?.id ?? "";
+    const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
+    await page.getByRole("link", { name: "Run again with changes" }).click();
+    await page.getByText(`The schedule of task ${id} is not copied`).waitFor();
+    assert.equal(await page.getByLabel("args", { exact: true }).inputValue(), '[\n  "a"\n]');
+    assert.equal(await page.getByLabel("tenant", { exact: true }).inputValue(), "acme");
+    assert.equal(await page.getByLabel("rule", { exact: true }).inputValue(), "");
+    for (const name of ["remote", "null", "data", "tags"]) {
+      assert.equal(await page.getByLabel(name, { exact: true }).inputValue(), `as in task ${id}`, name);
+    }
+    await page.screenshot({ path: join(images, "again-light.png"), fullPage: true });
+    await page.getByLabel("retry", { exact: true }).fill("0");
+    await page.getByRole("button", { name: "Change null" }).click();
+    await page.getByLabel("null", { exact: true }).fill("nil");
+    await page.getByLabel("Start", { exact: true }).selectOption("at");
+    await page.getByLabel("Time, in your time zone").fill("2999-01-01T00:00:00");
+    await page.getByRole("button", { name: "Add task" }).click();
+    await waitForRow(client, "SELECT FROM task WHERE id > $1", [id]);
+    const copy = String(Number(id) + 1);
+    await page.getByRole("heading", { name: `Task ${copy}` }).waitFor();
+    assert.deepEqual(
+      await columnsOf(
+        copy,
+        `input, args, "group", "null", remote, retry, tenant, tags, rule, length(data) AS length, state`,
+      ),
+      {
+        input: "SELECT 1",
+        args: ["a"],
+        group: "g",
+        null: "nil",
+        remote: "host=127.0.0.1 port=1 password=secret",
+        retry: 0,
+        tenant: "acme",
+        tags: ["x", "y"],
+        rule: null,
+        length: 300_000,
+        state: "PLAN",
+      },
+    );
+    await page.goto(`${web.url}/tables/${table}/add?from=${id}`);
+    await page.getByRole("button", { name: "Copy the schedule as well" }).click();
+    assert.equal(await page.getByLabel("rule", { exact: true }).inputValue(), "0 7 * * *");
+    await page.waitForFunction(() => document.activeElement?.id === "field-rule");
+    await page.goto(`${web.url}/tables/${table}/add?from=404404`);
+    await page.getByText("there is no task 404404 in this table").waitFor();
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+});
+
+it("stops", async () => assert.equal((await program.end()).code, 0));
