@@ -5,7 +5,10 @@ import type { Descendant } from "../../tasks/queries/taskChain.js";
 import type { FullTask, TaskDetail } from "../api/schemas.js";
 import { Actions } from "./actions.js";
 import { Dependencies } from "./dependencyGraph.js";
-import { bytesText, timeText } from "./format.js";
+import { bytesText, fullTimeText, timeText } from "./format.js";
+import { Code } from "./code.js";
+import { GroupLink } from "./groupLink.js";
+import { Time } from "./time.js";
 import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
 import { StaleNotice } from "./staleNotice.js";
@@ -13,13 +16,15 @@ import { argumentsText, Settings } from "./taskSettings.js";
 import { EarlierErrors } from "./earlierErrors.js";
 import { attemptText, failedAttempts, Times, waitsForRetry } from "./taskTimes.js";
 import { firstLine } from "../../shared/firstLine.js";
+import { printableLine, printableText } from "../../shared/printable.js";
 
 /** Shows a task with its times, dependencies, input, results, settings and chain (ancestors and descendants). */
 export function TaskView({ id, task: taskId, now }: { id: string; task: string; now: number }): VNode {
   const resource = useResource<TaskDetail>(`/tables/${id}/tasks/${taskId}`, { table: id });
   const { value, problem, refresh } = resource;
   if (value === null || value.task.id !== taskId) {
-    return html`<main class="task">
+    return html`<main id="main" class="task" aria-busy=${problem === null}>
+      <h1>Task ${taskId}</h1>
       ${
         problem !== null &&
         html`<p class="notice bad" role="alert">${problem}</p>
@@ -31,15 +36,13 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
   const attempt = attemptText(task);
   // A task that waits for its next try shows the results of the last one.
   const ofAttempt = waitsForRetry(task) ? ` of attempt ${failedAttempts(task)}` : "";
-  return html`<main class="task">
+  return html`<main id="main" class="task">
     <${StaleNotice} of=${resource} />
     <div class="row">
       <h1>Task ${task.id}</h1>
       <${StateBadge} task=${task} />
       ${attempt !== null && html`<span class="tag">${attempt}</span>`}
-      <a class="group" title=${task.group} href=${`/tables/${id}/tasks?group=${encodeURIComponent(task.group ?? "")}`}
-        >${task.group}</a
-      >
+      <${GroupLink} table=${id} group=${task.group} />
       <span class="gap"></span>
       <${Actions} table=${id} task=${task} done=${refresh} />
     </div>
@@ -49,12 +52,12 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
       html`<section>
         <h2>Why it is waiting</h2>
         <ul class="panel reasons">
-          ${value.waits.map((reason) => html`<li key=${reason}>${withLocalTimes(reason)}</li>`)}
+          ${value.waits.map((reason) => html`<li key=${reason}>${printableLine(withLocalTimes(reason))}</li>`)}
         </ul>
       </section>`
     }
     <${Dependencies} table=${id} id=${task.id} />
-    <${LongText} title="Input" text=${task.input} />
+    <${LongText} title="Input" text=${task.input} sql=${true} />
     <${LongText} title="Args" text=${argumentsText(task)} />
     <${LongText} title=${`Error${ofAttempt}`} text=${task.error} failed=${true} />
     <${EarlierErrors} task=${task} />
@@ -63,7 +66,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
     <div class="columns">
       <section>
         <h2>Settings</h2>
-        <${Settings} table=${id} task=${task} />
+        <${Settings} table=${id} page=${value} />
       </section>
       <section>
         <h2>Chain</h2>
@@ -74,7 +77,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
 }
 
 /** Replaces the server's ISO times in a string with local times. */
-const withLocalTimes = (text: string): string => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, timeText);
+const withLocalTimes = (text: string): string => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, fullTimeText);
 
 /** Shows the chain from the oldest ancestor to the last descendant. Each descendant is indented by its depth. */
 function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode {
@@ -104,8 +107,8 @@ function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth
   return html`<li key=${task.id} class=${`${kind} depth-${Math.min(depth, maxIndent)}`}>
     <${StateBadge} task=${task} />
     <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
-    <span class="sql" title=${task.input}>${firstLine(task.input.trim())}</span>
-    <span class="when" title=${task.plan}>${timeText(task.start ?? task.plan)}</span>
+    <span class="sql" title=${printableText(task.input)}>${printableLine(firstLine(task.input.trim()))}</span>
+    <span class="when"><${Time} at=${task.start ?? task.plan} text=${timeText(task.start ?? task.plan)} /></span>
   </li>`;
 }
 
@@ -113,10 +116,12 @@ function LongText({
   title,
   text,
   failed = false,
+  sql = false,
 }: {
   title: string;
   text: FullTask["output"];
   failed?: boolean;
+  sql?: boolean;
 }): VNode | null {
   if (text === null) return null;
   const copy = (): void => void navigator.clipboard.writeText(text.text);
@@ -129,6 +134,6 @@ function LongText({
       ${isSecureContext && html`<button class="quiet" onClick=${copy} aria-label=${`Copy ${title.toLowerCase()}`}>Copy</button>`}
     </div>
     <pre class=${failed ? "panel failed" : "panel"} tabindex="0" aria-label=${title}>
-${text.text === "" ? html`<i>empty</i>` : text.text}</pre>
+${text.text === "" ? html`<i>empty</i>` : html`<${Code} text=${text.text} sql=${sql} />`}</pre>
   </section>`;
 }
