@@ -138,15 +138,15 @@ export class WebTable {
 
   async #readSummary(): Promise<TableSummary> {
     return await this.pool.read(async (client) => {
-      const { rows, states } = await readRowCounts(client, this.table);
-      const { due, planned, oldestDueMs } = await readBacklog(client, this.table);
+      const backlog = await readBacklog(client, this.table);
+      const { due, oldestDueMs } = backlog;
+      const { rows, states } = await readRowCounts(client, this.table, backlog);
       const latency = await readLatencies(client, this.table);
       const paused = await readPauses(client, this.table);
       this.history.setDue(due.value);
-      const PLAN = { value: due.value + planned.value, exact: due.exact && planned.exact };
       return {
         rows,
-        states: rows.exact ? states : { ...states, PLAN },
+        states,
         due,
         oldestDueMs,
         ...latency,
