@@ -6,7 +6,7 @@ import { commandExitCodes } from "./support/exitCodes.js";
 import type { CheckOptions } from "./commands/check.js";
 import { configOption, type RunCommand } from "./support/options.js";
 import { processTerminal } from "./terminal/terminal.js";
-import { printableText } from "./terminal/escape.js";
+import { printableText } from "../shared/printable.js";
 import { packageVersion } from "../shared/version.js";
 import type { StartOptions } from "./commands/start.js";
 

@@ -44,6 +44,8 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsSt
   readonly max: number;
   /** Whether the task starts at once. Otherwise it waits in the session's queue. */
   readonly startsNow: boolean;
+  /** The planned time in ms since 1970, or -Infinity. */
+  readonly plannedAt: number;
   /** Whether the task must be alone in its session's queue. */
   readonly exclusive: boolean;
   /** Whether the task has a gap. Its session then reports when the task starts. */

@@ -25,6 +25,7 @@ export interface ManagerView {
   readonly retries: RetryCounts;
   readonly claims: Durations;
   readonly runs: Durations;
+  readonly waits: Durations;
 }
 
 /** This process's view of the cluster and of its own managers. */
@@ -37,6 +38,8 @@ export interface ClusterView {
   readonly ready: boolean;
   /** When this process took its current role. */
   readonly since: Date;
+  /** Process id of the backend of the control connection. Null if there is no such connection, or its pid is unknown. */
+  readonly controlPid: number | null;
   /** Returns the manager of the entry with this key, or null if this process runs no such manager. */
   manager(key: string): ManagerView | null;
   on(event: "changed", listener: () => void): unknown;

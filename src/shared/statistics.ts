@@ -48,6 +48,8 @@ export interface ManagerStatistics {
   readonly claims: Durations;
   /** Durations of runs. */
   readonly runs: Durations;
+  /** Times from the planned time to the start, for the runs that have ended. */
+  readonly waits: Durations;
   /** Number of running tasks. */
   readonly running: number;
   /** Number of open sessions. */
@@ -110,13 +112,24 @@ export function addDurations(a: Durations, b: Durations): Durations {
  * @returns null if there are no durations
  */
 export function quantile({ counts }: Durations, fraction: number): number | null {
+  return quantileOf(counts, durationBounds, fraction);
+}
+
+/**
+ * Estimates a quantile by linear interpolation within its bucket.
+ *
+ * @param counts numbers in each bucket of `bounds`, followed by the number in the bucket without an upper bound
+ * @param fraction the quantile, 0 to 1
+ * @returns null if all counts are 0
+ */
+export function quantileOf(counts: readonly number[], bounds: readonly number[], fraction: number): number | null {
   const total = counts.reduce((sum, count) => sum + count, 0);
   if (total === 0) return null;
   let before = 0;
   for (const [bucket, count] of counts.entries()) {
     if (count > 0 && before + count >= fraction * total) {
-      const low = durationBounds[bucket - 1] ?? 0;
-      const high = durationBounds[bucket] ?? low;
+      const low = bounds[bucket - 1] ?? 0;
+      const high = bounds[bucket] ?? low;
       return low + (high - low) * ((fraction * total - before) / count);
     }
     before += count;

@@ -21,6 +21,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
   #role: ClusterRole = "seeking";
   #ready = false;
   #since = new Date();
+  #controlPid: number | null = null;
 
   get role(): ClusterRole {
     return this.#role;
@@ -32,6 +33,15 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
 
   get since(): Date {
     return this.#since;
+  }
+
+  get controlPid(): number | null {
+    return this.#controlPid;
+  }
+
+  /** @param pid of the backend of the control connection, or null if the connection has ended */
+  setControlPid(pid: number | null): void {
+    this.#controlPid = pid;
   }
 
   manager(key: string): ManagerView | null {
@@ -58,16 +68,18 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
       retries: {},
       claims: noDurations,
       runs: noDurations,
+      waits: noDurations,
     });
     manager.on("ready", () => this.#setState(manager, "working", null));
     manager.on("unavailable", ({ code, message }) => this.#setState(manager, "waiting", { code, message }));
-    manager.on("statistics", ({ counts, retries, claims, runs, running, sessions }) => {
+    manager.on("statistics", ({ counts, retries, claims, runs, waits, running, sessions }) => {
       this.#update(manager, (view) => ({
         ...view,
         counts: addCounts(view.counts, counts),
         retries: addRetries(view.retries, retries),
         claims: addDurations(view.claims, claims),
         runs: addDurations(view.runs, runs),
+        waits: addDurations(view.waits, waits),
         running,
         sessions,
       }));
@@ -106,8 +118,8 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
 
   #add(key: string, initial: ManagerView): void {
     // When an entry's manager is replaced, the new manager's counters continue those of the old manager.
-    const { counts, claims, runs } = this.#managers.get(key) ?? initial;
-    this.#managers.set(key, { ...initial, counts, claims, runs });
+    const { counts, claims, runs, waits } = this.#managers.get(key) ?? initial;
+    this.#managers.set(key, { ...initial, counts, claims, runs, waits });
     this.emit("changed");
   }
 }

@@ -2,7 +2,7 @@ import { EventEmitter } from "eventemitter3";
 import { Backoff, sleep } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import { applicationNames } from "../shared/postgres/applicationNames.js";
-import { connectClient, disconnect, type Client } from "../shared/postgres/client.js";
+import { backendPid, connectClient, disconnect, type Client } from "../shared/postgres/client.js";
 import { PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
@@ -30,7 +30,7 @@ const quietMs = 200;
 
 interface LeadershipEvents {
   /** The control connection has been opened. */
-  connected: [];
+  connected: [backendPid: number | null];
   leader: [];
   standby: [];
   /** The control connection could not be opened, or failed before this process led. It is tried again. */
@@ -171,7 +171,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       // If stop() was called while connecting, it could not end this connection.
       if (this.#ending.signal.aborted) return;
       onConnected();
-      this.emit("connected");
+      this.emit("connected", backendPid(client));
       if (!(await this.#acquireLock(client))) return;
       this.#isLeader = true;
       this.#publishedHash = null;

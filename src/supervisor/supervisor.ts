@@ -84,9 +84,15 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       frozenMs: () => this.#configuration.parameters["pg_conf.frozen"],
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
-    this.#leadership.on("connected", () => this.#registry.retryOnServer(this.#leadership.target));
+    this.#leadership.on("connected", (pid) => {
+      this.board.setControlPid(pid);
+      this.#registry.retryOnServer(this.#leadership.target);
+    });
     this.#leadership.on("failed", (reason) => this.emit("unreachable", reason));
-    this.#leadership.on("lost", () => this.board.setRole("seeking"));
+    this.#leadership.on("lost", () => {
+      this.board.setControlPid(null);
+      this.board.setRole("seeking");
+    });
     this.#leadership.on("leader", () => this.#enqueueChange(() => this.#lead()));
     this.#leadership.on("compared", (areSame) => this.#reportOtherEntries(!areSame));
     this.#leadership.on("standby", () => this.#enqueueChange(() => this.#standBy()));

@@ -5,6 +5,7 @@ import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Log } from "../shared/log.js";
 import { apiRoutes } from "./api/routes.js";
 import { importMapHash, pageHtml, readAssets } from "./http/assets.js";
+import type { ControlDatabase } from "./api/processHandlers.js";
 import { eventStream } from "./api/events.js";
 import { sameOriginOnly, securityHeaders } from "./http/middleware.js";
 import { hasToken, tokenRequired } from "./http/token.js";
@@ -23,6 +24,7 @@ export interface AppContext {
   /** Returns the host that the server listens on; empty for all addresses. */
   readonly host: () => string;
   readonly maxSessions: () => number;
+  readonly control: () => ControlDatabase;
   readonly log: Log;
 }
 
@@ -76,11 +78,13 @@ function servePage(context: Context): Response {
 function addPage(app: Hono): void {
   const assets = readAssets();
   app.get("/", servePage);
+  app.get("/processes", servePage);
   app.get("/tables/:table", servePage);
   app.get("/tables/:table/tasks", servePage);
   app.get("/tables/:table/tasks/:id", servePage);
   app.get("/tables/:table/schedules", servePage);
   app.get("/tables/:table/add", servePage);
+  app.get("/tables/:table/errors", servePage);
   for (const [path, { body, type, etag }] of assets) {
     app.get(path, (context) => {
       const headers = { "Content-Type": type, ETag: etag, "Cache-Control": "no-cache" };

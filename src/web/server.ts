@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
+import { isDeepStrictEqual } from "node:util";
 import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
 import { sleep } from "../shared/backoff.js";
@@ -11,6 +12,7 @@ import type { Log } from "../shared/log.js";
 import { explainSystemError } from "../shared/systemErrors.js";
 import { createApp } from "./app.js";
 import { Metrics } from "./metrics/metrics.js";
+import { ConnectionPool } from "./data/connectionPool.js";
 import { WebTables } from "./data/webTables.js";
 import { randomToken } from "./http/token.js";
 
@@ -33,6 +35,9 @@ export class WebServer implements LifecycleHooks {
   readonly #randomToken = randomToken();
   readonly #version: string;
   #configuration: Configuration;
+  /** The connections to the control database. */
+  #controlPool: ConnectionPool;
+  readonly #oldPools: Promise<void>[] = [];
   #app: Hono | null = null;
   #host = "";
   /** Aborted when the server must listen on another address or must end. */
@@ -47,6 +52,7 @@ export class WebServer implements LifecycleHooks {
     options: { readonly cluster: ClusterView; readonly log: Log; readonly version: string },
   ) {
     this.#configuration = configuration;
+    this.#controlPool = new ConnectionPool(configuration.control);
     this.#log = options.log;
     this.#cluster = options.cluster;
     this.#version = options.version;
@@ -69,6 +75,10 @@ export class WebServer implements LifecycleHooks {
   reload(configuration: Configuration): void {
     const before = this.#configuration.parameters;
     const after = configuration.parameters;
+    if (!isDeepStrictEqual(this.#configuration.control, configuration.control)) {
+      this.#oldPools.push(this.#controlPool.close());
+      this.#controlPool = new ConnectionPool(configuration.control);
+    }
     this.#configuration = configuration;
     this.#tables.setEntries(configuration.entries);
     const isSame =
@@ -88,7 +98,7 @@ export class WebServer implements LifecycleHooks {
     this.#listening.abort();
     await this.#serving;
     this.#metrics.close();
-    await this.#tables.close();
+    await Promise.all([this.#tables.close(), this.#controlPool.close(), ...this.#oldPools]);
   }
 
   #recordStatistics(key: string): void {
@@ -181,6 +191,11 @@ export class WebServer implements LifecycleHooks {
       token: () => this.#configuration.parameters["pg_http.token"] || this.#randomToken,
       host: () => this.#host,
       maxSessions: () => this.#configuration.parameters["pg_conf.max"],
+      control: () => ({
+        name: this.#configuration.parameters["pg_conf.name"],
+        target: this.#configuration.control,
+        pool: this.#controlPool,
+      }),
       log: this.#log,
     });
   }

@@ -20,6 +20,7 @@ function task(id: string): ClaimedTask {
     key: null,
     max: 0,
     startsNow: false,
+    plannedAt: 0,
     exclusive: false,
     hasGap: false,
     mayPause: false,

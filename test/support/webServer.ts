@@ -22,12 +22,14 @@ const manager: ManagerView = {
   retries: {},
   claims: noDurations,
   runs: noDurations,
+  waits: noDurations,
 };
 
 class Cluster extends EventEmitter implements ClusterView {
   readonly role = "leader";
   readonly ready = true;
   readonly since = new Date();
+  readonly controlPid = null;
   manager = (): ManagerView => manager;
 }
 

@@ -10,7 +10,7 @@ import { readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { waitForTask } from "./awaitEnd.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/readReasons.js";
-import { printableLine } from "../terminal/escape.js";
+import { printableLine } from "../../shared/printable.js";
 import { addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
 

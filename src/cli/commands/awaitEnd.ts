@@ -9,7 +9,7 @@ import { toTaskError } from "../../tasks/taskError.js";
 import type { OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/readReasons.js";
 import { truncateText } from "../support/truncateText.js";
-import { printableText } from "../terminal/escape.js";
+import { printableText } from "../../shared/printable.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 

@@ -19,7 +19,8 @@ import {
   type FilterOptions,
   type RunCommand,
 } from "../support/options.js";
-import { copyField, printableLine } from "../terminal/escape.js";
+import { copyField } from "../terminal/copyField.js";
+import { printableLine } from "../../shared/printable.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { formatCount } from "../terminal/format.js";
 

@@ -11,7 +11,8 @@ import { checkStalls } from "../doctor/stalled.js";
 import { checkTable } from "../doctor/table.js";
 import { chooseEntry, connectForCommand, loadForCommand, findEntries, withEntry } from "../support/openTable.js";
 import { addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
-import { copyField, printableLine } from "../terminal/escape.js";
+import { copyField } from "../terminal/copyField.js";
+import { printableLine } from "../../shared/printable.js";
 import { colourText, type Colour, type Terminal } from "../terminal/terminal.js";
 
 /** The results of the checks on one connection or one table. */

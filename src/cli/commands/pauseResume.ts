@@ -4,7 +4,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { changeIds } from "./changeTasks.js";
 import { withTable } from "../support/openTable.js";
 import { parseIds, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
-import { printableLine } from "../terminal/escape.js";
+import { printableLine } from "../../shared/printable.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface PauseOptions extends CommandOptions {

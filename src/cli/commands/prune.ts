@@ -12,7 +12,7 @@ import {
   type FilterOptions,
   type RunCommand,
 } from "../support/options.js";
-import { printableLine } from "../terminal/escape.js";
+import { printableLine } from "../../shared/printable.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { formatCount, formatNumber } from "../terminal/format.js";
 

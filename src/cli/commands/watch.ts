@@ -10,7 +10,7 @@ import { chooseEntry, loadForCommand, withEntry, type OpenTable } from "../suppo
 import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { taskColumns } from "../support/taskColumns.js";
 import { FullScreen } from "../terminal/fullScreen.js";
-import { printableLine } from "../terminal/escape.js";
+import { printableLine } from "../../shared/printable.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { truncate } from "../terminal/displayWidth.js";

@@ -3,7 +3,8 @@ import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable } from "../support/openTable.js";
 import { parseId, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { readReasons } from "../support/readReasons.js";
-import { copyField, printableLine } from "../terminal/escape.js";
+import { copyField } from "../terminal/copyField.js";
+import { printableLine } from "../../shared/printable.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 
 export function registerWhy(program: Command, run: RunCommand): void {

@@ -3,7 +3,7 @@ import { entriesNamed } from "../../shared/config/entryNames.js";
 import { defaultFileName } from "../../shared/config/findSource.js";
 import type { ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import { describeTarget } from "../../shared/postgres/target/target.js";
-import { printableLine } from "../terminal/escape.js";
+import { printableLine } from "../../shared/printable.js";
 
 /** What the user of a terminal needs to know to go on. */
 interface Started {

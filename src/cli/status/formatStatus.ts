@@ -2,7 +2,7 @@ import type { Backlog } from "../../tasks/queries/backlog.js";
 import type { OtherLeader, ServerProcess } from "../../tasks/queries/clusterProcesses.js";
 import type { EndedCounts, Rates } from "../../tasks/queries/recentRuns.js";
 import type { Count, RowCounts } from "../../tasks/queries/rowCounts.js";
-import { printableLine } from "../terminal/escape.js";
+import { printableLine } from "../../shared/printable.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { truncate } from "../terminal/displayWidth.js";
 import { formatNumber, formatTime } from "../terminal/format.js";

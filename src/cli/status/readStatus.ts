@@ -110,14 +110,15 @@ const namesOf = ({ target, schema, table }: Entry): Pick<TableStatus, "database"
 export async function queryTableStatus({ client, table, entry }: OpenTable, maxRows: number): Promise<TableStatus> {
   const manager = await readManager(client, table);
   const { sessions, running } = await readSessions(client, table);
+  const backlog = await readBacklog(client, table);
   return {
     ...namesOf(entry),
     error: null,
     manager,
     sessions: { sessions, running },
-    backlog: await readBacklog(client, table),
+    backlog,
     rates: await readRates(client, table, maxRows),
-    counts: await readRowCounts(client, table),
+    counts: await readRowCounts(client, table, backlog),
     pauses: await readPauses(client, table),
   };
 }

@@ -1,7 +1,7 @@
 import type { DependencyGraph } from "../../tasks/queries/dependencyGraph.js";
 import type { Dependency, DependencyNode } from "../../tasks/queries/dependencyNodes.js";
 import { truncate } from "../terminal/displayWidth.js";
-import { printableLine } from "../terminal/escape.js";
+import { printableLine } from "../../shared/printable.js";
 import { formatCount, formatNumber } from "../terminal/format.js";
 import { colourText, stateColour, type Terminal } from "../terminal/terminal.js";
 

@@ -1,4 +1,5 @@
-import { copyField, printableLine } from "./escape.js";
+import { copyField } from "./copyField.js";
+import { printableLine } from "../../shared/printable.js";
 import { colourText, type Colour, type Terminal } from "./terminal.js";
 import { truncate, padToWidth, displayWidth } from "./displayWidth.js";
 

@@ -39,6 +39,7 @@ export class Statistics {
   readonly #load: () => { readonly running: number; readonly sessions: number };
   readonly #claims = new DurationCount();
   readonly #runs = new DurationCount();
+  readonly #waits = new DurationCount();
   #counts: Record<keyof TaskCounts, number> = { ...noCounts };
   #retries: RetryCounts = {};
   #timer: NodeJS.Timeout | null = null;
@@ -70,11 +71,14 @@ export class Statistics {
     this.#count("started", cycle.claimed);
   }
 
-  runEnded(result: RunResult): void {
+  /** @param plannedAt the planned time of the task in ms since 1970, or -Infinity */
+  runEnded(result: RunResult, plannedAt: number): void {
     if (result.outcome !== "ended") return;
     this.#count(result.error === null ? "done" : "failed", 1);
     const ms = result.stop === null ? NaN : elapsedMs(result.start, result.stop);
     if (ms >= 0) this.#runs.add(ms / 1000);
+    const waitMs = Date.parse(result.start) - plannedAt;
+    if (Number.isFinite(waitMs)) this.#waits.add(Math.max(0, waitMs) / 1000);
   }
 
   retried(sqlstates: readonly string[]): void {
@@ -125,6 +129,7 @@ export class Statistics {
       retries,
       claims: this.#claims.take(),
       runs: this.#runs.take(),
+      waits: this.#waits.take(),
       ...this.#load(),
     });
   }

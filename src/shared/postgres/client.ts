@@ -129,6 +129,11 @@ interface Probe {
   readonly readOnly: boolean;
 }
 
+/** Returns the process id of the client's backend, as the server announced it at login, or null if it did not. */
+export function backendPid(client: Client): number | null {
+  return "processID" in client && typeof client.processID === "number" ? client.processID : null;
+}
+
 async function expectOwnBackend(
   client: Client,
   target: ConnectionTarget,
@@ -138,7 +143,7 @@ async function expectOwnBackend(
     text: neutralProbeSql,
     ...(target.connectTimeoutMs > 0 ? { query_timeout: target.connectTimeoutMs } : {}),
   });
-  const announced = "processID" in client && typeof client.processID === "number" ? client.processID : null;
+  const announced = backendPid(client);
   const [probe] = rows;
   expectNoPooler(target, announced, { pid: probe?.pid, mark: probe?.mark }, startup);
   return { standby: probe?.standby === true, readOnly: probe?.readOnly === true };

@@ -1,5 +1,5 @@
 import { sleep } from "../backoff.js";
-import { connectClient, disconnect, serverOf, type Client } from "./client.js";
+import { backendPid, connectClient, disconnect, serverOf, type Client } from "./client.js";
 import { PgTaskError } from "../errors.js";
 import { ownerSql } from "./backendIdentity.js";
 
@@ -145,7 +145,7 @@ export class ConnectionWatchdog {
       { applicationName: this.#name, signal: AbortSignal.timeout(inquiryConnectMs) },
     );
     try {
-      const pid = "processID" in this.#client ? this.#client.processID : null;
+      const pid = backendPid(this.#client);
       let before: Activity | null = null;
       for (let question = 0; question < samples; question += 1) {
         const { rows } = await client.query<Activity>(

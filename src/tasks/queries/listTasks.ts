@@ -1,6 +1,7 @@
 import type { TaskFilter, TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
+import { dueOrderSql, isDueSql, isPlannedSql } from "../sqlFragments.js";
 import { filterSql } from "../taskFilter.js";
 import { readSummaries } from "./taskSummary.js";
 import { ScanWindow } from "./scanWindow.js";
@@ -32,8 +33,9 @@ export interface TaskList {
 
 /**
  * Lists tasks by their ids, newest first unless requested otherwise. No index supports filters. With a filter, rows are
- * therefore scanned in this order, one window (a limited number of rows) at a time. Only tasks that wait for another one
- * are found by indexes.
+ * therefore scanned in this order, one window (a limited number of rows) at a time. Tasks that wait for another one are
+ * found by indexes. If only tasks in PLAN are wanted, newest first, and the first window has too few of them, those are
+ * found by the indexes of waiting tasks.
  *
  * @param enough called with the number of rows scanned so far; the scan ends when it returns true
  * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
@@ -66,6 +68,15 @@ export async function listTasks(
     ids.push(...found.ids);
     if (ids.length > limit) return await listed(ids[limit - 1] ?? null);
     if (found.scanned < size) return await listed(null);
+    if (!oldestFirst && scanned === found.scanned && waitingFor === undefined && isOnlyPlan(request.filter)) {
+      const waiting = await readWaitingIds(client, table, request);
+      if (waiting !== null) {
+        // The window may also have tasks that were set to PLAN while they run.
+        const all = [...new Set([...ids, ...waiting])].toSorted((a, b) => (BigInt(a) > BigInt(b) ? -1 : 1));
+        ids.splice(0, ids.length, ...all);
+        return await listed(all.length > limit ? (all[limit - 1] ?? null) : null);
+      }
+    }
     if (oldestFirst) after = found.last;
     else before = found.last;
     if (enough(scanned)) return await listed(found.last);
@@ -111,4 +122,36 @@ async function readWindow(
     values,
   );
   return rows[0] ?? { scanned: 0, last: "", ids: [] };
+}
+
+/** Up to this many tasks are looked up in each of the two indexes of waiting tasks. */
+const maxWaiting = 20_000;
+
+const isOnlyPlan = ({ states }: TaskFilter): boolean => states?.length === 1 && states[0] === "PLAN";
+
+/**
+ * Returns the ids of the matching tasks that wait, or null if too many tasks wait. A task that was set to PLAN while it
+ * runs is in neither index: it has an owner, and starts to wait when its run has ended.
+ */
+async function readWaitingIds(
+  client: Queryable,
+  { qualified }: TaskTable,
+  { filter, limit, before }: ListRequest,
+): Promise<string[] | null> {
+  const values: unknown[] = [];
+  const fits = filterSql(filter, values);
+  const older = before === undefined ? "" : `AND w.id < $${values.push(before)}::bigint`;
+  const { rows } = await client.query<{ ids: string[]; many: boolean }>(
+    `WITH due AS MATERIALIZED (
+       SELECT t.id, (${fits}) IS TRUE AS fits FROM ${qualified} AS t WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${maxWaiting + 1}
+     ), planned AS MATERIALIZED (
+       SELECT t.id, (${fits}) IS TRUE AS fits FROM ${qualified} AS t WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${maxWaiting + 1}
+     )
+     SELECT (SELECT count(*) > ${maxWaiting} FROM due) OR (SELECT count(*) > ${maxWaiting} FROM planned) AS many,
+       ARRAY(SELECT id::text FROM (TABLE due UNION ALL TABLE planned) AS w WHERE w.fits ${older}
+         ORDER BY w.id DESC LIMIT ${limit + 1}) AS ids`,
+    values,
+  );
+  const { ids, many } = rows[0] ?? { ids: [], many: true };
+  return many ? null : ids;
 }

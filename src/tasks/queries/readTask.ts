@@ -81,7 +81,8 @@ export async function readTextSizes(
 /** Returns the ids in a JSON array as strings. */
 const idsIn = (json: string | null): string[] | null => (json === null ? null : (json.match(/-?\d+/g) ?? []));
 
-function columnValue(name: string, type: string, value: string | null): ColumnValue {
+/** Returns the value of a column from its JSON type and its text. */
+export function columnValue(name: string, type: string, value: string | null): ColumnValue {
   if (value === null) return null;
   if (name === "id" || name === "parent") return value;
   if (name === "remote") return maskPasswords(value);

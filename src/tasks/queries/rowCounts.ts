@@ -1,6 +1,7 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
+import type { Backlog } from "./backlog.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
 
 /**
@@ -16,12 +17,18 @@ export interface RowCounts {
 }
 
 /**
- * Returns the number of rows. The numbers are exact for small tables, and the planner's estimates for larger tables.
+ * Returns the number of rows. The numbers are exact for small tables, and the planner's estimates for larger tables. The
+ * tasks in PLAN of a larger table are those of the backlog, which was counted with the indexes of waiting tasks.
  */
-export async function readRowCounts(client: Client, table: TaskTable): Promise<RowCounts> {
-  return (await readPages(client, table)) <= maxCountedPages
-    ? await countRows(client, table)
-    : await estimateCounts(client, table);
+export async function readRowCounts(
+  client: Client,
+  table: TaskTable,
+  { due, planned }: Pick<Backlog, "due" | "planned">,
+): Promise<RowCounts> {
+  if ((await readPages(client, table)) <= maxCountedPages) return await countRows(client, table);
+  const { rows, states } = await estimateCounts(client, table);
+  const PLAN = { value: due.value + planned.value, exact: due.exact && planned.exact };
+  return { rows, states: { ...states, PLAN } };
 }
 
 /** Returns the number of pages of the table, including the pages of its partitions. */

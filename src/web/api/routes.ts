@@ -22,6 +22,8 @@ import {
 import type { WebTables } from "../data/webTables.js";
 import { readTaskDependencies, readTaskDetail, readTaskList } from "./taskHandlers.js";
 import { readNext, readScheduleList } from "./scheduleHandlers.js";
+import type { ControlDatabase } from "./processHandlers.js";
+import { readRoutes } from "./readRoutes.js";
 import { readTableInfo } from "./status.js";
 
 const noParameters = z.strictObject({});
@@ -36,6 +38,7 @@ export function apiRoutes(context: {
   readonly version: string;
   /** Returns the maximum number of executor sessions (`pg_conf.max`). */
   readonly maxSessions: () => number;
+  readonly control: () => ControlDatabase;
 }): Route[] {
   const { cluster, tables } = context;
   return [
@@ -74,6 +77,7 @@ export function apiRoutes(context: {
       response: tableHistorySchema,
       handle: async ({ parameters }) => tables.byId(parameters.table).history.read(),
     }),
+    ...readRoutes(context),
     defineRoute({
       method: "get",
       path: "/tables/{table}/groups",

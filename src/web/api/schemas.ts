@@ -11,7 +11,7 @@ const countSchema = model(
   }),
 );
 
-const managerSchema = model(
+export const managerSchema = model(
   "Manager",
   z.object({
     state: z.enum(["starting", "working", "waiting"]),
@@ -33,7 +33,7 @@ const managerSchema = model(
   }),
 );
 
-const tableNames = {
+export const tableNames = {
   id: z.string().meta({ description: "identifies the table in paths; never changes" }),
   server: z.string().meta({ description: "host:port, or the directory of a Unix socket" }),
   database: z.string(),
@@ -107,6 +107,8 @@ const historyPointSchema = model(
     sessions: z.number(),
     runP50: z.number().nullable().meta({ description: "seconds" }),
     runP95: z.number().nullable().meta({ description: "seconds" }),
+    waitP50: z.number().nullable().meta({ description: "seconds from plan to start" }),
+    waitP95: z.number().nullable().meta({ description: "seconds from plan to start" }),
     due: z.number().nullable().meta({ description: "null: not measured, because nobody was watching" }),
   }),
 );
@@ -216,6 +218,9 @@ export const taskDetailSchema = model(
   "TaskPage",
   z.object({
     task: fullTaskSchema,
+    defaults: columnsSchema.meta({
+      description: "what the columns of a new row contain if the INSERT does not set them, as far as they are constant",
+    }),
     waits: z.array(z.string()).meta({ description: "why a waiting task does not run" }),
     ancestors: z.array(taskSummarySchema).meta({ description: "nearest first" }),
     ancestorsComplete: z.boolean().meta({ description: "false: there are more" }),
@@ -348,7 +353,7 @@ export const ruleTimesSchema = model(
 );
 
 /** Returns the schema of a number in a query. */
-function numberSchema(max: number, fallback: number): z.ZodDefault<z.ZodCoercedNumber> {
+export function numberSchema(max: number, fallback: number): z.ZodDefault<z.ZodCoercedNumber> {
   const error = `expected a whole number from 1 to ${max}`;
   return z.coerce.number({ error }).int({ error }).min(1, { error }).max(max, { error }).default(fallback);
 }

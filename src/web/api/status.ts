@@ -36,7 +36,7 @@ export function isServing(cluster: ClusterView, tables: readonly WebTable[]): bo
   return cluster.role !== "leader" || tables.some(({ key }) => cluster.manager(key)?.state === "working");
 }
 
-function managerInfo(view: ManagerView | null): ManagerInfo | null {
+export function managerInfo(view: ManagerView | null): ManagerInfo | null {
   if (view === null) return null;
   const { state, since, reason, stalled, running, sessions } = view;
   return {

@@ -10,6 +10,7 @@ import { readChain } from "../../tasks/queries/taskChain.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
 import { taskStates } from "../../shared/taskState.js";
 import { listTasks, type TaskList } from "../../tasks/queries/listTasks.js";
+import { readColumnDefaults } from "../../tasks/queries/columnDefaults.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
 import { readSummaries } from "../../tasks/queries/taskSummary.js";
 import { ApiError } from "../errors.js";
@@ -104,6 +105,7 @@ export async function readTaskDetail(
       data: text("data"),
       columns: Object.fromEntries([...columns].filter(([name]) => !listed.has(name))),
     },
+    defaults: Object.fromEntries(await readColumnDefaults(client, table)),
     waits: reasons.map((reason) => reason.text),
     ...(await readChain(client, table, id, {
       characters: excerptLength,

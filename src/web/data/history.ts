@@ -15,6 +15,7 @@ interface Span {
   sessions: number;
   due: number | null;
   runs: Durations;
+  waits: Durations;
 }
 
 /**
@@ -41,6 +42,7 @@ export class History {
     span.failed += since("failed");
     span.gone += since("gone");
     span.runs = addDurations(span.runs, difference(view.runs, isNewManager ? noDurations : last.runs));
+    span.waits = addDurations(span.waits, difference(view.waits, isNewManager ? noDurations : last.waits));
   }
 
   setDue(due: number): void {
@@ -59,13 +61,15 @@ export class History {
     return {
       spanSeconds,
       points: numbers.map((number): HistoryPoint => {
-        const { runs, ...span } = this.#spans.get(number) ?? { ...emptySpan(), running, sessions };
+        const { runs, waits, ...span } = this.#spans.get(number) ?? { ...emptySpan(), running, sessions };
         ({ running, sessions } = span);
         return {
           at: number * spanSeconds,
           ...span,
           runP50: quantile(runs, 0.5),
           runP95: quantile(runs, 0.95),
+          waitP50: quantile(waits, 0.5),
+          waitP95: quantile(waits, 0.95),
         };
       }),
     };
@@ -97,6 +101,7 @@ const emptySpan = (): Span => ({
   sessions: 0,
   due: null,
   runs: noDurations,
+  waits: noDurations,
 });
 
 function difference(now: Durations, before: Durations): Durations {

@@ -1,11 +1,14 @@
 import { createHash } from "node:crypto";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
-import { serverLabel, serversOf } from "../../shared/postgres/target/target.js";
+import { serverLabel, serversOf, type ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readLatencies } from "../../tasks/queries/recentRuns.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
+import { readErrorGroups, type ErrorGroups } from "../../tasks/queries/errorGroups.js";
+import { readHourlyRuns, type RunHistory } from "../../tasks/queries/hourlyRuns.js";
 import { readRowCounts } from "../../tasks/queries/rowCounts.js";
+import { Cached } from "./cached.js";
 import { ConnectionPool } from "./connectionPool.js";
 import { History } from "./history.js";
 import type { TableSummary } from "../api/schemas.js";
@@ -19,6 +22,24 @@ const cacheMs = 1_000;
  * How long a caller waits for a summary, in ms. The limit keeps one slow table from delaying the list of all tables.
  */
 const maxWaitMs = 2_500;
+
+/** How long one request can scan rows for errors, or for the runs of the last hours, in ms. */
+const scanMs = 2_000;
+/** How long the results of these scans are cached in memory, in ms. */
+const errorsMs = 10_000;
+const runsMs = 60_000;
+
+/** Returns a function that returns true once `ms` have passed. */
+function endAfter(ms: number): () => boolean {
+  const end = performance.now() + ms;
+  return () => performance.now() > end;
+}
+
+/** Returns the names of a target's servers, separated by commas. */
+export const serverNames = (target: ConnectionTarget): string =>
+  serversOf(target)
+    .map((server) => (server.host.startsWith("/") ? server.host : serverLabel(server)))
+    .join(",");
 
 /** A summary that was requested. Times are values of `performance.now()`. */
 interface SummaryRequest {
@@ -44,6 +65,8 @@ export class WebTable {
   readonly pool: ConnectionPool;
   readonly changes: ChangeFeed;
   readonly history: History;
+  readonly #errorGroups = new Cached<ErrorGroups>(errorsMs);
+  readonly #runHistory = new Cached<RunHistory>(runsMs);
   #request: SummaryRequest | null = null;
 
   constructor(entry: Entry, history = new History()) {
@@ -52,9 +75,7 @@ export class WebTable {
     this.key = entry.key;
     this.entry = entry;
     this.names = {
-      server: serversOf(target)
-        .map((server) => (server.host.startsWith("/") ? server.host : serverLabel(server)))
-        .join(","),
+      server: serverNames(target),
       database: target.database,
       schema,
       table,
@@ -86,6 +107,20 @@ export class WebTable {
     this.#request = null;
   }
 
+  /** Returns the errors of the newest rows, which may come from the cache. */
+  async errorGroups(limit: number): Promise<ErrorGroups> {
+    return await this.#errorGroups.get(String(limit), () =>
+      this.pool.read((client) => readErrorGroups(client, this.table, limit, endAfter(scanMs))),
+    );
+  }
+
+  /** Returns the runs of the last hours, which may come from the cache. */
+  async runHistory(hours: number): Promise<RunHistory> {
+    return await this.#runHistory.get(String(hours), () =>
+      this.pool.read((client) => readHourlyRuns(client, this.table, hours, endAfter(scanMs))),
+    );
+  }
+
   async close(): Promise<void> {
     await Promise.all([this.pool.close(), this.changes.close()]);
   }
@@ -108,15 +143,15 @@ export class WebTable {
 
   async #readSummary(): Promise<TableSummary> {
     return await this.pool.read(async (client) => {
-      const { rows, states } = await readRowCounts(client, this.table);
-      const { due, planned, oldestDueMs } = await readBacklog(client, this.table);
+      const backlog = await readBacklog(client, this.table);
+      const { due, oldestDueMs } = backlog;
+      const { rows, states } = await readRowCounts(client, this.table, backlog);
       const latency = await readLatencies(client, this.table);
       const paused = await readPauses(client, this.table);
       this.history.setDue(due.value);
-      const PLAN = { value: due.value + planned.value, exact: due.exact && planned.exact };
       return {
         rows,
-        states: rows.exact ? states : { ...states, PLAN },
+        states,
         due,
         oldestDueMs,
         ...latency,

@@ -77,6 +77,7 @@ export class Metrics {
   });
   readonly #claims = this.#histogram("pg_task_claim_seconds", "Round trips that claimed tasks, in seconds");
   readonly #runs = this.#histogram("pg_task_run_seconds", "Runs of tasks from start to stop, in seconds");
+  readonly #waits = this.#histogram("pg_task_wait_seconds", "Time from the planned time to the start, in seconds");
   readonly #leader = this.#gauge("pg_task_leader", "1 if this process leads the cluster");
   readonly #ready = this.#gauge("pg_task_ready", "1 if this process is ready");
   readonly #managerUp = this.#gauge("pg_task_manager_up", "1 if this process runs the table's manager", tableLabels);
@@ -180,6 +181,7 @@ export class Metrics {
     for (const { labels, view } of managed) this.#setManager(labels, view);
     this.#claims.replace(managed.map(({ labels, view }) => ({ labels, durations: view.claims })));
     this.#runs.replace(managed.map(({ labels, view }) => ({ labels, durations: view.runs })));
+    this.#waits.replace(managed.map(({ labels, view }) => ({ labels, durations: view.waits })));
   }
 
   #setManager(labels: WebTable["names"], view: ManagerView): void {

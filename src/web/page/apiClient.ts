@@ -18,22 +18,68 @@ export class RequestError extends Error {
 /** Why the login form is shown; null while the server accepts the token. */
 export const tokenProblem = signal<"missing" | "wrong" | null>(null);
 
+/** Takes over the token from the address, and follows what other tabs do with the stored token. */
+export function followToken(): void {
+  takeTokenFromUrl();
+  if (localStorage.getItem(tokenKey) === null) tokenProblem.value = "missing";
+  // If the page is already open, a link that differs only in the part behind # loads no new document.
+  window.addEventListener("hashchange", takeTokenFromUrl);
+  window.addEventListener("storage", ({ key }) => {
+    if (key === tokenKey || key === null)
+      tokenProblem.value = localStorage.getItem(tokenKey) === null ? "missing" : null;
+  });
+}
+
 /**
  * Stores the token from the link that the log shows, and removes the token from the address bar, so that a copied
  * address does not contain it.
  */
-export function takeTokenFromUrl(): void {
+function takeTokenFromUrl(): void {
   const token = /^#token=(.+)$/.exec(location.hash)?.[1];
-  if (token !== undefined) {
-    localStorage.setItem(tokenKey, decodeURIComponent(token));
-    history.replaceState(null, "", location.pathname + location.search);
-  }
-  if (localStorage.getItem(tokenKey) === null) tokenProblem.value = "missing";
+  if (token === undefined) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  saveToken(decoded(token));
 }
 
-export function saveToken(token: string): void {
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Whether a token can be part of a header. Any other token is wrong. */
+const isSendable = (token: string): boolean => /^[\x21-\x7e]+$/.test(token);
+
+function saveToken(token: string): void {
   localStorage.setItem(tokenKey, token);
   tokenProblem.value = null;
+}
+
+/** Removes the token from this browser. All tabs then ask for it. */
+export function forgetToken(): void {
+  localStorage.removeItem(tokenKey);
+  tokenProblem.value = "missing";
+}
+
+/**
+ * Asks the server whether it accepts a token, and stores the token if it does.
+ *
+ * @returns why the token was not stored, or null
+ */
+export async function tryToken(token: string): Promise<string | null> {
+  if (!isSendable(token)) return "Wrong token.";
+  try {
+    const headers = { Authorization: `Bearer ${token}` };
+    const response = await fetch("/api/tables", { headers, signal: AbortSignal.timeout(timeoutMs) });
+    if (response.status === 401) return "Wrong token.";
+    if (!response.ok) return await failureText(response);
+  } catch {
+    return `${noAnswer}.`;
+  }
+  saveToken(token);
+  return null;
 }
 
 /**
@@ -43,6 +89,10 @@ export function saveToken(token: string): void {
  */
 export async function request(path: string, options: RequestInit = {}): Promise<Response> {
   const token = localStorage.getItem(tokenKey);
+  if (token !== null && !isSendable(token)) {
+    tokenProblem.value = "wrong";
+    throw new RequestError(401, "the token is wrong");
+  }
   const response = await fetch(`/api${path}`, {
     ...options,
     headers: {
@@ -54,7 +104,9 @@ export async function request(path: string, options: RequestInit = {}): Promise<
     throw new RequestError(0, noAnswer);
   });
   if (response.ok) return response;
-  if (response.status === 401) tokenProblem.value = token === null ? "missing" : "wrong";
+  // The answer to a request that was sent with an earlier token says nothing about the current one.
+  const isCurrent = token === localStorage.getItem(tokenKey);
+  if (response.status === 401 && isCurrent) tokenProblem.value = token === null ? "missing" : "wrong";
   throw new RequestError(response.status, await failureText(response));
 }
 

@@ -10,6 +10,8 @@ import { Header } from "./header.js";
 import { Overview } from "./overview.js";
 import { useResource } from "./resource.js";
 import { tokenProblem } from "./apiClient.js";
+import { ErrorsView } from "./errors.js";
+import { ProcessesView } from "./processes.js";
 import { SchedulesView } from "./schedules.js";
 import { Tables } from "./tables.js";
 import { TaskListView } from "./taskList.js";
@@ -35,6 +37,7 @@ function MainView(): VNode {
     document.title = title(location);
   });
   return html`
+    <a class="skip" href="#main" onClick=${skipToMain}>Skip to the content</a>
     <${Header} cluster=${cluster} location=${location} />
     <${StaleNotice} of=${resource} top=${true} />
     ${content(location, cluster, now)}
@@ -42,12 +45,23 @@ function MainView(): VNode {
   `;
 }
 
+/** Moves the focus to the content. The link itself would be taken for a link to another view. */
+function skipToMain(event: Event): void {
+  event.preventDefault();
+  const main = document.querySelector("main");
+  if (main === null) return;
+  main.tabIndex = -1;
+  main.focus();
+}
+
 function content(location: PageLocation, cluster: ClusterInfo | null, now: number): VNode | null {
   const { page, table: id, task, query } = location;
-  if (page === "tables") return cluster === null ? null : html`<${Tables} cluster=${cluster} />`;
+  if (page === "tables") return cluster === null ? html`<${Loading} />` : html`<${Tables} cluster=${cluster} />`;
+  if (page === "processes") return html`<${ProcessesView} now=${now} />`;
   if (id === null || (cluster !== null && !cluster.tables.some((each) => each.id === id))) {
-    return html`<main>
-      <p class="empty">Page not found. <a href="/">Show all tables</a></p>
+    return html`<main id="main">
+      <h1>Page not found</h1>
+      <p><a href="/">Show all tables</a></p>
     </main>`;
   }
   const table = cluster?.tables.find((each) => each.id === id) ?? null;
@@ -55,14 +69,25 @@ function content(location: PageLocation, cluster: ClusterInfo | null, now: numbe
   if (page === "tasks") return html`<${TaskListView} key=${id} id=${id} query=${query} now=${now} />`;
   if (page === "schedules") return html`<${SchedulesView} key=${id} id=${id} query=${query} now=${now} />`;
   if (page === "add") return html`<${AddTaskView} key=${`${id} ${query.toString()}`} id=${id} query=${query} />`;
+  if (page === "errors") return html`<${ErrorsView} key=${id} id=${id} />`;
   return html`<${TaskView} key=${`${id} ${task}`} id=${id} task=${task} now=${now} />`;
 }
 
+function Loading(): VNode {
+  return html`<main id="main" aria-busy="true"><h1 class="hidden">pg-task</h1></main>`;
+}
+
+const titles: Readonly<Partial<Record<PageLocation["page"], string>>> = {
+  processes: "Processes",
+  tasks: "Tasks",
+  schedules: "Schedules",
+  errors: "Errors",
+  add: "Add a task",
+};
+
 function title({ page, task }: PageLocation): string {
-  if (page === "task") return `Task ${task} · pg-task`;
-  if (page === "schedules") return "Schedules · pg-task";
-  if (page === "add") return "Add a task · pg-task";
-  return page === "tasks" ? "Tasks · pg-task" : "pg-task";
+  const of = page === "task" ? `Task ${task}` : titles[page];
+  return of === undefined ? "pg-task" : `${of} · pg-task`;
 }
 
 /** Returns the current time, which is updated every second while the page is visible. */

@@ -8,6 +8,7 @@ import { layoutGraph, nextColumnKey, type Layout, type Line, type MoreBox, type 
 import { useResource } from "./resource.js";
 import { StaleNotice } from "./staleNotice.js";
 import { StateBadge } from "./stateBadge.js";
+import { printableLine, printableText } from "../../shared/printable.js";
 
 /** The states in which a task has not ended. */
 const pendingStates: ReadonlySet<string> = new Set(["PLAN", "TAKE", "WORK"]);
@@ -121,13 +122,20 @@ function boxView(table: string, box: NodeBox<DependencyNode>, current: string, l
   const { id, state, upon, input, error } = box.node;
   const condition = upon === null || upon === "done" ? null : `upon ${upon}`;
   const headline = (state === "PLAN" ? null : error?.replace(/^ERROR:\s+/, "")) ?? input ?? "";
-  const about = [condition, predecessorText(box.node, layout), input, error].filter((text) => text !== null);
+  // Only read by screen readers. Everyone else sees the lines, and the rest when the pointer rests on the box.
+  const unseen = [predecessorText(box.node, layout), headline === input ? null : input]
+    .filter((text) => text !== null)
+    .map((text) => `, ${printableText(text)}`);
+  const about = [condition, predecessorText(box.node, layout), input, error]
+    .filter((text) => text !== null)
+    .map(printableText);
   const content = html`<span class="top">
       ${state === null ? html`<span class="state">no row</span>` : html`<${StateBadge} task=${{ state, ready: null }} />`}
-      <b>${id}</b>
+      ${" "}<b>${id}</b>
       ${condition !== null && html`<span class="tag">${condition}</span>`}
     </span>
-    <span class=${headline === input ? "sql" : "failed"}>${headline}</span>`;
+    <span class="hidden">${unseen.join("")}: </span>
+    <span class=${headline === input ? "sql" : "failed"}>${printableLine(headline)}</span>`;
   return html`<li key=${id} style=${placeOf(box)} title=${about.join("\n")}>
     ${
       state === null
@@ -136,7 +144,6 @@ function boxView(table: string, box: NodeBox<DependencyNode>, current: string, l
             class=${`box s-${state}`}
             href=${`/tables/${table}/tasks/${id}`}
             aria-current=${id === current ? "page" : undefined}
-            aria-label=${[`Task ${id}`, state, ...about].join(", ")}
             >${content}</a
           >`
     }

@@ -1,9 +1,10 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { firstLine } from "../../shared/firstLine.js";
+import { printableLine, printableText } from "../../shared/printable.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
 import type { FullTask } from "../api/schemas.js";
-import { timeText } from "./format.js";
+import { Time } from "./time.js";
 import { waitsForRetry } from "./taskTimes.js";
 
 /** Shows the errors of the tries before the one whose results the page shows, the latest first. */
@@ -18,8 +19,8 @@ export function EarlierErrors({ task }: { task: FullTask }): VNode | null {
         ({ stop, sqlstate, error }) =>
           html`<li key=${stop}>
             <details>
-              <summary><time title=${stop}>${timeText(stop)}</time> <b>${sqlstate}</b> ${firstLine(error)}</summary>
-              <pre>${error}</pre>
+              <summary><${Time} at=${stop} /> <b>${sqlstate}</b> ${printableLine(firstLine(error))}</summary>
+              <pre tabindex="0" aria-label="Error">${printableText(error)}</pre>
             </details>
           </li>`,
       )}

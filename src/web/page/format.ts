@@ -47,6 +47,21 @@ export function timeText(iso: string): string {
 }
 
 /**
+ * Formats a time in the reader's time zone with date, milliseconds and UTC offset, for example
+ * `2026-11-25 12:04:31.250 +01:00`. What is not a time, such as `infinity`, is returned unchanged.
+ */
+export function fullTimeText(iso: string): string {
+  const date = new Date(iso);
+  if (Number.isNaN(date.getTime())) return iso;
+  const ahead = -date.getTimezoneOffset();
+  const local = new Date(date.getTime() + ahead * 60_000).toISOString();
+  const [hours, minutes] = [Math.trunc(Math.abs(ahead) / 60), Math.abs(ahead) % 60].map((part) =>
+    String(part).padStart(2, "0"),
+  );
+  return `${local.replace("T", " ").replace("Z", "")} ${ahead < 0 ? "-" : "+"}${hours}:${minutes}`;
+}
+
+/**
  * Formats the clock's reading in a rule's zone: `2027-03-28 03:00:00+02:00` becomes `28 Mar, 03:00` in 2027. The
  * offset, the current year, and seconds that are 0 are left out.
  */

@@ -2,7 +2,9 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { ClusterInfo, TableInfo } from "../api/schemas.js";
 import type { PageLocation } from "./router.js";
+import { fullTimeText } from "./format.js";
 import { isConnected, liveTables } from "./liveEvents.js";
+import { forgetToken } from "./apiClient.js";
 import { switchTheme, theme } from "./theme.js";
 
 /** Returns the shortest name that distinguishes the table from the other tables. */
@@ -47,14 +49,21 @@ export function Header({ cluster, location }: { cluster: ClusterInfo | null; loc
         ${tab("overview", `/tables/${location.table}`, "Overview")}
         ${tab("tasks", `/tables/${location.table}/tasks`, "Tasks")}
         ${tab("schedules", `/tables/${location.table}/schedules`, "Schedules")}
+        ${tab("errors", `/tables/${location.table}/errors`, "Errors")}
       </nav>`
     }
     <span class="gap"></span>
     ${
       cluster !== null &&
-      html`<span class=${`role ${cluster.role}`} title=${`since ${cluster.since}`}> ${roles[cluster.role]} </span>`
+      html`<a class="role" href="/processes" aria-current=${location.page === "processes" ? "page" : undefined}
+          >Processes</a
+        >
+        <span class=${`role ${cluster.role}`} title=${`since ${fullTimeText(cluster.since)}`}>
+          ${roles[cluster.role]}
+        </span>`
     }
     <${LiveStatus} ids=${location.table === null ? tables.map((table) => table.id) : [location.table]} />
+    <button class="quiet" onClick=${forgetToken} title="Remove the token from this browser">Forget token</button>
     <button
       class="quiet"
       onClick=${switchTheme}

@@ -1,18 +1,32 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { saveToken, tokenProblem } from "./apiClient.js";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { tokenProblem, tryToken } from "./apiClient.js";
 
-function submit(event: SubmitEvent): void {
-  event.preventDefault();
-  if (!(event.target instanceof HTMLFormElement)) return;
-  const token = new FormData(event.target).get("token");
-  if (typeof token === "string" && token.trim() !== "") saveToken(token.trim());
-}
-
+/** Asks for the token, until the server accepts it. */
 export function LoginForm(): VNode {
-  const isWrong = tokenProblem.value === "wrong";
-  return html`<main class="login">
-    <form class="panel" onSubmit=${submit}>
+  const [problem, setProblem] = useState(tokenProblem.value === "wrong" ? "Wrong token." : "");
+  const [busy, setBusy] = useState(false);
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    document.title = "pg-task";
+    input.current?.focus();
+  }, []);
+  const submit = async (event: SubmitEvent): Promise<void> => {
+    event.preventDefault();
+    const token = input.current?.value.trim() ?? "";
+    if (token === "" || busy) return;
+    setBusy(true);
+    setProblem("");
+    const refusal = await tryToken(token);
+    // If the token was accepted, this form is not shown any more.
+    if (refusal === null) return;
+    setBusy(false);
+    setProblem(refusal);
+    input.current?.select();
+  };
+  return html`<main id="main" class="login">
+    <form class="panel" onSubmit=${submit} aria-busy=${busy}>
       <h1>pg-task</h1>
       <p>
         Enter the token to see the tasks. It is the value of <code>pg_http.token</code>. If that is not set, open the
@@ -20,16 +34,16 @@ export function LoginForm(): VNode {
       </p>
       <label for="token">Token</label>
       <input
+        ref=${input}
         id="token"
         name="token"
         type="password"
         autocomplete="off"
-        autofocus
         required
-        aria-invalid=${isWrong}
+        aria-invalid=${problem !== ""}
         aria-describedby="token-problem"
       />
-      <p id="token-problem" class="problem" role="alert">${isWrong ? "Wrong token." : ""}</p>
+      <p id="token-problem" class="problem" role="alert">${problem}</p>
       <button class="primary">Open</button>
     </form>
   </main>`;

@@ -3,11 +3,11 @@ import { render } from "preact";
 import { interceptLinks } from "./router.js";
 import { App } from "./app.js";
 import { subscribeToChanges } from "./liveEvents.js";
-import { takeTokenFromUrl } from "./apiClient.js";
+import { followToken } from "./apiClient.js";
 import { followTheme } from "./theme.js";
 
 followTheme();
-takeTokenFromUrl();
+followToken();
 interceptLinks();
 subscribeToChanges();
 render(html`<${App} />`, document.body);

@@ -1,22 +1,19 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { useState } from "preact/hooks";
 import type { Groups } from "../../tasks/queries/groups.js";
 import type { HistoryPoint, TableHistory, TableInfo, TableSummary } from "../api/schemas.js";
-import { countText, countOrFewText, timeText, numberText, rateText } from "./format.js";
+import { countText, countOrFewText, fullTimeText, numberText, rateText } from "./format.js";
+import { GroupLink } from "./groupLink.js";
 import { runningNow } from "./header.js";
+import { LeaderNotice } from "./leaderNotice.js";
+import { OverTime } from "./overTime.js";
 import { PauseButton, TableActions } from "./pauses.js";
-import { Plot } from "./plot.js";
 import { useResource } from "./resource.js";
 import { TableHead } from "./tableHead.js";
 import { StaleNotice } from "./staleNotice.js";
 import { formatDuration } from "../../shared/formatDuration.js";
+import { printableLine } from "../../shared/printable.js";
 import { taskStates } from "../../shared/taskState.js";
-
-const timeSpans = [
-  { label: "10 min", seconds: 600 },
-  { label: "1 hour", seconds: 3600 },
-] as const;
 
 /** Shows the key figures, charts and groups of a table. */
 export function Overview({ id, table }: { id: string; table: TableInfo | null }): VNode {
@@ -26,29 +23,14 @@ export function Overview({ id, table }: { id: string; table: TableInfo | null })
     pollMs: 5_000,
   });
   const groups = useResource<Groups>(`/tables/${id}/groups`, { table: id, minIntervalMs: 2_000 });
-  const [seconds, setSeconds] = useState<number>(timeSpans[0].seconds);
   const points = history.value?.points ?? [];
   const span = history.value?.spanSeconds ?? 5;
-  // The last interval is left out because it has not ended yet.
-  const shown = points.slice(-seconds / span - 1, -1);
-  return html`<main class="overview">
+  return html`<main id="main" class="overview">
     <h1 class="hidden">Overview</h1>
     <${TableActions} id=${id} table=${table} />
     ${table !== null && notices(table)} ${tiles(table, history.problem === null ? points : [], span)}
     ${table?.summary && html`<${States} id=${id} summary=${table.summary} />`}
-    <div class="row">
-      <h2>Over time</h2>
-      <span class="choice" role="group" aria-label="Time span">
-        ${timeSpans.map(
-          ({ label, seconds: each }) =>
-            html`<button key=${label} aria-pressed=${each === seconds} onClick=${() => setSeconds(each)}>
-              ${label}
-            </button>`,
-        )}
-      </span>
-    </div>
-    <${StaleNotice} of=${history} />
-    ${plots(shown, span)}
+    <${OverTime} id=${id} history=${history} hasManager=${table === null || table.manager !== null} />
     <h2>Groups</h2>
     <${StaleNotice} of=${groups} />
     ${groups.value !== null && html`<${GroupTable} id=${id} groups=${groups.value} paused=${table?.summary?.paused} />`}
@@ -59,18 +41,13 @@ function notices({ id, manager, error, summary }: TableInfo): VNode {
   return html`${
     manager?.state === "waiting" && html`<p class="notice bad">The manager is waiting: ${manager.reason}</p>`
   }
-  ${
-    manager === null &&
-    html`<p class="notice">
-      This process runs no manager for the table, so only the leader can show rates and charts.
-    </p>`
-  }
+  ${manager === null && html`<${LeaderNotice} />`}
   ${error !== null && html`<p class="notice bad" role="alert">${error}</p>`}
   ${summary?.paused.map(
     ({ group, since, reason }) =>
       html`<div class="notice with-action" key=${group}>
         <p>
-          ${group === null ? "The whole table" : html`Group <b>${group}</b>`}${` has been paused since ${timeText(since)}${reason === null ? "" : `: ${reason}`}`}
+          ${group === null ? "The whole table" : html`Group <b>${printableLine(group)}</b>`}${` has been paused since ${fullTimeText(since)}${reason === null ? "" : `: ${printableLine(reason)}`}`}
         </p>
         <${PauseButton} table=${id} group=${group} paused=${summary.paused} />
       </div>`,
@@ -159,52 +136,6 @@ function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
   </section>`;
 }
 
-const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
-
-function plots(points: readonly HistoryPoint[], span: number): VNode {
-  const at = points.map((point) => point.at);
-  const values = (valueOf: (point: HistoryPoint) => number | null): (number | null)[] => points.map(valueOf);
-  return html`<div class="plots">
-    <${Plot}
-      title="Finished per second"
-      minTop=${4}
-      at=${at}
-      format=${rateText}
-      lines=${[
-        { label: "done", color: "--done", filled: true, values: values((p) => p.done / span) },
-        { label: "failed", color: "--fail", values: values((p) => p.failed / span) },
-      ]}
-    />
-    <${Plot}
-      title="Due tasks"
-      minTop=${4}
-      at=${at}
-      format=${numberText}
-      lines=${[{ label: "due", color: "--plan", filled: true, values: values((p) => p.due) }]}
-    />
-    <${Plot}
-      title="Run time"
-      minTop=${10}
-      at=${at}
-      format=${formatDuration}
-      lines=${[
-        { label: "median", color: "--work", dots: true, values: values((p) => toMs(p.runP50)) },
-        { label: "95 %", color: "--take", dots: true, values: values((p) => toMs(p.runP95)) },
-      ]}
-    />
-    <${Plot}
-      title="Running tasks and sessions"
-      minTop=${4}
-      at=${at}
-      format=${numberText}
-      lines=${[
-        { label: "running", color: "--work", filled: true, values: values((p) => p.running) },
-        { label: "sessions", color: "--faint", values: values((p) => p.sessions) },
-      ]}
-    />
-  </div>`;
-}
-
 function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused?: TableSummary["paused"] }): VNode {
   const { groups: list, newest, newestComplete, complete } = groups;
   if (list.length === 0) return html`<p class="empty">No tasks yet.</p>`;
@@ -223,9 +154,10 @@ function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused
             (group) =>
               html`<tr key=${group.group}>
                 <th scope="row">
-                  <a href=${`/tables/${id}/tasks?group=${encodeURIComponent(group.group)}`}
-                    >${group.group === "" ? "(empty)" : group.group}</a
-                  >${group.paused && html` <span class="tag">paused</span>`}${
+                  <${GroupLink}
+                    table=${id}
+                    group=${group.group}
+                  />${group.paused && html` <span class="tag">paused</span>`}${
                     group.gapMs > 0 && html` <span class="tag">gap ${formatDuration(group.gapMs)}</span>`
                   }
                 </th>

@@ -2,6 +2,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import UPlot from "uplot";
+import { axisLabels, roundAxis, type Unit } from "./plotAxis.js";
 import { theme } from "./theme.js";
 
 export interface Line {
@@ -23,17 +24,21 @@ export function Plot(props: {
   at: readonly number[];
   lines: readonly Line[];
   format: (value: number) => string;
+  unit: Unit;
   /** The top of the vertical axis is never below this value. */
   minTop: number;
+  /** Instead of the plot, this is shown if there are no values. */
+  empty?: string;
 }): VNode {
-  const { title, at, lines, format, minTop } = props;
+  const { title, at, lines, format, unit, minTop, empty = "No values yet." } = props;
+  const hasValues = lines.some(({ values }) => values.some((value) => value !== null));
   const container = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);
   const data: UPlot.AlignedData = [[...at], ...lines.map(({ values }) => [...values])];
   useEffect(() => {
     const element = container.current;
     if (element === null) return undefined;
-    const created = new UPlot(plotOptions(element, lines, format, minTop), data, element);
+    const created = new UPlot(plotOptions(element, { lines, format, unit, minTop }), data, element);
     plot.current = created;
     const observer = new ResizeObserver(() => created.setSize({ width: element.clientWidth, height: heightPx }));
     observer.observe(element);
@@ -60,15 +65,24 @@ export function Plot(props: {
         )}
       </span>
     </figcaption>
-    <div ref=${container} role="img" aria-label=${`${title}: ${description}`}></div>
+    <div class="canvas" ref=${container} role="img" aria-label=${`${title}: ${description}`}></div>
+    ${!hasValues && html`<p class="nothing">${empty}</p>`}
   </figure>`;
 }
 
 function plotOptions(
   element: HTMLElement,
-  lines: readonly Line[],
-  format: (value: number) => string,
-  minTop: number,
+  {
+    lines,
+    format,
+    unit,
+    minTop,
+  }: {
+    readonly lines: readonly Line[];
+    readonly format: (value: number) => string;
+    readonly unit: Unit;
+    readonly minTop: number;
+  },
 ): UPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const color = (name: string): string => style.getPropertyValue(name).trim();
@@ -85,10 +99,16 @@ function plotOptions(
     padding: [8, 18, 0, 0],
     cursor: { y: false, points: { size: 5 } },
     legend: { show: false },
-    scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, minTop)] } },
+    scales: { y: { range: (_, __, max) => [0, roundAxis(Math.max(max, minTop), unit).top] } },
     axes: [
-      { ...axis, space: 70, size: 22, values: (_, ticks) => ticks.map(formatClock) },
-      { ...axis, size: 52, space: 28, values: (_, ticks) => ticks.map(format) },
+      { ...axis, space: 70, size: 22, values: (_, ticks) => timeLabels(ticks) },
+      {
+        ...axis,
+        size: 62,
+        // The top of the axis is a multiple of the distance, so the same distance results.
+        splits: (_, __, ___, max) => axisLabels(roundAxis(max, unit)),
+        values: (_, ticks) => ticks.map(format),
+      },
     ],
     series: [
       {},
@@ -106,7 +126,12 @@ function plotOptions(
 
 const twoDigits = (value: number): string => String(value).padStart(2, "0");
 
-function formatClock(seconds: number): string {
-  const date = new Date(seconds * 1000);
-  return `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
-}
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+/** Formats the labels of the time axis. Midnight is shown as the date. */
+const timeLabels = (ticks: readonly number[]): string[] =>
+  ticks.map((seconds) => {
+    const date = new Date(seconds * 1000);
+    const clock = `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
+    return clock === "00:00" ? day.format(date) : clock;
+  });

@@ -25,7 +25,14 @@ export function interceptLinks(): void {
   document.addEventListener("click", (event) => {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
     const isPlainClick = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey;
-    if (link === null || !isPlainClick || link.target !== "" || link.origin !== location.origin) return;
+    if (
+      link === null ||
+      !isPlainClick ||
+      event.defaultPrevented ||
+      link.target !== "" ||
+      link.origin !== location.origin
+    )
+      return;
     if (link.pathname.startsWith("/api") || link.pathname === "/metrics") return;
     event.preventDefault();
     navigate(link.pathname + link.search);
@@ -34,7 +41,7 @@ export function interceptLinks(): void {
 
 export interface PageLocation {
   readonly table: string | null;
-  readonly page: "tables" | "overview" | "tasks" | "task" | "schedules" | "add" | "unknown";
+  readonly page: "tables" | "processes" | "overview" | "tasks" | "task" | "schedules" | "errors" | "add" | "unknown";
   readonly task: string | null;
   readonly query: URLSearchParams;
 }
@@ -43,11 +50,13 @@ export function parseLocation(to: string): PageLocation {
   const { pathname, searchParams: query } = new URL(to, location.origin);
   const [first, table, second, task, ...more] = pathname.split("/").slice(1);
   if (first === "") return { page: "tables", table: null, task: null, query };
+  if (first === "processes" && table === undefined) return { page: "processes", table: null, task: null, query };
   const unknown: PageLocation = { page: "unknown", table: null, task: null, query };
   if (first !== "tables" || table === undefined || more.length > 0) return unknown;
   if (second === undefined) return { page: "overview", table, task: null, query };
-  if (second === "schedules" && task === undefined) return { page: "schedules", table, task: null, query };
-  if (second === "add" && task === undefined) return { page: "add", table, task: null, query };
+  if ((second === "schedules" || second === "errors" || second === "add") && task === undefined) {
+    return { page: second, table, task: null, query };
+  }
   if (second !== "tasks") return unknown;
   if (task === undefined) return { page: "tasks", table, task: null, query };
   return { page: "task", table, task, query };

@@ -2,7 +2,8 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { PastRun, Schedule, Schedules, ZonedTime } from "../../tasks/queries/schedules.js";
 import { Actions, scheduleActions } from "./actions.js";
-import { localText, relativeTimeText, timeText, wallText } from "./format.js";
+import { fullTimeText, localText, relativeTimeText, wallText } from "./format.js";
+import { GroupLink } from "./groupLink.js";
 import { setQuery } from "./router.js";
 import { useResource } from "./resource.js";
 import { SearchBox } from "./searchBox.js";
@@ -10,6 +11,7 @@ import { StaleNotice } from "./staleNotice.js";
 import { StateBadge } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
 import { formatDuration } from "../../shared/formatDuration.js";
+import { printableLine, printableText } from "../../shared/printable.js";
 import { shortRule } from "../../shared/shortRule.js";
 
 const filters = ["group", "text", "limit"] as const;
@@ -45,7 +47,7 @@ export function SchedulesView({ id, query, now }: { id: string; query: URLSearch
     setQuery(next);
   };
   const isFiltered = request.has("group") || request.has("text");
-  return html`<main class="schedules" aria-busy=${busy}>
+  return html`<main id="main" class="schedules" aria-busy=${busy}>
     <h1 class="hidden">Schedules</h1>
     <div class="filters" role="search">
       <${SearchBox}
@@ -86,14 +88,16 @@ function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; 
           (schedule) =>
             html`<tr key=${schedule.id} data-id=${schedule.id} data-state=${schedule.state}>
               <th scope="row"><a href=${`/tables/${id}/tasks/${schedule.id}`}>${schedule.id}</a></th>
-              <td class="group">${schedule.group}</td>
-              <td class="rule" title=${schedule.rule ?? ""}>
-                <span class="sql">${ruleText(schedule)}</span>
+              <td class="group"><${GroupLink} table=${id} group=${schedule.group} /></td>
+              <td class="rule" title=${printableText(schedule.rule ?? "")}>
+                <span class="sql">${printableLine(ruleText(schedule))}</span>
                 <small>${[schedule.zone, ...traits(schedule)].filter(Boolean).join(" · ")}</small>
               </td>
               ${timeCells(schedule, now)}
               <td class="last">${schedule.last.map((run) => outcome(id, run))}</td>
-              <td class="sql" title=${schedule.input}>${schedule.input.trim().replace(/\s+/g, " ")}</td>
+              <td class="sql" title=${printableText(schedule.input)}>
+                ${printableLine(schedule.input.trim().replace(/\s+/g, " "))}
+              </td>
               <td class="do">
                 <${Actions}
                   table=${id}
@@ -121,7 +125,7 @@ const traits = ({ drift, catchup, overlap }: Schedule): string[] => [
 function timeCells(schedule: Schedule, now: number): VNode {
   const { next, problem, state, paused, pausedItself } = schedule;
   const notices = [
-    ...(problem === null ? [] : [html`<li class="failed">${problem}</li>`]),
+    ...(problem === null ? [] : [html`<li class="failed">${printableLine(problem)}</li>`]),
     ...(pausedItself ? [html`<li><span class="tag">paused</span></li>`] : []),
     ...(paused && !pausedItself ? [html`<li><span class="tag">group paused</span></li>`] : []),
     ...(state === "PLAN" ? [] : [html`<li><${StateBadge} task=${{ state, ready: null }} /></li>`]),
@@ -132,7 +136,7 @@ function timeCells(schedule: Schedule, now: number): VNode {
   return html`<td class="next">
       <ol>
         ${notices}
-        ${next.map((time: ZonedTime) => html`<li key=${time.at}>${time.wall === null ? "" : wallText(time.wall)}</li>`)}
+        ${next.map((time: ZonedTime) => html`<li key=${time.at} title=${time.wall ?? ""}>${time.wall === null ? "" : wallText(time.wall)}</li>`)}
       </ol>
     </td>
     <td class="next">
@@ -141,7 +145,7 @@ function timeCells(schedule: Schedule, now: number): VNode {
         ${next.map(
           ({ at }, index) =>
             html`<li key=${at}>
-              <time title=${at}>${localText(at)}</time
+              <time title=${fullTimeText(at)}>${localText(at)}</time
               >${index === 0 && html`<small>${" "}${relativeTimeText(at, now)}</small>`}
             </li>`,
         )}
@@ -151,7 +155,7 @@ function timeCells(schedule: Schedule, now: number): VNode {
 
 function outcome(id: string, { id: run, state, stop, tookMs, error }: PastRun): VNode {
   const took = tookMs === null ? "" : `, took ${formatDuration(Math.max(0, tookMs))}`;
-  const title = `${state}${stop === null ? "" : ` ${timeText(stop)}`}${took}${error === null ? "" : `: ${error}`}`;
+  const title = `${state}${stop === null ? "" : ` ${fullTimeText(stop)}`}${took}${error === null ? "" : `: ${printableLine(error)}`}`;
   return html`<a key=${run} class=${`state s-${state}`} href=${`/tables/${id}/tasks/${run}`} title=${title}
     >${state}</a
   >`;

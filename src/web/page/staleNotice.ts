@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import { timeText } from "./format.js";
+import { fullTimeText } from "./format.js";
 import type { Resource } from "./resource.js";
 
 /** Shows why the last request failed and how old the shown data is. */
@@ -12,6 +12,6 @@ export function StaleNotice({
   top?: boolean;
 }): VNode | null {
   if (problem === null) return null;
-  const shown = value === null ? "" : `. Showing data from ${timeText(new Date(at).toISOString())}.`;
+  const shown = value === null ? "" : `. Showing data from ${fullTimeText(new Date(at).toISOString())}.`;
   return html`<p class=${top ? "notice bad top" : "notice bad"} role="alert">${problem}${shown}</p>`;
 }

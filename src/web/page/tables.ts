@@ -13,7 +13,7 @@ const oldestDueText = (summary: TableSummary | null): string =>
 
 /** Shows all tables with their key figures. */
 export function Tables({ cluster }: { cluster: ClusterInfo }): VNode {
-  return html`<main>
+  return html`<main id="main">
     <h1>Tables</h1>
     <div class="panel scroll">
       <table class="overall">

@@ -10,13 +10,15 @@ import { SelectionBar, useSelection, type Selection } from "./selection.js";
 import { sortTasks } from "./sortTasks.js";
 import { Filters } from "./taskFilters.js";
 import { navigate, setQuery } from "./router.js";
-import { bytesText, relativeTimeText, timeText, numberText } from "./format.js";
+import { bytesText, fullTimeText, relativeTimeText, timeText, numberText } from "./format.js";
+import { GroupLink } from "./groupLink.js";
 import { useResource } from "./resource.js";
 import { StateBadge } from "./stateBadge.js";
 import { waitsForOthers } from "./taskTimes.js";
 import { StaleNotice } from "./staleNotice.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { formatDuration, formatWholeSeconds } from "../../shared/formatDuration.js";
+import { printableLine, printableText } from "../../shared/printable.js";
 
 const filters = ["state", "group", "text", "from", "to", "waitingFor", "order", "before", "after"] as const;
 /** What a page of the list is, and not which tasks match. */
@@ -46,7 +48,7 @@ export function TaskListView({ id, query, now }: { id: string; query: URLSearchP
   const shown = sortTasks(value?.tasks ?? [], query.get("sort"), now);
   const selection = useSelection(filter.toString(), shown);
   const hasOtherPages = value?.next !== null || isLaterPage(query);
-  return html`<main class="tasks" aria-busy=${busy || search.isRunning}>
+  return html`<main id="main" class="tasks" aria-busy=${busy || search.isRunning}>
     <h1 class="hidden">Tasks</h1>
     <${Filters} id=${id} query=${query} change=${change} />
     <${StaleNotice} of=${tasks} />
@@ -185,14 +187,17 @@ function Rows(props: {
                 <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
               </th>
               <td><${StateBadge} task=${task} /></td>
-              <td class="group">${task.group}</td>
-              <td class="sql" title=${task.input}>
-                ${task.remote !== null && html`<span class="tag">remote</span>`}${task.input.replace(/\s+/g, " ")}
+              <td class="group"><${GroupLink} table=${id} group=${task.group} /></td>
+              <td class="sql" title=${printableText(task.input)}>
+                ${task.remote !== null && html`<span class="tag">remote</span>`}${printableLine(task.input.replace(/\s+/g, " "))}
               </td>
-              <td class=${task.error === null ? "result" : "result failed"} title=${task.error ?? task.output ?? ""}>
-                ${resultText(task)}
+              <td
+                class=${task.error === null ? "result" : "result failed"}
+                title=${printableText(task.error ?? task.output ?? "")}
+              >
+                ${printableLine(resultText(task))}
               </td>
-              <td class="when" title=${task.plan}>${planText(task, now)}</td>
+              <td class="when" title=${fullTimeText(task.plan)}>${planText(task, now)}</td>
               <td class="run">${runTime(task, now)}</td>
               <td class="do"><${Actions} table=${id} task=${task} done=${refresh} /></td>
             </tr>`,

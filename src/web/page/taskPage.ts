@@ -5,8 +5,11 @@ import type { Descendant } from "../../tasks/queries/taskChain.js";
 import type { FullTask, TaskDetail } from "../api/schemas.js";
 import { Actions } from "./actions.js";
 import { Dependencies } from "./dependencyGraph.js";
-import { bytesText, timeText } from "./format.js";
 import { focusMainSoon } from "./focus.js";
+import { bytesText, fullTimeText, timeText } from "./format.js";
+import { Code } from "./code.js";
+import { GroupLink } from "./groupLink.js";
+import { Time } from "./time.js";
 import { useResource } from "./resource.js";
 import { navigate } from "./router.js";
 import { StateBadge } from "./stateBadge.js";
@@ -15,13 +18,15 @@ import { argumentsText, Settings } from "./taskSettings.js";
 import { EarlierErrors } from "./earlierErrors.js";
 import { attemptText, failedAttempts, Times, waitsForRetry } from "./taskTimes.js";
 import { firstLine } from "../../shared/firstLine.js";
+import { printableLine, printableText } from "../../shared/printable.js";
 
 /** Shows a task with its times, dependencies, input, results, settings and chain (ancestors and descendants). */
 export function TaskView({ id, task: taskId, now }: { id: string; task: string; now: number }): VNode {
   const resource = useResource<TaskDetail>(`/tables/${id}/tasks/${taskId}`, { table: id });
   const { value, problem, refresh } = resource;
   if (value === null || value.task.id !== taskId) {
-    return html`<main class="task">
+    return html`<main id="main" class="task" aria-busy=${problem === null}>
+      <h1>Task ${taskId}</h1>
       ${
         problem !== null &&
         html`<p class="notice bad" role="alert">${problem}</p>
@@ -33,15 +38,13 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
   const attempt = attemptText(task);
   // A task that waits for its next try shows the results of the last one.
   const ofAttempt = waitsForRetry(task) ? ` of attempt ${failedAttempts(task)}` : "";
-  return html`<main class="task">
+  return html`<main id="main" class="task">
     <${StaleNotice} of=${resource} />
     <div class="row">
       <h1>Task ${task.id}</h1>
       <${StateBadge} task=${task} />
       ${attempt !== null && html`<span class="tag">${attempt}</span>`}
-      <a class="group" title=${task.group} href=${`/tables/${id}/tasks?group=${encodeURIComponent(task.group ?? "")}`}
-        >${task.group}</a
-      >
+      <${GroupLink} table=${id} group=${task.group} />
       <span class="gap"></span>
       <a class="button" href=${`/tables/${id}/add?from=${task.id}`}>Run again with changes</a>
       <${Actions} table=${id} task=${task} done=${refresh} deleted=${() => leave(id)} />
@@ -52,12 +55,12 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
       html`<section>
         <h2>Why it is waiting</h2>
         <ul class="panel reasons">
-          ${value.waits.map((reason) => html`<li key=${reason}>${withLocalTimes(reason)}</li>`)}
+          ${value.waits.map((reason) => html`<li key=${reason}>${printableLine(withLocalTimes(reason))}</li>`)}
         </ul>
       </section>`
     }
     <${Dependencies} table=${id} id=${task.id} />
-    <${LongText} title="Input" text=${task.input} />
+    <${LongText} title="Input" text=${task.input} sql=${true} />
     <${LongText} title="Args" text=${argumentsText(task)} />
     <${LongText} title=${`Error${ofAttempt}`} text=${task.error} failed=${true} />
     <${EarlierErrors} task=${task} />
@@ -66,7 +69,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
     <div class="columns">
       <section>
         <h2>Settings</h2>
-        <${Settings} table=${id} task=${task} />
+        <${Settings} table=${id} page=${value} />
       </section>
       <section>
         <h2>Chain</h2>
@@ -83,7 +86,7 @@ function leave(table: string): void {
 }
 
 /** Replaces the server's ISO times in a string with local times. */
-const withLocalTimes = (text: string): string => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, timeText);
+const withLocalTimes = (text: string): string => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, fullTimeText);
 
 /** Shows the chain from the oldest ancestor to the last descendant. Each descendant is indented by its depth. */
 function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode {
@@ -113,8 +116,8 @@ function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth
   return html`<li key=${task.id} class=${`${kind} depth-${Math.min(depth, maxIndent)}`}>
     <${StateBadge} task=${task} />
     <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
-    <span class="sql" title=${task.input}>${firstLine(task.input.trim())}</span>
-    <span class="when" title=${task.plan}>${timeText(task.start ?? task.plan)}</span>
+    <span class="sql" title=${printableText(task.input)}>${printableLine(firstLine(task.input.trim()))}</span>
+    <span class="when"><${Time} at=${task.start ?? task.plan} text=${timeText(task.start ?? task.plan)} /></span>
   </li>`;
 }
 
@@ -122,10 +125,12 @@ function LongText({
   title,
   text,
   failed = false,
+  sql = false,
 }: {
   title: string;
   text: FullTask["output"];
   failed?: boolean;
+  sql?: boolean;
 }): VNode | null {
   if (text === null) return null;
   const copy = (): void => void navigator.clipboard.writeText(text.text);
@@ -138,6 +143,6 @@ function LongText({
       ${isSecureContext && html`<button class="quiet" onClick=${copy} aria-label=${`Copy ${title.toLowerCase()}`}>Copy</button>`}
     </div>
     <pre class=${failed ? "panel failed" : "panel"} tabindex="0" aria-label=${title}>
-${text.text === "" ? html`<i>empty</i>` : text.text}</pre>
+${text.text === "" ? html`<i>empty</i>` : html`<${Code} text=${text.text} sql=${sql} />`}</pre>
   </section>`;
 }

@@ -1,84 +1,85 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { FullTask } from "../api/schemas.js";
-import { numberText, timeText } from "./format.js";
+import { useState } from "preact/hooks";
+import type { FullTask, TaskDetail } from "../api/schemas.js";
+import { numberText } from "./format.js";
+import { Time } from "./time.js";
 import { waitsForRetry } from "./taskTimes.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
 import { formatDuration } from "../../shared/formatDuration.js";
+import { printableLine, printableText } from "../../shared/printable.js";
 
-/** Columns that are not listed, because they are internal or shown elsewhere on the page. */
-const hiddenColumns = new Set(["take", "hash", "owner", "ready", "wait", "plain", "args"]);
-/** The common values of columns. A column that has one of its common values is not shown. */
-const defaultValues: Readonly<Record<string, readonly unknown[]>> = {
-  timeout: ["00:00:00"],
-  live: ["00:00:00"],
-  gap: ["00:00:00"],
-  keep: ["00:00:00"],
-  catchup: [false],
-  overlap: [false],
-  count: [0],
-  crash: [0],
-  drift: [false],
-  save: [false],
-  header: [true],
-  string: [true],
-  delimiter: ["\t"],
-  escape: [""],
-  quote: [""],
-  null: ["\\N"],
-};
+/** Columns that pg-task itself writes, or that are shown elsewhere on the page. They are listed only with all others. */
+const notSettings = new Set(["take", "hash", "owner", "ready", "wait", "plain", "args", "attempt"]);
 /** How many ids of `after` are listed. */
 const maxIds = 8;
 
-/** Shows the settings that have uncommon values, including user-defined columns. */
-export function Settings({ table, task }: { table: string; task: FullTask }): VNode {
-  return html`<dl class="panel settings">
-    ${settings(table, task).map(
-      ([name, shown]) =>
-        html`<div key=${name}>
-          <dt>${name}</dt>
-          <dd>${shown}</dd>
-        </div>`,
-    )}
-  </dl>`;
+/**
+ * Shows the settings that differ from what a row contains if the INSERT does not set them, including user-defined
+ * columns. A button shows all.
+ */
+export function Settings({ table, page }: { table: string; page: Pick<TaskDetail, "task" | "defaults"> }): VNode {
+  const [showsAll, setShowsAll] = useState(false);
+  const all = settings(page.task);
+  const shown = showsAll ? all : all.filter(([name, value]) => isNotable(page, name, value));
+  return html`<div class="panel">
+    <dl class="settings" id="settings">
+      ${shown.map(
+        ([name, value]) =>
+          html`<div key=${name}>
+            <dt>${printableLine(name)}</dt>
+            <dd>${settingView(table, name, value)}</dd>
+          </div>`,
+      )}
+      ${shown.length === 0 && html`<p class="note">All settings have their default values.</p>`}
+    </dl>
+    <button class="quiet" aria-expanded=${showsAll} aria-controls="settings" onClick=${() => setShowsAll(!showsAll)}>
+      ${showsAll ? "Show only settings that differ from the defaults" : `Show all ${all.length} settings`}
+    </button>
+  </div>`;
 }
 
-type Shown = VNode | VNode[] | string;
+/** Returns all settings of a task, with the most important ones first. */
+function settings({
+  max,
+  repeat,
+  rule,
+  key,
+  retry,
+  attempt,
+  pid,
+  remote,
+  parent,
+  columns,
+}: FullTask): [string, unknown][] {
+  const first = { max, repeat, rule, key, retry, attempt };
+  return Object.entries({ ...first, ...columns, pid, remote, parent });
+}
 
-function settings(table: string, task: FullTask): [string, Shown][] {
-  const { max, repeat, rule, key, retry, pid, remote, columns } = task;
-  const isTriedAgain = (retry ?? 0) > 0;
-  const isHidden = (name: string, value: unknown): boolean =>
-    value === null ||
-    hiddenColumns.has(name) ||
-    (name === "errors" && readTryErrors(value) !== null) ||
-    defaultValues[name]?.includes(value) === true ||
-    // Without retries, these have no effect.
-    ((name === "backoff" || name === "sqlstate") && !isTriedAgain) ||
-    (name === "due" && (task.plan === "infinity" || waitsForRetry(task)));
-  const rows: [string, Shown | null][] = [
-    ["max", max !== null && max < 0 ? `${max} (pause of ${formatDuration(-max)})` : String(max ?? 0)],
-    ["repeat", repeat],
-    ["rule", rule],
-    ["key", key],
-    ["retry", isTriedAgain ? String(retry) : null],
-    ...Object.entries(columns).map(([name, value]): [string, Shown | null] => {
-      if (isHidden(name, value)) return [name, null];
-      return [name, name === "after" ? taskLinks(table, value) : valueView(value)];
-    }),
-    ["pid", pid === null ? null : String(pid)],
-    ["remote", remote],
-  ];
-  return rows.flatMap(([name, shown]): [string, Shown][] => (shown === null ? [] : [[name, shown]]));
+function isNotable({ task, defaults }: Pick<TaskDetail, "task" | "defaults">, name: string, value: unknown): boolean {
+  // The chain shows the parent.
+  if (value === null || notSettings.has(name) || name === "parent") return false;
+  if (name === "errors" && readTryErrors(value) !== null) return false;
+  if (name === "due" && (task.plan === "infinity" || waitsForRetry(task))) return false;
+  const usual = defaults[name];
+  return usual === undefined || jsonText(value) !== jsonText(usual);
 }
 
 const jsonText = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
 
-function valueView(value: unknown): Shown {
+type Shown = VNode | VNode[] | string;
+
+function settingView(table: string, name: string, value: unknown): Shown {
+  if (value === null) return html`<i>null</i>`;
+  if (value === "") return html`<i>empty</i>`;
+  if (name === "max" && typeof value === "number" && value < 0) return `${value} (pause of ${formatDuration(-value)})`;
+  if (name === "after") return taskLinks(table, value);
   if (typeof value === "boolean") return value ? "yes" : "no";
   const text = jsonText(value);
   const isTime = /^\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d$/.test(text);
-  return isTime ? html`<time title=${text}>${timeText(text)}</time>` : text;
+  if (isTime) return html`<${Time} at=${text} />`;
+  // A tab or line feed as a delimiter would be invisible.
+  return text.length === 1 ? printableLine(text) : printableText(text);
 }
 
 /** Returns links to the tasks whose ids are in a JSON array. */

@@ -1,7 +1,8 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { FullTask } from "../api/schemas.js";
-import { relativeTimeText, timeText } from "./format.js";
+import { fullTimeText, relativeTimeText } from "./format.js";
+import { Time } from "./time.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 interface Step {
@@ -22,7 +23,7 @@ export function Times({ task, now }: { task: FullTask; now: number }): VNode {
         html`<li key=${name} class=${at === null || Date.parse(at) > now ? "open" : ""}>
           <span class="gap-time">${gap}</span>
           <b>${name}</b>
-          <time title=${at ?? ""}>${text ?? (at === null ? "–" : timeText(at))}</time>
+          ${text !== undefined || at === null ? html`<time>${text ?? "–"}</time>` : html`<${Time} at=${at} />`}
           ${note !== undefined && html`<small>${note}</small>`}
         </li>`,
     )}
@@ -65,7 +66,7 @@ function stepsOf(task: FullTask, now: number): Step[] {
 /** Returns the step of a task that waits for others and for the time in `due`. */
 function heldStep(due: string | null, now: number): Step {
   const isLater = due !== null && Date.parse(due) > now;
-  const note = isLater ? { note: `not before ${timeText(due)}` } : {};
+  const note = isLater ? { note: `not before ${fullTimeText(due)}` } : {};
   return { name: "Plan", at: null, text: "after the others", gap: "", ...note };
 }
 

@@ -134,6 +134,7 @@ it("exports counters, histograms and current numbers for Prometheus", async () =
   assert.equal(value(text, "pg_task_started_total{"), 2);
   assert.equal(value(text, "pg_task_run_seconds_count{"), 2);
   assert.equal(value(text, "pg_task_run_seconds_bucket{", 'le="+Inf"'), 2);
+  assert.equal(value(text, "pg_task_wait_seconds_count{"), 2);
   assert.equal(value(text, "pg_task_claim_seconds_bucket{", 'le="0.001"') !== null, true);
   assert.equal(value(text, "pg_task_leader "), 1);
   assert.equal(value(text, "pg_task_manager_up{"), 1);

@@ -3,6 +3,8 @@ import { before, describe } from "node:test";
 import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { readBacklog } from "../../../../src/tasks/queries/backlog.js";
+import { readErrorGroups } from "../../../../src/tasks/queries/errorGroups.js";
+import { readHourlyRuns } from "../../../../src/tasks/queries/hourlyRuns.js";
 import { readChain } from "../../../../src/tasks/queries/taskChain.js";
 import { pollLimits, readGroups, type Groups } from "../../../../src/tasks/queries/groups.js";
 import { readLatencies, readRates } from "../../../../src/tasks/queries/recentRuns.js";
@@ -63,6 +65,8 @@ async function visited(
 }
 
 const all = { characters: 100, scanLimitMs: Infinity };
+const none = { value: 0, exact: true };
+const noBacklog = { due: none, planned: none };
 
 const questions: readonly (readonly [string, number, (client: Client, table: TaskTable) => Promise<unknown>])[] = [
   ["a page of tasks", 200, (on, table) => listTasks(on, table, { filter: {}, limit: 50, characters: 300 })],
@@ -73,7 +77,15 @@ const questions: readonly (readonly [string, number, (client: Client, table: Tas
   ],
   ["the backlog", 20_000, readBacklog],
   ["groups", 20_000, (on, table) => readGroups(on, table, { limit: 50, ended: true, limits: pollLimits })],
-  ["rows by state", 0, readRowCounts],
+  ["rows by state", 0, (on, table) => readRowCounts(on, table, noBacklog)],
+  [
+    "waiting tasks that fit, beyond the first look",
+    20_000,
+    (on, table) =>
+      listTasks(on, table, { filter: { states: ["PLAN"], group: "nobody" }, limit: 50, characters: 300 }, () => true),
+  ],
+  ["errors, as far as they are looked at first", 3_000, (on, table) => readErrorGroups(on, table, 10, () => true)],
+  ["runs by hour, as far as they are looked at first", 3_000, (on, table) => readHourlyRuns(on, table, 24, () => true)],
   ["latencies", 1_000, readLatencies],
   ["rates", 5_000, (on, table) => readRates(on, table, 5_000)],
   ["why a task does not run", 25_000, (on, table) => readSituation(on, table, "30001", null)],
@@ -157,7 +169,7 @@ for (const [schema, make] of kinds) {
     });
 
     test("marks estimated counts as estimates", async () => {
-      const { rows: counted, states } = await readRowCounts(client, table);
+      const { rows: counted, states } = await readRowCounts(client, table, await readBacklog(client, table));
       assert.equal(counted.exact, false);
       assert.ok(Math.abs(counted.value - rows) < rows / 10, String(counted.value));
       assert.ok(Math.abs(states.PLAN.value - rows / 10) < rows / 20, String(states.PLAN.value));

@@ -110,9 +110,15 @@ describe("the page", { skip: noBrowserReason }, () => {
     await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
     const id = await insertTask(client, "SELECT 1", "halted");
     const { page, errors } = await openPage(web, `/tables/${table}`);
-    await page.getByText(/^Group halted has been paused since \d\d:\d\d:\d\d: why not$/).waitFor();
+    await page
+      .getByText(/^Group halted has been paused since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d: why not$/)
+      .waitFor();
     await page.goto(`${web.url}/tables/${table}/tasks/${id}`);
-    await page.getByText(/^its group "halted" has been paused since \d\d:\d\d:\d\d: why not$/).waitFor();
+    await page
+      .getByText(
+        /^its group "halted" has been paused since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d: why not$/,
+      )
+      .waitFor();
     await client.query("DELETE FROM task_pause");
     await page.locator("pre", { hasText: "1" }).last().waitFor();
     await page.getByText("Why it is waiting").waitFor({ state: "detached" });
@@ -141,7 +147,51 @@ describe("the page", { skip: noBrowserReason }, () => {
 
     const { page: linked } = await openPage(web, "/", { token: "stale" });
     await linked.getByText("Wrong token").waitFor();
+    // A link that differs only in the part behind # loads no new document.
+    await linked.evaluate((given) => {
+      location.hash = `token=${given}`;
+    }, token);
+    await linked.locator(".tile").first().waitFor();
+    assert.doesNotMatch(linked.url(), new RegExp(token));
     await linked.context().close();
+    await end();
+  });
+
+  it("stays usable after wrong tokens, and forgets the token in all tabs", async () => {
+    const { web, end } = await start();
+    const { page, errors } = await openPage(web, "/", { token: "größe" });
+    const input = page.getByLabel("Token");
+    await page.getByText("Wrong token").waitFor();
+    assert.ok(await input.evaluate((each) => each === document.activeElement));
+    for (const wrong of ["not-it", "ключ", "two words"]) {
+      await input.fill(wrong);
+      await page.keyboard.press("Enter");
+      await page.getByText("Wrong token.", { exact: true }).waitFor();
+      // The form is still the same, and the next token replaces the wrong one.
+      await page.waitForFunction(
+        () => document.getSelection()?.toString() !== "" || document.activeElement?.id === "token",
+      );
+    }
+    await page.keyboard.press("ControlOrMeta+a");
+    await page.keyboard.type(token);
+    await page.keyboard.press("Enter");
+    await page.locator(".tile").first().waitFor();
+
+    const other = await page.context().newPage();
+    await other.goto(web.url);
+    await other.locator(".tile").first().waitFor();
+    await page.getByRole("button", { name: "Forget token" }).click();
+    await input.waitFor();
+    await other.getByLabel("Token").waitFor();
+    assert.equal(await page.evaluate(() => localStorage.length), 0);
+    await page.reload();
+    await input.waitFor();
+    await input.fill(token);
+    await page.keyboard.press("Enter");
+    await page.locator(".tile").first().waitFor();
+    await other.locator(".tile").first().waitFor();
+    assert.deepEqual(errors, []);
+    await page.context().close();
     await end();
   });
 
@@ -266,7 +316,7 @@ describe("the page", { skip: noBrowserReason }, () => {
     for (const whole of [cell, page.locator(`${row(largest)} .run`)]) {
       assert.equal(await whole.evaluate((each) => each.scrollWidth - each.clientWidth), 0);
     }
-    await page.locator(`${row(largest)} a`).click();
+    await page.locator(`${row(largest)} th a`).click();
     const link = page.getByRole("link", { name: /^a very long name/ });
     await link.waitFor();
     const { height = 0 } = (await link.boundingBox()) ?? {};
@@ -292,7 +342,7 @@ describe("the page", { skip: noBrowserReason }, () => {
       assert.equal(wide, 0, path);
     }
     await page.goto(`${web.url}/tables/${table}/tasks`);
-    const link = page.locator(`${row(id)} a`);
+    const link = page.locator(`${row(id)} th a`);
     await link.waitFor();
     await link.focus();
     await page.keyboard.press("Enter");

@@ -1,5 +1,6 @@
 /**
- * Matches control characters and bidirectional marks, which could control a terminal or make it show misleading text.
+ * Matches control characters and bidirectional marks, which could control a terminal or make a terminal or browser show
+ * misleading text.
  */
 const unsafeCharacters = /[\p{Cc}\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\u{feff}]/gu;
 const loneSurrogates = /\p{Surrogate}/gu;
@@ -12,7 +13,10 @@ const escapeCharacter = (character: string): string => {
   return `\\u${code.toString(16).padStart(4, "0")}`;
 };
 
-/** Escapes a string so that it fits on one line of a terminal and can neither move the cursor nor change colours. */
+/**
+ * Escapes a string so that it fits on one line, can neither move a terminal's cursor nor change its colours, and cannot
+ * change the order in which other text is shown.
+ */
 export function printableLine(text: string): string {
   return text.replace(unsafeCharacters, escapeCharacter).replace(loneSurrogates, "\u{fffd}");
 }
@@ -25,10 +29,4 @@ export function printableText(text: string): string {
       character === "\n" || character === "\t" ? character : escapeCharacter(character),
     )
     .replace(loneSurrogates, "\u{fffd}");
-}
-
-/** Encodes a value as a field in the text format of COPY. */
-export function copyField(text: string | null): string {
-  if (text === null) return "\\N";
-  return text.replace(/[\\\n\r\t]/g, (character) => shortEscapes[character] ?? "\\\\");
 }

@@ -1,0 +1,120 @@
+import { hostname } from "node:os";
+import { appliedVersion, latestVersion } from "../../manager/schema/migrations.js";
+import { toReport } from "../../shared/errors.js";
+import type { ClusterView } from "../../shared/clusterStatus.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
+import type { Client } from "../../shared/postgres/client.js";
+import {
+  readCluster,
+  readConnections,
+  readManager,
+  readOtherLeaders,
+  type ServerProcess,
+} from "../../tasks/queries/clusterProcesses.js";
+import { readSessions } from "../../tasks/queries/executorSessions.js";
+import type { ConnectionPool } from "../data/connectionPool.js";
+import { serverNames, type WebTable } from "../data/webTable.js";
+import { ApiError } from "../errors.js";
+import type { ProcessInfo, Processes } from "./readSchemas.js";
+import { managerInfo } from "./status.js";
+
+/** What the pages of all tables share. */
+export interface ControlDatabase {
+  /** Name of the cluster. */
+  readonly name: string;
+  readonly target: ConnectionTarget;
+  readonly pool: ConnectionPool;
+}
+
+/** Reads who leads and who stands by, and which managers and sessions serve the tables. */
+export async function readProcesses(context: {
+  readonly cluster: ClusterView;
+  readonly tables: readonly WebTable[];
+  readonly control: ControlDatabase;
+  readonly version: string;
+  readonly maxSessions: number;
+}): Promise<Processes> {
+  const { cluster, tables, control } = context;
+  const [known, managers] = await Promise.all([
+    readControl(control, cluster.controlPid),
+    Promise.all(tables.map((table) => readManagerOf(cluster, table))),
+  ]);
+  return {
+    name: control.name,
+    control: { server: serverNames(control.target), database: control.target.database },
+    self: {
+      role: cluster.role,
+      since: cluster.since.toISOString(),
+      pid: process.pid,
+      host: hostname(),
+      version: context.version,
+      node: process.version,
+    },
+    ...known,
+    sessions: { most: context.maxSessions },
+    managers,
+  };
+}
+
+type Known = Pick<Processes, "leader" | "standbys" | "otherLeaders" | "server" | "error">;
+
+async function readControl({ name, pool }: ControlDatabase, ownPid: number | null): Promise<Known> {
+  try {
+    return await pool.read(async (client) => {
+      const { leader, standbys } = await readCluster(client, name);
+      const others = leader === null ? await readOtherLeaders(client, name) : [];
+      const { most, taken } = await readConnections(client);
+      return {
+        leader: leader === null ? null : processInfo(leader, ownPid),
+        standbys: standbys.map((each) => processInfo(each, ownPid)),
+        otherLeaders: others.map(({ pid, address, since, database }) => ({ pid, address, since, database })),
+        server: { version: await readServerVersion(client), connections: taken, maxConnections: most },
+        error: null,
+      };
+    });
+  } catch (error) {
+    return { leader: null, standbys: [], otherLeaders: [], server: null, error: reasonOf(error) };
+  }
+}
+
+async function readManagerOf(cluster: ClusterView, table: WebTable): Promise<Processes["managers"][number]> {
+  const base = {
+    id: table.id,
+    ...table.names,
+    manager: managerInfo(cluster.manager(table.key)),
+    latestVersion,
+  };
+  try {
+    return await table.pool.read(async (client) => {
+      const backend = await readManager(client, table.table);
+      const { sessions, running } = await readSessions(client, table.table);
+      return {
+        ...base,
+        process: backend === null ? null : processInfo(backend, null),
+        sessions,
+        running,
+        serverVersion: await readServerVersion(client),
+        tableVersion: await appliedVersion(client, table.table),
+        error: null,
+      };
+    });
+  } catch (error) {
+    const unknown = { process: null, sessions: null, running: null, serverVersion: null, tableVersion: null };
+    return { ...base, ...unknown, error: reasonOf(error) };
+  }
+}
+
+const reasonOf = (error: unknown): string => (error instanceof ApiError ? error.message : toReport(error).message);
+
+const processInfo = ({ pid, address, since, user }: ServerProcess, ownPid: number | null): ProcessInfo => ({
+  pid,
+  address,
+  since,
+  user,
+  isThis: pid === ownPid,
+});
+
+async function readServerVersion(client: Client): Promise<string> {
+  const { rows } = await client.query<{ version: string }>("SELECT current_setting('server_version') AS version");
+  return rows[0]?.version ?? "";
+}

@@ -1,0 +1,187 @@
+import { html } from "htm/preact";
+import type { VNode } from "preact";
+import { useState } from "preact/hooks";
+import type { RunHistory } from "../../tasks/queries/hourlyRuns.js";
+import type { HistoryPoint, TableHistory } from "../api/schemas.js";
+import { numberText, rateText } from "./format.js";
+import { Plot } from "./plot.js";
+import { useResource, type Resource } from "./resource.js";
+import { StaleNotice } from "./staleNotice.js";
+import { formatDuration } from "../../shared/formatDuration.js";
+
+/** The time spans of the plots. The leader's memory covers one hour. Anything longer is read from the rows. */
+const timeSpans = [
+  { label: "10 min", hours: 1 / 6 },
+  { label: "1 hour", hours: 1 },
+  { label: "1 day", hours: 24 },
+  { label: "1 week", hours: 168 },
+  { label: "30 days", hours: 720 },
+] as const;
+
+/** Shows what happened over time, as plots over a span that the reader chooses. */
+export function OverTime(props: { id: string; history: Resource<TableHistory>; hasManager: boolean }): VNode {
+  const { id, history, hasManager } = props;
+  const [chosen, setHours] = useState<number | null>(null);
+  // A process without a manager has nothing in its memory.
+  const hours = chosen ?? (hasManager ? timeSpans[0].hours : 24);
+  return html`<section>
+    <div class="row">
+      <h2>Over time</h2>
+      <span class="choice" role="group" aria-label="Time span">
+        ${timeSpans.map(
+          ({ label, hours: each }) =>
+            html`<button key=${label} aria-pressed=${each === hours} onClick=${() => setHours(each)}>${label}</button>`,
+        )}
+      </span>
+    </div>
+    ${
+      hours > 1
+        ? html`<${HourlyPlots} key=${hours} id=${id} hours=${hours} />`
+        : html`<${RecentPlots} history=${history} hours=${hours} hasManager=${hasManager} />`
+    }
+  </section>`;
+}
+
+const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
+
+/** Durations are drawn as a median and a 95th percentile. */
+const durations = (median: readonly (number | null)[], most: readonly (number | null)[]): object[] => [
+  { label: "median", color: "--work", dots: true, values: median.map(toMs) },
+  { label: "95 %", color: "--take", dots: true, values: most.map(toMs) },
+];
+
+function RecentPlots(props: { history: Resource<TableHistory>; hours: number; hasManager: boolean }): VNode {
+  const { history, hours, hasManager } = props;
+  const span = history.value?.spanSeconds ?? 5;
+  // The last interval is left out because it has not ended yet.
+  const points = (history.value?.points ?? []).slice((-hours * 3_600) / span - 1, -1);
+  const at = points.map((point) => point.at);
+  const values = (valueOf: (point: HistoryPoint) => number | null): (number | null)[] =>
+    points.map((point) => (hasManager ? valueOf(point) : null));
+  const empty = hasManager ? "No values yet." : "Known only to the leader.";
+  return html`<${StaleNotice} of=${history} />
+    <div class="plots">
+      <${Plot}
+        title="Finished per second"
+        unit="rate"
+        minTop=${4}
+        at=${at}
+        format=${rateText}
+        empty=${empty}
+        lines=${[
+          { label: "done", color: "--done", filled: true, values: values((p) => p.done / span) },
+          { label: "failed", color: "--fail", values: values((p) => p.failed / span) },
+        ]}
+      />
+      <${Plot}
+        title="Due tasks"
+        unit="count"
+        minTop=${4}
+        at=${at}
+        format=${numberText}
+        lines=${[{ label: "due", color: "--plan", filled: true, values: points.map((p) => p.due) }]}
+      />
+      <${Plot}
+        title="Queue wait"
+        unit="milliseconds"
+        minTop=${10}
+        at=${at}
+        format=${formatDuration}
+        empty=${empty}
+        lines=${durations(
+          values((p) => p.waitP50),
+          values((p) => p.waitP95),
+        )}
+      />
+      <${Plot}
+        title="Run time"
+        unit="milliseconds"
+        minTop=${10}
+        at=${at}
+        format=${formatDuration}
+        empty=${empty}
+        lines=${durations(
+          values((p) => p.runP50),
+          values((p) => p.runP95),
+        )}
+      />
+      <${Plot}
+        title="Running tasks and sessions"
+        unit="count"
+        minTop=${4}
+        at=${at}
+        format=${numberText}
+        empty=${empty}
+        lines=${[
+          { label: "running", color: "--work", filled: true, values: values((p) => p.running) },
+          { label: "sessions", color: "--faint", values: values((p) => p.sessions) },
+        ]}
+      />
+    </div>`;
+}
+
+/** Shows the runs of the last hours that are still in the table. */
+function HourlyPlots({ id, hours }: { id: string; hours: number }): VNode {
+  const resource = useResource<RunHistory>(`/tables/${id}/runs?hours=${hours}`, {
+    table: id,
+    minIntervalMs: 60_000,
+    pollMs: 60_000,
+  });
+  const { value } = resource;
+  const points = value?.hours ?? [];
+  const at = points.map((point) => point.at);
+  const empty = "No runs ended in this time, or their rows are gone.";
+  const counted = points.some(({ count }) => count > 0);
+  return html`<${StaleNotice} of=${resource} />
+    <div class="plots" aria-busy=${resource.busy}>
+      <${Plot}
+        title="Finished per hour"
+        unit="count"
+        minTop=${4}
+        at=${at}
+        format=${numberText}
+        empty=${empty}
+        lines=${[
+          {
+            label: "done",
+            color: "--done",
+            filled: true,
+            values: counted ? points.map((p) => p.count - p.failed) : [],
+          },
+          { label: "failed", color: "--fail", values: counted ? points.map((p) => p.failed) : [] },
+        ]}
+      />
+      <${Plot}
+        title="Queue wait"
+        unit="milliseconds"
+        minTop=${10}
+        at=${at}
+        format=${formatDuration}
+        empty=${empty}
+        lines=${durations(
+          points.map((p) => p.waitP50),
+          points.map((p) => p.waitP95),
+        )}
+      />
+      <${Plot}
+        title="Run time"
+        unit="milliseconds"
+        minTop=${10}
+        at=${at}
+        format=${formatDuration}
+        empty=${empty}
+        lines=${durations(
+          points.map((p) => p.runP50),
+          points.map((p) => p.runP95),
+        )}
+      />
+    </div>
+    ${value !== null && html`<p class="note">${sourceText(value)}</p>`}`;
+}
+
+function sourceText({ scanned, complete }: RunHistory): string {
+  const rows = numberText(scanned);
+  return complete
+    ? `Read from the ${rows} rows of the table. Runs whose rows were deleted or replaced are not included.`
+    : `Read from the newest ${rows} rows. The table has more, which are not included.`;
+}

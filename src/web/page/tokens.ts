@@ -1,0 +1,128 @@
+/** A part of a text in SQL or JSON. */
+export interface Token {
+  readonly kind: "comment" | "string" | "name" | "number" | "keyword" | "plain";
+  readonly text: string;
+}
+
+/** The words that are shown as keywords: those with which statements and their clauses begin, and types of joins. */
+const keywords = new Set(
+  `add all alter analyze and any array as asc at begin between by call cascade case cast check close cluster collate column
+  comment commit concurrently conflict constraint copy create cross current current_date current_timestamp current_user
+  cursor cycle database declare default delete desc discard distinct do drop each else elsif end except exception execute
+  exists explain extension false fetch filter first following for foreign from full function grant group grouping having if
+  ilike in index inherits inner insert intersect interval into is isnull join key language last lateral left like limit
+  listen local lock loop materialized merge natural next no not nothing notify notnull null nulls of offset on only or order
+  ordinality out outer over partition perform policy preceding prepare primary procedure raise range recursive references
+  refresh reindex release reset restrict return returning returns revoke right rollback row rows savepoint schema select
+  sequence set sets show similar some start table tablespace temp temporary then to transaction trigger true truncate
+  unbounded union unique unlogged update using vacuum values variadic view when where while window with within without`
+    .trim()
+    .split(/\s+/),
+);
+
+/**
+ * The lexical elements of PostgreSQL's SQL that can be found by a regular expression. The end of a block comment and of
+ * a string in dollar quotes is searched for separately.
+ */
+const sqlElement = new RegExp(
+  [
+    String.raw`(?<comment>--[^\n]*)`,
+    String.raw`(?<block>/\*)`,
+    String.raw`(?<string>[eE]'[^'\\]*(?:(?:''|\\[^])[^'\\]*)*'?|(?:[bBxXnN]|[uU]&)?'[^']*(?:''[^']*)*'?)`,
+    String.raw`(?<name>(?:[uU]&)?"[^"]*(?:""[^"]*)*"?)`,
+    String.raw`(?<dollar>\$(?:[\p{L}_][\p{L}\p{N}_]*)?\$)`,
+    String.raw`(?<number>\$\d+|0[xXoObB][\da-fA-F_]+|(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)`,
+    String.raw`(?<word>[\p{L}_][\p{L}\p{N}_$]*)`,
+  ].join("|"),
+  "gu",
+);
+
+/** Splits SQL as PostgreSQL's scanner does with `standard_conforming_strings`. The texts of all tokens make up the SQL. */
+export function sqlTokens(sql: string): Token[] {
+  const tokens = new TokenList(sql);
+  sqlElement.lastIndex = 0;
+  for (let match = sqlElement.exec(sql); match !== null; match = sqlElement.exec(sql)) {
+    const { comment, block, string, name, dollar, number, word } = match.groups ?? {};
+    let end = sqlElement.lastIndex;
+    if (block !== undefined) end = blockCommentEnd(sql, end);
+    if (dollar !== undefined) end = endOf(sql, dollar, end);
+    if (comment !== undefined || block !== undefined) tokens.add("comment", match.index, end);
+    else if (string !== undefined || dollar !== undefined) tokens.add("string", match.index, end);
+    else if (name !== undefined) tokens.add("name", match.index, end);
+    else if (number !== undefined) tokens.add("number", match.index, end);
+    else if (keywords.has((word ?? "").toLowerCase())) tokens.add("keyword", match.index, end);
+    sqlElement.lastIndex = end;
+  }
+  return tokens.end();
+}
+
+/** Returns where the text after `from` that ends with `closing` ends. */
+function endOf(text: string, closing: string, from: number): number {
+  const found = text.indexOf(closing, from);
+  return found === -1 ? text.length : found + closing.length;
+}
+
+/** Returns where the block comment ends whose content begins at `from`. Block comments can be nested. */
+function blockCommentEnd(sql: string, from: number): number {
+  const mark = /\/\*|\*\//g;
+  mark.lastIndex = from;
+  for (let depth = 1; depth > 0;) {
+    const match = mark.exec(sql);
+    if (match === null) return sql.length;
+    depth += match[0] === "/*" ? 1 : -1;
+  }
+  return mark.lastIndex;
+}
+
+const jsonElement =
+  /(?<name>"[^"\\]*(?:\\[^][^"\\]*)*"(?=\s*:))|(?<string>"[^"\\]*(?:\\[^][^"\\]*)*"?)|(?<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?<keyword>\b(?:true|false|null)\b)/g;
+
+/** Splits JSON. The names of an object's members are tokens of the kind `name`. */
+export function jsonTokens(json: string): Token[] {
+  const tokens = new TokenList(json);
+  for (const match of json.matchAll(jsonElement)) {
+    const { name, string, number } = match.groups ?? {};
+    const end = match.index + match[0].length;
+    if (name !== undefined) tokens.add("name", match.index, end);
+    else if (string !== undefined) tokens.add("string", match.index, end);
+    else tokens.add(number === undefined ? "keyword" : "number", match.index, end);
+  }
+  return tokens.end();
+}
+
+/** Whether a text is a JSON object or array. */
+export function isJson(text: string): boolean {
+  if (!/^\s*[{[]/.test(text)) return false;
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Collects tokens. What lies between them is plain. */
+class TokenList {
+  readonly #text: string;
+  readonly #tokens: Token[] = [];
+  #end = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  add(kind: Token["kind"], from: number, to: number): void {
+    this.#addPlain(from);
+    this.#tokens.push({ kind, text: this.#text.slice(from, to) });
+    this.#end = to;
+  }
+
+  end(): Token[] {
+    this.#addPlain(this.#text.length);
+    return this.#tokens;
+  }
+
+  #addPlain(to: number): void {
+    if (to > this.#end) this.#tokens.push({ kind: "plain", text: this.#text.slice(this.#end, to) });
+  }
+}
