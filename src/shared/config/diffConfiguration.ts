@@ -28,6 +28,8 @@ const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_task.user",
   "pg_http.listen",
   "pg_http.token",
+  "pg_http.readonly",
+  "pg_http.hosts",
 ]);
 
 export function diffConfigurations(before: Configuration, now: Configuration): ConfigurationChanges {

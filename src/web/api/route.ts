@@ -26,7 +26,7 @@ export function defineRoute<P extends z.ZodObject, Q extends z.ZodObject, R exte
   const respond = async (context: Context): Promise<Response> => {
     const request = {
       parameters: validated(route.parameters, context.req.param()),
-      query: validated(route.query, context.req.query()),
+      query: validated(route.query, singleValues(context.req.queries())),
     };
     context.header("Cache-Control", "no-store");
     return context.json(await handle(request));
@@ -35,6 +35,20 @@ export function defineRoute<P extends z.ZodObject, Q extends z.ZodObject, R exte
     ...route,
     mount: (app) => void app.on(route.method, route.path.replace(/\{(\w+)\}/g, ":$1"), respond),
   };
+}
+
+/**
+ * Returns the values of a query's parameters.
+ *
+ * @throws ApiError INVALID if a parameter is given twice
+ */
+function singleValues(given: Readonly<Record<string, readonly string[]>>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(given).map(([name, [value = "", ...others]]) => {
+      if (others.length > 0) throw new ApiError("INVALID", `${name}: expected one value, got ${others.length + 1}`);
+      return [name, value];
+    }),
+  );
 }
 
 /**

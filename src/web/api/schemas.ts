@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { taskStates } from "../../shared/taskState.js";
 import { columnsSchema } from "./columnsSchema.js";
-import { model, taskIdSchema, timeSchema } from "./model.js";
+import { model, taskIdSchema, timeSchema, wholeNumber } from "./model.js";
 
 const countSchema = model(
   "Count",
@@ -254,7 +254,6 @@ const planBoundSchema = z.iso
 const textSchema = z.string().refine((value) => !value.includes("\0"), "expected text without zero bytes");
 
 const searchTextError = "expected 1 to 200 characters";
-const limitError = "expected a whole number from 1 to 200";
 
 export const taskQuerySchema = z.strictObject({
   state: z
@@ -274,12 +273,7 @@ export const taskQuerySchema = z.strictObject({
   to: planBoundSchema.optional().meta({ description: "plan before" }),
   waitingFor: taskIdSchema.optional().meta({ description: "only tasks that wait for the end of this one (`after`)" }),
   before: taskIdSchema.optional().meta({ description: "only tasks with a smaller id" }),
-  limit: z.coerce
-    .number({ error: limitError })
-    .int({ error: limitError })
-    .min(1, { error: limitError })
-    .max(200, { error: limitError })
-    .default(50),
+  limit: wholeNumber(200, 50),
 });
 
 const zonedTimeSchema = z.object({
@@ -345,16 +339,10 @@ export const ruleTimesSchema = model(
   }),
 );
 
-/** Returns the schema of a number in a query. */
-function numberSchema(max: number, fallback: number): z.ZodDefault<z.ZodCoercedNumber> {
-  const error = `expected a whole number from 1 to ${max}`;
-  return z.coerce.number({ error }).int({ error }).min(1, { error }).max(max, { error }).default(fallback);
-}
-
 export const scheduleQuerySchema = z.strictObject({
   group: textSchema.optional(),
   text: taskQuerySchema.shape.text.meta({ description: "a part of input or rule; case-insensitive" }),
-  limit: numberSchema(1_000, 100),
+  limit: wholeNumber(1_000, 100),
 });
 
 const ruleTextError = "expected 1 to 10,000 characters";
@@ -366,7 +354,7 @@ export const nextQuerySchema = z.strictObject({
     .meta({ description: "a cron expression or an RRULE" }),
   zone: textSchema.optional().meta({ description: "default: the zone that the rule names, or the database's" }),
   since: planBoundSchema.optional().meta({ description: "only later times; default: now" }),
-  count: numberSchema(100, 10),
+  count: wholeNumber(100, 10),
 });
 
 export type ScheduleQuery = z.infer<typeof scheduleQuerySchema>;

@@ -15,7 +15,7 @@ export function healthOf(
   { version, isTrusted }: { readonly version: string; readonly isTrusted: boolean },
 ): Health {
   return {
-    status: cluster.ready ? "ready" : "not ready",
+    status: healthStatus(cluster),
     role: cluster.role,
     since: cluster.since.toISOString(),
     pid: process.pid,
@@ -27,6 +27,8 @@ export function healthOf(
   };
 }
 
+export const healthStatus = ({ ready }: ClusterView): Health["status"] => (ready ? "ready" : "not ready");
+
 const hideReason = (info: ManagerInfo | null, isTrusted: boolean): ManagerInfo | null =>
   info === null || isTrusted ? info : { ...info, reason: null };
 
@@ -34,6 +36,13 @@ const hideReason = (info: ManagerInfo | null, isTrusted: boolean): ManagerInfo |
 export function isServing(cluster: ClusterView, tables: readonly WebTable[]): boolean {
   if (!cluster.ready) return false;
   return cluster.role !== "leader" || tables.some(({ key }) => cluster.manager(key)?.state === "working");
+}
+
+/** Says why `isServing` is false. */
+export function whyNotServing({ ready, role }: ClusterView): string {
+  if (ready) return "no manager serves its table";
+  if (role === "seeking") return "no connection to the control database";
+  return role === "stopping" ? "stopping" : "starting";
 }
 
 function managerInfo(view: ManagerView | null): ManagerInfo | null {

@@ -3,7 +3,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Schedule } from "../../tasks/queries/schedules.js";
-import { post, RequestError } from "./apiClient.js";
+import { mayChange, post, RequestError } from "./apiClient.js";
 
 interface Action {
   readonly name: "stop" | "retry" | "run-now" | "pause" | "resume";
@@ -36,7 +36,10 @@ export function scheduleActions({
   ];
 }
 
-/** Shows buttons for the possible actions. Actions that can lose work ask for confirmation. */
+/**
+ * Shows buttons for the possible actions, unless the token allows only reading. Actions that can lose work ask for
+ * confirmation.
+ */
 export function Actions(props: {
   table: string;
   task: Pick<TaskSummary, "id" | "state" | "plan"> & { held?: boolean };
@@ -65,6 +68,7 @@ export function Actions(props: {
     if (action.confirmation === undefined || unconfirmed?.name === action.name) void run(action);
     else setUnconfirmed(action);
   };
+  if (!mayChange.value) return html`<span class="actions"></span>`;
   return html`<span class="actions">
     ${(props.actions ?? actionsFor(task)).map((action) => {
       const isUnconfirmed = unconfirmed?.name === action.name;

@@ -18,6 +18,9 @@ export class RequestError extends Error {
 /** Why the login form is shown; null while the server accepts the token. */
 export const tokenProblem = signal<"missing" | "wrong" | null>(null);
 
+/** Whether the token allows changes. False until the server has said so. */
+export const mayChange = signal(false);
+
 /**
  * Stores the token from the link that the log shows, and removes the token from the address bar, so that a copied
  * address does not contain it.
@@ -50,6 +53,7 @@ export async function request(path: string, options: RequestInit = {}): Promise<
     if (options.signal?.aborted === true) throw error;
     throw new RequestError(0, noAnswer);
   });
+  mayChange.value = response.headers.get("Pg-Task-Access") === "full";
   if (response.ok) return response;
   if (response.status === 401) tokenProblem.value = token === null ? "missing" : "wrong";
   throw new RequestError(response.status, await failureText(response));

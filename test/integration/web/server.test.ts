@@ -288,8 +288,8 @@ it("applies a new token and address on reload", async () => {
   const program = await startProcess({ config });
   const web = await Web.connect(program);
   await program.line("ready");
-  await replaceConfig(program, { ...config, "pg_http.token": "another" });
-  const again = await Web.connect(program, "another", 2);
+  await replaceConfig(program, { ...config, "pg_http.token": "another-token-0123" });
+  const again = await Web.connect(program, "another-token-0123", 2);
   assert.equal((await again.request("/api/tables")).status, 200);
   assert.equal(
     (
