@@ -245,7 +245,7 @@ function sessionEvents(
       const { remoteCapacity, pendingResults, statistics } = components();
       if (result.outcome === "released" && result.serverFull === true) remoteCapacity.deferGroup(queued.task.hash);
       pendingResults.add(result, owner, queued);
-      statistics.runEnded(result);
+      statistics.runEnded(result, queued.task.planned);
     },
     started: (task) => components().starts.add(task),
     remote: (process) => components().remotePids.add(process),

@@ -57,6 +57,8 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsSt
   readonly data: string | null;
   /** The version of the row that the claim wrote. Any later change gives the row another version. */
   readonly version: string;
+  /** When the task was to start, in seconds since 1970. Null if the run is the query that computes the planned time. */
+  readonly planned: number | null;
 }
 
 /** A claimed task with its session and ledger. */

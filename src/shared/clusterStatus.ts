@@ -25,6 +25,7 @@ export interface ManagerView {
   readonly retries: RetryCounts;
   readonly claims: Durations;
   readonly runs: Durations;
+  readonly waits: Durations;
 }
 
 /** This process's view of the cluster and of its own managers. */

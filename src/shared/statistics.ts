@@ -48,6 +48,8 @@ export interface ManagerStatistics {
   readonly claims: Durations;
   /** Durations of runs. */
   readonly runs: Durations;
+  /** Times from the planned time of a run to its start. */
+  readonly waits: Durations;
   /** Number of running tasks. */
   readonly running: number;
   /** Number of open sessions. */

@@ -58,16 +58,18 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
       retries: {},
       claims: noDurations,
       runs: noDurations,
+      waits: noDurations,
     });
     manager.on("ready", () => this.#setState(manager, "working", null));
     manager.on("unavailable", ({ code, message }) => this.#setState(manager, "waiting", { code, message }));
-    manager.on("statistics", ({ counts, retries, claims, runs, running, sessions }) => {
+    manager.on("statistics", ({ counts, retries, claims, runs, waits, running, sessions }) => {
       this.#update(manager, (view) => ({
         ...view,
         counts: addCounts(view.counts, counts),
         retries: addRetries(view.retries, retries),
         claims: addDurations(view.claims, claims),
         runs: addDurations(view.runs, runs),
+        waits: addDurations(view.waits, waits),
         running,
         sessions,
       }));

@@ -64,7 +64,7 @@ export class WebServer implements LifecycleHooks {
     this.#version = options.version;
     this.#limits = options.limits ?? httpLimits;
     const maxSessions = (): number => this.#configuration.parameters["pg_conf.max"];
-    this.#metrics = new Metrics({ cluster: this.#cluster, tables: this.#tables, maxSessions });
+    this.#metrics = new Metrics({ cluster: this.#cluster, tables: this.#tables, maxSessions, version: this.#version });
     this.#lifecycle = new Lifecycle(this, { name: "web", log: options.log });
     options.cluster.on("worked", (key) => this.#recordStatistics(key));
   }

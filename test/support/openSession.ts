@@ -34,6 +34,7 @@ function task(id: string): ClaimedTask {
     format: { header: true, string: true, delimiter: "\t", quote: "", escape: "", null: "\\N" },
     atomic: true,
     claimedAt: "2026-01-01T00:00:00Z",
+    planned: null,
     remote: null,
     endsWithConnection: false,
     data: null,

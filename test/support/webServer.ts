@@ -23,6 +23,7 @@ const manager: ManagerView = {
   retries: {},
   claims: noDurations,
   runs: noDurations,
+  waits: noDurations,
 };
 
 class Cluster extends EventEmitter implements ClusterView {

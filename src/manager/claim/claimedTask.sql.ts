@@ -36,6 +36,7 @@ export interface ClaimedRow {
   readonly data: string | null;
   readonly version: string;
   readonly key: string | null;
+  readonly planned: number | null;
 }
 
 /** The columns that every claim returns. */
@@ -105,6 +106,7 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
     format: { header, string, delimiter, quote, escape, null: row.null },
     atomic: row.atomic,
     claimedAt: row.take,
+    planned: row.planned,
     remote: traits.remote,
     endsWithConnection: traits.endsWithConnection,
     data: row.data,
@@ -162,12 +164,16 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     ${table.features.has("retries") ? "t.remote IS NOT NULL AND coalesce(t.retry, 0) > 0" : "false"} AS ends_with_connection,
     t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, ${isRepeating(table, "t.")} AS repeats,
     ${isOverlapping(table, "t.")} AS overlaps, ${g}.starts_now,
-    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key`;
+    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key,
+    CASE WHEN NOT ${computes} THEN ${plannedTime} END AS planned`;
 }
 
 /** SQL of the allowed run time of row `t`, in ms. 0 means no limit. */
 export const timeoutMs =
   "CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END";
+
+/** SQL of the planned time of row `t`, in seconds since 1970. */
+export const plannedTime = "date_part('epoch', t.plan)";
 
 /** SQL of the values for the input of row `t`, as text. The query of a rule gets none. */
 export const argumentsOf = (table: TaskTable): string =>

@@ -39,6 +39,7 @@ export class Statistics {
   readonly #load: () => { readonly running: number; readonly sessions: number };
   readonly #claims = new DurationCount();
   readonly #runs = new DurationCount();
+  readonly #waits = new DurationCount();
   #counts: Record<keyof TaskCounts, number> = { ...noCounts };
   #retries: RetryCounts = {};
   #timer: NodeJS.Timeout | null = null;
@@ -70,8 +71,11 @@ export class Statistics {
     this.#count("started", cycle.claimed);
   }
 
-  runEnded(result: RunResult): void {
+  /** @param planned when the run was to start, in seconds since 1970; null if it had no planned time */
+  runEnded(result: RunResult, planned: number | null): void {
     if (result.outcome !== "ended") return;
+    const waited = planned === null ? NaN : Date.parse(result.start) / 1000 - planned;
+    if (Number.isFinite(waited)) this.#waits.add(Math.max(0, waited));
     this.#count(result.error === null ? "done" : "failed", 1);
     const ms = result.stop === null ? NaN : elapsedMs(result.start, result.stop);
     if (ms >= 0) this.#runs.add(ms / 1000);
@@ -125,6 +129,7 @@ export class Statistics {
       retries,
       claims: this.#claims.take(),
       runs: this.#runs.take(),
+      waits: this.#waits.take(),
       ...this.#load(),
     });
   }
