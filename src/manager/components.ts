@@ -236,9 +236,10 @@ function executorEvents(components: () => ManagerComponents): ExecutorEvents {
 }
 
 function sessionEvents(
-  { sessionChanged, objectMissing, serverMoved }: ManagerComponentsOptions,
+  { sessionChanged, objectMissing, serverMoved, send }: ManagerComponentsOptions,
   components: () => ManagerComponents,
 ): SessionPoolEvents {
+  let areRefused = false;
   return {
     changed: sessionChanged,
     result: (result, owner, queued) => {
@@ -256,9 +257,18 @@ function sessionEvents(
       orphans.add({ ...task, owner }, isCurrent);
     },
     silent: (owner, ms) => components().sessionWatchdog.addSilence(owner, ms),
-    opened: () => components().poolScaler.sessionOpened(),
+    opened: () => {
+      components().poolScaler.sessionOpened();
+      if (areRefused) send({ type: "sessionsRefused", reason: null });
+      areRefused = false;
+    },
     openFailed: (reason) => {
-      components().poolScaler.sessionFailed(reason.message);
+      const { poolScaler, sessions } = components();
+      poolScaler.sessionFailed(reason.message);
+      if (sessions.size === 0 && !areRefused) {
+        areRefused = true;
+        send({ type: "sessionsRefused", reason });
+      }
       if (reason.code === "CONNECTION_MOVED") serverMoved(reason);
       if (reason.sqlState === undefinedFunction || reason.sqlState === undefinedTable) objectMissing();
     },

@@ -59,7 +59,7 @@ function addProbes(app: Hono, { cluster, tables, metrics, version, tokens, reach
   app.get("/ready", (context) => {
     if (isServing(cluster, tables.all)) return context.text("ready\n");
     const mayKnowWhy = isLocalOnly(reach()) || accessOf(context, tokens()) !== null;
-    return context.text(mayKnowWhy ? `not ready: ${whyNotServing(cluster)}\n` : "not ready\n", 503);
+    return context.text(mayKnowWhy ? `not ready: ${whyNotServing(cluster, tables.all)}\n` : "not ready\n", 503);
   });
   app.get("/metrics", async (context, next) => (isLocalOnly(reach()) ? await next() : await needsToken(context, next)));
   app.get("/metrics", async (context) =>

@@ -17,6 +17,7 @@ const manager: ManagerView = {
   since: new Date(),
   reason: null,
   stalled: null,
+  sessionsRefused: null,
   running: 1,
   sessions: 1,
   counts: noCounts,

@@ -74,6 +74,6 @@ function formatInitialFile(): string {
   ].join("\n")}\n`;
 }
 
-/** Returns the default as an example value. A secret has no default; a variable of its name is the example. */
+/** Returns the default as an example value. A secret has no default, so a made-up value is returned. */
 const exampleValue = ({ name, type, default: value }: Parameter): unknown =>
-  type === "secret" ? { env: name.toUpperCase().replace(".", "_") } : value;
+  type === "secret" ? `a-long-random-string-for-${name}` : value;

@@ -1,6 +1,6 @@
 import { PgTaskError } from "../errors.js";
 import { ConnectionStringError } from "../postgres/errors.js";
-import { resolveTarget, type ConnectionContext } from "../postgres/target/resolveTarget.js";
+import { resolveTarget, sharedContext, type ConnectionContext } from "../postgres/target/resolveTarget.js";
 import {
   emptyDocument,
   invalidConfiguration,
@@ -83,7 +83,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
     ...given,
   };
   checkTokens(parameters, file);
-  const context = { env: options.env, warn: once(options.warn ?? warnOnStderr) };
+  const context = sharedContext({ env: options.env, warn: once(options.warn ?? warnOnStderr) });
   const chosen = await chooseControl(options, document, file);
   const named = await resolveControl(chosen, file, context);
   const { inUse = named } = options;

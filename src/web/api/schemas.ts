@@ -28,6 +28,13 @@ const managerSchema = model(
       })
       .nullable()
       .meta({ description: "some due tasks that do not start although nothing prevents it" }),
+    sessionsRefused: z
+      .object({
+        code: z.string(),
+        reason: z.string().nullable().meta({ description: "null in a response to a request without the token" }),
+      })
+      .nullable()
+      .meta({ description: "why no session can be opened, if none is open" }),
     running: z.int(),
     sessions: z.int(),
   }),

@@ -4,6 +4,7 @@ import { durationBounds, type Durations, type TaskCounts } from "../../shared/st
 import { EventLoopDelay } from "./eventLoopDelay.js";
 import { countConnectionsByRole } from "../../tasks/queries/clusterProcesses.js";
 import type { TableSummary } from "../api/schemas.js";
+import { servesTable } from "../api/status.js";
 import type { WebTable } from "../data/webTable.js";
 import type { WebTables } from "../data/webTables.js";
 import { waitAtMost } from "../data/timeLimit.js";
@@ -83,7 +84,7 @@ export class Metrics {
   );
   readonly #leader = this.#gauge("pg_task_leader", "1 if this process leads the cluster");
   readonly #ready = this.#gauge("pg_task_ready", "1 if this process is ready");
-  readonly #managerUp = this.#gauge("pg_task_manager_up", "1 if this process runs the table's manager", tableLabels);
+  readonly #managerUp = this.#gauge("pg_task_manager_up", "1 if this process serves the table", tableLabels);
   readonly #running = this.#gauge("pg_task_running", "Running tasks", tableLabels);
   readonly #sessions = this.#gauge("pg_task_sessions", "Open executor sessions", tableLabels);
   readonly #sessionLimit = this.#gauge(
@@ -193,7 +194,7 @@ export class Metrics {
   #setManagers(): void {
     const managed = this.#tables.all.flatMap((table) => {
       const view = this.#cluster.manager(table.key);
-      this.#managerUp.set(table.names, view?.state === "working" ? 1 : 0);
+      this.#managerUp.set(table.names, servesTable(view) ? 1 : 0);
       return view === null ? [] : [{ labels: table.names, view }];
     });
     for (const { labels, view } of managed) this.#setManager(labels, view);
