@@ -10,7 +10,7 @@ export type Secret =
 
 /** Values of parameters, by their full names (docs/configuration.md). */
 export type ConfigParameters = {
-  readonly [P in keyof FileParameters]?: P extends "pg_http.token"
+  readonly [P in keyof FileParameters]?: P extends "pg_http.token" | "pg_http.readonly"
     ? Secret
     : P extends "pg_task.output"
       ? number | string

@@ -236,16 +236,17 @@ function executorEvents(components: () => ManagerComponents): ExecutorEvents {
 }
 
 function sessionEvents(
-  { sessionChanged, objectMissing, serverMoved }: ManagerComponentsOptions,
+  { sessionChanged, objectMissing, serverMoved, send }: ManagerComponentsOptions,
   components: () => ManagerComponents,
 ): SessionPoolEvents {
+  let areRefused = false;
   return {
     changed: sessionChanged,
     result: (result, owner, queued) => {
       const { remoteCapacity, pendingResults, statistics } = components();
       if (result.outcome === "released" && result.serverFull === true) remoteCapacity.deferGroup(queued.task.hash);
       pendingResults.add(result, owner, queued);
-      statistics.runEnded(result, queued.task.plannedAt);
+      statistics.runEnded(result, queued.task.planned);
     },
     started: (task) => components().starts.add(task),
     remote: (process) => components().remotePids.add(process),
@@ -256,9 +257,18 @@ function sessionEvents(
       orphans.add({ ...task, owner }, isCurrent);
     },
     silent: (owner, ms) => components().sessionWatchdog.addSilence(owner, ms),
-    opened: () => components().poolScaler.sessionOpened(),
+    opened: () => {
+      components().poolScaler.sessionOpened();
+      if (areRefused) send({ type: "sessionsRefused", reason: null });
+      areRefused = false;
+    },
     openFailed: (reason) => {
-      components().poolScaler.sessionFailed(reason.message);
+      const { poolScaler, sessions } = components();
+      poolScaler.sessionFailed(reason.message);
+      if (sessions.size === 0 && !areRefused) {
+        areRefused = true;
+        send({ type: "sessionsRefused", reason });
+      }
       if (reason.code === "CONNECTION_MOVED") serverMoved(reason);
       if (reason.sqlState === undefinedFunction || reason.sqlState === undefinedTable) objectMissing();
     },

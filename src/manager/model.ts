@@ -44,8 +44,6 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsSt
   readonly max: number;
   /** Whether the task starts at once. Otherwise it waits in the session's queue. */
   readonly startsNow: boolean;
-  /** The planned time in ms since 1970, or -Infinity. */
-  readonly plannedAt: number;
   /** Whether the task must be alone in its session's queue. */
   readonly exclusive: boolean;
   /** Whether the task has a gap. Its session then reports when the task starts. */
@@ -59,6 +57,8 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsSt
   readonly data: string | null;
   /** The version of the row that the claim wrote. Any later change gives the row another version. */
   readonly version: string;
+  /** When the task was to start, in seconds since 1970, or -Infinity. Null if the run is the query that computes the planned time. */
+  readonly planned: number | null;
 }
 
 /** A claimed task with its session and ledger. */

@@ -1,6 +1,12 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Entry } from "../shared/config/types.js";
-import { logInvalidSettings, parseSettingNumber, readServerSettings } from "../shared/config/serverSettings.js";
+import {
+  characterSettings,
+  logInvalidSettings,
+  longCharacterSettings,
+  parseSettingNumber,
+  readServerSettings,
+} from "../shared/config/serverSettings.js";
 import { parseSqlstates } from "../shared/sqlstateList.js";
 import { sqlState, type Client } from "../shared/postgres/client.js";
 import type { Log } from "../shared/log.js";
@@ -66,7 +72,18 @@ export function changedSettings(before: ManagerSettings, now: ManagerSettings): 
 
 /** Reads the settings from the server. If a value is invalid, it is logged and the value of the file is used. */
 export async function readSettings(client: Client, entry: Entry, log: Log): Promise<ManagerSettings> {
-  const onServer = await readServerSettings(client, [...numericSettings, idleAlias, ...otherSettings]);
+  const onServer = await readServerSettings(client, [
+    ...numericSettings,
+    idleAlias,
+    ...otherSettings,
+    ...characterSettings,
+  ]);
+  for (const [setting, value] of longCharacterSettings(onServer)) {
+    log.warn(
+      { setting, value, used: value.charAt(0) },
+      "server setting longer than one character, the rest is cut off",
+    );
+  }
   const file = entry.parameters;
   const reportInvalid = logInvalidSettings(log);
   const number = (name: (typeof numericSettings)[number], alias?: string): number => {

@@ -16,6 +16,8 @@ export interface ManagerView {
   readonly reason: Omit<ErrorReport, "sqlState"> | null;
   /** The stall (due tasks do not start although nothing prevents it); null if there is none. */
   readonly stalled: Stall | null;
+  /** Why no session can be opened while none is open. Null if there are sessions, or none was needed. */
+  readonly sessionsRefused: Omit<ErrorReport, "sqlState"> | null;
   /** Number of running tasks. */
   readonly running: number;
   /** Number of open sessions. */

@@ -194,7 +194,7 @@ export const errorDefinitions = {
   LEADERSHIP_HELD: {
     family: "LEADERSHIP",
     retryable: true,
-    when: "another manager serves the table; it belongs to another cluster, or it is stopping",
+    when: "another manager holds the lock of the table; it belongs to another cluster, or it is stopping",
     remedy:
       "nothing: pg-task serves the table when that manager ends; if two clusters name the same table by mistake, stop one of them or choose another table",
   },
@@ -209,7 +209,7 @@ export const errorDefinitions = {
     retryable: true,
     when: "the table does not exist or is not adopted, or a role or database is missing and pg-task is not told to create it",
     remedy:
-      'a table: run pg-task start, which creates it; a role or database: create it, or set "create": true in its entry; with "create": false, create everything yourself',
+      'a table: run pg-task start, which creates it; a role or database: create it, or set "create": true in its entry or "pg_task.create": true in the file; with "create": false, create everything yourself',
   },
   SCHEMA_NOT_ALLOWED: {
     family: "SCHEMA",

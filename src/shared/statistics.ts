@@ -48,7 +48,7 @@ export interface ManagerStatistics {
   readonly claims: Durations;
   /** Durations of runs. */
   readonly runs: Durations;
-  /** Times from the planned time to the start, for the runs that have ended. */
+  /** Times from the planned time of a run to its start. */
   readonly waits: Durations;
   /** Number of running tasks. */
   readonly running: number;

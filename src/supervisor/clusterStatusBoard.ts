@@ -62,6 +62,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
       since: new Date(),
       reason: null,
       stalled: null,
+      sessionsRefused: null,
       running: 0,
       sessions: 0,
       counts: noCounts,
@@ -89,7 +90,20 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
       this.#update(manager, (view) => ({ ...view, stalled }));
       this.emit("changed");
     });
-    manager.on("died", () => this.#update(manager, (view) => ({ ...view, stalled: null, running: 0, sessions: 0 })));
+    manager.on("sessionsRefused", (reason) => {
+      const sessionsRefused = reason === null ? null : { code: reason.code, message: reason.message };
+      this.#update(manager, (view) => ({ ...view, sessionsRefused }));
+      this.emit("changed");
+    });
+    manager.on("died", () =>
+      this.#update(manager, (view) => ({
+        ...view,
+        stalled: null,
+        sessionsRefused: null,
+        running: 0,
+        sessions: 0,
+      })),
+    );
   }
 
   forget(manager: ManagerThread): void {

@@ -36,6 +36,8 @@ interface ManagerThreadEvents {
   statistics: [statistics: ManagerStatistics];
   /** Due tasks do not start although nothing prevents it. Null means that they start again. */
   stalled: [stall: Stall | null];
+  /** No session is open, and none can be opened for this reason. Null means that a session was opened. */
+  sessionsRefused: [reason: ErrorReport | null];
   /** The thread has ended, and with it all its sessions. */
   died: [];
 }
@@ -369,6 +371,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         break;
       case "stalled":
         this.emit("stalled", message.stall);
+        break;
+      case "sessionsRefused":
+        this.emit("sessionsRefused", message.reason);
         break;
       case "log":
         this.#options.writeLine(message.line);

@@ -31,7 +31,8 @@ export async function readRoleAndDatabase(
 }
 
 /** How the user can have pg-task create a missing role and database. */
-export const createRemedy = 'create what is missing, or set "create": true in the entry, and pg-task start creates it';
+export const createRemedy =
+  'create what is missing, or set "create": true in the entry or "pg_task.create": true for all entries, and pg-task start creates it';
 
 /** The error for a role or database that is missing and that pg-task is not told to create. */
 export function missingRoleOrDatabaseError({ target, create }: Entry, found: RoleAndDatabase): PgTaskError {

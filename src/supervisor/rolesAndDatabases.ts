@@ -13,6 +13,10 @@ import { hasPassword } from "./rolePassword.js";
 
 /** SQLSTATEs that the server reports if another process created the same object at the same time. */
 const alreadyExists = new Set(["42710", "42P04", "23505"]);
+/** SQLSTATE of an error that the server did not expect, such as two changes of one role at the same time. */
+const internalError = "XX000";
+/** How often the password of a role is set if other sessions change the role at the same time. */
+const mostTries = 5;
 const membershipOptionsSince = 160_000;
 
 /**
@@ -104,8 +108,17 @@ export class RolesAndDatabases {
   async #updatePassword(client: Client, entry: Entry): Promise<void> {
     const { target, ownPassword, create, key } = entry;
     if (!create || !ownPassword || target.password === undefined) return;
-    if (await hasPassword(client, target, target.password)) return;
-    await executeWithPassword(client, `ALTER ROLE ${identifier(target.user)}`, target.password);
+    for (let tries = 1; ; tries += 1) {
+      if (await hasPassword(client, target, target.password)) return;
+      try {
+        await executeWithPassword(client, `ALTER ROLE ${identifier(target.user)}`, target.password);
+        break;
+      } catch (error) {
+        // Another session has just changed the role, for example because several entries have it ("tuple concurrently
+        // updated"). It may have set the same password.
+        if (tries === mostTries || !(error instanceof PgTaskError) || error.sqlState !== internalError) throw error;
+      }
+    }
     this.#log.info({ entry: key, role: target.user }, "password of the role changed");
   }
 

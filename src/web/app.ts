@@ -7,22 +7,23 @@ import { apiRoutes } from "./api/routes.js";
 import { importMapHash, pageHtml, readAssets } from "./http/assets.js";
 import type { ControlDatabase } from "./api/processHandlers.js";
 import { eventStream } from "./api/events.js";
-import { sameOriginOnly, securityHeaders } from "./http/middleware.js";
-import { hasToken, tokenRequired } from "./http/token.js";
+import { limitedBodies, type HttpLimits } from "./http/limits.js";
+import { isLocalOnly, sameOriginOnly, securityHeaders, type Reach } from "./http/middleware.js";
+import { accessOf, tokenRequired, type Tokens } from "./http/token.js";
 import type { Metrics } from "./metrics/metrics.js";
 import { createOpenApi } from "./api/openApi.js";
 import { statusByCode, ApiError, type ApiErrorCode } from "./errors.js";
 import type { WebTables } from "./data/webTables.js";
-import { healthOf, isServing } from "./api/status.js";
+import { healthOf, healthStatus, isServing, whyNotServing } from "./api/status.js";
 
 export interface AppContext {
   readonly cluster: ClusterView;
   readonly tables: WebTables;
   readonly metrics: Metrics;
   readonly version: string;
-  readonly token: () => string;
-  /** Returns the host that the server listens on; empty for all addresses. */
-  readonly host: () => string;
+  readonly tokens: () => Tokens;
+  readonly reach: () => Reach;
+  readonly limits: HttpLimits;
   readonly maxSessions: () => number;
   readonly control: () => ControlDatabase;
   readonly log: Log;
@@ -32,7 +33,8 @@ export interface AppContext {
 export function createApp(context: AppContext): Hono {
   const app = new Hono();
   app.use(securityHeaders([importMapHash]));
-  app.use(sameOriginOnly(context.host));
+  app.use(sameOriginOnly(context.reach));
+  app.use(limitedBodies(context.limits));
   app.onError((error, request) => errorResponse(request, error, context.log));
   app.notFound((request) => problem(request, "NOT_FOUND", "there is no such address"));
   addProbes(app, context);
@@ -42,16 +44,26 @@ export function createApp(context: AppContext): Hono {
   return app;
 }
 
-/** Adds the routes for monitoring, which need no token. Their responses contain no text from any task. */
-function addProbes(app: Hono, { cluster, tables, metrics, version, token }: AppContext): void {
+/**
+ * Adds the routes for monitoring. Their responses contain no text from any task. If other machines can reach the server,
+ * requests without a token learn only whether this process is ready.
+ */
+function addProbes(app: Hono, { cluster, tables, metrics, version, tokens, reach }: AppContext): void {
+  const needsToken = tokenRequired(tokens);
   app.get("/health", (context) => {
-    const isTrusted = hasToken(context, token());
-    return context.json(healthOf(cluster, tables.all, { version, isTrusted }), cluster.ready ? 200 : 503);
+    const isTrusted = accessOf(context, tokens()) !== null;
+    const health =
+      isTrusted || isLocalOnly(reach())
+        ? healthOf(cluster, tables.all, { version, isTrusted })
+        : { status: healthStatus(cluster) };
+    return context.json(health, cluster.ready ? 200 : 503);
   });
   app.get("/ready", (context) => {
     if (isServing(cluster, tables.all)) return context.text("ready\n");
-    return context.text(cluster.ready ? "not ready: no manager serves its table\n" : "not ready\n", 503);
+    const mayKnowWhy = isLocalOnly(reach()) || accessOf(context, tokens()) !== null;
+    return context.text(mayKnowWhy ? `not ready: ${whyNotServing(cluster, tables.all)}\n` : "not ready\n", 503);
   });
+  app.get("/metrics", async (context, next) => (isLocalOnly(reach()) ? await next() : await needsToken(context, next)));
   app.get("/metrics", async (context) =>
     context.body(await metrics.text(), 200, { "Content-Type": metrics.contentType }),
   );
@@ -62,7 +74,7 @@ function createApi(context: AppContext): Hono {
   const document = createOpenApi(routes, { base: "/api", version: context.version });
   const api = new Hono();
   api.get("/openapi.json", (request) => request.json(document));
-  api.use(tokenRequired(context.token));
+  api.use(tokenRequired(context.tokens));
   const events = new Hono<{ Bindings: HttpBindings }>();
   events.get("/", (request) => eventStream(request, context));
   api.route("/events", events);

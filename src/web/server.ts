@@ -1,10 +1,10 @@
 import { once } from "node:events";
-import { createServer, type Server } from "node:http";
+import type { Server } from "node:http";
 import { isDeepStrictEqual } from "node:util";
 import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
 import { sleep } from "../shared/backoff.js";
-import { isLoopback, listenAddresses, type ListenAddress } from "../shared/config/listenAddress.js";
+import { isLoopback, listenAddresses, parseHosts, type ListenAddress } from "../shared/config/listenAddress.js";
 import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Configuration } from "../shared/config/types.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
@@ -14,10 +14,13 @@ import { createApp } from "./app.js";
 import { Metrics } from "./metrics/metrics.js";
 import { ConnectionPool } from "./data/connectionPool.js";
 import { WebTables } from "./data/webTables.js";
+import { createLimitedServer, httpLimits, type HttpLimits } from "./http/limits.js";
 import { randomToken } from "./http/token.js";
 
 /** Time between two attempts to listen on an unavailable address, in ms. */
 const retryMs = 2_000;
+/** Least time between two log lines about refused connections, in ms. */
+const dropReportMs = 60_000;
 
 /**
  * Serves the page, the API, metrics and health checks of this process. The address can be unavailable, for example
@@ -34,12 +37,15 @@ export class WebServer implements LifecycleHooks {
   /** The token that is used if none is configured. */
   readonly #randomToken = randomToken();
   readonly #version: string;
+  readonly #limits: HttpLimits;
   #configuration: Configuration;
   /** The connections to the control database. */
   #controlPool: ConnectionPool;
   readonly #oldPools: Promise<void>[] = [];
   #app: Hono | null = null;
   #host = "";
+  /** When the next refused connection may be logged, on the clock of `performance.now`. */
+  #nextDropReport = 0;
   /** Aborted when the server must listen on another address or must end. */
   #listening = new AbortController();
   #serving: Promise<void> = Promise.resolve();
@@ -49,15 +55,22 @@ export class WebServer implements LifecycleHooks {
 
   constructor(
     configuration: Configuration,
-    options: { readonly cluster: ClusterView; readonly log: Log; readonly version: string },
+    options: {
+      readonly cluster: ClusterView;
+      readonly log: Log;
+      readonly version: string;
+      /** Default: `httpLimits`. */
+      readonly limits?: HttpLimits;
+    },
   ) {
     this.#configuration = configuration;
     this.#controlPool = new ConnectionPool(configuration.control);
     this.#log = options.log;
     this.#cluster = options.cluster;
     this.#version = options.version;
+    this.#limits = options.limits ?? httpLimits;
     const maxSessions = (): number => this.#configuration.parameters["pg_conf.max"];
-    this.#metrics = new Metrics({ cluster: this.#cluster, tables: this.#tables, maxSessions });
+    this.#metrics = new Metrics({ cluster: this.#cluster, tables: this.#tables, maxSessions, version: this.#version });
     this.#lifecycle = new Lifecycle(this, { name: "web", log: options.log });
     options.cluster.on("worked", (key) => this.#recordStatistics(key));
   }
@@ -71,7 +84,7 @@ export class WebServer implements LifecycleHooks {
     return this.#lifecycle.stop();
   }
 
-  /** Applies a new configuration. If the address or the token has changed, all HTTP connections are closed. */
+  /** Applies a new configuration. If the address or a token has changed, all HTTP connections are closed. */
   reload(configuration: Configuration): void {
     const before = this.#configuration.parameters;
     const after = configuration.parameters;
@@ -81,8 +94,9 @@ export class WebServer implements LifecycleHooks {
     }
     this.#configuration = configuration;
     this.#tables.setEntries(configuration.entries);
-    const isSame =
-      before["pg_http.listen"] === after["pg_http.listen"] && before["pg_http.token"] === after["pg_http.token"];
+    const isSame = (["pg_http.listen", "pg_http.token", "pg_http.readonly"] as const).every(
+      (name) => before[name] === after[name],
+    );
     if (!isSame) this.#restartListening();
   }
 
@@ -161,11 +175,19 @@ export class WebServer implements LifecycleHooks {
 
   async #listen(app: Hono, { host, port }: ListenAddress): Promise<Server> {
     const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false });
-    const server = createServer((request, response) => void listener(request, response));
+    const server = createLimitedServer(this.#limits, (request, response) => void listener(request, response));
+    server.on("drop", () => this.#reportDrop());
     server.listen(port, host === "" ? undefined : host);
     await once(server, "listening");
     this.#host = host;
     return server;
+  }
+
+  /** Logs, at most once a minute, that a connection was closed because there are too many. */
+  #reportDrop(): void {
+    if (performance.now() < this.#nextDropReport) return;
+    this.#nextDropReport = performance.now() + dropReportMs;
+    this.#log.warn({ most: this.#limits.connections }, "HTTP connection refused: there are too many");
   }
 
   /**
@@ -188,8 +210,15 @@ export class WebServer implements LifecycleHooks {
       tables: this.#tables,
       metrics: this.#metrics,
       version: this.#version,
-      token: () => this.#configuration.parameters["pg_http.token"] || this.#randomToken,
-      host: () => this.#host,
+      tokens: () => ({
+        full: this.#configuration.parameters["pg_http.token"] || this.#randomToken,
+        readOnly: this.#configuration.parameters["pg_http.readonly"] || null,
+      }),
+      reach: () => ({
+        listenHost: this.#host,
+        hosts: parseHosts(this.#configuration.parameters["pg_http.hosts"]),
+      }),
+      limits: this.#limits,
       maxSessions: () => this.#configuration.parameters["pg_conf.max"],
       control: () => ({
         name: this.#configuration.parameters["pg_conf.name"],

@@ -92,6 +92,8 @@ test("docs/pg_task.md lists every parameter that the extension also has", () => 
     "pg_conf.log",
     "pg_http.listen",
     "pg_http.token",
+    "pg_http.readonly",
+    "pg_http.hosts",
   ]);
   const named = new Set([...text.matchAll(/`(?:pg_task\.)?([a-z_.]+)`/g)].map(([, name]) => name));
   const missing = parameters

@@ -55,7 +55,7 @@ for (const [index, { file, text }] of configurations.entries()) {
       DATABASE1_PASSWORD: "secret",
       MAIL_PASSWORD: "secret",
       SHOP_PASSWORD: "secret",
-      PG_TASK_TOKEN: "secret secret secret",
+      PG_TASK_TOKEN: "secret-secret-secret",
     };
     const write = (more: string): void => void (output += more);
     assert.equal(await check({}, { cwd, env, write }), 0, output);

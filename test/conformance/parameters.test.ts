@@ -223,6 +223,8 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_conf.log": "integration/supervisor/reloadParameters",
   "pg_http.listen": "integration/web/server",
   "pg_http.token": "integration/web/server",
+  "pg_http.readonly": "integration/web/access",
+  "pg_http.hosts": "integration/web/access",
 };
 
 for (const { name } of parameters) {

@@ -11,7 +11,7 @@ export interface WebResponse {
   readonly text: string;
 }
 
-export const token = "open-sesame";
+export const token = "open-sesame-0123";
 
 /** A client of a process's web server. */
 export class Web {

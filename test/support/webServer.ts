@@ -7,6 +7,7 @@ import type { ClusterView, ManagerView } from "../../src/shared/clusterStatus.js
 import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";
 import { createLog } from "../../src/shared/log.js";
 import { noCounts, noDurations } from "../../src/shared/statistics.js";
+import type { HttpLimits } from "../../src/web/http/limits.js";
 import { WebServer } from "../../src/web/server.js";
 import { token } from "./web.js";
 import { temporaryFolder } from "./temporaryFolder.js";
@@ -16,6 +17,7 @@ const manager: ManagerView = {
   since: new Date(),
   reason: null,
   stalled: null,
+  sessionsRefused: null,
   running: 1,
   sessions: 1,
   counts: noCounts,
@@ -34,12 +36,17 @@ class Cluster extends EventEmitter implements ClusterView {
 }
 
 /** Starts a web server in this process, for a table on an unreachable server. It is stopped at the end of the test. */
-export async function startWebServer(context: TestContext): Promise<{
+export async function startWebServer(
+  context: TestContext,
+  { limits }: { readonly limits?: HttpLimits } = {},
+): Promise<{
   /** URL of the web server, with a trailing slash. */
   readonly url: string;
   /** Key of the entry. */
   readonly key: string;
   readonly cluster: EventEmitter;
+  /** Emits each log line: its message is the event, and its other fields are the value. */
+  readonly logged: NodeEventEmitter;
 }> {
   const cwd = await temporaryFolder();
   const config = {
@@ -52,18 +59,18 @@ export async function startWebServer(context: TestContext): Promise<{
   const configuration = await loadConfiguration({ cwd, env: {} });
   const cluster = new Cluster();
   const logged = new NodeEventEmitter();
-  const page = new Promise<string>((resolve) => logged.once("page", resolve));
+  const page = new Promise<string>((resolve) => logged.once("page", ({ url }) => resolve(url)));
   const log = createLog({
     level: "info",
     name: "test",
     write: (line) => {
-      const { msg, url } = JSON.parse(line);
-      logged.emit(msg, url);
+      const { msg, level: _level, time: _time, name: _name, pid: _pid, hostname: _host, ...fields } = JSON.parse(line);
+      logged.emit(msg, fields);
     },
   });
-  const server = new WebServer(configuration, { cluster, log, version: "0" });
+  const server = new WebServer(configuration, { cluster, log, version: "0", ...(limits && { limits }) });
   context.after(() => server.end());
   await server.run();
   const [{ key } = { key: "" }] = configuration.entries;
-  return { url: await page, key, cluster };
+  return { url: await page, key, cluster, logged };
 }

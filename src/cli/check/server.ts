@@ -2,7 +2,11 @@ import { locateTable } from "../../manager/schema/locateTable.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import { serverParameters } from "../../shared/config/parameters.js";
-import { readServerSettings, type OnInvalidSetting } from "../../shared/config/serverSettings.js";
+import {
+  longCharacterSettings,
+  readServerSettings,
+  type OnInvalidSetting,
+} from "../../shared/config/serverSettings.js";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
@@ -139,12 +143,20 @@ async function inspectDatabase(entry: Entry, client: Client): Promise<EntryFindi
   const warnings: string[] = [];
   const location = await locateTable(client, entry, collectInvalidSettings(warnings));
   const located = { ...entry, ...location };
-  const names = serverParameters().map(({ name }) => name);
+  const settings = await readServerSettings(
+    client,
+    serverParameters().map(({ name }) => name),
+  );
+  for (const [name, value] of longCharacterSettings(settings)) {
+    warnings.push(
+      `setting ${name} ${JSON.stringify(value)} on the server is longer than one character, using ${JSON.stringify(value.charAt(0))}`,
+    );
+  }
   return {
     findings: await inspectObjects(located, client),
     paused: await readPausedGroups(located, client),
     location,
-    settings: Object.fromEntries(await readServerSettings(client, names)),
+    settings: Object.fromEntries(settings),
     warnings: [...warnings, ...(await scheduleWarnings(located, client))],
     error: await checkPlan(located, client),
   };

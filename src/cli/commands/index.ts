@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import { registerAdd } from "./add.js";
 import { registerCompletion } from "./completion.js";
+import { registerCompleteValues } from "./completeValues.js";
 import { registerDelete, registerRetry, registerRunNow, registerStop } from "./changeTasks.js";
 import { registerDoctor } from "./doctor.js";
 import { registerWhy } from "./why.js";
@@ -40,4 +41,5 @@ export const registrations: readonly ((program: Command, run: RunCommand) => voi
   registerDoctor,
   registerCompletion,
   registerManual,
+  registerCompleteValues,
 ];

@@ -75,5 +75,5 @@ function formatInitialFile(): string {
 }
 
 /** Returns the default as an example value. A secret has no default, so a made-up value is returned. */
-const exampleValue = ({ type, default: value }: Parameter): unknown =>
-  type === "secret" ? "a long random string" : value;
+const exampleValue = ({ name, type, default: value }: Parameter): unknown =>
+  type === "secret" ? `a-long-random-string-for-${name}` : value;

@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { exitCodes } from "../../shared/errorCodes.js";
 import { stalledMs } from "../../shared/tuning.js";
 import { readFirstDueTasks, type FirstDueTask } from "../../tasks/queries/firstDueTasks.js";
 import { readSessions } from "../../tasks/queries/executorSessions.js";
 import { readUserTriggers } from "../../tasks/queries/userTriggers.js";
 import type { OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/readReasons.js";
-import { ok, warn, type Check } from "./check.js";
+import { fail, ok, warn, type Check } from "./check.js";
 
 const pollMs = 500;
 /** Maximum number of tasks that are examined. */
@@ -25,6 +26,15 @@ export async function checkStalls(opened: OpenTable): Promise<Check> {
   if (startable.length === 0) return ok("stalls", "no due task that could start");
   const list = startable.map(({ id, group }) => `${id} of group ${JSON.stringify(group)}`);
   const triggers = await readUserTriggers(opened.client, opened.table);
+  // If a trigger rejects the first task that is claimed, no session is opened.
+  if (triggers.length === 0 && (await readSessions(opened.client, opened.table)).sessions === 0) {
+    return fail(
+      "stalls",
+      `due, not claimed in ${stalledMs / 1000} s, and no session of the table is open: ${list.join(", ")}`,
+      'the log of pg-task says why it cannot open one ("cannot open a session, tasks wait"): for example, the password of the role was changed on the server, so give pg-task the new one',
+      exitCodes.CONNECTION,
+    );
+  }
   const triggerHint =
     triggers.length === 0
       ? ""
@@ -54,7 +64,7 @@ async function readStartable(
   const startable: FirstDueTask[] = [];
   for (const task of same) {
     const reasons = await readReasons(opened, task.id);
-    if (reasons?.every(({ code }) => code === "due") === true) startable.push(task);
+    if (reasons?.every(({ code }) => code === "due" || code === "no-session") === true) startable.push(task);
   }
   return startable;
 }

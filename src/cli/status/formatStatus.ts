@@ -41,7 +41,7 @@ function formatCluster({ name, cluster, error }: Status): string[] {
 
 function formatProcess({ pid, address, since }: ServerProcess): string {
   const from = address === null ? "" : ` from ${address}`;
-  return `server process ${pid}${from}${since === null ? "" : ` since ${formatTime(since)}`}`;
+  return `server process ${pid}${from}${since === null ? "" : `, connected since ${formatTime(since)}`}`;
 }
 
 /** Describes the leader of another cluster, including the configuration values in which the clusters may differ. */

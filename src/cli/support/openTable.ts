@@ -10,6 +10,7 @@ import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { resolveConfiguration } from "./resolveConfiguration.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { explainRefusal } from "./explainRefusal.js";
+import { unreadVariables } from "./noServerError.js";
 
 /** Options that select the task table. */
 export interface TableOptions {
@@ -43,7 +44,7 @@ export async function loadForCommand(options: TableOptions): Promise<Configurati
   if (explained !== null) return explained.configuration;
   throw new PgTaskError(
     "CONFIG_MISSING",
-    "no server configured: no pg_task.json here, neither DATABASE_URL nor PG* variables set, and no embedded server running in this folder; give --config, or run pg-task start --embedded",
+    `no server configured: no pg_task.json here, neither DATABASE_URL nor PG* variables set, and no embedded server running in this folder; give --config, or run pg-task start --embedded${unreadVariables(process.env)}`,
   );
 }
 

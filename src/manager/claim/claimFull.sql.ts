@@ -288,7 +288,7 @@ SELECT 'claimed' AS kind, *, false AS paused FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
 SELECT o.kind, o.id, o.hash, o.max, o.exclusive, o.gap_ms, c.owner, c.input, c.args, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
-  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.ends_with_connection, c.atomic, c.take, c.plan_ms, c.pauses, c.repeats, c.overlaps, c.starts_now, c.data, c.version, c.key, o.paused
+  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.ends_with_connection, c.atomic, c.take, c.pauses, c.repeats, c.overlaps, c.starts_now, c.data, c.version, c.key, c.planned, o.paused
 FROM (
   SELECT * FROM unclaimed WHERE kind IN ('late', 'locked', 'more', 'exclusive')
   UNION ALL

@@ -6,7 +6,7 @@ import {
   assigned,
   buildTask,
   isExclusive,
-  planMs,
+  plannedTime,
   timeoutMs,
   traceContext,
   versionOf,
@@ -157,6 +157,6 @@ FROM (
 WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${isExclusive(table)})
   AND ${limitsLockWait} AND ${unflushed}
 RETURNING t.id, g.nth::integer, t.hash, ${maxOthers} AS max, t.owner, t.input, ${argumentsOf(table)} AS args, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
-  t.escape::text, t."null", ${timeoutMs} AS timeout_ms, t.atomic, ${claimTime("t")} AS take, ${planMs} AS plan_ms, ${isRepeating(table, "t.")} AS repeats, g.next_id, g.next_max, g.next_needs_full,
-  ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version`;
+  t.escape::text, t."null", ${timeoutMs} AS timeout_ms, t.atomic, ${claimTime("t")} AS take, ${isRepeating(table, "t.")} AS repeats, g.next_id, g.next_max, g.next_needs_full,
+  ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${plannedTime} AS planned`;
 }

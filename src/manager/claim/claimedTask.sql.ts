@@ -30,13 +30,13 @@ export interface ClaimedRow {
   readonly save: boolean;
   readonly atomic: boolean;
   readonly take: string;
-  readonly plan_ms: number;
   readonly remote: string | null;
   readonly ends_with_connection: boolean;
   readonly starts_now: boolean;
   readonly data: string | null;
   readonly version: string;
   readonly key: string | null;
+  readonly planned: number | null;
 }
 
 /** The columns that every claim returns. */
@@ -106,7 +106,7 @@ export function buildTask(row: CommonColumns, traits: ExclusiveTraits): ClaimedT
     format: { header, string, delimiter, quote, escape, null: row.null },
     atomic: row.atomic,
     claimedAt: row.take,
-    plannedAt: row.plan_ms,
+    planned: row.planned,
     remote: traits.remote,
     endsWithConnection: traits.endsWithConnection,
     data: row.data,
@@ -162,17 +162,18 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     t.header, t.string, t.delimiter::text, CASE WHEN ${computes} THEN '' ELSE t.quote::text END AS quote, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS dedicated, t.save, CASE WHEN NOT ${computes} THEN t.remote END AS remote,
     ${table.features.has("retries") ? "t.remote IS NOT NULL AND coalesce(t.retry, 0) > 0" : "false"} AS ends_with_connection,
-    t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS take, ${planMs} AS plan_ms, t.max < 0 AS pauses, ${isRepeating(table, "t.")} AS repeats,
+    t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, ${isRepeating(table, "t.")} AS repeats,
     ${isOverlapping(table, "t.")} AS overlaps, ${g}.starts_now,
-    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key`;
+    ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key,
+    CASE WHEN NOT ${computes} THEN ${plannedTime} END AS planned`;
 }
 
 /** SQL of the allowed run time of row `t`, in ms. 0 means no limit. */
 export const timeoutMs =
   "CASE WHEN t.timeout > interval '0' THEN least(date_part('epoch', t.timeout) * 1000, 1e15) ELSE 0 END";
 
-/** SQL of the planned time of row `t`, in ms since 1970, or -Infinity. */
-export const planMs = "date_part('epoch', t.plan::timestamptz) * 1000";
+/** SQL of the planned time of row `t`, in seconds since 1970. */
+export const plannedTime = "date_part('epoch', t.plan::timestamptz)";
 
 /** SQL of the values for the input of row `t`, as text. The query of a rule gets none. */
 export const argumentsOf = (table: TaskTable): string =>

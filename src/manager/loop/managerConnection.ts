@@ -238,7 +238,7 @@ export class ManagerConnection {
     for (let tries = 0; !this.#isDraining; tries += 1) {
       if (await tryLock(client, oid)) return true;
       if (tries === 0) {
-        const message = "another manager serves the table, waiting";
+        const message = "another manager holds the lock of the table, waiting";
         components.log.info({ table: components.table.logName }, message);
         send({ type: "unavailable", reason: { code: "LEADERSHIP_HELD", message } });
       }

@@ -71,14 +71,14 @@ export class Statistics {
     this.#count("started", cycle.claimed);
   }
 
-  /** @param plannedAt the planned time of the task in ms since 1970, or -Infinity */
-  runEnded(result: RunResult, plannedAt: number): void {
+  /** @param planned when the run was to start, in seconds since 1970; null if it had no planned time */
+  runEnded(result: RunResult, planned: number | null): void {
     if (result.outcome !== "ended") return;
+    const waited = planned === null ? NaN : Date.parse(result.start) / 1000 - planned;
+    if (Number.isFinite(waited)) this.#waits.add(Math.max(0, waited));
     this.#count(result.error === null ? "done" : "failed", 1);
     const ms = result.stop === null ? NaN : elapsedMs(result.start, result.stop);
     if (ms >= 0) this.#runs.add(ms / 1000);
-    const waitMs = Date.parse(result.start) - plannedAt;
-    if (Number.isFinite(waitMs)) this.#waits.add(Math.max(0, waitMs) / 1000);
   }
 
   retried(sqlstates: readonly string[]): void {

@@ -1,4 +1,5 @@
 import { maxInt } from "../postgres/serverLimits.js";
+import { leastTokenLength } from "./secretValue.js";
 import { logLevels, type Parameter } from "./parameterTable.js";
 
 /** Describes the values that a parameter allows, for example "a whole number of ms from 1 to 2147483647". */
@@ -30,10 +31,12 @@ export function allowedValues(parameter: Parameter): string {
       return `one of ${logLevels.map((level) => `"${level}"`).join(", ")}`;
     case "listen":
       return 'a string "HOST:PORT" or ":PORT", with port 0 for a free port; an empty string disables it';
+    case "hosts":
+      return 'host names or IP addresses without ports, with commas between them, such as "tasks.example.com,[2001:db8::1]"';
     case "sqlstates":
       return 'SQLSTATEs and their two-character classes with commas between them, such as "40,55P03", or with "!" those to leave out, such as "!42,!0A"';
     case "secret":
-      return 'a string, or {"env": "NAME"} for the value of an environment variable';
+      return `a token of at least ${leastTokenLength} visible ASCII characters, or {"env": "NAME"} for the value of an environment variable`;
     case "json":
       return "an array of entries";
     default:

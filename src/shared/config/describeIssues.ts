@@ -1,6 +1,7 @@
 import type { z } from "zod";
 import { allowedValues, entryKeys } from "./describeAllowedValues.js";
 import { entryParameters, fileParameters, findParameter } from "./parameters.js";
+import { secretParameters } from "./parameters.js";
 import { maskPasswords } from "../postgres/connectionString/maskPasswords.js";
 import { mask } from "../logRedaction.js";
 
@@ -114,7 +115,7 @@ function allowedAt(path: Path): string {
       : "an object with parameters, or an array of entries";
   }
   if (typeof path.at(-1) === "number") return 'an entry, an object such as {"data": "name"}';
-  const name = ["password", "pg_http.token"].find((secret) => path.includes(secret)) ?? key;
+  const name = secretKeys.find((secret) => path.includes(secret)) ?? key;
   const entryKey = entryKeys.find(({ name: known }) => known === name);
   if (entryKey !== undefined) return entryKey.allowed;
   const parameter = findParameter(name);
@@ -128,14 +129,19 @@ function valueAt(content: unknown, path: Path): unknown {
   );
 }
 
+const secretKeys = ["password", ...secretParameters];
+
 /** Formats a value for a message: shortened, and with secrets masked. */
 function valueText(value: unknown, path: Path): string {
   if (value === null) return "null";
   if (value === undefined) return "nothing";
   if (Array.isArray(value)) return "an array";
   if (typeof value === "object") return "an object";
-  if (path.includes("password") || path.includes("pg_http.token"))
-    return value === "" ? "an empty string" : `a ${typeof value} (${mask})`;
+  if (secretKeys.some((secret) => path.includes(secret))) {
+    if (value === "") return "an empty string";
+    const length = typeof value === "string" && !path.includes("password") ? ` of ${value.length} characters` : "";
+    return `a ${typeof value} (${mask})${length}`;
+  }
   if (typeof value !== "string") return JSON.stringify(value);
   // The string is not a valid URL, so a password can be in any part of it. No part of it is shown.
   if (path.at(-1) === "url") return value === "" ? "an empty string" : `another string (${mask})`;

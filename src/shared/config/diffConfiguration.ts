@@ -28,6 +28,8 @@ const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_task.user",
   "pg_http.listen",
   "pg_http.token",
+  "pg_http.readonly",
+  "pg_http.hosts",
 ]);
 
 export function diffConfigurations(before: Configuration, now: Configuration): ConfigurationChanges {
@@ -39,6 +41,7 @@ export function diffConfigurations(before: Configuration, now: Configuration): C
   });
   const moved = pairs.filter(({ previous, entry }) => !isDeepStrictEqual(previous.target, entry.target));
   const restarted = moved.map(({ entry }) => entry);
+  const isRestarted = new Set(restarted);
   const changed = pairs
     .map(({ previous, entry }) => [entry.key, entryChanges(previous, entry)] as const)
     .filter(([, names]) => names.length > 0);
@@ -46,7 +49,7 @@ export function diffConfigurations(before: Configuration, now: Configuration): C
     added: now.entries.filter(({ key }) => !old.has(key)),
     removed: before.entries.filter(({ key }) => !keys.has(key)),
     restarted,
-    kept: pairs.map(({ entry }) => entry).filter((entry) => !restarted.includes(entry)),
+    kept: pairs.map(({ entry }) => entry).filter((entry) => !isRestarted.has(entry)),
     changed: Object.fromEntries(changed),
     parameters: changedKeys(before.parameters, now.parameters),
   };

@@ -4,7 +4,8 @@ import { allowedValues, entryKeys } from "./describeAllowedValues.js";
 import { roughSeconds } from "./intervalText.js";
 import { entryParameters, fileParameters, findParameter } from "./parameters.js";
 import { logLevels, type Parameter } from "./parameterTable.js";
-import { listenPattern } from "./listenAddress.js";
+import { hostsPattern, listenPattern } from "./listenAddress.js";
+import { tokenPattern } from "./secretValue.js";
 import { parseSize, sizePattern } from "./sizeText.js";
 
 /** An entry as it is written in the configuration file. */
@@ -38,7 +39,9 @@ const nameText = z
   .regex(withoutZero)
   .refine((text) => Buffer.byteLength(text) <= 63);
 
-const secret = z.union([z.string().min(1).regex(withoutZero), z.strictObject({ env: z.string().min(1) })]);
+const environmentVariable = z.strictObject({ env: z.string().min(1) });
+const password = z.union([z.string().min(1).regex(withoutZero), environmentVariable]);
+const token = z.union([z.string().regex(tokenPattern), environmentVariable]);
 
 function interval(parameter: Parameter): z.ZodType {
   return z.string().refine((text) => {
@@ -90,10 +93,12 @@ function schemaOf(parameter: Parameter): z.ZodType {
       return z.enum(logLevels);
     case "listen":
       return z.string().regex(listenPattern);
+    case "hosts":
+      return z.string().regex(hostsPattern);
     case "sqlstates":
       return z.string().refine((text) => parseSqlstates(text) !== null);
     case "secret":
-      return secret;
+      return token;
     case "json":
       return z.array(entrySchema);
     default:
@@ -119,7 +124,7 @@ function shapeOf(list: readonly Parameter[]): Record<string, z.ZodType> {
 
 const ownSchemas: Readonly<Record<string, z.ZodType>> = {
   create: z.boolean(),
-  password: secret,
+  password,
   url: z.string().regex(/^postgres(ql)?:\/\//),
 };
 

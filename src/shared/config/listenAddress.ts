@@ -2,6 +2,9 @@
 export const listenPattern =
   /^$|^(\[[0-9A-Fa-f:.]+\]|[^\s:/[\]]*):(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/;
 
+/** Matches host names and IP addresses (IPv6 in brackets) with commas between them, and the empty string. */
+export const hostsPattern = /^$|^(\[[0-9A-Fa-f:.]+\]|[^\s,:/@[\]]+)(,(\[[0-9A-Fa-f:.]+\]|[^\s,:/@[\]]+))*$/;
+
 /** The default with an embedded server: port 8765 on loopback, or any free port if 8765 is taken. */
 export const listenAnywhere = "auto";
 
@@ -31,6 +34,12 @@ export function parseListen(text: string): ListenAddress | null {
   const [, host, port] = listenPattern.exec(text) ?? [];
   if (host === undefined || port === undefined) return null;
   return { host: host.replace(/^\[(.*)\]$/, "$1"), port: Number(port) };
+}
+
+/** Returns the host names and IP addresses in a value of `pg_http.hosts`, in lower case and without brackets. */
+export function parseHosts(text: string): string[] {
+  if (text === "") return [];
+  return text.split(",").map((host) => host.toLowerCase().replace(/^\[(.*)\]$/, "$1"));
 }
 
 /** Whether the host is reachable only from this machine. False for an empty host, which means all addresses. */

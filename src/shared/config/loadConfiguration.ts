@@ -1,6 +1,6 @@
 import { PgTaskError } from "../errors.js";
 import { ConnectionStringError } from "../postgres/errors.js";
-import { resolveTarget, type ConnectionContext } from "../postgres/target/resolveTarget.js";
+import { resolveTarget, sharedContext, type ConnectionContext } from "../postgres/target/resolveTarget.js";
 import {
   emptyDocument,
   invalidConfiguration,
@@ -10,9 +10,9 @@ import {
 } from "./readConfigFile.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./resolveEntry.js";
 import { entriesNamed } from "./entryNames.js";
-import { isLoopback, listenAnywhere, parseListen } from "./listenAddress.js";
+import { checkTokens, resolveTokens } from "./httpTokens.js";
+import { listenAnywhere } from "./listenAddress.js";
 import { formatPath } from "./describeIssues.js";
-import { MissingSecret, resolveSecret } from "./secretValue.js";
 import { findSource, type SourceOptions } from "./findSource.js";
 import type { Configuration, Entry } from "./types.js";
 import type { FileParameters } from "./parameterTable.js";
@@ -75,15 +75,15 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
   const aliases = aliasProblems(document.values);
   if (aliases.length > 0) throw invalidConfiguration(file, aliases);
 
-  const given = resolveSecrets(givenParameters(document.values), file, options.env);
+  const given = resolveTokens(givenParameters(document.values), file, options.env);
   const parameters = {
     ...defaultParameters(),
     ...options.defaults,
     ...(options.control === undefined ? {} : embeddedParameters),
     ...given,
   };
-  requireToken(parameters, file);
-  const context = { env: options.env, warn: once(options.warn ?? warnOnStderr) };
+  checkTokens(parameters, file);
+  const context = sharedContext({ env: options.env, warn: once(options.warn ?? warnOnStderr) });
   const chosen = await chooseControl(options, document, file);
   const named = await resolveControl(chosen, file, context);
   const { inUse = named } = options;
@@ -119,35 +119,6 @@ const givenDocument = ({ content }: LoadOptions): ConfigDocument =>
 
 /** The web page is on by default with the embedded server. */
 const embeddedParameters: Partial<FileParameters> = { "pg_http.listen": listenAnywhere };
-
-/** Reads the token from the environment if the file names a variable instead of the token. */
-function resolveSecrets(
-  given: Partial<FileParameters>,
-  file: string | null,
-  env: NodeJS.ProcessEnv,
-): Partial<FileParameters> {
-  const token: unknown = given["pg_http.token"];
-  if (token === undefined) return given;
-  try {
-    return { ...given, "pg_http.token": resolveSecret(token, env, "token") };
-  } catch (error) {
-    if (!(error instanceof MissingSecret)) throw error;
-    throw invalidConfiguration(file, [`pg_http.token: ${error.message}`]);
-  }
-}
-
-/**
- * Throws if the page listens on an address other than loopback and there is no token, because users of other machines
- * could then use the page without authentication.
- */
-function requireToken(parameters: FileParameters, file: string | null): void {
-  const { "pg_http.listen": listen, "pg_http.token": token } = parameters;
-  const address = parseListen(listen);
-  if (address === null || isLoopback(address.host) || token !== "") return;
-  throw invalidConfiguration(file, [
-    `pg_http.token: expected a token, since pg_http.listen is ${JSON.stringify(listen)}, which other machines can reach, got none: set a token, or listen on 127.0.0.1`,
-  ]);
-}
 
 /** Throws if `pg_task.default` does not name exactly one entry. */
 function requireDefaultEntry(parameters: FileParameters, entries: readonly Entry[], file: string | null): void {

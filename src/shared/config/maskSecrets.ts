@@ -1,5 +1,6 @@
 import { mask } from "../logRedaction.js";
 import type { FileParameters } from "./parameterTable.js";
+import { secretParameters } from "./parameters.js";
 import type { ConnectionTarget, TargetServer } from "../postgres/target/target.js";
 
 /** Returns the target with its passwords masked. */
@@ -13,7 +14,8 @@ function maskPassword<T extends TargetServer>(server: T): T {
   return server.password === undefined ? server : { ...server, password: mask };
 }
 
-/** Returns the parameters with the token masked. */
+/** Returns the parameters with the tokens masked. */
 export function maskParameters<T extends Partial<FileParameters>>(parameters: T): T {
-  return parameters["pg_http.token"] ? { ...parameters, "pg_http.token": mask } : parameters;
+  const given = secretParameters.filter((name) => parameters[name]);
+  return { ...parameters, ...Object.fromEntries(given.map((name) => [name, mask])) };
 }

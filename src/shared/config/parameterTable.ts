@@ -8,7 +8,7 @@ export type Level = "file" | "database" | "role" | "session" | "entry";
 
 /**
  * The type of a parameter. `char` is one ASCII character or none, `name` is a PostgreSQL identifier, `expression` is
- * SQL, and `sqlstates` is a list of SQLSTATEs and classes.
+ * SQL, `sqlstates` is a list of SQLSTATEs and classes, `hosts` is a list of host names, and `secret` is a token.
  */
 type ParameterType =
   | "bool"
@@ -22,6 +22,7 @@ type ParameterType =
   | "size"
   | "level"
   | "listen"
+  | "hosts"
   | "sqlstates"
   | "secret"
   | "json";
@@ -501,6 +502,22 @@ export const parameters = [
     levels: file,
     meaning: "token that the page and its API require",
   },
+  {
+    name: "pg_http.readonly",
+    type: "secret",
+    default: "",
+    defaultText: "none",
+    levels: file,
+    meaning: "another token, which reads everything and changes nothing",
+  },
+  {
+    name: "pg_http.hosts",
+    type: "hosts",
+    default: "",
+    defaultText: "on loopback only the machine itself, otherwise every name",
+    levels: file,
+    meaning: "host names by which the page is reached, with commas between them",
+  },
 ] as const satisfies readonly Parameter[];
 
 export type ParameterName = (typeof parameters)[number]["name"];
@@ -522,7 +539,7 @@ type ValueOf<Type extends ParameterType> = Type extends "bool"
 /**
  * Values of the file's parameters, including defaults. Sizes are in bytes. Intervals are text that PostgreSQL
  * interprets. `pg_http.listen` can also be `auto`, which is the default with the embedded server and is not allowed in
- * a file. `pg_http.token` is secret and is empty in entries.
+ * a file. `pg_http.token` and `pg_http.readonly` are secret and are empty in entries.
  */
 export type FileParameters = {
   readonly [P in FileParameter as P["name"]]: ValueOf<P["type"]>;

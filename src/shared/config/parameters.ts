@@ -16,6 +16,12 @@ export function fileParameters(): NamedParameter[] {
   );
 }
 
+/** The parameters whose values must never be shown. */
+export const secretParameters = [
+  "pg_http.token",
+  "pg_http.readonly",
+] as const satisfies readonly (keyof FileParameters)[];
+
 /** Parameters of pg_task that concern the file's entries and not their tables. */
 const fileOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_task.create",

@@ -78,8 +78,9 @@ function makeEntry(
   const { sleep, reset, run } = raw;
   const parameters = {
     ...given,
-    // Managers do not need the token.
+    // Managers do not need the tokens.
     "pg_http.token": "",
+    "pg_http.readonly": "",
     "pg_task.schema": schema,
     "pg_task.table": table,
     ...omitUndefined({ "pg_task.sleep": sleep, "pg_task.reset": reset, "pg_task.run": run }),

@@ -1,3 +1,9 @@
+/** The least length of a token in characters. A token of 16 random characters cannot be guessed over a network. */
+export const leastTokenLength = 16;
+
+/** Matches a token that is long enough and that a header can carry. */
+export const tokenPattern = new RegExp(`^[!-~]{${leastTokenLength},}$`);
+
 /** The environment variable of a secret is empty or not set. */
 export class MissingSecret extends Error {}
 

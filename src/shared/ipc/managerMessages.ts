@@ -56,6 +56,8 @@ export type FromManager =
   | ({ readonly type: "statistics" } & ManagerStatistics)
   /** A stall: due tasks do not start although nothing prevents it. Null means that the stall is over. */
   | { readonly type: "stalled"; readonly stall: Stall | null }
+  /** Why no session can be opened while none is open. Null means that a session has been opened again. */
+  | { readonly type: "sessionsRefused"; readonly reason: ErrorReport | null }
   | { readonly type: "log"; readonly line: string }
   /** The manager has ended. If `reason` is null, it was asked to stop. */
   | { readonly type: "stopped"; readonly reason: ErrorReport | null };

@@ -5,7 +5,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { reservedConnections } from "../../shared/postgres/serverLimits.js";
 import { readPauses } from "../commands/pauses.js";
 import { readConnections, readManager } from "../queries/clusterProcesses.js";
-import { countSessions, entriesOnServer, type EntryLocation } from "../queries/executorSessions.js";
+import { countSessions, entriesOnServer, readSessions, type EntryLocation } from "../queries/executorSessions.js";
 import { readRowLock, readSituation } from "./taskSituation.js";
 import { readUserTriggers } from "../queries/userTriggers.js";
 import { waitReasons, type Reason } from "./waitReasons.js";
@@ -46,6 +46,7 @@ export async function explainTask(
     maxRuns: await readMaxRuns(client, context.entry),
     maxSessions: context.maxSessions,
     runningSessions: (await countSessions(client, entriesOnServer(context.entry.target, context.entries))).running,
+    openSessions: (await readSessions(client, table)).sessions,
     freeConnections: most - reservedConnections - taken,
   });
 }

@@ -31,6 +31,7 @@ export interface Reason {
     | "run-limit"
     | "session-limit"
     | "no-connection-room"
+    | "no-session"
     | "due";
   /** The reason in one sentence. */
   readonly text: string;
@@ -56,6 +57,8 @@ export interface TableSituation {
   readonly maxSessions: number;
   /** Number of sessions that run a task of any configured table on this server, according to pg_stat_activity. */
   readonly runningSessions: number;
+  /** Number of sessions of the task's table. */
+  readonly openSessions: number;
   /**
    * Number of connections that pg-task can still open on the server: the free ones, less those that pg-task leaves to
    * other clients. Can be negative.
@@ -87,8 +90,20 @@ export function waitReasons(task: TaskSituation, table: TableSituation): Reason[
     ...(task.waitMs !== null && task.waitMs <= 0 ? limitReasons(task, table) : []),
   ];
   if (reasons.length > 0) return reasons;
-  return [dueReason(table)];
+  const isOverdue = task.waitMs !== null && task.waitMs < -sessionMs;
+  const lacksSession = table.openSessions === 0 && table.triggers.length === 0;
+  return [lacksSession && isOverdue ? noSessionReason : dueReason(table)];
 }
+
+/** How long a manager may take to open the first session of a table, in ms. */
+const sessionMs = 2_000;
+
+const noSessionReason: Reason = {
+  code: "no-session",
+  text: "nothing in the table blocks it, but no session of the table is open to run it",
+  remedy:
+    'pg-task opens one when a task is due; if it cannot, its log says why ("cannot open a session, tasks wait"): for example, the password of the role was changed on the server',
+};
 
 function dueReason({ triggers }: TableSituation): Reason {
   const check = "it starts at the manager's next check";

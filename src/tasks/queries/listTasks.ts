@@ -68,14 +68,13 @@ export async function listTasks(
     ids.push(...found.ids);
     if (ids.length > limit) return await listed(ids[limit - 1] ?? null);
     if (found.scanned < size) return await listed(null);
-    if (!oldestFirst && scanned === found.scanned && waitingFor === undefined && isOnlyPlan(request.filter)) {
-      const waiting = await readWaitingIds(client, table, request);
-      if (waiting !== null) {
-        // The window may also have tasks that were set to PLAN while they run.
-        const all = [...new Set([...ids, ...waiting])].toSorted((a, b) => (BigInt(a) > BigInt(b) ? -1 : 1));
-        ids.splice(0, ids.length, ...all);
-        return await listed(all.length > limit ? (all[limit - 1] ?? null) : null);
-      }
+    const waiting =
+      scanned === found.scanned && areIndexed(request) ? await readWaitingIds(client, table, request) : null;
+    if (waiting !== null) {
+      // The window may also have tasks that were set to PLAN while they run.
+      const all = [...new Set([...ids, ...waiting])].toSorted((a, b) => (BigInt(a) > BigInt(b) ? -1 : 1));
+      ids.splice(0, ids.length, ...all);
+      return await listed(ids[limit] === undefined ? null : (ids[limit - 1] ?? null));
     }
     if (oldestFirst) after = found.last;
     else before = found.last;
@@ -127,7 +126,9 @@ async function readWindow(
 /** Up to this many tasks are looked up in each of the two indexes of waiting tasks. */
 const maxWaiting = 20_000;
 
-const isOnlyPlan = ({ states }: TaskFilter): boolean => states?.length === 1 && states[0] === "PLAN";
+/** Whether the indexes of waiting tasks have all tasks of the list, in its order. */
+const areIndexed = ({ filter: { states }, oldestFirst, waitingFor }: ListRequest): boolean =>
+  states?.length === 1 && states[0] === "PLAN" && oldestFirst !== true && waitingFor === undefined;
 
 /**
  * Returns the ids of the matching tasks that wait, or null if too many tasks wait. A task that was set to PLAN while it

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { model, taskIdSchema, timeSchema } from "./model.js";
-import { healthSchema, managerSchema, numberSchema, tableNames } from "./schemas.js";
+import { model, taskIdSchema, timeSchema, wholeNumber } from "./model.js";
+import { healthSchema, managerSchema, tableNames } from "./schemas.js";
 
 const extent = {
   scanned: z.int().meta({ description: "how many of the newest rows were read" }),
@@ -31,7 +31,7 @@ export const runHistorySchema = model(
   }),
 );
 
-export const runHistoryQuerySchema = z.strictObject({ hours: numberSchema(720, 24) });
+export const runHistoryQuerySchema = z.strictObject({ hours: wholeNumber(720, 24) });
 
 export const errorGroupsSchema = model(
   "ErrorGroups",
@@ -52,7 +52,7 @@ export const errorGroupsSchema = model(
   }),
 );
 
-export const errorGroupsQuerySchema = z.strictObject({ limit: numberSchema(1_000, 100) });
+export const errorGroupsQuerySchema = z.strictObject({ limit: wholeNumber(1_000, 100) });
 
 const processSchema = model(
   "Process",

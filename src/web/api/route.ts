@@ -62,11 +62,25 @@ function createRoute<P extends z.ZodObject, Q extends z.ZodObject, R extends z.Z
   const { method, path, status = 200 } = operation;
   const respond = async (context: Context): Promise<Response> => {
     const parameters = validated(operation.parameters, context.req.param());
-    const query = validated(operation.query, context.req.query());
+    const query = validated(operation.query, singleValues(context.req.queries()));
     context.header("Cache-Control", "no-store");
     return context.json(await answer(context, { parameters, query }), status);
   };
   return { ...operation, mount: (app) => void app.on(method, path.replace(/\{(\w+)\}/g, ":$1"), respond) };
+}
+
+/**
+ * Returns the values of a query's parameters.
+ *
+ * @throws ApiError INVALID if a parameter is given twice
+ */
+function singleValues(given: Readonly<Record<string, readonly string[]>>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(given).map(([name, [value = "", ...others]]) => {
+      if (others.length > 0) throw new ApiError("INVALID", `${name}: expected one value, got ${others.length + 1}`);
+      return [name, value];
+    }),
+  );
 }
 
 /**

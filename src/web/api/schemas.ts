@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { taskStates } from "../../shared/taskState.js";
 import { columnsSchema } from "./columnsSchema.js";
-import { model, taskIdSchema, timeSchema } from "./model.js";
+import { model, taskIdSchema, timeSchema, wholeNumber } from "./model.js";
 
 const countSchema = model(
   "Count",
@@ -28,6 +28,13 @@ export const managerSchema = model(
       })
       .nullable()
       .meta({ description: "some due tasks that do not start although nothing prevents it" }),
+    sessionsRefused: z
+      .object({
+        code: z.string(),
+        reason: z.string().nullable().meta({ description: "null in a response to a request without the token" }),
+      })
+      .nullable()
+      .meta({ description: "why no session can be opened, if none is open" }),
     running: z.int(),
     sessions: z.int(),
   }),
@@ -256,7 +263,6 @@ const planBoundSchema = z.iso
 export const textSchema = z.string().refine((value) => !value.includes("\0"), "expected text without zero bytes");
 
 const searchTextError = "expected 1 to 200 characters";
-const limitError = "expected a whole number from 1 to 200";
 
 export const taskQuerySchema = z.strictObject({
   state: z
@@ -281,12 +287,7 @@ export const taskQuerySchema = z.strictObject({
     .enum(["newest", "oldest"], { error: "expected newest or oldest" })
     .default("newest")
     .meta({ description: "which tasks come first" }),
-  limit: z.coerce
-    .number({ error: limitError })
-    .int({ error: limitError })
-    .min(1, { error: limitError })
-    .max(200, { error: limitError })
-    .default(50),
+  limit: wholeNumber(200, 50),
 });
 
 const zonedTimeSchema = z.object({
@@ -352,16 +353,10 @@ export const ruleTimesSchema = model(
   }),
 );
 
-/** Returns the schema of a number in a query. */
-export function numberSchema(max: number, fallback: number): z.ZodDefault<z.ZodCoercedNumber> {
-  const error = `expected a whole number from 1 to ${max}`;
-  return z.coerce.number({ error }).int({ error }).min(1, { error }).max(max, { error }).default(fallback);
-}
-
 export const scheduleQuerySchema = z.strictObject({
   group: textSchema.optional(),
   text: taskQuerySchema.shape.text.meta({ description: "a part of input or rule; case-insensitive" }),
-  limit: numberSchema(1_000, 100),
+  limit: wholeNumber(1_000, 100),
 });
 
 const ruleTextError = "expected 1 to 10,000 characters";
@@ -373,7 +368,7 @@ export const nextQuerySchema = z.strictObject({
     .meta({ description: "a cron expression or an RRULE" }),
   zone: textSchema.optional().meta({ description: "default: the zone that the rule names, or the database's" }),
   since: planBoundSchema.optional().meta({ description: "only later times; default: now" }),
-  count: numberSchema(100, 10),
+  count: wholeNumber(100, 10),
 });
 
 export type ScheduleQuery = z.infer<typeof scheduleQuerySchema>;

@@ -15,7 +15,7 @@ export function healthOf(
   { version, isTrusted }: { readonly version: string; readonly isTrusted: boolean },
 ): Health {
   return {
-    status: cluster.ready ? "ready" : "not ready",
+    status: healthStatus(cluster),
     role: cluster.role,
     since: cluster.since.toISOString(),
     pid: process.pid,
@@ -27,24 +27,44 @@ export function healthOf(
   };
 }
 
+export const healthStatus = ({ ready }: ClusterView): Health["status"] => (ready ? "ready" : "not ready");
+
 const hideReason = (info: ManagerInfo | null, isTrusted: boolean): ManagerInfo | null =>
-  info === null || isTrusted ? info : { ...info, reason: null };
+  info === null || isTrusted
+    ? info
+    : { ...info, reason: null, sessionsRefused: info.sessionsRefused && { ...info.sessionsRefused, reason: null } };
 
 /** Whether this process does what it is there for: it stands by, or it leads and a manager serves its table. */
 export function isServing(cluster: ClusterView, tables: readonly WebTable[]): boolean {
   if (!cluster.ready) return false;
-  return cluster.role !== "leader" || tables.some(({ key }) => cluster.manager(key)?.state === "working");
+  return cluster.role !== "leader" || tables.some(({ key }) => servesTable(cluster.manager(key)));
+}
+
+/** Whether a manager serves its table: it works, and its sessions are not refused. */
+export const servesTable = (view: ManagerView | null): boolean =>
+  view?.state === "working" && view.sessionsRefused === null;
+
+/** Says why `isServing` is false. */
+export function whyNotServing(cluster: ClusterView, tables: readonly WebTable[]): string {
+  const { ready, role } = cluster;
+  if (ready) {
+    const areRefused = tables.some(({ key }) => (cluster.manager(key)?.sessionsRefused ?? null) !== null);
+    return areRefused ? "the server refuses the sessions of the tables" : "no manager serves its table";
+  }
+  if (role === "seeking") return "no connection to the control database";
+  return role === "stopping" ? "stopping" : "starting";
 }
 
 export function managerInfo(view: ManagerView | null): ManagerInfo | null {
   if (view === null) return null;
-  const { state, since, reason, stalled, running, sessions } = view;
+  const { state, since, reason, stalled, sessionsRefused, running, sessions } = view;
   return {
     state,
     since: since.toISOString(),
     code: reason?.code ?? null,
     reason: reason?.message ?? null,
     stalled,
+    sessionsRefused: sessionsRefused && { code: sessionsRefused.code, reason: sessionsRefused.message },
     running,
     sessions,
   };

@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import type { MiddlewareHandler } from "hono";
 import { isLoopback } from "../../shared/config/listenAddress.js";
 import { ApiError } from "../errors.js";
@@ -29,18 +30,40 @@ export function securityHeaders(scriptHashes: readonly string[]): MiddlewareHand
   };
 }
 
+/** Where the server can be reached. */
+export interface Reach {
+  /** The host that the server listens on; empty for all addresses. */
+  readonly listenHost: string;
+  /** The names in `pg_http.hosts`, in lower case. */
+  readonly hosts: readonly string[];
+}
+
+/** Whether only this machine reaches the server: it listens on a loopback address, and no proxy is announced. */
+export const isLocalOnly = ({ listenHost, hosts }: Reach): boolean => isLoopback(listenHost) && hosts.length === 0;
+
 /**
- * Rejects requests that pages of other sites send. If the server listens on a loopback address, also rejects requests
- * whose Host header does not name a loopback address, which protects against DNS rebinding.
- *
- * @param listenHost returns the host that the server listens on; empty for all addresses
+ * Whether the server answers requests to this host name. If a page of another site could make the browser send requests
+ * here by letting a name of its own point to this server (DNS rebinding), they would carry that name. An IP address is
+ * no name that anybody else controls.
  */
-export function sameOriginOnly(listenHost: () => string): MiddlewareHandler {
+function answersTo(name: string, { listenHost, hosts }: Reach): boolean {
+  if (isLoopback(name) || hosts.includes(name)) return true;
+  if (isLoopback(listenHost)) return false;
+  return hosts.length === 0 || isIP(name) !== 0;
+}
+
+/** Rejects requests that pages of other sites send, and requests to host names that are not the server's. */
+export function sameOriginOnly(reach: () => Reach): MiddlewareHandler {
   return async (context, next) => {
     const host = parseHost(`http://${context.req.header("host") ?? ""}`);
     if (host === null) throw new ApiError("FORBIDDEN", "the request has no Host header");
-    if (isLoopback(listenHost()) && !isLoopback(host.name)) {
-      throw new ApiError("FORBIDDEN", "this server answers only local requests: use 127.0.0.1");
+    if (!answersTo(host.name, reach())) {
+      throw new ApiError(
+        "FORBIDDEN",
+        isLocalOnly(reach())
+          ? "this server answers only local requests: use 127.0.0.1, or name the host in pg_http.hosts"
+          : `this server does not answer for the host ${host.name}: pg_http.hosts does not name it`,
+      );
     }
     const origin = context.req.header("origin");
     const site = context.req.header("sec-fetch-site");

@@ -4,6 +4,7 @@ import { durationBounds, type Durations, type TaskCounts } from "../../shared/st
 import { EventLoopDelay } from "./eventLoopDelay.js";
 import { countConnectionsByRole } from "../../tasks/queries/clusterProcesses.js";
 import type { TableSummary } from "../api/schemas.js";
+import { servesTable } from "../api/status.js";
 import type { WebTable } from "../data/webTable.js";
 import type { WebTables } from "../data/webTables.js";
 import { waitAtMost } from "../data/timeLimit.js";
@@ -77,10 +78,13 @@ export class Metrics {
   });
   readonly #claims = this.#histogram("pg_task_claim_seconds", "Round trips that claimed tasks, in seconds");
   readonly #runs = this.#histogram("pg_task_run_seconds", "Runs of tasks from start to stop, in seconds");
-  readonly #waits = this.#histogram("pg_task_wait_seconds", "Time from the planned time to the start, in seconds");
+  readonly #waits = this.#histogram(
+    "pg_task_queue_wait_seconds",
+    "Times from the planned time of a run to its start, in seconds",
+  );
   readonly #leader = this.#gauge("pg_task_leader", "1 if this process leads the cluster");
   readonly #ready = this.#gauge("pg_task_ready", "1 if this process is ready");
-  readonly #managerUp = this.#gauge("pg_task_manager_up", "1 if this process runs the table's manager", tableLabels);
+  readonly #managerUp = this.#gauge("pg_task_manager_up", "1 if this process serves the table", tableLabels);
   readonly #running = this.#gauge("pg_task_running", "Running tasks", tableLabels);
   readonly #sessions = this.#gauge("pg_task_sessions", "Open executor sessions", tableLabels);
   readonly #sessionLimit = this.#gauge(
@@ -107,19 +111,31 @@ export class Metrics {
     "1 if the table's numbers could not be read",
     tableLabels,
   );
-  readonly #eventLoopDelayGauge = this.#gauge(
-    "pg_task_event_loop_delay_seconds",
-    "Event loop delay of the main thread since the last scrape",
-    ["quantile"],
-  );
+  readonly #eventLoopDelays = {
+    p50: this.#delay("p50", "Median"),
+    p99: this.#delay("p99", "99th percentile"),
+    max: this.#delay("max", "Maximum"),
+  };
   readonly #memory = this.#gauge("process_resident_memory_bytes", "Resident memory of the process");
-  readonly #cpu = this.#gauge("process_cpu_seconds_total", "CPU time of the process");
+  readonly #cpu = new Counter({
+    name: "process_cpu_seconds_total",
+    help: "CPU time of the process",
+    registers: [this.#registry],
+  });
+  readonly #startTime = this.#gauge("process_start_time_seconds", "When the process started, in seconds since 1970");
+  readonly #buildInfo = this.#gauge("pg_task_build_info", "1, with the versions of pg-task and of Node.js as labels", [
+    "version",
+    "node",
+  ]);
+  readonly #version: string;
 
   constructor(options: {
     readonly cluster: ClusterView;
     readonly tables: WebTables;
     readonly maxSessions: () => number;
+    readonly version: string;
   }) {
+    this.#version = options.version;
     this.#cluster = options.cluster;
     this.#tables = options.tables;
     this.#maxSessions = options.maxSessions;
@@ -164,18 +180,21 @@ export class Metrics {
     this.#sessionLimit.set(this.#maxSessions());
     this.#memory.set(process.memoryUsage.rss());
     const { user, system } = process.cpuUsage();
-    this.#cpu.set((user + system) / 1e6);
+    this.#cpu.inc((user + system) / 1e6);
+    this.#startTime.set(performance.timeOrigin / 1000);
+    this.#buildInfo.set({ version: this.#version, node: process.versions.node }, 1);
     const delay = this.#eventLoopDelay.take();
-    if (delay === null) return;
-    this.#eventLoopDelayGauge.set({ quantile: "0.5" }, delay.p50);
-    this.#eventLoopDelayGauge.set({ quantile: "0.99" }, delay.p99);
-    this.#eventLoopDelayGauge.set({ quantile: "1" }, delay.max);
+    for (const name of ["p50", "p99", "max"] as const) {
+      // The reset has set it to 0, which would be a wrong value if nothing was measured.
+      if (delay === null) this.#eventLoopDelays[name].remove();
+      else this.#eventLoopDelays[name].set(delay[name]);
+    }
   }
 
   #setManagers(): void {
     const managed = this.#tables.all.flatMap((table) => {
       const view = this.#cluster.manager(table.key);
-      this.#managerUp.set(table.names, view?.state === "working" ? 1 : 0);
+      this.#managerUp.set(table.names, servesTable(view) ? 1 : 0);
       return view === null ? [] : [{ labels: table.names, view }];
     });
     for (const { labels, view } of managed) this.#setManager(labels, view);
@@ -203,6 +222,13 @@ export class Metrics {
 
   #gauge(name: string, help: string, labelNames: readonly string[] = []): Gauge {
     return new Gauge({ name, help, labelNames, registers: [this.#registry] });
+  }
+
+  #delay(name: string, meaning: string): Gauge {
+    return this.#gauge(
+      `pg_task_event_loop_delay_${name}_seconds`,
+      `${meaning} of the main thread's event loop delays since the last scrape`,
+    );
   }
 
   #histogram(name: string, help: string): PrecountedHistogram {

@@ -3,7 +3,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useRef, useState } from "preact/hooks";
 import type { Schedule } from "../../tasks/queries/schedules.js";
-import { post, RequestError } from "./apiClient.js";
+import { mayChange, post, RequestError } from "./apiClient.js";
 import { announce, askToConfirm } from "./dialog.js";
 import { useKeptFocus } from "./focus.js";
 
@@ -60,7 +60,10 @@ async function isConfirmed({ name }: Action, { id, state }: ActedTask): Promise<
   return await askToConfirm({ title: `Delete task ${id}?`, text, confirm: "Delete it" });
 }
 
-/** Shows buttons for the possible actions. Actions that can lose something are confirmed in a dialog. */
+/**
+ * Shows buttons for the possible actions, unless the token allows only reading. Actions that can lose something are
+ * confirmed in a dialog.
+ */
 export function Actions(props: {
   table: string;
   task: ActedTask;
@@ -94,6 +97,7 @@ export function Actions(props: {
     }
     busy.current = false;
   };
+  if (!mayChange.value) return html`<span class="actions"></span>`;
   return html`<span
     class="actions"
     ref=${container}

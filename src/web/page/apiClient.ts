@@ -18,6 +18,8 @@ export class RequestError extends Error {
 /** Why the login form is shown; null while the server accepts the token. */
 export const tokenProblem = signal<"missing" | "wrong" | null>(null);
 
+/** Whether the token allows changes. False until the server has said so. */
+export const mayChange = signal(false);
 /** Takes over the token from the address, and follows what other tabs do with the stored token. */
 export function followToken(): void {
   takeTokenFromUrl();
@@ -103,6 +105,7 @@ export async function request(path: string, options: RequestInit = {}): Promise<
     if (options.signal?.aborted === true) throw error;
     throw new RequestError(0, noAnswer);
   });
+  mayChange.value = response.headers.get("Pg-Task-Access") === "full";
   if (response.ok) return response;
   // The answer to a request that was sent with an earlier token says nothing about the current one.
   const isCurrent = token === localStorage.getItem(tokenKey);

@@ -5,7 +5,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { cli } from "../../support/cli.js";
-import { projectPath } from "../../support/project.js";
+import { bin, projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const folder = await temporaryFolder();
@@ -34,12 +34,28 @@ describe("pg-task completion", () => {
     [["pg-task", "add", "--group", ""], []],
     [["pg-task", "list", "--config", "pg_t"], ["pg_task.json"]],
     [["pg-task", "nosuch", "-"], []],
+    [["pg-task", "help", "pru"], ["prune"]],
+    [["pg-task", "completion", "f"], ["fish"]],
+    [["pg-task", "list", "--state", "G"], ["GONE"]],
+    [["pg-task", "list", "-s", "FAIL,P"], ["FAIL,PLAN"]],
+    [["pg-task", "prune", "--state", "P"], []],
+    [["pg-task", "list", "--table", "out"], ["outbox"]],
+    [["pg-task", "show", "--table", "mail."], ["mail.outbox"]],
+    [["pg-task", "list", "--entry", "sh"], ["shop"]],
+    [
+      ["pg-task", "list", "--config", "other.json", "--entry", ""],
+      ["1", "elsewhere"],
+    ],
   ] as const;
   for (const [typed, expected] of cases) {
     test(`completes ${JSON.stringify(typed)} in bash`, async () => {
-      await writeFile(join(folder, "pg_task.json"), "{}");
+      await writeFile(
+        join(folder, "pg_task.json"),
+        JSON.stringify([{ data: "shop" }, { data: "shop", schema: "mail", table: "outbox" }]),
+      );
+      await writeFile(join(folder, "other.json"), JSON.stringify([{ data: "elsewhere" }]));
       const quoted = typed.map((word) => `'${word}'`).join(" ");
-      const program = `source '${await script("bash")}'; COMP_WORDS=(${quoted}); COMP_CWORD=${typed.length - 1}; _pg_task; echo "\${COMPREPLY[@]}"`;
+      const program = `source '${await script("bash")}'; pg-task() { '${process.execPath}' '${bin}' "$@"; }; COMP_WORDS=(${quoted}); COMP_CWORD=${typed.length - 1}; _pg_task; echo "\${COMPREPLY[@]}"`;
       const output = execFileSync("bash", ["--norc", "-c", program], { cwd: folder, encoding: "utf8" });
       assert.deepEqual(words(output), expected);
     });
@@ -47,13 +63,23 @@ describe("pg-task completion", () => {
 
   test("completes in fish", skip("fish"), async () => {
     const path = await script("fish");
+    const own = `function pg-task; '${process.execPath}' '${bin}' $argv; end`;
+    await writeFile(join(folder, "pg_task.json"), JSON.stringify([{ data: "shop", table: "outbox" }]));
     const complete = (line: string): string[] =>
-      execFileSync("fish", ["--no-config", "-c", `source '${path}'; complete -C '${line}'`], { encoding: "utf8" })
+      execFileSync("fish", ["--no-config", "-c", `${own}; source '${path}'; complete -C '${line}'`], {
+        encoding: "utf8",
+        cwd: folder,
+      })
         .split("\n")
         .flatMap((each) => each.split("\t", 1))
         .filter((each) => each !== "");
     assert.deepEqual(complete("pg-task pr"), ["prune"]);
     assert.deepEqual(complete("pg-task explain --js"), ["--json"]);
+    assert.deepEqual(complete("pg-task list --state G"), ["GONE"]);
+    assert.deepEqual(complete("pg-task list --state FAIL,P"), ["FAIL,PLAN"]);
+    assert.deepEqual(complete("pg-task completion z"), ["zsh"]);
+    assert.deepEqual(complete("pg-task list --table out"), ["outbox"]);
+    assert.deepEqual(complete("pg-task list --entry sh"), ["shop"]);
   });
 
   test("defines the completion in zsh", skip("zsh"), async () => {

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { it } from "node:test";
 import { startProcess, type ProcessOptions } from "../../support/process.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { cli } from "../../support/cli.js";
 
 const nobody = 65_534;
 const notRoot = process.getuid?.() === 0 ? false : "only root can run it as another user";
@@ -63,6 +64,19 @@ it("rejects an invalid URL without showing its password", async () => {
   assert.equal((await program.exit).code, 2);
   assert.doesNotMatch(program.output.stderr + program.output.stdout, /cret/);
   assert.match(program.output.stderr, /url: expected a URL like/);
+});
+
+it("names a variable that looks misspelt also for the other commands", async () => {
+  const { code, stderr } = await cli(["list"], {
+    cwd: await temporaryFolder(),
+    env: { DATABSE_URL: "postgres://user:secret@host/db" },
+  });
+  assert.equal(code, 2);
+  assert.match(
+    stderr,
+    /^pg-task: no server configured: .*; pg-task does not read DATABSE_URL, which contains such a URL/,
+  );
+  assert.doesNotMatch(stderr, /secret/);
 });
 
 it("starts nothing if nothing is configured, and names both ways to go on", async () => {

@@ -11,6 +11,8 @@ import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess } from "../../support/process.js";
 import { waitForRow } from "../../support/waitFor.js";
+import { healthSchema } from "../../../src/web/api/schemas.js";
+import { token, Web } from "../../support/web.js";
 import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
@@ -182,4 +184,93 @@ test("commands name a missing role instead of its password", async () => {
   assert.equal(code, 4);
   assert.deepEqual([failed.length, missing.test(failed[0]?.text ?? "")], [1, true]);
   assert.doesNotMatch(JSON.stringify(failed), /password authentication|ALTER ROLE/);
+});
+
+test("a table whose sessions are refused is not served, and why, doctor and /ready say so", async () => {
+  await admin.query("CREATE ROLE changed LOGIN PASSWORD 'first password'");
+  await admin.query("CREATE DATABASE changed OWNER changed");
+  const content = {
+    ...config({ data: "changed", password: "first password" }),
+    "pg_http.listen": "127.0.0.1:0",
+    "pg_http.token": token,
+    "pg_work.restart": 1,
+  };
+  const program = await startProcess({ config: content, env });
+  const web = await Web.connect(program);
+  await program.line("ready");
+  assert.equal((await web.requestWithoutToken("/ready")).status, 200);
+  await admin.query("ALTER ROLE changed PASSWORD 'second password'");
+  const database = new URL(server.url);
+  [database.username, database.password, database.pathname] = ["changed", "second password", "/changed"];
+  const client = await connectTo(database.href);
+  await client.query("INSERT INTO task (input) VALUES ('SELECT 1')");
+  await program.line("cannot open a session, tasks wait");
+  let ready = await web.requestWithoutToken("/ready");
+  while (ready.status === 200) ready = await web.requestWithoutToken("/ready");
+  assert.deepEqual([ready.status, ready.text], [503, "not ready: the server refuses the sessions of the tables\n"]);
+  const { managers } = healthSchema.parse(JSON.parse((await web.request("/health")).text));
+  assert.equal(managers[0]?.manager?.state, "working");
+  assert.equal(managers[0]?.manager?.sessionsRefused?.code, "CONNECTION_REJECTED");
+  assert.match(managers[0]?.manager?.sessionsRefused?.reason ?? "", /28P01/);
+  const open = healthSchema.parse(JSON.parse((await web.requestWithoutToken("/health")).text));
+  assert.deepEqual(open.managers[0]?.manager?.sessionsRefused, { code: "CONNECTION_REJECTED", reason: null });
+  assert.match((await web.requestWithoutToken("/metrics")).text, /^pg_task_manager_up\{.*\} 0$/m);
+
+  // The commands know the new password.
+  const cwd = await temporaryFolder();
+  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config({ data: "changed", password: "second password" })));
+  const diagnosis = await doctor({ ...env }, cwd);
+  assert.equal(diagnosis.code, 3);
+  const stalls = diagnosis.lines.find(({ name }) => name === "stalls");
+  assert.equal(stalls?.level, "fail");
+  assert.match(stalls?.text ?? "", /no session of the table is open: 1 of group "group"/);
+  const why = await cli(["why", "1"], { cwd, env });
+  assert.match(why.stdout, /no session of the table is open to run it/);
+  assert.match(why.stdout, /cannot open a session, tasks wait/);
+
+  await replaceConfig(program, { ...content, ...config({ data: "changed", password: "second password" }) });
+  await waitForRow(client, "SELECT FROM task WHERE state = 'DONE'", []);
+  while (ready.status !== 200) ready = await web.requestWithoutToken("/ready");
+  await client.end();
+  assert.equal((await program.end()).code, 0);
+});
+
+test("check and doctor agree about the changed password of a role that pg-task has created", async () => {
+  const content = config({ data: "agreed", password: "first password", create: true });
+  const program = await startProcess({ config: content, env });
+  await program.line("ready");
+  assert.equal((await program.end()).code, 0);
+  await admin.query("ALTER ROLE agreed PASSWORD 'second password'");
+  const { text, cwd, code } = await check(content);
+  assert.equal(code, 0, text);
+  assert.match(text, /until the role "?agreed"? has the entry's password, which pg-task start sets/);
+  const { lines } = await doctor({ ...env }, cwd);
+  assert.match(
+    lines.find(({ level }) => level === "fail")?.text ?? "",
+    /the role "agreed" has another password than its entry: pg-task created the role, and sets the entry's password when/,
+  );
+});
+
+test("a role that another session changes at the same time gets its entry's password all the same", async () => {
+  const content = config({ data: "raced", password: "first password", create: true });
+  const first = await startProcess({ config: content, env });
+  await first.line("ready");
+  assert.equal((await first.end()).code, 0);
+  await admin.query("BEGIN; ALTER ROLE raced CONNECTION LIMIT 50");
+  const program = await startProcess({
+    config: config({ data: "raced", password: "second password", create: true }),
+    env,
+  });
+  const other = await connectTo(server.url.replace("postgres@", `postgres:${encodeURIComponent(controlPassword)}@`));
+  await waitForRow(
+    other,
+    "SELECT FROM pg_stat_activity WHERE query LIKE 'ALTER ROLE %' AND wait_event_type = 'Lock'",
+    [],
+  );
+  await admin.query("COMMIT");
+  await program.line("password of the role changed");
+  await program.line("ready");
+  assert.deepEqual(program.linesMatching(/unavailable/), []);
+  await other.end();
+  assert.equal((await program.end()).code, 0);
 });

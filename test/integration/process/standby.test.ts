@@ -193,7 +193,7 @@ it("releases a table only after the results of closed sessions are written", asy
   await waitForRow(client, gone, [pid]);
   leader.child.kill("SIGTERM");
   // The standby leads, but cannot serve this table yet.
-  await standby.line(/^another manager serves the table/);
+  await standby.line(/^another manager holds the lock of the table/);
   await pause(500);
   const works = standby.linesMatching("serving table").length;
   await holder.query("COMMIT");
@@ -251,7 +251,7 @@ it("waits for a table that another cluster serves, and logs it once", async () =
   const first = await startProcess(same);
   await first.line("ready");
   const second = await startProcess({ config: { url: database.url, "pg_conf.name": "other" } });
-  const waits = /^another manager serves the table/;
+  const waits = /^another manager holds the lock of the table/;
   await second.line(waits);
   // The process becomes ready without waiting for the table.
   await second.line("ready");

@@ -161,6 +161,15 @@ it("ignores an invalid table name set for the role, with a warning", async () =>
   assert.equal((await program.end()).code, 0);
 });
 
+it("says that a separator of two characters, set for the role, is cut off", async () => {
+  await client.query(`ALTER ROLE ${role} SET pg_task.delimiter = '||'`);
+  const program = await start({});
+  const line = await program.line("server setting longer than one character, the rest is cut off");
+  assert.deepEqual([line["setting"], line["value"], line["used"]], ["pg_task.delimiter", "||", "|"]);
+  await client.query(`ALTER ROLE ${role} RESET ALL`);
+  assert.equal((await program.end()).code, 0);
+});
+
 it("the control database's pg_conf.fetch limits how many entries start at once, also after a reload", async () => {
   const silent = await startSilentServer();
   const program = await startProcess({

@@ -147,9 +147,11 @@ const others: readonly ParameterName[] = [
   "pg_conf.log",
   // Tested in integration/process/frozenLeader.
   "pg_conf.frozen",
-  // These two are tested in integration/web/server.
+  // These two are tested in integration/web/server, and the next two in integration/web/access.
   "pg_http.listen",
   "pg_http.token",
+  "pg_http.readonly",
+  "pg_http.hosts",
 ];
 
 it("covers every parameter of the file", () => {

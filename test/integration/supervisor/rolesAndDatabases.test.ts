@@ -147,7 +147,7 @@ it("creates neither role nor database unless it is told to, and says what is mis
   assert.equal(waits["code"], "SCHEMA_MISSING");
   assert.equal(
     waits["reason"],
-    'the role "untold" and the database "untold" are missing: create what is missing, or set "create": true in the entry, and pg-task start creates it',
+    'the role "untold" and the database "untold" are missing: create what is missing, or set "create": true in the entry or "pg_task.create": true for all entries, and pg-task start creates it',
   );
   assert.equal(await run("postgres", "SELECT 'works on'"), "works on");
   const checked = await cli(["check"], { cwd: program.cwd });

@@ -9,7 +9,7 @@ const root = new URL("../../../../", import.meta.url);
 const read = (file: string): string => readFileSync(new URL(file, root), "utf8");
 
 /** Returns the names of pg-task's metrics that occur in a text. */
-const namesIn = (text: string): Set<string> => new Set(text.match(/\b(?:pg_task|process)_[a-z_]+\b/g) ?? []);
+const namesIn = (text: string): Set<string> => new Set(text.match(/\b(?:pg_task|process)_[a-z_0-9]+\b/g) ?? []);
 
 /** Returns the names by which an expression may refer to a metric. */
 function seriesNames(name: string, type: string): string[] {
@@ -18,7 +18,7 @@ function seriesNames(name: string, type: string): string[] {
 
 const database = await createDatabase();
 
-it("exports exactly the metrics of docs/web.md, and all that the dashboard uses", async () => {
+it("exports exactly the metrics of docs/web.md, and all that the dashboard and the alert rules use", async () => {
   const program = await startProcess({
     config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
   });
@@ -30,7 +30,7 @@ it("exports exactly the metrics of docs/web.md, and all that the dashboard uses"
   let text = "";
   // The event loop delay is measured between two scrapes, so the first scrape does not contain it.
   do ({ text } = await web.requestWithoutToken("/metrics"));
-  while (!text.includes("pg_task_event_loop_delay_seconds{") || !text.includes("pg_task_retries_total{"));
+  while (!text.includes("\npg_task_event_loop_delay_max_seconds ") || !text.includes("pg_task_retries_total{"));
   await program.end();
   const exported = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = "", type = ""]) => ({
     name,
@@ -39,7 +39,8 @@ it("exports exactly the metrics of docs/web.md, and all that the dashboard uses"
 
   const dashboard: { panels: { targets: { expr: string }[] }[] } = JSON.parse(read("examples/grafana.json"));
   const expressions = dashboard.panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
-  const used = namesIn(expressions.join("\n"));
+  // The names of the alerts have no underscores.
+  const used = namesIn([...expressions, read("examples/alerts.yml")].join("\n"));
   assert.ok(used.size > 10);
   const known = new Set(exported.flatMap(({ name, type }) => seriesNames(name, type)));
   assert.deepEqual(
@@ -70,7 +71,7 @@ it("exports exactly the metrics of docs/web.md, and all that the dashboard uses"
 
   const rows = read("docs/web.md")
     .split("\n")
-    .flatMap((line) => /^\| `([a-z_]+)` /.exec(line)?.[1] ?? [])
+    .flatMap((line) => /^\| `([a-z_0-9]+)` /.exec(line)?.[1] ?? [])
     .filter((name) => /^(pg_task|process)_/.test(name));
   assert.deepEqual(new Set(rows), new Set(exported.map(({ name }) => name)));
 });

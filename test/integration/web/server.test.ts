@@ -134,7 +134,7 @@ it("exports counters, histograms and current numbers for Prometheus", async () =
   assert.equal(value(text, "pg_task_started_total{"), 2);
   assert.equal(value(text, "pg_task_run_seconds_count{"), 2);
   assert.equal(value(text, "pg_task_run_seconds_bucket{", 'le="+Inf"'), 2);
-  assert.equal(value(text, "pg_task_wait_seconds_count{"), 2);
+  assert.equal(value(text, "pg_task_queue_wait_seconds_count{"), 2);
   assert.equal(value(text, "pg_task_claim_seconds_bucket{", 'le="0.001"') !== null, true);
   assert.equal(value(text, "pg_task_leader "), 1);
   assert.equal(value(text, "pg_task_manager_up{"), 1);
@@ -289,8 +289,8 @@ it("applies a new token and address on reload", async () => {
   const program = await startProcess({ config });
   const web = await Web.connect(program);
   await program.line("ready");
-  await replaceConfig(program, { ...config, "pg_http.token": "another" });
-  const again = await Web.connect(program, "another", 2);
+  await replaceConfig(program, { ...config, "pg_http.token": "another-token-0123" });
+  const again = await Web.connect(program, "another-token-0123", 2);
   assert.equal((await again.request("/api/tables")).status, 200);
   assert.equal(
     (

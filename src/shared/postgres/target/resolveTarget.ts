@@ -12,6 +12,25 @@ export interface ConnectionContext {
   readonly env: NodeJS.ProcessEnv;
   /** Receives the reason why the password file is not used. */
   readonly warn: (message: string) => void;
+  /** Returns the content of the password file. By default, the file is read whenever it is needed. */
+  readonly passwords?: () => Promise<string | null>;
+  /** Returns the path of a TLS file of the user, if it exists. By default, this is looked up whenever it is needed. */
+  readonly userFile?: (name: string) => string | undefined;
+}
+
+/** Returns a context that looks up each file of the user at most once, for many targets. */
+export function sharedContext({ env, warn }: ConnectionContext): ConnectionContext {
+  let content: Promise<string | null> | null = null;
+  const files = new Map<string, string | undefined>();
+  return {
+    env,
+    warn,
+    passwords: () => (content ??= readPasswordFile(passwordFilePath(env), warn)),
+    userFile: (name) => {
+      if (!files.has(name)) files.set(name, findUserFile(env, name));
+      return files.get(name);
+    },
+  };
 }
 
 /**
@@ -31,7 +50,7 @@ export async function resolveTarget(given: PartialTarget, context: ConnectionCon
   const known: PartialTarget = { ...readEnvironment(env), ...given };
   const user = known.user ?? systemUser();
   const account = { database: known.database ?? user, user };
-  const tls = resolveTlsFiles(known, env);
+  const tls = resolveTlsFiles(known, context);
   if (tls.sslmode === "verify-full" && given.hosts === undefined) refuseHostAndAddress(env);
   const [first, ...others] = await addPasswords(resolveServers(known), { ...account, known, context });
   if (first === undefined) throw new PgTaskError("INTERNAL", "a target without a server");
@@ -76,9 +95,10 @@ async function addPasswords(servers: readonly TargetServer[], sources: PasswordS
   const { database, user, known, context } = sources;
   const { password } = known;
   if (password !== undefined) return servers.map((server) => ({ ...server, password }));
-  const text = await readPasswordFile(passwordFilePath(context.env), context.warn);
+  const { env, warn, passwords = () => readPasswordFile(passwordFilePath(env), warn) } = context;
+  const text = await passwords();
   if (text === null) return [...servers];
-  const names = hostNames(servers, context.env);
+  const names = hostNames(servers, env);
   return servers.map((server, index) => {
     const host = names[index] ?? server.host;
     const found = findPassword(text, { host, port: server.port, database, user });
@@ -107,13 +127,13 @@ function refuseHostAndAddress(env: NodeJS.ProcessEnv): void {
 /** Applies libpq's rules for `sslmode` and the certificate files. */
 function resolveTlsFiles(
   given: PartialTarget,
-  env: NodeJS.ProcessEnv,
+  { env, userFile = (name) => findUserFile(env, name) }: ConnectionContext,
 ): Pick<ConnectionTarget, "sslmode" | "sslrootcert" | "sslcert" | "sslkey"> {
   const mode = chooseSslMode(given.sslmode, given.sslrootcert);
   const system = given.sslrootcert === "system";
-  const sslrootcert = system ? undefined : (given.sslrootcert ?? findUserFile(env, "root.crt"));
-  const sslcert = given.sslcert ?? findUserFile(env, "postgresql.crt");
-  const key = sslcert === undefined ? undefined : findUserFile(env, "postgresql.key");
+  const sslrootcert = system ? undefined : (given.sslrootcert ?? userFile("root.crt"));
+  const sslcert = given.sslcert ?? userFile("postgresql.crt");
+  const key = sslcert === undefined ? undefined : userFile("postgresql.key");
   return {
     sslmode: withRootFile(mode, sslrootcert !== undefined),
     ...omitUndefined({ sslrootcert, sslcert, sslkey: given.sslkey ?? key }),

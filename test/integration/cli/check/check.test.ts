@@ -227,6 +227,7 @@ void test("shows settings of the server, including those that move the table", a
     "pg_task.max = '3'",
     "pg_conf.restart = '9'",
     "pg_conf.close = 'soon'",
+    "pg_task.quote = 'ab'",
   ]) {
     await client.query(`ALTER DATABASE ${name} SET ${setting}`);
   }
@@ -239,6 +240,7 @@ void test("shows settings of the server, including those that move the table", a
     assert.match(text, /pg_conf\.restart +9 s +server\n/);
     assert.match(text, /pg_conf\.close +60000 ms +default\n/);
     assert.match(text, /warning +invalid setting pg_conf\.close "soon" on the server, using 60000/);
+    assert.match(text, /warning +setting pg_task\.quote "ab" on the server is longer than one character, using "a"/);
     const own = await run([{ data: name, user: "postgres", table: "mine" }], { json: true });
     const report: CheckReport = JSON.parse(own.text);
     assert.equal(report.entries[0]?.table, "mine");

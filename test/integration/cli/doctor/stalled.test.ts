@@ -10,7 +10,7 @@ import { healthSchema } from "../../../../src/web/api/schemas.js";
 
 const database = await createDatabase();
 const tasks = await Tasks.create(await database.connect());
-const token = "open-sesame";
+const token = "open-sesame-0123";
 
 /** Runs the doctor, and returns its line about stalls. */
 async function stalls(): Promise<DoctorLine> {

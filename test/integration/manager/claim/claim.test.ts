@@ -63,9 +63,9 @@ test("a claim marks the row and returns all that a run needs", async () => {
   });
   const { claimed: tasks, ...rest } = await claimed({ sessions: 1 });
   const { rows } = await user.query(
-    "SELECT hash, state::text, owner, pid, ready, take IS NOT NULL AS taken, start IS NOT NULL AS started, stop, (extract(epoch FROM take) * 1000000)::bigint::text AS take, extract(epoch FROM plan)::float8 * 1000 AS planned, xmin::text AS version FROM task",
+    "SELECT hash, state::text, owner, pid, ready, take IS NOT NULL AS taken, start IS NOT NULL AS started, stop, (extract(epoch FROM take) * 1000000)::bigint::text AS take, xmin::text AS version, date_part('epoch', plan) AS planned FROM task",
   );
-  const [{ hash, take, planned, version, ...row } = { hash: 0, take: "", planned: 0, version: "" }]: {
+  const [{ hash, take, version, planned, ...row } = { hash: 0, take: "", version: "", planned: 0 }]: {
     hash: number;
     take: string;
     planned: number;
@@ -88,7 +88,6 @@ test("a claim marks the row and returns all that a run needs", async () => {
       max: 0,
       key: null,
       startsNow: true,
-      plannedAt: planned,
       exclusive: false,
       hasGap: false,
       mayPause: false,
@@ -103,6 +102,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       atomic: true,
       data: null,
       version,
+      planned,
       claimedAt: take,
       remote: null,
       endsWithConnection: false,

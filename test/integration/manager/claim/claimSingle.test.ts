@@ -42,8 +42,8 @@ test("the only due task is claimed with the same result as by the full claim", a
   const request = claimOf(new Map([[rows[0]?.hash ?? 0, 0]]), { sessions: 1 });
   const { claimed } = await claimFull(manager, table, request);
   assert.deepEqual(
-    [{ ...task, claimedAt: "", plannedAt: 0, version: "" }],
-    claimed.map((each) => ({ ...each, claimedAt: "", plannedAt: 0, version: "" })),
+    [{ ...task, claimedAt: "", planned: 0, version: "" }],
+    claimed.map((each) => ({ ...each, claimedAt: "", planned: 0, version: "" })),
   );
   assert.deepEqual(row, (await user.query(shown)).rows);
 });

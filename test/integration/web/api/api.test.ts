@@ -246,6 +246,17 @@ it("explains what is wrong with a request", async () => {
   for (const [query, message] of [
     ["limit=x", 'limit: expected a whole number from 1 to 200, got "x"'],
     ["limit=1.5", 'limit: expected a whole number from 1 to 200, got "1.5"'],
+    ...["1e2", "0x10", "%205", "5%20", "5abc", "%2B5", "-5", "05", "5.0", "", "201", "1_0", "٥", "9".repeat(400)].map(
+      (number) => [
+        `limit=${number}`,
+        `limit: expected a whole number from 1 to 200, got ${JSON.stringify(decodeURIComponent(number))}`,
+      ],
+    ),
+    ...["1e3", "0x10", " 5", "5abc", "05", "-0", "+5"].map((id) => [
+      `before=${encodeURIComponent(id)}`,
+      `before: expected a task id, a whole number, got ${JSON.stringify(id)}`,
+    ]),
+    ["limit=5&limit=6", "limit: expected one value, got 2"],
     ["limit=0", 'limit: expected a whole number from 1 to 200, got "0"'],
     [
       "state=NOPE",

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { explainConfiguration, loadConfiguration } from "../../../../src/shared/config/loadConfiguration.js";
+import { parseHosts } from "../../../../src/shared/config/listenAddress.js";
 import { maskParameters, maskTarget } from "../../../../src/shared/config/maskSecrets.js";
 import { findSource } from "../../../../src/shared/config/findSource.js";
 import type { Configuration, Entry } from "../../../../src/shared/config/types.js";
@@ -153,6 +154,44 @@ void test("names with dots and slashes yield distinct keys", async () => {
   assert.equal(new Set(entries.map(({ key }) => key)).size, 3);
 });
 
+void test("a token that is short or cannot be sent is refused without being shown", async () => {
+  const expected = "expected a token of at least 16 visible ASCII characters";
+  for (const name of ["pg_http.token", "pg_http.readonly"]) {
+    for (const token of ["hunter2", "hunter2-0123456", "hunter2 012345678", "hunter2-é-012345678"]) {
+      const written = await refusal({ [name]: token });
+      assert.equal(written[0], "CONFIG_INVALID");
+      assert.ok(written[1]?.startsWith(`${name}: ${expected}`), written[1]);
+      assert.ok(written[1]?.endsWith(`, got a string (***) of ${token.length} characters`), written[1]);
+      const [, fromVariable = ""] = await refusal({ [name]: { env: "TOKEN" } }, { TOKEN: token });
+      const problem = token.length < 16 ? `one of ${token.length} characters` : "one with spaces or other characters";
+      assert.ok(fromVariable.startsWith(`${name}: ${expected}, got ${problem}: a command such as`), fromVariable);
+      assert.doesNotMatch(JSON.stringify([written, fromVariable]), /hunter2/);
+    }
+    await load({ [name]: "0123456789abcdef" });
+  }
+});
+
+void test("the read-only token is another one, and is masked as well", async () => {
+  const token = "0123456789abcdef";
+  assert.deepEqual(await refusal({ "pg_http.token": token, "pg_http.readonly": token }), [
+    "CONFIG_INVALID",
+    "pg_http.readonly: expected another token than pg_http.token, got the same",
+  ]);
+  const configuration = await load({ "pg_http.token": token, "pg_http.readonly": `${token}-readonly` });
+  assert.doesNotMatch(JSON.stringify(configuration.entries), new RegExp(token));
+  assert.doesNotMatch(JSON.stringify(maskParameters(configuration.parameters)), new RegExp(token));
+});
+
+void test("host names are given without ports and with commas between them", async () => {
+  for (const hosts of ["", "tasks.example.com", "a,b-c.example,10.0.0.5,[2001:db8::1]"]) {
+    await load({ "pg_http.hosts": hosts });
+  }
+  for (const hosts of ["a:80", "a, b", ",a", "a,", "http://a", "2001:db8::1", "a/b", "u@a"]) {
+    assert.match((await refusal({ "pg_http.hosts": hosts }))[1] ?? "", /^pg_http\.hosts: expected host names/, hosts);
+  }
+  assert.deepEqual(parseHosts("Tasks.Example.COM,[2001:DB8::1]"), ["tasks.example.com", "2001:db8::1"]);
+});
+
 void test("each mistake is reported with its path, what is allowed and what was given", async () => {
   const lines = await refusal({
     "pg_task.slep": 1,
@@ -184,7 +223,7 @@ void test("each mistake is reported with its path, what is allowed and what was 
     /^pg_conf\.log: expected one of "trace", .*, got "loud"$/,
     /^pg_task\.id: unknown key, pg_task\.id is the running task's id/,
     /^pg_http\.listen: expected a string "HOST:PORT" or ":PORT", .*, got "80"$/,
-    /^pg_http\.token: expected a string, or \{"env": "NAME"\} .*, got an object$/,
+    /^pg_http\.token: expected a token of at least 16 visible ASCII characters, or \{"env": "NAME"\} .*, got an object$/,
     /^pg_nothing\.at_all: unknown key, expected one of url, pg_task\.json, /,
     /^pg_task\.json\[0\]\.slepe: unknown key, expected a known key, perhaps "sleep"$/,
     /^pg_task\.json\[1\]\.data: expected a name of 1 to 63 bytes, got ""$/,
@@ -393,9 +432,9 @@ void test("masking a target changes nothing but its password", async () => {
 void test("the token may come from a variable, and reaches neither managers nor output", async () => {
   const configuration = await load(
     { "pg_http.listen": ":0", "pg_http.token": { env: "TOKEN" } },
-    { TOKEN: "open sesame" },
+    { TOKEN: "open-sesame-0123" },
   );
-  assert.equal(configuration.parameters["pg_http.token"], "open sesame");
+  assert.equal(configuration.parameters["pg_http.token"], "open-sesame-0123");
   assert.doesNotMatch(JSON.stringify(configuration.entries), /sesame/);
   assert.doesNotMatch(JSON.stringify(maskParameters(configuration.parameters)), /sesame/);
   assert.deepEqual(await refusal({ "pg_http.token": { env: "TOKEN" } }), [
@@ -409,7 +448,8 @@ void test("listening beyond loopback requires a token", async () => {
     const [code, line = ""] = await refusal({ "pg_http.listen": listen });
     assert.equal(code, "CONFIG_INVALID");
     assert.match(line, /^pg_http\.token: expected a token, since pg_http\.listen is /, listen);
-    await load({ "pg_http.listen": listen, "pg_http.token": "t" });
+    await load({ "pg_http.listen": listen, "pg_http.token": "0123456789abcdef" });
+    await load({ "pg_http.listen": listen, "pg_http.readonly": "0123456789abcdef" });
   }
   for (const listen of ["", "127.0.0.1:80", "127.3.2.1:0", "localhost:65535", "[::1]:80"]) {
     await load({ "pg_http.listen": listen });

@@ -4,7 +4,7 @@ import { tmpdir, userInfo } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import * as fc from "fast-check";
-import { resolveTarget } from "../../../../../src/shared/postgres/target/resolveTarget.js";
+import { resolveTarget, sharedContext } from "../../../../../src/shared/postgres/target/resolveTarget.js";
 import { findPassword } from "../../../../../src/shared/postgres/target/passwordFile.js";
 import { describeTarget, type ConnectionTarget } from "../../../../../src/shared/postgres/target/target.js";
 import { maskTarget } from "../../../../../src/shared/config/maskSecrets.js";
@@ -301,4 +301,17 @@ void test("a password file that others may read is ignored with a warning", asyn
   await chmod(path, 0o640);
   assert.equal((await resolve(url, { PGPASSFILE: path })).password, undefined);
   assert.match(warnings.join(), /passwords is not used: .* permissions should be u=rw \(0600\)/);
+});
+
+test("a shared context looks up the files of the user once, however many targets there are", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "pg-task-home-"));
+  await mkdir(join(folder, ".postgresql"));
+  await writeFile(join(folder, ".postgresql/root.crt"), "");
+  await writeFile(join(folder, ".pgpass"), "*:*:*:*:from the file", { mode: 0o600 });
+  const context = sharedContext({ env: { HOME: folder }, warn: (message) => warnings.push(message) });
+  const url = parseTargetUrl("postgres://user@host/db");
+  const before = await resolveTarget(url, context);
+  await rm(folder, { recursive: true });
+  assert.deepEqual([before.password, before.sslrootcert], ["from the file", join(folder, ".postgresql/root.crt")]);
+  assert.deepEqual(await resolveTarget(url, context), before);
 });

@@ -1,0 +1,120 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { request } from "node:http";
+import { connect, type Socket } from "node:net";
+import { it, type TestContext } from "node:test";
+import { httpLimits } from "../../../src/web/http/limits.js";
+import { startWebServer } from "../../support/webServer.js";
+import { token } from "../../support/web.js";
+
+async function openSocket(context: TestContext, url: string): Promise<Socket> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  context.after(() => socket.destroy());
+  await once(socket, "connect");
+  return socket;
+}
+
+/** Reads until the server closes the connection. */
+async function readToEnd(socket: Socket): Promise<string> {
+  let text = "";
+  socket.setEncoding("utf8");
+  socket.on("data", (chunk: string) => (text += chunk));
+  socket.on("error", () => {});
+  await once(socket, "close");
+  return text;
+}
+
+/** Posts a body to an address that reads none. */
+function post(url: string, body: Buffer, headers: Record<string, string | number>): Promise<[number, string]> {
+  return new Promise((resolve, reject) => {
+    const sent = request(
+      `${url}api/tables/none/tasks/1/stop`,
+      { method: "POST", headers: { Authorization: `Bearer ${token}`, ...headers } },
+      (answer) => {
+        let text = "";
+        answer.setEncoding("utf8");
+        answer.on("data", (chunk: string) => (text += chunk));
+        answer.on("end", () => resolve([answer.statusCode ?? 0, text]));
+      },
+    );
+    sent.once("error", reject);
+    sent.end(body);
+  });
+}
+
+const requestWithHeader = (size: number): string =>
+  `GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: ${"x".repeat(size)}\r\n\r\n`;
+
+it("refuses headers that are too large with 431", async (context) => {
+  const { url } = await startWebServer(context);
+  for (const [size, status] of [
+    [httpLimits.headerBytes / 2, 200],
+    [httpLimits.headerBytes, 431],
+  ] as const) {
+    const socket = await openSocket(context, url);
+    socket.write(requestWithHeader(size));
+    assert.match(await readToEnd(socket), new RegExp(`^HTTP/1\\.1 ${status} `));
+  }
+});
+
+it("refuses bodies that are too large with 413, and those without their length with 411", async (context) => {
+  const { url } = await startWebServer(context);
+  for (const [headers, size, expected, code] of [
+    [{ "Content-Length": httpLimits.bodyBytes }, httpLimits.bodyBytes, 404, "NOT_FOUND"],
+    [{ "Content-Length": httpLimits.bodyBytes + 1 }, httpLimits.bodyBytes + 1, 413, "TOO_LARGE"],
+    [{ "Transfer-Encoding": "chunked" }, 1, 411, "LENGTH_REQUIRED"],
+  ] as const) {
+    const [status, text] = await post(url, Buffer.alloc(size), headers);
+    assert.deepEqual([status, JSON.parse(text).code], [expected, code]);
+  }
+});
+
+it("closes connections beyond the limit, says so once, and serves the others", async (context) => {
+  const { url, logged } = await startWebServer(context, { limits: { ...httpLimits, connections: 2 } });
+  const refused = once(logged, "HTTP connection refused: there are too many");
+  const first = await openSocket(context, url);
+  const second = await openSocket(context, url);
+  const third = await openSocket(context, url);
+  await readToEnd(third);
+  assert.deepEqual(await refused, [{ most: 2 }]);
+  let reports = 1;
+  logged.on("HTTP connection refused: there are too many", () => (reports += 1));
+  await readToEnd(await openSocket(context, url));
+  assert.equal(reports, 1);
+  second.write("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  assert.match(await readToEnd(second), /^HTTP\/1\.1 200 /);
+  first.write("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  assert.match(await readToEnd(first), /^HTTP\/1\.1 200 /);
+});
+
+it("gives up a client that sends its request too slowly", async (context) => {
+  const limits = { ...httpLimits, headersMs: 100, requestMs: 200, checkMs: 50 };
+  const { url } = await startWebServer(context, { limits });
+  const headers = await openSocket(context, url);
+  headers.write("GET /health HTTP/1.1\r\nHost: localhost\r\n");
+  assert.match(await readToEnd(headers), /^HTTP\/1\.1 408 /);
+  const body = await openSocket(context, url);
+  body.write(
+    `POST /api/tables/none/tasks/1/stop HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\nContent-Length: 9\r\n\r\nx`,
+  );
+  // The address reads no body, so the answer comes first.
+  assert.match(await readToEnd(body), /^HTTP\/1\.1 404 .*HTTP\/1\.1 408 /s);
+});
+
+it("keeps an event stream open although its time for a request is over", async (context) => {
+  const limits = { ...httpLimits, headersMs: 20, requestMs: 20, checkMs: 10 };
+  const { url, cluster } = await startWebServer(context, { limits });
+  const stream = await openSocket(context, url);
+  const received: string[] = [];
+  stream.setEncoding("utf8");
+  stream.on("data", (chunk: string) => received.push(chunk));
+  stream.write(`GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+  while (!received.join("").includes("event: hello")) await once(stream, "data");
+  // The server looks for slow requests before it closes this one.
+  const slow = await openSocket(context, url);
+  slow.write("GET /health HTTP/1.1\r\n");
+  assert.match(await readToEnd(slow), /^HTTP\/1\.1 408 /);
+  cluster.emit("changed");
+  while (!received.join("").includes("event: cluster")) await once(stream, "data");
+});

@@ -1,0 +1,173 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { text as readAll } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { describe, it } from "node:test";
+import { createDatabase } from "../../../support/database.js";
+import { startProcess } from "../../../support/process.js";
+import { findPromtool } from "../../../support/promtool.js";
+import { temporaryFolder } from "../../../support/temporaryFolder.js";
+import { insertTask, waitForState } from "../../../support/waitFor.js";
+import { token, Web } from "../../../support/web.js";
+
+const rules = fileURLToPath(new URL("../../../../../examples/alerts.yml", import.meta.url));
+const documentation = fileURLToPath(new URL("../../../../../docs/web.md", import.meta.url));
+const promtool = await findPromtool();
+
+async function runPromtool(args: string[], input = ""): Promise<{ readonly code: number; readonly output: string }> {
+  const child = spawn(promtool, args, { stdio: "pipe" });
+  const output = Promise.all([readAll(child.stdout), readAll(child.stderr)]);
+  child.stdin.end(input);
+  const [code] = await once(child, "close");
+  return { code, output: (await output).join("") };
+}
+
+it("exports metrics that promtool has nothing to say about", async () => {
+  const database = await createDatabase();
+  const client = await database.connect();
+  const program = await startProcess({
+    config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
+  });
+  const web = await Web.connect(program);
+  await program.line("ready");
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await client.query("INSERT INTO task (input, retry, backoff) VALUES ('SELECT 1/0', 1, '1 ms')");
+  let text = "";
+  do ({ text } = await web.requestWithoutToken("/metrics"));
+  while (!text.includes("pg_task_retries_total{") || !text.includes("\npg_task_event_loop_delay_max_seconds "));
+  await program.end();
+  assert.deepEqual(await runPromtool(["check", "metrics"], text), { code: 0, output: "" });
+  // A metric that breaks a rule shows that promtool does check.
+  const broken = text.replaceAll("pg_task_started_total", "pg_task_started");
+  assert.match((await runPromtool(["check", "metrics"], broken)).output, /pg_task_started counter metrics should/);
+
+  assert.match(text, /^pg_task_build_info\{version="\d[^"]*",node="\d[^"]*"\} 1$/m);
+  const started = Number(/^process_start_time_seconds (\S+)$/m.exec(text)?.[1]);
+  assert.ok(started > 1.7e9 && started <= Date.now() / 1000, String(started));
+});
+
+/** Returns the count or the sum of the queue waits in a scrape. */
+const queueWait = (text: string, name: "count" | "sum"): number =>
+  Number(new RegExp(`^pg_task_queue_wait_seconds_${name}\\{.*\\} (\\S+)$`, "m").exec(text)?.[1]);
+
+it("measures from the planned time of a run to its start", async () => {
+  const database = await createDatabase();
+  const client = await database.connect();
+  const program = await startProcess({
+    config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
+  });
+  const web = await Web.connect(program);
+  await program.line("ready");
+  // One task is claimed alone, and the others by a claim of many.
+  await client.query("INSERT INTO task (input, plan) VALUES ('SELECT 1', now() - interval '100 seconds')");
+  await client.query(
+    `INSERT INTO task (input, plan, "group")
+     SELECT 'SELECT 1', now() - interval '100 seconds', n % 3 FROM generate_series(1, 99) AS n`,
+  );
+  await client.query("INSERT INTO task (input, plan) VALUES ('SELECT 2', '-infinity')");
+  let text = "";
+  do ({ text } = await web.requestWithoutToken("/metrics"));
+  while (!(queueWait(text, "count") >= 100));
+  await program.end();
+  assert.equal(queueWait(text, "count"), 100, "a wait since -infinity is not counted");
+  const rows = await client.query(
+    "SELECT count(*), sum(date_part('epoch', start - plan)) AS sum FROM task WHERE plan > '-infinity'",
+  );
+  // The server has microseconds, and the metric milliseconds.
+  assert.ok(
+    Math.abs(queueWait(text, "sum") - rows.rows[0]?.sum) < 0.11,
+    `${queueWait(text, "sum")} ${rows.rows[0]?.sum}`,
+  );
+});
+
+const table = '{job="pg-task",instance="a",server="s",database="d",schema="public",table="task"}';
+const process = '{job="pg-task",instance="a"}';
+const build = 'pg_task_build_info{job="pg-task",instance="a",version="1",node="22"}';
+
+/** Series of a process that does its work, with a value for every minute of two hours. */
+const healthy: Readonly<Record<string, string>> = {
+  [`up${process}`]: "1x120",
+  [`pg_task_leader${process}`]: "1x120",
+  [`pg_task_ready${process}`]: "1x120",
+  [`pg_task_manager_up${table}`]: "1x120",
+  [`pg_task_scrape_error${table}`]: "0x120",
+  [`pg_task_oldest_due_seconds${table}`]: "5x120",
+  [`pg_task_failed_total${table}`]: "0+1x120",
+  [`pg_task_finished_total${table}`]: "0+100x120",
+  [`pg_task_queue_wait_seconds_bucket${table.replace("}", ',le="60"}')}`]: "0+101x120",
+  [`pg_task_queue_wait_seconds_bucket${table.replace("}", ',le="300"}')}`]: "0+101x120",
+  [`pg_task_queue_wait_seconds_bucket${table.replace("}", ',le="+Inf"}')}`]: "0+101x120",
+  [`pg_task_sessions${table}`]: "4x120",
+  [`pg_task_sessions_max${process}`]: "64x120",
+  [`pg_task_backlog${table}`]: "3x120",
+  [`pg_task_reconnects_total${table}`]: "0x120",
+  [`pg_task_rescues_total${table}`]: "0x120",
+  [`process_start_time_seconds${process}`]: "1000x120",
+  [`pg_task_event_loop_delay_p99_seconds${process}`]: "0.01x120",
+  [build]: "1x120",
+};
+
+/** For each alert, the series that make it fire. */
+const causes: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  PgTaskDown: { [`up${process}`]: "0x120" },
+  PgTaskNoLeader: { [`pg_task_leader${process}`]: "0x120" },
+  PgTaskNotReady: { [`pg_task_ready${process}`]: "0x120" },
+  PgTaskTableNotServed: { [`pg_task_manager_up${table}`]: "0x120" },
+  PgTaskTableUnreadable: { [`pg_task_scrape_error${table}`]: "1x120" },
+  PgTaskLate: { [`pg_task_oldest_due_seconds${table}`]: "0+60x120" },
+  PgTaskSlowStart: { [`pg_task_queue_wait_seconds_bucket${table.replace("}", ',le="60"}')}`]: "0+90x120" },
+  PgTaskFailures: { [`pg_task_failed_total${table}`]: "0+20x120" },
+  PgTaskSessionsExhausted: { [`pg_task_sessions${table}`]: "64x120" },
+  PgTaskReconnects: { [`pg_task_reconnects_total${table}`]: "0+1x120" },
+  PgTaskRescues: { [`pg_task_rescues_total${table}`]: "0+1x120" },
+  PgTaskRestarts: { [`process_start_time_seconds${process}`]: "1000+60x120" },
+  PgTaskBusyMainThread: { [`pg_task_event_loop_delay_p99_seconds${process}`]: "2x120" },
+  PgTaskMixedVersions: { [build.replace('"a"', '"b"').replace('"1"', '"2"')]: "1x120" },
+};
+
+/** Returns the names of the alerts that fire after two hours, according to promtool. */
+async function firing(series: Readonly<Record<string, string>>): Promise<string[]> {
+  const file = join(await temporaryFolder(), "test.yml");
+  const names = Object.keys(causes);
+  const content = {
+    rule_files: [rules],
+    tests: [
+      {
+        interval: "1m",
+        input_series: Object.entries(series).map(([name, values]) => ({ series: name, values })),
+        // Expecting nothing makes promtool list what fires.
+        alert_rule_test: names.map((alertname) => ({ eval_time: "2h", alertname, exp_alerts: [] })),
+      },
+    ],
+  };
+  // Every JSON document is a YAML document.
+  await writeFile(file, JSON.stringify(content));
+  const { output } = await runPromtool(["test", "rules", file]);
+  assert.match(output, /SUCCESS|FAILED/);
+  return names.filter((name) => output.includes(`alertname="${name}"`));
+}
+
+describe("the alert rules", () => {
+  it("are valid, and docs/web.md lists each of them", async () => {
+    const { code, output } = await runPromtool(["check", "rules", rules]);
+    assert.equal(code, 0, output);
+    const names = [...readFileSync(rules, "utf8").matchAll(/- alert: (\w+)/g)].map(([, name]) => name);
+    const listed = [...readFileSync(documentation, "utf8").matchAll(/^\| `(PgTask\w+)`/gm)].map(([, name]) => name);
+    assert.deepEqual(listed, names);
+    assert.deepEqual(Object.keys(causes), names);
+  });
+
+  it("do not fire while all is well", async () => {
+    assert.deepEqual(await firing(healthy), []);
+  });
+
+  for (const [name, cause] of Object.entries(causes)) {
+    it(`fire as ${name} for its cause, and no others do`, async () => {
+      assert.deepEqual(await firing({ ...healthy, ...cause }), [name]);
+    });
+  }
+});

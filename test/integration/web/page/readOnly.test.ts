@@ -1,0 +1,50 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { noBrowserReason } from "../../../support/browser.js";
+import { createDatabase } from "../../../support/database.js";
+import { openPage } from "../../../support/page.js";
+import { startProcess } from "../../../support/process.js";
+import { token, Web } from "../../../support/web.js";
+
+const database = await createDatabase();
+const client = await database.connect();
+const readOnly = "only-for-reading-0123";
+const program = await startProcess({
+  config: {
+    url: database.url,
+    "pg_http.listen": "127.0.0.1:0",
+    "pg_http.token": token,
+    "pg_http.readonly": readOnly,
+  },
+});
+const web = await Web.connect(program);
+await program.line("ready");
+const table = await web.tableId();
+
+describe("the page with the read-only token", { skip: noBrowserReason }, () => {
+  it("shows tasks and schedules, and offers no actions", async () => {
+    const { rows } = await client.query<{ id: string }>(
+      `INSERT INTO task (input, plan, rule) VALUES ('SELECT 1', 'infinity', NULL), ('SELECT 2', now(), '0 4 1 1 *')
+       RETURNING id`,
+    );
+    const [id = "", schedule = ""] = rows.map((row) => row.id);
+    for (const [given, buttons] of [
+      [token, ["Stop", "Run now"]],
+      [readOnly, []],
+    ] as const) {
+      for (const [path, shown] of [
+        [`/tables/${table}/tasks`, `tr[data-id="${id}"]`],
+        [`/tables/${table}/tasks/${id}`, "h1"],
+        [`/tables/${table}/schedules`, `tr[data-id="${schedule}"]`],
+      ] as const) {
+        const { page, errors } = await openPage(web, path, { token: given });
+        await page.locator(shown).first().waitFor();
+        // The page is complete once its last part is there: the live mark of the header.
+        await page.getByText("live", { exact: true }).waitFor();
+        assert.equal((await page.locator(".actions button").count()) > 0, buttons.length > 0, `${path} with ${given}`);
+        assert.deepEqual(errors, []);
+        await page.context().close();
+      }
+    }
+  });
+});
