@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -6,6 +7,7 @@ import { after } from "node:test";
 import { freePort } from "../../src/embedded/port.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { connectTo } from "../support/connectTo.js";
+import { findPgBouncer, startPgBouncer } from "../support/pgbouncer.js";
 import { createDatabase, onServer, type TestDatabase } from "../support/database.js";
 import { comparable, DocumentedPage, documentedSteps } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
@@ -26,6 +28,10 @@ interface Situation {
 
 /** How a test provokes what a section describes. */
 interface Trouble {
+  /** Why the section cannot be tested here. */
+  readonly skip?: string | false;
+  /** Parameters of the pg-task that serves the database. */
+  readonly parameters?: Readonly<Record<string, string>>;
   /** Whether pg-task serves the database. */
   readonly served: boolean;
   /** The database has no task table. */
@@ -62,6 +68,10 @@ const rejected = (statement: string, message: string): Trouble => ({
     await client.query("RESET ROLE");
   },
 });
+
+const bouncer = await findPgBouncer();
+const pagePort = await freePort();
+const token = "a-token-of-the-tests";
 
 const insert = (input: string, columns = ""): string => `INSERT INTO task (input) VALUES ('${input}')${columns}`;
 
@@ -178,6 +188,24 @@ const troubles: Readonly<Record<string, Trouble>> = {
       await configure(situation, {});
     },
   },
+  "The connection goes through a pooler": {
+    served: false,
+    skip: bouncer === null && "PgBouncer is not installed here",
+    async provoke(situation) {
+      const { port } = await startPgBouncer(bouncer ?? "", "session", true);
+      const url = new URL(situation.database.url);
+      url.port = String(port);
+      await configure(situation, { url: url.href });
+    },
+  },
+  "The page asks for a token, or answers 401": {
+    served: true,
+    skip: spawnSync("curl", ["--version"]).error !== undefined && "curl is not installed here",
+    parameters: { "pg_http.listen": `127.0.0.1:${pagePort}`, "pg_http.token": token },
+    async provoke({ page }) {
+      await Promise.resolve((page.env["PG_TASK_TOKEN"] = token));
+    },
+  },
   "It says standby, and nothing runs": {
     served: true,
     async provoke({ database }) {
@@ -204,20 +232,25 @@ test("every section with examples is provoked", () => {
   );
 });
 
+/** Replaces the names that a page gives to a role and to the page's port. */
+const here = (example: string, role: string): string =>
+  example.replaceAll("TO producer", `TO ${role}`).replaceAll(":8765", `:${pagePort}`);
+
 for (const [heading, trouble] of Object.entries(troubles)) {
   const pgTask = new PgTask();
   const database = await createDatabase(trouble.empty ? "empty" : "task");
   const role = `trouble_${database.target.database}`;
   after(() => onServer((client) => client.query(`DROP ROLE IF EXISTS ${role}`)));
 
-  test(heading, async () => {
+  test(heading, async (context) => {
+    if (trouble.skip) return context.skip(trouble.skip);
     const client = await database.connect();
     const page = new DocumentedPage(database, client);
-    if (trouble.served) await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+    if (trouble.served) await pgTask.start({ url: database.url, "pg_task.sleep": 100, ...trouble.parameters });
     await trouble.provoke?.({ database, client, page, role });
     const section = sections.find((one) => one.heading === heading)?.section ?? "";
     for (const step of documentedSteps(section)) {
-      const shown = { ...step, text: step.text.replaceAll("TO producer", `TO ${role}`) };
+      const shown = { ...step, text: here(step.text, role) };
       const result = await page.result(shown);
       if (step.result !== undefined) assert.equal(comparable(result), comparable(step.result), step.text);
     }

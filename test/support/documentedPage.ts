@@ -52,6 +52,7 @@ export const comparable = (text: string): string =>
     .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?([+-]\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b(\.\d+)?/g, "TIME")
     .replaceAll(/\b[\d.]+ (ms|s|min)\b/g, "LONG")
     .replaceAll(/server process \d+/g, "server process PID")
+    .replaceAll(/announced process -?\d+, was answered by \d+/g, "two processes")
     .replaceAll(/\b\d+ of \d+ in use(, \d+ of them by task sessions)?; pg-task may use up to \d+/g, "N in use")
     .replaceAll(/(trouble_)?test_[0-9a-f]+|\bshop\b/g, "DATABASE")
     .replaceAll(/\S+\/pg_task\.json/g, "FILE")
