@@ -12,7 +12,7 @@ const root = new URL("../../../", import.meta.url);
 const database = await createDatabase("empty");
 const files = [
   "README.md",
-  ...readdirSync(new URL("docs/", root))
+  ...readdirSync(new URL("docs/", root), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".md"))
     .map((file) => `docs/${file}`),
 ];
@@ -112,6 +112,6 @@ test("the README's configuration starts", async () => {
   );
   const program = await startProcess({ config: here(shop), env: { SHOP_PASSWORD: "unasked" } });
   await program.line("ready");
-  await program.line("serving table", 2);
+  await program.line("serving table");
   assert.deepEqual(await program.end(), { code: 0, signal: null });
 });

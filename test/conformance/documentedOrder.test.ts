@@ -8,8 +8,11 @@ import { psqlTable, textResults } from "../support/psqlTable.js";
 import { Tasks } from "../support/tasks.js";
 
 const whole = readFileSync(new URL("../../../docs/order.md", import.meta.url), "utf8");
-/** The examples of the section "Gap" are executed by documentedGap.test.ts. */
-const [page = ""] = whole.split("\n## Gap\n");
+/**
+ * The examples of the sections before "Keys" are executed by documentedTutorials.test.ts, and those of "Gap" by
+ * documentedGap.test.ts.
+ */
+const [, page = ""] = whole.split(/\n## (?:Keys|Gap)\n/);
 
 const pgTask = new PgTask();
 const database = await createDatabase();

@@ -15,7 +15,13 @@ const { database: name } = database.target;
 
 // Objects that the examples use.
 const producer = `producer_${name}`;
-after(() => onServer((server) => server.query(`DROP ROLE ${producer}`)));
+/** Roles that examples create. */
+const created = ["tasks", "app_tasks"].map((role) => `${role}_${name}`);
+after(() =>
+  onServer(async (server) => {
+    for (const role of [producer, ...created]) await server.query(`DROP ROLE IF EXISTS ${role}`);
+  }),
+);
 await client.query(`
   CREATE ROLE ${producer};
   CREATE TABLE orders (id integer, customer text);
@@ -29,7 +35,10 @@ await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 function examples(file: string): string[] {
   const text = readFileSync(new URL(file, root), "utf8");
   return [...text.matchAll(/^```sql\n(.*?)^```$/gms)].map(([, sql = ""]) =>
-    sql.replaceAll(/\bDATABASE shop\b/g, `DATABASE ${name}`).replaceAll(/\bTO (producer|reader)\b/g, `TO ${producer}`),
+    sql
+      .replaceAll(/\bDATABASE shop\b/g, `DATABASE ${name}`)
+      .replaceAll(/\bTO (producer|reader)\b/g, `TO ${producer}`)
+      .replaceAll(/\b(tasks|app_tasks)\b/g, `$1_${name}`),
   );
 }
 
@@ -43,11 +52,14 @@ const files = [
         ![
           "adoption.md",
           "arguments.md",
+          "coming-from.md",
           "failure.md",
           "order.md",
           "recipes.md",
+          "repeat.md",
           "schedules.md",
           "security.md",
+          "troubleshooting.md",
         ].includes(file),
     )
     .map((file) => `docs/${file}`),

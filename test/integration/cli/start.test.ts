@@ -657,6 +657,13 @@ async function startUntilLogged(cwd: string, msg: string, ...options: string[]):
   return child;
 }
 
+/** Replaces what differs between two starts: addresses and the page's token. */
+const anywhere = (text: string): string =>
+  text
+    .replaceAll(/127\.0\.0\.1:\d+/g, "ADDRESS")
+    .replaceAll(/token=\S+/g, "token")
+    .trim();
+
 describe("pg-task start on a terminal", () => {
   test("ends with what to do next, and each of it works", async () => {
     const cwd = await temporaryFolder();
@@ -665,6 +672,9 @@ describe("pg-task start on a terminal", () => {
     const shown = terminal.shown.replaceAll("\r\n", "\n");
     const steps = shown.slice(shown.indexOf("pg-task runs."));
     assert.match(steps, /^pg-task runs\. To go on, in another terminal in this folder:\n/);
+    const [, documented = ""] =
+      /```text\n(pg-task runs[^]*?)```/.exec(readFileSync(projectPath("README.md"), "utf8")) ?? [];
+    assert.equal(anywhere(documented), anywhere(steps));
     const [, url = ""] = /^ {2}connect +psql (postgresql:\S+)$/m.exec(steps) ?? [];
     assert.match(steps, /^ {2}add a task +npx pg-task add "SELECT 42" --wait$/m);
     const [, page = "", token = ""] = /^ {2}page +(http:\S+)#token=(\S+)$/m.exec(steps) ?? [];

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, posix } from "node:path";
 import { it } from "node:test";
 import { promisify } from "node:util";
 import { projectPath } from "../../support/project.js";
@@ -23,8 +23,8 @@ const sourceOf = (path: string): string =>
 
 /** Patterns for the files of the package that are not compiled code. */
 const others = [
-  /^(?:README|CHANGELOG|LICENSE)(?:\.md)?$/,
-  /^docs\/(?:decisions\/)?[\w-]+\.md$/,
+  /^(?:README|CHANGELOG|CONTRIBUTING|LICENSE|SECURITY)(?:\.md)?$/,
+  /^docs\/(?:(?:decisions|tutorials)\/)?[\w-]+\.md$/,
   /^docs\/img\/[\w-]+\.(?:png|svg)$/,
   /^examples\/[\w.-]+$/,
   /^(?:package|pg_task\.schema)\.json$/,
@@ -54,6 +54,18 @@ it("ships nothing but documentation, examples, SQL and page assets beside the co
       rest.some((path) => pattern.test(path)),
       String(pattern),
     );
+});
+
+it("ships every page that the README, the index and the tutorials link to", () => {
+  const pages = shipped.filter((path) => /^(?:docs\/)?README\.md$|^docs\/tutorials\//.test(path));
+  assert.ok(pages.length > 9);
+  for (const page of pages) {
+    const links = readFileSync(join(root, page), "utf8").matchAll(/\]\(([^()\s#:]+)(?:#[^()\s]*)?\)/g);
+    for (const [, target = ""] of links) {
+      const linked = posix.join(posix.dirname(page), target);
+      assert.ok(shipped.includes(linked), `${page}: ${linked}`);
+    }
+  }
 });
 
 interface Manifest {

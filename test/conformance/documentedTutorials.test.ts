@@ -1,0 +1,47 @@
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after } from "node:test";
+import { createDatabase, dropDatabase, onServer } from "../support/database.js";
+import { comparable, DocumentedPage, documentedSteps } from "../support/documentedPage.js";
+import { test } from "../support/limitedTest.js";
+import { PgTask } from "../support/pgTask.js";
+import { projectPath } from "../support/project.js";
+
+const folder = projectPath("docs/tutorials");
+const pages = [
+  ...readdirSync(folder)
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => join("docs/tutorials", name)),
+  "docs/coming-from.md",
+  "docs/order.md",
+  "docs/repeat.md",
+];
+
+for (const file of pages) {
+  // The examples after the sections about groups are executed by documentedOrder.test.ts.
+  const [text = ""] = readFileSync(projectPath(file), "utf8").split("\n## Keys\n");
+  const steps = documentedSteps(text);
+  const pgTask = new PgTask();
+  const database = await createDatabase("empty");
+  const branch = `branch_${database.target.database}`;
+  if (/\bbranch\b/.test(text)) after(() => onServer((client) => dropDatabase(client, branch)));
+
+  /** Replaces the names that a page gives to its server and to another database. */
+  const here = (example: string): string =>
+    example
+      .replaceAll("port=5433", `port=${database.target.port}`)
+      .replaceAll(/user=postgres\b/g, `user=${database.target.user}`)
+      .replaceAll(/\bbranch\b/g, branch);
+
+  test(`the examples of ${file} do what the page shows`, async () => {
+    assert.ok(steps.length >= 3);
+    await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+    const page = new DocumentedPage(database, await database.connect());
+    for (const step of steps) {
+      const result = await page.run({ ...step, text: here(step.text) });
+      if (step.result !== undefined) assert.equal(comparable(result), comparable(here(step.result)), step.text);
+    }
+    await pgTask.stop();
+  });
+}
