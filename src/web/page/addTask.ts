@@ -20,7 +20,7 @@ export function AddTaskView({ id, query }: { id: string; query: URLSearchParams 
   const from = query.get("from");
   // A change of the table does not change what the user is editing.
   const { value, problem } = useResource<ColumnsInfo>(`/tables/${id}/columns`, { table: "" });
-  return html`<main class="add">
+  return html`<main id="main" class="add">
     <h1>${from === null ? "Add a task" : html`Run task <a href=${`/tables/${id}/tasks/${from}`}>${from}</a> again`}</h1>
     ${problem !== null && html`<p class="notice bad" role="alert">${problem}</p>`}
     ${value !== null && from === null && html`<${TaskForm} id=${id} columns=${value.columns} task=${null} group=${query.get("group") ?? ""} />`}

@@ -1,6 +1,7 @@
 import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
+import { mayChange } from "./apiClient.js";
 import { setQuery } from "./router.js";
 import type { Selection } from "./selection.js";
 
@@ -73,7 +74,8 @@ function reorder(query: URLSearchParams, { sort, order }: { readonly sort: strin
   setQuery(next);
 }
 
-function SelectAll({ tasks, selection }: { tasks: readonly TaskSummary[]; selection: Selection }): VNode {
+function SelectAll({ tasks, selection }: { tasks: readonly TaskSummary[]; selection: Selection }): VNode | null {
+  if (!mayChange.value) return null;
   const count = tasks.filter(({ id }) => selection.has(id)).length;
   const isAll = count === tasks.length;
   return html`<input
@@ -85,8 +87,9 @@ function SelectAll({ tasks, selection }: { tasks: readonly TaskSummary[]; select
   />`;
 }
 
-/** The checkbox that selects one task. */
-export function SelectBox({ task, selection }: { task: TaskSummary; selection: Selection }): VNode {
+/** The checkbox that selects one task. There is none if the token allows only reading. */
+export function SelectBox({ task, selection }: { task: TaskSummary; selection: Selection }): VNode | null {
+  if (!mayChange.value) return null;
   const isSelected = selection.has(task.id);
   return html`<input
     type="checkbox"

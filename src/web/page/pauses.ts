@@ -3,7 +3,7 @@ import type { VNode } from "preact";
 import { useRef, useState } from "preact/hooks";
 import type { PauseResult } from "../api/changeSchemas.js";
 import type { TableInfo, TableSummary } from "../api/schemas.js";
-import { postJson, RequestError } from "./apiClient.js";
+import { mayChange, postJson, RequestError } from "./apiClient.js";
 import { announce, askToConfirm } from "./dialog.js";
 import { useKeptFocus } from "./focus.js";
 import { useResource } from "./resource.js";
@@ -11,7 +11,7 @@ import { useResource } from "./resource.js";
 type Pauses = TableSummary["paused"];
 
 /** Shows the links and buttons that concern a whole table. A notice of the overview resumes it. */
-export function TableActions({ id, table }: { id: string; table: TableInfo | null }): VNode {
+export function TableActions({ id, table }: { id: string; table: TableInfo | null }): VNode | null {
   const paused = table?.summary?.paused;
   const container = useRef<HTMLDivElement>(null);
   // A pause removes the button here, and its end removes the notice with the other one.
@@ -24,6 +24,7 @@ export function TableActions({ id, table }: { id: string; table: TableInfo | nul
       container.current?.querySelector<HTMLElement>("a") ??
       null,
   );
+  if (!mayChange.value) return null;
   const mayPause = paused !== undefined && !paused.some(({ group }) => group === null);
   return html`<div class="row table-actions" ref=${container}>
     <span class="gap"></span>
@@ -46,7 +47,7 @@ export function PauseButton(props: {
   paused: Pauses;
   /** Whether the label names what is paused only for screen readers. */
   short?: boolean;
-}): VNode {
+}): VNode | null {
   const { table, group, paused, short = false } = props;
   const [problem, setProblem] = useState<string | null>(null);
   const busy = useRef(false);
@@ -56,6 +57,7 @@ export function PauseButton(props: {
     () => null,
     () => container.current?.querySelector("button") ?? null,
   );
+  if (!mayChange.value) return null;
   const what = group === null ? "table" : group === "" ? "the empty group" : `group ${group}`;
   const change = paused.some((each) => each.group === group) ? "resume" : "pause";
   const press = async (): Promise<void> => {

@@ -1,5 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
+import { mayChange } from "./apiClient.js";
 import { PauseGroup } from "./pauses.js";
 import { navigate } from "./router.js";
 import { SearchBox } from "./searchBox.js";
@@ -82,9 +83,7 @@ export function Filters(props: {
     </form>
     <span class="gap"></span>
     ${group !== "" && html`<${PauseGroup} table=${id} group=${group} />`}
-    <a class="button" href=${`/tables/${id}/add${group === "" ? "" : `?group=${encodeURIComponent(group)}`}`}
-      >Add task</a
-    >
+    ${mayChange.value && html`<a class="button" href=${`/tables/${id}/add${group === "" ? "" : `?group=${encodeURIComponent(group)}`}`}>Add task</a>`}
   </div>`;
 }
 

@@ -1,6 +1,7 @@
 import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
+import { mayChange } from "./apiClient.js";
 import type { Descendant } from "../../tasks/queries/taskChain.js";
 import type { FullTask, TaskDetail } from "../api/schemas.js";
 import { Actions } from "./actions.js";
@@ -46,7 +47,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
       ${attempt !== null && html`<span class="tag">${attempt}</span>`}
       <${GroupLink} table=${id} group=${task.group} />
       <span class="gap"></span>
-      <a class="button" href=${`/tables/${id}/add?from=${task.id}`}>Run again with changes</a>
+      ${mayChange.value && html`<a class="button" href=${`/tables/${id}/add?from=${task.id}`}>Run again with changes</a>`}
       <${Actions} table=${id} task=${task} done=${refresh} deleted=${() => leave(id)} />
     </div>
     <${Times} task=${task} now=${now} />

@@ -33,15 +33,18 @@ describe("the page with the read-only token", { skip: noBrowserReason }, () => {
       [readOnly, []],
     ] as const) {
       for (const [path, shown] of [
+        [`/tables/${table}`, "h2"],
         [`/tables/${table}/tasks`, `tr[data-id="${id}"]`],
-        [`/tables/${table}/tasks/${id}`, "h1"],
+        [`/tables/${table}/tasks/${id}`, "main.task .state"],
         [`/tables/${table}/schedules`, `tr[data-id="${schedule}"]`],
       ] as const) {
         const { page, errors } = await openPage(web, path, { token: given });
         await page.locator(shown).first().waitFor();
         // The page is complete once its last part is there: the live mark of the header.
         await page.getByText("live", { exact: true }).waitFor();
-        assert.equal((await page.locator(".actions button").count()) > 0, buttons.length > 0, `${path} with ${given}`);
+        const changing = page.locator('.actions button, input[type="checkbox"], a[href*="/add"]');
+        if (buttons.length > 0) await changing.first().waitFor();
+        assert.equal((await changing.count()) > 0, buttons.length > 0, `${path} with ${given}`);
         assert.deepEqual(errors, []);
         await page.context().close();
       }
