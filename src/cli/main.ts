@@ -1,4 +1,5 @@
 import { Command, InvalidArgumentError } from "commander";
+import { addExamples } from "./definitions/examples.js";
 import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
 import { toReport } from "../shared/errors.js";
 import { explainSystemError } from "../shared/systemErrors.js";
@@ -61,6 +62,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     const { registrations } = await import("./commands/index.js");
     for (const register of registrations) register(program, run);
   }
+  addExamples(program);
   try {
     await program.parseAsync(argv);
     return code;
