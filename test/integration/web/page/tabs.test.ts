@@ -182,7 +182,7 @@ describe("pages in tabs", { skip: noBrowserReason }, () => {
     for (const each of [page, tab]) {
       await isNotLive(each);
       await each
-        .getByText(/pg-task does not answer. Showing data from \d\d:\d\d:\d\d/)
+        .getByText(/pg-task does not answer. Showing data from \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d/)
         .first()
         .waitFor();
     }
