@@ -127,8 +127,12 @@ async function readWindow(
 const maxWaiting = 20_000;
 
 /** Whether the indexes of waiting tasks have all tasks of the list, in its order. */
-const areIndexed = ({ filter: { states }, oldestFirst, waitingFor }: ListRequest): boolean =>
-  states?.length === 1 && states[0] === "PLAN" && oldestFirst !== true && waitingFor === undefined;
+const areIndexed = ({ filter: { states }, oldestFirst, after, waitingFor }: ListRequest): boolean =>
+  states?.length === 1 &&
+  states[0] === "PLAN" &&
+  oldestFirst !== true &&
+  after === undefined &&
+  waitingFor === undefined;
 
 /**
  * Returns the ids of the matching tasks that wait, or null if too many tasks wait. A task that was set to PLAN while it

@@ -101,6 +101,10 @@ test("waiting tasks are found among many others by their indexes, in pages", asy
   assert.deepEqual([ids(last), last.next], [["2", "1"], null]);
   const grouped = await listTasks(client, table, { ...plan, filter: { states: ["PLAN"], group: "group 1" } }, once);
   assert.deepEqual([ids(grouped), grouped.next], [["5", "1"], null]);
+  const oldest = await listTasks(client, table, { ...plan, oldestFirst: true }, once);
+  assert.deepEqual([ids(oldest), oldest.next], [["1", "2", "3"], "3"]);
+  const newer = await listTasks(client, table, { ...plan, oldestFirst: true, after: "3" }, once);
+  assert.deepEqual([ids(newer), newer.next], [["4", "5", "6"], "6"]);
   await client.query("DELETE FROM task WHERE id <= 8");
   const none = await listTasks(client, table, plan, once);
   assert.deepEqual([ids(none), none.next], [[], null]);

@@ -104,6 +104,8 @@ describe("axe-core finds no violation", { skip: noBrowserReason }, () => {
           [`/tables/${table}/tasks/404404`, "main .notice"],
           [`/tables/${table}/schedules`, "main tr[data-id]"],
           [`/tables/${table}/errors`, "main table.error-groups"],
+          [`/tables/${table}/add`, "main form"],
+          [`/tables/${table}/add?from=${sample.failed}`, "main form"],
         ] as const) {
           await page.goto(`${web.url}${path}`);
           await page.locator(shown).first().waitFor();
@@ -118,7 +120,15 @@ describe("axe-core finds no violation", { skip: noBrowserReason }, () => {
         await page.getByRole("button", { name: /^Show all/ }).click();
         await page.getByText("delimiter", { exact: true }).waitFor();
         found["all settings"] = await violations(page);
-        assert.deepEqual(found, { "a day": [], "all settings": [] });
+        await page.goto(`${web.url}/tables/${table}/tasks`);
+        await page.getByLabel(`Select task ${sample.failed}`).click();
+        await page.locator("main .selection").waitFor();
+        found["a selection"] = await violations(page);
+        await page.goto(`${web.url}/tables/${table}/tasks/${sample.failed}`);
+        await page.getByRole("button", { name: "Delete" }).click();
+        await page.locator("dialog[open]").waitFor();
+        found["a question"] = await violations(page);
+        assert.deepEqual(found, { "a day": [], "all settings": [], "a selection": [], "a question": [] });
         await page.context().close();
       });
     }
