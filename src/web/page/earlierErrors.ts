@@ -20,7 +20,7 @@ export function EarlierErrors({ task }: { task: FullTask }): VNode | null {
           html`<li key=${stop}>
             <details>
               <summary><${Time} at=${stop} /> <b>${sqlstate}</b> ${printableLine(firstLine(error))}</summary>
-              <pre tabindex="0" aria-label="Error">${printableText(error)}</pre>
+              <pre tabindex="0" aria-label=${`Error of the attempt that ended at ${stop}`}>${printableText(error)}</pre>
             </details>
           </li>`,
       )}

@@ -29,9 +29,9 @@ export function LoginForm(): VNode {
     <form class="panel" onSubmit=${submit} aria-busy=${busy}>
       <h1>pg-task</h1>
       <p>
-        Enter the token to see the tasks. It is the value of <code>pg_http.token</code> or
-        <code>pg_http.readonly</code>. If neither is set, open the address in the log of pg-task, which contains the
-        token.
+        Enter the token to see the tasks. It is the value of
+        <code>pg_http.token</code> or${" "}<code>pg_http.readonly</code>. If neither is set, open the address in the log
+        of pg-task, which contains the token.
       </p>
       <label for="token">Token</label>
       <input

@@ -3,6 +3,7 @@ import type { VNode } from "preact";
 import { useRef, useState } from "preact/hooks";
 import type { PauseResult } from "../api/changeSchemas.js";
 import type { TableInfo, TableSummary } from "../api/schemas.js";
+import { printableLine } from "../../shared/printable.js";
 import { mayChange, postJson, RequestError } from "./apiClient.js";
 import { announce, askToConfirm } from "./dialog.js";
 import { useKeptFocus } from "./focus.js";
@@ -58,7 +59,7 @@ export function PauseButton(props: {
     () => container.current?.querySelector("button") ?? null,
   );
   if (!mayChange.value) return null;
-  const what = group === null ? "table" : group === "" ? "the empty group" : `group ${group}`;
+  const what = group === null ? "table" : group === "" ? "the empty group" : `group ${printableLine(group)}`;
   const change = paused.some((each) => each.group === group) ? "resume" : "pause";
   const press = async (): Promise<void> => {
     if (busy.current || (change === "pause" && !(await isConfirmed(what, group)))) return;

@@ -49,10 +49,10 @@ export function useSelection(of: string, shown: readonly ActedTask[]): Selection
 }
 
 const changes = [
-  { name: "retry", label: "Retry", done: "run again", title: "Retry", verb: "run again" },
-  { name: "run-now", label: "Run now", done: "are due now", title: "Run now", verb: "become due now" },
-  { name: "stop", label: "Stop", done: "stopped", title: "Stop", verb: "are stopped. Runs are cancelled" },
-  { name: "delete", label: "Delete", done: "deleted", title: "Delete", verb: "are deleted. This cannot be undone" },
+  { name: "retry", label: "Retry", done: "planned again", title: "Retry", verb: "will run again" },
+  { name: "run-now", label: "Run now", done: "planned for now", title: "Run now", verb: "will be due now" },
+  { name: "stop", label: "Stop", done: "stopped", title: "Stop", verb: "will be stopped. Runs are cancelled" },
+  { name: "delete", label: "Delete", done: "deleted", title: "Delete", verb: "will be deleted. This cannot be undone" },
 ] as const;
 
 type ManyChange = (typeof changes)[number];

@@ -84,7 +84,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
       await other.query("BEGIN");
       await other.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [second]);
       await bar.getByRole("button", { name: "Retry 2" }).click();
-      await page.getByText("1 of 2 tasks run again.").waitFor();
+      await page.getByText("1 of 2 tasks planned again.").waitFor();
       await page.getByText(`Not ${second}: row locked by another transaction: try again`).waitFor();
       assert.equal(await focused(page), "DIV What came of it");
       await other.query("ROLLBACK");
@@ -156,7 +156,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     assert.equal(await focused(page), `A ${first}`);
     await page.getByText(`Task ${second} deleted`).waitFor();
 
-    await page.locator(`${row(third)} a`).click();
+    await page.locator(`${row(third)} th a`).click();
     await page.getByRole("button", { name: "Delete" }).click();
     await dialog(page, "Delete it").click();
     await page.locator(row(first)).waitFor();

@@ -45,7 +45,11 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
       .getByText(/^in \d+ min$/)
       .waitFor();
     await page.getByLabel("Error of attempt 1", { exact: true }).getByText("division by zero").waitFor();
-    await page.getByText(/^it has failed, and its retry 1 of 2 is planned for \d\d:\d\d:\d\d: ERROR/).waitFor();
+    await page
+      .getByText(
+        /^it has failed, and its retry 1 of 2 is planned for \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d: ERROR/,
+      )
+      .waitFor();
     await page.screenshot({ path: join(images, "retry-light.png") });
     assert.equal(await setting(page, "retry").textContent(), "2");
     assert.equal(await setting(page, "backoff").textContent(), "01:00:00");
@@ -80,7 +84,10 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
     assert.equal(await setting(page, "key").textContent(), "order 7");
     assert.equal(await setting(page, "gap").textContent(), "00:01:30");
     assert.equal(await setting(page, "upon").textContent(), "end");
-    assert.match((await setting(page, "created").textContent()) ?? "", /^\d\d:\d\d:\d\d$/);
+    assert.match(
+      (await setting(page, "created").textContent()) ?? "",
+      /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d$/,
+    );
     const own = await names(page);
     for (const name of ["backoff", "sqlstate", "attempt", "wait", "due"]) assert.ok(!own.includes(name), name);
     await setting(page, "after").getByRole("link", { name: first }).click();
