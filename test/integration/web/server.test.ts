@@ -150,7 +150,7 @@ it("exports counters, histograms and current numbers for Prometheus", async () =
   assert.equal(value(text, "pg_task_backlog{"), 0);
   // The measurement starts at the first scrape.
   do text = await scrape(web);
-  while (value(text, "pg_task_event_loop_delay_seconds{", 'quantile="0.99"') === null);
+  while (value(text, "pg_task_event_loop_delay_p99_seconds ") === null);
   await program.end();
 });
 
