@@ -18,6 +18,9 @@ const constantDefault = new RegExp(
     .join("|"),
 );
 
+/** Whether a default can be evaluated at any time, without side effects. */
+export const isConstantDefault = (expression: string): boolean => constantDefault.test(expression);
+
 /**
  * Returns what the columns of a new row contain if the INSERT does not set them. A column whose default is computed in
  * another way, such as an id or a time, is left out.
@@ -32,7 +35,7 @@ export async function readColumnDefaults(client: Queryable, { qualified }: TaskT
      ORDER BY a.attnum`,
     [qualified],
   );
-  const known = columns.filter(({ expression }) => expression === null || constantDefault.test(expression));
+  const known = columns.filter(({ expression }) => expression === null || isConstantDefault(expression));
   const list = known.map(({ name, expression }) => `${expression ?? "NULL"} AS ${identifier(name)}`);
   const { rows } = await client.query<{ name: string; type: string; value: string | null }>(
     `SELECT c.key AS name, json_typeof(c.value) AS type, c.value #>> '{}' AS value

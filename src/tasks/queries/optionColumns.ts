@@ -3,6 +3,7 @@ import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { isConstantDefault } from "./columnDefaults.js";
 
 /** A column to which a new task can give a value. */
 export interface OptionColumn {
@@ -30,9 +31,6 @@ const internal = new Set([
   ..."wait plain".split(" "),
 ]);
 
-/** Options whose default is known only when the row is inserted. */
-const computed = new Set(["plan", "parent"]);
-
 /** Reads the columns to which a new task can give a value, in the table's order, with their defaults. */
 export async function readOptionColumns(client: Queryable, table: TaskTable): Promise<OptionColumn[]> {
   const features = await readFeatures(client, table);
@@ -50,7 +48,7 @@ export async function readOptionColumns(client: Queryable, table: TaskTable): Pr
   // If a feature is off, a column of its name is the user's.
   const isOwn = (name: string): boolean => absent.has(name) || (!options.has(name) && !internal.has(name));
   const listed = rows.filter(({ name }) => options.has(name) || isOwn(name));
-  const known = listed.filter(({ name }) => options.has(name) && !isOwn(name) && !computed.has(name));
+  const known = listed.filter(({ name }) => options.has(name) && !isOwn(name));
   const defaults = await readDefaults(client, known);
   return listed.map(({ name, type, nullable }) => ({
     name,
@@ -61,13 +59,13 @@ export async function readOptionColumns(client: Queryable, table: TaskTable): Pr
   }));
 }
 
-/** Evaluates the defaults of pg-task's own columns. They read only settings. */
+/** Evaluates those defaults that are constants or parameters. The others are known only when the row is inserted. */
 async function readDefaults(
   client: Queryable,
   columns: readonly { readonly name: string; readonly expression: string | null }[],
 ): Promise<Readonly<Record<string, string | null>>> {
   const values = columns.flatMap(({ name, expression }) =>
-    expression === null ? [] : [`(${expression})::text AS ${identifier(name)}`],
+    expression === null || !isConstantDefault(expression) ? [] : [`(${expression})::text AS ${identifier(name)}`],
   );
   if (values.length === 0) return {};
   const { rows } = await client.query<Record<string, string | null>>(`SELECT ${values.join(", ")}`);
