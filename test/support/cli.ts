@@ -1,6 +1,8 @@
-import { spawn, type ChildProcess } from "node:child_process";
+import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { readFile, readlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
+import { promisify } from "node:util";
 
 import { bin } from "./project.js";
 
@@ -91,6 +93,14 @@ export class OnTerminal {
       this.#watchers.add(look);
       look();
     });
+  }
+
+  /** Changes the size of the terminal, as the window of a terminal does. The program gets SIGWINCH. */
+  async resize(columns: number, rows: number): Promise<void> {
+    const script = this.#child.pid ?? 0;
+    const [program = ""] = (await readFile(`/proc/${script}/task/${script}/children`, "utf8")).split(" ");
+    const tty = await readlink(`/proc/${program}/fd/0`);
+    await promisify(execFile)("stty", ["-F", tty, "cols", String(columns), "rows", String(rows)]);
   }
 
   /** Types these keys on the terminal. */

@@ -1,42 +1,46 @@
-import type { TaskSummary } from "../../tasks/types.js";
 import type { Command } from "commander";
-import type { Configuration, Entry } from "../../shared/config/types.js";
-import { PgTaskError, toReport } from "../../shared/errors.js";
+import { PgTaskError } from "../../shared/errors.js";
 import { sleep } from "../../shared/backoff.js";
-import { pollLimits, readGroups, type Groups } from "../../tasks/queries/groups.js";
+import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
-import { groupColumns } from "../support/groupColumns.js";
+import type { TaskFilter } from "../../tasks/types.js";
 import { chooseEntry, loadForCommand, withEntry, type OpenTable } from "../support/openTable.js";
-import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
-import { taskColumns } from "../support/taskColumns.js";
-import { FullScreen } from "../terminal/fullScreen.js";
-import { printableLine } from "../../shared/printable.js";
-import { renderTable } from "../terminal/table.js";
-import { colourText, type Terminal } from "../terminal/terminal.js";
-import { truncate } from "../terminal/displayWidth.js";
-import { formatTime } from "../terminal/format.js";
-import { queryTableStatus, type TableStatus } from "../status/readStatus.js";
-import { formatTableStatus } from "../status/formatStatus.js";
+import {
+  addFilterOptions,
+  addTableOptions,
+  filterFromOptions,
+  integerParser,
+  type CommandOptions,
+  type FilterOptions,
+  type RunCommand,
+} from "../support/options.js";
+import type { Terminal } from "../terminal/terminal.js";
+import { queryTableStatus } from "../status/readStatus.js";
+import { maxGroups, type Snapshot } from "../watch/frame.js";
+import { ScreenLoop } from "../watch/screenLoop.js";
+import { unlessAborted } from "../watch/unlessAborted.js";
 
-interface WatchOptions extends CommandOptions {
+interface WatchOptions extends CommandOptions, FilterOptions {
   readonly interval: number;
 }
 
-/** Maximum number of groups that are shown. */
-const maxGroups = 8;
 /** Rates are calculated from at most this many of the newest rows. */
 const maxRateRows = 20_000;
 /** Maximum number of tasks in a line of JSON. */
 const maxTasks = 50;
 /** Maximum number of characters of each value in a line of JSON. */
 const maxCharacters = 1000;
+/** How long the tasks of a line of JSON are searched, in ms. */
+const searchMs = 1_000;
 
 export function registerWatch(program: Command, run: RunCommand): void {
   const command = program
     .command("watch")
     .description("watch a table live on the terminal; q quits. --json prints a line of JSON per update")
     .option("--interval <s>", "seconds between updates", integerParser(1, 3600), 1);
-  addTableOptions(command).action((options: WatchOptions) => run((terminal) => watch(terminal, options)));
+  addFilterOptions(addTableOptions(command)).action((options: WatchOptions) =>
+    run((terminal) => watch(terminal, options)),
+  );
 }
 
 async function watch(terminal: Terminal, options: WatchOptions): Promise<number> {
@@ -45,97 +49,51 @@ async function watch(terminal: Terminal, options: WatchOptions): Promise<number>
   }
   const configuration = await loadForCommand(options);
   const entry = chooseEntry(configuration, options);
+  const filter = filterFromOptions(options);
+  const intervalMs = options.interval * 1000;
   if (options.json === true) {
-    await withEntry(configuration, entry, "watch", (opened) =>
-      writeJsonLines(terminal, opened, options.interval * 1000),
-    );
-    return 0;
-  }
-  const screen = new FullScreen();
-  screen.open();
-  try {
-    await drawUntilQuit(terminal, screen, configuration, entry, options.interval * 1000);
-  } finally {
-    screen.close();
+    await withEntry(configuration, entry, "watch", (opened) => writeJsonLines(terminal, opened, filter, intervalMs));
+  } else {
+    await new ScreenLoop(terminal, { configuration, entry, filter, intervalMs, readSnapshot }).run();
   }
   return 0;
 }
 
 /** Prints one line per update until a signal arrives or the reader closes the output. */
-async function writeJsonLines(terminal: Terminal, opened: OpenTable, intervalMs: number): Promise<void> {
+async function writeJsonLines(
+  terminal: Terminal,
+  opened: OpenTable,
+  filter: TaskFilter,
+  intervalMs: number,
+): Promise<void> {
   const interrupt = new AbortController();
+  const { signal } = interrupt;
   const stop = (): void => interrupt.abort();
+  const writeLines = async (): Promise<void> => {
+    do {
+      const { status, groups } = await readSnapshot(opened);
+      const end = performance.now() + searchMs;
+      const request = { filter, limit: maxTasks, characters: maxCharacters };
+      const { tasks } = await listTasks(opened.client, opened.table, request, () => performance.now() >= end);
+      const at = new Date().toISOString();
+      if (!signal.aborted) terminal.write(`${JSON.stringify({ at, ...status, groups, tasks })}\n`);
+    } while (await sleep(intervalMs, signal));
+  };
   process.on("SIGINT", stop);
   process.on("SIGTERM", stop);
   try {
-    do {
-      const { status, groups } = await readSnapshot(opened);
-      const tasks = await readNewestTasks(opened, maxTasks, maxCharacters);
-      const at = new Date().toISOString();
-      terminal.write(`${JSON.stringify({ at, ...status, groups, tasks })}\n`);
-    } while (await sleep(intervalMs, interrupt.signal));
+    await unlessAborted(writeLines(), signal);
   } finally {
     process.off("SIGINT", stop);
     process.off("SIGTERM", stop);
   }
 }
 
-/** Redraws until the user quits. Reconnects if the connection is lost. */
-async function drawUntilQuit(
-  terminal: Terminal,
-  screen: FullScreen,
-  configuration: Configuration,
-  entry: Entry,
-  intervalMs: number,
-): Promise<void> {
-  const { signal } = screen;
-  while (!signal.aborted) {
-    try {
-      await withEntry(configuration, entry, "watch", async (opened) => {
-        do {
-          screen.draw(await renderFrame(terminal, opened));
-        } while (await sleep(intervalMs, signal));
-      });
-    } catch (error) {
-      const { message } = toReport(error);
-      screen.draw([formatTitle(terminal, entry), "", ...printableLine(message).split("\n")]);
-      await sleep(intervalMs, signal);
-    }
-  }
-}
-
-function formatTitle(terminal: Terminal, { target, schema, table: name }: Entry): string {
-  const left = `${target.database}  ${schema}.${name}`;
-  const right = `${formatTime(new Date().toISOString())}  q quits`;
-  return colourText(terminal, "bold", truncate(printableLine(`${left}  ${right}`), terminal.columns));
-}
-
 /** Reads everything that an update shows, except the tasks. */
-async function readSnapshot(opened: OpenTable): Promise<{ status: TableStatus; groups: Groups }> {
+async function readSnapshot(opened: OpenTable): Promise<Snapshot> {
   const options = { limit: maxGroups, ended: false, limits: pollLimits };
   return {
     status: await queryTableStatus(opened, maxRateRows),
     groups: await readGroups(opened.client, opened.table, options),
   };
-}
-
-async function readNewestTasks(
-  { client, table: names }: OpenTable,
-  limit: number,
-  characters: number,
-): Promise<readonly TaskSummary[]> {
-  return (await listTasks(client, names, { filter: {}, limit, characters })).tasks;
-}
-
-async function renderFrame(terminal: Terminal, opened: OpenTable): Promise<string[]> {
-  const { status, groups } = await readSnapshot(opened);
-  const header = [
-    formatTitle(terminal, opened.entry),
-    ...formatTableStatus(status).map((line) => truncate(printableLine(line), terminal.columns)),
-    "",
-    ...(groups.groups.length === 0 ? [] : [...renderTable(terminal, groupColumns(groups), groups.groups), ""]),
-  ];
-  const remainingRows = Math.max(1, terminal.rows - header.length - 1);
-  const tasks = await readNewestTasks(opened, remainingRows, terminal.columns);
-  return [...header, ...renderTable(terminal, taskColumns, tasks)];
 }

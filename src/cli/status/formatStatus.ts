@@ -76,8 +76,8 @@ function formatBacklog({ due, planned, oldestDue, oldestDueMs, nextPlan }: Backl
   return [`due        ${formatEstimate(due)}${oldest}`, `planned    ${formatEstimate(planned)}${next}`];
 }
 
-const formatEnded = ({ ended, failed }: EndedCounts): string =>
-  `${formatNumber(ended)}${failed === 0 ? "" : ` (${formatNumber(failed)} failed)`}`;
+const formatEnded = ({ ended, failed, more }: EndedCounts): string =>
+  `${more ? "at least " : ""}${formatNumber(ended)}${failed === 0 ? "" : ` (${formatNumber(failed)} failed)`}`;
 
 function formatRates({ lastMinute, lastHour }: Rates): string {
   return `ended      ${formatEnded(lastMinute)} in the last minute, ${formatEnded(lastHour)} in the last hour`;

@@ -90,9 +90,14 @@ function defaultEntry({ entries, parameters }: Configuration): Entry {
 }
 
 /** Connects for a command. The connection's settings make the format of times and intervals predictable. */
-export async function connectForCommand(target: ConnectionTarget, command: string): Promise<Client> {
+export async function connectForCommand(
+  target: ConnectionTarget,
+  command: string,
+  signal?: AbortSignal,
+): Promise<Client> {
   return await connectClient(target, {
     applicationName: `pg-task ${command}`,
+    ...(signal === undefined ? {} : { signal }),
     settings: {
       lock_timeout: "5s",
       ...indexScanSettings,
@@ -103,6 +108,7 @@ export async function connectForCommand(target: ConnectionTarget, command: strin
 /**
  * Connects to an entry's table, runs `action` and disconnects.
  *
+ * @param signal aborts the attempt to connect, which then fails with CONNECTION_FAILED
  * @throws PgTaskError SCHEMA_MISSING if the table does not exist or has not been adopted yet; any other error as
  * `toTaskError` converts it
  */
@@ -111,9 +117,11 @@ export async function withEntry<T>(
   entry: Entry,
   command: string,
   action: (opened: OpenTable) => Promise<T>,
+  signal?: AbortSignal,
 ): Promise<T> {
   const table = taskTable(entry.schema, entry.table);
-  const client = await connectForCommand(entry.target, command).catch(async (error: unknown) => {
+  const client = await connectForCommand(entry.target, command, signal).catch(async (error: unknown) => {
+    if (signal?.aborted) throw error;
     throw await explainRefusal(error, configuration, entry);
   });
   try {

@@ -48,7 +48,7 @@ export function filterFromOptions({ state, group, text, since, until }: FilterOp
   return omitUndefined({ states: state, group, text, since, until });
 }
 
-function parseStates(text: string, allowed: readonly TaskState[]): TaskState[] {
+export function parseStates(text: string, allowed: readonly TaskState[] = taskStates): TaskState[] {
   return text.split(",").map((word) => {
     const state = allowed.find((each) => each === word.trim().toUpperCase());
     if (state !== undefined) return state;

@@ -1,14 +1,26 @@
-const enter = "\x1b[?1049h\x1b[?25l";
-const leave = "\x1b[?25h\x1b[?1049l";
-/** The keys that quit: q, Ctrl-C, Ctrl-D and a lone Escape. */
-const quitKeys = new Set(["q", "Q", "\x03", "\x04", "\x1b"]);
+import { emitKeypressEvents, type Key } from "node:readline";
+
+/** Opens the alternate screen, hides the cursor, and keeps long lines from continuing in the next line. */
+const enter = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const leave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+export interface ScreenEvents {
+  /** Called for each key that does not quit. `text` is what the key types; it is empty for keys such as arrows. */
+  readonly onKey: (name: string, text: string) => void;
+  /** Called after the size of the terminal has changed. */
+  readonly onResize: () => void;
+}
 
 /** The terminal's alternate screen. The main screen is restored however the program ends. */
 export class FullScreen {
   readonly #quit = new AbortController();
+  readonly #events: ScreenEvents;
   #open = false;
-  #lines: readonly string[] = [];
+
+  constructor(events: ScreenEvents) {
+    this.#events = events;
+  }
 
   /** Aborted when the user quits. */
   get signal(): AbortSignal {
@@ -16,20 +28,24 @@ export class FullScreen {
   }
 
   open(): void {
+    const { stdin, stdout } = process;
     this.#open = true;
-    process.stdout.write(enter);
-    process.stdin.setRawMode(true);
-    process.stdin.on("data", this.#onKey);
-    process.stdin.resume();
-    process.stdout.on("resize", this.#redraw);
-    for (const signal of signals) process.on(signal, this.#onQuit);
+    stdout.write(enter);
+    stdin.setRawMode(true);
+    emitKeypressEvents(stdin);
+    stdin.on("keypress", this.#onKey);
+    // The terminal was closed.
+    stdin.on("end", this.quit);
+    stdin.on("error", this.quit);
+    stdin.resume();
+    stdout.on("resize", this.#events.onResize);
+    for (const signal of signals) process.on(signal, this.quit);
     process.on("exit", this.close);
   }
 
   /** Draws lines from the top of the screen, as many as fit. */
   draw(lines: readonly string[]): void {
     if (!this.#open) return;
-    this.#lines = lines;
     const shown = lines.slice(0, process.stdout.rows || 24);
     process.stdout.write(`\x1b[H${shown.map((line) => `${line}\x1b[K`).join("\r\n")}\x1b[J`);
   }
@@ -37,20 +53,22 @@ export class FullScreen {
   readonly close = (): void => {
     if (!this.#open) return;
     this.#open = false;
-    process.stdin.off("data", this.#onKey);
-    process.stdin.setRawMode(false);
-    process.stdin.pause();
-    process.stdout.off("resize", this.#redraw);
-    for (const signal of signals) process.off(signal, this.#onQuit);
+    const { stdin, stdout } = process;
+    stdin.off("keypress", this.#onKey);
+    stdin.setRawMode(false);
+    stdin.pause();
+    stdout.off("resize", this.#events.onResize);
+    for (const signal of signals) process.off(signal, this.quit);
     process.off("exit", this.close);
-    process.stdout.write(leave);
+    stdout.write(leave);
   };
 
-  readonly #onQuit = (): void => this.#quit.abort();
+  readonly quit = (): void => this.#quit.abort();
 
-  readonly #onKey = (data: Buffer): void => {
-    if (quitKeys.has(data.toString())) this.#onQuit();
+  readonly #onKey = (typed: string | undefined, key: Key): void => {
+    const { name = "", ctrl = false, meta = false } = key;
+    if (ctrl && (name === "c" || name === "d")) this.quit();
+    else if (ctrl) this.#events.onKey(`ctrl-${name}`, "");
+    else this.#events.onKey(name, meta || typed === undefined || /\p{Cc}/u.test(typed) ? "" : typed);
   };
-
-  readonly #redraw = (): void => this.draw(this.#lines);
 }

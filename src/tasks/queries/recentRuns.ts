@@ -5,6 +5,8 @@ import type { Client } from "../../shared/postgres/client.js";
 export interface EndedCounts {
   readonly ended: number;
   readonly failed: number;
+  /** Whether there may be more: not all rows were read, and none of the oldest that were read ended before this time. */
+  readonly more: boolean;
 }
 
 /** Numbers of runs that ended within the last minute and within the last hour. Only the newest rows are counted. */
@@ -13,25 +15,41 @@ export interface Rates {
   readonly lastHour: EndedCounts;
 }
 
+/** This many of the oldest rows that were read decide whether there may be more runs of a time. */
+const oldestRows = 100;
+
 /**
  * Counts the runs that ended recently, in up to `limit` of the newest rows by id. The cost therefore does not depend on
  * the table's size.
  */
 export async function readRates(client: Client, { qualified }: TaskTable, limit: number): Promise<Rates> {
-  const { rows } = await client.query<Record<"minute" | "hour" | "minuteFailed" | "hourFailed", number>>(
-    `SELECT count(*) FILTER (WHERE recent)::float8 AS minute, count(*)::float8 AS hour,
-       count(*) FILTER (WHERE recent AND failed)::float8 AS "minuteFailed", count(*) FILTER (WHERE failed)::float8 AS "hourFailed"
-     FROM (
+  interface Row extends Record<"minute" | "hour" | "minuteFailed" | "hourFailed", number> {
+    readonly full: boolean;
+    readonly beforeMinute: boolean;
+    readonly beforeHour: boolean;
+  }
+  const { rows } = await client.query<Row>(
+    `WITH newest AS MATERIALIZED (
+       SELECT t.id, t.state::text AS state, t.stop::timestamptz AS stop FROM ${qualified} AS t ORDER BY t.id DESC LIMIT $1
+     ), ended AS (
        SELECT state = 'FAIL' AS failed, stop > clock_timestamp() - interval '1 minute' AS recent
-       FROM (SELECT t.state::text AS state, t.stop::timestamptz AS stop FROM ${qualified} AS t ORDER BY t.id DESC LIMIT $1) AS newest
-       WHERE state IN ('DONE', 'FAIL') AND stop > clock_timestamp() - interval '1 hour'
-     ) AS ended`,
+       FROM newest WHERE state IN ('DONE', 'FAIL') AND stop > clock_timestamp() - interval '1 hour'
+     ), oldest AS (
+       SELECT stop FROM newest ORDER BY id LIMIT ${oldestRows}
+     )
+     SELECT count(*) FILTER (WHERE recent)::float8 AS minute, count(*)::float8 AS hour,
+       count(*) FILTER (WHERE recent AND failed)::float8 AS "minuteFailed", count(*) FILTER (WHERE failed)::float8 AS "hourFailed",
+       (SELECT count(*) >= $1 FROM newest) AS full,
+       EXISTS (SELECT FROM oldest WHERE stop <= clock_timestamp() - interval '1 minute') AS "beforeMinute",
+       EXISTS (SELECT FROM oldest WHERE stop <= clock_timestamp() - interval '1 hour') AS "beforeHour"
+     FROM ended`,
     [limit],
   );
-  const { minute = 0, hour = 0, minuteFailed = 0, hourFailed = 0 } = rows[0] ?? {};
+  const [row] = rows;
+  if (row === undefined) throw new Error("an aggregate has one row");
   return {
-    lastMinute: { ended: minute, failed: minuteFailed },
-    lastHour: { ended: hour, failed: hourFailed },
+    lastMinute: { ended: row.minute, failed: row.minuteFailed, more: row.full && !row.beforeMinute },
+    lastHour: { ended: row.hour, failed: row.hourFailed, more: row.full && !row.beforeHour },
   };
 }
 

@@ -4,7 +4,6 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { describe } from "node:test";
 import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
@@ -567,75 +566,6 @@ describe("pg-task status", () => {
       diagnosis.stdout,
     );
     assert.doesNotMatch((await cli(["status"], { env })).stdout, /^other/m);
-  });
-});
-
-describe("pg-task watch", () => {
-  test("shows the table live and restores the terminal", async () => {
-    const program = new OnTerminal(["watch"], { env: { ...env, NO_COLOR: "1" } });
-    await program.until("q quits");
-    const [id = ""] = await tasks.insert({ input: "SELECT 'seen by watch'", group: "watched" });
-    await program.until(new RegExp(`${id} {2}DONE {3}watched`));
-    program.type("q");
-    assert.equal(await program.end(), 0);
-    assert.ok(program.shown.startsWith("\x1b[?1049h\x1b[?25l"), "the alternate screen is not opened first");
-    assert.ok(program.shown.endsWith("\x1b[?25h\x1b[?1049l"), "the main screen is not restored");
-  });
-
-  for (const [what, keys] of [
-    ["Ctrl-C", "\x03"],
-    ["Escape", "\x1b"],
-  ] as const) {
-    test(`quits on ${what}`, async () => {
-      const program = new OnTerminal(["watch"], { env });
-      await program.until("q quits");
-      program.type(keys);
-      assert.equal(await program.end(), 0);
-      assert.ok(program.shown.endsWith("\x1b[?25h\x1b[?1049l"));
-    });
-  }
-
-  test("continues after its connection was terminated", async () => {
-    const program = new OnTerminal(["watch"], { env: { ...env, NO_COLOR: "1" } });
-    await program.until("manager    server process");
-    const { rows } = await client.query(
-      "SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg-task watch'",
-    );
-    assert.deepEqual(rows, [{ ended: true }]);
-    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "reconnected" });
-    await program.until(new RegExp(`${id} {2}DONE {3}reconnected`));
-    program.type("q");
-    assert.equal(await program.end(), 0);
-  });
-
-  test("with --json prints one line per refresh until it is interrupted", async () => {
-    const child = spawn(process.execPath, [bin, "watch", "--json"], {
-      env: { PATH: process.env["PATH"], ...env },
-      stdio: ["ignore", "pipe", "inherit"],
-    });
-    const closed = once(child, "close");
-    const lines = createInterface({ input: child.stdout });
-    let id: string | null = null;
-    const seen: (string | undefined)[] = [];
-    for await (const line of lines) {
-      const snapshot = JSON.parse(line);
-      assert.equal(snapshot.table, "task");
-      assert.ok(snapshot.backlog.due.exact);
-      assert.ok(Array.isArray(snapshot.groups.groups));
-      const task = snapshot.tasks.find((each: { id: string }) => each.id === id);
-      if (task !== undefined) seen.push(task.state);
-      if (task?.state === "DONE") child.kill("SIGINT");
-      id ??= (await tasks.insert({ input: "SELECT 'seen by a program'" }))[0] ?? "";
-    }
-    await closed;
-    assert.equal(child.exitCode, 0);
-    assert.equal(seen.at(-1), "DONE");
-  });
-
-  test("requires a terminal without --json", async () => {
-    const { code, stdout, stderr } = await cli(["watch"], { env });
-    assert.deepEqual([code, stdout], [2, ""]);
-    assert.match(stderr, /watch needs a terminal: in scripts use pg-task watch --json/);
   });
 });
 
