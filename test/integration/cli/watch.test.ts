@@ -19,6 +19,10 @@ const env = { DATABASE_URL: database.url };
 await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 const enter = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+/** The sequences that begin and end a frame, and the one that erases the rest of a line. */
+const [home, end, rest] = ["\x1b[H", "\x1b[J", "\x1b[K"];
+const escaped = (sequence: string): string => sequence.replace("[", "\\[");
+const frames = (count: number): RegExp => new RegExp(`(?:${escaped(home)}[^]*${escaped(end)}){${count}}`);
 const leave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 describe("pg-task watch", () => {
@@ -90,6 +94,21 @@ describe("pg-task watch", () => {
   });
 });
 
+/** Types keys, and waits for what they show. */
+async function typeUntil(program: OnTerminal, keys: string, what: RegExp | string): Promise<void> {
+  const from = program.shown.length;
+  program.type(keys);
+  await program.until(what, from);
+}
+
+async function quit(program: OnTerminal, keys = "q"): Promise<void> {
+  program.type(keys);
+  assert.equal(await program.end(), 0);
+  assert.ok(program.shown.endsWith(leave), "the main screen is not restored");
+}
+
+const shows = (first: number): RegExp => new RegExp(`from task ${first}, Home .*\\s+id .*\\s+${first} {2}DONE`);
+
 describe("pg-task watch on a large table", async () => {
   /** Number of tasks. The table has no manager, so only the tests change it. */
   const many = 100_000;
@@ -109,25 +128,11 @@ describe("pg-task watch on a large table", async () => {
     return program;
   }
 
-  /** Types keys, and waits for what they show. */
-  async function typeUntil(program: OnTerminal, keys: string, what: RegExp | string): Promise<void> {
-    const from = program.shown.length;
-    program.type(keys);
-    await program.until(what, from);
-  }
-
-  async function quit(program: OnTerminal, keys = "q"): Promise<void> {
-    program.type(keys);
-    assert.equal(await program.end(), 0);
-    assert.ok(program.shown.endsWith(leave), "the main screen is not restored");
-  }
-
   /** The number of tasks that the terminal of 30 lines shows here. */
   const perPage = 19;
 
   test("scrolls by lines, pages and to both ends", async () => {
     const program = await watch();
-    const shows = (first: number): RegExp => new RegExp(`from task ${first}, Home .*\\s+id .*\\s+${first} {2}DONE`);
     await typeUntil(program, "\x1b[B", shows(many - 1));
     await typeUntil(program, "j\x1b[Bk", shows(many - 2));
     await typeUntil(program, "\x1b[6~", shows(many - 2 - (perPage - 1)));
@@ -136,7 +141,7 @@ describe("pg-task watch on a large table", async () => {
     await typeUntil(program, "\x1b[F", shows(perPage));
     await program.until(/\s1 {2}DONE {3}g1/);
     await typeUntil(program, "\x1b[6~", shows(perPage));
-    await typeUntil(program, "\x1b[H", /\x1b\[K\s+\x1b\[K\s+id .*\s+100000 {2}DONE/);
+    await typeUntil(program, "\x1b[H", new RegExp(`${escaped(rest)}\\s+${escaped(rest)}\\s+id .*\\s+${many} {2}DONE`));
     await quit(program);
   });
 
@@ -149,8 +154,8 @@ describe("pg-task watch on a large table", async () => {
     );
     const from = program.shown.length;
     // At least the third of these frames shows what was read after the insert.
-    await program.until(/(?:\x1b\[H[^]*\x1b\[J){3}/, from);
-    const frame = program.shown.slice(program.shown.lastIndexOf("\x1b[H", program.shown.lastIndexOf("\x1b[J")));
+    await program.until(frames(3), from);
+    const frame = program.shown.slice(program.shown.lastIndexOf(home, program.shown.lastIndexOf(end)));
     assert.ok(frame.includes(`from task ${top}`), frame);
     assert.ok(!frame.includes("STOP   new"), frame);
     await typeUntil(program, "\x1b[5~", /STOP {3}new/);
@@ -169,7 +174,7 @@ describe("pg-task watch on a large table", async () => {
     await typeUntil(program, "\x7f\x7f\x7f\r", /states FAIL.*\s+id .*\s+99007 {2}FAIL {3}g1 .*seven.*\s+98007 {2}FAIL/);
     await typeUntil(program, "gg2\r", /states FAIL {2}group g2.*\s+id .*\s+97007 {2}FAIL/);
     await typeUntil(program, "\x1b[F", /from task \d+.*states FAIL {2}group g2/);
-    await typeUntil(program, "ggone\x1b", /g group\x1b\[K/);
+    await typeUntil(program, "ggone\x1b", `g group${rest}`);
     await typeUntil(program, "\x1b", /\s100000 {2}DONE/);
     await typeUntil(program, "gnone\r", "group none  no tasks");
     await quit(program);
@@ -212,14 +217,14 @@ describe("pg-task watch on a large table", async () => {
       let lines: string[] = [];
       // Frames of the former size can still arrive, and the first of the new size has the tasks that fitted the former.
       while (lines.length !== rows || lines.filter((line) => line.includes("DONE   g")).length < 2) {
-        await program.until(/\x1b\[H[^]*\x1b\[J/, from);
-        const end = program.shown.lastIndexOf("\x1b[J");
-        const start = program.shown.lastIndexOf("\x1b[H", end);
-        from = end;
+        await program.until(frames(1), from);
+        const last = program.shown.lastIndexOf(end);
+        const start = program.shown.lastIndexOf(home, last);
+        from = last;
         lines = program.shown
-          .slice(start, end)
+          .slice(start, last)
           .split(/\r*\n/)
-          .map((line) => line.replaceAll(/\x1b\[[KH]/g, ""));
+          .map((line) => line.replace(home, "").replace(rest, ""));
       }
       assert.ok(
         lines.every((line) => line.length <= columns),
