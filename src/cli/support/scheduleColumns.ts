@@ -1,4 +1,5 @@
 import { firstLine } from "../../shared/firstLine.js";
+import { formatLateness } from "../../shared/formatLateness.js";
 import { shortRule } from "../../shared/shortRule.js";
 import type { PastRun, Schedule, ZonedTime } from "../../tasks/queries/schedules.js";
 import { formatTime } from "../terminal/format.js";
@@ -18,11 +19,13 @@ function formatZoned({ at, wall }: ZonedTime): string {
   return text.startsWith(year) ? text.slice(year.length) : text;
 }
 
-function formatNext({ paused, pausedItself, problem, next, state }: Schedule): string {
+function formatNext({ paused, pausedItself, problem, next, state, overdueMs }: Schedule): string {
   if (problem !== null) return `no times: ${problem}`;
   if (pausedItself) return "paused";
   const running = state === "PLAN" ? [] : ["running"];
-  const shown = [...(paused ? ["group paused"] : []), ...running, ...next.map(formatZoned)];
+  const late = formatLateness(overdueMs);
+  const marks = [...(paused ? ["group paused"] : []), ...(late === null ? [] : [late]), ...running];
+  const shown = [...marks, ...next.map(formatZoned)];
   return shown.length === 0 ? "not yet known" : shown.join(", ");
 }
 
@@ -47,7 +50,8 @@ export const scheduleColumns: readonly TableColumn<Schedule>[] = [
     title: "next",
     value: ({ next }) => (next.length === 0 ? null : next.map(({ at, wall }) => wall ?? at).join(", ")),
     display: formatNext,
-    colour: ({ paused, problem }) => (problem !== null ? "red" : paused ? "yellow" : null),
+    colour: ({ paused, problem, overdueMs }) =>
+      problem !== null ? "red" : paused || formatLateness(overdueMs) !== null ? "yellow" : null,
     flexible: true,
   },
   {

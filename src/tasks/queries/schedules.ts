@@ -52,6 +52,8 @@ export interface Schedule {
   readonly paused: boolean;
   /** Whether the schedule itself is paused. */
   readonly pausedItself: boolean;
+  /** How long ago the planned time of a waiting schedule came, in ms. Null if it has not come or the schedule runs. */
+  readonly overdueMs: number | null;
   /** Why the rule gives no times, in the server's words. */
   readonly problem: string | null;
   readonly input: string;
@@ -135,6 +137,8 @@ export async function readSchedules(
        CASE WHEN s.repeat > interval '0' THEN s.repeat::text END AS repeat,
        CASE WHEN s.repeat > interval '0' THEN ${millisecondsSql("s.repeat")} END AS "repeatMs", s.max::float8 AS max, s.drift, s.catchup, s.overlap, s.state,
        CASE WHEN NOT s.computes AND isfinite(s.plan) THEN ${isoTimeSql("s.plan")} END AS plan,
+       CASE WHEN s.state = 'PLAN' AND NOT s.computes AND isfinite(s.plan) AND s.plan <= clock_timestamp()
+         THEN ${millisecondsSql("clock_timestamp() - s.plan")} END AS "overdueMs",
        coalesce((SELECT json_agg(json_build_object('at', ${isoTimeSql("n.at")},
          'wall', CASE WHEN NOT s.broken AND s.zone IS NOT NULL AND isfinite(n.at) THEN ${wallSql("n.at")} END) ORDER BY n.place)
          FROM unnest(s.next) WITH ORDINALITY AS n(at, place)), '[]') AS next,

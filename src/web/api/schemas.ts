@@ -322,6 +322,10 @@ const scheduleSchema = model(
     next: z.array(zonedTimeSchema).readonly().meta({ description: "up to three coming times" }),
     paused: z.boolean().meta({ description: "whether the schedule, its group or the table is paused" }),
     pausedItself: z.boolean().meta({ description: "whether the schedule itself is paused" }),
+    overdueMs: z
+      .number()
+      .nullable()
+      .meta({ description: "how long ago the time of a waiting schedule came, else null" }),
     problem: z.string().nullable().meta({ description: "why the rule gives no times" }),
     input: z.string().meta({ description: "at most its first 300 characters" }),
     last: z.array(pastRunSchema).readonly().meta({ description: "up to five last runs, newest first" }),

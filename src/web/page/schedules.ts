@@ -11,6 +11,7 @@ import { StaleNotice } from "./staleNotice.js";
 import { StateBadge } from "./stateBadge.js";
 import { TableHead } from "./tableHead.js";
 import { formatDuration } from "../../shared/formatDuration.js";
+import { formatLateness } from "../../shared/formatLateness.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 import { shortRule } from "../../shared/shortRule.js";
 
@@ -123,11 +124,13 @@ const traits = ({ drift, catchup, overlap }: Schedule): string[] => [
 
 /** Shows the coming times in two cells: in the rule's zone, and in the reader's. */
 function timeCells(schedule: Schedule, now: number): VNode {
-  const { next, problem, state, paused, pausedItself } = schedule;
+  const { next, problem, state, paused, pausedItself, overdueMs } = schedule;
+  const late = formatLateness(overdueMs);
   const notices = [
     ...(problem === null ? [] : [html`<li class="failed">${printableLine(problem)}</li>`]),
     ...(pausedItself ? [html`<li><span class="tag">paused</span></li>`] : []),
     ...(paused && !pausedItself ? [html`<li><span class="tag">group paused</span></li>`] : []),
+    ...(late === null ? [] : [html`<li><span class="tag">${late}</span></li>`]),
     ...(state === "PLAN" ? [] : [html`<li><${StateBadge} task=${{ state, ready: null }} /></li>`]),
     ...(next.length === 0 && problem === null && !pausedItself && state === "PLAN"
       ? [html`<li>not yet known</li>`]

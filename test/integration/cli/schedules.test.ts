@@ -59,6 +59,27 @@ describe("pg-task list --schedules", () => {
     );
   });
 
+  test("marks a schedule as late whose time came more than five seconds ago", async () => {
+    await asManager(
+      `INSERT INTO task (id, input, "group", repeat, plan, ready, state) VALUES
+         (6, 'SELECT 6', 'late', '1 day', now() - interval '2 hours', true, 'PLAN'),
+         (8, 'SELECT 8', 'due', '1 day', now(), true, 'PLAN')`,
+    );
+    const { stdout } = await cli(["list", "--schedules", "--json"], { env });
+    const overdue = new Map<string, number | null>(
+      JSON.parse(stdout).schedules.map(({ id, overdueMs }: { id: string; overdueMs: number | null }) => [
+        id,
+        overdueMs,
+      ]),
+    );
+    assert.ok((overdue.get("6") ?? 0) >= 7_200_000);
+    assert.ok((overdue.get("8") ?? -1) >= 0);
+    assert.equal(overdue.get("4"), null);
+    const { shown } = await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 140 });
+    assert.match(shown, /6 {2}late .*late by 2 h/);
+    assert.doesNotMatch(shown, /(?:4|8) {2}(?:mail|due) .*late by/);
+  });
+
   test("lists schedules by planned time, with three times in the rule's zone and the last outcome", async () => {
     const { code, stdout, stderr } = await cli(["list", "--schedules"], { env });
     assert.deepEqual([code, stderr], [0, ""]);

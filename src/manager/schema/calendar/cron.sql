@@ -32,6 +32,11 @@ BEGIN
           USING ERRCODE = '22023', HINT = 'write @yearly, @monthly, @weekly, @daily, @hourly, or fields such as 30 9 * * MON-FRI';
     END CASE;
   END IF;
+  IF line ~* '^(every\s+)?([0-9]+([.][0-9]+)?\s*(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?|mons?|months?|y|years?)\M[\s,]*)+$'
+    OR line ~* '^PT?[0-9]+[A-Z][0-9A-Z.]*$' OR line ~ '^[0-9]+(:[0-9]+){1,2}$' THEN
+    RAISE EXCEPTION 'rule "%": expected a schedule, got an interval', rule
+      USING ERRCODE = '22023', HINT = format('set repeat instead of rule: repeat = %L', regexp_replace(line, '^every\s+', '', 'i'));
+  END IF;
   fields := CASE WHEN line = '' THEN '{}' ELSE regexp_split_to_array(line, '[ \t\n\r\f\v]+') END;
   IF cardinality(fields) NOT IN (5, 6) THEN
     RAISE EXCEPTION 'rule "%": expected 5 or 6 fields, got %', rule, cardinality(fields)
