@@ -8,7 +8,6 @@ import {
   nextQuerySchema,
   ruleTimesSchema,
   scheduleQuerySchema,
-  schedulesSchema,
   clusterSchema,
   groupsSchema,
   tableHistorySchema,
@@ -19,6 +18,7 @@ import {
   taskPathSchema,
   taskListSchema,
 } from "./schemas.js";
+import { schedulesSchema } from "./scheduleSchemas.js";
 import type { WebTables } from "../data/webTables.js";
 import { readTaskDependencies, readTaskDetail, readTaskList } from "./taskHandlers.js";
 import { readNext, readScheduleList } from "./scheduleHandlers.js";

@@ -73,6 +73,7 @@ const sharedFolder = fileURLToPath(new URL("../../shared", import.meta.url));
 const sharedModuleNames = [
   "firstLine.js",
   "formatDuration.js",
+  "formatLateness.js",
   "printable.js",
   "shortRule.js",
   "taskState.js",
