@@ -205,6 +205,11 @@ function toConnectError(error: unknown, pool: SqlPool, timeoutMs: number): PgTas
     const code = state.startsWith("57P0") ? "CONNECTION_FAILED" : "CONNECTION_REJECTED";
     return new PgTaskError(code, message, { ...cause, sqlState: state });
   }
+  if (errorMessage(error).includes("client password must be")) {
+    const message =
+      "the server asks for a password, and none was given: give one in the URL, in PGPASSWORD or in a password file";
+    return new PgTaskError("CONNECTION_REJECTED", message, cause);
+  }
   if (errorMessage(error).includes("timeout exceeded when trying to connect")) return busyError(pool, timeoutMs);
   return new PgTaskError("CONNECTION_FAILED", `no connection to the server: ${reason(error)}`, cause);
 }

@@ -2,6 +2,7 @@ import { explainConfiguration, type LoadOptions } from "../shared/config/loadCon
 import { findSource } from "../shared/config/findSource.js";
 import { logLevels } from "../shared/config/parameterTable.js";
 import { PgTaskError } from "../shared/errors.js";
+import { refuseUnknownKeys, type KnownKeys } from "../shared/refuseUnknownKeys.js";
 import type { Config, ConfigEntry } from "./config.js";
 import { logTo, noLog, type Logger } from "./logger.js";
 import type { PgTask } from "./pgTask.js";
@@ -65,7 +66,19 @@ export async function runPgTask(options: StartOptions): Promise<PgTask> {
 const abortedError = (signal: AbortSignal): PgTaskError =>
   new PgTaskError("START_ABORTED", "pg-task was stopped before it was started", { cause: signal.reason });
 
+const startKeys: KnownKeys<StartOptions> = {
+  config: true,
+  url: true,
+  embedded: true,
+  logger: true,
+  signal: true,
+  signals: true,
+};
+const embeddedKeys: KnownKeys<EmbeddedServerOptions> = { data: true, port: true };
+
 async function serviceOptions(options: StartOptions): Promise<ServiceOptions> {
+  refuseUnknownKeys(options, startKeys, "an option of start");
+  if (typeof options.embedded === "object") refuseUnknownKeys(options.embedded, embeddedKeys, "an option of embedded");
   const { config, embedded = false, logger, signals = false } = options;
   const cwd = process.cwd();
   const source = {

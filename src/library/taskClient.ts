@@ -20,6 +20,8 @@ import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { Task } from "./task.js";
 import { toRow } from "../tasks/commands/toRow.js";
+import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
+import { addKeys, callKeys, changesKeys, clientKeys, deleteKeys, listKeys, waitKeys } from "./optionKeys.js";
 
 /** Options of a TaskClient. */
 export interface TaskClientOptions {
@@ -125,6 +127,7 @@ export class TaskClient {
    * @throws PgTaskError USAGE if `connection` is none of the three
    */
   constructor(connection: SqlPool | SqlClient | string, options: TaskClientOptions = {}) {
+    refuseUnknownKeys(options, clientKeys, "an option of TaskClient");
     const { schema = "public", table = "task", acquireTimeoutMs = 10_000, reconnectMs = 30_000 } = options;
     this.#table = taskTable(schema, table);
     this.#connections = new Connections(connection, { acquireTimeoutMs, reconnectMs });
@@ -155,6 +158,7 @@ export class TaskClient {
    * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
+    refuseUnknownKeys(options, addKeys, "an option of add and addMany");
     const rows = [...tasks].map((task) => toRow(task));
     const skipTaken = options.ifKeyTaken === "skip";
     const work = (client: Queryable): Promise<string[]> => addTasks(client, this.#table, rows, { skipTaken });
@@ -172,6 +176,7 @@ export class TaskClient {
    * @returns null if there is no such task
    */
   async get(id: TaskId, options: CallOptions = {}): Promise<Task | null> {
+    refuseUnknownKeys(options, callKeys, "an option of get");
     const text = idText(id);
     return await this.#run(options, (client) => getTask(client, this.#table, text));
   }
@@ -183,6 +188,7 @@ export class TaskClient {
    * when the signal is aborted
    */
   async wait(id: TaskId, options: WaitOptions = {}): Promise<TaskOutcome> {
+    refuseUnknownKeys(options, waitKeys, "an option of wait");
     const text = idText(id);
     const { signal } = options;
     // One signal often ends many waits, each of which adds a listener.
@@ -232,6 +238,7 @@ export class TaskClient {
    * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
    */
   async *list(options: ListOptions = {}): AsyncGenerator<TaskSummary, void, void> {
+    refuseUnknownKeys(options, listKeys, "an option of list");
     const { before, waitingFor, characters = 1_000, pageSize = 100, signal, ...filter } = options;
     const ending = this.#endingWith(signal);
     let next = before === undefined ? null : idText(before);
@@ -265,6 +272,7 @@ export class TaskClient {
    * the iterator sees it for the first time.
    */
   async *changes(options: ChangesOptions = {}): AsyncGenerator<TaskChange, void, void> {
+    refuseUnknownKeys(options, changesKeys, "an option of changes");
     const { ids, signal, ...filter } = options;
     const ending = this.#endingWith(signal);
     const follower = new ChangeFollower(this.#table, { ...filter, ids: ids?.map(idText) });
@@ -307,6 +315,9 @@ export class TaskClient {
     ids: TaskId | readonly TaskId[],
     options: CallOptions,
   ): Promise<ChangedTask | ChangedTask[]> {
+    const isDelete = change !== "stop" && change !== "retry";
+    const known = isDelete ? deleteKeys : callKeys;
+    refuseUnknownKeys(options, known, `an option of ${isDelete ? "delete" : change}`);
     const isOne = typeof ids !== "object";
     const texts = isOne ? [idText(ids)] : ids.map(idText);
     const results = await this.#run(options, (client) => this.#changeAll(client, change, texts));

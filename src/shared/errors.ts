@@ -18,13 +18,26 @@ export class PgTaskError extends Error {
     this.code = code;
     this.sqlState = options?.sqlState;
     this.family = errorDefinitions[code].family;
-    this.retryable = errorDefinitions[code].retryable;
+    this.retryable = errorDefinitions[code].retryable && !needsUser(code, this.sqlState);
   }
 
   /** Exit code of a command that ends with this error. */
   get exitCode(): number {
     return exitCodes[this.family];
   }
+}
+
+/**
+ * SQLSTATEs with which a server refuses a connection until somebody changes something: an unsupported or invalid option,
+ * a wrong password or role (class 28), a missing database (3D), a missing privilege, a database that accepts no
+ * connections or was dropped.
+ */
+const lastingRefusals = /^(?:0A|22|28|3D|42|55000|57P04)/;
+
+/** Whether a connection can only succeed after a user's action. Without a SQLSTATE, the password is missing. */
+function needsUser(code: ErrorCode, sqlState: string | undefined): boolean {
+  if (errorDefinitions[code].family !== "CONNECTION") return false;
+  return sqlState === undefined ? code === "CONNECTION_REJECTED" : lastingRefusals.test(sqlState);
 }
 
 /** An error in the form in which threads send it to each other. */

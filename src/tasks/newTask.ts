@@ -1,3 +1,5 @@
+import type { KnownKeys } from "../shared/refuseUnknownKeys.js";
+
 /** A value of a column of your own. An array becomes a PostgreSQL array, and any other object becomes JSON. */
 export type OwnValue = string | number | bigint | boolean | Date | object | null;
 
@@ -81,3 +83,44 @@ export interface NewTask {
   /** Values of columns of your own, by name. */
   readonly columns?: Readonly<Record<string, OwnValue>>;
 }
+
+/** The properties of a task to add. */
+export const newTaskKeys: KnownKeys<NewTask> = {
+  input: true,
+  args: true,
+  plan: true,
+  delay: true,
+  group: true,
+  max: true,
+  active: true,
+  timeout: true,
+  repeat: true,
+  rule: true,
+  zone: true,
+  catchup: true,
+  overlap: true,
+  drift: true,
+  key: true,
+  after: true,
+  upon: true,
+  retry: true,
+  backoff: true,
+  sqlstate: true,
+  gap: true,
+  keep: true,
+  delete: true,
+  count: true,
+  live: true,
+  save: true,
+  atomic: true,
+  header: true,
+  string: true,
+  delimiter: true,
+  escape: true,
+  quote: true,
+  null: true,
+  data: true,
+  remote: true,
+  parent: true,
+  columns: true,
+};

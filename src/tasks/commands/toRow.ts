@@ -1,17 +1,18 @@
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
-import type { NewTask, OwnValue } from "../newTask.js";
+import { refuseUnknownKeys } from "../../shared/refuseUnknownKeys.js";
+import { newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
 import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
 
 /**
  * Converts a task to a row.
  *
  * @param copied values that are copied from another row; the task does not need these
- * @throws PgTaskError USAGE if it has no input, both `plan` and `delay`, or a column twice; TASK_REJECTED for more than
+ * @throws PgTaskError USAGE if it has an unknown property, no input, both `plan` and `delay`, or a column twice; TASK_REJECTED for more than
  * one character in a column that holds one
  */
 export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): NewRow {
-  const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : task;
+  const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : expectKnown(task);
   const { input }: { input?: unknown } = columns;
   const hasInput = typeof input === "string" && input.trim() !== "";
   if (!hasInput && (input !== undefined || copied?.columns.includes("input") !== true)) {
@@ -33,6 +34,11 @@ export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): N
     "TASK_REJECTED",
     `expected ${long} with one ASCII character, got ${JSON.stringify(values.get(long))}`,
   );
+}
+
+function expectKnown(task: Partial<NewTask>): Partial<NewTask> {
+  refuseUnknownKeys(task, newTaskKeys, "a property of a task (columns of your own belong in its property columns)");
+  return task;
 }
 
 /** Returns a value in PostgreSQL's syntax. */

@@ -13,6 +13,7 @@ import {
   type StartOptions,
 } from "../../../src/library/index.js";
 import { createDatabase } from "../../support/database.js";
+import { untyped } from "../../support/untyped.js";
 import { closeGate, waitAt } from "../../support/gates.js";
 import { startProcess } from "../../support/process.js";
 import { projectPath } from "../../support/project.js";
@@ -69,6 +70,17 @@ it("runs tasks in this process, with its own logger and without signal handlers,
   );
   assert.equal(lines.at(-1)?.["msg"], "stopped");
   assert.ok(lines.every(({ msg, time }) => typeof msg === "string" && typeof time === "number"));
+});
+
+it("refuses unknown options", async () => {
+  await assert.rejects(start(untyped({ url, signel: undefined, loger: false })), {
+    code: "USAGE",
+    message: '"loger" is not an option of start: perhaps "logger" is meant',
+  });
+  await assert.rejects(start(untyped({ embedded: { prot: 5432 } })), {
+    code: "USAGE",
+    message: '"prot" is not an option of embedded: perhaps "port" is meant',
+  });
 });
 
 it("takes the level of the logger unless the configuration gives one", async () => {

@@ -3,6 +3,7 @@ import { after, describe, it } from "node:test";
 import { Client, Pool } from "pg";
 import { PgTaskError, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
 import { createDatabase } from "../../support/database.js";
+import { untyped } from "../../support/untyped.js";
 
 const closing: (() => Promise<unknown>)[] = [];
 after(() => Promise.all(closing.map((close) => close())));
@@ -337,7 +338,57 @@ describe("stop, retry and delete", () => {
   });
 });
 
+const near = (key: string, meant: string): RegExp => new RegExp(`^"${key}" is not .*: perhaps "${meant}" is meant$`);
+
+describe("unknown options", () => {
+  it("are refused in tasks, with the nearest known name, before anything is added", async () => {
+    const before = await inputs();
+    await fails(tasks.add(untyped({ inpt: "SELECT 1" })), "USAGE", near("inpt", "input"));
+    await fails(tasks.add(untyped({ input: "SELECT 1", dealy: "1 hour" })), "USAGE", near("dealy", "delay"));
+    await fails(tasks.addMany(["SELECT 1", untyped({ input: "SELECT 2", grup: "a" })]), "USAGE", near("grup", "group"));
+    await fails(
+      tasks.add(untyped({ input: "SELECT 1", customer: 5 })),
+      "USAGE",
+      /columns of your own belong in its property columns.*: expected one of input, args, /,
+    );
+    assert.deepEqual(await inputs(), before);
+    assert.match(await tasks.add(untyped({ input: "SELECT 1", dealy: undefined })), /^\d+$/);
+  });
+
+  it("are refused in the options of each method", async () => {
+    const client = await openClient();
+    const id = await tasks.add("SELECT 1");
+    const options = untyped({ clinet: client });
+    await fails(tasks.add("SELECT 1", options), "USAGE", near("clinet", "client"));
+    await fails(tasks.addMany([], untyped({ ifkeyTaken: "skip" })), "USAGE", near("ifkeyTaken", "ifKeyTaken"));
+    await fails(tasks.get(id, options), "USAGE", near("clinet", "client"));
+    for (const method of ["stop", "retry", "delete"] as const) {
+      await fails(tasks[method](id, options), "USAGE", near("clinet", "client"));
+    }
+    await fails(tasks.delete(id, untyped({ runing: true })), "USAGE", near("runing", "running"));
+    await fails(tasks.wait(id, untyped({ singal: null })), "USAGE", near("singal", "signal"));
+    await fails(tasks.list(untyped({ state: ["DONE"] })).next(), "USAGE", near("state", "states"));
+    await fails(tasks.changes(untyped({ id: [id] })).next(), "USAGE", near("id", "ids"));
+    assert.throws(() => new TaskClient(pool, untyped({ tabel: "task" })), { code: "USAGE" });
+  });
+});
+
 describe("errors", () => {
+  it("are not retryable if the server refuses the role, its password or the database", async () => {
+    for (const [part, value, sqlState] of [
+      ["pathname", "/no_such_database", "3D000"],
+      ["username", "no_such_role", "28000"],
+    ] as const) {
+      const wrong = new URL(url);
+      wrong[part] = value;
+      const client = new TaskClient(wrong.href);
+      await assert.rejects(client.add("SELECT 1"), { code: "CONNECTION_REJECTED", sqlState, retryable: false });
+      // A wait would otherwise try to reconnect for as long as reconnectMs says.
+      await assert.rejects(client.wait(1), { code: "CONNECTION_REJECTED", sqlState, retryable: false });
+      await client.end();
+    }
+  });
+
   it("a missing table is named", async () => {
     await using other = new TaskClient(pool, { schema: "nowhere", table: "task" });
     const calls = [

@@ -47,12 +47,24 @@ describe("docs/errors.md", () => {
   });
 });
 
+const retryable = (sqlState: string): boolean =>
+  new PgTaskError("CONNECTION_REJECTED", "refused", { sqlState }).retryable;
+
 describe("PgTaskError", () => {
   it("has the exit code and the retryability of its code", () => {
     const invalid = new PgTaskError("CONFIG_INVALID", "no");
     assert.equal(invalid.exitCode, 2);
     assert.equal(invalid.retryable, false);
     assert.equal(new PgTaskError("CONNECTION_LOST", "gone").retryable, true);
+  });
+
+  it("is not retryable if the server refuses connections until a user acts", () => {
+    const lasting = ["28P01", "28000", "3D000", "42501", "42704", "22023", "0A000", "55000", "57P04"];
+    assert.deepEqual(lasting.filter(retryable), []);
+    const passing = ["53300", "53400", "57P01", "57P02", "57P03", "08006", "58030"];
+    assert.deepEqual(passing.filter(retryable), passing);
+    assert.equal(new PgTaskError("CONNECTION_REJECTED", "no password").retryable, false);
+    assert.equal(new PgTaskError("CONNECTION_LOST", "gone", { sqlState: "57P04" }).retryable, false);
   });
 });
 
