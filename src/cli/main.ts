@@ -48,6 +48,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .command("check")
     .description("validate and explain the configuration; changes nothing")
     .addOption(configOption())
+    .option("--all", "list also the parameters that have their defaults")
     .option("--json", "print JSON")
     .action(async (options: CheckOptions) => {
       const { check } = await import("./commands/check.js");

@@ -5,6 +5,7 @@ import type { FileParameters } from "../../shared/config/parameterTable.js";
 import { describeTarget } from "../../shared/postgres/target/target.js";
 import { toReport, type ErrorReport, type PgTaskError } from "../../shared/errors.js";
 import type { ControlFindings, EntryFindings } from "./server.js";
+import { firstLine } from "../../shared/firstLine.js";
 import type { Finding } from "./table.js";
 
 /** The result of the command `check`. Contains no secrets. */
@@ -139,48 +140,84 @@ function reportExitCode(control: PgTaskError | null, inspected: readonly EntryFi
   return isIncomplete ? 4 : 0;
 }
 
-/** Formats the report as text. An error of the control connection comes last. */
-export function formatReport(report: CheckReport): string {
+/**
+ * Formats the report as text: first errors and warnings, then what the configuration sets, then the entries.
+ *
+ * @param all whether to list also the parameters that have their defaults
+ */
+export function formatReport(report: CheckReport, all: boolean): string {
   const { control } = report;
   const version = control.version === null ? "" : `, PostgreSQL ${control.version}`;
+  const problems = [
+    ...listErrors(report).map((error) => `error          ${error}`),
+    ...report.warnings.map((warning) => `warning        ${warning}`),
+  ];
   const lines = [
+    ...problems,
+    ...(problems.length === 0 ? [] : [""]),
     `configuration  ${report.file ?? "no file"}`,
     `control        ${control.url}${formatPassword(control.password)} sslmode ${control.sslmode} (${control.from})${version}`,
-    ...report.warnings.map((warning) => `warning        ${warning}`),
     "",
+    ...formatParameters(report.parameters, (from) => from !== "default", "parameters"),
     "entries",
-    ...report.entries.flatMap(formatEntry),
+    ...report.entries.flatMap((entry) => (isUnknown(entry) ? [formatUnknownEntry(entry)] : formatEntry(entry))),
     "",
-    ...formatParameters(report.parameters),
-    ...(control.error === null ? [] : ["", `control connection: ${control.error.message}`]),
+    ...(all
+      ? formatParameters(report.parameters, (from) => from === "default", "parameters with their defaults")
+      : ["The other parameters have their defaults, which --all lists."]),
   ];
-  return `${lines.join("\n")}\n`;
+  return `${lines.join("\n").trimEnd()}\n`;
 }
 
-/** Formats each parameter as one line: first those that are set, then those that have their defaults. */
-function formatParameters(values: CheckReport["parameters"]): string[] {
-  const rows = fileParameters().map(({ name, unit }) => {
-    const { value, from } = values[name] ?? { value: null, from: "default" };
-    return [name, `${JSON.stringify(value)}${unit === undefined ? "" : ` ${unit}`}`, from];
+/** Whether nothing is known of an entry, because the control connection failed. */
+const isUnknown = ({ objects }: EntryReport): boolean =>
+  objects.length > 0 && objects.every(({ state }) => state === "unknown");
+
+const isLacking = ({ state }: Finding): boolean => state === "missing" || state === "not allowed";
+
+/** Returns the first line of every reason for an exit code that is not 0. */
+function listErrors({ control, entries }: CheckReport): string[] {
+  const errors = entries.flatMap((entry) => {
+    const where = `entry ${entry.database} ${entry.schema}.${entry.table}`;
+    // Objects that lack for the same reason are named together.
+    const lacking = new Map<string, string[]>();
+    for (const { what, name, state, why } of entry.objects.filter(isLacking)) {
+      const reason = why === undefined ? state : `${state}: ${why}`;
+      lacking.set(reason, [...(lacking.get(reason) ?? []), `${what} ${name}`]);
+    }
+    const objects = [...lacking].map(([reason, names]) => `${names.join(" and ")} ${reason}`);
+    const reasons = entry.error === null ? objects : [entry.error.message, ...objects];
+    return reasons.map((reason) => escapeControlCharacters(`${where}: ${firstLine(reason)}`));
   });
-  const lines = alignColumns(rows);
-  const isDefault = (index: number): boolean => rows[index]?.[2] === "default";
-  const given = lines.filter((_, index) => !isDefault(index));
-  return [
-    ...(given.length === 0 ? [] : ["parameters", ...given, ""]),
-    "parameters with their defaults",
-    ...lines.filter((_, index) => isDefault(index)),
-  ];
+  return control.error === null ? errors : [`control connection: ${control.error.message}`, ...errors];
 }
+
+/** Formats each parameter whose value comes from there as one line. Returns nothing if there is none. */
+function formatParameters(
+  values: CheckReport["parameters"],
+  isListed: (from: ParameterReport["from"]) => boolean,
+  title: string,
+): string[] {
+  const rows = fileParameters().flatMap(({ name, unit }) => {
+    const { value, from } = values[name] ?? { value: null, from: "default" };
+    return isListed(from) ? [[name, `${JSON.stringify(value)}${unit === undefined ? "" : ` ${unit}`}`, from]] : [];
+  });
+  return rows.length === 0 ? [] : [title, ...alignColumns(rows), ""];
+}
+
+/** Formats an entry of which nothing is known. */
+const formatUnknownEntry = ({ url, password, schema, table }: EntryReport): string =>
+  `  ${url}${formatPassword(password)}  ${escapeControlCharacters(`${schema}.${table}`)}`;
 
 function formatEntry(entry: EntryReport): string[] {
   const own = Object.entries(entry.parameters).map(([name, value]) => [name, JSON.stringify(value), "entry"]);
   const fromServer = Object.entries(entry.settings).map(([name, value]) => [name, JSON.stringify(value), "server"]);
-  const objects = entry.objects.map(({ what, name, state, why }) => [
-    what,
-    escapeControlCharacters(name),
-    why === undefined ? state : `${state}: ${why}`,
-  ]);
+  const objects = entry.objects.map((finding) => {
+    const { what, name, state, why } = finding;
+    // The first line of an error's reason is given above.
+    const isGiven = why === undefined || (isLacking(finding) && !why.includes("\n"));
+    return [what, escapeControlCharacters(name), isGiven ? state : `${state}: ${why}`];
+  });
   // Objects that were not inspected are listed only by name.
   const inspected = new Set<string>(entry.objects.map(({ what }) => what));
   const others = [
@@ -198,7 +235,6 @@ function formatEntry(entry: EntryReport): string[] {
       group === null ? "    paused: the whole table" : `    paused: group ${JSON.stringify(group)}`,
     ),
     ...lines.slice(described.length),
-    ...(entry.error === null ? [] : [`    error: ${entry.error.message}`]),
   ];
 }
 

@@ -18,6 +18,8 @@ export interface CheckOptions {
   readonly config?: string | undefined;
   /** Whether to print JSON instead of text. */
   readonly json?: boolean | undefined;
+  /** Whether the text also lists the parameters that have their defaults. */
+  readonly all?: boolean | undefined;
 }
 
 /** The parts of the process environment that the command depends on. */
@@ -55,7 +57,7 @@ export async function check(
   const control = await inspectControl(configuration.control, configuration.parameters).catch(toPgTaskError);
   const inspected = await inspectEntries(explained, control);
   const report = buildReport(explained, control, inspected, [...warnings]);
-  write(options.json === true ? `${JSON.stringify(report, null, 2)}\n` : formatReport(report));
+  write(options.json === true ? `${JSON.stringify(report, null, 2)}\n` : formatReport(report, options.all === true));
   return report.exitCode;
 }
 

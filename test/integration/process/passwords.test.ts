@@ -76,7 +76,7 @@ test("check fails for a role that could not log in, and the entry's password is 
   assert.equal(before.code, 3, before.text);
   assert.match(
     before.text,
-    /error: the server asks for a password, and the role "bare" would be created without one: set "password" in its entry/,
+    /^error .*: the server asks for a password, and the role "bare" would be created without one: set "password" in its entry/,
   );
   const program = await startProcess({ config: config({ data: "bare", create: true }), env });
   const ready = await program.line("ready");
@@ -129,7 +129,7 @@ test("check fails for a role that pg_hba.conf would keep out once it exists", as
   await writeFile(rules, before);
   await admin.query("SELECT pg_reload_conf()");
   assert.equal(code, 3, text);
-  assert.match(text, /error: the server refused the connection .*pg_hba.conf rejects connection/);
+  assert.match(text, /^error .*: the server refused the connection .*pg_hba.conf rejects connection/);
   const open = await check(config(entry));
   assert.equal(open.code, 0, open.text);
 });

@@ -152,7 +152,10 @@ it("creates neither role nor database unless it is told to, and says what is mis
   assert.equal(await run("postgres", "SELECT 'works on'"), "works on");
   const checked = await cli(["check"], { cwd: program.cwd });
   assert.equal(checked.code, 4, checked.stdout);
-  assert.match(checked.stdout, /role +untold +missing: create what is missing, or set "create": true/);
+  assert.match(
+    checked.stdout,
+    /^error .*: role untold and database untold missing: create what is missing, or set "create": true/,
+  );
   const { code, lines } = await doctor({}, program.cwd);
   assert.equal(code, 4);
   assert.match(lines.find(({ level }) => level === "fail")?.text ?? "", /^the role "untold" and the database/);

@@ -56,17 +56,29 @@ it("ships nothing but documentation, examples, SQL and page assets beside the co
     );
 });
 
-it("ships every page that the README, the index and the tutorials link to", () => {
-  const pages = shipped.filter((path) => /^(?:docs\/)?README\.md$|^docs\/tutorials\//.test(path));
-  assert.ok(pages.length > 9);
-  for (const page of pages) {
-    const links = readFileSync(join(root, page), "utf8").matchAll(/\]\(([^()\s#:]+)(?:#[^()\s]*)?\)/g);
-    for (const [, target = ""] of links) {
-      const linked = posix.join(posix.dirname(page), target);
-      assert.ok(shipped.includes(linked), `${page}: ${linked}`);
-    }
-  }
+it("ships everything that the pages of the package link to", () => {
+  const pages = shipped.filter((path) => path.endsWith(".md"));
+  assert.ok(pages.length > 40);
+  const dead = pages.flatMap((page) => {
+    // What is in comments and code is no link.
+    const text = readFileSync(join(root, page), "utf8").replaceAll(/<!--[^]*?-->|^```[^]*?^```|`[^`\n]*`/gm, "");
+    const inline = [...text.matchAll(/\]\(([^()\s#]+)(?:#[^()\s]*)?(?:\s+"[^"]*")?\)/g)];
+    const defined = [...text.matchAll(/^\[[^\]]+\]:\s+([^\s#]+)/gm)];
+    const written = [...text.matchAll(/\b(?:href|src)="([^"#]+)/g)];
+    return [...inline, ...defined, ...written]
+      .map(([, target = ""]) => target)
+      .filter((target) => !/^(?:https?|mailto):/.test(target))
+      .filter((target) => !isShipped(posix.join(posix.dirname(page), target)))
+      .map((target) => `${page}: ${target}`);
+  });
+  assert.deepEqual(dead, []);
 });
+
+/** Whether the package has this file, or files in this folder. */
+function isShipped(target: string): boolean {
+  const path = target.replace(/\/$/, "");
+  return shipped.some((file) => file === path || file.startsWith(`${path}/`));
+}
 
 interface Manifest {
   readonly bin: Readonly<Record<string, string>>;
