@@ -150,7 +150,7 @@ describe("in an empty project", () => {
         [],
       );
     }
-    await npm(["run", "prepare"], inside);
+    await npm(["run", "prepublish"], inside);
     await npm(["rebuild", "--no-audit"], folder);
   });
 
@@ -189,6 +189,16 @@ describe("in an empty project", () => {
       assert.ok(ids.length > 0 && ids.every((id) => allowed.includes(id)), `${name}: ${ids.join()}`);
     }
   });
+});
+
+it("npm warns of no script of the package when it is installed", async () => {
+  const project = await temporaryFolder();
+  await writeFile(join(project, "package.json"), "{}");
+  const options = ["--no-audit", "--no-fund", "--prefer-offline"];
+  const { code, stdout, stderr } = await tryTo("npm", ["install", tarball, ...options], project);
+  assert.equal(code, 0, stderr);
+  assert.match(stdout, /added \d+ packages/);
+  assert.doesNotMatch(stderr, /pg-task@/);
 });
 
 it("installed globally, the command is in the prefix's bin and runs a task", async () => {

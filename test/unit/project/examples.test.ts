@@ -114,7 +114,7 @@ it("builds and starts from only the files in the image", async () => {
     }
   }
   // `npm ci` runs this script after the installation.
-  await run("npm", ["run", "prepare"], { cwd: build });
+  await run("npm", ["run", "prepublish"], { cwd: build });
   for (const { from, sources, to } of copies) {
     const [source = ""] = sources;
     if (from === undefined || source.endsWith("node_modules")) continue;
