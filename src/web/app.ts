@@ -5,6 +5,7 @@ import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Log } from "../shared/log.js";
 import { apiRoutes } from "./api/routes.js";
 import { importMapHash, pageHtml, readAssets } from "./http/assets.js";
+import { loadFailureHash } from "./http/loadFailure.js";
 import type { ControlDatabase } from "./api/processHandlers.js";
 import { eventStream } from "./api/events.js";
 import { limitedBodies, type HttpLimits } from "./http/limits.js";
@@ -32,7 +33,7 @@ export interface AppContext {
 /** Creates all routes: page, API, metrics and health checks. */
 export function createApp(context: AppContext): Hono {
   const app = new Hono();
-  app.use(securityHeaders([importMapHash]));
+  app.use(securityHeaders([importMapHash, loadFailureHash]));
   app.use(sameOriginOnly(context.reach));
   app.use(limitedBodies(context.limits));
   app.onError((error, request) => errorResponse(request, error, context.log));

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { loadFailureScript } from "./loadFailure.js";
 
 export interface Asset {
   readonly body: string;
@@ -58,6 +59,7 @@ export const pageHtml = `<!doctype html>
 <link rel="stylesheet" href="/lib/uplot.css">
 <link rel="stylesheet" href="/page/style.css">
 <link rel="stylesheet" href="/page/actions.css">
+<script>${loadFailureScript}</script>
 <script type="importmap">${importMap}</script>
 <script type="module" src="/page/main.js" blocking="render"></script>
 </head>

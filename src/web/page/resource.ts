@@ -8,6 +8,8 @@ export interface Resource<T> {
   readonly value: T | null;
   /** Why the last request failed; null if it succeeded. After a failure, `value` is an older response. */
   readonly problem: string | null;
+  /** Whether the failed request is repeated until it succeeds. */
+  readonly retries: boolean;
   /** Time of the last response, in ms since 1970; 0 before the first response. */
   readonly at: number;
   /**
@@ -28,21 +30,22 @@ export function useResource<T>(
   path: string,
   { table, minIntervalMs = 400, pollMs }: { table?: string; minIntervalMs?: number; pollMs?: number } = {},
 ): Resource<T> {
-  const state: Signal<Answer<T>> = useSignal({ path, value: null, problem: null, at: 0 });
+  const state: Signal<Answer<T>> = useSignal({ path, value: null, problem: null, retries: false, at: 0 });
   const poller = useRef<Poller | null>(null);
   useEffect(() => {
     const current = new Poller(async (signal) => {
       try {
         const value = await getJson<T>(path, signal);
-        state.value = { path, value, problem: null, at: Date.now() };
+        state.value = { path, value, problem: null, retries: false, at: Date.now() };
         return true;
       } catch (error) {
         if (signal.aborted) return true;
         const problem = error instanceof RequestError ? error.message : String(error);
         const known = state.peek();
         const { value, at } = known.path === path ? known : { value: null, at: 0 };
-        state.value = { path, value, problem, at };
-        return error instanceof RequestError && error.status >= 400 && error.status < 500;
+        const retries = !(error instanceof RequestError && error.status >= 400 && error.status < 500);
+        state.value = { path, value, problem, retries, at };
+        return !retries;
       }
     }, minIntervalMs);
     poller.current = current;
@@ -61,15 +64,16 @@ export function useResource<T>(
     if (previousVersion.current !== null && previousVersion.current !== version) poller.current?.request();
     previousVersion.current = version;
   });
-  const { value, problem, at, path: answeredPath } = state.value;
+  const { value, problem, retries, at, path: answeredPath } = state.value;
   const busy = answeredPath !== path || (value === null && problem === null);
-  return { value, problem, at, busy, refresh: () => poller.current?.request(true) };
+  return { value, problem, retries, at, busy, refresh: () => poller.current?.request(true) };
 }
 
 interface Answer<T> {
   readonly path: string;
   readonly value: T | null;
   readonly problem: string | null;
+  readonly retries: boolean;
   readonly at: number;
 }
 

@@ -19,11 +19,14 @@ const manyTabs = 8;
 
 beforeEach(() => client.query("TRUNCATE task"));
 
-async function start(entries: readonly object[] = [{ data, user }]): Promise<{ program: TestProcess; web: Web }> {
+async function start(
+  entries: readonly object[] = [{ data, user }],
+  port = 0,
+): Promise<{ program: TestProcess; web: Web }> {
   const program = await startProcess({
     config: {
       url: database.url,
-      "pg_http.listen": "127.0.0.1:0",
+      "pg_http.listen": `127.0.0.1:${port}`,
       "pg_http.token": token,
       "pg_task.json": entries,
     },
@@ -171,6 +174,37 @@ describe("pages in tabs", { skip: noBrowserReason }, () => {
     await silent.context().close();
     await program.end();
   });
+
+  for (const [what, gone, notice] of [
+    [
+      "of the page's modules",
+      "**/page/main.js",
+      /^pg-task does not answer, so this page could not be loaded\. It keeps trying\.$/,
+    ],
+    ["of the tables", "**/api/tables", /^pg-task does not answer\. This page keeps trying\.$/],
+  ] as const) {
+    it(`say so when pg-task is gone before the first request ${what}, and load when it is back`, async () => {
+      const port = await freePort();
+      const first = await start(undefined, port);
+      const { page } = await openPage(first.web, "/");
+      await isLive(page);
+      await page.route(
+        gone,
+        async (route) => {
+          await first.program.end("SIGKILL");
+          await route.continue();
+        },
+        { times: 1 },
+      );
+      await page.reload();
+      await page.getByRole("alert").filter({ hasText: notice }).first().waitFor();
+      const second = await start(undefined, port);
+      await isLive(page);
+      await page.getByRole("alert").first().waitFor({ state: "detached" });
+      await page.context().close();
+      await second.program.end();
+    });
+  }
 
   it("show when pg-task itself does not answer, and the time of the data", async () => {
     const { program, web } = await start();
