@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { RunHistory } from "../../tasks/queries/hourlyRuns.js";
 import type { HistoryPoint, TableHistory } from "../api/schemas.js";
 import { numberText, rateText } from "./format.js";
-import { Plot } from "./plot.js";
+import { Plot, type Line } from "./plot.js";
 import { useResource, type Resource } from "./resource.js";
 import { StaleNotice } from "./staleNotice.js";
 import { formatDuration } from "../../shared/formatDuration.js";
@@ -44,11 +44,33 @@ export function OverTime(props: { id: string; history: Resource<TableHistory>; h
 
 const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
 
-/** Durations are drawn as a median and a 95th percentile. */
-const durations = (median: readonly (number | null)[], most: readonly (number | null)[]): object[] => [
-  { label: "median", color: "--work", dots: true, values: median.map(toMs) },
-  { label: "95 %", color: "--take", dots: true, values: most.map(toMs) },
-];
+/** Draws a duration as its median and its 95th percentile, in seconds. */
+function DurationPlot(props: {
+  title: string;
+  at: readonly number[];
+  empty: string;
+  median: readonly (number | null)[];
+  most: readonly (number | null)[];
+}): VNode {
+  const { title, at, empty, median, most } = props;
+  const lines = [
+    { label: "median", color: "--work", dots: true, values: median.map(toMs) },
+    { label: "95 %", color: "--take", dots: true, values: most.map(toMs) },
+  ];
+  return html`<${Plot}
+    title=${title}
+    unit="milliseconds"
+    minTop=${10}
+    at=${at}
+    format=${formatDuration}
+    empty=${empty}
+    lines=${lines}
+  />`;
+}
+
+function CountPlot(props: { title: string; at: readonly number[]; empty?: string; lines: readonly Line[] }): VNode {
+  return html`<${Plot} ...${props} unit="count" minTop=${4} format=${numberText} />`;
+}
 
 function RecentPlots(props: { history: Resource<TableHistory>; hours: number; hasManager: boolean }): VNode {
   const { history, hours, hasManager } = props;
@@ -73,44 +95,28 @@ function RecentPlots(props: { history: Resource<TableHistory>; hours: number; ha
           { label: "failed", color: "--fail", values: values((p) => p.failed / span) },
         ]}
       />
-      <${Plot}
+      <${CountPlot}
         title="Due tasks"
-        unit="count"
-        minTop=${4}
         at=${at}
-        format=${numberText}
         lines=${[{ label: "due", color: "--plan", filled: true, values: points.map((p) => p.due) }]}
       />
-      <${Plot}
+      <${DurationPlot}
         title="Queue wait"
-        unit="milliseconds"
-        minTop=${10}
         at=${at}
-        format=${formatDuration}
         empty=${empty}
-        lines=${durations(
-          values((p) => p.waitP50),
-          values((p) => p.waitP95),
-        )}
+        median=${values((p) => p.waitP50)}
+        most=${values((p) => p.waitP95)}
       />
-      <${Plot}
+      <${DurationPlot}
         title="Run time"
-        unit="milliseconds"
-        minTop=${10}
         at=${at}
-        format=${formatDuration}
         empty=${empty}
-        lines=${durations(
-          values((p) => p.runP50),
-          values((p) => p.runP95),
-        )}
+        median=${values((p) => p.runP50)}
+        most=${values((p) => p.runP95)}
       />
-      <${Plot}
+      <${CountPlot}
         title="Running tasks and sessions"
-        unit="count"
-        minTop=${4}
         at=${at}
-        format=${numberText}
         empty=${empty}
         lines=${[
           { label: "running", color: "--work", filled: true, values: values((p) => p.running) },
@@ -134,12 +140,9 @@ function HourlyPlots({ id, hours }: { id: string; hours: number }): VNode {
   const counted = points.some(({ count }) => count > 0);
   return html`<${StaleNotice} of=${resource} />
     <div class="plots" aria-busy=${resource.busy}>
-      <${Plot}
+      <${CountPlot}
         title="Finished per hour"
-        unit="count"
-        minTop=${4}
         at=${at}
-        format=${numberText}
         empty=${empty}
         lines=${[
           {
@@ -151,29 +154,19 @@ function HourlyPlots({ id, hours }: { id: string; hours: number }): VNode {
           { label: "failed", color: "--fail", values: counted ? points.map((p) => p.failed) : [] },
         ]}
       />
-      <${Plot}
+      <${DurationPlot}
         title="Queue wait"
-        unit="milliseconds"
-        minTop=${10}
         at=${at}
-        format=${formatDuration}
         empty=${empty}
-        lines=${durations(
-          points.map((p) => p.waitP50),
-          points.map((p) => p.waitP95),
-        )}
+        median=${points.map((p) => p.waitP50)}
+        most=${points.map((p) => p.waitP95)}
       />
-      <${Plot}
+      <${DurationPlot}
         title="Run time"
-        unit="milliseconds"
-        minTop=${10}
         at=${at}
-        format=${formatDuration}
         empty=${empty}
-        lines=${durations(
-          points.map((p) => p.runP50),
-          points.map((p) => p.runP95),
-        )}
+        median=${points.map((p) => p.runP50)}
+        most=${points.map((p) => p.runP95)}
       />
     </div>
     ${value !== null && html`<p class="note">${sourceText(value)}</p>`}`;

@@ -1,20 +1,14 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { createDatabase, serverMajor } from "../../../support/database.js";
+import { serverMajor } from "../../../support/database.js";
 import { startProcess } from "../../../support/process.js";
+import { startWeb } from "../../../support/startWeb.js";
 import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
 import { addedTaskSchema, changesSchema, columnsInfoSchema } from "../../../../src/web/api/changeSchemas.js";
 import { problemSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
 
-const database = await createDatabase();
-const client = await database.connect();
-const program = await startProcess({
-  config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token, "pg_task.sleep": 100 },
-});
-const web = await Web.connect(program);
-await program.line("ready");
-const table = await web.tableId();
+const { database, client, program, web, table } = await startWeb();
 const path = `/api/tables/${table}`;
 
 /** Makes a change, and returns the outcome and the text of each task. */

@@ -1,23 +1,15 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
+import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { createDatabase, serverMajor } from "../../../support/database.js";
+import { serverMajor } from "../../../support/database.js";
 import { openPage } from "../../../support/page.js";
-import { startProcess } from "../../../support/process.js";
 import { waitForRow, waitForState } from "../../../support/waitFor.js";
-import { token, Web } from "../../../support/web.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
 const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
-const database = await createDatabase();
-const client = await database.connect();
-const program = await startProcess({
-  config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token, "pg_task.sleep": 100 },
-});
-const web = await Web.connect(program);
-await program.line("ready");
-const table = await web.tableId();
+const { client, program, web, table } = await startWeb();
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
 

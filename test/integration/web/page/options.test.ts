@@ -3,25 +3,16 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
 import type { Locator, Page } from "playwright-core";
+import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { createDatabase } from "../../../support/database.js";
 import { openPage } from "../../../support/page.js";
-import { startProcess } from "../../../support/process.js";
 import { Tasks } from "../../../support/tasks.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
 import { waitForRow } from "../../../support/waitFor.js";
-import { token, Web } from "../../../support/web.js";
 
 const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
 await mkdir(images, { recursive: true });
-const database = await createDatabase();
-const client = await database.connect();
-const program = await startProcess({
-  config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token, "pg_task.sleep": 100 },
-});
-const web = await Web.connect(program);
-await program.line("ready");
-const table = await web.tableId();
+const { client, program, web, table } = await startWeb();
 const tasks = await Tasks.create(client);
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));

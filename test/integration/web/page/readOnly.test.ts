@@ -1,25 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { createDatabase } from "../../../support/database.js";
 import { openPage } from "../../../support/page.js";
-import { startProcess } from "../../../support/process.js";
-import { token, Web } from "../../../support/web.js";
+import { token } from "../../../support/web.js";
 
-const database = await createDatabase();
-const client = await database.connect();
 const readOnly = "only-for-reading-0123";
-const program = await startProcess({
-  config: {
-    url: database.url,
-    "pg_http.listen": "127.0.0.1:0",
-    "pg_http.token": token,
-    "pg_http.readonly": readOnly,
-  },
-});
-const web = await Web.connect(program);
-await program.line("ready");
-const table = await web.tableId();
+const { client, web, table } = await startWeb({ "pg_http.readonly": readOnly });
 
 describe("the page with the read-only token", { skip: noBrowserReason }, () => {
   it("shows tasks and schedules, and offers no actions", async () => {
