@@ -33,7 +33,8 @@ const quickRates = [50];
 const groupCounts = [1, 200];
 const producers = 8;
 const minTasks = 100;
-const warmUpSeconds = 2;
+/** V8 compiles what runs often, so that a program needs some thousand tasks to become as fast as it stays. */
+const warmUp = { seconds: 6, minRate: 500 };
 const limitMs = 600_000;
 
 async function run(bench: Bench): Promise<Steady> {
@@ -68,13 +69,13 @@ async function runOnce(bench: Bench, subject: SteadySubject, situation: Situatio
     const first = await subject.start(database, { node, groups });
     await first.stop();
     const seconds = Math.max(options.seconds, Math.ceil(minTasks / rate));
-    const produce = async (duration: number): Promise<void> => {
+    const produce = async (duration: number, perSecond = rate): Promise<void> => {
       await pgbench(database.url, {
         script: subject.script(groups),
         clients: producers,
         mode: "prepared",
         amount: { seconds: duration },
-        rate,
+        rate: perSecond,
       });
     };
     const bareMeter = await LoadMeter.begin(null, database.client);
@@ -88,7 +89,7 @@ async function runOnce(bench: Bench, subject: SteadySubject, situation: Situatio
         const isDrained = async (): Promise<boolean> => (await tasksLeft(database.client, subject)) === 0;
         await until(isDrained, { everyMs: 20, limitMs, what: `all tasks of ${subject.name} are done` });
       };
-      await produce(warmUpSeconds);
+      await produce(warmUp.seconds, Math.max(rate, warmUp.minRate));
       await drained();
       await queue.starts();
       const meter = await LoadMeter.begin(queue.pid, database.client);
