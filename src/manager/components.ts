@@ -177,7 +177,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     clearBlame: (owner) => orphans.excuse(owner),
     log,
   });
-  const claimer = new Claimer({ ...base, sessions, ledgers, settingsAge });
+  const claimer = new Claimer({ ...base, groupScanner, sessions, ledgers, settingsAge });
   const created: ManagerComponents = {
     ...base,
     wakeSignal,

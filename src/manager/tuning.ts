@@ -183,6 +183,12 @@ export const maxMarkedDue = 1_000;
 
 // Claims
 
+/** How many due tasks the table has at most if a small claim can take them. */
+export const maxSmallClaim = 8;
+
+/** While more groups than this have tasks in sessions or due tasks, no small claims are sent. */
+export const maxGroupsOfSmallClaim = 64;
+
 /**
  * How many claims of one cycle can come back empty before the cycle stops claiming. A claim comes back empty when the
  * first known due task of each of its groups is no longer due. The limit exists because results must not wait until all

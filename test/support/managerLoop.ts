@@ -137,6 +137,7 @@ export async function startManagerLoop(
           table,
           sessions,
           groups,
+          groupScanner,
           pendingResults,
           ledgers,
           runTimes,

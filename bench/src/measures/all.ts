@@ -9,6 +9,7 @@ import { order } from "./order.js";
 import { producers } from "./producers.js";
 import { requests } from "./requests.js";
 import { threads } from "./threads.js";
+import { steady } from "./steady.js";
 import { throughput } from "./throughput.js";
 import { asyncTriggers } from "./triggers.js";
 import { tune } from "./tune.js";
@@ -18,6 +19,7 @@ export const measures: readonly Measure[] = [
   throughput,
   cost,
   latency,
+  steady,
   producers,
   asyncTriggers,
   flat,

@@ -1,4 +1,5 @@
 import { Pool, type QueryResult } from "pg";
+import { now } from "../clock.js";
 import { makeRequests } from "../requests.js";
 import { triesBefore } from "../work.js";
 import type { Addition, FromPeer, Payload, PeerArguments, ToPeer } from "./protocol.js";
@@ -29,6 +30,7 @@ export function handling({
   const given: PeerArguments = JSON.parse(process.argv[2] ?? "");
   const pool = new Pool({ connectionString: given.url, max: given.pool });
   const counts = new Map<number, number>();
+  const startedAfter: number[] = [];
   let handled = 0;
   let failed = 0;
   let early = 0;
@@ -58,6 +60,9 @@ export function handling({
           early,
         });
         break;
+      case "starts":
+        tell({ type: "started-after", ms: startedAfter.splice(0) });
+        break;
       default:
         throw new Error(`unknown message ${JSON.stringify(message satisfies never)}`);
     }
@@ -82,9 +87,10 @@ export function handling({
   return {
     given,
     pool,
-    handle: async ({ n, sql, mark, tries, after }, { attempt = 1, also = "" } = {}) => {
+    handle: async ({ n, sql, mark, tries, after, at }, { attempt = 1, also = "" } = {}) => {
+      if (at !== undefined) startedAfter.push(now() - at);
       if (mark === true) {
-        tell({ type: "started", n, at: performance.timeOrigin + performance.now() });
+        tell({ type: "started", n, at: now() });
         return null;
       }
       const [first, last] = after ?? [0, -1];

@@ -41,9 +41,11 @@ interface Setting {
   readonly onlyAdds?: true;
   /** Pause between two calls of resolveFlow, in ms. */
   readonly resolveMs?: number;
+  /** Whether new jobs notify the workers. */
+  readonly notify?: boolean;
 }
-const { loops, policy = "standard", onlyAdds, resolveMs, ...options }: Setting = given.setting;
-const boss = new module.PgBoss({ connectionString: given.url, max: given.pool });
+const { loops, policy = "standard", onlyAdds, resolveMs, notify = false, ...options }: Setting = given.setting;
+const boss = new module.PgBoss({ connectionString: given.url, max: given.pool, useListenNotify: notify });
 const ended = new AbortController();
 const asleep: (() => void)[] = [];
 let workers: string[] = [];
@@ -119,7 +121,7 @@ boss.on("error", (error) => {
   process.stderr.write(`pg-boss: ${String(error)}\n`);
 });
 await boss.start();
-await boss.createQueue(queue, { policy });
+await boss.createQueue(queue, { policy, notify });
 if (onlyAdds === true) {
   // Another process runs the jobs.
 } else if (loops === undefined) {

@@ -21,6 +21,8 @@ export interface Payload {
   readonly next?: Next;
   /** If set, the job only reports when it starts, and does not execute its statement. */
   readonly mark?: true;
+  /** When its transaction began, in ms since 1970 by the server's clock. If set, the time until its start is kept. */
+  readonly at?: number;
 }
 
 type Next =
@@ -54,7 +56,9 @@ export type ToPeer =
   | { readonly type: "expect"; readonly tasks: number }
   | { readonly type: "wake" }
   | ({ readonly type: "request" } & Requests)
-  | { readonly type: "check" };
+  | { readonly type: "check" }
+  /** Asks for the kept times until the starts, and forgets them. */
+  | { readonly type: "starts" };
 
 export type FromPeer =
   | { readonly type: "ready" }
@@ -75,6 +79,8 @@ export type FromPeer =
       readonly failed: number;
       readonly early: number;
     }
+  /** Times from `at` until the start of each job, in ms. The server's clock is taken to agree with the peer's. */
+  | { readonly type: "started-after"; readonly ms: readonly number[] }
   /** When a job with `mark` started, in ms since 1970 by the clock of the peer's process. */
   | { readonly type: "started"; readonly n: number; readonly at: number };
 

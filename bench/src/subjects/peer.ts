@@ -76,7 +76,7 @@ export async function hear<Type extends FromPeer["type"]>(
   );
 }
 
-function sendToPeer(child: ChildProcess, order: ToPeer): void {
+export function sendToPeer(child: ChildProcess, order: ToPeer): void {
   child.send(order);
 }
 

@@ -75,6 +75,19 @@ const { localQueue: _, ...withoutLocalQueue } = graphileBestSetting;
 /** Each session fetches one job at a time, which can be better if few jobs are ready at a time. */
 export const graphileDirect: Peer = { ...graphileBest, setting: () => withoutLocalQueue };
 
+/** For single jobs: with the default settings, but as many concurrent jobs as pg-task has sessions by default. */
+export const graphileConcurrent: Peer = {
+  ...graphile,
+  pool: 24,
+  setting: () => ({ concurrentJobs: 24, maxPoolSize: 25 }),
+};
+
+/** For single jobs: new jobs notify the workers. */
+export const bossNotified: Peer = {
+  ...bossBest,
+  setting: (work) => ({ ...bossBest.setting(work), notify: true }),
+};
+
 /** For jobs that are tried again. graphile-worker finds a job whose pause has passed at its next poll. */
 export const graphileRetrying: Peer = {
   ...graphileBest,

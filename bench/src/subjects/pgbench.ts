@@ -36,6 +36,8 @@ export interface PgbenchOptions {
   readonly mode: "simple" | "prepared";
   /** Transactions per client, or the duration in s. */
   readonly amount: { readonly transactions: number } | { readonly seconds: number };
+  /** Transactions per second of all clients together, at random times. Without it, as many as possible. */
+  readonly rate?: number;
 }
 
 /** @returns transactions per second, excluding the time to connect */
@@ -44,7 +46,7 @@ export async function pgbench(url: string, options: PgbenchOptions): Promise<num
   try {
     const file = join(folder, "script.sql");
     await writeFile(file, options.script);
-    const { amount } = options;
+    const { amount, rate } = options;
     const { stdout } = await run(await pgbenchProgram(), [
       "--no-vacuum",
       `--file=${file}`,
@@ -52,13 +54,14 @@ export async function pgbench(url: string, options: PgbenchOptions): Promise<num
       `--client=${options.clients}`,
       "--jobs=2",
       "transactions" in amount ? `--transactions=${amount.transactions}` : `--time=${amount.seconds}`,
+      ...(rate === undefined ? [] : [`--rate=${rate}`]),
       url,
     ]);
-    const rate = /^tps = ([0-9.]+) \(without/m.exec(stdout)?.[1];
-    if (rate === undefined || !/^number of failed transactions: 0 /m.test(stdout)) {
+    const measured = /^tps = ([0-9.]+) \(without/m.exec(stdout)?.[1];
+    if (measured === undefined || !/^number of failed transactions: 0 /m.test(stdout)) {
       throw new Error(`expected pgbench to end with a rate and no failure, got ${stdout}`);
     }
-    return Number(rate);
+    return Number(measured);
   } finally {
     await rm(folder, { recursive: true });
   }

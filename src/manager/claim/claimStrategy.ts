@@ -1,9 +1,10 @@
 /**
  * Which claim is sent when:
  *
- * - The **single claim** (claimSingle.sql.ts) is sent when nothing runs and no due task is known. It takes the only due
- *   task of the table without knowing the task's group. If several tasks are due, it takes none of them. The group scan
- *   of the same cycle then reads the head of each group, and a full claim follows.
+ * - The **small claim** (claimSmall.sql.ts) reads all due tasks of the table, starts those that can start, and says what
+ *   else a cycle has to know, so that no scan is needed. It is sent if sessions are free and few tasks are due. If it
+ *   meets a task with special needs, or more tasks than it can take, it takes none. A scan, which reads the head of each
+ *   group, and a full claim then follow in the same cycle, and no small claims are sent until no due task is left.
  * - The **queued claim** (claimQueued.sql.ts) does the same as the full claim with three quarters of the work. It is
  *   sent when no session is free and all tasks would be queued behind tasks of their own group. If it meets a task that
  *   is late, is exclusive, or belongs to a paused group, full claims follow until a full claim meets no such task.
@@ -18,17 +19,17 @@ import type { ActiveGroups } from "../groups/groups.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import { claimFull, type ClaimRequest, type ClaimResult } from "./claimFull.sql.js";
 import { claimQueued, isQueuedClaim } from "./claimQueued.sql.js";
+import { maxGroupsOfSmallClaim } from "../tuning.js";
 
 /**
- * Returns whether a single claim is possible. The group of its task is not known in advance. Therefore nothing may be
- * running (so no key runs either), no group may be withheld from claims or wait for a gap, and no task may be known that
- * would have to start first.
+ * Returns whether a small claim is possible. It knows nothing of groups that are withheld from claims or wait for a gap,
+ * and it is told of every group that has tasks in sessions, so these must not be many.
  */
-export function canClaimSingle(
-  { totalRunning, startable, hasWithheld, hasGapWaits }: ActiveGroups,
+export function canClaimSmall(
+  { hasWithheld, hasGapWaits, size }: ActiveGroups,
   { blocksAnyGroup }: PendingResults,
 ): boolean {
-  return totalRunning === 0 && startable === 0 && !hasWithheld && !hasGapWaits && !blocksAnyGroup;
+  return size <= maxGroupsOfSmallClaim && !hasWithheld && !hasGapWaits && !blocksAnyGroup;
 }
 
 /** The result of a claim that found nothing. */

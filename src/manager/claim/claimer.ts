@@ -3,6 +3,7 @@ import type { Log } from "../../shared/log.js";
 import { ClaimPlanner, withoutGroups, type ClaimPlan, type PlanLimits } from "./claimPlanner.js";
 import { headPrecedes, type ActiveGroup, type ActiveGroups } from "../groups/groups.js";
 import type { Head } from "../groups/groupLimit.js";
+import type { GroupScanner } from "../groups/groupScanner.js";
 import type { LedgerRotation } from "../upkeep/ledgerRotation.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
@@ -13,15 +14,15 @@ import { recordLockTimeout } from "../sql/lockTimeout.js";
 import type { SettingsAge } from "../sessions/settingsAge.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { ClaimRequest, ClaimResult } from "./claimFull.sql.js";
-import { claimSingle } from "./claimSingle.sql.js";
+import { claimSmall, type SmallClaim } from "./claimSmall.sql.js";
 import { planOverlapping } from "./planOverlapping.sql.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { LockedTasks } from "./lockedTasks.js";
-import { canClaimSingle, ClaimStrategy, emptyClaim } from "./claimStrategy.js";
+import { canClaimSmall, ClaimStrategy, emptyClaim } from "./claimStrategy.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
 import type { AssignedRun, ClaimedTask, DueTask } from "../model.js";
-import { maxEmptyClaims, rejectedSearchMs } from "../tuning.js";
+import { maxEmptyClaims, maxSmallClaim, rejectedSearchMs } from "../tuning.js";
 
 /** The number of claimed tasks after which the share of exclusive tasks mostly reflects these tasks. */
 const recentClaims = 32;
@@ -63,6 +64,7 @@ export class Claimer {
   readonly #table: TaskTable;
   readonly #sessions: SessionPool;
   readonly #groups: ActiveGroups;
+  readonly #groupScanner: Pick<GroupScanner, "markPlanned">;
   readonly #pendingResults: PendingResults;
   readonly #ledgers: LedgerRotation;
   readonly #planner: ClaimPlanner;
@@ -81,6 +83,7 @@ export class Claimer {
     readonly table: TaskTable;
     readonly sessions: SessionPool;
     readonly groups: ActiveGroups;
+    readonly groupScanner: Pick<GroupScanner, "markPlanned">;
     readonly pendingResults: PendingResults;
     readonly ledgers: LedgerRotation;
     readonly runTimes: RunTimes;
@@ -91,6 +94,7 @@ export class Claimer {
     this.#table = options.table;
     this.#sessions = options.sessions;
     this.#groups = options.groups;
+    this.#groupScanner = options.groupScanner;
     this.#pendingResults = options.pendingResults;
     this.#ledgers = options.ledgers;
     this.#planner = new ClaimPlanner(options);
@@ -219,37 +223,44 @@ export class Claimer {
     return this.#rejectedClaims.claimsSingly ? this.#planner.planSingle(limits.maxStarts) : this.#planner.plan(limits);
   }
 
+  /** Whether a small claim can be sent. */
+  get canClaimSmall(): boolean {
+    if (this.#rejectedClaims.claimsSingly || this.#lockedTasks.contendedIds.length > 0) return false;
+    return !this.#sessions.hasDedicated && canClaimSmall(this.#groups, this.#pendingResults);
+  }
+
   /**
-   * Sends a single claim if nothing runs and no due task is known.
+   * Sends a small claim.
    *
-   * @returns how many tasks were started
+   * @param limits.start how many more sessions can become busy
+   * @returns null if a full claim has to follow, because the server has rejected the small claim
    */
-  async claimSingle(client: Client, { start }: { readonly start: number }): Promise<number> {
-    if (start <= 0 || this.#rejectedClaims.claimsSingly || this.#lockedTasks.contendedIds.length > 0) return 0;
-    if (!canClaimSingle(this.#groups, this.#pendingResults)) return 0;
-    const offered = this.#sessions.offer(1);
-    const [session] = offered;
-    let claimed = false;
+  async claimSmall(client: Client, { start }: Pick<ClaimLimits, "start">): Promise<SmallClaim | null> {
+    const offered = this.#sessions.offer(Math.min(start, maxSmallClaim));
+    let hasClaimed = false;
     try {
-      if (session === undefined || session.dedication !== null) return 0;
-      const traced = this.#tracing !== null;
       const since = this.#tracing?.now() ?? 0;
-      const [task] = await Promise.all([
-        claimSingle(client, this.#table, { session, except: this.skippedIds, traced }),
-        this.#settingsAge.tryCompare(client, true),
-      ]);
-      if (task === null) return 0;
-      claimed = true;
-      await this.#planOverlapping(client, [task]);
-      this.#tracing?.claimed([task], since);
-      this.#assign([task]);
-      return 1;
+      const claim = await claimSmall(client, this.#table, {
+        sessions: offered,
+        groups: this.#groups.inUse(),
+        except: this.skippedIds,
+        runningKeys: this.#groups.runningKeys.all,
+        traced: this.#tracing !== null,
+      });
+      const { claimed } = claim;
+      hasClaimed = claimed.length > 0;
+      this.#settingsAge.accept(claim.settingsVersion);
+      await this.#planOverlapping(client, claimed);
+      this.#tracing?.claimed(claimed, since);
+      for (const { id } of claimed) this.#lockedTasks.forget(id);
+      this.#assign(claimed);
+      return claim;
     } catch (error) {
-      // A claimed task that no session has is released when the manager has reconnected.
-      if (claimed) throw error;
-      // A full claim follows. It knows the groups of its tasks and finds out which tasks the server rejects.
+      // Claimed tasks that no session has are released when the manager has reconnected.
+      if (hasClaimed) throw error;
+      // A full claim follows. It finds out which tasks the server rejects.
       if (!isRowError(error) && (sqlState(error) === null || isTransient(error))) throw error;
-      return 0;
+      return null;
     } finally {
       this.#sessions.withdrawOffers(offered);
     }
@@ -265,6 +276,8 @@ export class Claimer {
       return await this.#send(client, plan);
     } catch (error) {
       if (!isRowError(error)) throw error;
+      // Tasks that cannot be read fail, and may be repeated.
+      this.#groupScanner.markPlanned();
       const hashes = await this.#rejectedClaims.findRejected(client, plan, error, {
         except: this.skippedIds,
         runningKeys: this.#groups.runningKeys.all,
@@ -343,6 +356,7 @@ export class Claimer {
   async #planOverlapping(client: Client, claimed: readonly ClaimedTask[]): Promise<void> {
     const tasks = claimed.filter(({ overlaps }) => overlaps);
     if (tasks.length === 0) return;
+    this.#groupScanner.markPlanned();
     try {
       await planOverlapping(client, this.#table, await readColumnSet(client, this.#table), tasks);
     } catch (error) {

@@ -1,12 +1,13 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { Head } from "./groupLimit.js";
-import type { ActiveGroups } from "./groups.js";
+import { headPrecedes, type ActiveGroups } from "./groups.js";
 import { PausedGroups } from "./pausedGroups.js";
 import { isRowError, RejectedRows, changeRows } from "../rejectedRows.js";
+import type { SmallClaim } from "../claim/claimSmall.sql.js";
 import { insertedTasks, lastId, type InsertedTask } from "./insertedTasks.sql.js";
 import { dueWithKeys } from "./dueWithKeys.sql.js";
-import { nextPlan } from "./nextPlan.sql.js";
+import { nextPlan, type NextPlan } from "./nextPlan.sql.js";
 import { readMarkable, markDue, markListedDue } from "./markDue.sql.js";
 import { scanGroups } from "./scanGroups.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -48,6 +49,8 @@ export class GroupScanner {
   #after = firstHash;
   /** Whether the table has changed since the current round began. */
   #changed = true;
+  /** Whether the manager has planned tasks since the last scan or small claim was sent. */
+  #hasPlanned = false;
   /** Whether to finish the current round without pauses between scans. */
   #isUrgent = false;
   /** Whether there are more groups than one scan visits. */
@@ -78,6 +81,14 @@ export class GroupScanner {
     this.#changed = true;
   }
 
+  /**
+   * Records that the manager itself has planned tasks, which it is not notified of. They are found by the next scan or
+   * small claim, which need not follow at once.
+   */
+  markPlanned(): void {
+    this.#hasPlanned = true;
+  }
+
   /** Forgets everything that earlier scans have found. */
   restart(): void {
     this.#after = firstHash;
@@ -105,6 +116,48 @@ export class GroupScanner {
     const planMs = this.#planAt === null ? Infinity : Math.max(0, this.#planAt - performance.now());
     const ms = Math.min(planMs, this.#pausedGroups.nextLookMs);
     return ms === Infinity ? null : ms;
+  }
+
+  /**
+   * Whether the heads have to be read again: the table may have changed, a round is not complete, or the last round was
+   * more than `sweepMs` ms ago.
+   */
+  needsScan(sweepMs: number): boolean {
+    if (this.#changed || this.#hasPlanned || this.#isUrgent || this.#hasManyGroups) return true;
+    return performance.now() - this.#scannedAt >= sweepMs;
+  }
+
+  /** Whether a small claim can replace a scan. It reads neither rejected tasks nor more groups than a scan visits. */
+  get canUseSmallClaim(): boolean {
+    return !this.#hasManyGroups && this.#rejected.ids.length === 0;
+  }
+
+  /** Begins a round that a small claim completes. To be called when it is sent. */
+  beginSmallClaim(): void {
+    if (this.#changed) this.#pausedGroups.markChanged();
+    this.#changed = false;
+    this.#hasPlanned = false;
+    this.#groups.beginRound();
+  }
+
+  /** Records what a small claim has found. If it has not read everything, a scan has to follow. */
+  endSmallClaim(found: Pick<SmallClaim, "waiting" | "isComplete" | "nextPlan"> | null): void {
+    if (found?.isComplete !== true) {
+      this.#changed = true;
+      return;
+    }
+    const heads = new Map<number, Head>();
+    for (const { hash, max, id } of found.waiting) {
+      const task = { max, id: BigInt(id) };
+      const head = heads.get(hash);
+      if (head === undefined || headPrecedes(task, head)) heads.set(hash, task);
+    }
+    for (const [hash, head] of heads) this.#groups.setHead(hash, head, false);
+    this.#groups.endRound();
+    this.#pausedGroups.endRound();
+    this.#isUrgent = false;
+    this.#scannedAt = performance.now();
+    this.#acceptNextPlan(found.nextPlan);
   }
 
   get shouldMarkDue(): boolean {
@@ -220,8 +273,12 @@ export class GroupScanner {
     const now = performance.now();
     if (isSaturated && now - this.#planReadAt < planReadIntervalMs) return;
     this.#planReadAt = now;
+    this.#hasPlanned = false;
     // Rejected rows whose retry delay is over are included, because they may be replanned while this query is running.
-    const { ms, mustLookUp } = await nextPlan(client, this.#table, this.#rejected.delayedIds);
+    this.#acceptNextPlan(await nextPlan(client, this.#table, this.#rejected.delayedIds));
+  }
+
+  #acceptNextPlan({ ms, mustLookUp }: NextPlan): void {
     this.#hasTasksToLookUp = mustLookUp;
     const nearest = Math.min(ms ?? Infinity, this.#rejected.nextRetryMs);
     this.#planAt = nearest === Infinity ? null : performance.now() + nearest;

@@ -37,6 +37,13 @@ interface GapWait extends HeapItem {
   until: number;
 }
 
+/** A group that has tasks in sessions. */
+export interface GroupInUse {
+  readonly hash: number;
+  /** How many sessions have tasks of the group. A number that no `max` reaches keeps the group from starting tasks. */
+  readonly running: number;
+}
+
 /** How many tasks of one group the sessions have. */
 export interface GroupLoad {
   readonly sessions: number;
@@ -47,6 +54,9 @@ export interface GroupLoad {
   /** How many tasks with a gap have sessions that have not reported their start yet. */
   readonly starting: number;
 }
+
+/** More sessions than the tasks of a group can have. */
+const unlimited = 2_147_483_647;
 
 export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity, starting: 0 };
 
@@ -91,6 +101,31 @@ export class ActiveGroups {
   /** How many groups have a head (first due task) that can start. */
   get startable(): number {
     return this.#startable.size;
+  }
+
+  /** How many groups have tasks in sessions or due tasks. */
+  get size(): number {
+    return this.#groups.size;
+  }
+
+  /** Whether a due task is known. */
+  get hasHeads(): boolean {
+    for (const { head } of this.#groups.values()) if (head !== null) return true;
+    return false;
+  }
+
+  /**
+   * Returns the groups that have tasks in sessions. In a group whose tasks are queued or have not reported their start,
+   * no other task may start, so its `running` is larger than any `max`.
+   */
+  inUse(): GroupInUse[] {
+    const groups: GroupInUse[] = [];
+    for (const group of this.#groups.values()) {
+      const { hash, running } = group;
+      if (mayStartAnyMoment(group)) groups.push({ hash, running: unlimited });
+      else if (running > 0) groups.push({ hash, running });
+    }
+    return groups;
   }
 
   canStart(hash: number): boolean {

@@ -10,23 +10,39 @@ export interface NextPlan {
   readonly mustLookUp: boolean;
 }
 
+/** The row of `nextPlanQuery`. */
+export interface NextPlanRow {
+  readonly ms: number | null;
+  readonly must_look_up: boolean;
+}
+
 /**
- * Reads the time until the next task becomes due. Infinite planned times are left out, because they never come,
- * and servers before version 17 cannot subtract from them.
+ * Reads the time until the next task becomes due.
  *
  * @param except ids of tasks to skip
  */
 export async function nextPlan(client: Client, table: TaskTable, except: readonly string[] = []): Promise<NextPlan> {
-  const { rows } = await client.query<NextPlan>({
+  const { rows } = await client.query<NextPlanRow>({
     name: "next plan",
-    text: `
-SELECT (extract(epoch FROM min(plan) - clock_timestamp()) * 1000)::float8 AS ms,
-  ${mustLookUp(table)} AS "mustLookUp"
-FROM ${table.qualified} WHERE NOT ready AND plan > '-infinity' AND plan < 'infinity' AND ${isNotIn("id", "$1")}`,
+    text: nextPlanQuery(table, "$1"),
     values: [except],
   });
-  const ms = rows[0]?.ms ?? null;
-  return { ms: ms === null ? null : Math.max(0, ms), mustLookUp: rows[0]?.mustLookUp === true };
+  return toNextPlan(rows[0]);
+}
+
+/**
+ * SQL of the query of `nextPlan`. Infinite planned times are left out, because they never come, and servers before
+ * version 17 cannot subtract from them.
+ *
+ * @param except the parameter or literal with the ids of the tasks to skip
+ */
+export const nextPlanQuery = (table: TaskTable, except: string): string => `
+SELECT (extract(epoch FROM min(plan) - clock_timestamp()) * 1000)::float8 AS ms, ${mustLookUp(table)} AS must_look_up
+FROM ${table.qualified} WHERE NOT ready AND plan > '-infinity' AND plan < 'infinity' AND ${isNotIn("id", except)}`;
+
+export function toNextPlan(row: NextPlanRow | undefined): NextPlan {
+  const ms = row?.ms ?? null;
+  return { ms: ms === null ? null : Math.max(0, ms), mustLookUp: row?.must_look_up === true };
 }
 
 const mustLookUp = ({ qualified, features }: TaskTable): string =>

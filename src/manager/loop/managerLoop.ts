@@ -251,7 +251,10 @@ export class ManagerLoop {
 
   /** Checks a few planned tasks against the server's time zone data. Returns whether more should follow at once. */
   async #checkZones(): Promise<boolean> {
-    return await falseIfTransient(() => this.#components.zoneChanges.step(this.#client));
+    const { zoneChanges } = this.#components;
+    if (zoneChanges.pauseMs > 0) return false;
+    this.#changed = true;
+    return await falseIfTransient(() => zoneChanges.step(this.#client));
   }
 
   /**
@@ -323,13 +326,15 @@ export class ManagerLoop {
   }
 
   #request(): CycleRequest {
-    const { groups, poolScaler, busyMode } = this.#components;
+    const { groups, orphans, poolScaler, busyMode } = this.#components;
     const now = performance.now();
     const notified = this.#changed;
     const checkRuns = notified || (!busyMode.isNotified && now - this.#runsCheckedAt >= checkRunsMs);
     this.#changed = false;
     if (checkRuns) this.#runsCheckedAt = now;
-    if (!this.#isAccepting) return { start: 0, lookAhead: 0, checkRuns, notified };
+    // Another manager that hands the table over may still write results, and does not notify this one.
+    const polls = !busyMode.isNotified || orphans.size > 0;
+    if (!this.#isAccepting) return { start: 0, lookAhead: 0, checkRuns, notified, polls };
     // More tasks than the limit may be running, because tasks of earlier managers count as well.
     const allowed = Math.max(0, this.#settings.run - groups.totalRunning);
     return {
@@ -337,6 +342,7 @@ export class ManagerLoop {
       lookAhead: Math.min(allowed, poolScaler.lookAhead),
       checkRuns,
       notified,
+      polls,
     };
   }
 

@@ -3,14 +3,29 @@ import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { ClaimOutcome } from "../claim/claimer.js";
 import type { ManagerComponents } from "../components.js";
 import { expireTasks } from "../groups/expireTasks.js";
+import type { ScanResult } from "../groups/groupScanner.js";
 import type { OwnedResult } from "../model.js";
 import { Completer } from "../results/completer.js";
+import { isPlainResult } from "../results/completePlain.sql.js";
 import type { ReleasedTask } from "../results/pendingResults.js";
 import type { ManagerSettings } from "../settings.js";
 import { updateLockTimeout } from "../sql/lockTimeout.js";
 import { RunningRows } from "../results/runningRows.js";
 import { TaskReleaser } from "../results/taskReleaser.js";
 import { UnwantedRunCanceller } from "../sessions/unwantedRunCanceller.js";
+
+/**
+ * How a cycle finds out which tasks are due: by a scan of the groups, or by a small claim, which also takes the tasks.
+ * `nothing` means that it is known, because only results have changed, and only their own rows.
+ */
+type Look = "small claim" | "scan" | "nothing";
+
+interface Seen extends ScanResult {
+  /** How many tasks were claimed. */
+  readonly started: number;
+}
+
+const seenNothing: Seen = { started: 0, lateGroups: [], again: false };
 
 /** A cycle that takes longer than `slowCycleMs` is logged, but only one such cycle in `warnEveryMs`. Both are in ms. */
 const slowCycleMs = 5_000;
@@ -25,6 +40,8 @@ export interface CycleRequest {
   readonly checkRuns: boolean;
   /** Whether the manager was notified of a change of the table. */
   readonly notified: boolean;
+  /** Whether the table may change without a notification. */
+  readonly polls: boolean;
 }
 
 export interface CycleOutcome {
@@ -48,8 +65,8 @@ export interface CycleOutcome {
 
 /**
  * One cycle of the manager. In one round trip it writes results, marks tasks as due and scans groups. Then it claims
- * due tasks. In two cases the claim is sent in the same round trip: while sessions are busy and the next tasks are
- * known, and when nothing runs and only one task is due.
+ * due tasks. In two cases the claim is sent in the same round trip: if the next tasks are known, and if few tasks are
+ * due. In the second case the claim replaces the scan.
  */
 export class WorkCycle {
   readonly #components: WorkCycleOptions;
@@ -60,6 +77,8 @@ export class WorkCycle {
   /** Whether results that were taken out of the pending results are still being written. */
   #isWriting = false;
   #warnedAt = -Infinity;
+  /** Whether a small claim will probably find no more tasks than it can take. */
+  #areFewDue = true;
 
   constructor(components: WorkCycleOptions) {
     this.#components = components;
@@ -131,7 +150,7 @@ export class WorkCycle {
    * @throws errors of the server that are not transient
    */
   async run(client: Client, settings: ManagerSettings, request: CycleRequest): Promise<CycleOutcome> {
-    const { claimer, groups, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
+    const { groups, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
     const since = performance.now();
     if (request.checkRuns) this.#components.dependencies.tableChanged();
     groups.endGaps();
@@ -139,8 +158,9 @@ export class WorkCycle {
     await this.#prepareWrites(client);
     const { results, released } = this.#takeWrites(client);
     const isSaturated = this.#isSaturated;
-    const scan = { isSaturated, watch: request.checkRuns, except: claimer.skippedIds };
-    const canClaimEarly = this.#canClaimEarly(results, released);
+    const isCertain = this.#isNextCertain(results, released);
+    const arePlain = results.every(isPlainResult);
+    const look = this.#chooseLook(settings, request, { isSaturated, isCertain, arePlain });
     const endedKeys = groups.runningKeys.takeEnded();
     const outcomes = await inOneWrite(client, () =>
       Promise.allSettled([
@@ -149,28 +169,27 @@ export class WorkCycle {
         ...this.#write(client, results, released),
         // Sent after the results, because writing a result can make its task due again (if the task was set to `PLAN`
         // while it ran).
-        canClaimEarly && request.checkRuns && !isSaturated ? claimer.claimSingle(client, request) : 0,
-        groupScanner.scan(client, scan),
-        groupScanner.updateNextPlan(client, isSaturated),
+        this.#look(client, look, request, isSaturated),
         this.#canceller.check(client, request),
         recalls.grantPermits(client),
-        canClaimEarly && isSaturated ? this.#claim(client, settings, request) : null,
+        isCertain && (isSaturated || look === "nothing") ? this.#claim(client, settings, request) : null,
         groupScanner.offerWaiting(client, endedKeys),
       ]),
     );
     this.#isWriting = false;
     const problems = outcomes.flatMap((each) => (each.status === "rejected" ? [each.reason as unknown] : []));
     for (const problem of problems) this.#deferOrThrow(problem);
-    const [marked, , , , , single, scanned, , , , early, offered] = outcomes;
+    const [marked, , , , , looked, , , early, offered] = outcomes;
+    const { started, lateGroups, again: lookAgain } = valueOf(looked, seenNothing);
     const claim = valueOf(early, null) ?? (await this.#claim(client, settings, request));
-    const { lateGroups, again: scanAgain } = valueOf(scanned, { lateGroups: [], again: false });
+    if (look === "scan" || !this.#areFewDue) this.#areFewDue = !groups.hasHeads;
     sessions.markUnused();
     const { expired, again: expireAgain } = await this.#expire(client, settings, [...lateGroups, ...claim.lateGroups]);
     this.#warnIfSlow(since);
     if (expired > 0) this.#components.dependencies.tableChanged();
     if (expired > 0) log.info({ tasks: expired }, "late tasks expired");
     return {
-      claimed: valueOf(single, 0) + claim.claimed,
+      claimed: started + claim.claimed,
       more: claim.more,
       expired,
       ended: results.length,
@@ -181,7 +200,7 @@ export class WorkCycle {
         claim.again ||
         !pendingResults.isEmpty ||
         this.#hasUpdates ||
-        scanAgain ||
+        lookAgain ||
         valueOf(marked, false) ||
         // An early claim was sent before these tasks were known.
         valueOf(offered, false),
@@ -246,8 +265,43 @@ export class WorkCycle {
     ] as const;
   }
 
+  /** Decides how the cycle finds out which tasks are due and when the next one becomes due. */
+  #chooseLook(
+    { sleepMs }: ManagerSettings,
+    { checkRuns, polls }: CycleRequest,
+    known: { readonly isSaturated: boolean; readonly isCertain: boolean; readonly arePlain: boolean },
+  ): Look {
+    const { claimer, groupScanner } = this.#components;
+    if (known.isSaturated || !known.isCertain) return "scan";
+    if (known.arePlain && !checkRuns && !polls && !groupScanner.needsScan(sleepMs)) return "nothing";
+    return this.#areFewDue && groupScanner.canUseSmallClaim && claimer.canClaimSmall ? "small claim" : "scan";
+  }
+
+  /**
+   * Reads which tasks are due and when the next one becomes due. After a small claim that could not take all tasks, it
+   * also scans the groups.
+   */
+  async #look(client: Client, look: Look, request: CycleRequest, isSaturated: boolean): Promise<Seen> {
+    const { claimer, groupScanner } = this.#components;
+    if (look === "nothing") return seenNothing;
+    let started = 0;
+    if (look === "small claim") {
+      groupScanner.beginSmallClaim();
+      const small = await claimer.claimSmall(client, request);
+      groupScanner.endSmallClaim(small);
+      started = small?.claimed.length ?? 0;
+      if (small?.isComplete === true) return { ...seenNothing, started };
+      this.#areFewDue = false;
+    }
+    const scan = { isSaturated, watch: request.checkRuns, except: claimer.skippedIds };
+    const [scanned] = await inOneWrite(client, () =>
+      Promise.all([groupScanner.scan(client, scan), groupScanner.updateNextPlan(client, isSaturated)]),
+    );
+    return { ...scanned, started };
+  }
+
   /** Returns whether the tasks known to be next are certain to stay next, so that they can be claimed early. */
-  #canClaimEarly(results: readonly OwnedResult[], released: readonly ReleasedTask[]): boolean {
+  #isNextCertain(results: readonly OwnedResult[], released: readonly ReleasedTask[]): boolean {
     return (
       released.length === 0 &&
       !this.#components.groupScanner.shouldMarkDue &&
@@ -285,12 +339,13 @@ export class WorkCycle {
     { batch }: ManagerSettings,
     hashes: readonly number[],
   ): Promise<{ readonly expired: number; readonly again: boolean }> {
-    const { claimer, table } = this.#components;
+    const { claimer, groupScanner, table } = this.#components;
     return await this.#orDefer({ expired: 0, again: false }, async () => {
       const { rejected: rejectedRows, skippedIds: except } = claimer;
       const known = { except, rejectedRows };
       const { expired, locked, again } = await expireTasks(client, table, hashes, batch, known);
       if (locked.length > 0) claimer.lockedTasks.add(locked);
+      if (expired > 0) groupScanner.markPlanned();
       return { expired, again };
     });
   }
@@ -319,6 +374,8 @@ export class WorkCycle {
 
   #deferOrThrow(problem: unknown): void {
     if (!isTransient(problem)) throw problem;
+    // What the step would have found or planned is not known.
+    this.#components.groupScanner.markPlanned();
     this.#components.log.debug({ err: problem }, "cycle deferred");
   }
 }

@@ -148,6 +148,7 @@ export class Completer {
     try {
       const options = { retry: this.#retryPolicy(), traced: tracing !== null, omissions };
       const completion = await completeFull(client, this.#table, columns, results, options);
+      this.#groupScanner.markPlanned();
       tracing?.wrote(results, completion, since);
       const { lockedIds, deferredPauses, columnsChanged, retried, awaitedIds } = completion;
       this.#dependencies.ended(awaitedIds);

@@ -105,6 +105,12 @@ export class SessionPool {
     return [...this.#registry].some(({ unused }) => unused);
   }
 
+  /** Whether a free session is dedicated to a group. */
+  get hasDedicated(): boolean {
+    for (const { state, dedication } of this.#registry) if (state === "free" && dedication !== null) return true;
+    return false;
+  }
+
   /** Notes, at the end of a cycle, that the cycle had no task for the sessions that are free now. */
   markUnused(): void {
     if (this.free === 0) return;

@@ -2,11 +2,12 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { SessionPool } from "./sessionPool.js";
+import { readSettingsVersion } from "./settingsVersion.sql.js";
 import { settingsCheckMs } from "../tuning.js";
 
 /**
  * Replaces sessions after ALTER ROLE or ALTER DATABASE has changed settings, since new sessions would have other
- * settings. The settings are read right after each claim, before any claimed task is assigned. So a task that is
+ * settings. The settings are read by each claim or right after it, before any claimed task is assigned. So a task that is
  * inserted after a change does not run in an older session. The exception is a task that is queued behind others within
  * 250 ms of the last comparison.
  */
@@ -29,7 +30,14 @@ export class SettingsAge {
    * @throws the server's error
    */
   async compare(client: Client): Promise<void> {
-    const version = await settingsVersion(client);
+    this.accept(await readSettingsVersion(client));
+  }
+
+  /**
+   * Marks all sessions as stale if this version of the settings, which was just read, differs from the last one. A claim
+   * that reads the version with its tasks must call this before any of the tasks is assigned.
+   */
+  accept(version: string): void {
     if (this.#version !== null && this.#version !== version) {
       this.#log.info({ sessions: this.#sessions.size }, "settings changed, replacing sessions");
       this.#sessions.markStale();
@@ -66,20 +74,4 @@ export class SettingsAge {
     this.#failure = null;
     if (failure !== null) throw failure;
   }
-}
-
-/**
- * Returns a string that changes whenever ALTER ROLE or ALTER DATABASE changes settings of the manager's role or
- * database.
- */
-async function settingsVersion(client: Client): Promise<string> {
-  const { rows } = await client.query<{ version: string }>({
-    name: "settings version",
-    text: `
-SELECT coalesce(string_agg(concat_ws(' ', s.setdatabase, s.setrole, s.xmin), ',' ORDER BY s.setdatabase, s.setrole), '') AS version
-FROM pg_db_role_setting AS s
-WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
-  AND s.setrole IN (0, to_regrole(quote_ident(session_user))::oid)`,
-  });
-  return rows[0]?.version ?? "";
 }

@@ -1,5 +1,6 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
+import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
@@ -174,16 +175,32 @@ export interface LockHolder {
   readonly openMs: number | null;
 }
 
+/** How often a row is looked at whose lock may have been released before its holder could be read. */
+const maxLockLooks = 5;
+
 /**
- * Reads the lock on a task's row.
+ * Reads the lock on a task's row. A lock of the manager does not count: it locks a due row for a moment each time it
+ * tries to claim the task.
  *
  * @returns null if the row is not locked. In the result, `by` is null if the holder of the lock is unknown.
  */
 export async function readRowLock(
   client: Client,
-  { qualified }: TaskTable,
+  table: TaskTable,
   id: string,
 ): Promise<{ readonly by: LockHolder | null } | null> {
+  for (let look = 1; ; look += 1) {
+    const lock = await lookAtRowLock(client, table, id);
+    if (lock === null || lock.isManagers) return null;
+    if (lock.by !== null || look === maxLockLooks) return { by: lock.by };
+  }
+}
+
+async function lookAtRowLock(
+  client: Client,
+  { qualified }: TaskTable,
+  id: string,
+): Promise<{ readonly by: LockHolder | null; readonly isManagers: boolean } | null> {
   await client.query("BEGIN");
   try {
     const { rowCount: free } = await client.query(
@@ -191,8 +208,8 @@ export async function readRowLock(
       [id],
     );
     if (free !== 0) return null;
-    const { rows } = await client.query<LockHolder>(
-      `SELECT a.pid, a.usename AS "user", a.application_name AS name,
+    const { rows } = await client.query<LockHolder & { readonly managers: boolean | null }>(
+      `SELECT a.pid, ${isManagerSql("a.application_name")} AS managers, a.usename AS "user", a.application_name AS name,
          ${millisecondsSql("clock_timestamp() - a.xact_start")} AS "openMs"
        FROM ${qualified} AS t LEFT JOIN pg_catalog.pg_locks AS l
          ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax
@@ -202,7 +219,8 @@ export async function readRowLock(
     );
     const [row] = rows;
     if (row === undefined) return null;
-    return { by: row.pid === null ? null : row };
+    const { managers, ...by } = row;
+    return { by: by.pid === null ? null : by, isManagers: managers === true };
   } finally {
     await client.query("ROLLBACK");
   }

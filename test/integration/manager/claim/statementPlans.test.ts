@@ -18,7 +18,7 @@ await pgTask.start({ url: database.url });
 
 /** For each statement that updates tasks, a pattern that only this statement matches. */
 const marks = {
-  "claim single": "%FROM due) = 1%",
+  "claim small": "%), fits AS MATERIALIZED%",
   "claim queued": "%next_needs_full%",
   claim: "%ranked AS MATERIALIZED%",
   "complete plain": "%cardinality(%",
@@ -36,11 +36,11 @@ async function used(): Promise<Map<string, number>> {
   return new Map(rows.map(({ name, count }) => [name, count]));
 }
 
-test("a single task is claimed by the single claim and completed by the plain completion", async () => {
+test("a single task is claimed by the small claim and completed by the plain completion", async () => {
   await tasks.run("SELECT 1");
   await used();
   await tasks.run("SELECT 2");
-  assert.deepEqual([...(await used()).keys()], ["claim single", "complete plain"]);
+  assert.deepEqual([...(await used()).keys()], ["claim small", "complete plain"]);
 });
 
 test("queued tasks are mostly claimed by the queued claim and completed by the plain completion", async () => {

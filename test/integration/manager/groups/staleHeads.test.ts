@@ -88,9 +88,10 @@ function makeParts() {
   const pendingResults = new PendingResults();
   const ledgers = new LedgerRotation({ table, log });
   const settingsAge = new SettingsAge({ sessions, log });
-  const options = { table, sessions, groups, pendingResults, ledgers, runTimes, settingsAge, log };
+  const groupScanner = new GroupScanner({ table, groups, log });
+  const options = { table, sessions, groups, groupScanner, pendingResults, ledgers, runTimes, settingsAge, log };
   const claiming = new Claimer(options);
-  return { groups, sessions, claiming, groupScanner: new GroupScanner({ table, groups, log }) };
+  return { groups, sessions, claiming, groupScanner };
 }
 
 /** Inserts one task into each of this many groups. Returns the ids of the tasks. */

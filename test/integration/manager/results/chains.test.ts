@@ -120,6 +120,7 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
   });
   after(() => executors.end());
   const recalls = new PipelineRecalls(sessions.recalls);
+  const groupScanner = new GroupScanner({ table, groups, log });
   const turn = new WorkCycle({
     table,
     sessions,
@@ -127,12 +128,13 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
     pendingResults,
     remotePids: new RetryQueue(),
     recalls,
-    groupScanner: new GroupScanner({ table, groups, log }),
+    groupScanner,
     deferredPauses: new DeferredPauses(table, log),
     claimer: new Claimer({
       table,
       sessions,
       groups,
+      groupScanner,
       pendingResults,
       runTimes,
       settingsAge: new SettingsAge({ sessions, log }),
@@ -149,7 +151,11 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
     while (!condition()) await once(news, "news");
   };
   const step = (limits: Partial<ManagerSettings> = {}) =>
-    turn.run(manager, { ...settings, ...limits }, { start: 100, lookAhead: 0, checkRuns: true, notified: true });
+    turn.run(
+      manager,
+      { ...settings, ...limits },
+      { start: 100, lookAhead: 0, checkRuns: true, notified: true, polls: false },
+    );
   sessions.open(count);
   await until(() => sessions.free === count);
   return {

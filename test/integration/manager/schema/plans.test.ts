@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import { claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
-import { claimSingle } from "../../../../src/manager/claim/claimSingle.sql.js";
+import { claimSmall } from "../../../../src/manager/claim/claimSmall.sql.js";
 import type { OwnedResult } from "../../../../src/manager/model.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain } from "../../../../src/manager/results/completePlain.sql.js";
@@ -128,7 +128,14 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   claim: (stub) => claimFull(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
   "claim behind others": (stub) => claimFull(stub, table, queuedRequest),
   "claim queued": (stub) => claimQueued(stub, table, queuedRequest),
-  "claim single": (stub) => claimSingle(stub, table, { session: { owner, pid: 1 }, except: [], traced: false }),
+  "claim small": (stub) =>
+    claimSmall(stub, table, {
+      sessions: [{ owner, pid: 1 }],
+      groups: [{ hash: 1, running: 1 }],
+      except: [],
+      runningKeys: [],
+      traced: false,
+    }),
   "claim around locked rows": (stub) =>
     claimFull(stub, table, claimOf(new Map([[1, 0]]), { sessions: 1, except: ids })),
   "claim of contended rows": (stub) =>

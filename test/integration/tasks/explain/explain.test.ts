@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { taskDetailSchema } from "../../../../src/web/api/schemas.js";
 import { cli } from "../../../support/cli.js";
-import { until } from "../../../support/changes.js";
+import { eventually, until } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
@@ -190,6 +190,25 @@ test("reports a finished run whose result the server rejects", async () => {
   assert.deepEqual(codes(await explain(other)), ["running"]);
   await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
   await cli(["stop", other], { env: { DATABASE_URL: database.url } });
+  await tasks.ended(id);
+  await pgTask.stop();
+});
+
+test("does not report the lock that the manager itself holds while it claims the task", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  await client.query(`
+    CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END $$;
+    CREATE TRIGGER hold_up BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.data = 'held') EXECUTE FUNCTION hold_up();
+    SELECT pg_advisory_lock(7)`);
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", data: "held" });
+  await eventually(
+    client,
+    "SELECT FROM pg_stat_activity WHERE application_name LIKE 'pg\\_work %' AND wait_event = 'advisory'",
+    (rows) => rows.length > 0,
+  );
+  assert.deepEqual(codes(await explain(id)), ["due"]);
+  await client.query("SELECT pg_advisory_unlock(7); DROP FUNCTION hold_up CASCADE");
   await tasks.ended(id);
   await pgTask.stop();
 });

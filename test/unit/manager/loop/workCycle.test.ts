@@ -87,6 +87,7 @@ function createCycle(sessions: SessionPool, groups: ActiveGroups, pendingResults
   const table = taskTable("public", "task");
   const ledgers = new LedgerRotation({ table, log });
   const settingsAge = new SettingsAge({ sessions, log });
+  const groupScanner = new GroupScanner({ table, groups, log });
   return new WorkCycle({
     table,
     sessions,
@@ -95,11 +96,12 @@ function createCycle(sessions: SessionPool, groups: ActiveGroups, pendingResults
     remotePids: new RetryQueue(),
     recalls: new PipelineRecalls(sessions.recalls),
     deferredPauses: new DeferredPauses(table, log),
-    groupScanner: new GroupScanner({ table, groups, log }),
+    groupScanner,
     claimer: new Claimer({
       table,
       sessions,
       groups,
+      groupScanner,
       pendingResults,
       ledgers,
       runTimes,
@@ -143,7 +145,7 @@ function serverError(code: string): DatabaseError {
   return error;
 }
 
-const request = { start: 0, lookAhead: 0, checkRuns: false, notified: false };
+const request = { start: 0, lookAhead: 0, checkRuns: false, notified: false, polls: false };
 
 test("each result is either written once or kept, whatever the server answers", async () => {
   const answer = fc.constantFrom<Answer>("written", "written", "locked", "refused", "deadlock", "cut off");
@@ -219,4 +221,82 @@ test("a task that is changed during its recall, and stays queued, is compared af
   receive({ type: "recalled", session: 1, ids: ["3"], queuedBehind: "1", sent: null });
   await cycle.run(client, settings, request);
   assert.deepEqual(compared, [["2"], ["3"]]);
+});
+
+/** The answer of a small claim that has read everything and found nothing. */
+const nothingDue = { ms: null, must_look_up: false, settings_version: "", complete: true, due_id: null };
+
+/**
+ * Creates a cycle whose server answers small claims with this row, and returns the names of the statements that each
+ * cycle sends.
+ */
+async function createWatchedCycle(smallClaim: () => object): Promise<{
+  readonly pendingResults: PendingResults;
+  /** Runs a cycle, and returns the names of the statements that look for tasks or write results. */
+  readonly run: (some?: Partial<typeof request>) => Promise<string[]>;
+}> {
+  const pendingResults = new PendingResults();
+  const cycle = createWritingCycle(pendingResults);
+  const names: string[] = [];
+  const client: Client = Object.assign(new Client(), {
+    query: async ({ name = "" }: { name?: string }) => {
+      // The name of the full completion contains the columns of the table.
+      if (/^(claim|scan|next|complete)/.test(name)) names.push(name.replace(/ \d.*/, ""));
+      return { rows: name === "claim small" ? [smallClaim()] : [], rowCount: 0 };
+    },
+  });
+  const run = async (some: Partial<typeof request> = {}): Promise<string[]> => {
+    await cycle.run(client, settings, { ...request, ...some });
+    return names.splice(0);
+  };
+  // At first it is not known whether a planned task has become due.
+  assert.deepEqual(await run(), ["scan groups", "next plan"]);
+  return { pendingResults, run };
+}
+
+/** Adds a result. If it is plain, it changes nothing but its own row. */
+function addResult(pendingResults: PendingResults, isPlain: boolean): void {
+  const times = { start: "", stop: "", committed: false };
+  pendingResults.add(
+    { outcome: "ended", session: 1, id: "1", output: "1", error: null, sqlstate: null, ...times },
+    "owner",
+    { task: { hash: 1, max: 0, mayPause: false }, hasPlainEnd: isPlain },
+  );
+}
+
+test("a small claim replaces the scan, unless it leaves tasks to a full claim", async () => {
+  let isComplete = true;
+  const { run } = await createWatchedCycle(() => ({ ...nothingDue, complete: isComplete }));
+  const changed = { checkRuns: true, notified: true };
+  assert.deepEqual(await run(changed), ["claim small"]);
+  assert.deepEqual(await run({ polls: true }), ["claim small"]);
+  isComplete = false;
+  assert.deepEqual(await run(changed), ["claim small", "scan groups", "next plan"]);
+  isComplete = true;
+  assert.deepEqual(await run(changed), ["claim small"]);
+});
+
+test("a cycle looks for tasks only if there may be new ones", async () => {
+  const { pendingResults, run } = await createWatchedCycle(() => nothingDue);
+  await run({ checkRuns: true, notified: true });
+  assert.deepEqual(await run(), []);
+  addResult(pendingResults, true);
+  assert.deepEqual(await run(), ["complete plain"]);
+  addResult(pendingResults, false);
+  // The statement may have planned the task again.
+  assert.deepEqual(await run(), ["complete", "claim small"]);
+  assert.deepEqual(await run(), ["claim small"]);
+  assert.deepEqual(await run(), []);
+});
+
+test("a look that has failed is repeated by the next cycle", async () => {
+  let fails = true;
+  const { run } = await createWatchedCycle(() => {
+    if (fails) throw serverError("55P03");
+    return nothingDue;
+  });
+  assert.deepEqual(await run({ checkRuns: true, notified: true }), ["claim small"]);
+  fails = false;
+  assert.deepEqual(await run(), ["claim small"]);
+  assert.deepEqual(await run(), []);
 });

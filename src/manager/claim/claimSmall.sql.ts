@@ -1,0 +1,138 @@
+import type { Client } from "../../shared/postgres/client.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
+import { assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
+import { nextPlanQuery, toNextPlan, type NextPlan, type NextPlanRow } from "../groups/nextPlan.sql.js";
+import { settingsVersionQuery } from "../sessions/settingsVersion.sql.js";
+import { deferredIds } from "../sql/pauseGroup.sql.js";
+import type { ClaimedTask, DueTask } from "../model.js";
+import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
+import type { GroupInUse } from "../groups/groups.js";
+import { hasGap, hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
+import { maxSmallClaim } from "../tuning.js";
+
+export interface SmallClaimRequest {
+  /** Sessions without a task, which are not dedicated to a group. */
+  readonly sessions: readonly BackendIdentity[];
+  /** The groups that have tasks in sessions. */
+  readonly groups: readonly GroupInUse[];
+  /** Ids of tasks to skip. */
+  readonly except: readonly string[];
+  /** Keys of the tasks that run. Tasks with one of these keys are skipped. */
+  readonly runningKeys: readonly string[];
+  /** Whether to return the column `data`. */
+  readonly traced: boolean;
+}
+
+export interface SmallClaim {
+  readonly claimed: readonly ClaimedTask[];
+  /** Due tasks that were not claimed because of the limit of their group. */
+  readonly waiting: readonly DueTask[];
+  /**
+   * Whether every due task was either claimed or is among `waiting`. If not, a scan and a full claim have to follow,
+   * and `waiting` is empty.
+   */
+  readonly isComplete: boolean;
+  readonly nextPlan: NextPlan;
+  /** The version of the settings, as `readSettingsVersion` returns it. */
+  readonly settingsVersion: string;
+}
+
+/** A due task, or the only row of a result without due tasks. */
+interface SmallClaimRow extends NextPlanRow {
+  readonly settings_version: string;
+  readonly complete: boolean;
+  /** Null if no task is due. A number if the id column of the table is an integer, otherwise a string. */
+  readonly due_id: string | number | null;
+  readonly due_hash: number;
+  readonly due_max: number;
+}
+
+/**
+ * Small claim: reads all due tasks of the table, if they are few, and gives those that can start to the sessions, each
+ * to one. It also reads what a cycle has to know besides: when the next task becomes due, and the version of the
+ * settings.
+ *
+ * It claims nothing if more than `maxSmallClaim` tasks are due, if more tasks can start than there are sessions, or if a
+ * due task is late, is paused or has a gap.
+ */
+export async function claimSmall(client: Client, table: TaskTable, request: SmallClaimRequest): Promise<SmallClaim> {
+  const { sessions, groups, except, runningKeys, traced } = request;
+  const { rows } = await client.query<SmallClaimRow & Partial<ClaimedRow>>({
+    name: traced ? "claim small traced" : "claim small",
+    text: claimSmallStatement(table, traced),
+    values: [
+      sessions.map(({ owner }) => owner),
+      sessions.map(({ pid }) => pid),
+      except,
+      groups.map(({ hash }) => hash),
+      groups.map(({ running }) => running),
+      ...keyParameter(table, runningKeys),
+    ],
+  });
+  return toSmallClaim(rows);
+}
+
+function toSmallClaim(rows: readonly (SmallClaimRow | (SmallClaimRow & ClaimedRow))[]): SmallClaim {
+  const [first] = rows;
+  const isComplete = first?.complete === true;
+  const claimed: ClaimedTask[] = [];
+  const waiting: DueTask[] = [];
+  for (const row of rows) {
+    const { due_id: id, due_hash: hash, due_max: max } = row;
+    if (isClaimed(row)) claimed.push(toTask(row));
+    else if (isComplete && id !== null) waiting.push({ id: String(id), hash, max });
+  }
+  return {
+    claimed,
+    waiting,
+    isComplete,
+    nextPlan: toNextPlan(first),
+    settingsVersion: first?.settings_version ?? "",
+  };
+}
+
+/** Returns whether the task of the row was claimed. Otherwise the columns of `ClaimedRow` are null. */
+const isClaimed = (row: object): row is ClaimedRow => "owner" in row && row.owner !== null;
+
+/**
+ * Builds the statement. The ORDER BY of `due` is the order of the index of due tasks. Any other index would need a sort,
+ * so the planner uses that index, however few rows it expects.
+ */
+function claimSmallStatement(table: TaskTable, traced: boolean): string {
+  const { qualified } = table;
+  const isFree = isKeyFree(table, "$6");
+  return `
+WITH due AS MATERIALIZED (
+  SELECT id, hash, ${maxOthers} AS max, ${isLate(table)} OR ${hasGap(table)} OR ${isGroupPaused(table, "d")} AS needs_full
+  FROM ${qualified} AS d
+  WHERE ready AND hash >= -2147483648 AND plan <= now() AND ${isNotIn("id", "$3")} AND ${isFree} AND id <> ALL (${deferredIds})
+  ORDER BY hash, ${maxOthers} DESC, id LIMIT ${maxSmallClaim + 1}
+), fits AS MATERIALIZED (
+  SELECT count(*) <= ${maxSmallClaim} AND NOT coalesce(bool_or(needs_full), false) AS ok FROM due
+), startable AS MATERIALIZED (
+  SELECT d.id, row_number() OVER (ORDER BY d.max - d.others DESC, d.id) AS place FROM (
+    SELECT id, hash, max, row_number() OVER (PARTITION BY hash ORDER BY max DESC, id) - 1
+      + coalesce((SELECT g.running FROM unnest($4::integer[], $5::integer[]) AS g(hash, running) WHERE g.hash = due.hash), 0) AS others
+    FROM due
+  ) AS d WHERE d.others <= d.max
+), chosen AS MATERIALIZED (
+  SELECT id, ($1::text[])[place] AS owner, ($2::integer[])[place] AS pid, true AS starts_now FROM startable
+  WHERE (SELECT ok FROM fits) AND (SELECT count(*) FROM startable) <= cardinality($1)
+), locked AS MATERIALIZED (
+  SELECT id FROM ${qualified}
+  WHERE id = ANY (ARRAY(SELECT id FROM chosen)) AND ${isReady} AND state::text = 'PLAN' AND plan <= now() AND ${isFree}
+  FOR NO KEY UPDATE SKIP LOCKED
+), claimed AS (
+  UPDATE ${qualified} AS t SET ${assigned(table, "g")}
+  FROM chosen AS g
+  WHERE ${hasId("g.id")} AND (g.id IN (SELECT id FROM locked)) IS TRUE
+  RETURNING ${claimedColumns(table, "g", traced)}
+)
+SELECT p.*, (${settingsVersionQuery}) AS settings_version,
+  (SELECT ok FROM fits) AND (SELECT count(*) FROM startable) = (SELECT count(*) FROM claimed) AS complete,
+  d.id AS due_id, d.hash AS due_hash, d.max AS due_max, c.*
+FROM (${nextPlanQuery(table, "'{}'")}) AS p
+LEFT JOIN due AS d ON true
+LEFT JOIN (SELECT * FROM claimed WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL) AS c ON c.id = d.id`;
+}
