@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { TaskClient } from "../../../src/library/index.js";
 import { readFileSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -69,6 +70,21 @@ test("the README's configuration works on a server that requires passwords", asy
   assert.equal(done.output, "shop");
   await client.end();
   assert.equal((await program.end()).code, 0);
+});
+
+test("the library does not call a wrong or missing password retryable", async () => {
+  const wrong = new URL(server.url);
+  wrong.password = "wrong";
+  const missing = new URL(server.url);
+  missing.password = "";
+  for (const [url, sqlState] of [
+    [wrong, "28P01"],
+    [missing, undefined],
+  ] as const) {
+    const tasks = new TaskClient(url.href);
+    await assert.rejects(tasks.wait(1), { code: "CONNECTION_REJECTED", sqlState, retryable: false });
+    await tasks.end();
+  }
 });
 
 test("check fails for a role that could not log in, and the entry's password is set later", async () => {
