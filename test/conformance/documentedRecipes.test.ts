@@ -36,10 +36,10 @@ await client.query(`
   INSERT INTO workday VALUES ('2099-12-31 18:00Z', true);
   CREATE TABLE payment (account integer)`);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
-await client.query("LISTEN paid");
-const paid: string[] = [];
+await client.query("LISTEN paid; LISTEN failed");
+const heard: Readonly<Record<string, string[]>> = { paid: [], failed: [] };
 client.on("notification", ({ channel, payload }) => {
-  if (channel === "paid") paid.push(payload ?? "");
+  heard[channel]?.push(payload ?? "");
 });
 
 test("the recipes do what they say", async () => {
@@ -70,7 +70,12 @@ test("the recipes do what they say", async () => {
     send_digest: 1,
     sum_hour: 1,
   });
+  const [failing = ""] = await tasks.insert({ input: "SELECT 1/0", group: "nightly" });
+  await tasks.ended(failing);
   await client.query("SELECT 1");
-  assert.deepEqual(paid, ["order 42"]);
+  assert.deepEqual(heard, {
+    paid: ["order 42"],
+    failed: [`${failing} nightly: ERROR:  division by zero\nSTATEMENT:  SELECT 1/0`],
+  });
   await client.query("ALTER ROLE ledger RESET ALL");
 });

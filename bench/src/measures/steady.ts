@@ -191,6 +191,6 @@ export const steady: Measure<Steady> = {
     title: "Single tasks at a steady rate",
     head: ["", "", "CPU, ms", "ratio", "start, p50", "ratio", "start, p99", "seen as done, p50", "seen as done, p99"],
     rows: rowsOf(runs),
-    note: "Single tasks at random times, added by pgbench. “CPU” is the CPU time per task of the program and of the server together, minus what the server needs to add a task while no program runs. The start is counted from the beginning of the transaction that adds the task: for pg-task until its SQL reads the server's clock, for the others until the first line of the handler. “Seen as done” is counted from the commit until a connection that polls finds the task done, for at most ten tasks per second. All times are in ms. Ratios are to graphile-worker's best setting for single jobs, as the median of the rounds.",
+    note: "Single tasks at random times, added by pgbench. “CPU” is the CPU time per task of the program and of the server together, minus what the server needs to add a task while no program runs. The start is counted from the beginning of the transaction that adds the task: for pg-task until its SQL reads the server's clock, for the others until the first line of the handler. “Seen as done” is counted from the commit until a connection that polls finds the task done, for at most ten tasks per second. All times are in ms. Ratios are to graphile-worker's best setting in the same round. All figures are medians of the rounds, except that the last two columns are percentiles of all rounds together.",
   }),
 };

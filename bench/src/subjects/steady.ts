@@ -124,15 +124,15 @@ const boss = {
   clear: "DELETE FROM pgboss.job WHERE name = 'run'",
 };
 
-/** The subject that all others are compared with: of graphile-worker's settings, the one that suits single jobs best. */
-export const steadyReference = "graphile-worker-direct";
+/** The subject that all others are compared with. */
+export const steadyReference = "graphile-worker-best";
 
 export const steadySubjects: readonly SteadySubject[] = [
   pgTask("pg-task-default", "pg-task, default settings", {}),
-  peer(steadyReference, "graphile-worker, best setting for single jobs", graphileDirect, graphile),
+  peer(steadyReference, "graphile-worker, best setting", graphileBest, graphile),
   pgTask("pg-task", "pg-task, best setting of bursts", bestConfiguration),
+  peer("graphile-worker-direct", "graphile-worker, best setting without local queue", graphileDirect, graphile),
   peer("graphile-worker-default", "graphile-worker, default settings, 24 jobs at once", graphileConcurrent, graphile),
-  peer("graphile-worker-best", "graphile-worker, best setting of bursts", graphileBest, graphile),
   peer("pg-boss-notified", "pg-boss, batches of 1,000, LISTEN", bossNotified, boss),
 ];
 

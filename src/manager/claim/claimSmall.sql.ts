@@ -113,7 +113,7 @@ WITH due AS MATERIALIZED (
 ), startable AS MATERIALIZED (
   SELECT d.id, row_number() OVER (ORDER BY d.max - d.others DESC, d.id) AS place FROM (
     SELECT id, hash, max, row_number() OVER (PARTITION BY hash ORDER BY max DESC, id) - 1
-      + coalesce((SELECT g.running FROM unnest($4::integer[], $5::integer[]) AS g(hash, running) WHERE g.hash = due.hash), 0) AS others
+      + coalesce((SELECT g.running FROM unnest($4::integer[], $5::bigint[]) AS g(hash, running) WHERE g.hash = due.hash), 0) AS others
     FROM due
   ) AS d WHERE d.others <= d.max
 ), chosen AS MATERIALIZED (

@@ -55,8 +55,8 @@ export interface GroupLoad {
   readonly starting: number;
 }
 
-/** More sessions than the tasks of a group can have. */
-const unlimited = 2_147_483_647;
+/** A number of running tasks that exceeds every `max`, which is a 4-byte integer. */
+const aboveAnyMax = 2_147_483_648;
 
 export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity, starting: 0 };
 
@@ -122,7 +122,7 @@ export class ActiveGroups {
     const groups: GroupInUse[] = [];
     for (const group of this.#groups.values()) {
       const { hash, running } = group;
-      if (mayStartAnyMoment(group)) groups.push({ hash, running: unlimited });
+      if (mayStartAnyMoment(group)) groups.push({ hash, running: aboveAnyMax });
       else if (running > 0) groups.push({ hash, running });
     }
     return groups;

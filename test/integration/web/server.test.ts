@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { request } from "node:http";
 import { beforeEach, it } from "node:test";
 import { healthSchema } from "../../../src/web/api/schemas.js";
@@ -267,11 +268,14 @@ it("rejects requests without the token, and cross-site requests", async () => {
   assert.match(page.headers.get("content-security-policy") ?? "", /default-src 'none'/);
   assert.doesNotMatch(page.headers.get("content-security-policy") ?? "", /unsafe/);
   assert.equal(page.headers.get("x-content-type-options"), "nosniff");
-  const inline = [...page.text.matchAll(/<script([^>]*)>/g)].filter(([, attributes]) => !/src=/.test(attributes ?? ""));
-  assert.deepEqual(
-    inline.map(([, attributes]) => attributes),
-    [' type="importmap"'],
-  );
+  const policy = page.headers.get("content-security-policy") ?? "";
+  const scripts = [...page.text.matchAll(/<script([^>]*)>([^]*?)<\/script>/g)];
+  const inline = scripts.filter(([, attributes = ""]) => !attributes.includes("src="));
+  for (const [, , script = ""] of inline) {
+    const hash = createHash("sha256").update(script).digest("base64");
+    assert.ok(policy.includes(`'sha256-${hash}'`), script);
+  }
+  assert.equal(inline.length, 2);
   await program.end();
   assert.doesNotMatch(program.output.stdout, new RegExp(token));
 });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import { claimSmall, type SmallClaim, type SmallClaimRequest } from "../../../../src/manager/claim/claimSmall.sql.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { readSettingsVersion } from "../../../../src/manager/sessions/settingsVersion.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { claimOf } from "../../../support/claims.js";
@@ -113,6 +114,16 @@ test("the limit of a group counts its tasks in sessions and those of the same cl
   const { claimed, waiting, isComplete } = await claim({ groups });
   assert.deepEqual([ids(claimed).toSorted(), isComplete], [["1", "3"], true]);
   assert.deepEqual(ids(waiting).toSorted(), ["2", "4", "5"]);
+});
+
+test("no task starts in a group whose tasks are queued, whatever its max", async () => {
+  await user.query("INSERT INTO task (input, max) VALUES ('SELECT 1', 2147483647)");
+  const groups = new ActiveGroups();
+  const hash = await hashOf("1");
+  groups.addSession(hash);
+  groups.enqueue(hash, 0);
+  const { claimed, waiting, isComplete } = await claim({ groups: groups.inUse() });
+  assert.deepEqual([claimed, ids(waiting), isComplete], [[], ["1"], true]);
 });
 
 test("without any session, it tells whether tasks can start", async () => {

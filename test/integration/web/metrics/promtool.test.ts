@@ -121,6 +121,10 @@ const causes: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   PgTaskLate: { [`pg_task_oldest_due_seconds${table}`]: "0+60x120" },
   PgTaskSlowStart: { [`pg_task_queue_wait_seconds_bucket${table.replace("}", ',le="60"}')}`]: "0+90x120" },
   PgTaskFailures: { [`pg_task_failed_total${table}`]: "0+20x120" },
+  PgTaskMostRunsFail: {
+    [`pg_task_failed_total${table}`]: "0x100 1x20",
+    [`pg_task_finished_total${table}`]: "5x120",
+  },
   PgTaskSessionsExhausted: { [`pg_task_sessions${table}`]: "64x120" },
   PgTaskReconnects: { [`pg_task_reconnects_total${table}`]: "0+1x120" },
   PgTaskRescues: { [`pg_task_rescues_total${table}`]: "0+1x120" },
