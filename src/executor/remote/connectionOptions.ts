@@ -137,6 +137,8 @@ function managerDefaults(
   // The manager's password belongs to the manager's server and user, and must not be sent to other servers or for other
   // users.
   const elsewhere = (["host", "hostaddr", "port", "user"] as const).some((key) => given.has(key));
-  if (!elsewhere) add("password", target.password);
+  // A remote connection reads the password file itself, so that it uses a password that has changed.
+  const readsFile = target.passwordFile !== undefined && target.passwordHost === undefined;
+  if (!elsewhere && !readsFile) add("password", target.password);
   return options;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { TaskClient } from "../../../src/library/index.js";
 import { readFileSync } from "node:fs";
-import { readFile, writeFile } from "node:fs/promises";
+import { chmod, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
@@ -339,5 +339,53 @@ test("a changed password shows at a reload and in deep sleep, although no task i
   await setPassword("first password");
   await untilReady(200);
   assert.equal(program.linesMatching("the server refuses new sessions").length, 1);
+  assert.equal((await program.end()).code, 0);
+});
+
+test("a corrected password file is used at the next attempt to connect, without a signal", async () => {
+  await admin.query("CREATE ROLE filed LOGIN PASSWORD 'first password'");
+  await admin.query("CREATE DATABASE filed OWNER filed");
+  const file = join(await temporaryFolder(), "passwords");
+  const setFile = (password: string) => writeFile(file, `*:*:*:filed:${password}\n`, { mode: 0o600 });
+  await setFile("wrong");
+  const url = server.url.replace("postgres@", `postgres:${encodeURIComponent(controlPassword)}@`);
+  const content = { url, "pg_task.json": [{ data: "filed" }], "pg_conf.restart": 1, "pg_work.restart": 1 };
+  const endManager = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE application_name LIKE 'pg\\_work %' AND usename = 'filed'`;
+  const program = await startProcess({ config: content, env: { PGPASSFILE: file } });
+  assert.match(String((await program.line("manager unavailable, retrying"))["reason"]), /28P01/);
+  await setFile("first password");
+  await program.line("serving table");
+
+  // The connection of the manager stays, and a new session needs the new password.
+  await admin.query("ALTER ROLE filed PASSWORD 'second password'");
+  const database = new URL(server.url);
+  [database.username, database.password, database.pathname] = ["filed", "second password", "/filed"];
+  const client = await connectTo(database.href);
+  await client.query("INSERT INTO task (input) VALUES ('SELECT 1')");
+  await program.line("cannot open a session, tasks wait");
+  await setFile("second password");
+  await waitForRow(client, "SELECT FROM task WHERE state = 'DONE'", []);
+
+  // A superuser's remote task in the manager's own role reads the file as well.
+  await admin.query("ALTER ROLE filed SUPERUSER PASSWORD 'third password'");
+  await setFile("third password");
+  // A manager reads when it connects whether its role is a superuser.
+  await admin.query(endManager);
+  await program.line("serving table", 2);
+  await client.query("INSERT INTO task (input, remote) VALUES ('SELECT session_user', 'dbname=postgres')");
+  const { output } = await waitForRow<{ output: string }>(
+    client,
+    "SELECT output FROM task WHERE remote IS NOT NULL AND state = 'DONE'",
+    [],
+  );
+  assert.equal(output, "filed");
+
+  // The reason why the file is not used is named.
+  await chmod(file, 0o644);
+  await admin.query(endManager);
+  const why = /none was given.*permissions should be u=rw/;
+  await program.until(() => program.lines.some(({ reason }) => why.test(String(reason))), String(why));
+  await client.end();
   assert.equal((await program.end()).code, 0);
 });

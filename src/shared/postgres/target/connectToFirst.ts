@@ -1,5 +1,6 @@
 import { isIP } from "node:net";
 import { PgTaskError } from "../../errors.js";
+import { omitUndefined } from "../../omitUndefined.js";
 import { unreachableError } from "../connectionErrors.js";
 import { cannotConnectNow } from "../sqlStates.js";
 import type { SocketAddress } from "../transport/socketOptions.js";
@@ -32,7 +33,7 @@ export async function connectToFirst<Connection>(
     connect: async (server, { address }) => {
       const resolved = address === null ? server : { ...server, address };
       try {
-        return { connection: await connect(onlyServer(target, resolved)) };
+        return { connection: await connectWithPassword(onlyServer(target, resolved), connect) };
       } catch (error) {
         if (!(error instanceof PgTaskError)) throw error;
         return { problems: [{ server, error }], next: nextTry(error) };
@@ -44,6 +45,35 @@ export async function connectToFirst<Connection>(
     target,
     servers.map((server) => outcome.problems.filter((each) => each.server === server).map(({ error }) => error)),
   );
+}
+
+/**
+ * Connects with the password that the password file contains now, if the password is looked up there. So a corrected
+ * file is used at the next attempt, as in libpq.
+ */
+async function connectWithPassword<Connection>(
+  target: ConnectionTarget,
+  connect: (server: ConnectionTarget) => Promise<Connection>,
+): Promise<Connection> {
+  const { passwordFile } = target;
+  if (passwordFile === undefined) return await connect(target);
+  const { findPassword, readPasswordFile } = await import("./passwordFile.js");
+  const warnings: string[] = [];
+  const text = await readPasswordFile(passwordFile, (warning) => warnings.push(warning));
+  const { password: _, ...server } = target;
+  const { host, port, database, user, passwordHost } = target;
+  const password = text === null ? null : findPassword(text, { host: passwordHost ?? host, port, database, user });
+  try {
+    return await connect(password === null ? server : { ...server, password });
+  } catch (error) {
+    const isRefused = error instanceof PgTaskError && error.code === "CONNECTION_REJECTED";
+    if (!isRefused || warnings.length === 0) throw error;
+    const { code, message, sqlState } = error;
+    throw new PgTaskError(code, [message, ...warnings].join("; "), {
+      cause: error.cause,
+      ...omitUndefined({ sqlState }),
+    });
+  }
 }
 
 async function resolveAddresses(

@@ -52,7 +52,9 @@ export async function resolveTarget(given: PartialTarget, context: ConnectionCon
   const account = { database: known.database ?? user, user };
   const tls = resolveTlsFiles(known, context);
   if (tls.sslmode === "verify-full" && given.hosts === undefined) refuseHostAndAddress(env);
-  const [first, ...others] = await addPasswords(resolveServers(known), { ...account, known, context });
+  const fromFile = known.password === undefined;
+  const servers = fromFile ? addPasswordHosts(resolveServers(known), env) : resolveServers(known);
+  const [first, ...others] = await addPasswords(servers, { ...account, known, context });
   if (first === undefined) throw new PgTaskError("INTERNAL", "a target without a server");
   // Of several servers, usually only one can be written to.
   const defaultAttributes = others.length > 0 ? "read-write" : undefined;
@@ -64,6 +66,7 @@ export async function resolveTarget(given: PartialTarget, context: ConnectionCon
     ...(others.length > 0 ? { otherServers: others } : {}),
     ...omitUndefined({ sessionAttributes: known.sessionAttributes ?? defaultAttributes }),
     ...(known.loadBalance === true ? { loadBalance: true } : {}),
+    ...(fromFile ? { passwordFile: passwordFilePath(env) } : {}),
   };
 }
 
@@ -98,19 +101,18 @@ async function addPasswords(servers: readonly TargetServer[], sources: PasswordS
   const { env, warn, passwords = () => readPasswordFile(passwordFilePath(env), warn) } = context;
   const text = await passwords();
   if (text === null) return [...servers];
-  const names = hostNames(servers, env);
-  return servers.map((server, index) => {
-    const host = names[index] ?? server.host;
-    const found = findPassword(text, { host, port: server.port, database, user });
+  return servers.map((server) => {
+    const { host, port, passwordHost = host } = server;
+    const found = findPassword(text, { host: passwordHost, port, database, user });
     return found === null ? server : { ...server, password: found };
   });
 }
 
 /** As in libpq, passwords are looked up by host name, even if PGHOSTADDR gives the addresses to connect to. */
-function hostNames(servers: readonly TargetServer[], env: NodeJS.ProcessEnv): readonly string[] {
-  const hosts = servers.map(({ host }) => host);
+function addPasswordHosts(servers: readonly TargetServer[], env: NodeJS.ProcessEnv): TargetServer[] {
   const names = env["PGHOST"]?.split(",") ?? [];
-  return env["PGHOSTADDR"] === hosts.join(",") && names.length === hosts.length ? names : hosts;
+  const areNamed = env["PGHOSTADDR"] === servers.map(({ host }) => host).join(",") && names.length === servers.length;
+  return servers.map((server, index) => (areNamed ? { ...server, passwordHost: names[index] ?? server.host } : server));
 }
 
 /**

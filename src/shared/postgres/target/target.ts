@@ -18,7 +18,10 @@ export interface TargetServer {
   /** The IP address to which `host` was resolved. If it is missing, `host` must be resolved. */
   readonly address?: string;
   readonly port: number;
+  /** The password that was given, or that the password file contained when the configuration was read. */
   readonly password?: string;
+  /** The host name to look for in the password file, if it is not `host`. */
+  readonly passwordHost?: string;
 }
 
 /**
@@ -28,6 +31,11 @@ export interface TargetServer {
 export interface ConnectionTarget extends TargetServer {
   /** The servers to try after the first one, in this order. Missing if there is only one server. */
   readonly otherServers?: readonly TargetServer[];
+  /**
+   * Path of the password file, which is read at each attempt to connect. Missing if the password was
+   * given. The file need not exist.
+   */
+  readonly passwordFile?: string;
   /** Which servers are acceptable. If it is missing, any server is. */
   readonly sessionAttributes?: WritableAttributes;
   /** Whether the servers and their addresses are tried in a random order. */
@@ -47,13 +55,13 @@ export interface ConnectionTarget extends TargetServer {
 
 /** Returns all servers of the target, in the order in which they are configured. */
 export function serversOf(target: ConnectionTarget): readonly TargetServer[] {
-  const { host, address, port, password, otherServers = [] } = target;
-  return [{ host, port, ...omitUndefined({ address, password }) }, ...otherServers];
+  const { host, address, port, password, passwordHost, otherServers = [] } = target;
+  return [{ host, port, ...omitUndefined({ address, password, passwordHost }) }, ...otherServers];
 }
 
 /** Returns the target with only this server. */
 export function onlyServer(target: ConnectionTarget, server: TargetServer): ConnectionTarget {
-  const { otherServers: _, address: __, password: ___, ...rest } = target;
+  const { otherServers: _, address: __, password: ___, passwordHost: ____, ...rest } = target;
   return { ...rest, ...server };
 }
 

@@ -135,7 +135,9 @@ void test("an entry with its own URL inherits nothing from the control connectio
     { url: "postgres://h2", data: "d" },
     { DATABASE_URL: "postgres://boss:p@h:9/main?sslmode=disable&connect_timeout=5" },
   );
-  assert.deepEqual(target, {
+  const { passwordFile, ...others } = target;
+  assert.ok(passwordFile?.endsWith("/.pgpass"));
+  assert.deepEqual(others, {
     host: "h2",
     port: 5432,
     database: "d",

@@ -111,6 +111,7 @@ void test("everything unspecified comes from libpq's defaults", async () => {
     user,
     sslmode: "prefer",
     connectTimeoutMs: 10_000,
+    passwordFile: join(home, ".pgpass"),
   });
   const empty = { PGHOST: "", PGPORT: "", PGUSER: "", PGDATABASE: "" };
   assert.deepEqual(await resolve("postgres://", empty), await resolve(null));
@@ -160,7 +161,13 @@ void test("variables fill in what the URL omits, and nothing else", async () => 
 
 void test("several hosts are combined with their ports as in libpq", async () => {
   const user = userInfo().username;
-  const rest = { database: "d", user, sslmode: "prefer", connectTimeoutMs: 10_000 };
+  const rest = {
+    database: "d",
+    user,
+    sslmode: "prefer",
+    connectTimeoutMs: 10_000,
+    passwordFile: join(home, ".pgpass"),
+  };
   const [a, b] = [
     { host: "a", port: 1 },
     { host: "b", port: 2 },
