@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Configuration, Entry } from "./types.js";
+import type { ConnectionTarget } from "../postgres/target/target.js";
 import type { FileParameters } from "./parameterTable.js";
 
 /** Differences between two configurations. */
@@ -32,6 +33,9 @@ const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
   "pg_http.hosts",
 ]);
 
+/** Where the password is looked up if none is given. Whether it is given shows in `password`. */
+const passwordLookup: ReadonlySet<string> = new Set<keyof ConnectionTarget>(["passwordFile", "passwordHost"]);
+
 export function diffConfigurations(before: Configuration, now: Configuration): ConfigurationChanges {
   const old = new Map(before.entries.map((entry) => [entry.key, entry]));
   const keys = new Set(now.entries.map(({ key }) => key));
@@ -58,7 +62,7 @@ export function diffConfigurations(before: Configuration, now: Configuration): C
 function entryChanges(before: Entry, now: Entry): string[] {
   const parameters = changedKeys(before.parameters, now.parameters);
   return [
-    ...changedKeys(before.target, now.target),
+    ...changedKeys(before.target, now.target).filter((name) => !passwordLookup.has(name)),
     ...changedKeys(before.fixed, now.fixed),
     ...(before.create === now.create && before.createRoleAndDatabase === now.createRoleAndDatabase ? [] : ["create"]),
     ...parameters.filter((name) => !supervisorOnly.has(name)),
