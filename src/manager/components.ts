@@ -1,5 +1,6 @@
 import type { Entry } from "../shared/config/types.js";
 import { applicationNames } from "../shared/postgres/applicationNames.js";
+import { connectClient, type Client } from "../shared/postgres/client.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { undefinedFunction, undefinedTable } from "../shared/postgres/sqlStates.js";
 import { PgTaskError, type ErrorReport } from "../shared/errors.js";
@@ -13,6 +14,8 @@ import { WakeSignal } from "../shared/wakeSignal.js";
 import { BackendCancellations } from "./sessions/backendCancellations.js";
 import { Claimer } from "./claim/claimer.js";
 import { connectManager } from "./connection.js";
+import { LoginCheck } from "./sessions/loginCheck.js";
+import { SessionAccess } from "./sessions/sessionAccess.js";
 import { SessionWatchdog } from "./sessions/sessionWatchdog.js";
 import { ExecutorThreads, type ExecutorEvents } from "./sessions/executorThreads.js";
 import { ActiveGroups } from "./groups/groups.js";
@@ -54,6 +57,8 @@ export interface ManagerComponents {
   readonly recalls: PipelineRecalls;
   readonly cancellations: BackendCancellations;
   readonly settingsAge: SettingsAge;
+  readonly sessionAccess: SessionAccess;
+  readonly loginCheck: LoginCheck;
   readonly sessionWatchdog: SessionWatchdog;
   readonly remoteCapacity: RemoteConnectionCapacity;
   readonly starts: RetryQueue<StartedTask>;
@@ -95,6 +100,8 @@ export interface ManagerComponentsOptions {
   /** Called when a new session has reached another server than the manager's connection. */
   readonly serverMoved: (reason: ErrorReport) => void;
   readonly send: (message: FromManager) => void;
+  /** Aborted when all executor threads have ended. From then on, no task is running. */
+  readonly signal: AbortSignal;
   /** Called when a session or its runs have changed. `urgent` means that the next cycle should not wait. */
   readonly sessionChanged: (urgent: boolean) => void;
   /** Called when a function or table that pg-task created is missing. */
@@ -143,11 +150,13 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     log,
   });
   const orphans = new OrphanRescuer({ ...base, deferredPauses, lostRemoteRuns });
+  const restartMs = (): number => settings()?.restartMs ?? entry().parameters["pg_work.restart"] * 1000;
+  const sessionAccess = new SessionAccess({ send, openSessions: () => sessions.size });
   const poolScaler = new PoolScaler({
     ...base,
     sessions,
     send,
-    maxPauseMs: () => settings()?.restartMs ?? entry().parameters["pg_work.restart"] * 1000,
+    maxPauseMs: restartMs,
     exclusiveShare: () => claimer.exclusiveShare,
     sessionShare: (room) => remoteCapacity.sessionShare(room),
   });
@@ -189,6 +198,14 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     recalls,
     cancellations,
     settingsAge,
+    sessionAccess,
+    loginCheck: new LoginCheck({
+      access: sessionAccess,
+      connect: () => logIn(options),
+      pauseMs: restartMs,
+      onRefusal: () => wakeSignal.notify(),
+      log,
+    }),
     sessionWatchdog,
     remoteCapacity,
     starts,
@@ -210,6 +227,10 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
   };
   return created;
 }
+
+/** Opens a connection to the server of the sessions, as their role. */
+const logIn = ({ entry, server, signal }: ManagerComponentsOptions): Promise<Client> =>
+  connectClient(server()?.target ?? entry().target, { applicationName: applicationNames.managerLogin, signal });
 
 function executorEvents(components: () => ManagerComponents): ExecutorEvents {
   return {
@@ -236,10 +257,9 @@ function executorEvents(components: () => ManagerComponents): ExecutorEvents {
 }
 
 function sessionEvents(
-  { sessionChanged, objectMissing, serverMoved, send }: ManagerComponentsOptions,
+  { sessionChanged, objectMissing, serverMoved }: ManagerComponentsOptions,
   components: () => ManagerComponents,
 ): SessionPoolEvents {
-  let areRefused = false;
   return {
     changed: sessionChanged,
     result: (result, owner, queued) => {
@@ -259,16 +279,12 @@ function sessionEvents(
     silent: (owner, ms) => components().sessionWatchdog.addSilence(owner, ms),
     opened: () => {
       components().poolScaler.sessionOpened();
-      if (areRefused) send({ type: "sessionsRefused", reason: null });
-      areRefused = false;
+      components().sessionAccess.accepted();
     },
     openFailed: (reason) => {
-      const { poolScaler, sessions } = components();
+      const { poolScaler, sessionAccess } = components();
       poolScaler.sessionFailed(reason.message);
-      if (sessions.size === 0 && !areRefused) {
-        areRefused = true;
-        send({ type: "sessionsRefused", reason });
-      }
+      sessionAccess.refused(reason);
       if (reason.code === "CONNECTION_MOVED") serverMoved(reason);
       if (reason.sqlState === undefinedFunction || reason.sqlState === undefinedTable) objectMissing();
     },

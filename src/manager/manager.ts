@@ -112,6 +112,8 @@ export class Manager implements LifecycleHooks {
     });
     this.#settingsReloader = new SettingsReloader({
       ...shared,
+      accepted: () => this.#components.sessionAccess.accepted(),
+      refused: (reason) => this.#components.sessionAccess.refused(reason),
       attempted: () => send({ type: "reconfigured" }),
     });
   }

@@ -29,3 +29,18 @@ async function isAccepted(target: ConnectionTarget): Promise<boolean> {
     return !isPasswordRefused(error);
   }
 }
+
+/** Whether the role of this connection may set the password of another role, which exists. */
+export async function maySetPassword(control: Client, role: string): Promise<boolean> {
+  const { rows } = await control.query<{ allowed: boolean }>(
+    `SELECT own.rolsuper OR own.rolcreaterole AND NOT r.rolsuper AND (
+              current_setting('server_version_num')::integer < $2 OR pg_has_role(r.oid, 'MEMBER WITH ADMIN OPTION')
+            ) AS allowed
+       FROM pg_roles AS own, pg_roles AS r WHERE own.rolname = current_user AND r.rolname = $1`,
+    [role, adminOptionNeededSince],
+  );
+  return rows[0]?.allowed === true;
+}
+
+/** Since this version, CREATEROLE alone does not suffice to change a role: the ADMIN option on it is needed as well. */
+const adminOptionNeededSince = 160_000;

@@ -16,6 +16,8 @@ import { RetryQueue } from "../../src/manager/results/retryQueue.js";
 import { RunTimes } from "../../src/manager/sessions/runTimes.js";
 import { ManagerLoop } from "../../src/manager/loop/managerLoop.js";
 import { RemoteConnectionCapacity } from "../../src/manager/sessions/remoteConnectionCapacity.js";
+import { LoginCheck } from "../../src/manager/sessions/loginCheck.js";
+import { SessionAccess } from "../../src/manager/sessions/sessionAccess.js";
 import { SettingsAge } from "../../src/manager/sessions/settingsAge.js";
 import { SessionPool } from "../../src/manager/sessions/sessionPool.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
@@ -25,7 +27,8 @@ import { WorkCycle } from "../../src/manager/loop/workCycle.js";
 import { BusyMode, type BusyModeLimits } from "../../src/manager/loop/busyMode.js";
 import { PoolScaler } from "../../src/manager/sessions/poolScaler.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
-import type { Client } from "../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../src/shared/postgres/client.js";
+import { applicationNames } from "../../src/shared/postgres/applicationNames.js";
 import { noRemoteRuns } from "./noRemoteRuns.js";
 import { makeEntry, silentLog as log } from "./taskTables.js";
 import { Dependencies } from "../../src/manager/dependencies/dependencies.js";
@@ -39,6 +42,8 @@ export interface ManagerLoopOverrides {
   readonly busyMode?: typeof BusyMode;
   readonly pruner?: typeof Pruner;
   readonly limits?: BusyModeLimits;
+  /** Replaces the connection with which a manager in deep sleep checks the login. */
+  readonly connect?: () => Promise<Client>;
   /** By default, the manager checks the table every millisecond, and enters deep sleep after one check. */
   readonly settings?: Pick<ManagerSettings, "sleepMs" | "idle">;
 }
@@ -151,6 +156,13 @@ export async function startManagerLoop(
       }),
       dependencies,
       settingsAge,
+      loginCheck: new LoginCheck({
+        access: new SessionAccess({ send: nothing, openSessions: () => sessions.size }),
+        connect: overrides.connect ?? (() => connectClient(target, { applicationName: applicationNames.managerLogin })),
+        pauseMs: () => 0,
+        onRefusal: () => wakeSignal.notify(),
+        log,
+      }),
       poolScaler: new (overrides.poolScaler ?? PoolScaler)({
         sessions,
         executors,

@@ -4,6 +4,7 @@ import { isPasswordRefused, isUnknownRole } from "../../shared/postgres/connecti
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { createRemedy, readRoleAndDatabase } from "../../supervisor/roleAndDatabase.js";
+import { maySetPassword } from "../../supervisor/rolePassword.js";
 import { toPgTaskError, withConnection } from "./connection.js";
 import type { Finding } from "./table.js";
 
@@ -13,6 +14,12 @@ interface Privileges {
   readonly canCreateDatabases: boolean;
 }
 
+/**
+ * What `start` does if the server refuses the entry's password: it sets the password, it would but is not allowed to, or
+ * it keeps the role's password, because the role is not pg-task's or the entry has no password or says `create: false`.
+ */
+export type OwnRolePassword = "set" | "not allowed" | "kept";
+
 /** Inspects the role and the database of an entry over the control connection. */
 export async function inspectRoleAndDatabase(
   { target, create, createRoleAndDatabase, ownPassword }: Entry,
@@ -20,10 +27,12 @@ export async function inspectRoleAndDatabase(
   privileges: Privileges,
 ): Promise<{
   readonly findings: readonly Finding[];
-  /** Whether `start` would set the entry's password if the server refuses it. */
-  readonly setsPassword: boolean;
+  readonly password: OwnRolePassword;
 }> {
-  const { role, isOwnRole, database } = await withConnection(control, (client) => readRoleAndDatabase(client, target));
+  const { role, isOwnRole, database, isAllowed } = await withConnection(control, async (client) => {
+    const found = await readRoleAndDatabase(client, target);
+    return { ...found, isAllowed: found.isOwnRole && (await maySetPassword(client, target.user)) };
+  });
   const missing = create ? createRemedy : undefined;
   const findings = [
     describeObject("role", target.user, role, createRoleAndDatabase, {
@@ -37,7 +46,24 @@ export async function inspectRoleAndDatabase(
       missing,
     }),
   ];
-  return { findings, setsPassword: isOwnRole && ownPassword && create };
+  const isSet = isOwnRole && ownPassword && create;
+  return { findings, password: !isSet ? "kept" : isAllowed ? "set" : "not allowed" };
+}
+
+/**
+ * Returns the findings about an entry whose password the server refuses although pg-task has created the role.
+ *
+ * @param findings those about the role and the database, which exist
+ */
+export function otherPassword(findings: readonly Finding[], password: OwnRolePassword, control: string): Finding[] {
+  const role: Pick<Finding, "state" | "why"> =
+    password === "set"
+      ? { state: "exists", why: "with another password than the entry's, which pg-task start sets" }
+      : {
+          state: "not allowed",
+          why: `it has another password than the entry's, and the control connection's user ${control} may not change it`,
+        };
+  return findings.map((finding) => (finding.what === "role" ? { ...finding, ...role } : finding));
 }
 
 export function describeObject(
@@ -63,13 +89,13 @@ export function describeObject(
  * connecting before they exist. A server that asks for a password also asks for that of an unknown role.
  *
  * @param absent the findings that the role or the database does not exist
- * @param setsPassword whether `start` would set the entry's password if the server refuses it
+ * @param password what `start` does if the server refuses the entry's password
  * @returns the error with which the connection would fail; null if there is none, or if `start` would not connect
  */
 export async function findRefusal(
   { target, ownPassword }: Entry,
   absent: readonly Finding[],
-  setsPassword: boolean,
+  password: OwnRolePassword,
 ): Promise<PgTaskError | null> {
   if (absent.some(({ state }) => state !== "would be created")) return null;
   const error = await withConnection(target, async () => null).catch(toPgTaskError);
@@ -77,7 +103,7 @@ export async function findRefusal(
   const isNewRole = absent.some(({ what }) => what === "role");
   if (isNewRole ? isUnknownRole(error) : error.sqlState === missingDatabase) return null;
   if (!isPasswordRefused(error)) return error;
-  if (!isNewRole) return setsPassword ? null : error;
+  if (!isNewRole) return password === "set" ? null : error;
   if (ownPassword) return null;
   return new PgTaskError(
     "CONNECTION_REJECTED",

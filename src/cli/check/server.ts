@@ -19,7 +19,13 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
 import { readScheduleWarnings } from "../../tasks/explain/scheduleWarnings.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
-import { describeObject, findRefusal, inspectRoleAndDatabase } from "./roleAndDatabase.js";
+import {
+  describeObject,
+  findRefusal,
+  inspectRoleAndDatabase,
+  otherPassword,
+  type OwnRolePassword,
+} from "./roleAndDatabase.js";
 import { toPgTaskError, withConnection } from "./connection.js";
 import { inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
 
@@ -109,13 +115,17 @@ export async function inspectEntry(
   try {
     const known = control === null ? null : await inspectRoleAndDatabase(entry, control.target, control.findings);
     findings.push(...(known?.findings ?? []));
-    const setsPassword = known?.setsPassword === true;
+    const password = known?.password ?? "kept";
     const absent = findings.filter(({ state }) => state !== "exists");
     if (absent.length > 0) {
-      const refusal = await findRefusal(entry, absent, setsPassword);
+      const refusal = await findRefusal(entry, absent, password);
       return { ...notInspectedInside, findings: [...findings, ...describeLater(entry, absent)], error: refusal };
     }
-    const inside = await inspectInside(entry, setsPassword);
+    const inside = await inspectInside(entry, password);
+    if (inside === null) {
+      const outside = otherPassword(findings, password, control?.target.user ?? "");
+      return { ...notInspectedInside, findings: [...outside, ...objectFindings(entry, untilPassword(entry))] };
+    }
     if (control === null) findings.push(...existingRoleAndDatabase(entry));
     return { ...inside, findings: [...findings, ...inside.findings] };
   } catch (error) {
@@ -126,18 +136,22 @@ export async function inspectEntry(
 /**
  * Inspects what is in the entry's database.
  *
- * @param setsPassword whether `start` would set the entry's password if the server refuses it
+ * @returns null if the server refuses the entry's password, and pg-task has created the role
  * @throws PgTaskError
  */
-async function inspectInside(entry: Entry, setsPassword: boolean): Promise<EntryFindings> {
+async function inspectInside(entry: Entry, password: OwnRolePassword): Promise<EntryFindings | null> {
   try {
     return await withConnection(entry.target, (client) => inspectDatabase(entry, client));
   } catch (error) {
-    if (!setsPassword || !isPasswordRefused(error)) throw toTaskError(error, taskTable(entry.schema, entry.table));
-    const why = `unknown until the role ${identifier(entry.target.user)} has the entry's password, which pg-task start sets`;
-    return { ...notInspectedInside, findings: objectFindings(entry, { state: "unknown", why }) };
+    if (password !== "kept" && isPasswordRefused(error)) return null;
+    throw toTaskError(error, taskTable(entry.schema, entry.table));
   }
 }
+
+const untilPassword = ({ target }: Entry): Pick<Finding, "state" | "why"> => ({
+  state: "unknown",
+  why: `unknown until the role ${identifier(target.user)} has the entry's password`,
+});
 
 async function inspectDatabase(entry: Entry, client: Client): Promise<EntryFindings> {
   const warnings: string[] = [];

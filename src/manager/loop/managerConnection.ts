@@ -123,6 +123,7 @@ export class ManagerConnection {
     const { log, wakeSignal, sessionWatchdog } = components;
     const entry = currentEntry();
     const client = await connectManager(entry, signal);
+    components.sessionAccess.accepted();
     const ended = new AbortController();
     let watchdog: ConnectionWatchdog | null = null;
     try {

@@ -17,6 +17,7 @@ export type ManagerLoopOptions = Pick<
   | "pendingResults"
   | "orphans"
   | "settingsAge"
+  | "loginCheck"
   | "poolScaler"
   | "remoteCapacity"
   | "pruner"
@@ -182,8 +183,15 @@ export class ManagerLoop {
       outcome.again ||
       (await wakeSignal.wait(this.#pauseMs(outcome)));
     const isEmptyCheck = !isBusy && busyMode.isNotified && this.#isIdle(outcome);
-    if (isEmptyCheck && this.#deepSleep.countEmptyCheck(this.#settings.idle)) await poolScaler.closeAll();
+    if (isEmptyCheck) await this.#endEmptyCheck();
     await this.#retryLocked();
+  }
+
+  /** Checks the login if the manager is in deep sleep. Otherwise, counts the empty check, and may begin deep sleep. */
+  async #endEmptyCheck(): Promise<void> {
+    const { loginCheck, poolScaler } = this.#components;
+    if (this.isAsleep) loginCheck.begin();
+    if (this.#deepSleep.countEmptyCheck(this.#settings.idle)) await poolScaler.closeAll();
   }
 
   async #drainOnce(events: ManagerLoopEvents): Promise<void> {
@@ -368,7 +376,7 @@ export class ManagerLoop {
   }
 
   #pauseMs({ nearestMs, gapMs }: CycleOutcome): number {
-    const { remoteCapacity, orphans, poolScaler, pruner, zoneChanges, busyMode, workCycle, dependencies } =
+    const { remoteCapacity, orphans, loginCheck, poolScaler, pruner, zoneChanges, busyMode, workCycle, dependencies } =
       this.#components;
     // If a planned time stays in the past, the row of its task is locked, and later planned times are hidden behind it.
     // Another cycle at once would not help, but a cycle is needed before long.
@@ -387,6 +395,7 @@ export class ManagerLoop {
         poolScaler.pauseMs ?? Infinity,
         remoteCapacity.pauseMs,
         busyMode.pauseMs,
+        this.isAsleep ? Math.max(loginCheck.pauseMs, 1) : Infinity,
         Math.max(pruner.pauseMs, 1),
         Math.max(zoneChanges.pauseMs, 1),
         dependencies.pauseMs,

@@ -1,7 +1,7 @@
 import { Backoff, sleep } from "../../shared/backoff.js";
 import { logInvalidSettings } from "../../shared/config/serverSettings.js";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
-import { toReport } from "../../shared/errors.js";
+import { toReport, type ErrorReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import { connectManager } from "../connection.js";
 import { locateTable } from "../schema/locateTable.js";
@@ -17,6 +17,10 @@ export interface SettingsReloaderOptions {
   readonly settingsRead: (settings: ManagerSettings) => void;
   /** Receives the current location of the tasks. Returns false if they are in another table than the manager's. */
   readonly tableLocated: (place: TableLocation) => boolean;
+  /** Called when the server has accepted a connection. */
+  readonly accepted: () => void;
+  /** Receives the reason why the server has refused a connection. It would refuse sessions too. */
+  readonly refused: (reason: ErrorReport) => void;
   /** Called after each attempt, whether it succeeded or not. */
   readonly attempted: () => void;
   readonly signal: AbortSignal;
@@ -68,7 +72,7 @@ export class SettingsReloader {
   }
 
   async #run(): Promise<void> {
-    const { entry, attempted, signal, log } = this.#options;
+    const { entry, attempted, refused, signal, log } = this.#options;
     const backoff = new Backoff({
       firstMs: 500,
       maxMs: entry().parameters["pg_conf.restart"] * 1000,
@@ -84,6 +88,7 @@ export class SettingsReloader {
         if (!outdated.aborted && requests === this.#restoreRequests) break;
       } catch (error) {
         const reason = toReport(error);
+        if (reason.code === "CONNECTION_REJECTED") refused(reason);
         if (logged !== reason.message) {
           logged = reason.message;
           log.warn({ code: reason.code, reason: reason.message }, "changed parameters not applied yet, retrying");
@@ -96,9 +101,10 @@ export class SettingsReloader {
   }
 
   async #attempt(): Promise<void> {
-    const { table, log, settingsRead, tableLocated } = this.#options;
+    const { table, log, accepted, settingsRead, tableLocated } = this.#options;
     const entry = this.#options.entry();
     const client = await connectManager(entry);
+    accepted();
     try {
       if (!tableLocated(await locateTable(client, entry, logInvalidSettings(log)))) return;
       settingsRead(await readSettings(client, entry, log));

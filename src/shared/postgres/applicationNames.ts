@@ -9,6 +9,8 @@ export const applicationNames = {
   managerWatch: "pg_work watch",
   /** The connection on which a manager writes large outputs. */
   managerOutput: "pg_work output",
+  /** The connection with which a manager in deep sleep finds out whether the server accepts sessions. */
+  managerLogin: "pg_work login",
   /** The connection on which a session asks what the backend of a remote run is doing. */
   remoteWatch: "pg_task",
   web: "pg_task web",

@@ -104,10 +104,8 @@ test("check fails for a role that could not log in, and the entry's password is 
   const entry = { data: "bare", password: "new" };
   const fixed = await check(config(entry));
   assert.deepEqual([fixed.code, /error:/.test(fixed.text)], [0, false], fixed.text);
-  assert.match(
-    fixed.text,
-    /table +task +unknown: .*the role "bare" has the entry's password, which pg-task start sets/,
-  );
+  assert.match(fixed.text, /role +bare +exists: with another password than the entry's, which pg-task start sets\n/);
+  assert.match(fixed.text, /table +task +unknown: unknown until the role "bare" has the entry's password\n/);
   await replaceConfig(program, config(entry));
   assert.equal((await program.line("password of the role changed"))["role"], "bare");
   await program.line("serving table");
@@ -166,6 +164,19 @@ test("a control role that sees no passwords sets a changed one too", async () =>
     assert.equal(program.linesMatching("password of the role changed").length, changes);
     assert.equal((await program.end()).code, 0);
   }
+  // Without the right to set it, check fails as start would.
+  const changed = { url: url.href, "pg_task.json": [{ data: "made", create: true, password: "third" }] };
+  assert.equal((await check(changed)).code, 0);
+  await admin.query("ALTER ROLE maker NOCREATEROLE");
+  const { code, text } = await check(changed);
+  assert.equal(code, 4, text);
+  assert.match(
+    text,
+    /^error .*: role made not allowed: it has another password than the entry's, and the control connection's user maker may not change it\n/,
+  );
+  const refused = await startProcess({ config: changed });
+  assert.equal((await refused.line("role or database unavailable, retrying"))["code"], "SCHEMA_NOT_ALLOWED");
+  assert.equal((await refused.end()).code, 0);
 });
 
 test("the password of a role that pg-task did not create stays, and ALTER ROLE is suggested", async () => {
@@ -257,7 +268,7 @@ test("check and doctor agree about the changed password of a role that pg-task h
   await admin.query("ALTER ROLE agreed PASSWORD 'second password'");
   const { text, cwd, code } = await check(content);
   assert.equal(code, 0, text);
-  assert.match(text, /until the role "?agreed"? has the entry's password, which pg-task start sets/);
+  assert.match(text, /role +agreed +exists: with another password than the entry's, which pg-task start sets\n/);
   const { lines } = await doctor({ ...env }, cwd);
   assert.match(
     lines.find(({ level }) => level === "fail")?.text ?? "",
@@ -286,5 +297,47 @@ test("a role that another session changes at the same time gets its entry's pass
   await program.line("ready");
   assert.deepEqual(program.linesMatching(/unavailable/), []);
   await other.end();
+  assert.equal((await program.end()).code, 0);
+});
+
+test("a changed password shows at a reload and in deep sleep, although no task is due", async () => {
+  await admin.query("CREATE ROLE idle LOGIN PASSWORD 'first password'");
+  await admin.query("CREATE DATABASE idle OWNER idle");
+  const content = {
+    ...config({ data: "idle", password: "first password", reset: "1 sec", sleep: 10 }),
+    "pg_task.idle": 1,
+    "pg_http.listen": "127.0.0.1:0",
+    "pg_http.token": token,
+    "pg_work.restart": 1,
+    "pg_conf.restart": 1,
+  };
+  const program = await startProcess({ config: content, env });
+  const web = await Web.connect(program);
+  await program.line("ready");
+  const untilReady = async (status: number): Promise<void> => {
+    while ((await web.requestWithoutToken("/ready")).status !== status);
+  };
+  const setPassword = (password: string) => admin.query(`ALTER ROLE idle PASSWORD '${password}'`);
+  await untilReady(200);
+
+  await setPassword("second password");
+  const { reason } = await program.line("the server refuses new sessions");
+  assert.match(String(reason), /28P01.*ALTER ROLE "idle" PASSWORD/);
+  await untilReady(503);
+  assert.match((await web.requestWithoutToken("/ready")).text, /the server refuses the sessions of the tables/);
+  await setPassword("first password");
+  await program.line("the server accepts new sessions again");
+  await untilReady(200);
+
+  // While the manager is awake, a reload finds it out.
+  await replaceConfig(program, { ...content, "pg_task.idle": 1_000_000 });
+  await program.line("settings changed");
+  await setPassword("second password");
+  program.child.kill("SIGHUP");
+  await program.line("changed parameters not applied yet, retrying");
+  await untilReady(503);
+  await setPassword("first password");
+  await untilReady(200);
+  assert.equal(program.linesMatching("the server refuses new sessions").length, 1);
   assert.equal((await program.end()).code, 0);
 });

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
+import { EventEmitter, once } from "node:events";
 import { WakeSignal } from "../../../../src/shared/wakeSignal.js";
 import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
-import type { Client } from "../../../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
+import { PgTaskError } from "../../../../src/shared/errors.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { NoPruning, startManagerLoop } from "../../../support/managerLoop.js";
@@ -126,5 +128,42 @@ test("§9 the table is checked every pg_task.sleep, and every five minutes after
   await signal.asleep();
   service.wake();
   assert.deepEqual(await pauses(), expected);
+  await service.stop();
+});
+
+test("the login is checked with each check of the table in deep sleep, and sooner while it is refused", async () => {
+  await user.query("TRUNCATE task");
+  const signal = new SleepersBell();
+  const logins: string[] = [];
+  const logouts = new EventEmitter();
+  const firstLogin = once(logouts, "1");
+  const lastLogin = once(logouts, "4");
+  const service = await startManagerLoop(manager, database.target, {
+    wakeSignal: signal,
+    pruner: NoPruning,
+    connect: async () => {
+      const refused = logins.length === 1 || logins.length === 2;
+      logins.push(refused ? "refused" : "accepted");
+      const number = String(logins.length);
+      if (refused)
+        throw new PgTaskError("CONNECTION_REJECTED", "password authentication failed", { sqlState: "28P01" });
+      const client = await connectClient(database.target, { applicationName: "test" });
+      client.once("end", () => logouts.emit(number));
+      return client;
+    },
+  });
+  // The first check of the table is the one after which the manager falls asleep.
+  await signal.asleep();
+  assert.deepEqual(logins, []);
+  signal.pass();
+  await signal.asleep();
+  await firstLogin;
+  // By the answer to another query, the end of the connection has been dealt with.
+  await manager.query("SELECT 1");
+  assert.deepEqual(logins, ["accepted"]);
+  // No more long waits end until the login is accepted again.
+  signal.pass();
+  await lastLogin;
+  assert.deepEqual(logins, ["accepted", "refused", "refused", "accepted"]);
   await service.stop();
 });

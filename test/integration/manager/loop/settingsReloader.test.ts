@@ -19,6 +19,8 @@ const renewal = new SettingsReloader({
   entry: () => makeEntry(database.target, { create: false }),
   settingsRead: () => {},
   tableLocated: () => true,
+  accepted: () => {},
+  refused: () => {},
   attempted: () => {
     attempts += 1;
     events.emit("attempted");
