@@ -3,7 +3,7 @@ import { errorMessage, systemErrorCode } from "./errors.js";
 /** What the operating system's error codes mean, where Node's message only repeats the code. */
 const explanations: Readonly<Record<string, string>> = {
   EACCES: "permission denied",
-  EADDRINUSE: "another program uses this address",
+  EADDRINUSE: "another process uses this address",
   EADDRNOTAVAIL: "this machine has no such address",
   EAI_AGAIN: "the name server does not answer",
   ECONNREFUSED: "nothing listens there",

@@ -16,7 +16,7 @@ const { database: name } = database.target;
 // Objects that the examples use.
 const producer = `producer_${name}`;
 /** Roles that examples create. */
-const created = ["tasks", "app_tasks"].map((role) => `${role}_${name}`);
+const created = ["tasks", "app_tasks", "task_control"].map((role) => `${role}_${name}`);
 after(() =>
   onServer(async (server) => {
     for (const role of [producer, ...created]) await server.query(`DROP ROLE IF EXISTS ${role}`);
@@ -38,7 +38,7 @@ function examples(file: string): string[] {
     sql
       .replaceAll(/\bDATABASE shop\b/g, `DATABASE ${name}`)
       .replaceAll(/\bTO (producer|reader)\b/g, `TO ${producer}`)
-      .replaceAll(/\b(tasks|app_tasks)\b/g, `$1_${name}`),
+      .replaceAll(/\b(tasks|app_tasks|task_control)\b/g, `$1_${name}`),
   );
 }
 

@@ -319,7 +319,7 @@ it("retries an address in use, while tasks run", async () => {
     config: { ...config, "pg_http.listen": `127.0.0.1:${port}` },
   });
   const unavailable = await program.line("HTTP address unavailable, retrying");
-  assert.equal(unavailable["reason"], "another program uses this address (EADDRINUSE)");
+  assert.equal(unavailable["reason"], "another process uses this address (EADDRINUSE)");
   await program.line("ready");
   const id = await insertTask(client, "SELECT 1");
   await waitForState(client, id, "DONE");
