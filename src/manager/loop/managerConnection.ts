@@ -127,8 +127,10 @@ export class ManagerConnection {
     const ended = new AbortController();
     let watchdog: ConnectionWatchdog | null = null;
     try {
+      let isLost = false;
       const lost = new Promise<never>((_, reject) => {
         client.once("end", () => {
+          isLost = true;
           wakeSignal.notify();
           reject(connectionLost(client, "the manager's"));
         });
@@ -144,8 +146,11 @@ export class ManagerConnection {
         isAtRest: () => this.#loop?.isAsleep ?? true,
       });
       const runLoop = await this.#prepare(client, entry, succeeded);
+      // A cycle without statements would not notice the loss, and the loop would compete with the next one.
+      const { isFinished } = this.#options;
+      const loopEnded = runLoop(() => isLost || isFinished());
       await Promise.race([
-        runLoop(),
+        loopEnded.then(async () => (isLost ? await lost : undefined)),
         sessionWatchdog.watch(client, ended.signal),
         this.#options.stallMonitor.watch(client, ended.signal, () => (this.#isDraining ? null : this.#loop)),
         lost,
@@ -167,10 +172,14 @@ export class ManagerConnection {
   /**
    * Does everything that comes before the loop.
    *
-   * @returns a function that runs the loop
+   * @returns a function that runs the loop until its argument returns true
    */
-  async #prepare(client: Client, entry: Entry, succeeded: () => void): Promise<() => Promise<void>> {
-    const { components, entry: currentEntry, isFinished, reload, send } = this.#options;
+  async #prepare(
+    client: Client,
+    entry: Entry,
+    succeeded: () => void,
+  ): Promise<(isFinished: () => boolean) => Promise<void>> {
+    const { components, entry: currentEntry, reload, send } = this.#options;
     const { cancellations, log, pendingResults, recalls, sessions, table } = components;
     const settings = await this.#readSettings(client, entry);
     // A draining manager only writes results. It creates nothing and needs no lock, and another manager may already
@@ -199,8 +208,8 @@ export class ManagerConnection {
     if (currentEntry() !== entry) reload();
     cancellations.attach(client, (done) => sessions.confirmCancel(done));
     const partitions = this.#watchPartitions();
-    return () =>
-      loop.run(isFinished, {
+    return async (isFinished) =>
+      await loop.run(isFinished, {
         began: () => {
           log.info({ table: table.logName, sleepMs: settings.sleepMs }, "serving table");
           send({ type: "ready" });

@@ -62,7 +62,8 @@ it("runs two clusters with one control database, and the loss of a leader concer
     { name: "second" },
   ]);
   const { rows } = await client.query(
-    "SELECT application_name AS name FROM pg_stat_activity WHERE application_name ~ '^pg_work'",
+    `SELECT application_name AS name FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name ~ '^pg_work'`,
   );
   assert.equal(rows.length, 2, "one manager for each table");
   assert.deepEqual(second.standby.linesMatching("ready"), []);

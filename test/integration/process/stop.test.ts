@@ -57,7 +57,8 @@ for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
     // The manager's lock is released as soon as the manager claims no more tasks.
     await waitForRow(
       client,
-      "SELECT WHERE NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid)",
+      `SELECT WHERE NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`,
       [lockClasses.manager],
     );
     await unlock(index + 1);

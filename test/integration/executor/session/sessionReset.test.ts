@@ -48,7 +48,8 @@ describe("a change of the role's or database's settings", () => {
       const ids = await tasks.insert(...inputs.map((input) => ({ input, group, ...more })));
       // The row is in state WORK as soon as the task is claimed. When the task waits for the lock, it has read the
       // setting.
-      const waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted";
+      const waits = `SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
       await eventually(client, waits, (rows) => rows.length === 1);
       await client.query(`${onDatabase} SET work_mem = '5MB'`);
       await client.query("SELECT pg_advisory_unlock(7)");

@@ -59,9 +59,12 @@ test("a task whose row one long transaction holds is skipped, and starts after t
   );
 });
 
+/** Finds sessions of this database that wait for a lock. Other tests use other databases of the server. */
+const lockWaits = `SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+  WHERE NOT granted AND datname = current_database() AND pid <> pg_backend_pid()`;
+
 /** Finds the manager's connection while a claim waits for a row. */
-const waiting = `SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
-  WHERE NOT granted AND query LIKE '%WITH candidate AS%'`;
+const waiting = `${lockWaits} AND query LIKE '%WITH candidate AS%'`;
 
 /**
  * Makes two sessions change the row in turn, so that one always waits while the other has it locked, until a claim waits
@@ -76,11 +79,7 @@ async function contend(id: string): Promise<(() => Promise<void>) | null> {
   for (;;) {
     await next.query("BEGIN");
     const updated = next.query(update);
-    await eventually(
-      client,
-      "SELECT FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()",
-      (rows) => rows.length > 0,
-    );
+    await eventually(client, lockWaits, (rows) => rows.length > 0);
     const end = async (): Promise<void> => {
       await holder.query("COMMIT");
       await updated;

@@ -93,7 +93,8 @@ describe("an up-to-date table", () => {
 async function isAwaited(qualified: string): Promise<boolean> {
   const { rowCount } = await client.query(
     `SELECT FROM pg_locks
-     WHERE relation = $1::regclass AND mode = 'AccessExclusiveLock' AND NOT granted`,
+     WHERE relation = $1::regclass AND mode = 'AccessExclusiveLock' AND NOT granted
+     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
     [qualified],
   );
   return rowCount !== 0;

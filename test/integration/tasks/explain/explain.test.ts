@@ -204,7 +204,8 @@ test("does not report the lock that the manager itself holds while it claims the
   const [id = ""] = await tasks.insert({ input: "SELECT 1", data: "held" });
   await eventually(
     client,
-    "SELECT FROM pg_stat_activity WHERE application_name LIKE 'pg\\_work %' AND wait_event = 'advisory'",
+    `SELECT FROM pg_stat_activity WHERE datname = current_database()
+     AND application_name LIKE 'pg\\_work %' AND wait_event = 'advisory'`,
     (rows) => rows.length > 0,
   );
   assert.deepEqual(codes(await explain(id)), ["due"]);
