@@ -8,6 +8,7 @@ import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
 import { publishEntries, readLeaderEntries } from "./leaderEntries.js";
+import { isPortMessage } from "./portRequests.js";
 import { FrozenHolder } from "../shared/postgres/frozenHolder.js";
 import { literal } from "../shared/postgres/quoting.js";
 import { isRollCall, RollCall } from "../shared/postgres/rollCall.js";
@@ -39,6 +40,8 @@ interface LeadershipEvents {
   compared: [areSame: boolean];
   /** The control connection was lost, so another process may lead now. */
   lost: [];
+  /** Another process of the cluster has sent a message about a port. */
+  portMessage: [payload: string];
 }
 
 /**
@@ -111,6 +114,17 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     await publishEntries(client, hash, previous).catch(() => {});
   }
 
+  /** Notifies the other processes of the cluster. Does nothing without a connection. */
+  notify(payload: string): void {
+    // It changes nothing, so its commit need not wait for the disk or for replicas. If it fails, the connection is lost.
+    this.#client
+      ?.query(`SELECT set_config('synchronous_commit', 'off', true), pg_notify(concat('pg_conf_', hashtext($1)), $2)`, [
+        this.#name,
+        payload,
+      ])
+      .catch(() => {});
+  }
+
   /** Releases the lock if this process holds it, notifies the standbys, and stops competing. */
   async yield(): Promise<void> {
     this.#hasYielded = true;
@@ -159,8 +173,11 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#client = client;
     const lost = new Promise<void>((resolve) => client.once("end", resolve));
     client.on("end", () => this.#retryNow.abort());
-    client.on("notification", ({ payload }) => {
-      if (!isRollCall(payload)) this.#retryNow.abort();
+    client.on("notification", ({ payload = "", processId }) => {
+      if (isRollCall(payload)) return;
+      if (!isPortMessage(payload)) this.#retryNow.abort();
+      // The server sends a process its own notifications as well.
+      else if (processId !== backendPid(client)) this.emit("portMessage", payload);
     });
     const watchdog = new ConnectionWatchdog(client, {
       name: applicationNames.supervisorWatch,

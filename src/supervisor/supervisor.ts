@@ -13,6 +13,7 @@ import { Leadership } from "./leadership.js";
 import { hashEntries } from "./leaderEntries.js";
 import { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerRegistry } from "./managerRegistry.js";
+import { PortRequests } from "./portRequests.js";
 
 interface SupervisorEvents {
   /** The supervisor leads and its managers have started, or the supervisor stands by. */
@@ -45,6 +46,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   readonly #registry: ManagerRegistry;
   readonly #lifecycle: Lifecycle;
   readonly board = new ClusterStatusBoard();
+  readonly ports = new PortRequests((payload) => this.#leadership.notify(payload));
   /** Serializes the starting and stopping of the managers when the role changes. */
   #changes: Promise<void> = Promise.resolve();
   #settingsRead: Promise<void> = Promise.resolve();
@@ -94,6 +96,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       this.board.setRole("seeking");
     });
     this.#leadership.on("leader", () => this.#enqueueChange(() => this.#lead()));
+    this.#leadership.on("portMessage", (payload) => this.ports.receive(payload));
     this.#leadership.on("compared", (areSame) => this.#reportOtherEntries(!areSame));
     this.#leadership.on("standby", () => this.#enqueueChange(() => this.#standBy()));
   }

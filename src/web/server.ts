@@ -9,6 +9,8 @@ import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Configuration } from "../shared/config/types.js";
 import { Lifecycle, type LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
+import { systemErrorCode } from "../shared/errors.js";
+import type { SharedPorts } from "../shared/sharedPorts.js";
 import { explainSystemError } from "../shared/systemErrors.js";
 import { createApp } from "./app.js";
 import { Metrics } from "./metrics/metrics.js";
@@ -26,10 +28,14 @@ const dropReportMs = 60_000;
  * Serves the page, the API, metrics and health checks of this process. The address can be unavailable, for example
  * because the leader on the same machine uses it. The server then logs this once and keeps retrying. Tasks run even if
  * the server cannot listen.
+ *
+ * Of the processes of a cluster that run on one machine with the same address, the leader listens on it, because only
+ * the leader knows the rates. If another one was first, the leader asks it to free the port.
  */
 export class WebServer implements LifecycleHooks {
   readonly #log: Log;
   readonly #cluster: ClusterView;
+  readonly #ports: SharedPorts;
   readonly #tables = new WebTables();
   readonly #metrics: Metrics;
   readonly #lifecycle: Lifecycle;
@@ -48,6 +54,11 @@ export class WebServer implements LifecycleHooks {
   #nextDropReport = 0;
   /** Aborted when the server must listen on another address or must end. */
   #listening = new AbortController();
+  /** Aborted to make the server try the address again at once. */
+  #retryNow = new AbortController();
+  #isLeader = false;
+  /** The port on which the server listens, and what makes it free the port. Null if it does not listen. */
+  #inUse: { readonly port: number; readonly free: () => void } | null = null;
   #serving: Promise<void> = Promise.resolve();
   #reportFirstAddress: (url: string | null) => void = () => {};
   /** Resolves with the page's URL when the server listens, or with null when its first attempt has failed. */
@@ -57,6 +68,7 @@ export class WebServer implements LifecycleHooks {
     configuration: Configuration,
     options: {
       readonly cluster: ClusterView;
+      readonly ports: SharedPorts;
       readonly log: Log;
       readonly version: string;
       /** Default: `httpLimits`. */
@@ -67,12 +79,20 @@ export class WebServer implements LifecycleHooks {
     this.#controlPool = new ConnectionPool(configuration.control);
     this.#log = options.log;
     this.#cluster = options.cluster;
+    this.#ports = options.ports;
     this.#version = options.version;
     this.#limits = options.limits ?? httpLimits;
     const maxSessions = (): number => this.#configuration.parameters["pg_conf.max"];
     this.#metrics = new Metrics({ cluster: this.#cluster, tables: this.#tables, maxSessions, version: this.#version });
     this.#lifecycle = new Lifecycle(this, { name: "web", log: options.log });
     options.cluster.on("worked", (key) => this.#recordStatistics(key));
+    options.cluster.on("changed", () => this.#followRole());
+    options.ports.on("wanted", (port) => {
+      if (!this.#isLeader && this.#inUse?.port === port) this.#inUse.free();
+    });
+    options.ports.on("freed", () => {
+      if (this.#isLeader) this.#retryNow.abort();
+    });
   }
 
   run(): Promise<void> {
@@ -102,6 +122,7 @@ export class WebServer implements LifecycleHooks {
 
   async start(): Promise<void> {
     this.#tables.setEntries(this.#configuration.entries);
+    this.#followRole();
     this.#restartListening();
   }
 
@@ -131,34 +152,84 @@ export class WebServer implements LifecycleHooks {
     this.#serving = this.#serve(addresses, signal, this.#serving);
   }
 
+  /** A new leader does not wait before it tries the address again. */
+  #followRole(): void {
+    const isLeader = this.#cluster.role === "leader";
+    if (isLeader && !this.#isLeader) this.#retryNow.abort();
+    this.#isLeader = isLeader;
+  }
+
   async #serve(addresses: readonly ListenAddress[], signal: AbortSignal, previous: Promise<void>): Promise<void> {
     await previous;
     if (addresses.length === 0 || this.#stopping.signal.aborted) return;
     this.#app ??= this.#createApp();
-    const server = await this.#bind(this.#app, addresses, signal);
-    if (server === null) return this.#reportFirstAddress(null);
+    let isExpected = false;
+    while (!signal.aborted) {
+      const server = await this.#bind(this.#app, addresses, { signal, isExpected });
+      if (server === null) return this.#reportFirstAddress(null);
+      const freed = await this.#serveOn(server, signal);
+      if (freed === null) return;
+      this.#log.info({ port: freed }, "HTTP port left to the leader");
+      this.#ports.announceFreed(freed);
+      // From now on, the leader uses the address.
+      isExpected = true;
+      await this.#pause(signal);
+    }
+  }
+
+  /**
+   * Serves until `signal` is aborted or the leader wants the port, and closes the server.
+   *
+   * @returns the port that was freed for the leader, or null if `signal` was aborted
+   */
+  async #serveOn(server: Server, signal: AbortSignal): Promise<number | null> {
+    let wanted: number | null = null;
     if (!signal.aborted) {
       const url = this.#pageUrl(server);
       this.#log.info({ url }, "page");
       this.#reportFirstAddress(url);
-      await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+      await new Promise<void>((resolve) => {
+        signal.addEventListener("abort", () => resolve(), { once: true });
+        const port = portOf(server);
+        this.#inUse = {
+          port,
+          free: () => {
+            wanted = port;
+            resolve();
+          },
+        };
+      });
+      this.#inUse = null;
+      // Only what happens from now on shortens the wait before the next attempt: the leader must be the first to try.
+      this.#retryNow = new AbortController();
     }
     const closed = once(server, "close");
     server.close();
     server.closeAllConnections();
     await closed;
+    return signal.aborted ? null : wanted;
   }
 
-  /** Waits until the server listens. Returns the listening server, or null if `signal` is aborted first. */
-  async #bind(app: Hono, addresses: readonly ListenAddress[], signal: AbortSignal): Promise<Server | null> {
-    let isLogged = false;
+  /**
+   * Waits until the server listens. Returns the listening server, or null if `signal` is aborted first.
+   *
+   * @param options.isExpected whether the address is unavailable because the leader uses it, so that this is not logged
+   */
+  async #bind(
+    app: Hono,
+    addresses: readonly ListenAddress[],
+    { signal, isExpected }: { readonly signal: AbortSignal; readonly isExpected: boolean },
+  ): Promise<Server | null> {
+    let isLogged = isExpected;
     while (!signal.aborted) {
       let failure: unknown;
+      const taken: number[] = [];
       for (const address of addresses) {
         try {
           return await this.#listen(app, address);
         } catch (error) {
           failure = error;
+          if (systemErrorCode(error) === "EADDRINUSE") taken.push(address.port);
         }
       }
       if (!isLogged) {
@@ -168,9 +239,16 @@ export class WebServer implements LifecycleHooks {
       }
       isLogged = true;
       this.#reportFirstAddress(null);
-      await sleep(retryMs, signal);
+      if (this.#isLeader) for (const port of taken) this.#ports.request(port);
+      await this.#pause(signal);
     }
     return null;
+  }
+
+  /** Waits before the next attempt to listen. */
+  async #pause(signal: AbortSignal): Promise<void> {
+    await sleep(retryMs, AbortSignal.any([signal, this.#retryNow.signal]));
+    this.#retryNow = new AbortController();
   }
 
   async #listen(app: Hono, { host, port }: ListenAddress): Promise<Server> {
@@ -195,8 +273,7 @@ export class WebServer implements LifecycleHooks {
    * learn a random token.
    */
   #pageUrl(server: Server): string {
-    const address = server.address();
-    const port = typeof address === "object" ? address?.port : null;
+    const port = portOf(server);
     const name = ["", "0.0.0.0", "::"].includes(this.#host) ? "localhost" : this.#host;
     const host = name.includes(":") ? `[${name}]` : name;
     const token = this.#configuration.parameters["pg_http.token"];
@@ -228,4 +305,10 @@ export class WebServer implements LifecycleHooks {
       log: this.#log,
     });
   }
+}
+
+function portOf(server: Server): number {
+  const address = server.address();
+  if (typeof address !== "object" || address === null) throw new TypeError("expected a server that listens on a port");
+  return address.port;
 }

@@ -2,6 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readOrphanIds } from "../../tasks/queries/orphanIds.js";
+import { readRejectedIds } from "../../tasks/queries/rejectedResults.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
 import { readManager } from "../../tasks/queries/clusterProcesses.js";
 import { fail, ok, warn, type Check } from "./check.js";
@@ -38,6 +39,16 @@ export async function checkOrphans(client: Client, table: TaskTable): Promise<Ch
   return warn(
     "orphans",
     `in TAKE or WORK without a session: ${found.join(", ")}`,
-    "a manager releases those of a lost session within seconds, others within pg_task.reset; or set them to PLAN yourself",
+    'a manager releases those of a lost session within seconds, others within pg_task.reset; or set them to PLAN yourself; if it does not, the log may say "rescue rejected by the server, retrying"',
+  );
+}
+
+export async function checkResults(client: Client, table: TaskTable): Promise<Check> {
+  const found = await readRejectedIds(client, table);
+  if (found.length === 0) return ok("results", "none is rejected by the server");
+  return warn(
+    "results",
+    `the runs of these tasks have ended, and the server rejects their results: ${found.join(", ")}`,
+    'a trigger or constraint of yours refuses to change their rows: the log says which ("result rejected by the server, retrying"); the manager keeps the results, and writes them within a minute once it can',
   );
 }

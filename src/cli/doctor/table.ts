@@ -3,7 +3,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { checkPrivileges, checkRoleSettings, checkRowSecurity } from "./access.js";
 import type { Check } from "./check.js";
-import { checkManager, checkOrphans, checkBacklog, checkPauses } from "./operation.js";
+import { checkManager, checkOrphans, checkBacklog, checkPauses, checkResults } from "./operation.js";
 import { checkOrder } from "./order.js";
 import { checkSchedules } from "./schedules.js";
 import { checkColumns, checkFeatures, checkIndexes, checkMigration, checkTriggers, checkViews } from "./structure.js";
@@ -32,6 +32,7 @@ export async function checkTable(client: Client, table: TaskTable): Promise<Chec
     await checkPauses(client, table),
     ...(await checkSchedules(client, table)),
     ...((await canWait(client, table, version)) ? [await checkOrder(client, table)] : []),
+    await checkResults(client, table),
     await checkOrphans(client, table),
   ];
 }

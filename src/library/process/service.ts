@@ -214,7 +214,8 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     this.#configuration = explained.configuration;
     const supervisor = new Supervisor(explained.configuration, output);
     this.#supervisor = supervisor;
-    const web = new WebServerHandle({ cluster: supervisor.board, log, version: packageVersion() });
+    const version = packageVersion();
+    const web = new WebServerHandle({ cluster: supervisor.board, ports: supervisor.ports, log, version });
     await web.configure(explained.configuration);
     this.#launched = { explained, embedded: server === null || url === undefined ? null : { server, url }, web };
     let failure: Error | null = null;

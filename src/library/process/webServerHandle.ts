@@ -1,10 +1,12 @@
 import type { ClusterView } from "../../shared/clusterStatus.js";
 import type { Configuration } from "../../shared/config/types.js";
 import type { Log } from "../../shared/log.js";
+import type { SharedPorts } from "../../shared/sharedPorts.js";
 import type { WebServer } from "../../web/server.js";
 
 interface WebServerOptions {
   readonly cluster: ClusterView;
+  readonly ports: SharedPorts;
   readonly log: Log;
   readonly version: string;
 }

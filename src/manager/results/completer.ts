@@ -14,6 +14,7 @@ import type { OwnedResult } from "../model.js";
 import { completeFull } from "./completeFull.sql.js";
 import { completePlain, isPlainResult } from "./completePlain.sql.js";
 import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
+import { RejectedResultLocks } from "./rejectedResultLocks.sql.js";
 import { replaceUnencodable } from "./replaceUnencodable.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { RetryPolicy } from "../settings.js";
@@ -44,6 +45,10 @@ export class Completer {
   /** The table's columns; null if they have to be read again. */
   #columns: ColumnSet | null = null;
   readonly #rejected: RejectedRows;
+  readonly #rejectedLocks = new RejectedResultLocks();
+  /** The results that the server has rejected for a reason that is not transient, by their tasks' ids. */
+  readonly #rejectedResults = new Map<string, OwnedResult>();
+  #areAnyShown = false;
   #plainAllowedAt = 0;
 
   constructor(options: {
@@ -95,6 +100,19 @@ export class Completer {
     // All results are written by one statement, so that no task is seen to end before a task that ended earlier.
     if (isPlainAllowed && results.every(isPlainResult)) await this.#completePlain(client, results);
     else await this.#completeFull(client, results);
+    if (this.#rejectedResults.size > 0 || this.#areAnyShown) await this.#showRejected(client);
+  }
+
+  async #showRejected(client: Client): Promise<void> {
+    // After a crash of the server, results may have been discarded.
+    for (const [id, result] of this.#rejectedResults) {
+      if (!this.#pendingResults.has(result)) this.#rejectedResults.delete(id);
+    }
+    this.#areAnyShown = this.#rejectedResults.size > 0;
+    // Without the locks, only `why` and `doctor` say less. If the connection is lost, other statements report it.
+    await this.#rejectedLocks.show(client, this.#rejectedResults.keys()).catch((error: unknown) => {
+      this.#log.debug({ err: error }, "rejected results not shown");
+    });
   }
 
   async #completePlain(client: Client, results: readonly OwnedResult[]): Promise<void> {
@@ -188,6 +206,7 @@ export class Completer {
     const message = "result rejected by the server, retrying";
     const until = this.#rejected.add(rejected.id, reason, message);
     this.#pendingResults.defer([rejected], [], until, !isTransient(reason));
+    if (!isTransient(reason)) this.#rejectedResults.set(rejected.id, rejected);
   }
 
   /**
@@ -213,6 +232,9 @@ export class Completer {
   }
 
   #accept(results: readonly OwnedResult[]): void {
-    for (const { id } of results) this.#rejected.delete(id);
+    for (const { id } of results) {
+      this.#rejected.delete(id);
+      this.#rejectedResults.delete(id);
+    }
   }
 }

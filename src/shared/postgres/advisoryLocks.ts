@@ -28,6 +28,11 @@ export const lockClasses = {
   dependencies: 0x70677406,
   /** Held by the leader, in the control database, in shared mode. The second key is a hash of its entries. */
   entries: 0x70677407,
+  /**
+   * Held by the manager of a table, in shared mode, for each task whose run has ended and whose result the server
+   * rejects. The second key is the lower half of the task's id.
+   */
+  rejectedResult: 0x70677408,
 } as const;
 
 const pool = new Uint32Array(1024);

@@ -4,6 +4,7 @@ import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
+import { isRejectedSql } from "../queries/rejectedResults.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
 /** The data of a task that determine whether it can run now. */
@@ -34,6 +35,8 @@ export interface TaskSituation {
    * has been idle for a second or has started another task.
    */
   readonly runEnded: boolean;
+  /** Whether the task's run has ended and the server rejects its result, as the table's manager shows by a lock. */
+  readonly rejected: boolean;
   /** Number of sessions that run tasks of the same group. */
   readonly groupRuns: number;
   /** Ids of up to ten claimed tasks of the same group. */
@@ -133,6 +136,7 @@ export async function readSituation(
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
          AND a.state = 'idle' AND a.state_change > it.start::timestamptz AND a.state_change < clock_timestamp() - interval '1 second')
        OR EXISTS (SELECT FROM scanned AS o WHERE o.owner::text = it.owner::text AND o.state = 'WORK' AND o.start > it.start::timestamptz) AS "runEnded",
+       ${isRejectedSql(table, "it")} AS rejected,
        (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
        (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = ${keySql(table, "it")} AND c.id <> it.id) AS "keyRunsIn",

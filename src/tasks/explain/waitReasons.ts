@@ -9,6 +9,7 @@ export interface Reason {
     | "ended"
     | "stopping"
     | "running"
+    | "rejected"
     | "unwritten"
     | "queued"
     | "orphaned"
@@ -71,6 +72,7 @@ export interface TableSituation {
  * exactly one reason.
  */
 export function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
+  if (task.rejected) return [rejectedReason(task, table)];
   if (finalStates.some((state) => state === task.state)) return [endedReason(task)];
   if (task.owner !== null) return [claimedReason(task)];
   if (task.state !== "PLAN") {
@@ -141,13 +143,22 @@ function endedReason({ id, state, owner, stop, problem }: TaskSituation): Reason
   };
 }
 
+function rejectedReason({ id, start }: TaskSituation, { triggers }: TableSituation): Reason {
+  const names = triggers.length === 0 ? "" : `, perhaps ${triggers.join(", ")}`;
+  return {
+    code: "rejected",
+    text: `it started at ${start ?? "an unknown time"}, its run has ended, and the server rejects its result: a trigger or constraint of yours refuses the change of its row${names}`,
+    remedy: `the log line "result rejected by the server, retrying" with the id ${id} says why; once you have changed the trigger or constraint, the manager writes the result, which it keeps, within a minute`,
+  };
+}
+
 function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEnded }: TaskSituation): Reason {
   const [ownerPid = ""] = (owner ?? "").split(" ");
   if (!ownerLives) {
     return {
       code: "orphaned",
       text: `the server process ${ownerPid} that ran it is gone`,
-      remedy: "a manager rescues it within seconds; without a manager, the next one does when it starts",
+      remedy: `a manager rescues it within seconds; without a manager, the next one does when it starts; if this lasts although a manager serves the table, search the log for "rescue rejected by the server, retrying" with the id ${id}, or another transaction holds a lock on its row`,
     };
   }
   if (state === "PLAN") {

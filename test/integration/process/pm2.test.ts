@@ -5,10 +5,12 @@ import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { Pm2 } from "../../support/pm2.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { occupyPort } from "../../support/web.js";
 
 const database = await createDatabase();
 const client = await database.connect();
-const config = { url: database.url };
+const { server: holder, port } = await occupyPort();
+const config = { url: database.url, "pg_http.listen": `127.0.0.1:${port}` };
 const pm2 = await Pm2.create(config);
 
 /** Time limit of a test. It is long because each PM2 command takes a second or two. */
@@ -29,7 +31,17 @@ async function linesOf(pid: number): Promise<string[]> {
   return (await pm2.lines()).filter((line) => line.pid === pid).map(({ msg }) => msg);
 }
 
+/** Waits until the leader answers on the port of the page. */
+async function leaderHasPage(): Promise<void> {
+  for (;;) {
+    const text = await fetch(`http://127.0.0.1:${port}/health`).then((answer) => answer.text(), String);
+    if (text.includes('"role":"leader"')) return;
+    await pause(100);
+  }
+}
+
 before(async () => {
+  holder.close();
   await client.query("CREATE TABLE effect (id bigint)");
   await pm2.start();
 });
@@ -42,6 +54,7 @@ it("runs under PM2 as a leader and a standby", limit, async () => {
   );
   assert.notEqual(await pidThatLogged("ready"), await pidThatLogged("standby"));
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await leaderHasPage();
 });
 
 it("loses no task and runs none twice during a reload", limit, async (context) => {
@@ -96,6 +109,7 @@ it("finishes a long task during a reload while the new leader runs others", limi
   const { rows } = await client.query("SELECT FROM effect WHERE id = -1");
   assert.equal(rows.length, 1);
   assert.equal((await linesOf(leader)).at(-1), "stopped");
+  await leaderHasPage();
 });
 
 it("reloads its configuration when PM2 sends SIGHUP", limit, async () => {
@@ -114,6 +128,7 @@ it("fails over to the standby when the leader is killed, and PM2 restarts the le
   process.kill(leader, "SIGKILL");
   await waitForState(client, await insertTask(client, "SELECT 2"), "DONE");
   assert.ok((await linesOf(standby)).includes("ready"));
+  await leaderHasPage();
   await waitForRow(client, `${supervisors} HAVING count(*) = 2`);
 });
 

@@ -2,8 +2,10 @@ import assert from "node:assert/strict";
 import { beforeEach, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { createDatabase, serverMajor } from "../../support/database.js";
+import { replaceConfig } from "../../support/configFile.js";
 import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { occupyPort, token, Web } from "../../support/web.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -262,4 +264,37 @@ it("waits for a table that another cluster serves, and logs it once", async () =
   assert.equal(second.linesMatching(waits).length, 1);
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   assert.equal((await second.end()).code, 0);
+});
+
+/** Keeps no connection, because another process may listen on the same port later. */
+const health = async (web: Web): Promise<string> =>
+  (await web.requestWithoutToken("/health", { headers: { Connection: "close" } })).text;
+
+it("leaves the port of the page to the leader, and takes it when the leader has ended", async () => {
+  const { server, port } = await occupyPort();
+  const config = { url: database.url, "pg_http.token": token };
+  const page = { ...config, "pg_http.listen": `127.0.0.1:${port}` };
+  const leader = await startProcess({ ...same, config });
+  await leader.line("ready");
+  server.close();
+  const standby = await startProcess({ ...same, config: page });
+  await standby.line("standby");
+  const first = await Web.connect(standby);
+  assert.match(await health(first), /"role":"standby"/);
+  // A process of another cluster does not get the port.
+  const stranger = await startProcess({ config: { ...page, "pg_conf.name": "stranger" } });
+  await stranger.line("HTTP address unavailable, retrying");
+  await stranger.line("ready");
+  assert.deepEqual(standby.linesMatching("HTTP port left to the leader"), []);
+  await stranger.end();
+  await replaceConfig(leader, page);
+  const second = await Web.connect(leader);
+  assert.equal((await standby.line("HTTP port left to the leader"))["port"], port);
+  assert.equal(second.url, first.url);
+  assert.match(await health(second), /"role":"leader"/);
+  await leader.end("SIGKILL");
+  await Web.connect(standby, token, 2);
+  await standby.line("ready");
+  assert.match(await health(first), /"role":"leader"/);
+  assert.equal((await standby.end()).code, 0);
 });

@@ -3,6 +3,7 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { fileParameters } from "../../../../src/shared/config/parameters.js";
+import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { cli, cliOnTerminal } from "../../../support/cli.js";
@@ -84,6 +85,34 @@ describe("pg-task doctor", () => {
     assert.equal(found.level, "warn");
     assert.equal(found.text, `in TAKE or WORK without a session: ${first}, ${second}`);
     assert.equal((await diagnose("orphans", "SELECT", "SELECT")).level, "ok");
+  });
+
+  test("names the tasks whose results the server rejects, and does not take them for orphans", async () => {
+    const dead = "2147483647 2001-01-01T00:00:00.000000";
+    const large = 3 * 2 ** 32 + 2 ** 31 + 5;
+    await client.query(
+      `INSERT INTO task (id, input, state, owner) OVERRIDING SYSTEM VALUE
+       VALUES (${large}, '', 'WORK', $1), (${large + 1}, '', 'WORK', $1), (5, '', 'PLAN', NULL)`,
+      [dead],
+    );
+    const manager = await database.connect();
+    // Only the locks of the table's manager count.
+    const marks = [large, 5].map((id) => `pg_advisory_lock_shared(${lockClasses.rejectedResult}, ${id | 0})`);
+    await client.query(`SELECT ${marks.join(", ")}`);
+    const unmarked = await diagnose("results", "SELECT", "SELECT");
+    assert.deepEqual([unmarked.level, unmarked.text], ["ok", "none is rejected by the server"]);
+    await manager.query(
+      `SELECT pg_advisory_lock(${lockClasses.manager}, 'task'::regclass::oid::integer), ${marks.join(", ")}`,
+    );
+    const results = await diagnose("results", "SELECT", "SELECT");
+    assert.equal(results.level, "warn");
+    assert.equal(results.text, `the runs of these tasks have ended, and the server rejects their results: ${large}`);
+    assert.match(results.remedy, /"result rejected by the server, retrying"/);
+    const orphans = await diagnose("orphans", "SELECT", "TRUNCATE task");
+    assert.equal(orphans.text, `in TAKE or WORK without a session: ${large + 1}`);
+    assert.match(orphans.remedy, /"rescue rejected by the server, retrying"/);
+    await manager.end();
+    await client.query("SELECT pg_advisory_unlock_all()");
   });
 
   test("counts sessions of its tables separately from other connections", async () => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { taskDetailSchema } from "../../../../src/web/api/schemas.js";
 import { cli } from "../../../support/cli.js";
@@ -16,6 +17,7 @@ import { temporaryFolder } from "../../../support/temporaryFolder.js";
 interface Reason {
   readonly code: string;
   readonly text: string;
+  readonly remedy?: string;
 }
 
 const pgTask = new PgTask();
@@ -45,6 +47,18 @@ test("reports a late task before a manager expires it", async () => {
     assert.deepEqual(codes(await explain(id)), ["too-late", "no-leader"], plan);
     await client.query("DELETE FROM task");
   }
+});
+
+test("reports an orphan, and what can keep a manager from rescuing it", async () => {
+  const { rows } = await client.query<{ id: string }>(
+    "INSERT INTO task (input, state, owner) VALUES ('', 'WORK', '2147483647 2001-01-01T00:00:00.000000') RETURNING id",
+  );
+  const [{ id } = { id: "" }] = rows;
+  const [reason, ...more] = await explain(id);
+  assert.deepEqual([reason?.code, more], ["orphaned", []]);
+  assert.equal(reason?.text, "the server process 2147483647 that ran it is gone");
+  assert.match(reason.remedy ?? "", new RegExp(`"rescue rejected by the server, retrying" with the id ${id}`));
+  await client.query("DELETE FROM task");
 });
 
 test("reports that the database's pg_task.run is reached", async () => {
@@ -178,18 +192,46 @@ test("reports a finished run whose result the server rejects", async () => {
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.state = 'DONE') EXECUTE FUNCTION refuse()`);
   const [id = ""] = await tasks.insert({ input: "SELECT 1" });
   await pgTask.logged(({ msg }) => msg === "result rejected by the server, retrying");
+  // The manager shows what it has logged in the next statement.
+  let found = await explain(id);
+  while (codes(found)[0] !== "rejected") found = await explain(id);
+  assert.deepEqual(codes(found), ["rejected"]);
+  assert.match(
+    found[0]?.text ?? "",
+    /, its run has ended, and the server rejects its result: a trigger or constraint of yours .*, perhaps refuse$/,
+  );
+  // The same holds when the session runs another task.
+  const [other = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "other" });
+  await tasks.sleeping(other);
+  assert.deepEqual(codes(await explain(id)), ["rejected"]);
+  assert.deepEqual(codes(await explain(other)), ["running"]);
+  await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
+  await cli(["stop", other], { env: { DATABASE_URL: database.url } });
+  await tasks.ended(id);
+  await eventually(
+    client,
+    `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.rejectedResult}::bigint::oid
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+    (rows) => rows.length === 0,
+  );
+  await pgTask.stop();
+});
+
+test("reports a finished run whose result is not written because its row is locked", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  await client.query("SELECT pg_advisory_lock(7)");
+  const [id = ""] = await tasks.insert({ input: "SELECT pg_advisory_lock_shared(7)" });
+  await eventually(client, `SELECT FROM task WHERE id = ${id} AND state = 'WORK'`, (rows) => rows.length === 1);
+  const holder = await database.connect();
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
+  await client.query("SELECT pg_advisory_unlock(7)");
   // `unwritten` is reported once the session has been idle for a second.
   let found = await explain(id);
   while (codes(found)[0] === "running") found = await explain(id);
   assert.deepEqual(codes(found), ["unwritten"]);
   assert.match(found[0]?.text ?? "", /has ended, and its result is not written yet$/);
-  // It is also reported once the session runs another task.
-  const [other = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "other" });
-  await tasks.sleeping(other);
-  assert.deepEqual(codes(await explain(id)), ["unwritten"]);
-  assert.deepEqual(codes(await explain(other)), ["running"]);
-  await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
-  await cli(["stop", other], { env: { DATABASE_URL: database.url } });
+  await holder.query("COMMIT");
   await tasks.ended(id);
   await pgTask.stop();
 });

@@ -1,0 +1,47 @@
+import { EventEmitter } from "eventemitter3";
+import { networkId } from "../shared/networkId.js";
+import type { SharedPorts } from "../shared/sharedPorts.js";
+
+const messagePattern = /^(wanted|freed) ([\da-f]+) (\d{1,5})$/;
+
+/** Whether a notification belongs to the requests for ports. */
+export const isPortMessage = (payload: string): boolean => messagePattern.test(payload);
+
+/**
+ * Asks for ports, and frees them, by NOTIFY on the channel of the cluster. A message names the network of its sender,
+ * because the port of another machine or container is another port.
+ *
+ *   leader: port in use ──wanted──▶ standby closes its server ──freed──▶ leader listens
+ */
+export class PortRequests
+  extends EventEmitter<{ wanted: [port: number]; freed: [port: number] }>
+  implements SharedPorts
+{
+  readonly #notify: (payload: string) => void;
+  readonly #network: string;
+
+  /**
+   * @param notify sends a payload to the processes of the cluster
+   * @param network identifies the network of this process
+   */
+  constructor(notify: (payload: string) => void, network = networkId()) {
+    super();
+    this.#notify = notify;
+    this.#network = network;
+  }
+
+  request(port: number): void {
+    this.#notify(`wanted ${this.#network} ${port}`);
+  }
+
+  announceFreed(port: number): void {
+    this.#notify(`freed ${this.#network} ${port}`);
+  }
+
+  /** Takes a notification of another process. */
+  receive(payload: string): void {
+    const [, message, network, port] = messagePattern.exec(payload) ?? [];
+    if (network !== this.#network) return;
+    this.emit(message === "wanted" ? "wanted" : "freed", Number(port));
+  }
+}
