@@ -45,10 +45,11 @@ export async function checkOrphans(client: Client, table: TaskTable): Promise<Ch
 
 export async function checkResults(client: Client, table: TaskTable): Promise<Check> {
   const found = await readRejectedIds(client, table);
-  if (found.length === 0) return ok("results", "none is rejected by the server");
+  if (found?.length === 0) return ok("results", "none is rejected by the server");
+  const ids = found?.join(", ") ?? "ids unknown, the table is too large to scan";
   return warn(
     "results",
-    `the runs of these tasks have ended, and the server rejects their results: ${found.join(", ")}`,
+    `the runs of these tasks have ended, and the server rejects their results: ${ids}`,
     'a trigger or constraint of yours refuses to change their rows: the log says which ("result rejected by the server, retrying"); the manager keeps the results, and writes them within a minute once it can',
   );
 }

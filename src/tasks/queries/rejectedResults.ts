@@ -2,9 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { literal } from "../../shared/postgres/quoting.js";
-
-/** Maximum number of ids that are returned. */
-const maxIds = 5;
+import { scanForIds } from "./scanForIds.js";
 
 /**
  * SQL of the lower halves of the ids of the tasks whose results the server rejects, as the table's manager shows them by
@@ -21,14 +19,12 @@ const rejectedKeysSql = ({ qualified }: TaskTable): string => `SELECT r.objid::b
 export const isRejectedSql = (table: TaskTable, row: string): string =>
   `${row}.owner IS NOT NULL AND (${row}.id::bigint & 4294967295) IN (${rejectedKeysSql(table)})`;
 
-/** Returns the ids of up to five tasks whose runs have ended and whose results the server rejects. */
-export async function readRejectedIds(client: Client, table: TaskTable): Promise<readonly string[]> {
-  const { qualified } = table;
-  const { rows } = await client.query<{ id: string }>(
-    `SELECT t.id::text AS id FROM (${rejectedKeysSql(table)}) AS l(key)
-     CROSS JOIN LATERAL generate_series(0, (SELECT max(id)::bigint FROM ${qualified}) >> 32) AS upper(half)
-     JOIN ${qualified} AS t ON t.id = (upper.half << 32) + l.key
-     WHERE t.owner IS NOT NULL ORDER BY t.id LIMIT ${maxIds}`,
-  );
-  return rows.map(({ id }) => id);
+/**
+ * Returns the ids of up to five tasks whose runs have ended and whose results the server rejects.
+ *
+ * @returns null if there are such tasks, and scanning the table for them takes more than five seconds
+ */
+export async function readRejectedIds(client: Client, table: TaskTable): Promise<readonly string[] | null> {
+  const { rowCount } = await client.query(rejectedKeysSql(table));
+  return rowCount === 0 ? [] : await scanForIds(client, table, isRejectedSql(table, "t"));
 }
