@@ -57,6 +57,35 @@ describe("pg-task add", () => {
     }
   });
 
+  test("names the columns whose values break a check, and no others", async () => {
+    const wrong = [
+      [["--repeat", "-1 s"], 'repeat must not be below 0, got "-1 s": '],
+      [["--active", "0", "--repeat", "1 s"], 'active must be above 0, got "0": '],
+      [
+        ["--set", "count=-1", "--live=-00:01"],
+        'live must not be below 0, got "-00:01": count must not be below 0, got "-1": ',
+      ],
+      [["--quote", "\x7f", "--timeout=-1 s"], 'timeout must not be below 0, got "-1 s": '],
+    ] as const;
+    for (const [options, reason] of wrong) {
+      const { code, stdout, stderr } = await cli(["add", "SELECT 1", ...options], { env });
+      const expected = `pg-task: "public"."task" rejects the task: ${reason}new row for relation "task" violates check constraint "task_check" (SQLSTATE 23514)\n`;
+      assert.deepEqual([code, stdout, stderr], [2, "", expected]);
+    }
+    await client.query("ALTER TABLE task ADD CONSTRAINT small CHECK (max < 100)");
+    const own = await cli(["add", "SELECT 1", "--max", "100", "--repeat", "1 s"], { env });
+    await client.query("ALTER TABLE task DROP CONSTRAINT small");
+    assert.match(own.stderr, /rejects the task: new row for relation "task" violates check constraint "small"/);
+    const { pathname } = new URL(database.url);
+    await client.query(`ALTER DATABASE ${pathname.slice(1)} SET pg_task.repeat = '-1 s'`);
+    const byDefault = await cli(["add", "SELECT 1"], { env });
+    await client.query(`ALTER DATABASE ${pathname.slice(1)} RESET pg_task.repeat`);
+    assert.match(
+      byDefault.stderr,
+      /rejects the task: new row for relation "task" violates check constraint "task_check"/,
+    );
+  });
+
   test("inserts a task with all given columns and prints its id", async () => {
     await client.query("ALTER TABLE task ADD COLUMN mine text");
     const result = await cli(
