@@ -38,6 +38,6 @@ export async function checkOrphans(client: Client, table: TaskTable): Promise<Ch
   return warn(
     "orphans",
     `in TAKE or WORK without a session: ${found.join(", ")}`,
-    "a manager releases those of a lost session within seconds, others within pg_task.reset; or set them to PLAN yourself",
+    "a manager releases those of a lost session within seconds, or within pg_task.reset; set those that never had one to PLAN yourself",
   );
 }
