@@ -302,6 +302,25 @@ describe("pg-task add", () => {
     assert.match(after, /^(pg-task: task \d+ ended as STOP|ERROR: .*)\r\n/);
   });
 
+  test("says while it waits for a paused group or table how to end the pause", async () => {
+    const pauses = [
+      [
+        ["--group", "halted"],
+        /its group "halted" has been paused.*\n {2}pg-task resume --group "halted" ends the pause/,
+      ],
+      [[], /the whole table has been paused.*\n {2}pg-task resume ends the pause/],
+    ] as const;
+    for (const [options, reason] of pauses) {
+      await cli(["pause", ...options], { env });
+      const program = new OnTerminal(["add", "--wait", "SELECT 'resumed'", "--group", "halted"], { env });
+      await program.until(
+        new RegExp(`pg-task: task \\d+ waits: ${reason.source}`.replaceAll(String.raw`\n`, String.raw`\r\n`)),
+      );
+      await cli(["resume", ...options], { env });
+      assert.equal(await program.end(), 0);
+    }
+  });
+
   test("leaves the task running when the wait is interrupted", async () => {
     const child = spawn(process.execPath, [bin, "add", "--wait", "SELECT pg_sleep(60)", "--data", "interrupted"], {
       env: { PATH: process.env["PATH"], ...env },
