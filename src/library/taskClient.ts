@@ -166,7 +166,7 @@ export class TaskClient {
       if (options.client !== undefined) return await work(requireClient(options.client));
       return await this.#add(rows, work);
     } catch (error) {
-      throw this.#toError(toAddError(error, this.#table));
+      throw this.#toError(toAddError(error, this.#table, rows));
     }
   }
 

@@ -10,13 +10,16 @@ export class PgTaskError extends Error {
   readonly retryable: boolean;
   /** The SQLSTATE of the server error that caused this error, if any. */
   readonly sqlState: string | undefined;
+  /** What to do about this very error, if the remedy of its code is also for other causes. */
+  readonly remedy: string | undefined;
 
   /** Creates an error. Its family and whether it can be retried follow from the code. */
-  constructor(code: ErrorCode, message: string, options?: { cause?: unknown; sqlState?: string }) {
+  constructor(code: ErrorCode, message: string, options?: { cause?: unknown; sqlState?: string; remedy?: string }) {
     super(message, options);
     this.name = "PgTaskError";
     this.code = code;
     this.sqlState = options?.sqlState;
+    this.remedy = options?.remedy;
     this.family = errorDefinitions[code].family;
     this.retryable = errorDefinitions[code].retryable && !needsUser(code, this.sqlState);
   }

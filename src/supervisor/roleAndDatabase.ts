@@ -2,6 +2,7 @@ import type { Entry } from "../shared/config/types.js";
 import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import type { Client } from "../shared/postgres/client.js";
 import { PgTaskError } from "../shared/errors.js";
+import { whyReserved } from "../shared/postgres/connectionErrors.js";
 import { identifier } from "../shared/postgres/quoting.js";
 
 /** Whether the role that an entry connects as exists, and whether the database that it connects to exists. */
@@ -41,6 +42,9 @@ export function missingRoleOrDatabaseError({ target, create }: Entry, found: Rol
     ...(found.database ? [] : [`the database ${identifier(target.database)}`]),
   ];
   const verb = names.length === 1 ? "is" : "are";
-  const rest = create ? `: ${createRemedy}` : ', and the entry says "create": false';
-  return new PgTaskError("SCHEMA_MISSING", `${names.join(" and ")} ${verb} missing${rest}`);
+  const reserved = found.role ? null : whyReserved(target.user);
+  const rest = reserved !== null || create ? `: ${reserved ?? createRemedy}` : ', and the entry says "create": false';
+  return new PgTaskError("SCHEMA_MISSING", `${names.join(" and ")} ${verb} missing${rest}`, {
+    remedy: reserved ?? (create ? createRemedy : "create what is missing"),
+  });
 }

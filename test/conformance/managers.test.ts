@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { eventually } from "../support/changes.js";
+import { cli } from "../support/cli.js";
 import { createDatabase, onServer } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
@@ -69,6 +70,45 @@ test("§2 an entry's pg_task.reset is how often orphans are looked for", async (
     );
     await eventually(client, "SELECT FROM task WHERE state = 'DONE'", (rows) => rows.length === 1);
   });
+});
+
+test("§3 a row inserted as TAKE or WORK holds up nobody and runs once it is set to PLAN, and one in a final state never runs", async () => {
+  await client.query("TRUNCATE task");
+  const ended = async (input: string, count: number): Promise<unknown> =>
+    await eventually(
+      client,
+      `SELECT FROM task WHERE input = '${input}' AND state = 'DONE' AND output IS NOT NULL`,
+      (rows) => rows.length === count,
+    );
+  await whileServing({ "pg_task.sleep": 100, "pg_task.reset": "1 sec" }, async () => {
+    await client.query(
+      `INSERT INTO task (input, state, "group") SELECT 'SELECT 1', state::state, state
+       FROM unnest(ARRAY['TAKE', 'WORK', 'DONE', 'FAIL', 'GONE', 'STOP']) AS state`,
+    );
+    await client.query(`INSERT INTO task (input, "group") VALUES ('SELECT 2', 'WORK')`);
+    await ended("SELECT 2", 1);
+    // The manager looks for orphans, and finds this one.
+    await client.query(
+      "INSERT INTO task (input, state, owner) VALUES ('SELECT 3', 'WORK', '1 2001-01-01T00:00:00.000000')",
+    );
+    await ended("SELECT 3", 1);
+    const { rows } = await client.query<{ id: string }>(
+      "SELECT id::text AS id FROM task WHERE state IN ('TAKE', 'WORK') ORDER BY id",
+    );
+    assert.equal(rows.length, 2);
+    const { stdout } = await cli(["why", rows[1]?.id ?? ""], { env: { DATABASE_URL: database.url } });
+    assert.equal(stdout, "orphaned\tit is in WORK, but no session owns it\tset it to PLAN to run it\n");
+    await client.query("UPDATE task SET state = 'PLAN' WHERE state IN ('TAKE', 'WORK')");
+    await ended("SELECT 1", 2);
+  });
+  const { rows } = await client.query(
+    `SELECT "group", state::text AS state, output FROM task WHERE input = 'SELECT 1' ORDER BY id`,
+  );
+  assert.deepEqual(rows, [
+    { group: "TAKE", state: "DONE", output: "1" },
+    { group: "WORK", state: "DONE", output: "1" },
+    ...["DONE", "FAIL", "GONE", "STOP"].map((state) => ({ group: state, state, output: null })),
+  ]);
 });
 
 test("§2 pg_work.fetch limits how many tasks one statement expires", async () => {

@@ -1,6 +1,6 @@
 import type { Entry } from "../../shared/config/types.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { isPasswordRefused, isUnknownRole } from "../../shared/postgres/connectionErrors.js";
+import { isPasswordRefused, isUnknownRole, whyReserved } from "../../shared/postgres/connectionErrors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { createRemedy, readRoleAndDatabase } from "../../supervisor/roleAndDatabase.js";
@@ -34,11 +34,12 @@ export async function inspectRoleAndDatabase(
     return { ...found, isAllowed: found.isOwnRole && (await maySetPassword(client, target.user)) };
   });
   const missing = create ? createRemedy : undefined;
+  const reserved = whyReserved(target.user);
   const findings = [
     describeObject("role", target.user, role, createRoleAndDatabase, {
-      allowed: privileges.canCreateRoles,
-      right: `the control connection's user ${control.user} lacks CREATEROLE`,
-      missing,
+      allowed: privileges.canCreateRoles && reserved === null,
+      right: reserved ?? `the control connection's user ${control.user} lacks CREATEROLE`,
+      missing: reserved ?? missing,
     }),
     describeObject("database", target.database, database, createRoleAndDatabase, {
       allowed: privileges.canCreateDatabases,

@@ -163,7 +163,7 @@ async function insert(
     const state = sqlState(error);
     if (state === null) throw error;
     if (options.wait) await client.query("ROLLBACK");
-    if (state !== insufficientPrivilege) throw toAddError(error, table);
+    if (state !== insufficientPrivilege) throw toAddError(error, table, [{ columns }]);
     const given = [...columns.keys(), ...(options.in === undefined ? [] : ["plan"])];
     const grants = await readMissingGrants(client, table, given, options.wait);
     if (grants.length === 0) throw error;

@@ -9,7 +9,7 @@ import { toTaskError } from "../../tasks/taskError.js";
 import type { OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/readReasons.js";
 import { truncateText } from "../support/truncateText.js";
-import { printableText } from "../../shared/printable.js";
+import { printableLine, printableText } from "../../shared/printable.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
@@ -104,12 +104,15 @@ async function poll(
 }
 
 /**
- * Returns why the task waits, as text that continues "task N waits". Returns null if there is no longer such a reason.
+ * Returns why the task waits, and what the user can do, as text that continues "task N waits". Returns null if there is
+ * no longer such a reason.
  */
 async function readWaitReason(opened: OpenTable, id: string): Promise<string | null> {
   try {
     const [reason] = (await readReasons(opened, id)) ?? [];
-    return reason === undefined ? null : `: ${reason.text}`;
+    if (reason === undefined) return null;
+    const { text, remedy } = reason;
+    return `: ${printableLine(text)}${remedy === undefined ? "" : `\n  ${printableLine(remedy)}`}`;
   } catch (error) {
     // Explaining the wait needs more privileges than reading the result. If they are missing, the text says so.
     if (sqlState(error) !== insufficientPrivilege) throw error;

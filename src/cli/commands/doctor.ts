@@ -3,7 +3,7 @@ import type { Configuration, Entry } from "../../shared/config/types.js";
 import { disconnect } from "../../shared/postgres/client.js";
 import { describeTarget } from "../../shared/postgres/target/target.js";
 import { errorDefinitions, exitCodes } from "../../shared/errorCodes.js";
-import { toReport } from "../../shared/errors.js";
+import { PgTaskError, toReport } from "../../shared/errors.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { fail, ok, type Check } from "../doctor/check.js";
 import { checkServer, directConnection } from "../doctor/server.js";
@@ -79,7 +79,8 @@ function failedCheck(name: string, error: unknown): Check {
   const { code, message } = toReport(error);
   if (code === "INTERNAL") throw error;
   const { family, remedy } = errorDefinitions[code];
-  return fail(name, message, remedy, exitCodes[family]);
+  const own = error instanceof PgTaskError ? error.remedy : undefined;
+  return fail(name, message, own ?? remedy, exitCodes[family]);
 }
 
 const colours: Readonly<Record<Check["level"], Colour>> = {

@@ -55,8 +55,10 @@ async function readTimes(rule: string, options: NextOptions): Promise<RuleTimes>
   }
 }
 
+const formatWall = ({ wall, offset }: RuleTime): string => `${wall}${offset}`;
+
 const timeColumns: readonly TableColumn<RuleTime>[] = [
-  { title: "time", value: ({ wall, offset }) => `${wall}${offset}` },
+  { title: "time", value: (time) => formatWall(time).replace(" ", "T"), display: formatWall },
   { title: "utc", value: ({ at }) => new Date(at).toISOString().replace(/\.\d+/, "") },
   { title: "note", value: ({ note }) => note, flexible: true },
 ];

@@ -39,7 +39,7 @@ export async function checkOrphans(client: Client, table: TaskTable): Promise<Ch
   return warn(
     "orphans",
     `in TAKE or WORK without a session: ${found.join(", ")}`,
-    'a manager releases those of a lost session within seconds, others within pg_task.reset; or set them to PLAN yourself; if it does not, the log may say "rescue rejected by the server, retrying"',
+    'a manager releases those of a lost session within seconds, or within pg_task.reset; if it does not, the log may say "rescue rejected by the server, retrying"; set those that never had a session to PLAN yourself',
   );
 }
 

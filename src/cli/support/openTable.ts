@@ -173,7 +173,7 @@ async function requireCreatePrivilege(
   );
 }
 
-function missingTableError(why: "no" | "not adopted", { target }: Entry, table: TaskTable): PgTaskError {
+function missingTableError(why: "no" | "not adopted", { target, create }: Entry, table: TaskTable): PgTaskError {
   const what =
     why === "no"
       ? `no table ${table.qualified} in database ${target.database}`
@@ -181,5 +181,6 @@ function missingTableError(why: "no" | "not adopted", { target }: Entry, table: 
   return new PgTaskError(
     "SCHEMA_MISSING",
     `${what}: pg-task start creates or adopts it; pg-task check shows what would happen`,
+    { remedy: create ? "run pg-task start" : 'remove "create": false from its entry, and run pg-task start' },
   );
 }

@@ -48,7 +48,8 @@ export const scheduleColumns: readonly TableColumn<Schedule>[] = [
   { title: "zone", value: ({ zone }) => zone, flexible: true },
   {
     title: "next",
-    value: ({ next }) => (next.length === 0 ? null : next.map(({ at, wall }) => wall ?? at).join(", ")),
+    value: ({ next }) =>
+      next.length === 0 ? null : next.map(({ at, wall }) => wall?.replace(" ", "T") ?? at).join(", "),
     display: formatNext,
     colour: ({ paused, problem, overdueMs }) =>
       problem !== null ? "red" : paused || formatLateness(overdueMs) !== null ? "yellow" : null,

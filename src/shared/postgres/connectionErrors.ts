@@ -21,6 +21,15 @@ export function pooledError(target: ConnectionTarget, what: string, cause?: unkn
  */
 const alterRole = ({ user }: ConnectionTarget): string => `ALTER ROLE ${identifier(user)} PASSWORD '…'`;
 
+/**
+ * Returns why there can be no role of this name with which one can log in, or null if there can. PostgreSQL creates
+ * no roles with such names, and lets nobody log in as one of its own.
+ */
+export const whyReserved = (user: string): string | null =>
+  user.startsWith("pg_")
+    ? "PostgreSQL reserves names that begin with pg_, so this role cannot be created: choose another name"
+    : null;
+
 /** The error for a connection that the server refused. */
 export function rejectedError(
   target: ConnectionTarget,
@@ -32,10 +41,12 @@ export function rejectedError(
   if (/unsupported (?:options )?startup parameter/i.test(message)) {
     return pooledError(target, `was refused with "${message}"`, cause);
   }
-  const hint = code === "28P01" ? `: give the role's password, or set it by ${alterRole(target)}` : "";
+  const reserved = code?.startsWith("28") === true ? whyReserved(target.user) : null;
+  const password = code === "28P01" ? `give the role's password, or set it by ${alterRole(target)}` : null;
+  const hint = reserved ?? password;
   return new PgTaskError(
     "CONNECTION_REJECTED",
-    `the server refused the connection ${describeTarget(target)}: ${message} (SQLSTATE ${code})${hint}`,
+    `the server refused the connection ${describeTarget(target)}: ${message} (SQLSTATE ${code})${hint === null ? "" : `: ${hint}`}`,
     { cause, ...(code === undefined ? {} : { sqlState: code }) },
   );
 }

@@ -4,6 +4,7 @@ export const connectionFailure = "08006";
 export const characterNotInRepertoire = "22021";
 export const untranslatableCharacter = "22P05";
 export const uniqueViolation = "23505";
+export const checkViolation = "23514";
 export const readOnlyTransaction = "25006";
 export const serializationFailure = "40001";
 export const deadlockDetected = "40P01";

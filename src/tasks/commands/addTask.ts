@@ -3,6 +3,7 @@ import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { findBrokenChecks } from "./brokenChecks.js";
 
 /** A task to insert. Columns that are omitted take their defaults. */
 export interface NewRow {
@@ -117,12 +118,17 @@ export function findLongCharacter(
 /**
  * Converts the error of an insert: TASK_KEY_TAKEN if another task with this key waits, and TASK_REJECTED for values that
  * the table refuses. Returns any other error unchanged.
+ *
+ * @param rows the tasks that were to be inserted
  */
-export function toAddError(error: unknown, table: TaskTable): unknown {
+export function toAddError(error: unknown, table: TaskTable, rows: readonly NewRow[]): unknown {
   const state = sqlState(error);
   if (state === null) return error;
   const options = { cause: error, sqlState: state };
-  const message = `${table.qualified} rejects the task: ${errorMessage(error)} (SQLSTATE ${state})`;
+  const broken = findBrokenChecks(error, rows).map(
+    ({ column, value, demand }) => `${column} ${demand}, got ${JSON.stringify(value)}: `,
+  );
+  const message = `${table.qualified} rejects the task: ${broken.join("")}${errorMessage(error)} (SQLSTATE ${state})`;
   if (state === uniqueViolation && isServerError(error) && error.constraint === table.keyIndex) {
     return new PgTaskError("TASK_KEY_TAKEN", message, options);
   }

@@ -80,7 +80,7 @@ export function waitReasons(task: TaskSituation, table: TableSituation): Reason[
       {
         code: "orphaned",
         text: `it is in ${task.state}, but no session owns it`,
-        remedy: "a manager returns it to PLAN within pg_task.reset; or set it to PLAN yourself",
+        remedy: "set it to PLAN to run it",
       },
     ];
   }

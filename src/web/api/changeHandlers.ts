@@ -10,6 +10,7 @@ import {
   toAddError,
   type NewRow,
 } from "../../tasks/commands/addTask.js";
+import { findBrokenChecks } from "../../tasks/commands/brokenChecks.js";
 import { changeTasks, type Change, type ChangeResult } from "../../tasks/commands/changeTasks.js";
 import { describeChange, webRemedies } from "../../tasks/commands/describeChange.js";
 import { pauseTasks, readPauses, resumeTasks } from "../../tasks/commands/pauses.js";
@@ -195,13 +196,15 @@ async function addForbidden(
  */
 function addError(error: unknown, table: TaskTable, row: NewRow): unknown {
   const options = { cause: error };
-  const known = toAddError(error, table);
+  const known = toAddError(error, table, [row]);
   if (known instanceof PgTaskError && known.code === "TASK_KEY_TAKEN") {
     return new ApiError("CONFLICT", "key: another task with this key waits", options);
   }
   // The user's triggers and functions may refuse the task, too.
   const isRefused = known instanceof PgTaskError || /^(?:P0|3[89])/.test(sqlState(error) ?? "");
   if (!isRefused) return error;
+  const [broken] = findBrokenChecks(error, [row]);
+  if (broken !== undefined) return new ApiError("INVALID", `${broken.column}: ${broken.demand}`, options);
   const column = findRefusedColumn(error, row);
   return new ApiError("INVALID", `${column === null ? "" : `${column}: `}${errorMessage(error)}`, options);
 }

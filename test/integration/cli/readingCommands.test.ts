@@ -302,6 +302,17 @@ describe("a command", () => {
     assert.match(stderr, /^pg-task: no table "public"."task" in database test_\w+: pg-task start creates or adopts it/);
   });
 
+  test("says that no role can have a name that PostgreSQL reserves", async () => {
+    const { code, stderr } = await cli(["list"], {
+      env: { DATABASE_URL: empty.url.replace("//postgres@", "//pg_nobody@") },
+    });
+    assert.equal(code, 3);
+    assert.match(
+      stderr,
+      /\(SQLSTATE 28000\): PostgreSQL reserves names that begin with pg_, so this role cannot be created: /,
+    );
+  });
+
   test("says how to adopt a table that is not adopted", async () => {
     const other = await empty.connect();
     await other.query("CREATE TABLE task (id int)");

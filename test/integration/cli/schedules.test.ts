@@ -100,8 +100,8 @@ describe("pg-task list --schedules", () => {
       ],
     );
   });
-  const yearly = [2198, 2199, 2200].map((year) => `${year}-01-01 00:00:00+00:00`).join(", ");
-  const overGap = "2199-03-30 02:30:00+01:00, 2199-03-31 03:00:00+02:00, 2199-04-01 02:30:00+02:00";
+  const yearly = [2198, 2199, 2200].map((year) => `${year}-01-01T00:00:00+00:00`).join(", ");
+  const overGap = "2199-03-30T02:30:00+01:00, 2199-03-31T03:00:00+02:00, 2199-04-01T02:30:00+02:00";
 
   test("prints JSON with the last run", async () => {
     const { stdout } = await cli(["list", "--schedules", "--json", "--group", "mail", "--text", "30 2"], { env });
@@ -329,9 +329,9 @@ describe("pg-task next", () => {
       assert.deepEqual(
         lines(stdout).map((line) => line.split("\t").slice(0, 2)),
         [
-          ["2027-03-27 02:30:00+01:00", "2027-03-27T01:30:00Z"],
-          ["2027-03-28 03:00:00+02:00", "2027-03-28T01:00:00Z"],
-          ["2027-03-29 02:30:00+02:00", "2027-03-29T00:30:00Z"],
+          ["2027-03-27T02:30:00+01:00", "2027-03-27T01:30:00Z"],
+          ["2027-03-28T03:00:00+02:00", "2027-03-28T01:00:00Z"],
+          ["2027-03-29T02:30:00+02:00", "2027-03-29T00:30:00Z"],
         ],
       );
       assert.notEqual(lines(stdout)[1]?.split("\t")[2], String.raw`\N`, "the change of the clocks is noted");

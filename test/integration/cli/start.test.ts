@@ -57,6 +57,35 @@ describe("pg-task add", () => {
     }
   });
 
+  test("names the columns whose values break a check, and no others", async () => {
+    const wrong = [
+      [["--repeat", "-1 s"], 'repeat must not be below 0, got "-1 s": '],
+      [["--active", "0", "--repeat", "1 s"], 'active must be above 0, got "0": '],
+      [
+        ["--set", "count=-1", "--live=-00:01"],
+        'live must not be below 0, got "-00:01": count must not be below 0, got "-1": ',
+      ],
+      [["--quote", "\x7f", "--timeout=-1 s"], 'timeout must not be below 0, got "-1 s": '],
+    ] as const;
+    for (const [options, reason] of wrong) {
+      const { code, stdout, stderr } = await cli(["add", "SELECT 1", ...options], { env });
+      const expected = `pg-task: "public"."task" rejects the task: ${reason}new row for relation "task" violates check constraint "task_check" (SQLSTATE 23514)\n`;
+      assert.deepEqual([code, stdout, stderr], [2, "", expected]);
+    }
+    await client.query("ALTER TABLE task ADD CONSTRAINT small CHECK (max < 100)");
+    const own = await cli(["add", "SELECT 1", "--max", "100", "--repeat", "1 s"], { env });
+    await client.query("ALTER TABLE task DROP CONSTRAINT small");
+    assert.match(own.stderr, /rejects the task: new row for relation "task" violates check constraint "small"/);
+    const { pathname } = new URL(database.url);
+    await client.query(`ALTER DATABASE ${pathname.slice(1)} SET pg_task.repeat = '-1 s'`);
+    const byDefault = await cli(["add", "SELECT 1"], { env });
+    await client.query(`ALTER DATABASE ${pathname.slice(1)} RESET pg_task.repeat`);
+    assert.match(
+      byDefault.stderr,
+      /rejects the task: new row for relation "task" violates check constraint "task_check"/,
+    );
+  });
+
   test("inserts a task with all given columns and prints its id", async () => {
     await client.query("ALTER TABLE task ADD COLUMN mine text");
     const result = await cli(
@@ -271,6 +300,25 @@ describe("pg-task add", () => {
     assert.equal(await program.end(), 12);
     const [, after = ""] = program.shown.split(/\r.\[K(?!task)/);
     assert.match(after, /^(pg-task: task \d+ ended as STOP|ERROR: .*)\r\n/);
+  });
+
+  test("says while it waits for a paused group or table how to end the pause", async () => {
+    const pauses = [
+      [
+        ["--group", "halted"],
+        /its group "halted" has been paused.*\n {2}pg-task resume --group "halted" ends the pause/,
+      ],
+      [[], /the whole table has been paused.*\n {2}pg-task resume ends the pause/],
+    ] as const;
+    for (const [options, reason] of pauses) {
+      await cli(["pause", ...options], { env });
+      const program = new OnTerminal(["add", "--wait", "SELECT 'resumed'", "--group", "halted"], { env });
+      await program.until(
+        new RegExp(`pg-task: task \\d+ waits: ${reason.source}`.replaceAll(String.raw`\n`, String.raw`\r\n`)),
+      );
+      await cli(["resume", ...options], { env });
+      assert.equal(await program.end(), 0);
+    }
   });
 
   test("leaves the task running when the wait is interrupted", async () => {

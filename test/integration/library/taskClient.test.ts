@@ -219,7 +219,16 @@ describe("add", () => {
   it("refuses what the table refuses, and keeps the caller's client usable outside a transaction", async () => {
     const client = await openClient();
     const refused: [object, string, RegExp][] = [
-      [{ input: "SELECT", active: "-1 hour" }, "TASK_REJECTED", /task_check|active/],
+      [
+        { input: "SELECT", active: "-1 hour" },
+        "TASK_REJECTED",
+        /rejects the task: active must be above 0, got "-1 hour": new row/,
+      ],
+      [
+        { input: "SELECT", repeat: "1 s", keep: "1 hour ago" },
+        "TASK_REJECTED",
+        /: keep must not be below 0, got "1 hour ago": new/,
+      ],
       [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /invalid input syntax for type interval/],
       [{ input: "SELECT", rule: "99 * * * *" }, "TASK_REJECTED", /99/],
       [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /delimiter with one ASCII character/],

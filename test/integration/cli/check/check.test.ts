@@ -273,6 +273,13 @@ void test("reports that a missing role or database and its objects would be crea
   ]);
 });
 
+void test("reports that a role with a name that PostgreSQL reserves cannot be created", async () => {
+  const [code, objects] = await states({ data: name, user: "pg_nobody" });
+  assert.deepEqual([code, objects["role"]], [4, "not allowed"]);
+  const { text } = await run([{ data: name, user: "pg_nobody" }]);
+  assert.match(text, /role +pg_nobody +not allowed.*PostgreSQL reserves names that begin with pg_/);
+});
+
 void test("reports missing privileges to create objects, with exit code 4", async () => {
   const entry = { data: name, user: role, schema: "not_there" };
   const [code, objects] = await states(entry);

@@ -320,6 +320,7 @@ describe("pg-task doctor", () => {
     const missing = await doctor({ DATABASE_URL: empty.url });
     assert.equal(missing.code, 4);
     assert.match(missing.lines.at(-1)?.text ?? "", /no table "public"/);
+    assert.equal(missing.lines.at(-1)?.remedy, "run pg-task start");
   });
 
   test("prints JSON, and on a terminal a line per check with its remedy below", async () => {

@@ -187,7 +187,7 @@ it("says what is wrong with a task to add", async () => {
     [{}, "INVALID", /^expected the task's SQL in input, got nothing$/],
     [{ input: "  " }, "INVALID", /^expected the task's SQL in input, got " {2}"$/],
     [{ input: "SELECT 1", timeout: "soon" }, "INVALID", wrongTimeout],
-    [{ input: "SELECT 1", timeout: "-1 s" }, "INVALID", /violates check constraint "task_check"$/],
+    [{ input: "SELECT 1", timeout: "-1 s" }, "INVALID", /^timeout: must not be below 0$/],
     [{ input: "SELECT 1", rule: "61 * * * *" }, "INVALID", /61/],
     [{ input: "SELECT 1", columns: { nosuch: 1 } }, "INVALID", /column "nosuch" of relation "task" does not exist/],
     [{ input: "SELECT 1", delimiter: "ab" }, "INVALID", /^expected delimiter with one ASCII character, got "ab"$/],

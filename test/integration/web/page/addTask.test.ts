@@ -90,9 +90,15 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await page.getByLabel("keep", { exact: true }).fill("-1 s");
     await submit.click();
     const alert = page.getByRole("alert");
-    await alert.getByText('violates check constraint "task_check"').waitFor();
-    assert.equal(await page.evaluate(() => document.activeElement?.getAttribute("role")), "alert");
+    await page.locator("#field-keep-problem", { hasText: "must not be below 0" }).waitFor();
+    assert.equal(await focusedName(), "keep");
     await page.getByLabel("keep", { exact: true }).fill("");
+    await client.query("ALTER TABLE task ADD CONSTRAINT mine CHECK (data <> 'wrong')");
+    await page.getByLabel("data", { exact: true }).fill("wrong");
+    await submit.click();
+    await alert.getByText('violates check constraint "mine"').waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement?.getAttribute("role")), "alert");
+    await page.getByLabel("data", { exact: true }).fill("");
     await client.query("INSERT INTO task (input, key, plan) VALUES ('SELECT 1', 'k', 'infinity')");
     await page.getByLabel("key", { exact: true }).fill("k");
     await submit.click();
