@@ -58,14 +58,6 @@ BEGIN
   END IF;
   IF TG_NARGS > 1 AND NOT (TG_NARGS = 3 AND TG_ARGV[1] = 'group' AND NOT starts_with(TG_ARGV[2], '=')) THEN
     FOR n IN 1 .. TG_NARGS - 1 BY 2 LOOP
-      IF NOT EXISTS (
-        SELECT FROM pg_attribute AS a
-        WHERE a.attrelid = ${literal(table.qualified)}::regclass AND a.attname = TG_ARGV[n] AND a.attnum > 0 AND NOT a.attisdropped
-      ) THEN
-        RAISE EXCEPTION 'trigger "%" on % gives % a value for "%", which is no column of %',
-          TG_NAME, TG_RELID::regclass, ${name}, TG_ARGV[n], ${literal(table.qualified)}
-          USING ERRCODE = 'undefined_column', HINT = 'Create the trigger again with the right name of the column.';
-      END IF;
       names := concat(names, ', ', quote_ident(TG_ARGV[n]));
       given := concat(given, ', ', CASE WHEN starts_with(TG_ARGV[n + 1], '=')
         THEN concat('(', substr(TG_ARGV[n + 1], 2), E'\\n)') ELSE quote_literal(TG_ARGV[n + 1]) END);${replacement(table)}
