@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, sleep } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/postgres/target/target.js";
@@ -19,6 +20,8 @@ const lockRetryMs = 200;
 const attemptsPerComparison = 50;
 /** How long to wait for an answer from the server, in ms. */
 const answerTimeoutMs = 10_000;
+/** How long an offer of the leadership lasts, in ms. Standbys are notified of it, and frequently try to take the lock. */
+const offerMs = 1_000;
 /** Time limit, in ms, for releasing the lock when the process stops. */
 const handOverTimeoutMs = 1_000;
 /**
@@ -49,7 +52,7 @@ interface LeadershipEvents {
  *
  *   connecting ──▶ standby ──lock acquired──▶ leader ──yield──▶ (lock released, standbys notified)
  *       ▲             │                         │
- *       └──────connection lost──────────────────┘
+ *       └──connection lost, or offer accepted───┘
  *
  * A standby tries to take the lock whenever a notification arrives, and also periodically: a leader that is killed
  * sends no notification. If the lock is free at the first attempt, the process leads without having been a standby.
@@ -69,6 +72,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   #retryNow = new AbortController();
   #client: Client | null = null;
   #isLeader = false;
+  /** Aborted when another process leads instead of this one. */
+  #replaced = new AbortController();
   #hasReplacedFrozen = false;
   #hasYielded = false;
   #work: Promise<void> = Promise.resolve();
@@ -123,6 +128,22 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
         payload,
       ])
       .catch(() => {});
+  }
+
+  /**
+   * Offers the leadership to the standbys: releases the lock, and takes it again after a second. If another process has
+   * taken it, this one stands by.
+   */
+  async offer(): Promise<void> {
+    const client = this.#client;
+    if (client === null || !this.#isLeader) return;
+    await this.#handOver(client);
+    await sleep(offerMs, this.#ending.signal);
+    if (client !== this.#client || this.#hasYielded) return;
+    // If the statement fails, the connection is lost.
+    if (await this.#tryLock(client).catch(() => true)) return;
+    this.#log.warn("leadership left to another process, no entry can be served here");
+    this.#replaced.abort();
   }
 
   /** Releases the lock if this process holds it, notifies the standbys, and stops competing. */
@@ -193,9 +214,11 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       this.#isLeader = true;
       this.#publishedHash = null;
       void this.publishEntries();
+      this.#replaced = new AbortController();
       this.emit("leader");
-      await lost;
-      if (!this.#ending.signal.aborted) this.#log.warn("control connection lost");
+      await Promise.race([lost, once(this.#replaced.signal, "abort")]);
+      const isReported = this.#ending.signal.aborted || this.#replaced.signal.aborted;
+      if (!isReported) this.#log.warn("control connection lost");
     } finally {
       this.#client = null;
       this.#isLeader = false;

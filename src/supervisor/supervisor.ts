@@ -9,6 +9,7 @@ import type { Log } from "../shared/log.js";
 import { stopMarginsMs } from "../shared/tuning.js";
 import { RolesAndDatabases } from "./rolesAndDatabases.js";
 import { fetchControlSettings, applyControlSettings, type ControlSettings } from "./controlSettings.js";
+import { FutileLeadership } from "./futileLeadership.js";
 import { Leadership } from "./leadership.js";
 import { hashEntries } from "./leaderEntries.js";
 import { ClusterStatusBoard } from "./clusterStatusBoard.js";
@@ -86,6 +87,11 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       frozenMs: () => this.#configuration.parameters["pg_conf.frozen"],
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
+    const futile = new FutileLeadership({
+      isFutile: () => this.board.role === "leader" && this.#isRefusedEverywhere(),
+      offer: () => this.#leadership.offer(),
+    });
+    this.board.on("changed", () => futile.check());
     this.#leadership.on("connected", (pid) => {
       this.board.setControlPid(pid);
       this.#registry.retryOnServer(this.#leadership.target);
@@ -245,6 +251,12 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       this.#log.warn({ entries: keysOf(this.#configuration.entries) }, "standby with other entries than the leader");
     }
     this.#hasOtherEntries = areOther;
+  }
+
+  /** Whether the server refuses the logins of all entries. */
+  #isRefusedEverywhere(): boolean {
+    const keys = keysOf(this.#configuration.entries);
+    return keys.length > 0 && keys.every((key) => this.board.manager(key)?.reason?.code === "CONNECTION_REJECTED");
   }
 
   /** Returns how many entries' tables are served, and the keys of the entries that wait. */
