@@ -72,10 +72,22 @@ test("the recipes do what they say", async () => {
   });
   const [failing = ""] = await tasks.insert({ input: "SELECT 1/0", group: "nightly" });
   await tasks.ended(failing);
-  await client.query("SELECT 1");
+  const { rows: late } = await client.query<{ id: string }>(
+    `INSERT INTO task (plan, active, "group", input) VALUES (now() - interval '2 hours', '1 hour', 'month', 'SELECT 1') RETURNING id`,
+  );
+  const missed = late[0]?.id ?? "";
+  await tasks.ended(missed);
+  const error = "ERROR:  division by zero\nSTATEMENT:  SELECT 1/0";
+  const { rows: failures } = await client.query(
+    'SELECT task::text AS task, "group", state, error FROM failure ORDER BY at',
+  );
+  assert.deepEqual(failures, [
+    { task: failing, group: "nightly", state: "FAIL", error },
+    { task: missed, group: "month", state: "GONE", error: "ERROR:  task not active" },
+  ]);
   assert.deepEqual(heard, {
     paid: ["order 42"],
-    failed: [`${failing} nightly: ERROR:  division by zero\nSTATEMENT:  SELECT 1/0`],
+    failed: [`${failing} nightly FAIL: ${error}`, `${missed} month GONE: ERROR:  task not active`],
   });
   await client.query("ALTER ROLE ledger RESET ALL");
 });

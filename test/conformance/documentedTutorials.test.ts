@@ -18,6 +18,14 @@ const pages = [
   "docs/repeat.md",
 ];
 
+/** What the examples of a page use and do not create themselves. */
+const setUp: Readonly<Record<string, string>> = {
+  "docs/coming-from.md": `
+    CREATE MATERIALIZED VIEW sales AS SELECT 1 AS amount;
+    CREATE FUNCTION send_invoice(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1';
+    CREATE FUNCTION remind(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'`,
+};
+
 for (const file of pages) {
   // The examples after the sections about groups are executed by documentedOrder.test.ts.
   const [text = ""] = readFileSync(projectPath(file), "utf8").split("\n## Keys\n");
@@ -37,7 +45,9 @@ for (const file of pages) {
   test(`the examples of ${file} do what the page shows`, async () => {
     assert.ok(steps.length >= 3);
     await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
-    const page = new DocumentedPage(database, await database.connect());
+    const client = await database.connect();
+    await client.query(setUp[file] ?? "");
+    const page = new DocumentedPage(database, client);
     for (const step of steps) {
       const result = await page.run({ ...step, text: here(step.text) });
       if (step.result !== undefined) assert.equal(comparable(result), comparable(here(step.result)), step.text);

@@ -98,6 +98,7 @@ const healthy: Readonly<Record<string, string>> = {
   [`pg_task_oldest_due_seconds${table}`]: "5x120",
   [`pg_task_failed_total${table}`]: "0+1x120",
   [`pg_task_finished_total${table}`]: "0+100x120",
+  [`pg_task_gone_total${table}`]: "0x120",
   [`pg_task_queue_wait_seconds_bucket${table.replace("}", ',le="60"}')}`]: "0+101x120",
   [`pg_task_queue_wait_seconds_bucket${table.replace("}", ',le="300"}')}`]: "0+101x120",
   [`pg_task_queue_wait_seconds_bucket${table.replace("}", ',le="+Inf"}')}`]: "0+101x120",
@@ -125,6 +126,7 @@ const causes: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     [`pg_task_failed_total${table}`]: "0x100 1x20",
     [`pg_task_finished_total${table}`]: "5x120",
   },
+  PgTaskGone: { [`pg_task_gone_total${table}`]: "0x100 1x20" },
   PgTaskSessionsExhausted: { [`pg_task_sessions${table}`]: "64x120" },
   PgTaskReconnects: { [`pg_task_reconnects_total${table}`]: "0+1x120" },
   PgTaskRescues: { [`pg_task_rescues_total${table}`]: "0+1x120" },
@@ -167,6 +169,36 @@ describe("the alert rules", () => {
 
   it("do not fire while all is well", async () => {
     assert.deepEqual(await firing(healthy), []);
+  });
+
+  const retries = `pg_task_retries_total${table.replace("}", ',class="40"}')}`;
+  const tries: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+    "succeeds after three tries between two scrapes": {
+      [`pg_task_failed_total${table}`]: "0x100 3x20",
+      [retries]: "_x100 3x20",
+      [`pg_task_finished_total${table}`]: "0x101 1x19",
+    },
+    "succeeds after three tries in a table that has retried before": {
+      [`pg_task_failed_total${table}`]: "4x100 5 6 7x18",
+      [retries]: "4x100 5 6 7x18",
+      [`pg_task_finished_total${table}`]: "2x103 3x17",
+    },
+    "is tried for the hundredth time": {
+      [`pg_task_failed_total${table}`]: "0x70 1+1x48",
+      [retries]: "_x71 1+1x48",
+      [`pg_task_finished_total${table}`]: "0x120",
+    },
+  };
+  for (const [what, cause] of Object.entries(tries)) {
+    it(`do not fire as PgTaskMostRunsFail while a task ${what}`, async () => {
+      assert.ok(!(await firing({ ...healthy, ...cause })).includes("PgTaskMostRunsFail"));
+    });
+  }
+
+  it("fire as PgTaskMostRunsFail when the last of several tries has failed", async () => {
+    const cause = { [`pg_task_failed_total${table}`]: "0x100 3x20", [retries]: "_x100 2x20" };
+    const finished = { [`pg_task_finished_total${table}`]: "5x120" };
+    assert.deepEqual(await firing({ ...healthy, ...cause, ...finished }), ["PgTaskMostRunsFail"]);
   });
 
   for (const [name, cause] of Object.entries(causes)) {
