@@ -36,6 +36,11 @@ export class Connections {
     }
   }
 
+  /** Whether all calls use the caller's own client, and run in its transaction if there is one. */
+  get areCallers(): boolean {
+    return "client" in this.#source;
+  }
+
   /** Aborted when `end` is called. */
   get closing(): AbortSignal {
     return this.#closing.signal;

@@ -320,7 +320,9 @@ export class TaskClient {
     refuseUnknownKeys(options, known, `an option of ${isDelete ? "delete" : change}`);
     const isOne = typeof ids !== "object";
     const texts = isOne ? [idText(ids)] : ids.map(idText);
-    const results = await this.#run(options, (client) => this.#changeAll(client, change, texts));
+    const results = await this.#run(options, (client) =>
+      this.#changeAll(client, change, texts, options.client !== undefined || this.#connections.areCallers),
+    );
     const changed = results.map((result): ChangedTask => ({
       id: result.id,
       outcome: result.outcome,
@@ -332,9 +334,14 @@ export class TaskClient {
   }
 
   /** @throws PgTaskError SCHEMA_MISSING if there is no table, instead of a result that says so for each task */
-  async #changeAll(client: Queryable, change: Change, ids: readonly string[]): Promise<ChangeResult[]> {
+  async #changeAll(
+    client: Queryable,
+    change: Change,
+    ids: readonly string[],
+    callersClient: boolean,
+  ): Promise<ChangeResult[]> {
     if ((await readTableExistence(client, this.#table)) !== "no") {
-      return await changeInBatches(client, this.#table, change, ids);
+      return await changeInBatches(client, this.#table, change, ids, undefined, { callersClient });
     }
     throw new PgTaskError("SCHEMA_MISSING", `no table ${this.#table.qualified} in this database`);
   }

@@ -6,6 +6,7 @@ export const untranslatableCharacter = "22P05";
 export const uniqueViolation = "23505";
 export const checkViolation = "23514";
 export const readOnlyTransaction = "25006";
+export const noActiveTransaction = "25P01";
 export const serializationFailure = "40001";
 export const deadlockDetected = "40P01";
 export const insufficientPrivilege = "42501";

@@ -347,6 +347,82 @@ describe("stop, retry and delete", () => {
   });
 });
 
+describe("changes in the caller's transaction", () => {
+  /** Adds a failed task whose key another task waits with, one that can be retried, and a table of the caller's. */
+  async function prepare(): Promise<{ client: Client; ours: TaskClient; taken: string; free: string }> {
+    const own = await createDatabase();
+    const client = await own.connect();
+    const ours = new TaskClient(own.url);
+    closing.push(() => ours.end());
+    const [taken = "", free = ""] = await ours.addMany([{ input: "SELECT 1", key: "k" }, "SELECT 2"]);
+    await client.query("UPDATE task SET state = 'FAIL'");
+    await ours.add({ input: "SELECT 3", key: "k" });
+    await client.query("CREATE TABLE mine (n int)");
+    return { client, ours, taken, free };
+  }
+
+  const rowsOfMine = async (client: Client): Promise<unknown[]> => (await client.query("SELECT n FROM mine")).rows;
+
+  for (const [kind, wrap] of [
+    ["a driver that tells whether there is a transaction", (client: Client): SqlClient => client],
+    [
+      "one that does not",
+      (client: Client): SqlClient => ({ query: async (text, values) => await client.query(text, values) }),
+    ],
+  ] as const) {
+    it(`leave it usable if the key of a retried task is taken, with ${kind}`, async () => {
+      const { client, ours, taken, free } = await prepare();
+      for (const change of [
+        async () => await ours.retry(taken, { client: wrap(client) }),
+        async () => await new TaskClient(wrap(client)).retry(taken),
+      ]) {
+        await client.query("BEGIN; INSERT INTO mine VALUES (1)");
+        const { outcome, text } = await change();
+        assert.deepEqual([outcome, text], ["refused", "another task with the same key waits"]);
+        assert.equal((await client.query("COMMIT")).command, "COMMIT");
+      }
+      assert.equal((await rowsOfMine(client)).length, 2);
+      await client.query("BEGIN; INSERT INTO mine VALUES (2)");
+      const outcomes = (await ours.retry([free, taken, "999"], { client: wrap(client) })).map(({ outcome }) => outcome);
+      assert.deepEqual(outcomes, ["changed", "refused", "missing"]);
+      assert.equal((await client.query("COMMIT")).command, "COMMIT");
+      assert.equal((await ours.get(free))?.state, "PLAN");
+      assert.equal((await rowsOfMine(client)).length, 3);
+      assert.equal((await ours.stop(free, { client: wrap(client) })).outcome, "changed", "also without a transaction");
+    });
+  }
+
+  it("leave it usable if a trigger refuses", async () => {
+    const { client, ours, taken, free } = await prepare();
+    await client.query(`
+      CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
+      CREATE TRIGGER refuse BEFORE UPDATE OR DELETE ON task FOR EACH ROW WHEN (OLD.key = 'k') EXECUTE FUNCTION refuse()`);
+    await client.query("BEGIN; INSERT INTO mine VALUES (1)");
+    for (const change of [
+      await ours.retry([taken, free], { client }),
+      await ours.stop([taken, free], { client }),
+      await ours.delete([taken, free], { client }),
+    ]) {
+      assert.deepEqual(change[1]?.outcome, "changed", JSON.stringify(change));
+      if (change[0]?.outcome !== "refused") assert.match(change[0]?.text ?? "", /not this one/);
+    }
+    assert.equal((await client.query("COMMIT")).command, "COMMIT");
+    assert.deepEqual(await rowsOfMine(client), [{ n: 1 }]);
+    assert.equal(await ours.get(free), null);
+    assert.equal((await ours.get(taken))?.state, "FAIL");
+  });
+
+  it("fail if the whole transaction has to be tried again", async () => {
+    const { client, ours, free } = await prepare();
+    await client.query("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    await client.query("SELECT FROM mine");
+    await ours.retry(free);
+    await assert.rejects(ours.stop(free, { client }), { code: "STATEMENT_FAILED", sqlState: "40001" });
+    await client.query("ROLLBACK");
+    assert.equal((await ours.get(free))?.state, "PLAN");
+  });
+});
+
 const near = (key: string, meant: string): RegExp => new RegExp(`^"${key}" is not .*: perhaps "${meant}" is meant$`);
 
 describe("unknown options", () => {
