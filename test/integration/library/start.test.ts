@@ -252,6 +252,30 @@ it("a stop with a grace period of 0 returns running tasks to PLAN", async () => 
   await open();
 });
 
+it("a stop with an option that is none stops nothing, and with the longest grace period tasks finish", async () => {
+  const own = await createDatabase();
+  const open = await closeGate(own, "finishing");
+  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 } });
+  await using tasks = new TaskClient(own.url);
+  const id = await tasks.add({ input: waitAt("finishing"), delete: false });
+  for await (const { state } of tasks.changes({ ids: [id] })) if (state === "WORK") break;
+  for (const graceMs of [Infinity, 1e12, 2_147_483_648, -1, Number.NaN, "x", "5", null]) {
+    await assert.rejects(pgTask.stop(untyped({ graceMs })), {
+      code: "USAGE",
+      message: /^expected graceMs to be a number of ms from 0 to 2147483647, got /,
+    });
+  }
+  await assert.rejects(pgTask.stop(untyped({ grace: 500 })), {
+    code: "USAGE",
+    message: '"grace" is not an option of stop: perhaps "graceMs" is meant',
+  });
+  assert.equal(pgTask.role, "leader");
+  const stopping = pgTask.stop({ graceMs: 2_147_483_647 });
+  await open();
+  await stopping;
+  assert.equal((await tasks.get(id))?.state, "DONE");
+});
+
 it("handles signals if it is asked to", async () => {
   const folder = await temporaryFolder();
   const file = join(folder, "own.mjs");
