@@ -5,6 +5,7 @@ import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { endsConnection } from "../tasks/taskError.js";
 import { ConnectionStringError } from "../shared/postgres/errors.js";
 import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
+import { describeValue } from "../shared/describeValue.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
 
 /** Maximum number of connections that a TaskClient opens itself, if it is given a URL. */
@@ -134,13 +135,27 @@ export const closedError = (): PgTaskError => new PgTaskError("CONNECTION_CLOSED
 const isTransient = (error: unknown): boolean =>
   error instanceof PgTaskError && error.family === "CONNECTION" && error.retryable;
 
-const isPool = (given: SqlPool | SqlClient): given is SqlPool =>
+const isPool = (given: unknown): given is SqlPool =>
   typeof given === "object" && given !== null && "totalCount" in given && "connect" in given;
 
 /** @throws PgTaskError USAGE */
 export function requireClient(given: unknown): Queryable {
   if (isQueryable(given)) return given;
   throw new PgTaskError("USAGE", "expected a Pool or Client of pg, or a URL like postgresql://user@host:port/database");
+}
+
+/**
+ * Returns the client of a call's options. A pool has the method `query`, too, but sends each statement over any of its
+ * connections, outside the caller's transaction.
+ *
+ * @throws PgTaskError USAGE
+ */
+export function requireCallClient(given: unknown): Queryable {
+  if (isQueryable(given) && !isPool(given)) return given;
+  throw new PgTaskError(
+    "USAGE",
+    `expected client to be a Client of pg, or one that the connect() of a Pool returns, got ${isPool(given) ? "a Pool, which would not use your transaction" : describeValue(given)}`,
+  );
 }
 
 /** Whether this is a client. A program without types can pass anything. */

@@ -14,7 +14,7 @@ import { readTableExistence } from "../tasks/queries/tableExistence.js";
 import { ChangeFollower } from "../tasks/queries/taskChanges.js";
 import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
-import { closedError, Connections, requireClient } from "./connections.js";
+import { closedError, Connections, requireCallClient } from "./connections.js";
 import { getTask } from "./getTask.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
@@ -163,7 +163,7 @@ export class TaskClient {
     const skipTaken = options.ifKeyTaken === "skip";
     const work = (client: Queryable): Promise<string[]> => addTasks(client, this.#table, rows, { skipTaken });
     try {
-      if (options.client !== undefined) return await work(requireClient(options.client));
+      if (options.client !== undefined) return await work(requireCallClient(options.client));
       return await this.#add(rows, work);
     } catch (error) {
       throw this.#toError(toAddError(error, this.#table, rows));
@@ -348,7 +348,7 @@ export class TaskClient {
 
   async #run<T>({ client }: CallOptions, work: (client: Queryable) => Promise<T>): Promise<T> {
     try {
-      return await (client === undefined ? this.#connections.run(work) : work(requireClient(client)));
+      return await (client === undefined ? this.#connections.run(work) : work(requireCallClient(client)));
     } catch (error) {
       throw this.#toError(error);
     }

@@ -458,6 +458,35 @@ describe("unknown options", () => {
   });
 });
 
+it("a Pool as the client of a call is refused, and nothing is done", async () => {
+  const before = await inputs();
+  const id = await tasks.add("SELECT 'kept'");
+  for (const [wrong, got] of [
+    [pool, /got a Pool, which would not use your transaction$/],
+    [{}, /got an object$/],
+    [null, /got null$/],
+  ] as const) {
+    const options = untyped({ client: wrong });
+    for (const call of [
+      () => tasks.add("SELECT 1", options),
+      () => tasks.addMany(["SELECT 1"], options),
+      () => tasks.get(id, options),
+      () => tasks.stop(id, options),
+      () => tasks.retry([id], options),
+      () => tasks.delete(id, options),
+    ]) {
+      await fails(
+        call(),
+        "USAGE",
+        /^expected client to be a Client of pg, or one that the connect\(\) of a Pool returns/,
+      );
+      await fails(call(), "USAGE", got);
+    }
+  }
+  assert.deepEqual(await inputs(), [...before, "SELECT 'kept'"]);
+  assert.equal((await tasks.get(id))?.state, "PLAN");
+});
+
 describe("errors", () => {
   it("are not retryable if the server refuses the role, its password or the database", async () => {
     for (const [part, value, sqlState] of [
