@@ -5,7 +5,6 @@ import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { endsConnection } from "../tasks/taskError.js";
 import { ConnectionStringError } from "../shared/postgres/errors.js";
 import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
-import { describeValue } from "../shared/describeValue.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
 
 /** Maximum number of connections that a TaskClient opens itself, if it is given a URL. */
@@ -145,18 +144,10 @@ export function requireClient(given: unknown): Queryable {
 }
 
 /**
- * Returns the client of a call's options. A pool has the method `query`, too, but sends each statement over any of its
+ * Whether this can be the client of a call. A pool has the method `query`, too, but sends each statement over any of its
  * connections, outside the caller's transaction.
- *
- * @throws PgTaskError USAGE
  */
-export function requireCallClient(given: unknown): Queryable {
-  if (isQueryable(given) && !isPool(given)) return given;
-  throw new PgTaskError(
-    "USAGE",
-    `expected client to be a Client of pg, or one that the connect() of a Pool returns, got ${isPool(given) ? "a Pool, which would not use your transaction" : describeValue(given)}`,
-  );
-}
+export const isCallClient = (given: unknown): boolean => isQueryable(given) && !isPool(given);
 
 /** Whether this is a client. A program without types can pass anything. */
 const isQueryable = (given: unknown): given is Queryable =>

@@ -2,9 +2,9 @@ import { explainConfiguration, type LoadOptions } from "../shared/config/loadCon
 import { findSource } from "../shared/config/findSource.js";
 import { logLevels } from "../shared/config/parameterTable.js";
 import { PgTaskError } from "../shared/errors.js";
-import { refuseUnknownKeys, type KnownKeys } from "../shared/refuseUnknownKeys.js";
 import type { Config, ConfigEntry } from "./config.js";
 import { logTo, noLog, type Logger } from "./logger.js";
+import { checkOptions, embeddedChecks, startChecks } from "./optionChecks.js";
 import type { PgTask } from "./pgTask.js";
 import { defaultDataDirectory, resolveDataDirectory } from "./process/dataDirectory.js";
 import { openLog, type OpenLog } from "./process/openLog.js";
@@ -52,8 +52,8 @@ export interface StartOptions {
  * before pg-task is ready; an EMBEDDED error if the embedded server cannot be started
  */
 export async function runPgTask(options: StartOptions): Promise<PgTask> {
-  const { signal } = options;
   const service = new Service(await serviceOptions(options));
+  const { signal } = options;
   if (signal?.aborted === true) throw abortedError(signal);
   const stop = (): void => void service.stop();
   signal?.addEventListener("abort", stop, { once: true });
@@ -66,19 +66,9 @@ export async function runPgTask(options: StartOptions): Promise<PgTask> {
 const abortedError = (signal: AbortSignal): PgTaskError =>
   new PgTaskError("START_ABORTED", "pg-task was stopped before it was started", { cause: signal.reason });
 
-const startKeys: KnownKeys<StartOptions> = {
-  config: true,
-  url: true,
-  embedded: true,
-  logger: true,
-  signal: true,
-  signals: true,
-};
-const embeddedKeys: KnownKeys<EmbeddedServerOptions> = { data: true, port: true };
-
 async function serviceOptions(options: StartOptions): Promise<ServiceOptions> {
-  refuseUnknownKeys(options, startKeys, "an option of start");
-  if (typeof options.embedded === "object") refuseUnknownKeys(options.embedded, embeddedKeys, "an option of embedded");
+  checkOptions(options, startChecks, "an option of start");
+  if (typeof options.embedded === "object") checkOptions(options.embedded, embeddedChecks, "an option of embedded");
   const { config, embedded = false, logger, signals = false } = options;
   const cwd = process.cwd();
   const source = {

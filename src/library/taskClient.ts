@@ -14,14 +14,23 @@ import { readTableExistence } from "../tasks/queries/tableExistence.js";
 import { ChangeFollower } from "../tasks/queries/taskChanges.js";
 import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
-import { closedError, Connections, requireCallClient } from "./connections.js";
+import { closedError, Connections, requireClient } from "./connections.js";
 import { getTask } from "./getTask.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { Task } from "./task.js";
 import { toRow } from "../tasks/commands/toRow.js";
-import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
-import { addKeys, callKeys, changesKeys, clientKeys, deleteKeys, listKeys, waitKeys } from "./optionKeys.js";
+import {
+  addChecks,
+  callChecks,
+  changesChecks,
+  checkOptions,
+  clientChecks,
+  deleteChecks,
+  listChecks,
+  waitChecks,
+} from "./optionChecks.js";
+import { idText, type TaskId } from "./taskId.js";
 
 /** Options of a TaskClient. */
 export interface TaskClientOptions {
@@ -37,9 +46,6 @@ export interface TaskClientOptions {
    */
   readonly reconnectMs?: number;
 }
-
-/** An id of a task. Numbers must be safe integers. */
-export type TaskId = string | number | bigint;
 
 /** Options of methods that can run in the caller's transaction. */
 export interface CallOptions {
@@ -127,7 +133,7 @@ export class TaskClient {
    * @throws PgTaskError USAGE if `connection` is none of the three
    */
   constructor(connection: SqlPool | SqlClient | string, options: TaskClientOptions = {}) {
-    refuseUnknownKeys(options, clientKeys, "an option of TaskClient");
+    checkOptions(options, clientChecks, "an option of TaskClient");
     const { schema = "public", table = "task", acquireTimeoutMs = 10_000, reconnectMs = 30_000 } = options;
     this.#table = taskTable(schema, table);
     this.#connections = new Connections(connection, { acquireTimeoutMs, reconnectMs });
@@ -158,12 +164,12 @@ export class TaskClient {
    * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
-    refuseUnknownKeys(options, addKeys, "an option of add and addMany");
+    checkOptions(options, addChecks, "an option of add and addMany");
     const rows = [...tasks].map((task) => toRow(task));
     const skipTaken = options.ifKeyTaken === "skip";
     const work = (client: Queryable): Promise<string[]> => addTasks(client, this.#table, rows, { skipTaken });
     try {
-      if (options.client !== undefined) return await work(requireCallClient(options.client));
+      if (options.client !== undefined) return await work(requireClient(options.client));
       return await this.#add(rows, work);
     } catch (error) {
       throw this.#toError(toAddError(error, this.#table, rows));
@@ -176,7 +182,7 @@ export class TaskClient {
    * @returns null if there is no such task
    */
   async get(id: TaskId, options: CallOptions = {}): Promise<Task | null> {
-    refuseUnknownKeys(options, callKeys, "an option of get");
+    checkOptions(options, callChecks, "an option of get");
     const text = idText(id);
     return await this.#run(options, (client) => getTask(client, this.#table, text));
   }
@@ -188,7 +194,7 @@ export class TaskClient {
    * when the signal is aborted
    */
   async wait(id: TaskId, options: WaitOptions = {}): Promise<TaskOutcome> {
-    refuseUnknownKeys(options, waitKeys, "an option of wait");
+    checkOptions(options, waitChecks, "an option of wait");
     const text = idText(id);
     const { signal } = options;
     // One signal often ends many waits, each of which adds a listener.
@@ -211,24 +217,27 @@ export class TaskClient {
   stop(id: TaskId, options?: CallOptions): Promise<ChangedTask>;
   /** Stops tasks. */
   stop(ids: readonly TaskId[], options?: CallOptions): Promise<ChangedTask[]>;
-  stop(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
-    return this.#change("stop", ids, options);
+  async stop(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    checkOptions(options, callChecks, "an option of stop");
+    return await this.#change("stop", ids, options);
   }
 
   /** Runs a finished task again, in its own row. */
   retry(id: TaskId, options?: CallOptions): Promise<ChangedTask>;
   /** Runs finished tasks again, in their own rows. */
   retry(ids: readonly TaskId[], options?: CallOptions): Promise<ChangedTask[]>;
-  retry(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
-    return this.#change("retry", ids, options);
+  async retry(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    checkOptions(options, callChecks, "an option of retry");
+    return await this.#change("retry", ids, options);
   }
 
   /** Deletes a task. */
   delete(id: TaskId, options?: DeleteOptions): Promise<ChangedTask>;
   /** Deletes tasks. */
   delete(ids: readonly TaskId[], options?: DeleteOptions): Promise<ChangedTask[]>;
-  delete(ids: TaskId | readonly TaskId[], options: DeleteOptions = {}): Promise<ChangedTask | ChangedTask[]> {
-    return this.#change(options.running === true ? "delete even running" : "delete", ids, options);
+  async delete(ids: TaskId | readonly TaskId[], options: DeleteOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    checkOptions(options, deleteChecks, "an option of delete");
+    return await this.#change(options.running === true ? "delete even running" : "delete", ids, options);
   }
 
   /**
@@ -238,7 +247,7 @@ export class TaskClient {
    * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
    */
   async *list(options: ListOptions = {}): AsyncGenerator<TaskSummary, void, void> {
-    refuseUnknownKeys(options, listKeys, "an option of list");
+    checkOptions(options, listChecks, "an option of list");
     const { before, waitingFor, characters = 1_000, pageSize = 100, signal, ...filter } = options;
     const ending = this.#endingWith(signal);
     let next = before === undefined ? null : idText(before);
@@ -272,7 +281,7 @@ export class TaskClient {
    * the iterator sees it for the first time.
    */
   async *changes(options: ChangesOptions = {}): AsyncGenerator<TaskChange, void, void> {
-    refuseUnknownKeys(options, changesKeys, "an option of changes");
+    checkOptions(options, changesChecks, "an option of changes");
     const { ids, signal, ...filter } = options;
     const ending = this.#endingWith(signal);
     const follower = new ChangeFollower(this.#table, { ...filter, ids: ids?.map(idText) });
@@ -315,9 +324,6 @@ export class TaskClient {
     ids: TaskId | readonly TaskId[],
     options: CallOptions,
   ): Promise<ChangedTask | ChangedTask[]> {
-    const isDelete = change !== "stop" && change !== "retry";
-    const known = isDelete ? deleteKeys : callKeys;
-    refuseUnknownKeys(options, known, `an option of ${isDelete ? "delete" : change}`);
     const isOne = typeof ids !== "object";
     const texts = isOne ? [idText(ids)] : ids.map(idText);
     const results = await this.#run(options, (client) =>
@@ -348,7 +354,7 @@ export class TaskClient {
 
   async #run<T>({ client }: CallOptions, work: (client: Queryable) => Promise<T>): Promise<T> {
     try {
-      return await (client === undefined ? this.#connections.run(work) : work(requireCallClient(client)));
+      return await (client === undefined ? this.#connections.run(work) : work(requireClient(client)));
     } catch (error) {
       throw this.#toError(error);
     }
@@ -361,16 +367,4 @@ export class TaskClient {
   }
 
   readonly #toError = (error: unknown): unknown => toTaskError(error, this.#table);
-}
-
-const maxId = 9_223_372_036_854_775_807n;
-
-/** @throws PgTaskError USAGE unless this is an id */
-function idText(id: TaskId): string {
-  const isExact = typeof id === "number" ? Number.isSafeInteger(id) : /^-?\d{1,19}$/.test(String(id));
-  if (isExact) {
-    const exact = BigInt(id);
-    if (exact <= maxId && exact >= -maxId - 1n) return String(exact);
-  }
-  throw new PgTaskError("USAGE", `expected a task's id, got ${JSON.stringify(String(id))}`);
 }

@@ -83,6 +83,21 @@ it("refuses unknown options", async () => {
   });
 });
 
+it("refuses values that an option cannot have", async () => {
+  const refused: [object, RegExp][] = [
+    [{ url: new URL(url) }, /^expected url to be a string, got an object$/],
+    [{ config: 5 }, /^expected config to be a configuration, or the path of a file, got 5$/],
+    [{ signals: "yes" }, /^expected signals to be true or false, got "yes"$/],
+    [{ signal: {} }, /^expected signal to be an AbortSignal, got an object$/],
+    [{ embedded: "yes" }, /^expected embedded to be true, false, or an object, got "yes"$/],
+    [{ embedded: { port: 0 } }, /^expected port to be a whole number from 1 to 65535, got 0$/],
+    [{ embedded: { data: 5 } }, /^expected data to be a name, got 5$/],
+  ];
+  for (const [options, message] of refused) {
+    await assert.rejects(start(untyped({ url, ...options })), { code: "USAGE", message });
+  }
+});
+
 it("takes the level of the logger unless the configuration gives one", async () => {
   const quiet = recorder("error");
   await (await begin({ url, logger: quiet.logger })).stop();
@@ -267,7 +282,7 @@ it("a stop with an option that is none stops nothing, and with the longest grace
   }
   await assert.rejects(pgTask.stop(untyped({ grace: 500 })), {
     code: "USAGE",
-    message: '"grace" is not an option of stop: perhaps "graceMs" is meant',
+    message: '"grace" is not an option of stop: expected one of graceMs',
   });
   assert.equal(pgTask.role, "leader");
   const stopping = pgTask.stop({ graceMs: 2_147_483_647 });

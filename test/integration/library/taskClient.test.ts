@@ -462,10 +462,13 @@ it("a Pool as the client of a call is refused, and nothing is done", async () =>
   const before = await inputs();
   const id = await tasks.add("SELECT 'kept'");
   for (const [wrong, got] of [
-    [pool, /got a Pool, which would not use your transaction$/],
-    [{}, /got an object$/],
-    [null, /got null$/],
+    [pool, "an object"],
+    [{}, "an object"],
+    [null, "null"],
   ] as const) {
+    const message = new RegExp(
+      `^expected client to be a Client of pg, .*\\(a Pool itself would not .*\\), got ${got}$`,
+    );
     const options = untyped({ client: wrong });
     for (const call of [
       () => tasks.add("SELECT 1", options),
@@ -475,15 +478,52 @@ it("a Pool as the client of a call is refused, and nothing is done", async () =>
       () => tasks.retry([id], options),
       () => tasks.delete(id, options),
     ]) {
-      await fails(
-        call(),
-        "USAGE",
-        /^expected client to be a Client of pg, or one that the connect\(\) of a Pool returns/,
-      );
-      await fails(call(), "USAGE", got);
+      await fails(call(), "USAGE", message);
     }
   }
   assert.deepEqual(await inputs(), [...before, "SELECT 'kept'"]);
+  assert.equal((await tasks.get(id))?.state, "PLAN");
+});
+
+it("values that an option cannot have are refused", async () => {
+  const id = await tasks.add("SELECT 1");
+  const refused: [object, "add" | "delete" | "wait" | "list" | "changes", RegExp][] = [
+    [{ ifKeyTaken: "ignore" }, "add", /^expected ifKeyTaken to be "error" or "skip", got "ignore"$/],
+    [{ running: "no" }, "delete", /^expected running to be true or false, got "no"$/],
+    [{ signal: 500 }, "wait", /^expected signal to be an AbortSignal, got 500$/],
+    [{ states: ["FAILED"] }, "list", /^expected states to be an array of states \(PLAN, .*, STOP\), got \["FAILED"\]$/],
+    [{ states: "FAIL" }, "list", /^expected states to be an array /],
+    [{ states: ["FAILED"] }, "changes", /^expected states to be an array /],
+    [{ group: null }, "list", /^expected group to be a string, got null$/],
+    [{ text: 5 }, "list", /^expected text /],
+    [{ since: null }, "list", /^expected since to be a time in PostgreSQL's syntax, got null$/],
+    [{ until: 5 }, "changes", /^expected until /],
+    [{ before: "x" }, "list", /^expected before to be a task's id, got "x"$/],
+    [{ waitingFor: null }, "list", /^expected waitingFor /],
+    [{ characters: -1 }, "list", /^expected characters to be a whole number from 0 /],
+    [{ pageSize: 0 }, "list", /^expected pageSize to be a whole number from 1 /],
+    [{ ids: id }, "changes", /^expected ids to be an array of tasks' ids, got "\d+"$/],
+  ];
+  for (const [options, method, message] of refused) {
+    const given = untyped(options);
+    const call = {
+      add: () => tasks.add("SELECT 1", given),
+      delete: () => tasks.delete(id, given),
+      wait: () => tasks.wait(id, given),
+      list: () => tasks.list(given).next(),
+      changes: () => tasks.changes(given).next(),
+    }[method];
+    await fails(call(), "USAGE", message);
+  }
+  for (const [options, message] of [
+    [{ acquireTimeoutMs: "5" }, /^expected acquireTimeoutMs to be a number of ms from 0 to 2147483647, got "5"$/],
+    [{ acquireTimeoutMs: Infinity }, /^expected acquireTimeoutMs /],
+    [{ reconnectMs: Number.NaN }, /^expected reconnectMs to be a number of ms from 0, or Infinity, got NaN$/],
+    [{ schema: "" }, /^expected schema to be a name, got ""$/],
+    [{ table: null }, /^expected table to be a name, got null$/],
+  ] as const) {
+    assert.throws(() => new TaskClient(pool, untyped(options)), { code: "USAGE", message });
+  }
   assert.equal((await tasks.get(id))?.state, "PLAN");
 });
 
