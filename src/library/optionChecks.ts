@@ -6,6 +6,7 @@ import { describeValue } from "../shared/describeValue.js";
 import { isTaskState, taskStates } from "../shared/taskState.js";
 import type { TaskFilter } from "../tasks/types.js";
 import { isCallClient } from "./connections.js";
+import { loggerMethods } from "./logger.js";
 import type { PgTask } from "./pgTask.js";
 import type { EmbeddedServerOptions, StartOptions } from "./start.js";
 import type {
@@ -36,7 +37,8 @@ type OptionChecks<T> = Readonly<Record<keyof T, OptionCheck>>;
  * @param what what the options are, such as "an option of start"
  * @throws PgTaskError USAGE
  */
-export function checkOptions(given: object, checks: Readonly<Record<string, OptionCheck>>, what: string): void {
+export function checkOptions(given: unknown, checks: Readonly<Record<string, OptionCheck>>, what: string): void {
+  if (!isObject(given)) throw new PgTaskError("USAGE", `expected an object with options, got ${describeValue(given)}`);
   refuseUnknownKeys(given, checks, what);
   for (const [name, value] of Object.entries(given)) {
     const check = checks[name];
@@ -48,6 +50,9 @@ export function checkOptions(given: object, checks: Readonly<Record<string, Opti
 const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
 const isWhole = (value: unknown, min: number, max: number): boolean =>
   Number.isInteger(value) && Number(value) >= min && Number(value) <= max;
+
+const isLogger = (value: unknown): boolean =>
+  isObject(value) && loggerMethods.every((method) => typeof Reflect.get(value, method) === "function");
 
 const flag: OptionCheck = { expected: "true or false", holds: (value) => typeof value === "boolean" };
 const text: OptionCheck = { expected: "a string", holds: (value) => typeof value === "string" };
@@ -129,7 +134,10 @@ export const startChecks: OptionChecks<StartOptions> = {
     expected: "true, false, or an object",
     holds: (value) => typeof value === "boolean" || (isObject(value) && !Array.isArray(value)),
   },
-  logger: { expected: "a logger, or false", holds: (value) => value === false || isObject(value) },
+  logger: {
+    expected: `false, or a logger with the methods ${loggerMethods.join(", ")}`,
+    holds: (value) => value === false || isLogger(value),
+  },
   signal,
   signals: flag,
 };

@@ -3,6 +3,7 @@ import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { taskTable, type TaskTable } from "../manager/schema/taskTable.js";
 import { PgTaskError } from "../shared/errors.js";
+import { describeValue } from "../shared/describeValue.js";
 import type { Queryable } from "../shared/postgres/client.js";
 import type { TaskState } from "../shared/taskState.js";
 import { addTasks, needsSeveralStatements, toAddError, type NewRow } from "../tasks/commands/addTask.js";
@@ -165,6 +166,7 @@ export class TaskClient {
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
     checkOptions(options, addChecks, "an option of add and addMany");
+    if (!isIterable(tasks)) throw new PgTaskError("USAGE", `expected an array of tasks, got ${describeValue(tasks)}`);
     const rows = [...tasks].map((task) => toRow(task));
     const skipTaken = options.ifKeyTaken === "skip";
     const work = (client: Queryable): Promise<string[]> => addTasks(client, this.#table, rows, { skipTaken });
@@ -324,7 +326,7 @@ export class TaskClient {
     ids: TaskId | readonly TaskId[],
     options: CallOptions,
   ): Promise<ChangedTask | ChangedTask[]> {
-    const isOne = typeof ids !== "object";
+    const isOne = !isArray(ids);
     const texts = isOne ? [idText(ids)] : ids.map(idText);
     const results = await this.#run(options, (client) =>
       this.#changeAll(client, change, texts, options.client !== undefined || this.#connections.areCallers),
@@ -368,3 +370,9 @@ export class TaskClient {
 
   readonly #toError = (error: unknown): unknown => toTaskError(error, this.#table);
 }
+
+/** The same as `Array.isArray`, which does not recognize readonly arrays. */
+const isArray = (given: TaskId | readonly TaskId[]): given is readonly TaskId[] => Array.isArray(given);
+
+/** Whether these can be tasks. A program without types can pass anything, and the characters of a string are no tasks. */
+const isIterable = (given: unknown): boolean => typeof given === "object" && given !== null && Symbol.iterator in given;

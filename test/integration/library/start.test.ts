@@ -87,6 +87,9 @@ it("refuses values that an option cannot have", async () => {
   const refused: [object, RegExp][] = [
     [{ url: new URL(url) }, /^expected url to be a string, got an object$/],
     [{ config: 5 }, /^expected config to be a configuration, or the path of a file, got 5$/],
+    [{ logger: true }, /^expected logger to be false, or a logger with the methods trace, debug, .*, fatal, got true$/],
+    [{ logger: {} }, /^expected logger to be false, or a logger with the methods trace, .*, got an object$/],
+    [{ logger: { info: console.info, error: console.error } }, /^expected logger /],
     [{ signals: "yes" }, /^expected signals to be true or false, got "yes"$/],
     [{ signal: {} }, /^expected signal to be an AbortSignal, got an object$/],
     [{ embedded: "yes" }, /^expected embedded to be true, false, or an object, got "yes"$/],
@@ -95,6 +98,9 @@ it("refuses values that an option cannot have", async () => {
   ];
   for (const [options, message] of refused) {
     await assert.rejects(start(untyped({ url, ...options })), { code: "USAGE", message });
+  }
+  for (const wrong of [untyped({ none: null }).none, untyped({ url }).url]) {
+    await assert.rejects(start(wrong), { code: "USAGE", message: /^expected an object with options, got / });
   }
 });
 

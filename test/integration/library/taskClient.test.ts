@@ -527,6 +527,47 @@ it("values that an option cannot have are refused", async () => {
   assert.equal((await tasks.get(id))?.state, "PLAN");
 });
 
+it("arguments that are none are refused", async () => {
+  const before = await inputs();
+  const none = untyped({ undefined: undefined, null: null, number: 5, list: [], object: {} });
+  const task = /^expected a task: its SQL, or an object with input, got /;
+  for (const wrong of [none.undefined, none.null, none.number, none.list]) {
+    await fails(tasks.add(wrong), "USAGE", task);
+    await fails(tasks.addMany(["SELECT 1", wrong]), "USAGE", task);
+  }
+  const string = untyped({ sql: "SELECT 1" }).sql;
+  for (const wrong of [none.undefined, none.null, none.number, none.object, string]) {
+    await fails(tasks.addMany(wrong), "USAGE", /^expected an array of tasks, got /);
+  }
+  for (const wrong of [none.undefined, none.null, none.object, [none.null], [["5"]]]) {
+    for (const call of [tasks.stop(untyped([wrong])[0]), tasks.retry(wrong), tasks.delete(wrong)]) {
+      await fails(call, "USAGE", /^expected a task's id, got /);
+    }
+    await fails(tasks.get(wrong), "USAGE", /^expected a task's id, got /);
+    await fails(tasks.wait(wrong), "USAGE", /^expected a task's id, got /);
+  }
+  const options = /^expected an object with options, got (?:null|"x")$/;
+  for (const wrong of [none.null, untyped({ x: "x" }).x]) {
+    assert.throws(() => new TaskClient(pool, wrong), { code: "USAGE", message: options });
+    await fails(tasks.add("SELECT 1", wrong), "USAGE", options);
+    await fails(tasks.get(1, wrong), "USAGE", options);
+    await fails(tasks.wait(1, wrong), "USAGE", options);
+    await fails(tasks.delete(1, wrong), "USAGE", options);
+    await fails(tasks.list(wrong).next(), "USAGE", options);
+  }
+  await fails(
+    tasks.add(untyped({ input: "SELECT", columns: null })),
+    "USAGE",
+    /^expected columns to be an object, got null$/,
+  );
+  await fails(
+    tasks.add(untyped({ input: "SELECT", delay: null })),
+    "USAGE",
+    /^expected delay to be an interval, got null$/,
+  );
+  assert.deepEqual(await inputs(), before);
+});
+
 describe("errors", () => {
   it("are not retryable if the server refuses the role, its password or the database", async () => {
     for (const [part, value, sqlState] of [
