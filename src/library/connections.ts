@@ -3,6 +3,7 @@ import { Backoff, sleep } from "../shared/backoff.js";
 import { errorMessage, isConnectionLoss, PgTaskError, systemErrorCode } from "../shared/errors.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { endsConnection } from "../tasks/taskError.js";
+import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import { ConnectionStringError } from "../shared/postgres/errors.js";
 import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
@@ -50,7 +51,8 @@ export class Connections {
    * Runs `work` on a connection.
    *
    * @throws PgTaskError CONNECTION_BUSY, CONNECTION_FAILED or CONNECTION_REJECTED if the pool gives no connection;
-   * CONNECTION_CLOSED after `end`
+   * CONNECTION_CLOSED after `end`, and after that of the pool; CONNECTION_READ_ONLY if the server of the pool takes no
+   * changes
    */
   async run<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
     if (this.#closing.signal.aborted) throw closedError();
@@ -64,7 +66,7 @@ export class Connections {
       return await work(requireClient(client));
     } catch (error) {
       isLost = isConnectionLoss(error) || endsConnection(sqlState(error) ?? "");
-      throw error;
+      throw sqlState(error) === readOnlyTransaction ? readOnlyError(error) : error;
     } finally {
       stopListening();
       client.release(isLost);
@@ -127,6 +129,14 @@ export class Connections {
     await this.#own?.end();
   }
 }
+
+/** A connection of a pool is in no transaction of the caller, so its server is read-only, such as during a failover. */
+const readOnlyError = (error: unknown): PgTaskError =>
+  new PgTaskError(
+    "CONNECTION_READ_ONLY",
+    `the server is a standby or read-only: ${errorMessage(error)} (SQLSTATE ${readOnlyTransaction})`,
+    { cause: error, sqlState: readOnlyTransaction },
+  );
 
 /** The error of a method that is called after `end`. */
 export const closedError = (): PgTaskError => new PgTaskError("CONNECTION_CLOSED", "the TaskClient has been ended");
@@ -220,6 +230,9 @@ function toConnectError(error: unknown, pool: SqlPool, timeoutMs: number): PgTas
     const message =
       "the server asks for a password, and none was given: give one in the URL, in PGPASSWORD or in a password file";
     return new PgTaskError("CONNECTION_REJECTED", message, cause);
+  }
+  if (errorMessage(error).includes("Cannot use a pool after calling end")) {
+    return new PgTaskError("CONNECTION_CLOSED", "the pool of the TaskClient has been ended", cause);
   }
   if (errorMessage(error).includes("timeout exceeded when trying to connect")) return busyError(pool, timeoutMs);
   return new PgTaskError("CONNECTION_FAILED", `no connection to the server: ${reason(error)}`, cause);

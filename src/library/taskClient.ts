@@ -4,7 +4,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { taskTable, type TaskTable } from "../manager/schema/taskTable.js";
 import { PgTaskError } from "../shared/errors.js";
 import { describeValue } from "../shared/describeValue.js";
-import type { Queryable } from "../shared/postgres/client.js";
+import { sqlState, type Queryable } from "../shared/postgres/client.js";
+import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import type { TaskState } from "../shared/taskState.js";
 import { addTasks, needsSeveralStatements, toAddError, type NewRow } from "../tasks/commands/addTask.js";
 import { changeInBatches } from "../tasks/commands/changeInBatches.js";
@@ -349,7 +350,10 @@ export class TaskClient {
     callersClient: boolean,
   ): Promise<ChangeResult[]> {
     if ((await readTableExistence(client, this.#table)) !== "no") {
-      return await changeInBatches(client, this.#table, change, ids, undefined, { callersClient });
+      return await changeInBatches(client, this.#table, change, ids, undefined, {
+        callersClient,
+        isFatal: (error) => sqlState(error) === readOnlyTransaction,
+      });
     }
     throw new PgTaskError("SCHEMA_MISSING", `no table ${this.#table.qualified} in this database`);
   }

@@ -584,6 +584,40 @@ describe("errors", () => {
     }
   });
 
+  it("are not retryable if the caller's transaction takes no statements, but if the server may become writable", async () => {
+    const id = await tasks.add("SELECT 1");
+    const client = await openClient();
+    const aborted = { code: "STATEMENT_FAILED", sqlState: "25P02", retryable: false };
+    await client.query("BEGIN");
+    await assert.rejects(client.query("SELECT 1/0"));
+    await assert.rejects(tasks.add("SELECT 1", { client }), aborted);
+    await assert.rejects(tasks.get(id, { client }), aborted);
+    await assert.rejects(tasks.stop(id, { client }), aborted);
+    await client.query("ROLLBACK");
+    const readOnly = { code: "STATEMENT_FAILED", sqlState: "25006", retryable: false };
+    await client.query("BEGIN READ ONLY");
+    await assert.rejects(tasks.stop([id, id], { client }), readOnly);
+    await assert.rejects(tasks.add("SELECT 1", { client }), readOnly);
+    await client.query("ROLLBACK");
+    const standby = new Pool({ connectionString: url, options: "-c default_transaction_read_only=on" });
+    closing.push(() => standby.end());
+    const ours = new TaskClient(standby);
+    const unwritable = { code: "CONNECTION_READ_ONLY", sqlState: "25006", retryable: true };
+    await assert.rejects(ours.add("SELECT 1"), unwritable);
+    await assert.rejects(ours.stop(id), unwritable);
+    assert.equal((await ours.get(id))?.state, "PLAN");
+  });
+
+  it("a pool that was ended is named, and ends a wait at once", async () => {
+    const own = new Pool({ connectionString: url });
+    const ours = new TaskClient(own);
+    const id = await ours.add({ input: "SELECT", plan: "2100-01-01" });
+    await own.end();
+    await assert.rejects(ours.add("SELECT 1"), { code: "CONNECTION_CLOSED", retryable: false });
+    await fails(ours.wait(id), "CONNECTION_CLOSED", /^the pool of the TaskClient has been ended$/);
+    await fails(ours.list().next(), "CONNECTION_CLOSED", /^the pool /);
+  });
+
   it("a missing table is named", async () => {
     await using other = new TaskClient(pool, { schema: "nowhere", table: "task" });
     const calls = [
