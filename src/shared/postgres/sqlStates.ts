@@ -3,6 +3,7 @@ export const connectionNotEstablished = "08001";
 export const connectionFailure = "08006";
 export const characterNotInRepertoire = "22021";
 export const untranslatableCharacter = "22P05";
+export const notNullViolation = "23502";
 export const uniqueViolation = "23505";
 export const checkViolation = "23514";
 export const readOnlyTransaction = "25006";

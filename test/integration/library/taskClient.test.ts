@@ -229,6 +229,7 @@ describe("add", () => {
         "TASK_REJECTED",
         /: keep must not be below 0, got "1 hour ago": new/,
       ],
+      [{ input: "SELECT", group: null }, "TASK_REJECTED", /rejects the task: group must not be null: null value in /],
       [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /invalid input syntax for type interval/],
       [{ input: "SELECT", rule: "99 * * * *" }, "TASK_REJECTED", /99/],
       [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /delimiter with one ASCII character/],
