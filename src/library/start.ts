@@ -70,10 +70,12 @@ async function serviceOptions(options: StartOptions): Promise<ServiceOptions> {
   checkOptions(options, startChecks, "an option of start");
   if (typeof options.embedded === "object") checkOptions(options.embedded, embeddedChecks, "an option of embedded");
   const { config, embedded = false, logger, signals = false } = options;
+  const content = contentOf(options);
+  refuseSecondServer(options);
   const cwd = process.cwd();
   const source = {
     file: typeof config === "string" ? config : undefined,
-    content: contentOf(options),
+    content,
     cwd,
     env: process.env,
   };
@@ -86,7 +88,7 @@ async function serviceOptions(options: StartOptions): Promise<ServiceOptions> {
   const { data = defaultDataDirectory, port } = typeof embedded === "object" ? embedded : {};
   return {
     source,
-    read: explainConfiguration,
+    read: async (loading) => await explainConfiguration({ ...loading, byProgram: true }),
     embedded:
       embedded === false ? null : { dataDirectory: () => resolveDataDirectory(data, cwd, "embedded.data"), port },
     openLog: (level) => logOf(logger, level),
@@ -100,17 +102,35 @@ function logOf(logger: Logger | false | undefined, level: string): OpenLog | Pro
   return logger === false ? noLog() : logTo(logger, level);
 }
 
+/** Refuses a URL beside the embedded server before that is started. A URL in a file is found when the file is read. */
+function refuseSecondServer({ config, url, embedded = false }: StartOptions): void {
+  if (embedded === false) return;
+  const hasOwnUrl = typeof config === "object" && !isArray(config) && config.url !== undefined;
+  if (url === undefined && !hasOwnUrl) return;
+  throw new PgTaskError(
+    "CONFIG_CONFLICT",
+    `${url === undefined ? "config.url" : "url"} names a server, and embedded starts another one: remove one of the two`,
+  );
+}
+
 /** Returns the content of the configuration, or undefined if it comes from a file or the environment. */
 function contentOf({ config, url }: StartOptions): unknown {
   if (url === undefined) return typeof config === "string" ? undefined : config;
   if (config === undefined) return { url };
-  if (typeof config === "string" || isArray(config) || config.url !== undefined) {
+  if (typeof config === "string") {
     throw new PgTaskError(
       "CONFIG_CONFLICT",
-      "expected url beside a config that is an object without url: remove one of the two",
+      `expected url or the path of a file as config, got both: remove url, or write it into ${config}`,
     );
   }
-  return { ...config, url };
+  if (isArray(config)) {
+    throw new PgTaskError(
+      "CONFIG_CONFLICT",
+      'expected url beside a config that is an object, got an array of entries: give them as { "pg_task.json": [ … ] }',
+    );
+  }
+  if (config.url === undefined) return { ...config, url };
+  throw new PgTaskError("CONFIG_CONFLICT", "expected url or config.url, got both: remove one of the two");
 }
 
 /** The same as `Array.isArray`, which does not recognize readonly arrays. */

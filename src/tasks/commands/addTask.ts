@@ -139,7 +139,7 @@ export function toAddError(error: unknown, table: TaskTable, rows: readonly NewR
   return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
 }
 
-/** Whether a group is null. The server names the column `hash` instead, which a trigger computes from it. */
+/** Whether a group is null. The server names the column `hash` instead, which is generated from it. */
 const isGroupNull = (error: unknown): boolean =>
   isServerError(error) && error.code === notNullViolation && error.column === "hash";
 

@@ -170,7 +170,11 @@ it("rejects an invalid configuration, and names the value", async () => {
     [{ config: [{ data: "x", sleep: -1 }] }, "CONFIG_INVALID", /config: \[0\]\.sleep/],
     [{ config: Object.assign({ url }, { "pg_task.slepe": 1 }) }, "CONFIG_INVALID", /pg_task\.slepe/],
     [{ config: "/no/such/file.json" }, "CONFIG_FILE_UNREADABLE", /no such file/],
-    [{ url, config: { url } }, "CONFIG_CONFLICT", /url beside a config/],
+    [{ url, config: { url } }, "CONFIG_CONFLICT", /^expected url or config\.url, got both: remove one of the two$/],
+    [{ url, config: "shop.json" }, "CONFIG_CONFLICT", /got both: remove url, or write it into shop\.json$/],
+    [{ url, config: [{ data: "x" }] }, "CONFIG_CONFLICT", /config that is an object, got an array of entries/],
+    [{ url, embedded: true }, "CONFIG_CONFLICT", /^url names a server, and embedded starts another one: remove one /],
+    [{ config: { url }, embedded: {} }, "CONFIG_CONFLICT", /^config\.url names a server, and embedded starts another /],
     [{ url: "postgresql://u:p@ss@h/d" }, "CONFIG_INVALID", /url: expected a host name/],
   ];
   for (const [options, code, message] of refused) {
@@ -190,6 +194,16 @@ it("a reload with an invalid configuration is rejected and changes nothing", asy
   await pgTask.reload();
   await using tasks = new TaskClient(own.url);
   assert.equal((await tasks.wait(await tasks.add("SELECT 1"))).state, "DONE");
+});
+
+it("a url in a file beside an embedded server is refused in the words of the library", async () => {
+  const folder = await temporaryFolder();
+  const config = join(folder, "shop.json");
+  await writeFile(config, JSON.stringify({ url }));
+  await assert.rejects(begin({ config, embedded: { data: join(folder, "data") } }), {
+    code: "CONFIG_CONFLICT",
+    message: `${config}: "url" names a server, and the option embedded starts another one: remove one of the two`,
+  });
 });
 
 it("a reload with another configuration is refused if it came from a file, or after the end", async () => {
