@@ -3,6 +3,7 @@ import { Backoff, sleep } from "../shared/backoff.js";
 import { errorMessage, isConnectionLoss, PgTaskError, systemErrorCode } from "../shared/errors.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { endsConnection } from "../tasks/taskError.js";
+import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import { ConnectionStringError } from "../shared/postgres/errors.js";
 import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
@@ -36,6 +37,11 @@ export class Connections {
     }
   }
 
+  /** Whether all calls use the caller's own client, and run in its transaction if there is one. */
+  get areCallers(): boolean {
+    return "client" in this.#source;
+  }
+
   /** Aborted when `end` is called. */
   get closing(): AbortSignal {
     return this.#closing.signal;
@@ -45,7 +51,8 @@ export class Connections {
    * Runs `work` on a connection.
    *
    * @throws PgTaskError CONNECTION_BUSY, CONNECTION_FAILED or CONNECTION_REJECTED if the pool gives no connection;
-   * CONNECTION_CLOSED after `end`
+   * CONNECTION_CLOSED after `end`, and after that of the pool; CONNECTION_READ_ONLY if the server of the pool takes no
+   * changes
    */
   async run<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
     if (this.#closing.signal.aborted) throw closedError();
@@ -59,7 +66,7 @@ export class Connections {
       return await work(requireClient(client));
     } catch (error) {
       isLost = isConnectionLoss(error) || endsConnection(sqlState(error) ?? "");
-      throw error;
+      throw sqlState(error) === readOnlyTransaction ? readOnlyError(error) : error;
     } finally {
       stopListening();
       client.release(isLost);
@@ -123,13 +130,21 @@ export class Connections {
   }
 }
 
+/** A connection of a pool is in no transaction of the caller, so its server is read-only, such as during a failover. */
+const readOnlyError = (error: unknown): PgTaskError =>
+  new PgTaskError(
+    "CONNECTION_READ_ONLY",
+    `the server is a standby or read-only: ${errorMessage(error)} (SQLSTATE ${readOnlyTransaction})`,
+    { cause: error, sqlState: readOnlyTransaction },
+  );
+
 /** The error of a method that is called after `end`. */
 export const closedError = (): PgTaskError => new PgTaskError("CONNECTION_CLOSED", "the TaskClient has been ended");
 
 const isTransient = (error: unknown): boolean =>
   error instanceof PgTaskError && error.family === "CONNECTION" && error.retryable;
 
-const isPool = (given: SqlPool | SqlClient): given is SqlPool =>
+const isPool = (given: unknown): given is SqlPool =>
   typeof given === "object" && given !== null && "totalCount" in given && "connect" in given;
 
 /** @throws PgTaskError USAGE */
@@ -137,6 +152,12 @@ export function requireClient(given: unknown): Queryable {
   if (isQueryable(given)) return given;
   throw new PgTaskError("USAGE", "expected a Pool or Client of pg, or a URL like postgresql://user@host:port/database");
 }
+
+/**
+ * Whether this can be the client of a call. A pool has the method `query`, too, but sends each statement over any of its
+ * connections, outside the caller's transaction.
+ */
+export const isCallClient = (given: unknown): boolean => isQueryable(given) && !isPool(given);
 
 /** Whether this is a client. A program without types can pass anything. */
 const isQueryable = (given: unknown): given is Queryable =>
@@ -209,6 +230,9 @@ function toConnectError(error: unknown, pool: SqlPool, timeoutMs: number): PgTas
     const message =
       "the server asks for a password, and none was given: give one in the URL, in PGPASSWORD or in a password file";
     return new PgTaskError("CONNECTION_REJECTED", message, cause);
+  }
+  if (errorMessage(error).includes("Cannot use a pool after calling end")) {
+    return new PgTaskError("CONNECTION_CLOSED", "the pool of the TaskClient has been ended", cause);
   }
   if (errorMessage(error).includes("timeout exceeded when trying to connect")) return busyError(pool, timeoutMs);
   return new PgTaskError("CONNECTION_FAILED", `no connection to the server: ${reason(error)}`, cause);

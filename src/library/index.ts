@@ -15,6 +15,7 @@ export type { NewTask, OwnValue } from "../tasks/newTask.js";
 export type { EntryStatus, PgTask, PgTaskEvents } from "./pgTask.js";
 export type { EmbeddedServerOptions, StartOptions } from "./start.js";
 export type { Task } from "./task.js";
+export type { TaskId } from "./taskId.js";
 export {
   TaskClient,
   type AddOptions,
@@ -24,7 +25,6 @@ export {
   type DeleteOptions,
   type ListOptions,
   type TaskClientOptions,
-  type TaskId,
   type WaitOptions,
 } from "./taskClient.js";
 

@@ -19,7 +19,8 @@ export interface Logger {
   fatal(fields: object, message: string): void;
 }
 
-const methods = ["trace", "debug", "info", "warn", "error", "fatal"] as const;
+/** The methods of a logger. */
+export const loggerMethods = ["trace", "debug", "info", "warn", "error", "fatal"] as const;
 
 /**
  * Opens a log whose lines go to the caller's logger. Managers and executors run in threads, which format their lines
@@ -29,7 +30,7 @@ const methods = ["trace", "debug", "info", "warn", "error", "fatal"] as const;
 export function logTo(logger: Logger, level: string): OpenLog {
   const writeLine = (line: string): void => {
     const { level: lineLevel, name: component, msg, ...rest }: Record<string, unknown> = JSON.parse(line);
-    const method = methods.find((each) => each === lineLevel) ?? "info";
+    const method = loggerMethods.find((each) => each === lineLevel) ?? "info";
     const fields = Object.fromEntries(Object.entries(rest).filter(([name]) => name !== "time" && name !== "pid"));
     logger[method]({ component, ...fields }, typeof msg === "string" ? msg : "");
   };

@@ -73,7 +73,8 @@ export interface PgTask extends EventEmitter<PgTaskEvents> {
    * Stops: no more tasks are started, running ones may finish within the grace period (`pg_conf.grace`), and are then
    * cancelled and return to PLAN. Can be called again with a shorter grace period.
    *
-   * @param options.graceMs the grace period, in ms
+   * @param options.graceMs the grace period, in ms: at most 2,147,483,647
+   * @throws PgTaskError USAGE for another value, and then nothing is stopped
    */
   stop(options?: { readonly graceMs?: number }): Promise<void>;
   /** The same as `stop`. */

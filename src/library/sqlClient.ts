@@ -2,6 +2,8 @@
 export interface SqlClient {
   /** Sends a statement. */
   query(text: string, values?: unknown[]): Promise<SqlResult>;
+  /** Only a Pool has this. A Pool is no client, because it sends each statement over any of its connections. */
+  readonly totalCount?: never;
 }
 
 /** The result of a statement. */

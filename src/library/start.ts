@@ -2,9 +2,9 @@ import { explainConfiguration, type LoadOptions } from "../shared/config/loadCon
 import { findSource } from "../shared/config/findSource.js";
 import { logLevels } from "../shared/config/parameterTable.js";
 import { PgTaskError } from "../shared/errors.js";
-import { refuseUnknownKeys, type KnownKeys } from "../shared/refuseUnknownKeys.js";
 import type { Config, ConfigEntry } from "./config.js";
 import { logTo, noLog, type Logger } from "./logger.js";
+import { checkOptions, embeddedChecks, startChecks } from "./optionChecks.js";
 import type { PgTask } from "./pgTask.js";
 import { defaultDataDirectory, resolveDataDirectory } from "./process/dataDirectory.js";
 import { openLog, type OpenLog } from "./process/openLog.js";
@@ -52,8 +52,8 @@ export interface StartOptions {
  * before pg-task is ready; an EMBEDDED error if the embedded server cannot be started
  */
 export async function runPgTask(options: StartOptions): Promise<PgTask> {
-  const { signal } = options;
   const service = new Service(await serviceOptions(options));
+  const { signal } = options;
   if (signal?.aborted === true) throw abortedError(signal);
   const stop = (): void => void service.stop();
   signal?.addEventListener("abort", stop, { once: true });
@@ -66,24 +66,16 @@ export async function runPgTask(options: StartOptions): Promise<PgTask> {
 const abortedError = (signal: AbortSignal): PgTaskError =>
   new PgTaskError("START_ABORTED", "pg-task was stopped before it was started", { cause: signal.reason });
 
-const startKeys: KnownKeys<StartOptions> = {
-  config: true,
-  url: true,
-  embedded: true,
-  logger: true,
-  signal: true,
-  signals: true,
-};
-const embeddedKeys: KnownKeys<EmbeddedServerOptions> = { data: true, port: true };
-
 async function serviceOptions(options: StartOptions): Promise<ServiceOptions> {
-  refuseUnknownKeys(options, startKeys, "an option of start");
-  if (typeof options.embedded === "object") refuseUnknownKeys(options.embedded, embeddedKeys, "an option of embedded");
+  checkOptions(options, startChecks, "an option of start");
+  if (typeof options.embedded === "object") checkOptions(options.embedded, embeddedChecks, "an option of embedded");
   const { config, embedded = false, logger, signals = false } = options;
+  const content = contentOf(options);
+  refuseSecondServer(options);
   const cwd = process.cwd();
   const source = {
     file: typeof config === "string" ? config : undefined,
-    content: contentOf(options),
+    content,
     cwd,
     env: process.env,
   };
@@ -96,7 +88,7 @@ async function serviceOptions(options: StartOptions): Promise<ServiceOptions> {
   const { data = defaultDataDirectory, port } = typeof embedded === "object" ? embedded : {};
   return {
     source,
-    read: explainConfiguration,
+    read: async (loading) => await explainConfiguration({ ...loading, byProgram: true }),
     embedded:
       embedded === false ? null : { dataDirectory: () => resolveDataDirectory(data, cwd, "embedded.data"), port },
     openLog: (level) => logOf(logger, level),
@@ -110,17 +102,35 @@ function logOf(logger: Logger | false | undefined, level: string): OpenLog | Pro
   return logger === false ? noLog() : logTo(logger, level);
 }
 
+/** Refuses a URL beside the embedded server before that is started. A URL in a file is found when the file is read. */
+function refuseSecondServer({ config, url, embedded = false }: StartOptions): void {
+  if (embedded === false) return;
+  const hasOwnUrl = typeof config === "object" && !isArray(config) && config.url !== undefined;
+  if (url === undefined && !hasOwnUrl) return;
+  throw new PgTaskError(
+    "CONFIG_CONFLICT",
+    `${url === undefined ? "config.url" : "url"} names a server, and embedded starts another one: remove one of the two`,
+  );
+}
+
 /** Returns the content of the configuration, or undefined if it comes from a file or the environment. */
 function contentOf({ config, url }: StartOptions): unknown {
   if (url === undefined) return typeof config === "string" ? undefined : config;
   if (config === undefined) return { url };
-  if (typeof config === "string" || isArray(config) || config.url !== undefined) {
+  if (typeof config === "string") {
     throw new PgTaskError(
       "CONFIG_CONFLICT",
-      "expected url beside a config that is an object without url: remove one of the two",
+      `expected url or the path of a file as config, got both: remove url, or write it into ${config}`,
     );
   }
-  return { ...config, url };
+  if (isArray(config)) {
+    throw new PgTaskError(
+      "CONFIG_CONFLICT",
+      'expected url beside a config that is an object, got an array of entries: give them as { "pg_task.json": [ … ] }',
+    );
+  }
+  if (config.url === undefined) return { ...config, url };
+  throw new PgTaskError("CONFIG_CONFLICT", "expected url or config.url, got both: remove one of the two");
 }
 
 /** The same as `Array.isArray`, which does not recognize readonly arrays. */

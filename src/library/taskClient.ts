@@ -3,7 +3,9 @@ import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { taskTable, type TaskTable } from "../manager/schema/taskTable.js";
 import { PgTaskError } from "../shared/errors.js";
-import type { Queryable } from "../shared/postgres/client.js";
+import { describeValue } from "../shared/describeValue.js";
+import { sqlState, type Queryable } from "../shared/postgres/client.js";
+import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import type { TaskState } from "../shared/taskState.js";
 import { addTasks, needsSeveralStatements, toAddError, type NewRow } from "../tasks/commands/addTask.js";
 import { changeInBatches } from "../tasks/commands/changeInBatches.js";
@@ -20,8 +22,17 @@ import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { Task } from "./task.js";
 import { toRow } from "../tasks/commands/toRow.js";
-import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
-import { addKeys, callKeys, changesKeys, clientKeys, deleteKeys, listKeys, waitKeys } from "./optionKeys.js";
+import {
+  addChecks,
+  callChecks,
+  changesChecks,
+  checkOptions,
+  clientChecks,
+  deleteChecks,
+  listChecks,
+  waitChecks,
+} from "./optionChecks.js";
+import { idText, type TaskId } from "./taskId.js";
 
 /** Options of a TaskClient. */
 export interface TaskClientOptions {
@@ -37,9 +48,6 @@ export interface TaskClientOptions {
    */
   readonly reconnectMs?: number;
 }
-
-/** An id of a task. Numbers must be safe integers. */
-export type TaskId = string | number | bigint;
 
 /** Options of methods that can run in the caller's transaction. */
 export interface CallOptions {
@@ -127,7 +135,7 @@ export class TaskClient {
    * @throws PgTaskError USAGE if `connection` is none of the three
    */
   constructor(connection: SqlPool | SqlClient | string, options: TaskClientOptions = {}) {
-    refuseUnknownKeys(options, clientKeys, "an option of TaskClient");
+    checkOptions(options, clientChecks, "an option of TaskClient");
     const { schema = "public", table = "task", acquireTimeoutMs = 10_000, reconnectMs = 30_000 } = options;
     this.#table = taskTable(schema, table);
     this.#connections = new Connections(connection, { acquireTimeoutMs, reconnectMs });
@@ -158,7 +166,8 @@ export class TaskClient {
    * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
-    refuseUnknownKeys(options, addKeys, "an option of add and addMany");
+    checkOptions(options, addChecks, "an option of add and addMany");
+    if (!isIterable(tasks)) throw new PgTaskError("USAGE", `expected an array of tasks, got ${describeValue(tasks)}`);
     const rows = [...tasks].map((task) => toRow(task));
     const skipTaken = options.ifKeyTaken === "skip";
     const work = (client: Queryable): Promise<string[]> => addTasks(client, this.#table, rows, { skipTaken });
@@ -176,7 +185,7 @@ export class TaskClient {
    * @returns null if there is no such task
    */
   async get(id: TaskId, options: CallOptions = {}): Promise<Task | null> {
-    refuseUnknownKeys(options, callKeys, "an option of get");
+    checkOptions(options, callChecks, "an option of get");
     const text = idText(id);
     return await this.#run(options, (client) => getTask(client, this.#table, text));
   }
@@ -188,7 +197,7 @@ export class TaskClient {
    * when the signal is aborted
    */
   async wait(id: TaskId, options: WaitOptions = {}): Promise<TaskOutcome> {
-    refuseUnknownKeys(options, waitKeys, "an option of wait");
+    checkOptions(options, waitChecks, "an option of wait");
     const text = idText(id);
     const { signal } = options;
     // One signal often ends many waits, each of which adds a listener.
@@ -211,24 +220,27 @@ export class TaskClient {
   stop(id: TaskId, options?: CallOptions): Promise<ChangedTask>;
   /** Stops tasks. */
   stop(ids: readonly TaskId[], options?: CallOptions): Promise<ChangedTask[]>;
-  stop(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
-    return this.#change("stop", ids, options);
+  async stop(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    checkOptions(options, callChecks, "an option of stop");
+    return await this.#change("stop", ids, options);
   }
 
   /** Runs a finished task again, in its own row. */
   retry(id: TaskId, options?: CallOptions): Promise<ChangedTask>;
   /** Runs finished tasks again, in their own rows. */
   retry(ids: readonly TaskId[], options?: CallOptions): Promise<ChangedTask[]>;
-  retry(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
-    return this.#change("retry", ids, options);
+  async retry(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    checkOptions(options, callChecks, "an option of retry");
+    return await this.#change("retry", ids, options);
   }
 
   /** Deletes a task. */
   delete(id: TaskId, options?: DeleteOptions): Promise<ChangedTask>;
   /** Deletes tasks. */
   delete(ids: readonly TaskId[], options?: DeleteOptions): Promise<ChangedTask[]>;
-  delete(ids: TaskId | readonly TaskId[], options: DeleteOptions = {}): Promise<ChangedTask | ChangedTask[]> {
-    return this.#change(options.running === true ? "delete even running" : "delete", ids, options);
+  async delete(ids: TaskId | readonly TaskId[], options: DeleteOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    checkOptions(options, deleteChecks, "an option of delete");
+    return await this.#change(options.running === true ? "delete even running" : "delete", ids, options);
   }
 
   /**
@@ -238,7 +250,7 @@ export class TaskClient {
    * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
    */
   async *list(options: ListOptions = {}): AsyncGenerator<TaskSummary, void, void> {
-    refuseUnknownKeys(options, listKeys, "an option of list");
+    checkOptions(options, listChecks, "an option of list");
     const { before, waitingFor, characters = 1_000, pageSize = 100, signal, ...filter } = options;
     const ending = this.#endingWith(signal);
     let next = before === undefined ? null : idText(before);
@@ -272,7 +284,7 @@ export class TaskClient {
    * the iterator sees it for the first time.
    */
   async *changes(options: ChangesOptions = {}): AsyncGenerator<TaskChange, void, void> {
-    refuseUnknownKeys(options, changesKeys, "an option of changes");
+    checkOptions(options, changesChecks, "an option of changes");
     const { ids, signal, ...filter } = options;
     const ending = this.#endingWith(signal);
     const follower = new ChangeFollower(this.#table, { ...filter, ids: ids?.map(idText) });
@@ -315,12 +327,11 @@ export class TaskClient {
     ids: TaskId | readonly TaskId[],
     options: CallOptions,
   ): Promise<ChangedTask | ChangedTask[]> {
-    const isDelete = change !== "stop" && change !== "retry";
-    const known = isDelete ? deleteKeys : callKeys;
-    refuseUnknownKeys(options, known, `an option of ${isDelete ? "delete" : change}`);
-    const isOne = typeof ids !== "object";
+    const isOne = !isArray(ids);
     const texts = isOne ? [idText(ids)] : ids.map(idText);
-    const results = await this.#run(options, (client) => this.#changeAll(client, change, texts));
+    const results = await this.#run(options, (client) =>
+      this.#changeAll(client, change, texts, options.client !== undefined || this.#connections.areCallers),
+    );
     const changed = results.map((result): ChangedTask => ({
       id: result.id,
       outcome: result.outcome,
@@ -332,9 +343,17 @@ export class TaskClient {
   }
 
   /** @throws PgTaskError SCHEMA_MISSING if there is no table, instead of a result that says so for each task */
-  async #changeAll(client: Queryable, change: Change, ids: readonly string[]): Promise<ChangeResult[]> {
+  async #changeAll(
+    client: Queryable,
+    change: Change,
+    ids: readonly string[],
+    callersClient: boolean,
+  ): Promise<ChangeResult[]> {
     if ((await readTableExistence(client, this.#table)) !== "no") {
-      return await changeInBatches(client, this.#table, change, ids);
+      return await changeInBatches(client, this.#table, change, ids, undefined, {
+        callersClient,
+        isFatal: (error) => sqlState(error) === readOnlyTransaction,
+      });
     }
     throw new PgTaskError("SCHEMA_MISSING", `no table ${this.#table.qualified} in this database`);
   }
@@ -356,14 +375,8 @@ export class TaskClient {
   readonly #toError = (error: unknown): unknown => toTaskError(error, this.#table);
 }
 
-const maxId = 9_223_372_036_854_775_807n;
+/** The same as `Array.isArray`, which does not recognize readonly arrays. */
+const isArray = (given: TaskId | readonly TaskId[]): given is readonly TaskId[] => Array.isArray(given);
 
-/** @throws PgTaskError USAGE unless this is an id */
-function idText(id: TaskId): string {
-  const isExact = typeof id === "number" ? Number.isSafeInteger(id) : /^-?\d{1,19}$/.test(String(id));
-  if (isExact) {
-    const exact = BigInt(id);
-    if (exact <= maxId && exact >= -maxId - 1n) return String(exact);
-  }
-  throw new PgTaskError("USAGE", `expected a task's id, got ${JSON.stringify(String(id))}`);
-}
+/** Whether these can be tasks. A program without types can pass anything, and the characters of a string are no tasks. */
+const isIterable = (given: unknown): boolean => typeof given === "object" && given !== null && Symbol.iterator in given;

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import { Backoff, sleep } from "../shared/backoff.js";
+import { Backoff, longestTimerMs, sleep } from "../shared/backoff.js";
 import { Condition } from "../shared/condition.js";
 import type { Entry, TableLocation } from "../shared/config/types.js";
 import { toReport } from "../shared/errors.js";
@@ -160,8 +160,10 @@ export class Manager implements LifecycleHooks {
     const { wakeSignal, executors, sessions, statistics, tracing } = this.#components;
     this.#beginDraining();
     this.#deadline = Math.max(this.#deadline, performance.now());
-    const until = (beyondMs: number): AbortSignal =>
-      AbortSignal.timeout(Math.max(0, Math.ceil(this.#deadline + beyondMs - performance.now())));
+    const until = (beyondMs: number): AbortSignal => {
+      const leftMs = Math.max(0, Math.ceil(this.#deadline + beyondMs - performance.now()));
+      return AbortSignal.timeout(Math.min(leftMs, longestTimerMs));
+    };
     const haveRunsEnded = (): boolean => sessions.busy === 0;
     if (!haveRunsEnded()) {
       this.#log.warn({ tasks: sessions.busy }, "cancelling running tasks");

@@ -71,8 +71,11 @@ export class Backoff {
   }
 }
 
+/** The longest time for which a timer of Node can be set. It fires at once if it is set for longer. */
+export const longestTimerMs = 2_147_483_647;
+
 /**
- * Waits `ms` (0 to 2147483647), or until `signal` is aborted. Never rejects.
+ * Waits `ms` (at most 2147483647, even if it is more), or until `signal` is aborted. Never rejects.
  *
  * @returns false if `signal` was aborted first
  */
@@ -88,7 +91,7 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
       resolve(isWhole);
     };
     const aborted = (): void => end(false);
-    const timer = setTimeout(end, ms, true);
+    const timer = setTimeout(end, Math.min(ms, longestTimerMs), true);
     signal?.addEventListener("abort", aborted);
   });
 }

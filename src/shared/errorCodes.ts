@@ -157,7 +157,7 @@ export const errorDefinitions = {
   CONNECTION_READ_ONLY: {
     family: "CONNECTION",
     retryable: true,
-    when: "the server is a standby, or does not have the wanted target_session_attrs",
+    when: "the server is a standby or read-only, or does not have the wanted target_session_attrs",
     remedy:
       "nothing during a failover: pg-task retries; otherwise give the primary's address, or the addresses of all servers",
   },
@@ -188,7 +188,7 @@ export const errorDefinitions = {
   CONNECTION_CLOSED: {
     family: "CONNECTION",
     retryable: false,
-    when: "a TaskClient was used after its `end()` (library)",
+    when: "a TaskClient was used after its `end()`, or after that of its Pool (library)",
     remedy: "create another TaskClient",
   },
   LEADERSHIP_HELD: {

@@ -37,8 +37,18 @@ export class PgTaskError extends Error {
  */
 const lastingRefusals = /^(?:0A|22|28|3D|42|55000|57P04)/;
 
-/** Whether a connection can only succeed after a user's action. Without a SQLSTATE, the password is missing. */
+/**
+ * SQLSTATEs with which a server refuses a statement until the transaction is ended: it is read-only, or has been aborted by
+ * an earlier error.
+ */
+const transactionRefusals = new Set(["25006", "25P02"]);
+
+/**
+ * Whether a connection or statement can only succeed after a user's action. Without a SQLSTATE, the password of a
+ * connection is missing.
+ */
 function needsUser(code: ErrorCode, sqlState: string | undefined): boolean {
+  if (code === "STATEMENT_FAILED") return sqlState !== undefined && transactionRefusals.has(sqlState);
   if (errorDefinitions[code].family !== "CONNECTION") return false;
   return sqlState === undefined ? code === "CONNECTION_REJECTED" : lastingRefusals.test(sqlState);
 }

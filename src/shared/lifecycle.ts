@@ -1,4 +1,5 @@
 import { EventEmitter } from "eventemitter3";
+import { longestTimerMs } from "./backoff.js";
 import { PgTaskError } from "./errors.js";
 import type { Log } from "./log.js";
 
@@ -112,7 +113,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
   }
 
   /**
-   * Drains for at most `graceMs` (0 to 2147483647, or Infinity), then stops. A start in progress is aborted, and `stop`
+   * Drains for at most `graceMs` (2147483647 even if it is more), then stops. A start in progress is aborted, and `stop`
    * waits for it to end. If `stop` is called several times, the earliest deadline applies. Never rejects.
    */
   stop(graceMs = 0): Promise<Error | null> {
@@ -194,7 +195,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     clearTimeout(this.#graceTimer);
     if (graceMs <= 0) this.#graceOver.abort();
     else if (this.#state !== "stopping" && this.#state !== "stopped") {
-      this.#graceTimer = setTimeout(() => this.#graceOver.abort(), graceMs);
+      this.#graceTimer = setTimeout(() => this.#graceOver.abort(), Math.min(graceMs, longestTimerMs));
     }
   }
 

@@ -11,7 +11,7 @@ export type KnownKeys<T> = Readonly<Record<keyof T, true>>;
  * @param what what the object is, such as "an option of start"
  * @throws PgTaskError USAGE
  */
-export function refuseUnknownKeys(given: object, known: Readonly<Record<string, true>>, what: string): void {
+export function refuseUnknownKeys(given: object, known: Readonly<Record<string, unknown>>, what: string): void {
   for (const [key, value] of Object.entries(given)) {
     if (value === undefined || Object.hasOwn(known, key)) continue;
     const near = nearestName(key, Object.keys(known));

@@ -72,6 +72,8 @@ export async function useClient(pool: SqlPool, client: SqlClient): Promise<void>
   const several = await tasks.retry([id, 7, 7n], { client });
   holds<Equal<(typeof several)[number], typeof one>>();
   await tasks.delete(id, { running: true });
+  // @ts-expect-error -- a pool has no transaction
+  await tasks.add("SELECT 1", { client: pool });
   // @ts-expect-error -- an option of `delete` only
   await tasks.stop(id, { running: true });
 

@@ -10,6 +10,7 @@ import { describeTarget } from "../../shared/postgres/target/target.js";
 import { packageVersion } from "../../shared/version.js";
 import { Supervisor } from "../../supervisor/supervisor.js";
 import type { Config, ConfigEntry } from "../config.js";
+import { checkOptions, stopChecks } from "../optionChecks.js";
 import type { EntryStatus, PgTask, PgTaskEvents } from "../pgTask.js";
 import { ConfigReloader } from "./configReloader.js";
 import { FileWatcher } from "./fileWatcher.js";
@@ -145,7 +146,9 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     throw error;
   }
 
-  async stop({ graceMs }: { readonly graceMs?: number } = {}): Promise<void> {
+  async stop(options: { readonly graceMs?: number } = {}): Promise<void> {
+    checkOptions(options, stopChecks, "an option of stop");
+    const { graceMs } = options;
     this.#stopRequest = { graceMs };
     void this.#supervisor?.end(graceMs);
     await this.stopped;

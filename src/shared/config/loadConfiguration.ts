@@ -21,6 +21,8 @@ import { parseTargetUrl, type PartialTarget } from "../postgres/target/parseTarg
 import { aliasProblems, defaultParameters, givenParameters } from "./parameterValues.js";
 
 export interface LoadOptions extends SourceOptions {
+  /** Whether a program has called `start`, so that messages name its options instead of those of the command. */
+  readonly byProgram?: boolean | undefined;
   /**
    * URL of the embedded server. If it is set, the connection variables are ignored, and a URL in the file is an error.
    */
@@ -149,7 +151,9 @@ async function chooseControl(
     if (document.values.url === undefined) return { from: "the embedded server", url: control };
     throw new PgTaskError(
       "CONFIG_CONFLICT",
-      `${file}: "url" names a server, and --embedded, which npm start passes, starts another one: run npx pg-task start to use the server in "url", or remove "url" to use the embedded one`,
+      options.byProgram === true
+        ? `${file ?? "config"}: "url" names a server, and the option embedded starts another one: remove one of the two`
+        : `${file}: "url" names a server, and --embedded, which npm start passes, starts another one: run npx pg-task start to use the server in "url", or remove "url" to use the embedded one`,
     );
   }
   if (document.values.url !== undefined) return { from: "url in the file", url: document.values.url };

@@ -2,7 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { notNullViolation, uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { findBrokenChecks } from "./brokenChecks.js";
 
 /** A task to insert. Columns that are omitted take their defaults. */
@@ -128,6 +128,7 @@ export function toAddError(error: unknown, table: TaskTable, rows: readonly NewR
   const broken = findBrokenChecks(error, rows).map(
     ({ column, value, demand }) => `${column} ${demand}, got ${JSON.stringify(value)}: `,
   );
+  if (isGroupNull(error)) broken.push("group must not be null: ");
   const message = `${table.qualified} rejects the task: ${broken.join("")}${errorMessage(error)} (SQLSTATE ${state})`;
   if (state === uniqueViolation && isServerError(error) && error.constraint === table.keyIndex) {
     return new PgTaskError("TASK_KEY_TAKEN", message, options);
@@ -138,10 +139,14 @@ export function toAddError(error: unknown, table: TaskTable, rows: readonly NewR
   return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
 }
 
+/** Whether a group is null. The server names the column `hash` instead, which is generated from it. */
+const isGroupNull = (error: unknown): boolean =>
+  isServerError(error) && error.code === notNullViolation && error.column === "hash";
+
 /** Returns the name of the column whose value the server has refused, or null if the server does not say which it is. */
 export function findRefusedColumn(error: unknown, row: NewRow): string | null {
   if (!isServerError(error)) return null;
-  if (error.column !== undefined) return error.column;
+  if (error.column !== undefined) return isGroupNull(error) ? "group" : error.column;
   // The context names the parameter, in the words of the server's language. Each column has one parameter.
   const place = /\$(\d+)/.exec(error.where ?? "")?.[1];
   return (place === undefined ? undefined : columnNames([row])[Number(place) - 1]) ?? null;

@@ -1,6 +1,6 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
-import { changeTasks, type Change, type ChangeResult } from "./changeTasks.js";
+import { changeTasks, type Change, type ChangeOptions, type ChangeResult } from "./changeTasks.js";
 
 /** Number of rows that one statement changes. */
 const batchSize = 500;
@@ -17,11 +17,12 @@ export async function changeInBatches(
   change: Change,
   ids: readonly string[],
   onBatch: (done: number) => void = () => {},
+  options: ChangeOptions = {},
 ): Promise<ChangeResult[]> {
   const results: ChangeResult[] = [];
   for (let from = 0; from < ids.length; from += batchSize) {
     if (ids.length > batchSize) onBatch(from);
-    results.push(...(await changeTasks(client, table, change, ids.slice(from, from + batchSize))));
+    results.push(...(await changeTasks(client, table, change, ids.slice(from, from + batchSize), options)));
   }
   return results;
 }

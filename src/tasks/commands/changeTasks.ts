@@ -3,9 +3,10 @@ import { hasSchedule, readHasRules, repetitions } from "../../manager/schema/sch
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
-import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { queryCanceled, uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { finalStates, type TaskState } from "../../shared/taskState.js";
+import { isInTransaction, runInSavepoint } from "./savepoint.js";
 
 /** A kind of change that can be made to tasks selected by id. */
 export type Change = "stop" | "retry" | "run-now" | "pause" | "resume" | "delete" | "delete even running";
@@ -131,7 +132,6 @@ function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, e
  * Changes tasks if their states allow it. Locked rows are skipped. If the server rejects the statement, the ids are
  * split in halves, and each half is tried separately.
  *
- * @param isFatal whether an error ends the whole change, and is thrown. By default, only the loss of the connection does.
  * @returns a result for each id, in the order of the ids.
  */
 export async function changeTasks(
@@ -139,7 +139,7 @@ export async function changeTasks(
   table: TaskTable,
   change: Change,
   ids: readonly string[],
-  isFatal: (error: unknown) => boolean = () => false,
+  { isFatal = () => false, callersClient = false }: ChangeOptions = {},
 ): Promise<ChangeResult[]> {
   const features = await readFeatures(client, table);
   const rules = await readHasRules(client, table);
@@ -150,8 +150,16 @@ export async function changeTasks(
     errors: features.has("errors"),
     order: features.has("order"),
     isFatal,
+    transaction: callersClient && (await isInTransaction(client)),
   };
   return await changeOrSplit(client, table, context, ids);
+}
+
+export interface ChangeOptions {
+  /** Whether an error ends the whole change, and is thrown. By default, only the loss of the connection does. */
+  readonly isFatal?: (error: unknown) => boolean;
+  /** Whether the client can be in a transaction of the caller. A rejected statement then leaves it usable. */
+  readonly callersClient?: boolean;
 }
 
 interface ChangeContext {
@@ -165,6 +173,8 @@ interface ChangeContext {
   /** Whether tasks of the table can wait for others. */
   readonly order: boolean;
   readonly isFatal: (error: unknown) => boolean;
+  /** Whether the client is in a transaction of the caller. */
+  readonly transaction: boolean;
 }
 
 async function changeOrSplit(
@@ -174,9 +184,11 @@ async function changeOrSplit(
   ids: readonly string[],
 ): Promise<ChangeResult[]> {
   try {
-    return await changeTogether(client, table, kind, ids);
+    const work = (): Promise<ChangeResult[]> => changeTogether(client, table, kind, ids);
+    return await (kind.transaction ? runInSavepoint(client, work) : work());
   } catch (error) {
     if (sqlState(error) === null || kind.isFatal(error)) throw error;
+    if (kind.transaction && concernsTransaction(error)) throw error;
     const [id] = ids;
     if (ids.length === 1 && id !== undefined)
       return [isKeyTaken(error, table) ? keyTakenResult(id) : failedResult(id, error)];
@@ -187,6 +199,15 @@ async function changeOrSplit(
     ];
   }
 }
+
+/**
+ * Whether an error calls for another try of the whole transaction, or for none, so that trying each task alone would not
+ * help: class 25 (read-only or aborted transaction), class 40 (serialization failure, deadlock), a canceled statement.
+ */
+const concernsTransaction = (error: unknown): boolean => {
+  const state = sqlState(error) ?? "";
+  return /^(?:25|40)/.test(state) || state === queryCanceled;
+};
 
 /** Whether the server refused to let a task wait because another task waits with its key. */
 const isKeyTaken = (error: unknown, { keyIndex }: TaskTable): boolean =>

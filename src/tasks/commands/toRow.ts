@@ -1,5 +1,6 @@
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
+import { describeValue } from "../../shared/describeValue.js";
 import { refuseUnknownKeys } from "../../shared/refuseUnknownKeys.js";
 import { newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
 import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
@@ -8,16 +9,21 @@ import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js"
  * Converts a task to a row.
  *
  * @param copied values that are copied from another row; the task does not need these
- * @throws PgTaskError USAGE if it has an unknown property, no input, both `plan` and `delay`, or a column twice; TASK_REJECTED for more than
+ * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, or a column twice; TASK_REJECTED for more than
  * one character in a column that holds one
  */
 export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): NewRow {
+  if (typeof task !== "string" && !isRecord(task)) {
+    throw new PgTaskError("USAGE", `expected a task: its SQL, or an object with input, got ${describeValue(task)}`);
+  }
   const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : expectKnown(task);
   const { input }: { input?: unknown } = columns;
   const hasInput = typeof input === "string" && input.trim() !== "";
   if (!hasInput && (input !== undefined || copied?.columns.includes("input") !== true)) {
     throw new PgTaskError("USAGE", `expected the task's SQL in input, got ${JSON.stringify(input) ?? "nothing"}`);
   }
+  if (!isRecord(own)) throw new PgTaskError("USAGE", `expected columns to be an object, got ${describeValue(own)}`);
+  if (delay === null) throw new PgTaskError("USAGE", "expected delay to be an interval, got null");
   if (delay !== undefined && columns.plan !== undefined) {
     throw new PgTaskError("USAGE", "expected one of plan and delay, got both");
   }
@@ -35,6 +41,10 @@ export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): N
     `expected ${long} with one ASCII character, got ${JSON.stringify(values.get(long))}`,
   );
 }
+
+/** Whether this is an object with properties. A program without types can pass anything. */
+const isRecord = (given: unknown): given is object =>
+  typeof given === "object" && given !== null && !Array.isArray(given);
 
 function expectKnown(task: Partial<NewTask>): Partial<NewTask> {
   refuseUnknownKeys(task, newTaskKeys, "a property of a task (columns of your own belong in its property columns)");

@@ -87,7 +87,7 @@ async function makeChange(
       const grant = `GRANT ${lacking.join(", ")} ON ${table.qualified} TO ${privileges.user}`;
       throw new ApiError("FORBIDDEN", `the entry's user may not ${verbs[change]} tasks: ${grant}`);
     }
-    return await changeTasks(client, table, change, [...new Set(ids)], isFatal);
+    return await changeTasks(client, table, change, [...new Set(ids)], { isFatal });
   });
   changes.noteChange();
   return results;

@@ -83,6 +83,27 @@ it("refuses unknown options", async () => {
   });
 });
 
+it("refuses values that an option cannot have", async () => {
+  const refused: [object, RegExp][] = [
+    [{ url: new URL(url) }, /^expected url to be a string, got an object$/],
+    [{ config: 5 }, /^expected config to be a configuration, or the path of a file, got 5$/],
+    [{ logger: true }, /^expected logger to be false, or a logger with the methods trace, debug, .*, fatal, got true$/],
+    [{ logger: {} }, /^expected logger to be false, or a logger with the methods trace, .*, got an object$/],
+    [{ logger: { info: console.info, error: console.error } }, /^expected logger /],
+    [{ signals: "yes" }, /^expected signals to be true or false, got "yes"$/],
+    [{ signal: {} }, /^expected signal to be an AbortSignal, got an object$/],
+    [{ embedded: "yes" }, /^expected embedded to be true, false, or an object, got "yes"$/],
+    [{ embedded: { port: 0 } }, /^expected port to be a whole number from 1 to 65535, got 0$/],
+    [{ embedded: { data: 5 } }, /^expected data to be a name, got 5$/],
+  ];
+  for (const [options, message] of refused) {
+    await assert.rejects(start(untyped({ url, ...options })), { code: "USAGE", message });
+  }
+  for (const wrong of [untyped({ none: null }).none, untyped({ url }).url]) {
+    await assert.rejects(start(wrong), { code: "USAGE", message: /^expected an object with options, got / });
+  }
+});
+
 it("takes the level of the logger unless the configuration gives one", async () => {
   const quiet = recorder("error");
   await (await begin({ url, logger: quiet.logger })).stop();
@@ -149,7 +170,11 @@ it("rejects an invalid configuration, and names the value", async () => {
     [{ config: [{ data: "x", sleep: -1 }] }, "CONFIG_INVALID", /config: \[0\]\.sleep/],
     [{ config: Object.assign({ url }, { "pg_task.slepe": 1 }) }, "CONFIG_INVALID", /pg_task\.slepe/],
     [{ config: "/no/such/file.json" }, "CONFIG_FILE_UNREADABLE", /no such file/],
-    [{ url, config: { url } }, "CONFIG_CONFLICT", /url beside a config/],
+    [{ url, config: { url } }, "CONFIG_CONFLICT", /^expected url or config\.url, got both: remove one of the two$/],
+    [{ url, config: "shop.json" }, "CONFIG_CONFLICT", /got both: remove url, or write it into shop\.json$/],
+    [{ url, config: [{ data: "x" }] }, "CONFIG_CONFLICT", /config that is an object, got an array of entries/],
+    [{ url, embedded: true }, "CONFIG_CONFLICT", /^url names a server, and embedded starts another one: remove one /],
+    [{ config: { url }, embedded: {} }, "CONFIG_CONFLICT", /^config\.url names a server, and embedded starts another /],
     [{ url: "postgresql://u:p@ss@h/d" }, "CONFIG_INVALID", /url: expected a host name/],
   ];
   for (const [options, code, message] of refused) {
@@ -169,6 +194,16 @@ it("a reload with an invalid configuration is rejected and changes nothing", asy
   await pgTask.reload();
   await using tasks = new TaskClient(own.url);
   assert.equal((await tasks.wait(await tasks.add("SELECT 1"))).state, "DONE");
+});
+
+it("a url in a file beside an embedded server is refused in the words of the library", async () => {
+  const folder = await temporaryFolder();
+  const config = join(folder, "shop.json");
+  await writeFile(config, JSON.stringify({ url }));
+  await assert.rejects(begin({ config, embedded: { data: join(folder, "data") } }), {
+    code: "CONFIG_CONFLICT",
+    message: `${config}: "url" names a server, and the option embedded starts another one: remove one of the two`,
+  });
 });
 
 it("a reload with another configuration is refused if it came from a file, or after the end", async () => {
@@ -250,6 +285,30 @@ it("a stop with a grace period of 0 returns running tasks to PLAN", async () => 
   await pgTask.stop({ graceMs: 0 });
   assert.equal((await tasks.get(id))?.state, "PLAN");
   await open();
+});
+
+it("a stop with an option that is none stops nothing, and with the longest grace period tasks finish", async () => {
+  const own = await createDatabase();
+  const open = await closeGate(own, "finishing");
+  const pgTask = await begin({ config: { url: own.url, "pg_task.sleep": 100 } });
+  await using tasks = new TaskClient(own.url);
+  const id = await tasks.add({ input: waitAt("finishing"), delete: false });
+  for await (const { state } of tasks.changes({ ids: [id] })) if (state === "WORK") break;
+  for (const graceMs of [Infinity, 1e12, 2_147_483_648, -1, Number.NaN, "x", "5", null]) {
+    await assert.rejects(pgTask.stop(untyped({ graceMs })), {
+      code: "USAGE",
+      message: /^expected graceMs to be a number of ms from 0 to 2147483647, got /,
+    });
+  }
+  await assert.rejects(pgTask.stop(untyped({ grace: 500 })), {
+    code: "USAGE",
+    message: '"grace" is not an option of stop: expected one of graceMs',
+  });
+  assert.equal(pgTask.role, "leader");
+  const stopping = pgTask.stop({ graceMs: 2_147_483_647 });
+  await open();
+  await stopping;
+  assert.equal((await tasks.get(id))?.state, "DONE");
 });
 
 it("handles signals if it is asked to", async () => {

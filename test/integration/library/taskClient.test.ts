@@ -229,6 +229,7 @@ describe("add", () => {
         "TASK_REJECTED",
         /: keep must not be below 0, got "1 hour ago": new/,
       ],
+      [{ input: "SELECT", group: null }, "TASK_REJECTED", /rejects the task: group must not be null: null value in /],
       [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /invalid input syntax for type interval/],
       [{ input: "SELECT", rule: "99 * * * *" }, "TASK_REJECTED", /99/],
       [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /delimiter with one ASCII character/],
@@ -347,6 +348,82 @@ describe("stop, retry and delete", () => {
   });
 });
 
+describe("changes in the caller's transaction", () => {
+  /** Adds a failed task whose key another task waits with, one that can be retried, and a table of the caller's. */
+  async function prepare(): Promise<{ client: Client; ours: TaskClient; taken: string; free: string }> {
+    const own = await createDatabase();
+    const client = await own.connect();
+    const ours = new TaskClient(own.url);
+    closing.push(() => ours.end());
+    const [taken = "", free = ""] = await ours.addMany([{ input: "SELECT 1", key: "k" }, "SELECT 2"]);
+    await client.query("UPDATE task SET state = 'FAIL'");
+    await ours.add({ input: "SELECT 3", key: "k" });
+    await client.query("CREATE TABLE mine (n int)");
+    return { client, ours, taken, free };
+  }
+
+  const rowsOfMine = async (client: Client): Promise<unknown[]> => (await client.query("SELECT n FROM mine")).rows;
+
+  for (const [kind, wrap] of [
+    ["a driver that tells whether there is a transaction", (client: Client): SqlClient => client],
+    [
+      "one that does not",
+      (client: Client): SqlClient => ({ query: async (text, values) => await client.query(text, values) }),
+    ],
+  ] as const) {
+    it(`leave it usable if the key of a retried task is taken, with ${kind}`, async () => {
+      const { client, ours, taken, free } = await prepare();
+      for (const change of [
+        async () => await ours.retry(taken, { client: wrap(client) }),
+        async () => await new TaskClient(wrap(client)).retry(taken),
+      ]) {
+        await client.query("BEGIN; INSERT INTO mine VALUES (1)");
+        const { outcome, text } = await change();
+        assert.deepEqual([outcome, text], ["refused", "another task with the same key waits"]);
+        assert.equal((await client.query("COMMIT")).command, "COMMIT");
+      }
+      assert.equal((await rowsOfMine(client)).length, 2);
+      await client.query("BEGIN; INSERT INTO mine VALUES (2)");
+      const outcomes = (await ours.retry([free, taken, "999"], { client: wrap(client) })).map(({ outcome }) => outcome);
+      assert.deepEqual(outcomes, ["changed", "refused", "missing"]);
+      assert.equal((await client.query("COMMIT")).command, "COMMIT");
+      assert.equal((await ours.get(free))?.state, "PLAN");
+      assert.equal((await rowsOfMine(client)).length, 3);
+      assert.equal((await ours.stop(free, { client: wrap(client) })).outcome, "changed", "also without a transaction");
+    });
+  }
+
+  it("leave it usable if a trigger refuses", async () => {
+    const { client, ours, taken, free } = await prepare();
+    await client.query(`
+      CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
+      CREATE TRIGGER refuse BEFORE UPDATE OR DELETE ON task FOR EACH ROW WHEN (OLD.key = 'k') EXECUTE FUNCTION refuse()`);
+    await client.query("BEGIN; INSERT INTO mine VALUES (1)");
+    for (const change of [
+      await ours.retry([taken, free], { client }),
+      await ours.stop([taken, free], { client }),
+      await ours.delete([taken, free], { client }),
+    ]) {
+      assert.deepEqual(change[1]?.outcome, "changed", JSON.stringify(change));
+      if (change[0]?.outcome !== "refused") assert.match(change[0]?.text ?? "", /not this one/);
+    }
+    assert.equal((await client.query("COMMIT")).command, "COMMIT");
+    assert.deepEqual(await rowsOfMine(client), [{ n: 1 }]);
+    assert.equal(await ours.get(free), null);
+    assert.equal((await ours.get(taken))?.state, "FAIL");
+  });
+
+  it("fail if the whole transaction has to be tried again", async () => {
+    const { client, ours, free } = await prepare();
+    await client.query("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    await client.query("SELECT FROM mine");
+    await ours.retry(free);
+    await assert.rejects(ours.stop(free, { client }), { code: "STATEMENT_FAILED", sqlState: "40001" });
+    await client.query("ROLLBACK");
+    assert.equal((await ours.get(free))?.state, "PLAN");
+  });
+});
+
 const near = (key: string, meant: string): RegExp => new RegExp(`^"${key}" is not .*: perhaps "${meant}" is meant$`);
 
 describe("unknown options", () => {
@@ -382,6 +459,116 @@ describe("unknown options", () => {
   });
 });
 
+it("a Pool as the client of a call is refused, and nothing is done", async () => {
+  const before = await inputs();
+  const id = await tasks.add("SELECT 'kept'");
+  for (const [wrong, got] of [
+    [pool, "an object"],
+    [{}, "an object"],
+    [null, "null"],
+  ] as const) {
+    const message = new RegExp(
+      `^expected client to be a Client of pg, .*\\(a Pool itself would not .*\\), got ${got}$`,
+    );
+    const options = untyped({ client: wrong });
+    for (const call of [
+      () => tasks.add("SELECT 1", options),
+      () => tasks.addMany(["SELECT 1"], options),
+      () => tasks.get(id, options),
+      () => tasks.stop(id, options),
+      () => tasks.retry([id], options),
+      () => tasks.delete(id, options),
+    ]) {
+      await fails(call(), "USAGE", message);
+    }
+  }
+  assert.deepEqual(await inputs(), [...before, "SELECT 'kept'"]);
+  assert.equal((await tasks.get(id))?.state, "PLAN");
+});
+
+it("values that an option cannot have are refused", async () => {
+  const id = await tasks.add("SELECT 1");
+  const refused: [object, "add" | "delete" | "wait" | "list" | "changes", RegExp][] = [
+    [{ ifKeyTaken: "ignore" }, "add", /^expected ifKeyTaken to be "error" or "skip", got "ignore"$/],
+    [{ running: "no" }, "delete", /^expected running to be true or false, got "no"$/],
+    [{ signal: 500 }, "wait", /^expected signal to be an AbortSignal, got 500$/],
+    [{ states: ["FAILED"] }, "list", /^expected states to be an array of states \(PLAN, .*, STOP\), got \["FAILED"\]$/],
+    [{ states: "FAIL" }, "list", /^expected states to be an array /],
+    [{ states: ["FAILED"] }, "changes", /^expected states to be an array /],
+    [{ group: null }, "list", /^expected group to be a string, got null$/],
+    [{ text: 5 }, "list", /^expected text /],
+    [{ since: null }, "list", /^expected since to be a time in PostgreSQL's syntax, got null$/],
+    [{ until: 5 }, "changes", /^expected until /],
+    [{ before: "x" }, "list", /^expected before to be a task's id, got "x"$/],
+    [{ waitingFor: null }, "list", /^expected waitingFor /],
+    [{ characters: -1 }, "list", /^expected characters to be a whole number from 0 /],
+    [{ pageSize: 0 }, "list", /^expected pageSize to be a whole number from 1 /],
+    [{ ids: id }, "changes", /^expected ids to be an array of tasks' ids, got "\d+"$/],
+  ];
+  for (const [options, method, message] of refused) {
+    const given = untyped(options);
+    const call = {
+      add: () => tasks.add("SELECT 1", given),
+      delete: () => tasks.delete(id, given),
+      wait: () => tasks.wait(id, given),
+      list: () => tasks.list(given).next(),
+      changes: () => tasks.changes(given).next(),
+    }[method];
+    await fails(call(), "USAGE", message);
+  }
+  for (const [options, message] of [
+    [{ acquireTimeoutMs: "5" }, /^expected acquireTimeoutMs to be a number of ms from 0 to 2147483647, got "5"$/],
+    [{ acquireTimeoutMs: Infinity }, /^expected acquireTimeoutMs /],
+    [{ reconnectMs: Number.NaN }, /^expected reconnectMs to be a number of ms from 0, or Infinity, got NaN$/],
+    [{ schema: "" }, /^expected schema to be a name, got ""$/],
+    [{ table: null }, /^expected table to be a name, got null$/],
+  ] as const) {
+    assert.throws(() => new TaskClient(pool, untyped(options)), { code: "USAGE", message });
+  }
+  assert.equal((await tasks.get(id))?.state, "PLAN");
+});
+
+it("arguments that are none are refused", async () => {
+  const before = await inputs();
+  const none = untyped({ undefined: undefined, null: null, number: 5, list: [], object: {} });
+  const task = /^expected a task: its SQL, or an object with input, got /;
+  for (const wrong of [none.undefined, none.null, none.number, none.list]) {
+    await fails(tasks.add(wrong), "USAGE", task);
+    await fails(tasks.addMany(["SELECT 1", wrong]), "USAGE", task);
+  }
+  const string = untyped({ sql: "SELECT 1" }).sql;
+  for (const wrong of [none.undefined, none.null, none.number, none.object, string]) {
+    await fails(tasks.addMany(wrong), "USAGE", /^expected an array of tasks, got /);
+  }
+  for (const wrong of [none.undefined, none.null, none.object, [none.null], [["5"]]]) {
+    for (const call of [tasks.stop(untyped([wrong])[0]), tasks.retry(wrong), tasks.delete(wrong)]) {
+      await fails(call, "USAGE", /^expected a task's id, got /);
+    }
+    await fails(tasks.get(wrong), "USAGE", /^expected a task's id, got /);
+    await fails(tasks.wait(wrong), "USAGE", /^expected a task's id, got /);
+  }
+  const options = /^expected an object with options, got (?:null|"x")$/;
+  for (const wrong of [none.null, untyped({ x: "x" }).x]) {
+    assert.throws(() => new TaskClient(pool, wrong), { code: "USAGE", message: options });
+    await fails(tasks.add("SELECT 1", wrong), "USAGE", options);
+    await fails(tasks.get(1, wrong), "USAGE", options);
+    await fails(tasks.wait(1, wrong), "USAGE", options);
+    await fails(tasks.delete(1, wrong), "USAGE", options);
+    await fails(tasks.list(wrong).next(), "USAGE", options);
+  }
+  await fails(
+    tasks.add(untyped({ input: "SELECT", columns: null })),
+    "USAGE",
+    /^expected columns to be an object, got null$/,
+  );
+  await fails(
+    tasks.add(untyped({ input: "SELECT", delay: null })),
+    "USAGE",
+    /^expected delay to be an interval, got null$/,
+  );
+  assert.deepEqual(await inputs(), before);
+});
+
 describe("errors", () => {
   it("are not retryable if the server refuses the role, its password or the database", async () => {
     for (const [part, value, sqlState] of [
@@ -396,6 +583,40 @@ describe("errors", () => {
       await assert.rejects(client.wait(1), { code: "CONNECTION_REJECTED", sqlState, retryable: false });
       await client.end();
     }
+  });
+
+  it("are not retryable if the caller's transaction takes no statements, but if the server may become writable", async () => {
+    const id = await tasks.add("SELECT 1");
+    const client = await openClient();
+    const aborted = { code: "STATEMENT_FAILED", sqlState: "25P02", retryable: false };
+    await client.query("BEGIN");
+    await assert.rejects(client.query("SELECT 1/0"));
+    await assert.rejects(tasks.add("SELECT 1", { client }), aborted);
+    await assert.rejects(tasks.get(id, { client }), aborted);
+    await assert.rejects(tasks.stop(id, { client }), aborted);
+    await client.query("ROLLBACK");
+    const readOnly = { code: "STATEMENT_FAILED", sqlState: "25006", retryable: false };
+    await client.query("BEGIN READ ONLY");
+    await assert.rejects(tasks.stop([id, id], { client }), readOnly);
+    await assert.rejects(tasks.add("SELECT 1", { client }), readOnly);
+    await client.query("ROLLBACK");
+    const standby = new Pool({ connectionString: url, options: "-c default_transaction_read_only=on" });
+    closing.push(() => standby.end());
+    const ours = new TaskClient(standby);
+    const unwritable = { code: "CONNECTION_READ_ONLY", sqlState: "25006", retryable: true };
+    await assert.rejects(ours.add("SELECT 1"), unwritable);
+    await assert.rejects(ours.stop(id), unwritable);
+    assert.equal((await ours.get(id))?.state, "PLAN");
+  });
+
+  it("a pool that was ended is named, and ends a wait at once", async () => {
+    const own = new Pool({ connectionString: url });
+    const ours = new TaskClient(own);
+    const id = await ours.add({ input: "SELECT", plan: "2100-01-01" });
+    await own.end();
+    await assert.rejects(ours.add("SELECT 1"), { code: "CONNECTION_CLOSED", retryable: false });
+    await fails(ours.wait(id), "CONNECTION_CLOSED", /^the pool of the TaskClient has been ended$/);
+    await fails(ours.list().next(), "CONNECTION_CLOSED", /^the pool /);
   });
 
   it("a missing table is named", async () => {

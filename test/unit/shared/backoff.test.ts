@@ -53,6 +53,15 @@ describe("backoff", () => {
 });
 
 describe("sleep", () => {
+  it("does not end at once if it is longer than a timer can be", async () => {
+    const controller = new AbortController();
+    const slept = sleep(2 ** 31, controller.signal);
+    // A timer that overflows fires after 1 ms, and before one that is set later for longer.
+    await sleep(2);
+    controller.abort();
+    assert.equal(await slept, false);
+  });
+
   it("resolves to true when the whole time has passed", async (test) => {
     test.mock.timers.enable({ apis: ["setTimeout"] });
     const { signal } = new AbortController();

@@ -183,6 +183,18 @@ describe("a drain", () => {
     assert.deepEqual(calls, ["start", "drain", "stop"]);
   });
 
+  it("is not interrupted at once by a grace period that is longer than a timer can be", async () => {
+    const { lifecycle, gates, received, reached } = createComponent("drain");
+    await lifecycle.start();
+    const stopped = lifecycle.stop(2 ** 31 + 10_000);
+    await reached("draining");
+    // A timer that overflows fires after 1 ms, and before one that is set later for longer.
+    await new Promise((resolve) => void setTimeout(resolve, 2));
+    assert.equal(received.drain?.aborted, false);
+    gates.drain.open();
+    assert.equal(await stopped, null);
+  });
+
   it("is interrupted when the grace period is over", async () => {
     const { lifecycle, calls, received } = createComponent("drain");
     await lifecycle.start();

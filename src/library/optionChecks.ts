@@ -1,0 +1,150 @@
+import { PgTaskError } from "../shared/errors.js";
+import { longestTimerMs } from "../shared/backoff.js";
+import { maxInt } from "../shared/postgres/serverLimits.js";
+import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
+import { describeValue } from "../shared/describeValue.js";
+import { isTaskState, taskStates } from "../shared/taskState.js";
+import type { TaskFilter } from "../tasks/types.js";
+import { isCallClient } from "./connections.js";
+import { loggerMethods } from "./logger.js";
+import type { PgTask } from "./pgTask.js";
+import type { EmbeddedServerOptions, StartOptions } from "./start.js";
+import type {
+  AddOptions,
+  CallOptions,
+  ChangesOptions,
+  DeleteOptions,
+  ListOptions,
+  TaskClientOptions,
+  WaitOptions,
+} from "./taskClient.js";
+import { isTaskId } from "./taskId.js";
+
+/** Which values an option can have. */
+interface OptionCheck {
+  /** Continues "expected OPTION to be …". */
+  readonly expected: string;
+  readonly holds: (value: unknown) => boolean;
+}
+
+/** For each option, which values it can have. The compiler finds an option that is missing or too many. */
+type OptionChecks<T> = Readonly<Record<keyof T, OptionCheck>>;
+
+/**
+ * Refuses options that are not known, and values that an option cannot have. A program without types can pass anything,
+ * and the driver or a timer would then silently do something else. A value that is undefined counts as left out.
+ *
+ * @param what what the options are, such as "an option of start"
+ * @throws PgTaskError USAGE
+ */
+export function checkOptions(given: unknown, checks: Readonly<Record<string, OptionCheck>>, what: string): void {
+  if (!isObject(given)) throw new PgTaskError("USAGE", `expected an object with options, got ${describeValue(given)}`);
+  refuseUnknownKeys(given, checks, what);
+  for (const [name, value] of Object.entries(given)) {
+    const check = checks[name];
+    if (value === undefined || check === undefined || check.holds(value)) continue;
+    throw new PgTaskError("USAGE", `expected ${name} to be ${check.expected}, got ${describeValue(value)}`);
+  }
+}
+
+const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
+const isWhole = (value: unknown, min: number, max: number): boolean =>
+  Number.isInteger(value) && Number(value) >= min && Number(value) <= max;
+
+const isLogger = (value: unknown): boolean =>
+  isObject(value) && loggerMethods.every((method) => typeof Reflect.get(value, method) === "function");
+
+const flag: OptionCheck = { expected: "true or false", holds: (value) => typeof value === "boolean" };
+const text: OptionCheck = { expected: "a string", holds: (value) => typeof value === "string" };
+const name: OptionCheck = { expected: "a name", holds: (value) => typeof value === "string" && value !== "" };
+const time: OptionCheck = {
+  expected: "a time in PostgreSQL's syntax",
+  holds: (value) => typeof value === "string" || value instanceof Date,
+};
+const milliseconds: OptionCheck = {
+  expected: `a number of ms from 0 to ${longestTimerMs}`,
+  holds: (value) => typeof value === "number" && value >= 0 && value <= longestTimerMs,
+};
+const signal: OptionCheck = {
+  expected: "an AbortSignal",
+  holds: (value) => isObject(value) && "aborted" in value && "addEventListener" in value,
+};
+const id: OptionCheck = { expected: "a task's id", holds: isTaskId };
+
+export const clientChecks: OptionChecks<TaskClientOptions> = {
+  schema: name,
+  table: name,
+  acquireTimeoutMs: milliseconds,
+  reconnectMs: {
+    expected: "a number of ms from 0, or Infinity",
+    holds: (value) => typeof value === "number" && value >= 0,
+  },
+};
+
+export const callChecks: OptionChecks<CallOptions> = {
+  client: {
+    expected:
+      "a Client of pg, or one that the connect() of a Pool returns (a Pool itself would not use your transaction)",
+    holds: isCallClient,
+  },
+};
+
+export const addChecks: OptionChecks<AddOptions> = {
+  ...callChecks,
+  ifKeyTaken: { expected: '"error" or "skip"', holds: (value) => value === "error" || value === "skip" },
+};
+
+export const deleteChecks: OptionChecks<DeleteOptions> = { ...callChecks, running: flag };
+
+export const waitChecks: OptionChecks<WaitOptions> = { signal };
+
+const filterChecks: OptionChecks<TaskFilter> = {
+  states: {
+    expected: `an array of states (${taskStates.join(", ")})`,
+    holds: (value) => Array.isArray(value) && value.every(isTaskState),
+  },
+  group: text,
+  text,
+  since: time,
+  until: time,
+};
+
+export const changesChecks: OptionChecks<ChangesOptions> = {
+  ...filterChecks,
+  ids: { expected: "an array of tasks' ids", holds: (value) => Array.isArray(value) && value.every(isTaskId) },
+  signal,
+};
+
+export const listChecks: OptionChecks<ListOptions> = {
+  ...filterChecks,
+  before: id,
+  waitingFor: id,
+  characters: { expected: `a whole number from 0 to ${maxInt}`, holds: (value) => isWhole(value, 0, maxInt) },
+  pageSize: { expected: `a whole number from 1 to ${maxInt}`, holds: (value) => isWhole(value, 1, maxInt) },
+  signal,
+};
+
+export const startChecks: OptionChecks<StartOptions> = {
+  config: {
+    expected: "a configuration, or the path of a file",
+    holds: (value) => typeof value === "string" || isObject(value),
+  },
+  url: text,
+  embedded: {
+    expected: "true, false, or an object",
+    holds: (value) => typeof value === "boolean" || (isObject(value) && !Array.isArray(value)),
+  },
+  logger: {
+    expected: `false, or a logger with the methods ${loggerMethods.join(", ")}`,
+    holds: (value) => value === false || isLogger(value),
+  },
+  signal,
+  signals: flag,
+};
+
+export const embeddedChecks: OptionChecks<EmbeddedServerOptions> = {
+  data: name,
+  port: { expected: "a whole number from 1 to 65535", holds: (value) => isWhole(value, 1, 65_535) },
+};
+
+export const stopChecks: OptionChecks<NonNullable<Parameters<PgTask["stop"]>[0]>> = { graceMs: milliseconds };
