@@ -6,12 +6,18 @@ interface Remedies {
   readonly isRunning: string;
   /** For a task that has ended and cannot be run now. */
   readonly hasEnded: (id: string) => string;
+  /** For a finished task that cannot be retried because the task with this id waits with its key. */
+  readonly keyWaits: (id: string) => string;
 }
+
+/** What to do instead of retrying a task, if this task waits with its key. */
+export const runInstead = (id: string): string => `pg-task run-now ${id} runs the waiting task with the same key`;
 
 const commandRemedies: Remedies = {
   locked: "try again, or see pg-task why",
   isRunning: "--running deletes it and cancels its run",
   hasEnded: (id) => `pg-task retry ${id} runs it again`,
+  keyWaits: runInstead,
 };
 
 /** The remedies in the words of the page and the API. */
@@ -19,6 +25,7 @@ export const webRemedies: Remedies = {
   locked: "try again",
   isRunning: "stop it first",
   hasEnded: () => "retry runs it again",
+  keyWaits: (id) => `run the waiting task ${id} with the same key now`,
 };
 
 /** Describes the result of a change for one task. The text is meant to be shown after the task's id. */
@@ -61,7 +68,11 @@ function describeDone(change: Change, { state, claimed, unlinked }: ChangeResult
   }
 }
 
-function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeResult, remedies: Remedies): string {
+function describeRefusal(
+  change: Change,
+  { id, state, claimed, keyWaitsIn, reason }: ChangeResult,
+  remedies: Remedies,
+): string {
   if (claimed && state !== "WORK" && state !== "TAKE") {
     return `is ${state}, but its run is just ending: try again`;
   }
@@ -69,11 +80,13 @@ function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeR
     case "stop":
       return `already ${state}`;
     case "retry":
+      if (keyWaitsIn !== null) return `${reason}: ${remedies.keyWaits(keyWaitsIn)}`;
       if (reason !== null) return reason;
       return state === "PLAN" ? "already waiting (PLAN)" : `running (${state})`;
     case "run-now":
       if (reason !== null) return reason;
-      return claimed ? `running (${state})` : `is ${state}: ${remedies.hasEnded(id)}`;
+      if (claimed) return `running (${state})`;
+      return `is ${state}: ${keyWaitsIn === null ? remedies.hasEnded(id) : remedies.keyWaits(keyWaitsIn)}`;
     case "pause":
     case "resume":
       return reason ?? `is ${state}`;
