@@ -89,14 +89,19 @@ function defaultEntry({ entries, parameters }: Configuration): Entry {
   return entry;
 }
 
-/** Connects for a command. The connection's settings make the format of times and intervals predictable. */
+/**
+ * Connects for a command. The connection's settings make the format of times and intervals predictable.
+ *
+ * @param options.isControl whether this is the control connection
+ */
 export async function connectForCommand(
   target: ConnectionTarget,
   command: string,
-  signal?: AbortSignal,
+  { isControl = false, signal }: { readonly isControl?: boolean; readonly signal?: AbortSignal | undefined } = {},
 ): Promise<Client> {
   return await connectClient(target, {
     applicationName: `pg-task ${command}`,
+    isControl,
     ...(signal === undefined ? {} : { signal }),
     settings: {
       lock_timeout: "5s",
@@ -120,7 +125,9 @@ export async function withEntry<T>(
   signal?: AbortSignal,
 ): Promise<T> {
   const table = taskTable(entry.schema, entry.table);
-  const client = await connectForCommand(entry.target, command, signal).catch(async (error: unknown) => {
+  // Without entries in the file, the only entry has the control connection's target.
+  const isControl = entry.target === configuration.control;
+  const client = await connectForCommand(entry.target, command, { isControl, signal }).catch(async (error: unknown) => {
     if (signal?.aborted) throw error;
     throw await explainRefusal(error, configuration, entry);
   });
