@@ -25,6 +25,11 @@ export interface ChangeResult {
   readonly claimed: boolean;
   /** For a retried task, whether its schedule was cleared because the schedule continues in another row. */
   readonly unlinked: boolean;
+  /**
+   * What the change has done to the schedule of the task: it goes on (`started`), it no longer does (`ended`), or its
+   * pause is over (`resumed`). Null if the task has no schedule, if the schedule is as before, and for pauses.
+   */
+  readonly schedule: "started" | "ended" | "resumed" | null;
   /** For a finished task, the id of another task that waits with its key. Null if there is none. */
   readonly keyWaitsIn: string | null;
   /** The server's error if the outcome is `failed`, or why the task's state allows the change but something else does not. */
@@ -86,6 +91,18 @@ function keyWaitsIn({ qualified }: TaskTable, { change, keys }: ChangeContext): 
   return `CASE WHEN t.ready IS NULL AND t.key IS NOT NULL THEN (
       SELECT w.id FROM ${qualified} AS w WHERE w.key = t.key AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1) END`;
 }
+
+/**
+ * SQL of what a change does to the schedule of a row of `found`. A finished row has passed its schedule on, or the
+ * schedule has ended.
+ */
+const scheduleEffects: Readonly<Partial<Record<Change, string>>> = {
+  stop: "CASE WHEN f.repeats THEN 'ended' END",
+  retry: "CASE WHEN f.repeats AND NOT c.unlinked THEN 'started' END",
+  "run-now": "CASE WHEN f.repeats AND f.halted THEN 'resumed' END",
+  delete: "CASE WHEN f.repeats AND f.state = 'PLAN' THEN 'ended' END",
+  "delete even running": "CASE WHEN f.repeats AND f.state IN ('PLAN', 'TAKE', 'WORK') THEN 'ended' END",
+};
 
 /** SQL of the columns of `found` that concern schedules, keys and waiting, for the table `t`. */
 function foundColumns(table: TaskTable, context: ChangeContext): string {
@@ -227,6 +244,7 @@ function failedResult(id: string, error: unknown): ChangeResult {
     state: null,
     claimed: false,
     unlinked: false,
+    schedule: null,
     keyWaitsIn: null,
     reason: error === null ? null : errorMessage(error),
   };
@@ -249,6 +267,7 @@ async function changeTogether(
      ), changed AS (${changeSql(change, table, context)})
      SELECT a.id::text AS id, coalesce(f.state, t.state::text) AS state,
        coalesce(f.claimed, t.owner IS NOT NULL) AS claimed, coalesce(c.unlinked, false) AS unlinked, f.key_waits_in::text AS "keyWaitsIn",
+       CASE WHEN c.id IS NOT NULL THEN ${scheduleEffects[change] ?? "NULL::text"} END AS schedule,
        CASE WHEN c.id IS NOT NULL THEN 'changed' WHEN f.id IS NOT NULL THEN 'refused'
          WHEN t.id IS NOT NULL THEN 'locked' ELSE 'missing' END AS outcome,
        CASE WHEN c.id IS NULL AND f.id IS NOT NULL THEN ${refusals[change] ?? "NULL::text"} END AS reason

@@ -46,23 +46,29 @@ export function describeChange(change: Change, result: ChangeResult, remedies = 
   }
 }
 
-function describeDone(change: Change, { state, claimed, unlinked }: ChangeResult): string {
+function describeDone(change: Change, { state, claimed, unlinked, schedule }: ChangeResult): string {
+  const ended = schedule === "ended" ? "; its schedule has ended" : "";
   switch (change) {
     case "stop":
-      return claimed ? "cancelling; ends as DONE if already committed" : "stopped before it ran";
+      // A schedule goes on after a run that has committed.
+      if (claimed) {
+        const itsSchedule = schedule === "ended" ? ", otherwise its schedule ends" : "";
+        return `cancelling; ends as DONE if already committed${itsSchedule}`;
+      }
+      return `stopped before it ran${ended}`;
     case "retry":
       return unlinked
         ? `was ${state}, runs again now; does not repeat, because its successor exists`
-        : `was ${state}, runs again now`;
+        : `was ${state}, runs again now${schedule === "started" ? "; its schedule goes on" : ""}`;
     case "run-now":
-      return "due now";
+      return schedule === "resumed" ? "due now; its schedule is no longer paused" : "due now";
     case "pause":
       return "paused";
     case "resume":
       return "resumed";
     case "delete":
     case "delete even running":
-      return claimed ? `was ${state}, deleted; cancelling its run` : `was ${state}, deleted`;
+      return `was ${state}, deleted${claimed ? "; cancelling its run" : ""}${ended}`;
     default:
       return change satisfies never;
   }

@@ -286,6 +286,33 @@ describe("pg-task pause --schedule", () => {
   });
 });
 
+test("says what becomes of the schedule of a task that is stopped, deleted, retried or run now", async () => {
+  const outcome = async (...args: string[]): Promise<string> => (await cli(args, { env })).stdout.split("\t")[2] ?? "";
+  await client.query("INSERT INTO task (id, input, rule, zone) VALUES (1, '', '0 5 1 1 *', 'UTC')");
+  await client.query("INSERT INTO task (id, input, repeat, plan) VALUES (2, '', '1 year', '2199-01-01')");
+  await client.query("INSERT INTO task (id, input, plan) VALUES (3, '', '2199-01-01')");
+  await asManager(
+    `INSERT INTO task (id, input, repeat, plan, state, ready, take, owner) VALUES
+       (4, '', '1 day', '2020-01-01', 'WORK', NULL, now(), 'x'), (5, '', '0', '2020-01-01', 'WORK', NULL, now(), 'x')`,
+  );
+  assert.equal(await outcome("stop", "1"), "stopped before it ran; its schedule has ended\n");
+  assert.equal(await outcome("retry", "1"), "was STOP, runs again now; its schedule goes on\n");
+  assert.equal(await outcome("delete", "1"), "was PLAN, deleted; its schedule has ended\n");
+  await cli(["pause", "--schedule", "2"], { env });
+  assert.equal(await outcome("run-now", "2"), "due now; its schedule is no longer paused\n");
+  assert.equal(await outcome("run-now", "2"), "due now\n");
+  assert.equal(await outcome("stop", "3"), "stopped before it ran\n");
+  assert.equal(await outcome("delete", "3"), "was STOP, deleted\n");
+  assert.equal(
+    await outcome("stop", "4"),
+    "cancelling; ends as DONE if already committed, otherwise its schedule ends\n",
+  );
+  assert.equal(await outcome("delete", "--running", "5"), "was WORK, deleted; cancelling its run\n");
+  const { stdout } = await cli(["stop", "2", "--json"], { env });
+  assert.equal(JSON.parse(stdout).tasks[0].schedule, "ended");
+  assert.equal(await outcome("delete", "2"), "was STOP, deleted\n");
+});
+
 test("retry does not start a second series of a rule that goes on in a successor", async () => {
   await asManager(
     `INSERT INTO task (id, parent, input, rule, zone, plan, state, ready, stop) VALUES
