@@ -17,6 +17,8 @@ export interface TableOptions {
   readonly config?: string;
   readonly entry?: string;
   readonly table?: string;
+  /** What to say if no table matches, because the user may have meant something else than a table. */
+  readonly unmatchedHint?: string;
 }
 
 /** A task table, and a connection to its database. */
@@ -73,10 +75,11 @@ export function chooseEntry(configuration: Configuration, options: TableOptions)
   const list = (matching.length === 0 ? all : matching)
     .map((each) => `  ${all.indexOf(each) + 1}  ${each.target.database}  ${each.schema}.${each.table}  ${each.key}`)
     .join("\n");
+  const hint = options.unmatchedHint === undefined ? "" : ` (${options.unmatchedHint})`;
   throw new PgTaskError(
     "USAGE",
     matching.length === 0
-      ? `no table of the configuration matches --entry and --table; it has:\n${list}`
+      ? `no table of the configuration matches --entry and --table${hint}; it has:\n${list}`
       : `expected one table, got ${matching.length}: choose with --entry (number, database or key) or --table:\n${list}`,
   );
 }
