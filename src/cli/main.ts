@@ -97,11 +97,18 @@ function reportError(error: unknown): number {
   if (isCommanderError(error)) return error.exitCode === 0 ? 0 : usageError;
   const { code, message } = toReport(error);
   if (code !== "INTERNAL") {
-    process.stderr.write(`pg-task: ${printableText(message)}\n`);
+    process.stderr.write(`pg-task: ${printableText(message)}\n${hintLine(error)}`);
     return exitCodes[errorDefinitions[code].family];
   }
   process.stderr.write(`pg-task: internal error: ${String(error instanceof Error ? error.stack : error)}\n`);
   return exitCodes.INTERNAL;
+}
+
+/** Returns a line with the hint of the server error that caused the error. It is empty if there is none. */
+function hintLine(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  const isServerHint = cause instanceof Error && "severity" in cause && "hint" in cause;
+  return isServerHint && typeof cause.hint === "string" ? `HINT:  ${printableText(cause.hint)}\n` : "";
 }
 
 const isCommanderError = (error: unknown): error is { exitCode: number } =>

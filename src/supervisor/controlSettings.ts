@@ -31,7 +31,8 @@ export async function fetchControlSettings(
   file: FileParameters,
   { log, signal }: { readonly log: Log; readonly signal: AbortSignal },
 ): Promise<ControlSettings> {
-  const client = await connectClient(control, { applicationName: applicationNames.supervisor, signal });
+  const { supervisor: applicationName } = applicationNames;
+  const client = await connectClient(control, { applicationName, isControl: true, signal });
   // On a half-open connection (one whose other end disappeared without notice) the query would never end.
   const abort = (): void => void client.connection.stream.destroy();
   const timer = control.connectTimeoutMs > 0 ? setTimeout(abort, control.connectTimeoutMs) : undefined;

@@ -189,6 +189,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       applicationName: applicationNames.supervisor,
       settings: { search_path: "pg_catalog" },
       writable: true,
+      isControl: true,
       signal: this.#ending.signal,
     });
     this.#client = client;

@@ -51,6 +51,7 @@ export class RolesAndDatabases {
     const client = await connectClient(this.target, {
       applicationName: applicationNames.supervisor,
       writable: true,
+      isControl: true,
       settings: {
         search_path: "pg_catalog",
         lock_timeout: "10s",

@@ -6,12 +6,18 @@ import { errorMessage, PgTaskError } from "../../shared/errors.js";
 /**
  * Connects, runs `action` and disconnects.
  *
+ * @param isControl whether this is the control connection
  * @throws PgTaskError as `connectClient` does
  */
-export async function withConnection<T>(target: ConnectionTarget, action: (client: Client) => Promise<T>): Promise<T> {
+export async function withConnection<T>(
+  target: ConnectionTarget,
+  action: (client: Client) => Promise<T>,
+  isControl = false,
+): Promise<T> {
   const client = await connectClient(target, {
     applicationName: applicationNames.check,
     settings: { search_path: "pg_catalog" },
+    isControl,
   });
   try {
     return await action(client);

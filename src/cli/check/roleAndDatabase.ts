@@ -29,10 +29,14 @@ export async function inspectRoleAndDatabase(
   readonly findings: readonly Finding[];
   readonly password: OwnRolePassword;
 }> {
-  const { role, isOwnRole, database, isAllowed } = await withConnection(control, async (client) => {
-    const found = await readRoleAndDatabase(client, target);
-    return { ...found, isAllowed: found.isOwnRole && (await maySetPassword(client, target.user)) };
-  });
+  const { role, isOwnRole, database, isAllowed } = await withConnection(
+    control,
+    async (client) => {
+      const found = await readRoleAndDatabase(client, target);
+      return { ...found, isAllowed: found.isOwnRole && (await maySetPassword(client, target.user)) };
+    },
+    true,
+  );
   const missing = create ? createRemedy : undefined;
   const reserved = whyReserved(target.user);
   const findings = [

@@ -68,37 +68,41 @@ export interface ControlFindings {
  * @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or SCHEMA_UNSUPPORTED_SERVER
  */
 export async function inspectControl(control: ConnectionTarget, file: FileParameters): Promise<ControlFindings> {
-  return await withConnection(control, async (client) => {
-    const { rows } = await client.query<{
-      version: string;
-      number: number;
-      roles: boolean;
-      databases: boolean;
-    }>(
-      `SELECT current_setting('server_version') AS version,
+  return await withConnection(
+    control,
+    async (client) => {
+      const { rows } = await client.query<{
+        version: string;
+        number: number;
+        roles: boolean;
+        databases: boolean;
+      }>(
+        `SELECT current_setting('server_version') AS version,
               current_setting('server_version_num')::int AS number,
               rolsuper OR rolcreaterole AS roles,
               rolsuper OR rolcreatedb AS databases
          FROM pg_catalog.pg_roles WHERE rolname = current_user`,
-    );
-    const [row] = rows;
-    if (row === undefined) throw new PgTaskError("INTERNAL", "no row about the current user");
-    if (row.number < minServerVersion) {
-      const { host, port } = serverOf(client);
-      throw new PgTaskError(
-        "SCHEMA_UNSUPPORTED_SERVER",
-        `expected PostgreSQL 12 or later at ${host}, port ${port}, got ${row.version}`,
       );
-    }
-    const warnings: string[] = [];
-    return {
-      version: row.version,
-      canCreateRoles: row.roles,
-      canCreateDatabases: row.databases,
-      settings: await readControlSettings(client, file, collectInvalidSettings(warnings)),
-      warnings,
-    };
-  });
+      const [row] = rows;
+      if (row === undefined) throw new PgTaskError("INTERNAL", "no row about the current user");
+      if (row.number < minServerVersion) {
+        const { host, port } = serverOf(client);
+        throw new PgTaskError(
+          "SCHEMA_UNSUPPORTED_SERVER",
+          `expected PostgreSQL 12 or later at ${host}, port ${port}, got ${row.version}`,
+        );
+      }
+      const warnings: string[] = [];
+      return {
+        version: row.version,
+        canCreateRoles: row.roles,
+        canCreateDatabases: row.databases,
+        settings: await readControlSettings(client, file, collectInvalidSettings(warnings)),
+        warnings,
+      };
+    },
+    true,
+  );
 }
 
 /**

@@ -1,11 +1,13 @@
 import { constants } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { Option, type Command } from "commander";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
-import { sqlState } from "../../shared/postgres/client.js";
+import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { addTask, findLongCharacter, readMissingGrants, toAddError } from "../../tasks/commands/addTask.js";
+import { readKeyHolder } from "../../tasks/queries/keyHolder.js";
 import { readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { waitForTask } from "./awaitEnd.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
@@ -163,7 +165,9 @@ async function insert(
     const state = sqlState(error);
     if (state === null) throw error;
     if (options.wait) await client.query("ROLLBACK");
-    if (state !== insufficientPrivilege) throw toAddError(error, table, [{ columns }]);
+    if (state !== insufficientPrivilege) {
+      throw await nameKeyHolder(client, table, columns.get("key"), toAddError(error, table, [{ columns }]));
+    }
     const given = [...columns.keys(), ...(options.in === undefined ? [] : ["plan"])];
     const grants = await readMissingGrants(client, table, given, options.wait);
     if (grants.length === 0) throw error;
@@ -173,6 +177,23 @@ async function insert(
       { cause: error, sqlState: state },
     );
   }
+}
+
+/** Adds to an error TASK_KEY_TAKEN which task waits with the key. Returns any other error unchanged. */
+async function nameKeyHolder(
+  client: Client,
+  table: TaskTable,
+  key: string | undefined,
+  error: unknown,
+): Promise<unknown> {
+  if (!(error instanceof PgTaskError) || error.code !== "TASK_KEY_TAKEN" || key === undefined) return error;
+  const id = await readKeyHolder(client, table, key);
+  if (id === null) return error;
+  const { message, cause, sqlState: state } = error;
+  return new PgTaskError("TASK_KEY_TAKEN", `${message}: task ${id} waits with this key`, {
+    cause,
+    ...(state === undefined ? {} : { sqlState: state }),
+  });
 }
 
 function parseSet(text: string, previous: ReadonlyMap<string, string> = new Map()): ReadonlyMap<string, string> {

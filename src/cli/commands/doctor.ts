@@ -48,7 +48,7 @@ async function checkControl(configuration: Configuration): Promise<Section> {
   const section = `control connection ${describeTarget(control)}`;
   const read = ok("configuration", file === null ? "no file, none is needed" : `${file} is valid`);
   try {
-    const client = await connectForCommand(control, "doctor");
+    const client = await connectForCommand(control, "doctor", { isControl: true });
     try {
       return { section, checks: [read, ...(await checkServer(client, configuration))] };
     } finally {

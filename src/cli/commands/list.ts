@@ -14,7 +14,7 @@ import {
   type FilterOptions,
   type RunCommand,
 } from "../support/options.js";
-import { scheduleColumns } from "../support/scheduleColumns.js";
+import { scheduleColumns, scheduleFields } from "../support/scheduleColumns.js";
 import { summaryLength, taskColumns } from "../support/taskColumns.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
@@ -89,8 +89,9 @@ async function listSchedules(terminal: Terminal, options: ListOptions): Promise<
     return 0;
   }
   const { schedules, more } = found;
+  const columns = terminal.isTerminal ? scheduleColumns : scheduleFields;
   if (schedules.length === 0 && terminal.isTerminal) terminal.write("no schedules\n");
-  else for (const line of renderTable(terminal, scheduleColumns, schedules)) terminal.write(`${line}\n`);
+  else for (const line of renderTable(terminal, columns, schedules)) terminal.write(`${line}\n`);
   if (more) terminal.writeError(`more than ${formatCount(limit, "schedule")}: raise --limit to see all\n`);
   return 0;
 }

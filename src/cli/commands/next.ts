@@ -44,7 +44,7 @@ async function readTimes(rule: string, options: NextOptions): Promise<RuleTimes>
   const [first] = findEntries(configuration, options);
   const entry = first ?? chooseEntry(configuration, options);
   const table = taskTable(entry.schema, entry.table);
-  const client = await connectForCommand(entry.target, "next");
+  const client = await connectForCommand(entry.target, "next", { isControl: entry.target === configuration.control });
   try {
     const { zone = null, since = null, count } = options;
     return await readRuleTimes(client, table.schema, { rule, zone, since, count });

@@ -1,8 +1,9 @@
 import type { Command } from "commander";
 import { pauseTasks, readPauses, resumeTasks } from "../../tasks/commands/pauses.js";
+import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { changeIds } from "./changeTasks.js";
-import { withTable } from "../support/openTable.js";
+import { withTable, type OpenTable } from "../support/openTable.js";
 import { parseIds, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { printableLine } from "../../shared/printable.js";
 import type { Terminal } from "../terminal/terminal.js";
@@ -22,7 +23,7 @@ export function registerPause(program: Command, run: RunCommand): void {
     .argument(...tableArgument)
     .option("-g, --group <group>", "only this group")
     .option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseIds)
-    .option("--reason <text>", "shown to other users");
+    .option("--reason <text>", "shown to other users; not with --schedule");
   addTableOptions(command).action((name: string | undefined, options: PauseOptions) =>
     run((terminal) => pause(terminal, applyTableArgument(name, options))),
   );
@@ -40,8 +41,10 @@ export function registerResume(program: Command, run: RunCommand): void {
   );
 }
 
-const applyTableArgument = (table: string | undefined, options: PauseOptions): PauseOptions =>
-  table === undefined ? options : { ...options, table };
+function applyTableArgument(table: string | undefined, options: PauseOptions): PauseOptions {
+  if (table === undefined) return options;
+  return { ...options, table, unmatchedHint: `${JSON.stringify(table)} may be a group: give it with --group` };
+}
 
 /**
  * Pauses or resumes single schedules. Such a pause is stored only as the plan `infinity` of the row, so it has no
@@ -61,11 +64,23 @@ async function changeSchedules(
 async function pause(terminal: Terminal, options: PauseOptions): Promise<number> {
   const { group = null, reason = null, schedule } = options;
   if (schedule !== undefined) return await changeSchedules(terminal, "pause", schedule, options);
-  return await withTable(options, "pause", async ({ client, table }) => {
+  return await withTable(options, "pause", async (opened) => {
+    const { client, table } = opened;
     const changed = await pauseTasks(client, table, group, reason);
-    const outcome = changed ? "paused" : "already paused";
+    const unused = changed && group !== null && (await isUnused(opened, group));
+    const outcome = `${changed ? "paused" : "already paused"}${unused ? "; no waiting or running task has this group now" : ""}`;
     return printResult(terminal, options, table.qualified, { changed, paused: true }, outcome);
   });
+}
+
+/** How many groups are searched for the one that is paused. */
+const maxGroups = 1_000;
+
+/** Whether no task of the group waits or runs. False if there are too many tasks or groups to be sure. */
+async function isUnused({ client, table }: OpenTable, group: string): Promise<boolean> {
+  const { groups, complete } = await readGroups(client, table, { limit: maxGroups, ended: false, limits: pollLimits });
+  if (!complete || groups.length === maxGroups) return false;
+  return !groups.some((each) => each.group === group && each.running + each.waiting > 0);
 }
 
 async function resume(terminal: Terminal, options: PauseOptions): Promise<number> {

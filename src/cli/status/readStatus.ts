@@ -69,7 +69,7 @@ export async function readStatus(configuration: Configuration, entries: readonly
 }
 
 async function readClusterStatus({ control }: Configuration, name: string): Promise<ClusterStatus> {
-  const client = await connectForCommand(control, "status");
+  const client = await connectForCommand(control, "status", { isControl: true });
   try {
     const cluster = await readCluster(client, name);
     const otherLeaders = cluster.leader === null ? await readOtherLeaders(client, name) : [];

@@ -17,6 +17,8 @@ export interface TableOptions {
   readonly config?: string;
   readonly entry?: string;
   readonly table?: string;
+  /** What to say if no table matches, because the user may have meant something else than a table. */
+  readonly unmatchedHint?: string;
 }
 
 /** A task table, and a connection to its database. */
@@ -73,10 +75,11 @@ export function chooseEntry(configuration: Configuration, options: TableOptions)
   const list = (matching.length === 0 ? all : matching)
     .map((each) => `  ${all.indexOf(each) + 1}  ${each.target.database}  ${each.schema}.${each.table}  ${each.key}`)
     .join("\n");
+  const hint = options.unmatchedHint === undefined ? "" : ` (${options.unmatchedHint})`;
   throw new PgTaskError(
     "USAGE",
     matching.length === 0
-      ? `no table of the configuration matches --entry and --table; it has:\n${list}`
+      ? `no table of the configuration matches --entry and --table${hint}; it has:\n${list}`
       : `expected one table, got ${matching.length}: choose with --entry (number, database or key) or --table:\n${list}`,
   );
 }
@@ -89,14 +92,19 @@ function defaultEntry({ entries, parameters }: Configuration): Entry {
   return entry;
 }
 
-/** Connects for a command. The connection's settings make the format of times and intervals predictable. */
+/**
+ * Connects for a command. The connection's settings make the format of times and intervals predictable.
+ *
+ * @param options.isControl whether this is the control connection
+ */
 export async function connectForCommand(
   target: ConnectionTarget,
   command: string,
-  signal?: AbortSignal,
+  { isControl = false, signal }: { readonly isControl?: boolean; readonly signal?: AbortSignal | undefined } = {},
 ): Promise<Client> {
   return await connectClient(target, {
     applicationName: `pg-task ${command}`,
+    isControl,
     ...(signal === undefined ? {} : { signal }),
     settings: {
       lock_timeout: "5s",
@@ -120,7 +128,9 @@ export async function withEntry<T>(
   signal?: AbortSignal,
 ): Promise<T> {
   const table = taskTable(entry.schema, entry.table);
-  const client = await connectForCommand(entry.target, command, signal).catch(async (error: unknown) => {
+  // Without entries in the file, the only entry has the control connection's target.
+  const isControl = entry.target === configuration.control;
+  const client = await connectForCommand(entry.target, command, { isControl, signal }).catch(async (error: unknown) => {
     if (signal?.aborted) throw error;
     throw await explainRefusal(error, configuration, entry);
   });

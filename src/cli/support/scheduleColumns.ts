@@ -64,3 +64,9 @@ export const scheduleColumns: readonly TableColumn<Schedule>[] = [
   },
   { title: "input", value: ({ input }) => input, display: ({ input }) => collapseWhitespace(input), flexible: true },
 ];
+
+/** The fields of a schedule in a line that does not go to a terminal. A terminal shows pauses in the column `next`. */
+export const scheduleFields: readonly TableColumn<Schedule>[] = [
+  ...scheduleColumns,
+  { title: "paused", value: ({ paused }) => String(paused) },
+];

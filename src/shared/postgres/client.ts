@@ -37,6 +37,8 @@ interface ClientOptions {
   readonly pipeline?: boolean;
   /** Whether the server must not be a standby, whatever `target_session_attrs` says. */
   readonly writable?: boolean;
+  /** Whether this is the control connection, which has its password from elsewhere than an entry. */
+  readonly isControl?: boolean;
   /** Aborts the attempt, which then fails with CONNECTION_FAILED. */
   readonly signal?: AbortSignal;
 }
@@ -93,7 +95,7 @@ async function open(target: ConnectionTarget, options: ClientOptions, encrypted:
     expectWanted(target, options, await expectOwnBackend(client, target, startup));
   } catch (error) {
     void client.end().catch(() => {});
-    throw error instanceof PgTaskError ? error : failure(target, error);
+    throw error instanceof PgTaskError ? error : failure(target, error, options.isControl);
   } finally {
     options.signal?.removeEventListener("abort", abort);
   }
@@ -204,12 +206,12 @@ function serverHasNoTls(error: unknown): boolean {
   );
 }
 
-function failure(target: ConnectionTarget, error: unknown): PgTaskError {
+function failure(target: ConnectionTarget, error: unknown, isControl = false): PgTaskError {
   if (error instanceof DatabaseError) {
     return rejectedError(target, { message: error.message, code: error.code }, error);
   }
   if (error instanceof Error && error.message.includes("client password must be")) {
-    return missingPasswordError(target, error);
+    return missingPasswordError(target, error, isControl);
   }
   return unreachableError(target, error);
 }

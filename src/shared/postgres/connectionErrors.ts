@@ -51,10 +51,16 @@ export function rejectedError(
   );
 }
 
-export function missingPasswordError(target: ConnectionTarget, cause: unknown): PgTaskError {
+/**
+ * The error for a password that is needed and missing.
+ *
+ * @param isControl whether this is the control connection, to which the password of an entry does not apply
+ */
+export function missingPasswordError(target: ConnectionTarget, cause: unknown, isControl = false): PgTaskError {
+  const where = isControl ? "the URL" : "the entry or the URL";
   return new PgTaskError(
     "CONNECTION_REJECTED",
-    `the server asks for a password, and none was given for ${describeTarget(target)}: give one in the entry or the URL, in PGPASSWORD or in a password file; set the password of a role without one by ${alterRole(target)}`,
+    `the server asks for a password, and none was given for ${describeTarget(target)}: give one in ${where}, in PGPASSWORD or in a password file; set the password of a role without one by ${alterRole(target)}`,
     { cause },
   );
 }

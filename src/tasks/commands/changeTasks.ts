@@ -26,6 +26,13 @@ export interface ChangeResult {
   readonly claimed: boolean;
   /** For a retried task, whether its schedule was cleared because the schedule continues in another row. */
   readonly unlinked: boolean;
+  /**
+   * What the change has done to the schedule of the task: it goes on (`started`), it no longer does (`ended`), or its
+   * pause is over (`resumed`). Null if the task has no schedule, if the schedule is as before, and for pauses.
+   */
+  readonly schedule: "started" | "ended" | "resumed" | null;
+  /** For a finished task, the id of another task that waits with its key. Null if there is none. */
+  readonly keyWaitsIn: string | null;
   /** The server's error if the outcome is `failed`, or why the task's state allows the change but something else does not. */
   readonly reason: string | null;
 }
@@ -36,7 +43,7 @@ export interface ChangeResult {
  */
 const allowedRows: Readonly<Record<Change, string>> = {
   stop: "state IN ('PLAN', 'TAKE', 'WORK')",
-  retry: `state IN (${finalStates.map(literal).join(", ")}) AND NOT claimed`,
+  retry: `state IN (${finalStates.map(literal).join(", ")}) AND NOT claimed AND key_waits_in IS NULL`,
   "run-now": "state = 'PLAN' AND NOT claimed AND NOT waits",
   pause: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted AND NOT waits",
   resume:
@@ -45,7 +52,9 @@ const allowedRows: Readonly<Record<Change, string>> = {
   "delete even running": "true",
 };
 
-/** SQL that says why a row of `found` may not be paused or resumed. Null for other changes. */
+const keyTaken = "another task with the same key waits";
+
+/** SQL that says why a row of `found` may not be changed although its state allows it. Null if only its state prevents it. */
 const refusals: Readonly<Partial<Record<Change, string>>> = {
   pause: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state IN ('TAKE', 'WORK') OR f.claimed
       THEN 'running: pause its group, or pause it when the run has ended'
@@ -53,6 +62,7 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
     WHEN f.waits THEN 'it waits for other tasks: pause its group, or pause it when these have ended'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: pause its group'
     WHEN f.halted THEN 'already paused' ELSE 'its next time is being computed: try again' END`,
+  retry: `CASE WHEN f.key_waits_in IS NOT NULL THEN ${literal(keyTaken)} END`,
   "run-now": "CASE WHEN f.waits THEN 'it waits for other tasks: set its after to null, or end these' END",
   resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR NOT f.halted THEN 'not paused'
     WHEN f.waits THEN 'not paused: it waits for other tasks'
@@ -73,12 +83,35 @@ function resumeTime({ schema }: TaskTable): string {
     WHEN t.wait < 0 THEN ${now} ELSE coalesce(t.due, ${now}) END`;
 }
 
-/** SQL of the columns of `found` that concern schedules and waiting, for the table `t`. */
-function scheduleColumns(table: TaskTable, { change, rules, order }: ChangeContext): string {
+/**
+ * SQL of the id of a task that waits with the key of the finished task `t`. Null for the changes that this does not
+ * prevent, and if there is none.
+ */
+function keyWaitsIn({ qualified }: TaskTable, { change, keys }: ChangeContext): string {
+  if (!keys || (change !== "retry" && change !== "run-now")) return "NULL::bigint";
+  return `CASE WHEN t.ready IS NULL AND t.key IS NOT NULL THEN (
+      SELECT w.id FROM ${qualified} AS w WHERE w.key = t.key AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1) END`;
+}
+
+/**
+ * SQL of what a change does to the schedule of a row of `found`. A finished row has passed its schedule on, or the
+ * schedule has ended.
+ */
+const scheduleEffects: Readonly<Partial<Record<Change, string>>> = {
+  stop: "CASE WHEN f.repeats THEN 'ended' END",
+  retry: "CASE WHEN f.repeats AND NOT c.unlinked THEN 'started' END",
+  "run-now": "CASE WHEN f.repeats AND f.halted THEN 'resumed' END",
+  delete: "CASE WHEN f.repeats AND f.state = 'PLAN' THEN 'ended' END",
+  "delete even running": "CASE WHEN f.repeats AND f.state IN ('PLAN', 'TAKE', 'WORK') THEN 'ended' END",
+};
+
+/** SQL of the columns of `found` that concern schedules, keys and waiting, for the table `t`. */
+function foundColumns(table: TaskTable, context: ChangeContext): string {
+  const { change, rules, order } = context;
   const resumes = change === "resume" && rules;
   return `${hasSchedule("t", rules)} AS repeats, t.plan = 'infinity' AS halted, ${rules} AS keeps_place,
     ${rules ? "coalesce(t.wait < 0, false)" : "false"} AS computes,
-    ${order ? "coalesce(t.wait >= 0, false)" : "false"} AS waits,
+    ${order ? "coalesce(t.wait >= 0, false)" : "false"} AS waits, ${keyWaitsIn(table, context)} AS key_waits_in,
     ${resumes ? `CASE WHEN t.plan = 'infinity' AND ${hasSchedule("t", rules)} THEN ${resumeTime(table)} END` : "NULL::timestamptz"} AS resumes_at`;
 }
 
@@ -149,6 +182,7 @@ export async function changeTasks(
     retries: features.has("retries"),
     errors: features.has("errors"),
     order: features.has("order"),
+    keys: features.has("keys"),
     isFatal,
     transaction: callersClient && (await isInTransaction(client)),
   };
@@ -172,6 +206,8 @@ interface ChangeContext {
   readonly errors: boolean;
   /** Whether tasks of the table can wait for others. */
   readonly order: boolean;
+  /** Whether tasks of the table can have keys. */
+  readonly keys: boolean;
   readonly isFatal: (error: unknown) => boolean;
   /** Whether the client is in a transaction of the caller. */
   readonly transaction: boolean;
@@ -209,14 +245,17 @@ const concernsTransaction = (error: unknown): boolean => {
   return /^(?:25|40)/.test(state) || state === queryCanceled;
 };
 
-/** Whether the server refused to let a task wait because another task waits with its key. */
+/**
+ * Whether the server refused to let a task wait because another task waits with its key. The statement itself refuses
+ * such a task, unless the other one has come at the same time or is retried by the same statement.
+ */
 const isKeyTaken = (error: unknown, { keyIndex }: TaskTable): boolean =>
   isServerError(error) && error.code === uniqueViolation && error.constraint === keyIndex;
 
 const keyTakenResult = (id: string): ChangeResult => ({
   ...failedResult(id, null),
   outcome: "refused",
-  reason: "another task with the same key waits",
+  reason: keyTaken,
 });
 
 function failedResult(id: string, error: unknown): ChangeResult {
@@ -226,6 +265,8 @@ function failedResult(id: string, error: unknown): ChangeResult {
     state: null,
     claimed: false,
     unlinked: false,
+    schedule: null,
+    keyWaitsIn: null,
     reason: error === null ? null : errorMessage(error),
   };
 }
@@ -242,11 +283,12 @@ async function changeTogether(
     `WITH asked AS (
        SELECT id, min(place) AS place FROM unnest($1::bigint[]) WITH ORDINALITY AS a(id, place) GROUP BY id
      ), found AS MATERIALIZED (
-       SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, ${scheduleColumns(table, context)}
+       SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, ${foundColumns(table, context)}
        FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
      ), changed AS (${changeSql(change, table, context)})
      SELECT a.id::text AS id, coalesce(f.state, t.state::text) AS state,
-       coalesce(f.claimed, t.owner IS NOT NULL) AS claimed, coalesce(c.unlinked, false) AS unlinked,
+       coalesce(f.claimed, t.owner IS NOT NULL) AS claimed, coalesce(c.unlinked, false) AS unlinked, f.key_waits_in::text AS "keyWaitsIn",
+       CASE WHEN c.id IS NOT NULL THEN ${scheduleEffects[change] ?? "NULL::text"} END AS schedule,
        CASE WHEN c.id IS NOT NULL THEN 'changed' WHEN f.id IS NOT NULL THEN 'refused'
          WHEN t.id IS NOT NULL THEN 'locked' ELSE 'missing' END AS outcome,
        CASE WHEN c.id IS NULL AND f.id IS NOT NULL THEN ${refusals[change] ?? "NULL::text"} END AS reason

@@ -6,12 +6,18 @@ interface Remedies {
   readonly isRunning: string;
   /** For a task that has ended and cannot be run now. */
   readonly hasEnded: (id: string) => string;
+  /** For a finished task that cannot be retried because the task with this id waits with its key. */
+  readonly keyWaits: (id: string) => string;
 }
+
+/** What to do instead of retrying a task, if this task waits with its key. */
+export const runInstead = (id: string): string => `pg-task run-now ${id} runs the waiting task with the same key`;
 
 const commandRemedies: Remedies = {
   locked: "try again, or see pg-task why",
   isRunning: "--running deletes it and cancels its run",
   hasEnded: (id) => `pg-task retry ${id} runs it again`,
+  keyWaits: runInstead,
 };
 
 /** The remedies in the words of the page and the API. */
@@ -19,6 +25,7 @@ export const webRemedies: Remedies = {
   locked: "try again",
   isRunning: "stop it first",
   hasEnded: () => "retry runs it again",
+  keyWaits: (id) => `run the waiting task ${id} with the same key now`,
 };
 
 /** Describes the result of a change for one task. The text is meant to be shown after the task's id. */
@@ -39,29 +46,39 @@ export function describeChange(change: Change, result: ChangeResult, remedies = 
   }
 }
 
-function describeDone(change: Change, { state, claimed, unlinked }: ChangeResult): string {
+function describeDone(change: Change, { state, claimed, unlinked, schedule }: ChangeResult): string {
+  const ended = schedule === "ended" ? "; its schedule has ended" : "";
   switch (change) {
     case "stop":
-      return claimed ? "cancelling; ends as DONE if already committed" : "stopped before it ran";
+      // A schedule goes on after a run that has committed.
+      if (claimed) {
+        const itsSchedule = schedule === "ended" ? ", otherwise its schedule ends" : "";
+        return `cancelling; ends as DONE if already committed${itsSchedule}`;
+      }
+      return `stopped before it ran${ended}`;
     case "retry":
       return unlinked
         ? `was ${state}, runs again now; does not repeat, because its successor exists`
-        : `was ${state}, runs again now`;
+        : `was ${state}, runs again now${schedule === "started" ? "; its schedule goes on" : ""}`;
     case "run-now":
-      return "due now";
+      return schedule === "resumed" ? "due now; its schedule is no longer paused" : "due now";
     case "pause":
       return "paused";
     case "resume":
       return "resumed";
     case "delete":
     case "delete even running":
-      return claimed ? `was ${state}, deleted; cancelling its run` : `was ${state}, deleted`;
+      return `was ${state}, deleted${claimed ? "; cancelling its run" : ""}${ended}`;
     default:
       return change satisfies never;
   }
 }
 
-function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeResult, remedies: Remedies): string {
+function describeRefusal(
+  change: Change,
+  { id, state, claimed, keyWaitsIn, reason }: ChangeResult,
+  remedies: Remedies,
+): string {
   if (claimed && state !== "WORK" && state !== "TAKE") {
     return `is ${state}, but its run is just ending: try again`;
   }
@@ -69,11 +86,13 @@ function describeRefusal(change: Change, { id, state, claimed, reason }: ChangeR
     case "stop":
       return `already ${state}`;
     case "retry":
+      if (keyWaitsIn !== null) return `${reason}: ${remedies.keyWaits(keyWaitsIn)}`;
       if (reason !== null) return reason;
       return state === "PLAN" ? "already waiting (PLAN)" : `running (${state})`;
     case "run-now":
       if (reason !== null) return reason;
-      return claimed ? `running (${state})` : `is ${state}: ${remedies.hasEnded(id)}`;
+      if (claimed) return `running (${state})`;
+      return `is ${state}: ${keyWaitsIn === null ? remedies.hasEnded(id) : remedies.keyWaits(keyWaitsIn)}`;
     case "pause":
     case "resume":
       return reason ?? `is ${state}`;

@@ -56,6 +56,8 @@ export interface TaskSituation {
   readonly retry: number;
   /** Id of the claimed task that has the same key. Null if there is none. */
   readonly keyRunsIn: string | null;
+  /** Id of the task that waits with the key of this task, which has ended. Null if there is none. */
+  readonly keyWaitsIn: string | null;
   /** Number of sessions that run tasks of any group of the table. */
   readonly tableRuns: number;
   /** The task's gap, in ms. 0 if it has none. */
@@ -140,6 +142,7 @@ export async function readSituation(
        (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
        (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = ${keySql(table, "it")} AND c.id <> it.id) AS "keyRunsIn",
+       ${features.has("keys") ? keyWaitsInSql(qualified) : "NULL::text"} AS "keyWaitsIn",
        ${features.has("order") ? predecessorsSql(qualified) : "NULL::text[]"} AS "waitsFor",
        ${features.has("retries") ? "coalesce(it.attempt, 0)" : "0"} AS attempt, ${features.has("retries") ? "coalesce(it.retry, 0)" : "0"} AS retry,
        (SELECT count(*) FROM ahead)::float8 AS ahead,
@@ -165,6 +168,9 @@ export async function readSituation(
     aheadMore: row.ahead > maxAhead,
   };
 }
+
+const keyWaitsInSql = (qualified: string): string => `CASE WHEN it.ready IS NULL AND it.key IS NOT NULL THEN (
+         SELECT w.id::text FROM ${qualified} AS w WHERE w.key = it.key AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1) END`;
 
 const predecessorsSql = (qualified: string): string => `CASE WHEN it.wait >= 0 AND it.state::text = 'PLAN' THEN ARRAY(
          SELECT concat(p.id, ' (', p.state, ')') FROM ${qualified} AS p

@@ -1,3 +1,4 @@
+import { runInstead } from "../commands/describeChange.js";
 import type { Pause } from "../commands/pauses.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { finalStates } from "../../shared/taskState.js";
@@ -119,7 +120,7 @@ function dueReason({ triggers }: TableSituation): Reason {
   };
 }
 
-function endedReason({ id, state, owner, stop, problem }: TaskSituation): Reason {
+function endedReason({ id, state, owner, stop, problem, keyWaitsIn }: TaskSituation): Reason {
   if (owner !== null) {
     return {
       code: "stopping",
@@ -139,7 +140,7 @@ function endedReason({ id, state, owner, stop, problem }: TaskSituation): Reason
   return {
     code: "ended",
     text: texts[state] ?? state,
-    remedy: `pg-task retry ${id} runs it again`,
+    remedy: keyWaitsIn === null ? `pg-task retry ${id} runs it again` : runInstead(keyWaitsIn),
   };
 }
 

@@ -330,7 +330,10 @@ async function pauses(): Promise<unknown[]> {
 describe("pg-task pause and resume", () => {
   test("pause and resume a group and the table independently", async () => {
     const group = 'it\'s a "group"';
-    assert.match((await cli(["pause", "--group", group, "--reason", "why"], { env })).stdout, /paused\n$/);
+    assert.match(
+      (await cli(["pause", "--group", group, "--reason", "why"], { env })).stdout,
+      /paused; no waiting .*\n$/,
+    );
     assert.match((await cli(["pause", "--group", group], { env })).stdout, /already paused\n$/);
     assert.deepEqual((await cli(["pause", "task"], { env })).code, 0);
     assert.deepEqual(await pauses(), [
@@ -350,10 +353,24 @@ describe("pg-task pause and resume", () => {
     assert.deepEqual(await pauses(), []);
   });
 
+  test("pause says that no task has the group, which may be misspelt", async () => {
+    await client.query(`TRUNCATE task`);
+    await insert({ group: "nightly", plan: "infinity" });
+    const pauseGroup = async (group: string): Promise<string> =>
+      (await cli(["pause", "--group", group], { env })).stdout;
+    assert.match(await pauseGroup("nightyl"), /paused; no waiting or running task has this group now\n$/);
+    assert.match(await pauseGroup("nightly"), /"nightly" of "public"."task" paused\n$/);
+    assert.match(await pauseGroup("nightyl"), /already paused\n$/);
+    await client.query("TRUNCATE task, task_pause");
+  });
+
   test("refuse a table that is not configured", async () => {
     const { code, stderr } = await cli(["pause", "nosuch"], { env });
     assert.equal(code, 2);
-    assert.match(stderr, /no table of the configuration matches/);
+    assert.match(
+      stderr,
+      /no table of the configuration matches --entry and --table \("nosuch" may be a group: give it with --group\); it has:/,
+    );
     assert.deepEqual(await pauses(), []);
   });
 });

@@ -86,7 +86,7 @@ describe("pg-task list --schedules", () => {
     assert.deepEqual(
       lines(stdout).map((line) => line.split("\t")),
       [
-        ["4", "mail", "1 day", "\\N", daily("2197-01-0", [1, 2, 3], "T00:00:00+00:00"), "\\N", "SELECT 4"],
+        ["4", "mail", "1 day", "\\N", daily("2197-01-0", [1, 2, 3], "T00:00:00+00:00"), "\\N", "SELECT 4", "false"],
         [
           "3",
           "news",
@@ -95,13 +95,26 @@ describe("pg-task list --schedules", () => {
           yearly,
           "\\N",
           "SELECT 3",
+          "false",
         ],
-        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2"],
+        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2", "false"],
       ],
     );
   });
   const yearly = [2198, 2199, 2200].map((year) => `${year}-01-01T00:00:00+00:00`).join(", ");
   const overGap = "2199-03-30T02:30:00+01:00, 2199-03-31T03:00:00+02:00, 2199-04-01T02:30:00+02:00";
+
+  test("says in the last field whether a schedule, its group or the table is paused", async () => {
+    const fields = async (): Promise<(string | undefined)[]> =>
+      lines((await cli(["list", "--schedules"], { env })).stdout)
+        .map((line) => line.split("\t"))
+        .map((line) => `${line[0]} ${line.at(-1)}`)
+        .toSorted();
+    await client.query(`INSERT INTO task_pause ("group") VALUES ('mail')`);
+    assert.deepEqual(await fields(), ["2 true", "3 false", "4 true"]);
+    await cli(["pause", "--schedule", "3"], { env });
+    assert.deepEqual(await fields(), ["2 true", "3 true", "4 true"]);
+  });
 
   test("prints JSON with the last run", async () => {
     const { stdout } = await cli(["list", "--schedules", "--json", "--group", "mail", "--text", "30 2"], { env });
@@ -284,6 +297,51 @@ describe("pg-task pause --schedule", () => {
       assert.match(stderr, message);
     }
   });
+});
+
+test("says what becomes of the schedule of a task that is stopped, deleted, retried or run now", async () => {
+  const outcome = async (...args: string[]): Promise<string> => (await cli(args, { env })).stdout.split("\t")[2] ?? "";
+  await client.query("INSERT INTO task (id, input, rule, zone) VALUES (1, '', '0 5 1 1 *', 'UTC')");
+  await client.query("INSERT INTO task (id, input, repeat, plan) VALUES (2, '', '1 year', '2199-01-01')");
+  await client.query("INSERT INTO task (id, input, plan) VALUES (3, '', '2199-01-01')");
+  await asManager(
+    `INSERT INTO task (id, input, repeat, plan, state, ready, take, owner) VALUES
+       (4, '', '1 day', '2020-01-01', 'WORK', NULL, now(), 'x'), (5, '', '0', '2020-01-01', 'WORK', NULL, now(), 'x')`,
+  );
+  assert.equal(await outcome("stop", "1"), "stopped before it ran; its schedule has ended\n");
+  assert.equal(await outcome("retry", "1"), "was STOP, runs again now; its schedule goes on\n");
+  assert.equal(await outcome("delete", "1"), "was PLAN, deleted; its schedule has ended\n");
+  await cli(["pause", "--schedule", "2"], { env });
+  assert.equal(await outcome("run-now", "2"), "due now; its schedule is no longer paused\n");
+  assert.equal(await outcome("run-now", "2"), "due now\n");
+  assert.equal(await outcome("stop", "3"), "stopped before it ran\n");
+  assert.equal(await outcome("delete", "3"), "was STOP, deleted\n");
+  assert.equal(
+    await outcome("stop", "4"),
+    "cancelling; ends as DONE if already committed, otherwise its schedule ends\n",
+  );
+  assert.equal(await outcome("delete", "--running", "5"), "was WORK, deleted; cancelling its run\n");
+  const { stdout } = await cli(["stop", "2", "--json"], { env });
+  assert.equal(JSON.parse(stdout).tasks[0].schedule, "ended");
+  assert.equal(await outcome("delete", "2"), "was STOP, deleted\n");
+});
+
+test("errors of the server are printed with their hints", async () => {
+  const next = await cli(["next", "2:30"], { env });
+  assert.equal(next.code, 2);
+  assert.match(
+    next.stderr,
+    /got an interval \(SQLSTATE 22023\)\nHINT: {2}for each day at 2:30, write 30 2 \* \* \*; otherwise set/,
+  );
+  const both = await cli(["add", "SELECT 1", "--rule", "@daily", "--repeat", "1 day"], { env });
+  assert.match(
+    both.stderr,
+    /exclude each other \(SQLSTATE 22023\)\nHINT: {2}Set repeat = '0' for a rule, or rule = NULL and/,
+  );
+  const zone = await cli(["add", "SELECT 1", "--zone", "UTC"], { env });
+  assert.match(zone.stderr, /zone is set without rule .*\nHINT: .* set zone = NULL\.\n$/);
+  const plain = await cli(["next", "61 3 * * *"], { env });
+  assert.doesNotMatch(plain.stderr, /HINT/);
 });
 
 test("retry does not start a second series of a rule that goes on in a successor", async () => {

@@ -44,6 +44,16 @@ describe("pg-task add", () => {
     assert.deepEqual(rows, [{ rule: "0 0 1 1 *", zone: "Asia/Tokyo", catchup: true, overlap: false }]);
   });
 
+  test("names the task that waits with the key", async () => {
+    const id = idOf(await cli(["add", "SELECT 1", "--key", "taken", "--plan", "infinity"], { env }));
+    for (const more of [[], ["--wait"]]) {
+      const { code, stderr } = await cli(["add", "SELECT 1", "--key", "taken", ...more], { env });
+      assert.equal(code, 2);
+      assert.match(stderr, new RegExp(`\\(SQLSTATE 23505\\): task ${id} waits with this key\n$`));
+    }
+    await client.query("DELETE FROM task WHERE id = $1", [id]);
+  });
+
   test("inserts a task with args, and refuses args that are no array or object", async () => {
     const result = await cli(["add", "SELECT $1 || '!'", "--args", '["a\'b"]', "--wait"], { env });
     assert.deepEqual([result.code, result.stdout, result.stderr], [0, "a'b!\n", ""]);

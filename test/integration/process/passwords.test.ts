@@ -87,6 +87,26 @@ test("the library does not call a wrong or missing password retryable", async ()
   }
 });
 
+test("a missing password of the control connection is not to be given in an entry, that of an entry is", async () => {
+  const cwd = await temporaryFolder();
+  const file = join(cwd, "pg_task.json");
+  const withPassword = server.url.replace("@", `:${encodeURIComponent(controlPassword)}@`);
+  await admin.query("CREATE ROLE kept LOGIN");
+  await writeFile(file, JSON.stringify({ url: server.url }));
+  for (const command of ["check", "list", "status", "doctor"]) {
+    const { stdout, stderr } = await cli([command], { cwd, env: {} });
+    assert.match(
+      stdout + stderr,
+      /none was given for .*: give one in the URL, in PGPASSWORD or in a password file/,
+      command,
+    );
+    assert.doesNotMatch(stdout + stderr, /in the entry/, command);
+  }
+  await writeFile(file, JSON.stringify({ url: withPassword, "pg_task.json": [{ user: "kept", data: "postgres" }] }));
+  const { stderr } = await cli(["list"], { cwd, env: {} });
+  assert.match(stderr, /none was given for .*: give one in the entry or the URL, in PGPASSWORD or in a password file/);
+});
+
 test("check fails for a role that could not log in, and the entry's password is set later", async () => {
   const before = await check(config({ data: "bare", create: true }));
   assert.equal(before.code, 3, before.text);

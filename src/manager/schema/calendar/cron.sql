@@ -16,6 +16,7 @@ CREATE OR REPLACE FUNCTION :"schema".task_cron_fields(rule text) RETURNS text[] 
 DECLARE
   line text COLLATE "C" := btrim(rule, E' \t\n\r\f\v');
   fields text[];
+  daily text;
 BEGIN
   IF line LIKE '@%' THEN
     CASE lower(line)
@@ -34,8 +35,14 @@ BEGIN
   END IF;
   IF line ~* '^(every\s+)?([0-9]+([.][0-9]+)?\s*(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?|mons?|months?|y|years?)\M[\s,]*)+$'
     OR line ~* '^PT?[0-9]+[A-Z][0-9A-Z.]*$' OR line ~ '^[0-9]+(:[0-9]+){1,2}$' THEN
+    -- A time of day looks the same as an interval.
+    IF line ~ '^([01]?[0-9]|2[0-3]):[0-5]?[0-9](:[0-5]?[0-9])?$' THEN
+      fields := string_to_array(line, ':');
+      daily := format('for each day at %s, write %s; otherwise ', line,
+        concat_ws(' ', nullif(fields[3]::int, 0), fields[2]::int, fields[1]::int, '* * *'));
+    END IF;
     RAISE EXCEPTION 'rule "%": expected a schedule, got an interval', rule
-      USING ERRCODE = '22023', HINT = format('set repeat instead of rule: repeat = %L', regexp_replace(line, '^every\s+', '', 'i'));
+      USING ERRCODE = '22023', HINT = concat(daily, format('set repeat instead of rule: repeat = %L', regexp_replace(line, '^every\s+', '', 'i')));
   END IF;
   fields := CASE WHEN line = '' THEN '{}' ELSE regexp_split_to_array(line, '[ \t\n\r\f\v]+') END;
   IF cardinality(fields) NOT IN (5, 6) THEN

@@ -56,7 +56,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
   IF NEW.rule IS NULL THEN
     IF NEW.zone IS NOT NULL THEN
       RAISE EXCEPTION 'zone is set without rule' USING ERRCODE = 'invalid_parameter_value',
-        HINT = 'The zone is that of the rule.';
+        HINT = 'The zone is that of the rule: without one, set zone = NULL.';
     ELSIF NEW.catchup AND NEW.drift AND NEW.repeat > interval '0' THEN
       RAISE EXCEPTION 'catchup and drift exclude each other' USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -69,7 +69,8 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
     EXIT schedule;
   END IF;
   IF NEW.repeat > interval '0' THEN
-    RAISE EXCEPTION 'rule and repeat exclude each other' USING ERRCODE = 'invalid_parameter_value';
+    RAISE EXCEPTION 'rule and repeat exclude each other' USING ERRCODE = 'invalid_parameter_value',
+      HINT = 'Set repeat = ''0'' for a rule, or rule = NULL and zone = NULL for an interval.';
   ELSIF pg_typeof(NEW.plan) <> 'timestamptz'::regtype THEN
     RAISE EXCEPTION 'rule needs a column plan of type timestamp with time zone, not %', pg_typeof(NEW.plan)
       USING ERRCODE = 'feature_not_supported';

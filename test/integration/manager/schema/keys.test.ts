@@ -5,7 +5,7 @@ import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { changeTasks } from "../../../../src/tasks/commands/changeTasks.js";
-import { describeChange } from "../../../../src/tasks/commands/describeChange.js";
+import { describeChange, webRemedies } from "../../../../src/tasks/commands/describeChange.js";
 import { readSituation } from "../../../../src/tasks/explain/taskSituation.js";
 import { createDatabase } from "../../../support/database.js";
 import { partitionedByPlan } from "../../../support/foreignTables.js";
@@ -134,8 +134,47 @@ test("retrying a task whose key waits is refused, and the others of the same com
     ${insert("commands")}`);
   const [first, second] = await changeTasks(client, table, "retry", ["1", "2"]);
   assert.ok(first !== undefined && second !== undefined);
-  assert.equal(describeChange("retry", first), "another task with the same key waits");
-  assert.deepEqual([first.outcome, second.outcome], ["refused", "changed"]);
+  assert.equal(
+    describeChange("retry", first),
+    "another task with the same key waits: pg-task run-now 3 runs the waiting task with the same key",
+  );
+  assert.equal(
+    describeChange("retry", first, webRemedies),
+    "another task with the same key waits: run the waiting task 3 with the same key now",
+  );
+  assert.deepEqual([first.outcome, second.outcome, second.keyWaitsIn], ["refused", "changed", null]);
+  const [ended] = await changeTasks(client, table, "run-now", ["1"]);
+  assert.ok(ended !== undefined);
+  assert.equal(describeChange("run-now", ended), "is DONE: pg-task run-now 3 runs the waiting task with the same key");
+});
+
+test("of the tasks with one key that one command retries, the first runs", async () => {
+  const { table } = await start("several");
+  await client.query(
+    `INSERT INTO several.task (input, state, key) SELECT 'SELECT 1', 'DONE', 'k' FROM generate_series(1, 3)`,
+  );
+  const results = await changeTasks(client, table, "retry", ["1", "2", "3"]);
+  assert.deepEqual(
+    results.map(({ outcome }) => outcome),
+    ["changed", "refused", "refused"],
+  );
+  assert.deepEqual(
+    results.slice(1).map((each) => describeChange("retry", each)),
+    [
+      "another task with the same key waits: pg-task run-now 1 runs the waiting task with the same key",
+      "another task with the same key waits: pg-task run-now 1 runs the waiting task with the same key",
+    ],
+  );
+});
+
+test("a finished task whose key waits can be explained", async () => {
+  const { table } = await start("successor");
+  await client.query(`
+    INSERT INTO successor.task (input, state, key) VALUES ('SELECT 1', 'FAIL', 'k'), ('SELECT 1', 'FAIL', NULL);
+    ${insert("successor")}`);
+  assert.equal((await readSituation(client, table, "1", null))?.keyWaitsIn, "3");
+  assert.equal((await readSituation(client, table, "2", null))?.keyWaitsIn, null);
+  assert.equal((await readSituation(client, table, "3", null))?.keyWaitsIn, null);
 });
 
 test("a task that waits for the key of a running one can be explained", async () => {

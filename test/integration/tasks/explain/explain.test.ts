@@ -49,6 +49,20 @@ test("reports a late task before a manager expires it", async () => {
   }
 });
 
+test("names the command that works if a finished task's key waits", async () => {
+  const [id = "", next = ""] = await tasks.insert(
+    { input: "SELECT 1", key: "k", state: "FAIL" },
+    { input: "SELECT 1", key: "k", plan: "infinity" },
+  );
+  const [reason] = await explain(id);
+  assert.equal(reason?.remedy, `pg-task run-now ${next} runs the waiting task with the same key`);
+  const { code, stdout } = await cli(["run-now", next], { env: { DATABASE_URL: database.url } });
+  assert.deepEqual([code, stdout], [0, `${next}\tchanged\tdue now\n`]);
+  await client.query("DELETE FROM task WHERE id = $1", [next]);
+  assert.equal((await explain(id))[0]?.remedy, `pg-task retry ${id} runs it again`);
+  await client.query("DELETE FROM task");
+});
+
 test("reports an orphan, and what can keep a manager from rescuing it", async () => {
   const { rows } = await client.query<{ id: string }>(
     "INSERT INTO task (input, state, owner) VALUES ('', 'WORK', '2147483647 2001-01-01T00:00:00.000000') RETURNING id",

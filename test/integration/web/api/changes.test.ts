@@ -38,6 +38,14 @@ async function columnsOf(id: string, names: string): Promise<Record<string, unkn
   return rows[0];
 }
 
+it("says what becomes of a schedule", async () => {
+  const daily = await add({ input: "SELECT 1", repeat: "1 day", plan: "infinity" });
+  assert.deepEqual(await change("stop", [daily]), [
+    [daily, "changed", "stopped before it ran; its schedule has ended"],
+  ]);
+  assert.deepEqual(await change("delete", [daily]), [[daily, "changed", "was STOP, deleted"]]);
+});
+
 it("changes many tasks in one request, and says what came of each", async () => {
   const done = await insertTask(client, "SELECT 1");
   await waitForState(client, done, "DONE");

@@ -301,12 +301,22 @@ const refused: readonly (readonly [string, string])[] = [
   ["0 0 * * FOO#L", `rule "0 0 * * FOO#L": weekday: 'FOO#L' is not understood`],
   ["0 0 * *", `rule "0 0 * *": expected 5 or 6 fields, got 4 | ${fieldsHint}`],
   ["every day", `rule "every day": expected 5 or 6 fields, got 2 | ${fieldsHint}`],
-  ...["30 seconds", "1 hour", "5m", "00:05:00", "PT5M", "1.5 hours", "2 hours 30 minutes", "1 day 2 hours 3 mins"].map(
+  ...["30 seconds", "1 hour", "5m", "25:00", "PT5M", "1.5 hours", "2 hours 30 minutes", "1 day 2 hours 3 mins"].map(
     (text): [string, string] => [
       text,
       `rule "${text}": expected a schedule, got an interval | set repeat instead of rule: repeat = '${text}'`,
     ],
   ),
+  ...(
+    [
+      ["2:30", "30 2 * * *"],
+      ["00:05:00", "5 0 * * *"],
+      ["23:09:10", "10 9 23 * * *"],
+    ] as const
+  ).map(([text, rule]): [string, string] => [
+    text,
+    `rule "${text}": expected a schedule, got an interval | for each day at ${text}, write ${rule}; otherwise set repeat instead of rule: repeat = '${text}'`,
+  ]),
   [
     "Every 5 minutes",
     `rule "Every 5 minutes": expected a schedule, got an interval | set repeat instead of rule: repeat = '5 minutes'`,
