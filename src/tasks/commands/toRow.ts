@@ -13,17 +13,13 @@ import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js"
  * one character in a column that holds one
  */
 export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): NewRow {
-  if (typeof task !== "string" && !isRecord(task)) {
-    throw new PgTaskError("USAGE", `expected a task: its SQL, or an object with input, got ${describeValue(task)}`);
-  }
   const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : expectKnown(task);
   const { input }: { input?: unknown } = columns;
   const hasInput = typeof input === "string" && input.trim() !== "";
   if (!hasInput && (input !== undefined || copied?.columns.includes("input") !== true)) {
     throw new PgTaskError("USAGE", `expected the task's SQL in input, got ${JSON.stringify(input) ?? "nothing"}`);
   }
-  if (!isRecord(own)) throw new PgTaskError("USAGE", `expected columns to be an object, got ${describeValue(own)}`);
-  if (delay === null) throw new PgTaskError("USAGE", "expected delay to be an interval, got null");
+  refuseNone(own, delay);
   if (delay !== undefined && columns.plan !== undefined) {
     throw new PgTaskError("USAGE", "expected one of plan and delay, got both");
   }
@@ -42,11 +38,20 @@ export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): N
   );
 }
 
+/** Refuses values that a program without types can pass for `columns` and `delay`, but that are none. */
+function refuseNone(own: unknown, delay: unknown): void {
+  if (!isRecord(own)) throw new PgTaskError("USAGE", `expected columns to be an object, got ${describeValue(own)}`);
+  if (delay === null) throw new PgTaskError("USAGE", "expected delay to be an interval, got null");
+}
+
 /** Whether this is an object with properties. A program without types can pass anything. */
 const isRecord = (given: unknown): given is object =>
   typeof given === "object" && given !== null && !Array.isArray(given);
 
 function expectKnown(task: Partial<NewTask>): Partial<NewTask> {
+  if (!isRecord(task)) {
+    throw new PgTaskError("USAGE", `expected a task: its SQL, or an object with input, got ${describeValue(task)}`);
+  }
   refuseUnknownKeys(task, newTaskKeys, "a property of a task (columns of your own belong in its property columns)");
   return task;
 }

@@ -89,7 +89,7 @@ it("refuses values that an option cannot have", async () => {
     [{ config: 5 }, /^expected config to be a configuration, or the path of a file, got 5$/],
     [{ logger: true }, /^expected logger to be false, or a logger with the methods trace, debug, .*, fatal, got true$/],
     [{ logger: {} }, /^expected logger to be false, or a logger with the methods trace, .*, got an object$/],
-    [{ logger: { info: console.info, error: console.error } }, /^expected logger /],
+    [{ logger: { info: assert.fail, error: assert.fail } }, /^expected logger /],
     [{ signals: "yes" }, /^expected signals to be true or false, got "yes"$/],
     [{ signal: {} }, /^expected signal to be an AbortSignal, got an object$/],
     [{ embedded: "yes" }, /^expected embedded to be true, false, or an object, got "yes"$/],

@@ -348,22 +348,22 @@ describe("stop, retry and delete", () => {
   });
 });
 
+/** Adds a failed task whose key another task waits with, one that can be retried, and a table of the caller's. */
+async function prepare(): Promise<{ client: Client; ours: TaskClient; taken: string; free: string }> {
+  const own = await createDatabase();
+  const client = await own.connect();
+  const ours = new TaskClient(own.url);
+  closing.push(() => ours.end());
+  const [taken = "", free = ""] = await ours.addMany([{ input: "SELECT 1", key: "k" }, "SELECT 2"]);
+  await client.query("UPDATE task SET state = 'FAIL'");
+  await ours.add({ input: "SELECT 3", key: "k" });
+  await client.query("CREATE TABLE mine (n int)");
+  return { client, ours, taken, free };
+}
+
+const rowsOfMine = async (client: Client): Promise<unknown[]> => (await client.query("SELECT n FROM mine")).rows;
+
 describe("changes in the caller's transaction", () => {
-  /** Adds a failed task whose key another task waits with, one that can be retried, and a table of the caller's. */
-  async function prepare(): Promise<{ client: Client; ours: TaskClient; taken: string; free: string }> {
-    const own = await createDatabase();
-    const client = await own.connect();
-    const ours = new TaskClient(own.url);
-    closing.push(() => ours.end());
-    const [taken = "", free = ""] = await ours.addMany([{ input: "SELECT 1", key: "k" }, "SELECT 2"]);
-    await client.query("UPDATE task SET state = 'FAIL'");
-    await ours.add({ input: "SELECT 3", key: "k" });
-    await client.query("CREATE TABLE mine (n int)");
-    return { client, ours, taken, free };
-  }
-
-  const rowsOfMine = async (client: Client): Promise<unknown[]> => (await client.query("SELECT n FROM mine")).rows;
-
   for (const [kind, wrap] of [
     ["a driver that tells whether there is a transaction", (client: Client): SqlClient => client],
     [
