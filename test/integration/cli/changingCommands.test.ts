@@ -327,6 +327,8 @@ async function pauses(): Promise<unknown[]> {
   return (await client.query(`SELECT "group", reason FROM task_pause ORDER BY 1 NULLS FIRST`)).rows;
 }
 
+const pauseGroup = async (group: string): Promise<string> => (await cli(["pause", "--group", group], { env })).stdout;
+
 describe("pg-task pause and resume", () => {
   test("pause and resume a group and the table independently", async () => {
     const group = 'it\'s a "group"';
@@ -356,8 +358,6 @@ describe("pg-task pause and resume", () => {
   test("pause says that no task has the group, which may be misspelt", async () => {
     await client.query(`TRUNCATE task`);
     await insert({ group: "nightly", plan: "infinity" });
-    const pauseGroup = async (group: string): Promise<string> =>
-      (await cli(["pause", "--group", group], { env })).stdout;
     assert.match(await pauseGroup("nightyl"), /paused; no waiting or running task has this group now\n$/);
     assert.match(await pauseGroup("nightly"), /"nightly" of "public"."task" paused\n$/);
     assert.match(await pauseGroup("nightyl"), /already paused\n$/);
