@@ -379,7 +379,8 @@ describe("changes in the caller's transaction", () => {
       ]) {
         await client.query("BEGIN; INSERT INTO mine VALUES (1)");
         const { outcome, text } = await change();
-        assert.deepEqual([outcome, text], ["refused", "another task with the same key waits"]);
+        assert.equal(outcome, "refused");
+        assert.match(text, /^another task with the same key waits: pg-task run-now \d+ runs /);
         assert.equal((await client.query("COMMIT")).command, "COMMIT");
       }
       assert.equal((await rowsOfMine(client)).length, 2);
