@@ -58,16 +58,16 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
   it("shows what is wrong at the field, and what the server says", async () => {
     const { page, errors } = await openPage(web, `/tables/${table}/add`);
     const submit = page.getByRole("button", { name: "Add task" });
-    const focusedName = async (): Promise<string | null | undefined> =>
-      await page.evaluate(() => document.activeElement?.getAttribute("name"));
+    // The focus moves after the page has been drawn.
+    const focused = (selector: string): Promise<void> => page.locator(`${selector}:focus`).waitFor();
     await submit.click();
     await page.locator("#field-input-problem", { hasText: "Enter the SQL to run." }).waitFor();
-    assert.equal(await focusedName(), "input");
+    await focused('[name="input"]');
     await page.getByLabel("input", { exact: true }).fill("SELECT 1");
     await page.getByLabel("args", { exact: true }).fill("[1");
     await submit.click();
     await page.locator("#field-args-problem", { hasText: "This is not valid JSON" }).waitFor();
-    assert.equal(await focusedName(), "args");
+    await focused('[name="args"]');
     await page.getByLabel("args", { exact: true }).fill("[12345678901234567]");
     await submit.click();
     await page.locator("#field-args-problem", { hasText: "would be rounded" }).waitFor();
@@ -83,7 +83,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     // Servers before 14 do not say which parameter they refuse.
     if ((await serverMajor()) >= 14) {
       await page.locator("#field-timeout-problem", { hasText: wrong }).waitFor();
-      assert.equal(await focusedName(), "timeout");
+      await focused('[name="timeout"]');
     } else await page.getByText("More options").click();
     await page.screenshot({ path: join(images, "add-problem-light.png"), fullPage: true });
     await page.getByLabel("timeout", { exact: true }).fill("");
@@ -91,13 +91,13 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await submit.click();
     const alert = page.getByRole("alert");
     await page.locator("#field-keep-problem", { hasText: "must not be below 0" }).waitFor();
-    assert.equal(await focusedName(), "keep");
+    await focused('[name="keep"]');
     await page.getByLabel("keep", { exact: true }).fill("");
     await client.query("ALTER TABLE task ADD CONSTRAINT mine CHECK (data <> 'wrong')");
     await page.getByLabel("data", { exact: true }).fill("wrong");
     await submit.click();
     await alert.getByText('violates check constraint "mine"').waitFor();
-    assert.equal(await page.evaluate(() => document.activeElement?.getAttribute("role")), "alert");
+    await focused('[role="alert"]');
     await page.getByLabel("data", { exact: true }).fill("");
     await client.query("INSERT INTO task (input, key, plan) VALUES ('SELECT 1', 'k', 'infinity')");
     await page.getByLabel("key", { exact: true }).fill("k");
@@ -110,7 +110,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await page.getByLabel("Interval").fill("a while");
     await submit.click();
     await alert.getByText('invalid input syntax for type interval: "a while"').waitFor();
-    if ((await serverMajor()) >= 14) assert.equal(await focusedName(), "plan");
+    if ((await serverMajor()) >= 14) await focused('[name="plan"]');
     assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
     assert.deepEqual(errors, []);
     await page.context().close();

@@ -41,12 +41,13 @@ test("ended streams leak no memory, and many at once cause no warning", async (c
   process.on("warning", onWarning);
   context.after(() => process.off("warning", onWarning));
   const { url, cluster } = await startWebServer(context);
+  const listeners = cluster.listenerCount("changed");
   const rounds = async (count: number): Promise<void> => {
     for (let round = 0; round < count; round++) {
       const streams = await Promise.all(Array.from({ length: 20 }, () => open(url)));
       await Promise.all(streams.map(close));
     }
-    while (cluster.listenerCount("changed") > 0) await nextTick();
+    while (cluster.listenerCount("changed") > listeners) await nextTick();
   };
   // The first rounds fill caches.
   await rounds(20);
@@ -60,12 +61,13 @@ test("ended streams leak no memory, and many at once cause no warning", async (c
 
 test("a HEAD request for events is answered and watches nothing", async (context) => {
   const { url, cluster } = await startWebServer(context);
+  const listeners = cluster.listenerCount("changed");
   const head = request(`${url}api/events`, { method: "HEAD", headers, agent: false });
   head.end();
   const [answer]: IncomingMessage[] = await once(head, "response");
   assert.equal(answer?.statusCode, 200);
   assert.match(answer.headers["content-type"] ?? "", /^text\/event-stream/);
-  assert.equal(cluster.listenerCount("changed"), 0);
+  assert.equal(cluster.listenerCount("changed"), listeners);
 });
 
 test("a stream whose client stops reading buffers a bounded amount", async (context) => {
@@ -85,12 +87,13 @@ test("a stream whose client stops reading buffers a bounded amount", async (cont
 
 test("an event request pipelined behind a stream is rejected and watches nothing", async (context) => {
   const { url, cluster } = await startWebServer(context);
+  const listeners = cluster.listenerCount("changed");
   const { hostname, port, host } = new URL(url);
   const socket = connect(Number(port), hostname);
   const requestText = `GET /api/events HTTP/1.1\r\nHost: ${host}\r\nAuthorization: Bearer ${token}\r\n\r\n`;
   socket.write(requestText.repeat(3));
   await once(socket, "data");
-  assert.equal(cluster.listenerCount("changed"), 1);
+  assert.equal(cluster.listenerCount("changed"), listeners + 1);
   socket.destroy();
-  while (cluster.listenerCount("changed") > 0) await nextTick();
+  while (cluster.listenerCount("changed") > listeners) await nextTick();
 });
