@@ -6,6 +6,7 @@ import { isServerError, sqlState, type Queryable } from "../../shared/postgres/c
 import { queryCanceled, uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { finalStates, type TaskState } from "../../shared/taskState.js";
+import { keyHolderQuery } from "../queries/keyHolder.js";
 import { isInTransaction, runInSavepoint } from "./savepoint.js";
 
 /** A kind of change that can be made to tasks selected by id. */
@@ -87,10 +88,9 @@ function resumeTime({ schema }: TaskTable): string {
  * SQL of the id of a task that waits with the key of the finished task `t`. Null for the changes that this does not
  * prevent, and if there is none.
  */
-function keyWaitsIn({ qualified }: TaskTable, { change, keys }: ChangeContext): string {
+function keyWaitsIn(table: TaskTable, { change, keys }: ChangeContext): string {
   if (!keys || (change !== "retry" && change !== "run-now")) return "NULL::bigint";
-  return `CASE WHEN t.ready IS NULL AND t.key IS NOT NULL THEN (
-      SELECT w.id FROM ${qualified} AS w WHERE w.key = t.key AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1) END`;
+  return `CASE WHEN t.ready IS NULL AND t.key IS NOT NULL THEN (${keyHolderQuery(table, "t.key")}) END`;
 }
 
 /**

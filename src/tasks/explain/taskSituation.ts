@@ -4,6 +4,7 @@ import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
+import { keyHolderQuery } from "../queries/keyHolder.js";
 import { isRejectedSql } from "../queries/rejectedResults.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
@@ -142,7 +143,7 @@ export async function readSituation(
        (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
        (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = ${keySql(table, "it")} AND c.id <> it.id) AS "keyRunsIn",
-       ${features.has("keys") ? keyWaitsInSql(qualified) : "NULL::text"} AS "keyWaitsIn",
+       ${features.has("keys") ? keyWaitsInSql(table) : "NULL::text"} AS "keyWaitsIn",
        ${features.has("order") ? predecessorsSql(qualified) : "NULL::text[]"} AS "waitsFor",
        ${features.has("retries") ? "coalesce(it.attempt, 0)" : "0"} AS attempt, ${features.has("retries") ? "coalesce(it.retry, 0)" : "0"} AS retry,
        (SELECT count(*) FROM ahead)::float8 AS ahead,
@@ -169,8 +170,8 @@ export async function readSituation(
   };
 }
 
-const keyWaitsInSql = (qualified: string): string => `CASE WHEN it.ready IS NULL AND it.key IS NOT NULL THEN (
-         SELECT w.id::text FROM ${qualified} AS w WHERE w.key = it.key AND w.key IS NOT NULL AND w.ready IS NOT NULL LIMIT 1) END`;
+const keyWaitsInSql = (table: TaskTable): string =>
+  `CASE WHEN it.ready IS NULL AND it.key IS NOT NULL THEN (${keyHolderQuery(table, "it.key")})::text END`;
 
 const predecessorsSql = (qualified: string): string => `CASE WHEN it.wait >= 0 AND it.state::text = 'PLAN' THEN ARRAY(
          SELECT concat(p.id, ' (', p.state, ')') FROM ${qualified} AS p
