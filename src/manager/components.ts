@@ -38,7 +38,8 @@ import type { ManagerSettings, RetryPolicy } from "./settings.js";
 import { SettingsAge } from "./sessions/settingsAge.js";
 import { Statistics } from "./telemetry/statistics.js";
 import type { TaskTable } from "./schema/taskTable.js";
-import { Tracing } from "./telemetry/tracing.js";
+import type { CreateTracing } from "./telemetry/loadTracing.js";
+import type { Tracing } from "./telemetry/tracing.js";
 import { PoolScaler } from "./sessions/poolScaler.js";
 
 /** The components of one manager. They stay when the manager's connection is replaced. */
@@ -104,6 +105,8 @@ export interface ManagerComponentsOptions {
   readonly signal: AbortSignal;
   /** Called when a session or its runs have changed. `urgent` means that the next cycle should not wait. */
   readonly sessionChanged: (urgent: boolean) => void;
+  /** Null if no OpenTelemetry SDK is loaded. */
+  readonly createTracing: CreateTracing | null;
   /** Called when a function or table that pg-task created is missing. */
   readonly objectMissing: () => void;
   readonly log: Log;
@@ -114,7 +117,7 @@ export interface ManagerComponentsOptions {
 export function createComponents(options: ManagerComponentsOptions): ManagerComponents {
   const { table, entry, settings, send, log } = options;
   const components = (): ManagerComponents => created;
-  const tracing = Tracing.create(table, () => options.server()?.target ?? entry().target, log);
+  const tracing = options.createTracing?.(table, () => options.server()?.target ?? entry().target, log) ?? null;
   const wakeSignal = new WakeSignal();
   const groups = new ActiveGroups();
   const pendingResults = new PendingResults();

@@ -15,6 +15,7 @@ import { FinalWriteDeadline } from "./results/finalWriteDeadline.js";
 import { missingPrivilege } from "./schema/ensureTable.js";
 import { taskTable, type TaskTable } from "./schema/taskTable.js";
 import { changedSettings, type ManagerSettings } from "./settings.js";
+import type { CreateTracing } from "./telemetry/loadTracing.js";
 import { StallMonitor } from "./telemetry/stallMonitor.js";
 import { collectMs, maxCollectedResults } from "./tuning.js";
 
@@ -65,9 +66,11 @@ export class Manager implements LifecycleHooks {
       readonly log: Log;
       /** Log for the lines of the executor threads. */
       readonly threadLog: Log;
+      /** Null if no OpenTelemetry SDK is loaded. */
+      readonly createTracing?: CreateTracing | null;
     },
   ) {
-    const { log, send, threadLog } = options;
+    const { log, send, threadLog, createTracing = null } = options;
     this.#entry = entry;
     this.#takesOver = takesOver;
     this.#table = taskTable(entry.schema, entry.table);
@@ -96,6 +99,7 @@ export class Manager implements LifecycleHooks {
         if (this.#connection.isServing) this.#settingsReloader.restore();
       },
       threadLog,
+      createTracing,
     });
     this.#workCycle = new WorkCycle(this.#components);
     const maxRuns = (): number => this.#settings?.run ?? Infinity;

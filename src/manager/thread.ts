@@ -1,3 +1,5 @@
+// Has to come before everything that loads pg.
+import "./navigator.js";
 import { parentPort, workerData, type MessagePort } from "node:worker_threads";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { HandshakeReceiver } from "../shared/ipc/handshake/receiver.js";
@@ -6,9 +8,10 @@ import { Lifecycle } from "../shared/lifecycle.js";
 import { createLog, type Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ManagerThreadData, ToManager } from "../shared/ipc/managerMessages.js";
 import { Manager } from "./manager.js";
+import { loadTracing, type CreateTracing } from "./telemetry/loadTracing.js";
 
 /** Runs one manager for the supervisor at the other end of `port`. When the manager has ended, the port is closed. */
-function hostManager(port: MessagePort, data: ManagerThreadData): void {
+function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: CreateTracing | null): void {
   const slots = new HandshakeReceiver(data.buffer);
   let hosted: { manager: Manager; lifecycle: Lifecycle } | null = null;
   const send = (message: FromManager): void => port.postMessage(message);
@@ -29,7 +32,7 @@ function hostManager(port: MessagePort, data: ManagerThreadData): void {
         write: (line) => send({ type: "log", line }),
       });
     const log = createNamedLog("pg_work");
-    const manager = new Manager(parameters, { send, log, threadLog: createNamedLog("pg_task") });
+    const manager = new Manager(parameters, { send, log, threadLog: createNamedLog("pg_task"), createTracing });
     const lifecycle = new Lifecycle(manager, { name: "manager", log });
     hosted = { manager, lifecycle };
     lifecycle.start().catch(() => {});
@@ -68,7 +71,10 @@ function hostManager(port: MessagePort, data: ManagerThreadData): void {
   });
 }
 
-if (parentPort !== null) {
-  const data: ManagerThreadData = workerData;
-  hostManager(parentPort, data);
+async function main(port: MessagePort): Promise<void> {
+  const createTracing = await loadTracing();
+  // Messages that have arrived by now are received afterwards.
+  hostManager(port, workerData as ManagerThreadData, createTracing);
 }
+
+if (parentPort !== null) void main(parentPort);

@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { Worker } from "node:worker_threads";
 import { SpareWorkers } from "../../../src/supervisor/spareWorkers.js";
+import { HandshakeSender } from "../../../src/shared/ipc/handshake/sender.js";
+import { createHeartbeat } from "../../../src/shared/ipc/heartbeat.js";
+import type { ManagerThreadData } from "../../../src/shared/ipc/managerMessages.js";
 import { test } from "../../support/limitedTest.js";
 
 test("returns an idle thread once, and a new one when none is idle", async () => {
@@ -37,4 +41,18 @@ test("leaves no thread when terminated", async () => {
   await spare.terminate();
   await Promise.all(exits);
   assert.equal(spare.idle.length, 0);
+});
+
+test("a manager loads neither fetch nor the OpenTelemetry API, which would take memory in each thread", async (t) => {
+  const file = new URL("../../../src/manager/thread.cjs", import.meta.url).pathname;
+  const data: ManagerThreadData = { buffer: new HandshakeSender().buffer, heartbeat: createHeartbeat() };
+  const code = `require(${JSON.stringify(file)});
+    const loaded = [...process.moduleLoadList, ...Object.keys(require.cache)];
+    require("node:worker_threads").parentPort.postMessage(loaded)`;
+  const worker = new Worker(code, { eval: true, workerData: data });
+  t.after(() => worker.terminate());
+  const [loaded] = (await once(worker, "message")) as [string[]];
+  const matching = (pattern: RegExp): string[] => loaded.filter((name) => pattern.test(name));
+  assert.ok(matching(/ net$/).length > 0 && matching(/\/pg\//).length > 0);
+  assert.deepEqual(matching(/undici|opentelemetry/), []);
 });
