@@ -81,6 +81,22 @@ describe("pg-task list", () => {
     });
   }
 
+  test("filters by key", async () => {
+    await client.query(
+      "UPDATE task SET key = 'order 4' WHERE id IN (2, 3); UPDATE task SET key = 'order 42' WHERE id = 4",
+    );
+    for (const [args, expected] of [
+      [[], ["3", "2"]],
+      [["--state", "PLAN"], ["3"]],
+      [["--state", "FAIL"], ["2"]],
+      [["--group", "first"], []],
+    ] as const) {
+      const { code, stdout } = await cli(["list", "--key", "order 4", ...args], { env });
+      assert.deepEqual([code, ids(stdout)], [0, expected], args.join(" "));
+    }
+    await client.query("UPDATE task SET key = NULL");
+  });
+
   test("prints JSON with ids as text, and where the next page starts", async () => {
     const { stdout } = await cli(["list", "--json", "-n", "4"], { env });
     const { tasks, before } = JSON.parse(stdout);
