@@ -104,6 +104,7 @@ const filterChecks: OptionChecks<TaskFilter> = {
     holds: (value) => Array.isArray(value) && value.every(isTaskState),
   },
   group: text,
+  key: text,
   text,
   since: time,
   until: time,

@@ -247,7 +247,8 @@ export class TaskClient {
    * Yields tasks, newest first. The tasks are read page by page, so tasks that are added meanwhile are not yielded, and
    * those that are deleted meanwhile may be.
    *
-   * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
+   * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others, and for `key` if they cannot
+   * have keys
    */
   async *list(options: ListOptions = {}): AsyncGenerator<TaskSummary, void, void> {
     checkOptions(options, listChecks, "an option of list");
@@ -282,6 +283,8 @@ export class TaskClient {
    *
    * A task that had ended before is followed only if its id is given. Whether a task matches the filter is decided when
    * the iterator sees it for the first time.
+   *
+   * @throws PgTaskError USAGE for `key` if tasks of this table cannot have keys
    */
   async *changes(options: ChangesOptions = {}): AsyncGenerator<TaskChange, void, void> {
     checkOptions(options, changesChecks, "an option of changes");

@@ -1,14 +1,30 @@
-import type { Client } from "../shared/postgres/client.js";
+import { readFeatures } from "../manager/schema/ownColumns.js";
+import { PgTaskError } from "../shared/errors.js";
+import type { Client, Queryable } from "../shared/postgres/client.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
+import { readTableExistence } from "./queries/tableExistence.js";
 import type { TaskFilter } from "./types.js";
+
+/**
+ * Makes sure that the table has what the filter's conditions name, before `filterSql` is used.
+ *
+ * @throws PgTaskError USAGE for `key` if tasks of this table cannot have keys. A column of this name is then the user's.
+ */
+export async function requireFilter(client: Queryable, table: TaskTable, { key }: TaskFilter): Promise<void> {
+  if (key === undefined || (await readFeatures(client, table)).has("keys")) return;
+  // A query then says that the table is missing.
+  if ((await readTableExistence(client, table)) === "no") return;
+  throw new PgTaskError("USAGE", `tasks of ${table.qualified} cannot have keys: the feature keys is off`);
+}
 
 /** Returns the SQL of the filter's conditions on the table `t`, and appends their parameters to `values`. */
 export function filterSql(filter: TaskFilter, values: unknown[]): string {
   const parameter = (value: unknown): string => `$${values.push(value)}`;
   const conditions: string[] = [];
-  const { states, group, text, since, until } = filter;
+  const { states, group, key, text, since, until } = filter;
   if (states !== undefined) conditions.push(`t.state::text = ANY (${parameter(states)}::text[])`);
   if (group !== undefined) conditions.push(`t."group"::text = ${parameter(group)}::text`);
+  if (key !== undefined) conditions.push(`t.key = ${parameter(key)}::text`);
   if (text !== undefined) {
     const pattern = `lower(${parameter(text)}::text)`;
     const columns = ["input", "data", "error"].map((name) => `strpos(lower(t.${name}::text), ${pattern}) > 0`);

@@ -8,6 +8,8 @@ export interface TaskFilter {
   readonly states?: readonly TaskState[];
   /** The name of its group. */
   readonly group?: string;
+  /** Its key. */
+  readonly key?: string;
   /** A string that input, data or error contains, regardless of case. */
   readonly text?: string;
   /** A time in PostgreSQL's syntax: it is planned at this time or later. */

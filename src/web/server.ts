@@ -76,7 +76,7 @@ export class WebServer implements LifecycleHooks {
     },
   ) {
     this.#configuration = configuration;
-    this.#controlPool = new ConnectionPool(configuration.control);
+    this.#controlPool = new ConnectionPool(configuration.control, true);
     this.#log = options.log;
     this.#cluster = options.cluster;
     this.#ports = options.ports;
@@ -110,10 +110,10 @@ export class WebServer implements LifecycleHooks {
     const after = configuration.parameters;
     if (!isDeepStrictEqual(this.#configuration.control, configuration.control)) {
       this.#oldPools.push(this.#controlPool.close());
-      this.#controlPool = new ConnectionPool(configuration.control);
+      this.#controlPool = new ConnectionPool(configuration.control, true);
     }
     this.#configuration = configuration;
-    this.#tables.setEntries(configuration.entries);
+    this.#tables.setEntries(configuration);
     const isSame = (["pg_http.listen", "pg_http.token", "pg_http.readonly"] as const).every(
       (name) => before[name] === after[name],
     );
@@ -121,7 +121,7 @@ export class WebServer implements LifecycleHooks {
   }
 
   async start(): Promise<void> {
-    this.#tables.setEntries(this.#configuration.entries);
+    this.#tables.setEntries(this.#configuration);
     this.#followRole();
     this.#restartListening();
   }

@@ -37,21 +37,36 @@ export class Pm2 {
 
   /** Runs a PM2 command and returns its output. */
   async command(...args: readonly string[]): Promise<string> {
+    return await this.#run(args);
+  }
+
+  async #run(
+    args: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+    cwd: string = this.#cwd,
+  ): Promise<string> {
     const { stdout } = await run(process.execPath, [program, ...args], {
-      cwd: this.#cwd,
+      cwd,
       env: {
         PATH: process.env["PATH"],
         HOME: this.#home,
         PM2_HOME: this.#home,
         PM2_DISABLE_VERSION_CHECK: "true",
+        ...env,
       },
       maxBuffer: 64 << 20,
     });
     return stdout;
   }
 
-  async start(): Promise<void> {
-    await this.command("start", join(root, "ecosystem.config.cjs"));
+  /** Starts pg-task, with these variables in its environment. PM2 remembers them. */
+  async start(env: Readonly<Record<string, string>> = {}): Promise<void> {
+    await this.#run(["start", join(root, "ecosystem.config.cjs")], env);
+  }
+
+  /** Starts what `pm2 save` has saved, from another folder and without the variables, as when the machine starts. */
+  async resurrect(): Promise<void> {
+    await this.#run(["resurrect"], {}, this.#home);
   }
 
   async configure(config: object): Promise<void> {

@@ -5,6 +5,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { finalStates } from "../../shared/taskState.js";
 import { changeInBatches } from "../../tasks/commands/changeInBatches.js";
 import type { Change, ChangeResult } from "../../tasks/commands/changeTasks.js";
+import { readIdsWithKey, type KeyChange, type KeyFilter } from "../../tasks/queries/tasksWithKey.js";
 import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
 import { confirmChange } from "../support/confirmChange.js";
@@ -27,15 +28,21 @@ import { formatCount } from "../terminal/format.js";
 /** Number of ids that one statement reads. */
 const batchSize = 500;
 
-const idsArgument = ["<ids...>", "task ids"] as const;
+const idsArgument = ["[ids...]", "task ids"] as const;
+
+interface KeyOptions extends CommandOptions {
+  readonly key?: string;
+  readonly yes?: true;
+}
 
 export function registerStop(program: Command, run: RunCommand): void {
   const command = program
     .command("stop")
     .description("stop tasks: cancel running ones, keep waiting ones from running")
-    .argument(...idsArgument, parseIds);
-  addTableOptions(command).action((given: readonly string[], options: CommandOptions) =>
-    run((terminal) => changeIds(terminal, "stop", given, options)),
+    .argument(...idsArgument, parseIds)
+    .option("--key <key>", "those that wait or run with this key, instead of ids");
+  addTableOptions(command).action((given: readonly string[], options: KeyOptions) =>
+    run((terminal) => changeIdsOrKey(terminal, "stop", given, options)),
   );
 }
 
@@ -43,9 +50,10 @@ export function registerRunNow(program: Command, run: RunCommand): void {
   const command = program
     .command("run-now")
     .description("plan waiting tasks for now; group limits and pauses still apply")
-    .argument(...idsArgument, parseIds);
-  addTableOptions(command).action((given: readonly string[], options: CommandOptions) =>
-    run((terminal) => changeIds(terminal, "run-now", given, options)),
+    .argument(...idsArgument, parseIds)
+    .option("--key <key>", "the one that waits with this key, instead of ids");
+  addTableOptions(command).action((given: readonly string[], options: KeyOptions) =>
+    run((terminal) => changeIdsOrKey(terminal, "run-now", given, options)),
   );
 }
 
@@ -54,20 +62,69 @@ export function registerDelete(program: Command, run: RunCommand): void {
     .command("delete")
     .description("delete tasks")
     .argument(...idsArgument, parseIds)
-    .option("--running", "also running ones, which are cancelled");
-  addTableOptions(command).action((given: readonly string[], options: CommandOptions & { readonly running?: true }) =>
-    run((terminal) => changeIds(terminal, options.running ? "delete even running" : "delete", given, options)),
+    .option("--key <key>", "all with this key, instead of ids")
+    .option("--running", "also running ones, which are cancelled")
+    .option("-y, --yes", "do not ask if several tasks have the key");
+  addTableOptions(command).action((given: readonly string[], options: KeyOptions & { readonly running?: true }) =>
+    run((terminal) => changeIdsOrKey(terminal, options.running ? "delete even running" : "delete", given, options)),
   );
 }
 
-interface RetryOptions extends CommandOptions, FilterOptions {
-  readonly yes?: true;
+/** Changes the tasks with these ids or with a key, whichever is given. */
+async function changeIdsOrKey(
+  terminal: Terminal,
+  change: KeyChange,
+  given: readonly string[],
+  options: KeyOptions,
+): Promise<number> {
+  const { key } = options;
+  if (given.length > 0 && key !== undefined) throw new PgTaskError("USAGE", "expected ids or --key, got both");
+  if (key !== undefined) return await changeWithKey(terminal, change, { key }, options);
+  if (given.length === 0) throw new PgTaskError("USAGE", "expected ids or --key");
+  return await changeIds(terminal, change, given, options);
 }
+
+/**
+ * Changes the tasks with a key that the change is meant for. A key that one task has names it as an id does. Only
+ * `delete` is also meant for tasks that have ended, which can be many, and then asks.
+ */
+async function changeWithKey(
+  terminal: Terminal,
+  change: KeyChange,
+  filter: KeyFilter,
+  options: KeyOptions,
+): Promise<number> {
+  return await withTable(options, change, async (opened) => {
+    const { client, table } = opened;
+    const ids = await readIdsWithKey(client, table, change, filter);
+    const key = printableLine(JSON.stringify(filter.key));
+    if (ids.length === 0) {
+      terminal.writeError(`pg-task: ${describeNone(change, filter)} with the key ${key}\n`);
+      if (options.json === true) printResults(terminal, change, [], options);
+      return commandExitCodes.notAll;
+    }
+    const question = `Delete ${formatCount(ids.length, "task")} with the key ${key} of ${describeTable(opened)}?`;
+    const asks = ids.length > 1 && (change === "delete" || change === "delete even running");
+    if (asks && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
+    return printResults(terminal, change, await applyChange(terminal, opened, change, ids), options);
+  });
+}
+
+/** Says that no task with a key is one that the change is meant for. `with the key …` follows. */
+function describeNone(change: KeyChange, { states = [] }: KeyFilter): string {
+  if (change === "stop" || change === "run-now") return "no task waits or runs";
+  return change === "retry" ? `no such task in ${states.join(" or ")}` : "no task";
+}
+
+const describeTable = ({ table, entry }: OpenTable): string =>
+  printableLine(`${table.qualified} in ${entry.target.database}`);
+
+interface RetryOptions extends KeyOptions, FilterOptions {}
 
 export function registerRetry(program: Command, run: RunCommand): void {
   const command = program
     .command("retry")
-    .description("run finished tasks again in their own rows: by id, or all in given states")
+    .description("run finished tasks again in their own rows: by id, all in given states, or the newest with a key")
     .argument("[ids...]", "task ids", parseIds)
     .option("-y, --yes", "do not ask");
   addFilterOptions(addTableOptions(command), finalStates).action((given: readonly string[], options: RetryOptions) =>
@@ -82,8 +139,12 @@ async function retry(terminal: Terminal, given: readonly string[], options: Retr
     throw new PgTaskError("USAGE", "expected ids or a filter, got both");
   }
   if (given.length > 0) return await changeIds(terminal, "retry", given, options);
-  if (filter.states === undefined) {
-    throw new PgTaskError("USAGE", "expected ids or --state, such as --state FAIL");
+  const { key, states } = filter;
+  if (key !== undefined) {
+    return await changeWithKey(terminal, "retry", { ...filter, key, states: states ?? ["FAIL"] }, options);
+  }
+  if (states === undefined) {
+    throw new PgTaskError("USAGE", "expected ids, --state (such as --state FAIL) or --key");
   }
   return await withTable(options, "retry", (opened) => retryFiltered(terminal, opened, filter, options));
 }
@@ -96,8 +157,7 @@ async function retryFiltered(
 ): Promise<number> {
   const { client, table } = opened;
   const total = await countMatching(client, table, filter);
-  const { database } = opened.entry.target;
-  const question = `Retry ${formatCount(total, "task")} of ${table.qualified} in ${printableLine(database)}?`;
+  const question = `Retry ${formatCount(total, "task")} of ${describeTable(opened)}?`;
   if (total > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
   const newest = await readAllIds(opened, filter);
   return printResults(terminal, "retry", await applyChange(terminal, opened, "retry", newest), options);

@@ -24,7 +24,13 @@ export function registerCompleteValues(program: Command, run: RunCommand): void 
 
 /** Returns the values that `--table` or `--entry` may have, without connecting to a server. */
 async function readNames(kind: (typeof kinds)[number], file: string | undefined): Promise<ReadonlySet<string>> {
-  const explained = await resolveConfiguration({ file, cwd: process.cwd(), env: process.env, warn: () => {} });
+  const explained = await resolveConfiguration({
+    file,
+    cwd: process.cwd(),
+    env: process.env,
+    warn: () => {},
+    lazySecrets: true,
+  });
   const entries = explained?.configuration.entries ?? [];
   // Shells split words at colons, so keys such as `host:5432/…` cannot be completed.
   const namesOf = (entry: Entry): readonly string[] =>

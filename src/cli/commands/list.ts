@@ -34,7 +34,7 @@ export function registerList(program: Command, run: RunCommand): void {
     .option("-n, --limit <n>", "at most this many", integerParser(1, 1_000_000), 50)
     .option("--before <id>", "continue below this id", parseId)
     .option("--waiting-for <id>", "that wait for the end of this task", parseId)
-    .option("--schedules", "list schedules instead, by planned time: with --group, --text, --since, --until");
+    .option("--schedules", "list schedules instead, by planned time: with --group, --key, --text, --since, --until");
   addFilterOptions(addTableOptions(command)).action((options: ListOptions) =>
     run((terminal) => (options.schedules === true ? listSchedules(terminal, options) : list(terminal, options))),
   );
@@ -67,7 +67,7 @@ async function list(terminal: Terminal, options: ListOptions): Promise<number> {
 }
 
 async function listSchedules(terminal: Terminal, options: ListOptions): Promise<number> {
-  const { state, before, waitingFor, limit, group, text, since, until, json } = options;
+  const { state, before, waitingFor, limit, group, key, text, since, until, json } = options;
   if (state !== undefined)
     throw new PgTaskError("USAGE", "--state cannot be combined with --schedules: schedules wait or run");
   if (before !== undefined) {
@@ -78,7 +78,7 @@ async function listSchedules(terminal: Terminal, options: ListOptions): Promise<
   }
   const found = await withTable(options, "list", ({ client, table }) =>
     readSchedules(client, table, {
-      filter: omitUndefined({ group, text, since, until }),
+      filter: omitUndefined({ group, key, text, since, until }),
       limit,
       characters: summaryLength,
       runs: 1,

@@ -3,7 +3,7 @@ import { taskTable } from "../../manager/schema/taskTable.js";
 import { disconnect } from "../../shared/postgres/client.js";
 import { readRuleTimes, type RuleTime, type RuleTimes } from "../../tasks/queries/ruleTimes.js";
 import { toTaskError } from "../../tasks/taskError.js";
-import { chooseEntry, connectForCommand, findEntries, loadForCommand } from "../support/openTable.js";
+import { chooseEntry, connectForCommand, findEntries, loadForCommand, requirePassword } from "../support/openTable.js";
 import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { renderTable, type TableColumn } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
@@ -41,8 +41,9 @@ async function next(terminal: Terminal, rule: string, options: NextOptions): Pro
 /** Reads the times from the server of an entry. All servers know all rules, so any entry will do. */
 async function readTimes(rule: string, options: NextOptions): Promise<RuleTimes> {
   const configuration = await loadForCommand(options);
-  const [first] = findEntries(configuration, options);
-  const entry = first ?? chooseEntry(configuration, options);
+  const found = findEntries(configuration, options);
+  const usable = found.find(({ missingPassword }) => missingPassword === undefined);
+  const entry = usable ?? requirePassword(found[0] ?? chooseEntry(configuration, options));
   const table = taskTable(entry.schema, entry.table);
   const client = await connectForCommand(entry.target, "next", { isControl: entry.target === configuration.control });
   try {

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import { finalStates } from "../../shared/taskState.js";
 import { countPrunable, readPruneCutoff, pruneBatch } from "../../tasks/commands/pruneTasks.js";
+import { requireFilter } from "../../tasks/taskFilter.js";
 import { confirmChange } from "../support/confirmChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
@@ -37,6 +38,7 @@ export function registerPrune(program: Command, run: RunCommand): void {
 async function prune(terminal: Terminal, options: PruneOptions): Promise<number> {
   return await withTable(options, "prune", async (opened) => {
     const { client, table } = opened;
+    await requireFilter(client, table, filterFromOptions(options));
     const before = await readPruneCutoff(client, options.older);
     if (options.dryRun === true || options.yes !== true) {
       const found = await countPrunable(client, table, before, filterFromOptions(options));

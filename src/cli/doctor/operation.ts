@@ -2,7 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readOrphanIds } from "../../tasks/queries/orphanIds.js";
-import { readRejectedIds } from "../../tasks/queries/rejectedResults.js";
+import { areMoreRejected, readRejectedResults } from "../../tasks/queries/rejectedResults.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
 import { readManager } from "../../tasks/queries/clusterProcesses.js";
 import { fail, ok, warn, type Check } from "./check.js";
@@ -36,20 +36,26 @@ export async function checkOrphans(client: Client, table: TaskTable): Promise<Ch
   const found = await readOrphanIds(client, table);
   if (found === null) return ok("orphans", "not checked: the table is too large to scan");
   if (found.length === 0) return ok("orphans", "none");
+  const rejected = (await areMoreRejected(client, table))
+    ? "; some may be tasks whose results the server rejects, of which not all can be told from orphans"
+    : "";
   return warn(
     "orphans",
-    `in TAKE or WORK without a session: ${found.join(", ")}`,
+    `in TAKE or WORK without a session: ${found.join(", ")}${rejected}`,
     'a manager releases those of a lost session within seconds, or within pg_task.reset; if it does not, the log may say "rescue rejected by the server, retrying"; set those that never had a session to PLAN yourself',
   );
 }
 
 export async function checkResults(client: Client, table: TaskTable): Promise<Check> {
-  const found = await readRejectedIds(client, table);
-  if (found?.length === 0) return ok("results", "none is rejected by the server");
-  const ids = found?.join(", ") ?? "ids unknown, the table is too large to scan";
+  const { ids, others, more } = await readRejectedResults(client, table);
+  if (ids?.length === 0) return ok("results", "none is rejected by the server");
+  const listed = ids?.join(", ") ?? "ids unknown, the table is too large to scan";
+  const rest =
+    others === 0 && !more ? "" : ` and ${more ? "at least " : ""}${others} ${others === 1 ? "other" : "others"}`;
+  const unknown = more ? "; further ones look like running tasks or orphans" : "";
   return warn(
     "results",
-    `the runs of these tasks have ended, and the server rejects their results: ${ids}`,
+    `the runs of these tasks have ended, and the server rejects their results: ${listed}${rest}${unknown}`,
     'a trigger or constraint of yours refuses to change their rows: the log says which ("result rejected by the server, retrying"); the manager keeps the results, and writes them within a minute once it can',
   );
 }

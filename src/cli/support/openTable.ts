@@ -32,7 +32,8 @@ export interface OpenTable {
 const warn = (message: string): void => void process.stderr.write(`pg-task: ${message}\n`);
 
 /**
- * Reads the configuration as `start` does.
+ * Reads the configuration as `start` does, but needs the environment variables with passwords only of the entries that
+ * the command uses, and those with tokens not at all: whoever uses a command need not know all the secrets.
  *
  * @throws PgTaskError of the family CONFIG; CONFIG_MISSING if nothing names a server
  */
@@ -42,6 +43,7 @@ export async function loadForCommand(options: TableOptions): Promise<Configurati
     cwd: process.cwd(),
     env: process.env,
     warn,
+    lazySecrets: true,
   });
   if (explained !== null) return explained.configuration;
   throw new PgTaskError(
@@ -64,14 +66,14 @@ export function findEntries({ entries }: Configuration, { entry: wanted, table }
  * Returns the entry that matches the options. Without options, it is the one that `pg_task.default` names, or the first
  * one. If there are others, standard error then says which one it is.
  *
- * @throws PgTaskError USAGE unless exactly one entry matches
+ * @throws PgTaskError USAGE unless exactly one entry matches; CONFIG_INVALID if its password is missing
  */
 export function chooseEntry(configuration: Configuration, options: TableOptions): Entry {
   const matching = findEntries(configuration, options);
   const [entry] = matching;
-  if (entry !== undefined && matching.length === 1) return entry;
+  if (entry !== undefined && matching.length === 1) return requirePassword(entry);
   const all = configuration.entries;
-  if (options.entry === undefined && options.table === undefined) return defaultEntry(configuration);
+  if (options.entry === undefined && options.table === undefined) return requirePassword(defaultEntry(configuration));
   const list = (matching.length === 0 ? all : matching)
     .map((each) => `  ${all.indexOf(each) + 1}  ${each.target.database}  ${each.schema}.${each.table}  ${each.key}`)
     .join("\n");
@@ -82,6 +84,17 @@ export function chooseEntry(configuration: Configuration, options: TableOptions)
       ? `no table of the configuration matches --entry and --table${hint}; it has:\n${list}`
       : `expected one table, got ${matching.length}: choose with --entry (number, database or key) or --table:\n${list}`,
   );
+}
+
+/**
+ * Returns the entry if it can be used.
+ *
+ * @throws PgTaskError CONFIG_INVALID if the environment variable of its password is not set
+ */
+export function requirePassword(entry: Entry): Entry {
+  const { missingPassword } = entry;
+  if (missingPassword === undefined) return entry;
+  throw new PgTaskError("CONFIG_INVALID", missingPassword);
 }
 
 function defaultEntry({ entries, parameters }: Configuration): Entry {
@@ -117,8 +130,8 @@ export async function connectForCommand(
  * Connects to an entry's table, runs `action` and disconnects.
  *
  * @param signal aborts the attempt to connect, which then fails with CONNECTION_FAILED
- * @throws PgTaskError SCHEMA_MISSING if the table does not exist or has not been adopted yet; any other error as
- * `toTaskError` converts it
+ * @throws PgTaskError CONFIG_INVALID if the entry's password is missing; SCHEMA_MISSING if the table does not exist or has
+ * not been adopted yet; any other error as `toTaskError` converts it
  */
 export async function withEntry<T>(
   configuration: Configuration,
@@ -127,6 +140,7 @@ export async function withEntry<T>(
   action: (opened: OpenTable) => Promise<T>,
   signal?: AbortSignal,
 ): Promise<T> {
+  requirePassword(entry);
   const table = taskTable(entry.schema, entry.table);
   // Without entries in the file, the only entry has the control connection's target.
   const isControl = entry.target === configuration.control;

@@ -28,6 +28,7 @@ export function addTableOptions(command: Command): Command {
 export interface FilterOptions {
   readonly state?: readonly TaskState[];
   readonly group?: string;
+  readonly key?: string;
   readonly text?: string;
   readonly since?: string;
   readonly until?: string;
@@ -39,13 +40,14 @@ export function addFilterOptions(command: Command, allowed: readonly TaskState[]
       parseStates(text, allowed),
     )
     .option("-g, --group <group>", "in this group")
+    .option("--key <key>", "with this key")
     .option("--text <text>", "with this text in input, data or error")
     .option("--since <time>", "planned at or after this time, in PostgreSQL's syntax")
     .option("--until <time>", "planned before this time");
 }
 
-export function filterFromOptions({ state, group, text, since, until }: FilterOptions): TaskFilter {
-  return omitUndefined({ states: state, group, text, since, until });
+export function filterFromOptions({ state, group, key, text, since, until }: FilterOptions): TaskFilter {
+  return omitUndefined({ states: state, group, key, text, since, until });
 }
 
 export function parseStates(text: string, allowed: readonly TaskState[] = taskStates): TaskState[] {

@@ -1,12 +1,10 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
-
-/** Maximum number of results that are shown, because each lock takes a place in the server's memory. */
-const maxShown = 100;
+import { lockClasses, maxRejectedResultLocks } from "../../shared/postgres/advisoryLocks.js";
 
 /**
  * Shows other programs which results the server rejects: `why` and `doctor` could not tell their tasks from orphans, or
- * from tasks that are running. Each of these tasks has an advisory lock, which is lost with the manager's connection.
+ * from tasks that are running. Each of these tasks, up to a
+ * maximum, has an advisory lock, which is lost with the manager's connection.
  */
 export class RejectedResultLocks {
   #client: Client | null = null;
@@ -15,7 +13,7 @@ export class RejectedResultLocks {
   /** Shows the results of these tasks, and no others. Sends a statement only if they have changed. */
   async show(client: Client, tasks: Iterable<string>): Promise<void> {
     const held = client === this.#client ? this.#held : new Set<string>();
-    const wanted = new Set([...tasks].slice(0, maxShown));
+    const wanted = new Set([...tasks].slice(0, maxRejectedResultLocks));
     this.#client = client;
     this.#held = wanted;
     const added = [...wanted].filter((id) => !held.has(id));

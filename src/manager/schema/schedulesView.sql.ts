@@ -5,7 +5,7 @@ import { meanSeconds } from "./meanSeconds.sql.js";
 import type { TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
 
-/** The comment of the view's function begins with this text. A digest of the function follows. */
+/** The comment of the view's function begins with this text. A digest of the function and of the comments follows. */
 const ownComment = "pg-task rows of a view ";
 
 /**
@@ -124,7 +124,7 @@ const columnComments: readonly (readonly [name: string, type: string, comment: s
   ["catchup", "boolean", "Whether missed times are made up for"],
   ["overlap", "boolean", "Whether runs may overlap"],
   ["state", "text", "PLAN, TAKE or WORK"],
-  ["plan", "timestamptz", "Planned time; null if paused or not yet known"],
+  ["plan", "timestamptz", "Planned time; null if the schedule itself is paused or the time is not yet known"],
   ["next", "timestamptz[]", `Up to ${shownTimes} coming times`],
   ["paused", "boolean", "Whether the schedule, its group or the table is paused"],
   ["last_id", "bigint", "Id of the previous run, if its row still exists"],
@@ -138,7 +138,7 @@ const firstLine = (text: string, length: number): string =>
   `pg_catalog."left"(pg_catalog.split_part(${text}, E'\\n', 1), ${length})`;
 
 /** The statement that creates the function of the view. It is a single SELECT, so the server inlines it. */
-function functionStatement(table: TaskTable): string {
+export function functionStatement(table: TaskTable): string {
   const { qualified } = table;
   const columns = columnComments.map(([name, type]) => `${identifier(name)} ${type}`).join(", ");
   const body = `
@@ -165,7 +165,8 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
   const { schema, schedulesView } = table;
   const view = `${identifier(schema)}.${identifier(schedulesView)}`;
   const create = functionStatement(table);
-  const digest = createHash("sha256").update(create).digest("hex").slice(0, 16);
+  // The comments are part of it, so that existing views get those of this version.
+  const digest = createHash("sha256").update(create).update(JSON.stringify(columnComments)).digest("hex").slice(0, 16);
   const { rows } = await client.query<{ comment: string | null; view: boolean; taken: boolean }>(
     `SELECT (SELECT pg_catalog.obj_description(p.oid, 'pg_proc') FROM pg_catalog.pg_proc AS p
          WHERE p.oid = pg_catalog.to_regprocedure($1) AND ${isTrustedOwner("p.proowner", "$4")}) AS comment,

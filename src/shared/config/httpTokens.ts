@@ -21,6 +21,12 @@ export function resolveTokens(
   return { ...given, ...Object.fromEntries(tokens) };
 }
 
+/** Replaces the tokens by none. */
+export const withoutTokens = (given: Partial<FileParameters>): Partial<FileParameters> => ({
+  ...given,
+  ...Object.fromEntries(secretParameters.map((name) => [name, ""])),
+});
+
 function resolveToken(name: string, value: unknown, file: string | null, env: NodeJS.ProcessEnv): string {
   let token = "";
   try {

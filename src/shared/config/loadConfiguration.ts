@@ -10,7 +10,7 @@ import {
 } from "./readConfigFile.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./resolveEntry.js";
 import { entriesNamed } from "./entryNames.js";
-import { checkTokens, resolveTokens } from "./httpTokens.js";
+import { checkTokens, resolveTokens, withoutTokens } from "./httpTokens.js";
 import { listenAnywhere } from "./listenAddress.js";
 import { formatPath } from "./describeIssues.js";
 import { findSource, type SourceOptions } from "./findSource.js";
@@ -34,6 +34,11 @@ export interface LoadOptions extends SourceOptions {
    * even if the file now names another server.
    */
   readonly inUse?: ControlConnection;
+  /**
+   * Whether the secrets in environment variables are needed only once they are used, as by a command that uses one table.
+   * An entry whose variable is not set then has `missingPassword`, and the tokens are neither read nor checked.
+   */
+  readonly lazySecrets?: boolean | undefined;
   /** Values of parameters that the configuration does not give. */
   readonly defaults?: Partial<FileParameters> | undefined;
 }
@@ -77,14 +82,16 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
   const aliases = aliasProblems(document.values);
   if (aliases.length > 0) throw invalidConfiguration(file, aliases);
 
-  const given = resolveTokens(givenParameters(document.values), file, options.env);
+  const { lazySecrets = false } = options;
+  const written = givenParameters(document.values);
+  const given = lazySecrets ? withoutTokens(written) : resolveTokens(written, file, options.env);
   const parameters = {
     ...defaultParameters(),
     ...options.defaults,
     ...(options.control === undefined ? {} : embeddedParameters),
     ...given,
   };
-  checkTokens(parameters, file);
+  if (!lazySecrets) checkTokens(parameters, file);
   const context = sharedContext({ env: options.env, warn: once(options.warn ?? warnOnStderr) });
   const chosen = await chooseControl(options, document, file);
   const named = await resolveControl(chosen, file, context);
@@ -101,6 +108,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
           control,
           parameters,
           createRolesAndDatabases: document.isArray || parameters["pg_task.create"],
+          lazySecrets,
         });
   requireDefaultEntry(parameters, entries, file);
   return {
@@ -208,7 +216,12 @@ async function resolveEntries(
         problems.push(`${path}: expected each task table once, got ${entry.key} as in ${duplicate}`);
       }
       seen.set(entry.key, path);
-      resolved.push(entry);
+      const { missingPassword } = entry;
+      resolved.push(
+        missingPassword === undefined
+          ? entry
+          : { ...entry, missingPassword: invalidConfiguration(file, [`${path}${missingPassword}`]).message },
+      );
     } catch (error) {
       if (!(error instanceof EntryProblems)) throw error;
       problems.push(...error.problems.map((problem) => `${path}${problem}`));

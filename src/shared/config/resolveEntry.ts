@@ -17,6 +17,8 @@ export interface EntryContext extends ConnectionContext {
   readonly parameters: FileParameters;
   /** Whether a missing role and database are created for an entry that does not say `create`. */
   readonly createRolesAndDatabases: boolean;
+  /** Whether a password whose environment variable is not set is reported by `missingPassword` instead of an error. */
+  readonly lazySecrets: boolean;
 }
 
 /** All problems of one entry. Each message begins with the path of the invalid value within the entry. */
@@ -37,7 +39,8 @@ export class EntryProblems extends Error {
 export async function resolveEntry(raw: RawEntry, context: EntryContext): Promise<Entry> {
   const problems = [...aliasProblems(raw).map((text) => `: ${text}`), ...duplicateKeys(raw)];
   const url = attempt(problems, ".url", () => (raw.url === undefined ? {} : parseTargetUrl(raw.url)));
-  const password = attempt(problems, ".password", () => ownPassword(raw, context.env));
+  const missing: string[] = context.lazySecrets ? [] : problems;
+  const password = attempt(missing, ".password", () => ownPassword(raw, context.env));
   if (url !== undefined) problems.push(...contradictions(raw, url));
   if (problems.length > 0 || url === undefined) throw new EntryProblems(problems);
 
@@ -50,7 +53,9 @@ export async function resolveEntry(raw: RawEntry, context: EntryContext): Promis
     omitUndefined({ ...server, database, user, password: own ?? inherited }),
     context,
   );
-  return makeEntry(raw, target, { ...context, hasOwnPassword: own !== undefined });
+  const entry = makeEntry(raw, target, { ...context, hasOwnPassword: own !== undefined });
+  const [missingPassword] = missing;
+  return missingPassword === undefined ? entry : { ...entry, missingPassword };
 }
 
 /**

@@ -17,6 +17,11 @@ export interface Entry {
    * False if the password comes from PGPASSWORD, the control connection or the password file.
    */
   readonly ownPassword: boolean;
+  /**
+   * Why the entry cannot be used: the environment variable of its password is not set. Only a configuration that was
+   * loaded with `lazySecrets` has such entries.
+   */
+  readonly missingPassword?: string;
   /** Whether the entry has a URL of its own, so its table can be on another server than the control database. */
   readonly elsewhere: boolean;
   /**

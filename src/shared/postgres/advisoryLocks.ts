@@ -35,6 +35,9 @@ export const lockClasses = {
   rejectedResult: 0x70677408,
 } as const;
 
+/** Maximum number of locks `rejectedResult` of a manager, because each takes a place in the server's memory. */
+export const maxRejectedResultLocks = 100;
+
 const pool = new Uint32Array(1024);
 let remaining = 0;
 

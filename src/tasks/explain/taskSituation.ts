@@ -5,7 +5,7 @@ import { readFeatures } from "../../manager/schema/ownColumns.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
 import { keyHolderQuery } from "../queries/keyHolder.js";
-import { isRejectedSql } from "../queries/rejectedResults.js";
+import { areMoreRejectedSql, isRejectedSql } from "../queries/rejectedResults.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
 /** The data of a task that determine whether it can run now. */
@@ -38,6 +38,11 @@ export interface TaskSituation {
   readonly runEnded: boolean;
   /** Whether the task's run has ended and the server rejects its result, as the table's manager shows by a lock. */
   readonly rejected: boolean;
+  /**
+   * Whether the manager shows as many rejected results as it can. The result of this task, if its run has ended, may then
+   * be rejected although `rejected` is false.
+   */
+  readonly moreRejected: boolean;
   /** Number of sessions that run tasks of the same group. */
   readonly groupRuns: number;
   /** Ids of up to ten claimed tasks of the same group. */
@@ -139,7 +144,7 @@ export async function readSituation(
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
          AND a.state = 'idle' AND a.state_change > it.start::timestamptz AND a.state_change < clock_timestamp() - interval '1 second')
        OR EXISTS (SELECT FROM scanned AS o WHERE o.owner::text = it.owner::text AND o.state = 'WORK' AND o.start > it.start::timestamptz) AS "runEnded",
-       ${isRejectedSql(table, "it")} AS rejected,
+       ${isRejectedSql(table, "it")} AS rejected, it.owner IS NOT NULL AND ${areMoreRejectedSql(table)} AS "moreRejected",
        (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
        (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = ${keySql(table, "it")} AND c.id <> it.id) AS "keyRunsIn",

@@ -75,7 +75,7 @@ export interface TableSituation {
 export function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   if (task.rejected) return [rejectedReason(task, table)];
   if (finalStates.some((state) => state === task.state)) return [endedReason(task)];
-  if (task.owner !== null) return [claimedReason(task)];
+  if (task.owner !== null) return [withRejected(task, claimedReason(task))];
   if (task.state !== "PLAN") {
     return [
       {
@@ -151,6 +151,16 @@ function rejectedReason({ id, start }: TaskSituation, { triggers }: TableSituati
     text: `it started at ${start ?? "an unknown time"}, its run has ended, and the server rejects its result: a trigger or constraint of yours refuses the change of its row${names}`,
     remedy: `the log line "result rejected by the server, retrying" with the id ${id} says why; once you have changed the trigger or constraint, the manager writes the result, which it keeps, within a minute`,
   };
+}
+
+/**
+ * Adds to the reason of a claimed task that its result may be rejected, if the manager cannot show all rejected results.
+ * The remedy for a result that is not written yet says so anyway.
+ */
+function withRejected({ id, state, moreRejected }: TaskSituation, reason: Reason): Reason {
+  if (!moreRejected || state !== "WORK" || reason.code === "unwritten") return reason;
+  const hint = `the server rejects the results of so many tasks that pg-task cannot tell whether this is one of them: if it is, the log line "result rejected by the server, retrying" has the id ${id}`;
+  return { ...reason, remedy: reason.remedy === undefined ? hint : `${reason.remedy}; ${hint}` };
 }
 
 function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEnded }: TaskSituation): Reason {

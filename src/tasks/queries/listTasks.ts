@@ -2,7 +2,7 @@ import type { TaskFilter, TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { dueOrderSql, isDueSql, isPlannedSql } from "../sqlFragments.js";
-import { filterSql } from "../taskFilter.js";
+import { filterSql, requireFilter } from "../taskFilter.js";
 import { readSummaries } from "./taskSummary.js";
 import { ScanWindow } from "./scanWindow.js";
 import { requireOrder, waitingIdsSql } from "./waitingTasks.js";
@@ -38,7 +38,8 @@ export interface TaskList {
  * found by the indexes of waiting tasks.
  *
  * @param enough called with the number of rows scanned so far; the scan ends when it returns true
- * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others
+ * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others, and for a filter with `key` if
+ *   they cannot have keys
  */
 export async function listTasks(
   client: Queryable,
@@ -47,6 +48,7 @@ export async function listTasks(
   enough: (scanned: number) => boolean = () => false,
 ): Promise<TaskList> {
   const { limit, characters, waitingFor } = request;
+  await requireFilter(client, table, request.filter);
   if (waitingFor !== undefined) await requireOrder(client, table);
   const filtered = Object.keys(request.filter).length > 0;
   const window = new ScanWindow();
@@ -146,6 +148,16 @@ async function readWaitingIds(
   const values: unknown[] = [];
   const fits = filterSql(filter, values);
   const older = before === undefined ? "" : `AND w.id < $${values.push(before)}::bigint`;
+  if (filter.key !== undefined) {
+    // At most one task waits with a key, and the index of keys has it.
+    const { rows } = await client.query<{ id: string }>(
+      `SELECT w.id::text AS id FROM (
+         SELECT t.id FROM ${qualified} AS t WHERE ${fits} AND t.key IS NOT NULL AND t.ready IS NOT NULL
+       ) AS w WHERE true ${older} ORDER BY w.id DESC LIMIT ${limit + 1}`,
+      values,
+    );
+    return rows.map(({ id }) => id);
+  }
   const { rows } = await client.query<{ ids: string[]; many: boolean }>(
     `WITH due AS MATERIALIZED (
        SELECT t.id, (${fits}) IS TRUE AS fits FROM ${qualified} AS t WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${maxWaiting + 1}

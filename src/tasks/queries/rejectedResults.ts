@@ -1,8 +1,8 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
+import { lockClasses, maxRejectedResultLocks } from "../../shared/postgres/advisoryLocks.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { scanForIds } from "./scanForIds.js";
+import { maxIds, scanForIds } from "./scanForIds.js";
 
 /**
  * SQL of the lower halves of the ids of the tasks whose results the server rejects, as the table's manager shows them by
@@ -19,12 +19,29 @@ const rejectedKeysSql = ({ qualified }: TaskTable): string => `SELECT r.objid::b
 export const isRejectedSql = (table: TaskTable, row: string): string =>
   `${row}.owner IS NOT NULL AND (${row}.id::bigint & 4294967295) IN (${rejectedKeysSql(table)})`;
 
-/**
- * Returns the ids of up to five tasks whose runs have ended and whose results the server rejects.
- *
- * @returns null if there are such tasks, and scanning the table for them takes more than five seconds
- */
-export async function readRejectedIds(client: Client, table: TaskTable): Promise<readonly string[] | null> {
-  const { rowCount } = await client.query(rejectedKeysSql(table));
-  return rowCount === 0 ? [] : await scanForIds(client, table, isRejectedSql(table, "t"));
+/** SQL condition: the manager shows as many rejected results as it can, so there may be others. */
+export const areMoreRejectedSql = (table: TaskTable): string =>
+  `(SELECT count(*) FROM (${rejectedKeysSql(table)}) AS r) >= ${maxRejectedResultLocks}`;
+
+/** The tasks whose runs have ended and whose results the server rejects. */
+interface RejectedResults {
+  /** The ids of up to five of them. Null if scanning the table for them takes more than five seconds. */
+  readonly ids: readonly string[] | null;
+  /** How many others the manager shows. 0 if `ids` is null. */
+  readonly others: number;
+  /** Whether there may be more than that, because the manager shows as many as it can. */
+  readonly more: boolean;
+}
+
+export async function readRejectedResults(client: Client, table: TaskTable): Promise<RejectedResults> {
+  const { rows } = await client.query(rejectedKeysSql(table));
+  const ids = rows.length === 0 ? [] : await scanForIds(client, table, isRejectedSql(table, "t"));
+  const others = ids?.length === maxIds ? rows.length - maxIds : 0;
+  return { ids, others, more: rows.length >= maxRejectedResultLocks };
+}
+
+/** Whether the server may reject the results of tasks that the manager does not show. */
+export async function areMoreRejected(client: Client, table: TaskTable): Promise<boolean> {
+  const { rows } = await client.query<{ more: boolean }>(`SELECT ${areMoreRejectedSql(table)} AS more`);
+  return rows[0]?.more === true;
 }

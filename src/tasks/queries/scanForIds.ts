@@ -5,7 +5,7 @@ import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 /** Time limit, in ms. No index covers claimed tasks, so the table is scanned. */
 const timeoutMs = 5_000;
 /** Maximum number of ids that are returned. */
-const maxIds = 5;
+export const maxIds = 5;
 
 /**
  * Returns the ids of up to five rows `t` of the table for which the SQL condition is true.

@@ -10,6 +10,7 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { errorMessage } from "../../shared/errors.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
+import { requireFilter } from "../taskFilter.js";
 
 /** A time, and the clock's reading in the time zone of a rule. */
 export interface ZonedTime {
@@ -63,6 +64,7 @@ export interface Schedule {
 
 interface ScheduleFilter {
   readonly group?: string;
+  readonly key?: string;
   /** A string that input or rule contains, regardless of case. */
   readonly text?: string;
   /** Only schedules with a planned time in this range. Times are in PostgreSQL's syntax. `until` is exclusive. */
@@ -89,10 +91,17 @@ export interface Schedules {
 
 const shownTimes = 3;
 
-function conditions({ group, text, since, until }: ScheduleFilter, values: unknown[]): string {
+function conditions(
+  { qualified }: TaskTable,
+  { group, key, text, since, until }: ScheduleFilter,
+  values: unknown[],
+): string {
   const parameter = (value: unknown): string => `$${values.push(value)}`;
   const all = ["true"];
   if (group !== undefined) all.push(`s."group" = ${parameter(group)}::text`);
+  if (key !== undefined) {
+    all.push(`EXISTS (SELECT FROM ${qualified} AS k WHERE k.id = s.id AND k.key = ${parameter(key)}::text)`);
+  }
   if (text !== undefined) {
     const pattern = `lower(${parameter(text)}::text)`;
     all.push(`(strpos(lower(s.input), ${pattern}) > 0 OR strpos(lower(s.rule), ${pattern}) > 0)`);
@@ -115,18 +124,21 @@ export const offsetSql = (offset: string): string =>
 /**
  * Lists the schedules of a table. The rows of schedules and the last runs are read through indexes. The coming times
  * are computed only for the schedules that are listed.
+ *
+ * @throws PgTaskError USAGE for a filter with `key` if tasks of this table cannot have keys
  */
 export async function readSchedules(
   client: Client,
   table: TaskTable,
   { filter, limit, characters, runs }: SchedulesRequest,
 ): Promise<Schedules> {
+  await requireFilter(client, table, filter);
   const rules = await readHasRules(client, table);
   const values: unknown[] = [limit + 1, characters];
   // The zone is valid if the server has computed times with it.
   const { rows } = await client.query<Omit<Schedule, "last" | "problem"> & { parent: string | null; broken: boolean }>(
     `WITH listed AS MATERIALIZED (
-       SELECT s.* FROM (${schedulesQuery(table, rules)}) AS s WHERE ${conditions(filter, values)}
+       SELECT s.* FROM (${schedulesQuery(table, rules)}) AS s WHERE ${conditions(table, filter, values)}
        ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id LIMIT $1
      ), timed AS MATERIALIZED (
        SELECT s.*, ${comingTimes(table, rules, shownTimes)} AS next,

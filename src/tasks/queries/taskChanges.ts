@@ -1,7 +1,7 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { isFinalState, isTaskState, type TaskState } from "../../shared/taskState.js";
-import { filterSql } from "../taskFilter.js";
+import { filterSql, requireFilter } from "../taskFilter.js";
 import type { TaskChange, TaskFilter } from "../types.js";
 
 interface SeenRow {
@@ -56,6 +56,8 @@ export class ChangeFollower {
   /**
    * Returns the changes since the last call. The first call returns those of given tasks only. If reading fails, it can be
    * tried again, on another connection.
+   *
+   * @throws PgTaskError USAGE for a filter with `key` if tasks of this table cannot have keys
    */
   async read(client: Queryable): Promise<TaskChange[]> {
     if (this.#ids === null && this.#last === null) {
@@ -69,6 +71,7 @@ export class ChangeFollower {
 
   async #start(client: Queryable): Promise<void> {
     const { qualified } = this.#table;
+    await requireFilter(client, this.#table, this.#filter);
     const { rows: found } = await client.query<{ last: string; gaps: string[] }>(
       `SELECT m.last::text AS last, ARRAY(SELECT g::text FROM generate_series(greatest(m.last - ${maxGap}, 1), m.last) AS g
          WHERE NOT EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = g)) AS gaps

@@ -273,6 +273,7 @@ export const taskQuerySchema = z.strictObject({
     .optional()
     .meta({ description: "one or more states, separated by commas" }),
   group: textSchema.optional(),
+  key: textSchema.optional().meta({ description: "only tasks with this key" }),
   text: textSchema
     .min(1, { error: searchTextError })
     .max(200, { error: searchTextError })

@@ -13,6 +13,7 @@ import { listTasks, type TaskList } from "../../tasks/queries/listTasks.js";
 import { readColumnDefaults } from "../../tasks/queries/columnDefaults.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
 import { readSummaries } from "../../tasks/queries/taskSummary.js";
+import { requireFilter } from "../../tasks/taskFilter.js";
 import { ApiError } from "../errors.js";
 import type { FullTask, TaskDetail, TaskQuery } from "./schemas.js";
 
@@ -31,7 +32,8 @@ const chainTimeMs = 100;
 /**
  * Reads one page of matching tasks. If the time runs out, the next page continues the scan.
  *
- * @throws ApiError INVALID for `waitingFor` if tasks of this table cannot wait for others
+ * @throws ApiError INVALID for `waitingFor` if tasks of this table cannot wait for others, and for `key` if they cannot
+ * have keys
  */
 export async function readTaskList(
   client: Client,
@@ -42,17 +44,26 @@ export async function readTaskList(
   const oldestFirst = order === "oldest";
   const filter = filterFromQuery(query);
   const request = { filter, limit, before, after, oldestFirst, waitingFor, characters: excerptLength };
+  await asInvalid("key", () => requireFilter(client, table, filter));
+  return await asInvalid("waitingFor", () =>
+    listTasks(client, table, request, () => performance.now() - began > listTimeMs),
+  );
+}
+
+/** Calls `work`, and throws ApiError INVALID if it says that a parameter cannot be used with this table. */
+async function asInvalid<T>(parameter: string, work: () => Promise<T>): Promise<T> {
   try {
-    return await listTasks(client, table, request, () => performance.now() - began > listTimeMs);
+    return await work();
   } catch (error) {
     if (!(error instanceof PgTaskError) || error.code !== "USAGE") throw error;
-    throw new ApiError("INVALID", `waitingFor: ${error.message}`, { cause: error });
+    throw new ApiError("INVALID", `${parameter}: ${error.message}`, { cause: error });
   }
 }
 
 function filterFromQuery({
   state,
   group,
+  key,
   text,
   from,
   to,
@@ -61,6 +72,7 @@ function filterFromQuery({
   return omitUndefined({
     states: wanted && taskStates.filter((each) => wanted.includes(each)),
     group,
+    key,
     text,
     since: from,
     until: to,

@@ -44,8 +44,8 @@ export const webSettings: StartupSettings = {
 };
 
 /**
- * The connections of one table, made as the entry's user. Connections are opened on demand and closed when idle. The
- * state of one connection:
+ * The connections of one table, made as the entry's user, or those to the control database. Connections are opened on
+ * demand and closed when idle. The state of one connection:
  *
  *     connecting ──▶ in use ──released──▶ idle ──unused, server unresponsive──▶ closed
  *                     │  ▲                 │                                      ▲
@@ -58,6 +58,7 @@ export const webSettings: StartupSettings = {
  */
 export class ConnectionPool {
   readonly #target: ConnectionTarget;
+  readonly #isControl: boolean;
   /** All open connections. */
   readonly #clients = new Set<Client>();
   readonly #idle: { readonly client: Client; readonly timer: NodeJS.Timeout }[] = [];
@@ -70,8 +71,10 @@ export class ConnectionPool {
   /** The current attempt to reach an unresponsive server; null if there is none. */
   #probe: Promise<void> | null = null;
 
-  constructor(target: ConnectionTarget) {
+  /** @param isControl whether these are control connections, to which the password of an entry does not apply */
+  constructor(target: ConnectionTarget, isControl = false) {
     this.#target = target;
+    this.#isControl = isControl;
     // Every pending request adds a listener, so the default limit on listeners is lifted.
     setMaxListeners(0, this.#closing.signal);
   }
@@ -223,6 +226,7 @@ export class ConnectionPool {
       const client = await connectClient(this.#target, {
         applicationName: applicationNames.web,
         settings: webSettings,
+        isControl: this.#isControl,
         signal,
       });
       this.#isUnresponsive = false;

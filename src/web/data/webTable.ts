@@ -69,7 +69,8 @@ export class WebTable {
   readonly #runHistory = new Cached<RunHistory>(runsMs);
   #request: SummaryRequest | null = null;
 
-  constructor(entry: Entry, history = new History()) {
+  /** @param isControl whether the entry has the control connection's target */
+  constructor(entry: Entry, isControl: boolean, history = new History()) {
     const { target, schema, table } = entry;
     this.id = createHash("sha256").update(entry.key).digest("hex").slice(0, 8);
     this.key = entry.key;
@@ -81,7 +82,7 @@ export class WebTable {
       table,
     };
     this.table = taskTable(schema, table);
-    this.pool = new ConnectionPool(target);
+    this.pool = new ConnectionPool(target, isControl);
     this.changes = new ChangeFeed(target, this.table);
     this.history = history;
   }

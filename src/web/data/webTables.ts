@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import type { Entry } from "../../shared/config/types.js";
+import type { Configuration } from "../../shared/config/types.js";
 import { ApiError } from "../errors.js";
 import { WebTable } from "./webTable.js";
 
@@ -17,7 +17,7 @@ export class WebTables {
    * Replaces the entries. A table is kept if its entry still exists and has the same target. All other tables are
    * closed.
    */
-  setEntries(entries: readonly Entry[]): void {
+  setEntries({ entries, control }: Pick<Configuration, "entries" | "control">): void {
     const previous = this.#tables;
     const unused = new Map(previous.map((table) => [table.key, table]));
     this.#tables = entries.map((entry) => {
@@ -26,7 +26,8 @@ export class WebTables {
         unused.delete(entry.key);
         return known;
       }
-      return new WebTable(entry, known?.history);
+      // Without entries in the file, the only entry has the control connection's target.
+      return new WebTable(entry, entry.target === control, known?.history);
     });
     for (const table of unused.values()) this.#close(table);
     const isSame =

@@ -3,7 +3,8 @@ import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal, OnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
-import { createRole } from "../../support/taskTables.js";
+import { createRole, ensureTaskTable } from "../../support/taskTables.js";
+import { createVersionOne } from "../../support/versionOne.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -230,8 +231,8 @@ describe("pg-task retry", () => {
   });
 
   for (const [args, said] of [
-    [[], /expected ids or --state/],
-    [["--group", "g"], /expected ids or --state/],
+    [[], /expected ids, --state \(such as --state FAIL\) or --key/],
+    [["--group", "g"], /expected ids, --state .* or --key/],
     [["1", "--state", "FAIL"], /expected ids or a filter, got both/],
     [["--state", "PLAN"], /expected states from DONE, FAIL, GONE, STOP/],
   ] as const) {
@@ -323,6 +324,134 @@ describe("pg-task delete", () => {
   });
 });
 
+describe("--key", () => {
+  const later = { plan: "2999-01-01" };
+
+  test("stop takes the task that waits and the one that runs", async () => {
+    const key = "stop 1";
+    const done = await insert({ ...past, state: "DONE", key });
+    const running = await insert({ state: "WORK", owner: "1 x", key });
+    const waiting = await insert({ ...later, key });
+    const other = await insert({ key: "stop 10" });
+    const { code, stdout } = await cli(["stop", "--key", key], { env });
+    assert.equal(code, 0);
+    assert.deepEqual(outcomes(stdout), [
+      [running, "changed"],
+      [waiting, "changed"],
+    ]);
+    assert.deepEqual([(await row(done))["state"], (await row(other))["state"]], ["DONE", "PLAN"]);
+  });
+
+  test("run-now takes the task that waits, and says so if it runs", async () => {
+    const key = "now 1";
+    const running = await insert({ state: "WORK", owner: "1 x", key });
+    const waiting = await insert({ ...later, key });
+    const first = await cli(["run-now", "--key", key], { env });
+    assert.deepEqual([first.code, outcomes(first.stdout)], [0, [[waiting, "changed"]]]);
+    assert.equal((await row(waiting))["now"], true);
+    await client.query("DELETE FROM task WHERE id = $1", [waiting]);
+    const second = await cli(["run-now", "--key", key], { env });
+    assert.deepEqual([second.code, second.stdout], [1, `${running}\trefused\trunning (WORK)\n`]);
+  });
+
+  test("retry takes the newest task that has failed, or that is in one of the given states", async () => {
+    const key = "retry 1";
+    const older = await insert({ ...past, state: "FAIL", key });
+    const failed = await insert({ ...past, state: "FAIL", key });
+    const done = await insert({ ...past, state: "DONE", key });
+    const first = await cli(["retry", "--key", key], { env });
+    assert.deepEqual([first.code, outcomes(first.stdout)], [0, [[failed, "changed"]]]);
+    const second = await cli(["retry", "--key", key, "--state", "DONE,FAIL"], { env });
+    assert.deepEqual([second.code, outcomes(second.stdout)], [1, [[done, "refused"]]]);
+    assert.match(second.stdout, new RegExp(`pg-task run-now ${failed} runs the waiting task with the same key`));
+    const third = await cli(["retry", "--key", key, "--group", "another"], { env });
+    assert.deepEqual([third.code, third.stderr], [1, `pg-task: no such task in FAIL with the key "${key}"\n`]);
+    assert.equal((await row(older))["state"], "FAIL");
+  });
+
+  test("delete takes all tasks, and asks if there are several", async () => {
+    const key = "delete 1";
+    const one = await insert({ ...past, state: "DONE", key });
+    const only = await cli(["delete", "--key", key], { env });
+    assert.deepEqual([only.code, outcomes(only.stdout)], [0, [[one, "changed"]]]);
+    const done = await insert({ ...past, state: "DONE", key });
+    const running = await insert({ state: "WORK", owner: "1 x", key });
+    const waiting = await insert({ ...later, key });
+    const unattended = await cli(["delete", "--key", key], { env });
+    assert.equal(unattended.code, 2);
+    assert.match(
+      unattended.stderr,
+      /^pg-task: Delete 3 tasks with the key "delete 1" of "public"\."task" in \w+\? Without a terminal, give --yes\n$/,
+    );
+    const program = new OnTerminal(["delete", "--key", key], { env });
+    await program.until("Delete 3 tasks with the key");
+    program.type("n\n");
+    assert.equal(await program.end(), 1, program.shown);
+    assert.equal((await row(waiting))["state"], "PLAN");
+    const all = await cli(["delete", "--key", key, "--yes"], { env });
+    assert.equal(all.code, 1);
+    assert.deepEqual(outcomes(all.stdout), [
+      [done, "changed"],
+      [running, "refused"],
+      [waiting, "changed"],
+    ]);
+    const last = await cli(["delete", "--key", key, "--running"], { env });
+    assert.deepEqual([last.code, outcomes(last.stdout)], [0, [[running, "changed"]]]);
+  });
+
+  for (const [args, message] of [
+    [["stop"], 'no task waits or runs with the key "ended\\n"'],
+    [["run-now"], 'no task waits or runs with the key "ended\\n"'],
+    [["retry"], 'no such task in FAIL with the key "ended\\n"'],
+    [["retry", "--state", "GONE,STOP"], 'no such task in GONE or STOP with the key "ended\\n"'],
+  ] as const) {
+    test(`changes no other task: ${args.join(" ")}`, async () => {
+      const id = await insert({ ...past, state: "DONE", key: "ended\n" });
+      const { code, stdout, stderr } = await cli([...args, "--key", "ended\n"], { env });
+      assert.deepEqual([code, stdout, stderr], [1, "", `pg-task: ${message}\n`]);
+      const json = await cli([...args, "--key", "ended\n", "--json"], { env });
+      assert.deepEqual([json.code, JSON.parse(json.stdout)], [1, { changed: 0, tasks: [] }]);
+      assert.equal((await row(id))["state"], "DONE");
+    });
+  }
+
+  test("says that no task has the key", async () => {
+    const { code, stdout, stderr } = await cli(["delete", "--key", "nobody's"], { env });
+    assert.deepEqual([code, stdout, stderr], [1, "", `pg-task: no task with the key "nobody's"\n`]);
+  });
+
+  for (const command of ["stop", "run-now", "delete", "retry"]) {
+    test(`is refused together with ids: ${command}`, async () => {
+      const { code, stderr } = await cli([command, "1", "--key", "x"], { env });
+      assert.equal(code, 2);
+      assert.match(stderr, /expected ids or (?:--key|a filter), got both/);
+    });
+  }
+
+  test("is refused if the table has a column of its own named key", async () => {
+    const own = await createDatabase("empty");
+    const connection = await own.connect();
+    await createVersionOne(connection, "public");
+    await connection.query("ALTER TABLE task ADD COLUMN key integer DEFAULT 7");
+    await ensureTaskTable(own.target);
+    await connection.query("INSERT INTO task (input, plan) VALUES ('SELECT 1', 'infinity')");
+    for (const args of [
+      ["list"],
+      ["list", "--schedules"],
+      ["stop"],
+      ["run-now"],
+      ["retry"],
+      ["delete"],
+      ["prune", "--older", "1 s", "--yes"],
+      ["watch", "--json"],
+    ]) {
+      const { code, stderr } = await cli([...args, "--key", "7"], { env: { DATABASE_URL: own.url } });
+      assert.equal(code, 2, args.join(" "));
+      assert.match(stderr, /tasks of "public"\."task" cannot have keys: the feature keys is off/);
+    }
+  });
+});
+
 async function pauses(): Promise<unknown[]> {
   return (await client.query(`SELECT "group", reason FROM task_pause ORDER BY 1 NULLS FIRST`)).rows;
 }
@@ -395,6 +524,16 @@ describe("pg-task prune", () => {
       rows.map(({ data }) => data),
       ["fail", "fresh", "runs", "waits"],
     );
+  });
+
+  test("deletes only tasks with the key", async () => {
+    const mine = await insert({ ...past, state: "DONE", key: "prune 1" });
+    const other = await insert({ ...past, state: "DONE", key: "prune 10" });
+    const { code, stdout } = await cli(["prune", "--older", "1 day", "--key", "prune 1", "--yes"], { env });
+    assert.deepEqual([code, stdout], [0, "1 task deleted\n"]);
+    const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE id = ANY ($1)", [[mine, other]]);
+    assert.deepEqual(rows, [{ id: other }]);
+    await client.query("DELETE FROM task WHERE id = $1", [other]);
   });
 
   test("skips a locked row, and reports it", async () => {

@@ -34,7 +34,8 @@ describe("the examples in the help", () => {
       test(`pg-task ${line}`, async () => {
         await client.query("TRUNCATE task RESTART IDENTITY");
         await client.query(
-          `INSERT INTO task (input, state, plan) SELECT 'SELECT 1', CASE WHEN id = 4 THEN 'FAIL' ELSE 'PLAN' END::state, 'infinity'
+          `INSERT INTO task (input, state, plan, key) SELECT 'SELECT 1', CASE WHEN id = 4 THEN 'FAIL' ELSE 'PLAN' END::state, 'infinity',
+             CASE WHEN id = ${line.startsWith("retry") ? 4 : 5} THEN 'order 42' END
            FROM generate_series(1, 6) AS id`,
         );
         const program = `'${process.execPath}' '${bin}' ${line}`;

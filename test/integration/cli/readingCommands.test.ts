@@ -81,6 +81,22 @@ describe("pg-task list", () => {
     });
   }
 
+  test("filters by key", async () => {
+    await client.query(
+      "UPDATE task SET key = 'order 4' WHERE id IN (2, 3); UPDATE task SET key = 'order 42' WHERE id = 4",
+    );
+    for (const [args, expected] of [
+      [[], ["3", "2"]],
+      [["--state", "PLAN"], ["3"]],
+      [["--state", "FAIL"], ["2"]],
+      [["--group", "first"], []],
+    ] as const) {
+      const { code, stdout } = await cli(["list", "--key", "order 4", ...args], { env });
+      assert.deepEqual([code, ids(stdout)], [0, expected], args.join(" "));
+    }
+    await client.query("UPDATE task SET key = NULL");
+  });
+
   test("prints JSON with ids as text, and where the next page starts", async () => {
     const { stdout } = await cli(["list", "--json", "-n", "4"], { env });
     const { tasks, before } = JSON.parse(stdout);
@@ -353,6 +369,43 @@ describe("a command", () => {
     const { code, stderr } = await cli(["list"], { cwd: await temporaryFolder() });
     assert.equal(code, 2);
     assert.match(stderr, /no embedded server running in this folder; give --config/);
+  });
+
+  test("needs only the variables of the entries that it uses", async () => {
+    const cwd = await temporaryFolder();
+    const file = join(cwd, "pg_task.json");
+    const own = { data: database.target.database, user: database.target.user };
+    const secret = { ...own, table: "secret", password: { env: "NOT_SET" } };
+    const config = { url, "pg_http.token": { env: "NO_TOKEN" }, "pg_task.json": [own, secret] };
+    await writeFile(file, JSON.stringify(config));
+    const missing =
+      "pg_task.json[1].password: expected the environment variable NOT_SET to hold the password, got no such variable";
+    assert.equal((await cli(["list", "--entry", "1"], { cwd })).code, 0);
+    assert.match((await cli(["list"], { cwd })).stderr, /^pg-task: using public\.task in \w+;.*\n$/);
+    for (const command of [["list"], ["watch", "--json"], ["stop", "1"]]) {
+      const { code, stdout, stderr } = await cli([...command, "--table", "secret"], { cwd });
+      assert.deepEqual([code, stdout], [2, ""]);
+      assert.equal(stderr, `pg-task: ${file}: ${missing}\n`);
+    }
+    // Any server knows the rule, so one that can be reached will do.
+    assert.equal((await cli(["next", "0 4 * * *", "--entry", database.target.database], { cwd })).code, 0);
+    assert.equal((await cli(["next", "0 4 * * *", "--table", "secret"], { cwd })).code, 2);
+    const { stdout: names } = await cli(["complete-values", "table"], { cwd });
+    assert.deepEqual(lines(names), ["task", "public.task", "secret", "public.secret"]);
+    const status = await cli(["status", "--json"], { cwd });
+    const { tables }: { tables: { error: { code: string; message: string } | null }[] } = JSON.parse(status.stdout);
+    assert.deepEqual([status.code, tables[0]?.error, tables[1]?.error?.code], [2, null, "CONFIG_INVALID"]);
+    const doctor = await cli(["doctor"], { cwd });
+    assert.ok(doctor.stdout.includes(`\ttable\t${file}: ${missing}\t`), doctor.stdout);
+    assert.match(doctor.stdout, /public\.task\tindexes\t/);
+    for (const command of ["check", "start"]) {
+      const { code, stderr } = await cli([command], { cwd });
+      assert.equal(code, 2, command);
+      assert.match(stderr, /pg_http\.token: expected the environment variable NO_TOKEN to hold the token/);
+      const withToken = await cli([command], { cwd, env: { NO_TOKEN: "0123456789abcdef" } });
+      assert.equal(withToken.code, 2, command);
+      assert.ok(withToken.stderr.includes(missing), withToken.stderr);
+    }
   });
 
   test("uses pg_task.default, or the first table, if several are configured, and says so", async () => {

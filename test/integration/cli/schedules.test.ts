@@ -59,6 +59,12 @@ describe("pg-task list --schedules", () => {
     );
   });
 
+  test("filters by key", async () => {
+    await client.query("UPDATE task SET key = 'nightly' WHERE id = 2; UPDATE task SET key = 'nightly 2' WHERE id = 4");
+    const { code, stdout } = await cli(["list", "--schedules", "--key", "nightly"], { env });
+    assert.deepEqual([code, lines(stdout).map((line) => line.split("\t")[0])], [0, ["2"]]);
+  });
+
   test("marks a schedule as late whose time came more than five seconds ago", async () => {
     await asManager(
       `INSERT INTO task (id, input, "group", repeat, plan, ready, state) VALUES

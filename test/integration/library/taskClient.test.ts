@@ -303,6 +303,17 @@ describe("list", () => {
     const waiting: string[] = [];
     for await (const { id } of ours.list({ waitingFor: ids[0] ?? "" })) waiting.push(id);
     assert.deepEqual(waiting, [waits]);
+    const keyed = await ours.add({ input: "SELECT", key: "list" });
+    await ours.add({ input: "SELECT", key: "list 2" });
+    for (const options of [{ key: "list" }, { key: "list", states: ["PLAN"] as const }]) {
+      const found = [];
+      for await (const { id, key } of ours.list(options)) found.push([id, key]);
+      assert.deepEqual(found, [[keyed, "list"]]);
+    }
+    assert.equal((await ours.list({ key: "no" }).next()).done, true);
+    const nowhere = new TaskClient(own.url, { table: "nowhere" });
+    closing.push(() => nowhere.end());
+    await fails(nowhere.list({ key: "list" }).next(), "SCHEMA_MISSING", /nowhere/);
     await fails(ours.list({ since: "someday" }).next(), "USAGE", /someday/);
   });
 
@@ -498,6 +509,8 @@ it("values that an option cannot have are refused", async () => {
     [{ states: ["FAILED"] }, "changes", /^expected states to be an array /],
     [{ group: null }, "list", /^expected group to be a string, got null$/],
     [{ text: 5 }, "list", /^expected text /],
+    [{ key: 5 }, "list", /^expected key to be a string, got 5$/],
+    [{ key: null }, "changes", /^expected key to be a string, got null$/],
     [{ since: null }, "list", /^expected since to be a time in PostgreSQL's syntax, got null$/],
     [{ until: 5 }, "changes", /^expected until /],
     [{ before: "x" }, "list", /^expected before to be a task's id, got "x"$/],

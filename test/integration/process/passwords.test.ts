@@ -12,7 +12,8 @@ import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess } from "../../support/process.js";
 import { waitForRow } from "../../support/waitFor.js";
-import { healthSchema } from "../../../src/web/api/schemas.js";
+import { processesSchema } from "../../../src/web/api/readSchemas.js";
+import { clusterSchema, healthSchema } from "../../../src/web/api/schemas.js";
 import { token, Web } from "../../support/web.js";
 import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
@@ -102,6 +103,16 @@ test("a missing password of the control connection is not to be given in an entr
     );
     assert.doesNotMatch(stdout + stderr, /in the entry/, command);
   }
+  const program = await startProcess({
+    config: { url: server.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
+  });
+  const web = await Web.connect(program);
+  const { tables } = await web.get(clusterSchema, "/api/tables");
+  const { error, managers } = await web.get(processesSchema, "/api/processes");
+  for (const reason of [error, managers[0]?.error, tables[0]?.error]) {
+    assert.match(reason ?? "", /none was given for .*: give one in the URL, in PGPASSWORD or in a password file/);
+  }
+  assert.equal((await program.end()).code, 0);
   await writeFile(file, JSON.stringify({ url: withPassword, "pg_task.json": [{ user: "kept", data: "postgres" }] }));
   const { stderr } = await cli(["list"], { cwd, env: {} });
   assert.match(stderr, /none was given for .*: give one in the entry or the URL, in PGPASSWORD or in a password file/);

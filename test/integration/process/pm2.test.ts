@@ -5,12 +5,12 @@ import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { Pm2 } from "../../support/pm2.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
-import { occupyPort } from "../../support/web.js";
+import { occupyPort, token } from "../../support/web.js";
 
 const database = await createDatabase();
 const client = await database.connect();
 const { server: holder, port } = await occupyPort();
-const config = { url: database.url, "pg_http.listen": `127.0.0.1:${port}` };
+const config = { url: database.url, "pg_http.listen": `127.0.0.1:${port}`, "pg_http.token": { env: "PAGE_TOKEN" } };
 const pm2 = await Pm2.create(config);
 
 /** Time limit of a test. It is long because each PM2 command takes a second or two. */
@@ -43,7 +43,7 @@ async function leaderHasPage(): Promise<void> {
 before(async () => {
   holder.close();
   await client.query("CREATE TABLE effect (id bigint)");
-  await pm2.start();
+  await pm2.start({ PAGE_TOKEN: token });
 });
 
 it("runs under PM2 as a leader and a standby", limit, async () => {
@@ -130,6 +130,26 @@ it("fails over to the standby when the leader is killed, and PM2 restarts the le
   assert.ok((await linesOf(standby)).includes("ready"));
   await leaderHasPage();
   await waitForRow(client, `${supervisors} HAVING count(*) = 2`);
+});
+
+it("starts from PM2's saved list, with the environment and in the folder of its first start", limit, async () => {
+  await pm2.command("save");
+  const before = (await pm2.processes()).map(({ pid }) => pid);
+  await pm2.command("kill");
+  for (const pid of before) assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
+  await pm2.resurrect();
+  await waitForState(client, await insertTask(client, "SELECT 4"), "DONE");
+  const now = await pm2.processes();
+  assert.deepEqual(
+    now.map(({ pm2_env }) => pm2_env.status),
+    ["online", "online"],
+  );
+  assert.ok(now.every(({ pid }) => !before.includes(pid)));
+  await leaderHasPage();
+  const { status } = await fetch(`http://127.0.0.1:${port}/api/tables`, {
+    headers: { Authorization: `Bearer ${token}` },
+  });
+  assert.equal(status, 200);
 });
 
 it("leaves no process and no connection after PM2 stops it", limit, async () => {

@@ -115,6 +115,37 @@ describe("pg-task doctor", () => {
     await client.query("SELECT pg_advisory_unlock_all()");
   });
 
+  test("says that there are other rejected results, also if not all can be marked", async () => {
+    const dead = "2147483647 2001-01-01T00:00:00.000000";
+    await client.query(
+      "INSERT INTO task (id, input, state, owner) OVERRIDING SYSTEM VALUE SELECT i, '', 'WORK', $1 FROM generate_series(1, 101) AS i",
+      [dead],
+    );
+    const manager = await database.connect();
+    const mark = async (from: number, to: number): Promise<void> => {
+      await manager.query(
+        `SELECT pg_advisory_lock_shared(${lockClasses.rejectedResult}, i) FROM generate_series(${from}, ${to}) AS i`,
+      );
+    };
+    await manager.query(`SELECT pg_advisory_lock(${lockClasses.manager}, 'task'::regclass::oid::integer)`);
+    await mark(1, 7);
+    const few = await diagnose("results", "SELECT", "SELECT");
+    assert.match(few.text, /rejects their results: \d+(?:, \d+){4} and 2 others$/);
+    await mark(8, 100);
+    const many = await diagnose("results", "SELECT", "SELECT");
+    assert.match(many.text, / and at least 95 others; further ones look like running tasks or orphans$/);
+    const orphans = await diagnose("orphans", "SELECT", "SELECT");
+    assert.match(orphans.text, /^in TAKE or WORK without a session: 101; some may be tasks whose results the server /);
+    const why = await cli(["why", "101"], { env });
+    assert.match(why.stdout, /^orphaned\t.*; the server rejects the results of so many tasks .* has the id 101\n$/);
+    await manager.query("SELECT pg_advisory_unlock_all()");
+    await manager.end();
+    const alone = await cli(["why", "101"], { env });
+    assert.match(alone.stdout, /^orphaned\t/);
+    assert.doesNotMatch(alone.stdout, /results of so many tasks/);
+    await client.query("TRUNCATE task");
+  });
+
   test("counts sessions of its tables separately from other connections", async () => {
     const sessions = await Promise.all(
       ["pg_task public task", "pg_task public task mail", "pg_task public other mail"].map((name) =>

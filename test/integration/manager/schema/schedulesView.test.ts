@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { describe } from "node:test";
+import { functionStatement } from "../../../../src/manager/schema/schedulesView.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -177,6 +179,24 @@ describe("task_schedules", () => {
     const plan = await rowsOf("EXPLAIN SELECT id, plan, last_state FROM large.task_schedules");
     assert.doesNotMatch(JSON.stringify(plan), /Seq Scan on task /);
     assert.match(JSON.stringify(plan), /Index Scan Backward using task_schedules_idx/);
+  });
+
+  test("gets the comments of this version when they have changed, although its function has not", async () => {
+    const table = await ensureTaskTable(target, { schema: "told" });
+    const rows = `told."${table.schedulesRows}"()`;
+    const comment = `SELECT col_description('told.task_schedules'::regclass, attnum) AS plan FROM pg_attribute
+      WHERE attrelid = 'told.task_schedules'::regclass AND attname = 'plan'`;
+    const current = await rowsOf(comment);
+    // Versions that had other comments took the digest of the function alone.
+    const digest = createHash("sha256").update(functionStatement(table)).digest("hex").slice(0, 16);
+    await client.query(`COMMENT ON FUNCTION ${rows} IS 'pg-task rows of a view ${digest}'`);
+    await client.query("COMMENT ON COLUMN told.task_schedules.plan IS 'Planned time; null if paused or not yet known'");
+    await ensureTaskTable(target, { schema: "told" });
+    assert.deepEqual(await rowsOf(comment), current);
+    // A comment that the user writes stays.
+    await client.query("COMMENT ON COLUMN told.task_schedules.plan IS 'mine'");
+    await ensureTaskTable(target, { schema: "told" });
+    assert.deepEqual(await rowsOf(comment), [{ plan: "mine" }]);
   });
 
   test("is not created for a table with its own column rule, until that is renamed", async () => {

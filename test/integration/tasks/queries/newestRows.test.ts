@@ -111,6 +111,19 @@ test("waiting tasks are found among many others by their indexes, in pages", asy
   assert.ok(none.scanned < 30_000);
 });
 
+test("the task that waits with a key is found by the index of keys, however many others wait", async () => {
+  await client.query(
+    `INSERT INTO task (input, key) VALUES ('SELECT 1', 'report');
+     INSERT INTO task (input, key, plan) SELECT 'SELECT 2', 'report ' || i, now() + i % 2 * interval '1 day' FROM generate_series(1, 45000) AS i`,
+  );
+  const request = { filter: { states: ["PLAN"] as const, key: "report" }, limit: 3, characters: 10 };
+  const found = await listTasks(client, table, request);
+  assert.deepEqual([ids(found), found.next], [["1"], null]);
+  assert.ok(found.scanned < 45_000, String(found.scanned));
+  const other = await listTasks(client, table, { ...request, filter: { ...request.filter, group: "none" } });
+  assert.deepEqual([ids(other), other.next], [[], null]);
+});
+
 test("the defaults of a table's columns are read if they are constant", async () => {
   await client.query(
     `ALTER TABLE task ADD COLUMN fixed text DEFAULT 'it''s', ADD COLUMN none integer, ADD COLUMN moment timestamptz DEFAULT now(),

@@ -95,6 +95,7 @@ const filter = {
   table,
   state: "DONE,FAIL",
   group: "group",
+  key: "k",
   text: "select",
   from: "2020-01-01T00:00:00Z",
   to: "2999-01-01T00:00:00+01:00",
@@ -299,6 +300,27 @@ it("shows what a task waits for as a graph, and lists the tasks that wait for an
     tasks.map(({ id }) => id),
     held.rows.map(({ id }) => id),
   );
+});
+
+it("lists the tasks with a key", async () => {
+  const { rows: added } = await client.query<{ id: string }>(
+    `INSERT INTO task (input, plan, key, state) VALUES ('SELECT 6', 'infinity', 'order 42', 'PLAN'),
+       ('SELECT 7', '2020-01-01', 'order 42', 'STOP'), ('SELECT 8', 'infinity', 'order 421', 'PLAN') RETURNING id`,
+  );
+  const [waiting, ended] = added.map(({ id }) => id);
+  for (const [query, expected] of [
+    ["key=order%2042", [ended, waiting]],
+    ["key=order%2042&order=oldest", [waiting, ended]],
+    ["key=order%2042&state=PLAN", [waiting]],
+    ["key=order", []],
+  ] as const) {
+    const { tasks } = await web.get(taskListSchema, `/api/tables/${table}/tasks?${query}`);
+    assert.deepEqual(
+      tasks.map(({ id }) => id),
+      expected,
+      query,
+    );
+  }
 });
 
 it("documents every column of the task table, and lists ids as strings", async () => {

@@ -357,6 +357,33 @@ void test("a missing password variable is named", async () => {
   ]);
 });
 
+void test("lazy secrets: a missing password concerns only its entry, and tokens are left out", async () => {
+  const entries = [{ data: "a", password: { env: "SET" } }, { data: "b", password: { env: "NOT_SET" } }, { data: "c" }];
+  const http = {
+    "pg_http.listen": "0.0.0.0:80",
+    "pg_http.token": { env: "NOT_SET" },
+    "pg_http.readonly": "0123456789abcdef",
+  };
+  await writeFile(file, JSON.stringify({ ...http, "pg_task.json": entries }));
+  const options = { file: "given.json", cwd, env: { HOME: cwd, DATABASE_URL: control, SET: "secret" } };
+  const configuration = await loadConfiguration({ ...options, lazySecrets: true });
+  assert.deepEqual(
+    configuration.entries.map(({ target, missingPassword }) => [target.database, target.password, missingPassword]),
+    [
+      ["a", "secret", undefined],
+      [
+        "b",
+        undefined,
+        `${file}: pg_task.json[1].password: expected the environment variable NOT_SET to hold the password, got no such variable`,
+      ],
+      ["c", undefined, undefined],
+    ],
+  );
+  const { "pg_http.token": token, "pg_http.readonly": readOnly } = configuration.parameters;
+  assert.deepEqual([token, readOnly], ["", ""]);
+  await assert.rejects(loadConfiguration(options), { code: "CONFIG_INVALID" });
+});
+
 void test("a wrong DATABASE_URL or PG* variable is named instead of the file", async () => {
   await assert.rejects(load([], { DATABASE_URL: "mysql://h" }), {
     code: "CONFIG_INVALID",

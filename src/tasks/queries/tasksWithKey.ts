@@ -1,0 +1,59 @@
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client } from "../../shared/postgres/client.js";
+import type { Change } from "../commands/changeTasks.js";
+import { filterSql, requireFilter } from "../taskFilter.js";
+import type { TaskFilter } from "../types.js";
+import { isActiveSql } from "./waitingTasks.js";
+
+/** The changes that can be made to the tasks with a key. */
+export type KeyChange = Exclude<Change, "pause" | "resume">;
+
+/** A filter with a key. */
+export type KeyFilter = TaskFilter & { readonly key: string };
+
+/**
+ * Returns the ids of the tasks that a change of the tasks with a key is meant for, in ascending order:
+ *
+ * - `stop`: the task that waits and the one that runs.
+ * - `run-now`: the task that waits. If none does, the one that runs, so that the result can say so.
+ * - `retry`: the newest one that matches, because only one task can wait with a key.
+ * - `delete`: all.
+ *
+ * The index of keys has only the task that waits. All others are found by scanning the table.
+ *
+ * @throws PgTaskError USAGE if tasks of this table cannot have keys
+ */
+export async function readIdsWithKey(
+  client: Client,
+  table: TaskTable,
+  change: KeyChange,
+  filter: KeyFilter,
+): Promise<string[]> {
+  await requireFilter(client, table, filter);
+  const values: unknown[] = [];
+  const matches = filterSql(filter, values);
+  const read = async (query: string): Promise<string[]> => {
+    const { rows } = await client.query<{ id: string }>(
+      `SELECT f.id::text AS id FROM (${query}) AS f ORDER BY f.id`,
+      values,
+    );
+    return rows.map(({ id }) => id);
+  };
+  const all = `SELECT t.id FROM ${table.qualified} AS t WHERE ${matches}`;
+  switch (change) {
+    case "stop":
+      return await read(`${all} AND ${isActiveSql}`);
+    case "run-now": {
+      // These conditions are those of the index.
+      const waiting = await read(`${all} AND t.key IS NOT NULL AND t.ready IS NOT NULL`);
+      return waiting.length > 0 ? waiting : await read(`${all} AND ${isActiveSql}`);
+    }
+    case "retry":
+      return await read(`${all} ORDER BY t.id DESC LIMIT 1`);
+    case "delete":
+    case "delete even running":
+      return await read(all);
+    default:
+      return change satisfies never;
+  }
+}
