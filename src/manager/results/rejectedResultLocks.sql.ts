@@ -3,8 +3,8 @@ import { lockClasses, maxRejectedResultLocks } from "../../shared/postgres/advis
 
 /**
  * Shows other programs which results the server rejects: `why` and `doctor` could not tell their tasks from orphans, or
- * from tasks that are running. Each of these tasks, up to a
- * maximum, has an advisory lock, which is lost with the manager's connection.
+ * from tasks that are running. Each of these tasks, up to a maximum, has an advisory lock, which is lost with the
+ * manager's connection.
  */
 export class RejectedResultLocks {
   #client: Client | null = null;
