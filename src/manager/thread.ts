@@ -1,5 +1,3 @@
-// Has to come before everything that loads pg.
-import "./navigator.js";
 import { parentPort, workerData, type MessagePort } from "node:worker_threads";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { HandshakeReceiver } from "../shared/ipc/handshake/receiver.js";
@@ -72,9 +70,10 @@ function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: 
 }
 
 async function main(port: MessagePort): Promise<void> {
+  const data: ManagerThreadData = workerData;
+  // Messages that arrive meanwhile are kept until `hostManager` listens.
   const createTracing = await loadTracing();
-  // Messages that have arrived by now are received afterwards.
-  hostManager(port, workerData as ManagerThreadData, createTracing);
+  hostManager(port, data, createTracing);
 }
 
 if (parentPort !== null) void main(parentPort);

@@ -179,10 +179,7 @@ function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEn
     };
   }
   if (state === "TAKE") {
-    return {
-      code: "queued",
-      text: `it is queued in the session of server process ${ownerPid}`,
-    };
+    return { code: "queued", text: `it is queued in the session of server process ${ownerPid}` };
   }
   if (remote) {
     return {

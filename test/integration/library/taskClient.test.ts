@@ -306,9 +306,9 @@ describe("list", () => {
     const keyed = await ours.add({ input: "SELECT", key: "list" });
     await ours.add({ input: "SELECT", key: "list 2" });
     for (const options of [{ key: "list" }, { key: "list", states: ["PLAN"] as const }]) {
-      const found = [];
-      for await (const { id, key } of ours.list(options)) found.push([id, key]);
-      assert.deepEqual(found, [[keyed, "list"]]);
+      const keys = [];
+      for await (const { id, key } of ours.list(options)) keys.push([id, key]);
+      assert.deepEqual(keys, [[keyed, "list"]]);
     }
     assert.equal((await ours.list({ key: "no" }).next()).done, true);
     const nowhere = new TaskClient(own.url, { table: "nowhere" });

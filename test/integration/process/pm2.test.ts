@@ -134,9 +134,9 @@ it("fails over to the standby when the leader is killed, and PM2 restarts the le
 
 it("starts from PM2's saved list, with the environment and in the folder of its first start", limit, async () => {
   await pm2.command("save");
-  const before = (await pm2.processes()).map(({ pid }) => pid);
+  const ended = (await pm2.processes()).map(({ pid }) => pid);
   await pm2.command("kill");
-  for (const pid of before) assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
+  for (const pid of ended) assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
   await pm2.resurrect();
   await waitForState(client, await insertTask(client, "SELECT 4"), "DONE");
   const now = await pm2.processes();
@@ -144,7 +144,7 @@ it("starts from PM2's saved list, with the environment and in the folder of its 
     now.map(({ pm2_env }) => pm2_env.status),
     ["online", "online"],
   );
-  assert.ok(now.every(({ pid }) => !before.includes(pid)));
+  assert.ok(now.every(({ pid }) => !ended.includes(pid)));
   await leaderHasPage();
   const { status } = await fetch(`http://127.0.0.1:${port}/api/tables`, {
     headers: { Authorization: `Bearer ${token}` },
