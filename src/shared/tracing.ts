@@ -8,6 +8,7 @@ import {
   type HrTime,
   type Tracer,
 } from "@opentelemetry/api";
+import { openTelemetryRegistry } from "./openTelemetryRegistry.js";
 
 const instrumentationName = "pg-task";
 
@@ -27,7 +28,7 @@ export function loadedTracer(): Tracer | null {
  * @returns the version of the SDK's copy if it cannot be used; null if it can, or if no SDK is loaded
  */
 export function incompatibleApiVersion(): string | null {
-  const shared: unknown = Reflect.get(globalThis, Symbol.for("opentelemetry.js.api.1"));
+  const shared: unknown = Reflect.get(globalThis, openTelemetryRegistry);
   const registered = typeof shared === "object" && shared !== null && "trace" in shared && "version" in shared;
   return registered && loadedTracer() === null ? String(shared.version) : null;
 }
