@@ -1,7 +1,6 @@
 import { parentPort, workerData, type MessagePort } from "node:worker_threads";
 import { PgTaskError, toReport } from "../shared/errors.js";
 import { HandshakeReceiver } from "../shared/ipc/handshake/receiver.js";
-import { startHeartbeat } from "../shared/ipc/heartbeat.js";
 import { Lifecycle } from "../shared/lifecycle.js";
 import { createLog, type Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ManagerThreadData, ToManager } from "../shared/ipc/managerMessages.js";
@@ -22,7 +21,6 @@ function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: 
 
   const start = (parameters: ManagerParameters): void => {
     const { schema, table, target } = parameters.entry;
-    startHeartbeat(data.heartbeat, parameters.entry.parameters["pg_conf.close"]);
     const createNamedLog = (name: string): Log =>
       createLog({
         level: parameters.entry.parameters["pg_conf.log"],
@@ -56,6 +54,9 @@ function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: 
         break;
       case "retryNow":
         hosted?.manager.retry();
+        break;
+      case "heartbeat":
+        send({ type: "heartbeat" });
         break;
       case "stop":
         if (hosted === null) port.close();

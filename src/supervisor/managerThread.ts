@@ -6,11 +6,11 @@ import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import { errorDefinitions } from "../shared/errorCodes.js";
 import { errorMessage, fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import type { HandshakeSender } from "../shared/ipc/handshake/sender.js";
-import { watchHeartbeat } from "../shared/ipc/heartbeat.js";
 import type { Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
 import type { Stall, ManagerStatistics } from "../shared/statistics.js";
 import { stopMarginsMs } from "../shared/tuning.js";
+import { HeartbeatWatch } from "./heartbeatWatch.js";
 import type { RolesAndDatabases } from "./rolesAndDatabases.js";
 import type { SpareWorkers } from "./spareWorkers.js";
 
@@ -58,6 +58,7 @@ export interface ManagerThreadOptions {
 interface Child {
   readonly worker: Worker;
   readonly sender: HandshakeSender;
+  readonly heartbeatWatch: HeartbeatWatch;
   /** Records why the thread is terminated. Only the first recorded reason counts. */
   readonly setReason: (reason: unknown) => void;
 }
@@ -259,7 +260,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
    * @returns why the thread ended.
    */
   async #runThread(): Promise<PgTaskError> {
-    const { worker, sender, heartbeat } = this.#options.spareWorkers.take();
+    const { worker, sender } = this.#options.spareWorkers.take();
     let reason: PgTaskError | null = null;
     const setReason = (error: unknown): void => {
       reason ??=
@@ -277,12 +278,12 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       void worker.terminate();
     });
     worker.on("error", setReason);
-    const child: Child = { worker, sender, setReason };
+    const heartbeatWatch = this.#watchHeartbeat(worker, setReason);
+    const child: Child = { worker, sender, heartbeatWatch, setReason };
     this.#child = child;
     this.#sendParameters(child, "start");
-    const stopWatching = this.#watchHeartbeat(child, heartbeat);
     const code = await exited;
-    stopWatching();
+    heartbeatWatch.stop();
     this.#child = null;
     sender.fail(new PgTaskError("THREAD_DIED", "the thread ended"));
     this.#resolveReconfigure();
@@ -321,16 +322,16 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     this.#post({ type: "stop", graceMs: parameters["pg_conf.grace"] });
   }
 
-  /**
-   * Terminates a thread if its event loop is blocked.
-   *
-   * @returns a function that stops watching the thread.
-   */
-  #watchHeartbeat({ worker, setReason }: Child, heartbeat: SharedArrayBuffer): () => void {
+  /** Terminates a thread if its event loop is blocked. */
+  #watchHeartbeat(worker: Worker, setReason: Child["setReason"]): HeartbeatWatch {
     const limitMs = this.#entry.parameters["pg_conf.close"];
-    return watchHeartbeat(heartbeat, limitMs, () => {
-      setReason(new PgTaskError("THREAD_DIED", `no heartbeat for ${limitMs} ms`));
-      void worker.terminate();
+    return new HeartbeatWatch(worker, {
+      limitMs,
+      ask: () => worker.postMessage({ type: "heartbeat" } satisfies ToManager),
+      onFreeze: () => {
+        setReason(new PgTaskError("THREAD_DIED", `no heartbeat for ${limitMs} ms`));
+        void worker.terminate();
+      },
     });
   }
 
@@ -375,6 +376,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       case "sessionsRefused":
         this.emit("sessionsRefused", message.reason);
         break;
+      case "heartbeat":
+        this.#child?.heartbeatWatch.answer();
+        return;
       case "log":
         this.#options.writeLine(message.line);
         break;

@@ -1,6 +1,5 @@
 import { Worker } from "node:worker_threads";
 import { HandshakeSender } from "../shared/ipc/handshake/sender.js";
-import { createHeartbeat } from "../shared/ipc/heartbeat.js";
 import type { ManagerThreadData } from "../shared/ipc/managerMessages.js";
 
 const entryFile = new URL("../manager/thread.cjs", import.meta.url);
@@ -9,17 +8,14 @@ const entryFile = new URL("../manager/thread.cjs", import.meta.url);
 export interface ManagerWorker {
   readonly worker: Worker;
   readonly sender: HandshakeSender;
-  readonly heartbeat: SharedArrayBuffer;
 }
 
 function startWorker(): ManagerWorker {
   const sender = new HandshakeSender();
-  const heartbeat = createHeartbeat();
-  const data: ManagerThreadData = { buffer: sender.buffer, heartbeat };
+  const data: ManagerThreadData = { buffer: sender.buffer };
   return {
     worker: new Worker(entryFile, { workerData: data, name: "pg_work" }),
     sender,
-    heartbeat,
   };
 }
 

@@ -15,6 +15,7 @@ export async function readOverdueTasks(
   table: TaskTable,
   ids: readonly string[],
 ): Promise<OverdueTask[]> {
+  if (ids.length === 0) return [];
   const { rows } = await client.query<Omit<OverdueTask, "id"> & { id: string | number }>({
     name: "overdue tasks",
     text: `

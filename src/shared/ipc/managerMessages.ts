@@ -7,8 +7,6 @@ import type { SlotReference } from "./handshake/slots.js";
 export interface ManagerThreadData {
   /** Shared memory of the handshake, through which large payloads reach the thread. */
   readonly buffer: SharedArrayBuffer;
-  /** Shared memory of the heartbeat counter. */
-  readonly heartbeat: SharedArrayBuffer;
 }
 
 /** Payload of the messages `start` and `reconfigure`. */
@@ -30,6 +28,8 @@ export type ToManager =
   | { readonly type: "grant"; readonly sessions: number; readonly number: number }
   /** The server accepts connections again. A manager that is waiting to reconnect retries at once. */
   | { readonly type: "retryNow" }
+  /** Asks a thread that was busy whether its event loop is running. Answered by `heartbeat`. */
+  | { readonly type: "heartbeat" }
   | { readonly type: "stop"; readonly graceMs: number };
 
 export type FromManager =
@@ -59,5 +59,7 @@ export type FromManager =
   /** Why no session can be opened while none is open. Null means that a session has been opened again. */
   | { readonly type: "sessionsRefused"; readonly reason: ErrorReport | null }
   | { readonly type: "log"; readonly line: string }
+  /** Answers the `heartbeat` message. */
+  | { readonly type: "heartbeat" }
   /** The manager has ended. If `reason` is null, it was asked to stop. */
   | { readonly type: "stopped"; readonly reason: ErrorReport | null };

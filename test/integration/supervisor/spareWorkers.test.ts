@@ -3,7 +3,6 @@ import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { SpareWorkers } from "../../../src/supervisor/spareWorkers.js";
 import { HandshakeSender } from "../../../src/shared/ipc/handshake/sender.js";
-import { createHeartbeat } from "../../../src/shared/ipc/heartbeat.js";
 import type { ManagerThreadData } from "../../../src/shared/ipc/managerMessages.js";
 import { test } from "../../support/limitedTest.js";
 
@@ -45,7 +44,7 @@ test("leaves no thread when terminated", async () => {
 
 test("a manager loads neither fetch nor the OpenTelemetry API, which would take memory in each thread", async (t) => {
   const file = new URL("../../../src/manager/thread.cjs", import.meta.url).pathname;
-  const data: ManagerThreadData = { buffer: new HandshakeSender().buffer, heartbeat: createHeartbeat() };
+  const data: ManagerThreadData = { buffer: new HandshakeSender().buffer };
   const code = `require(${JSON.stringify(file)});
     const loaded = [...process.moduleLoadList, ...Object.keys(require.cache)];
     require("node:worker_threads").parentPort.postMessage(loaded)`;
