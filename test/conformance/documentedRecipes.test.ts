@@ -29,6 +29,13 @@ await client.query(`
   END $$;
   CREATE FUNCTION sum_hour(timestamptz) RETURNS void LANGUAGE sql AS $$INSERT INTO called VALUES ('sum_hour', date_part('minute', $1)::text)$$;
   CREATE PROCEDURE close_month() LANGUAGE sql AS $$INSERT INTO called VALUES ('close_month')$$;
+  CREATE SEQUENCE try_number;
+  -- The first two tries to post invoice 1 fail. A rollback does not reset the sequence.
+  CREATE FUNCTION post_invoice(integer) RETURNS void LANGUAGE plpgsql AS $$
+  BEGIN
+    IF $1 = 1 AND nextval('try_number') < 3 THEN RAISE 'no connection'; END IF;
+    INSERT INTO called VALUES ('post_invoice', $1);
+  END $$;
   CREATE TABLE sale (at timestamptz, amount numeric);
   CREATE MATERIALIZED VIEW sales AS SELECT date_trunc('day', at) AS day, sum(amount) FROM sale GROUP BY 1;
   CREATE UNIQUE INDEX ON sales (day);
@@ -64,12 +71,20 @@ test("the recipes do what they say", async () => {
     close_month: 2,
     crunch: 100,
     load: 1,
+    post_invoice: 2,
     post_ledger: 1,
     recalculate: 1,
     report: 1,
     send_digest: 1,
     sum_hour: 1,
   });
+  const { rows: invoices } = await client.query<{ input: string; attempt: number | null; inOrder: boolean | null }>(
+    `SELECT input, attempt, start >= lag(stop) OVER (ORDER BY id) AS "inOrder" FROM task WHERE "group" = 'customer 7' ORDER BY id`,
+  );
+  assert.deepEqual(invoices, [
+    { input: "SELECT post_invoice(1)", attempt: 2, inOrder: null },
+    { input: "SELECT post_invoice(2)", attempt: null, inOrder: true },
+  ]);
   const [failing = ""] = await tasks.insert({ input: "SELECT 1/0", group: "nightly" });
   await tasks.ended(failing);
   const { rows: late } = await client.query<{ id: string }>(
