@@ -185,7 +185,11 @@ export class ManagerConnection {
     // A draining manager only writes results. It creates nothing and needs no lock, and another manager may already
     // serve the table.
     const knownOid = this.#isDraining ? this.#oid : null;
+    const previousOid = this.#oid;
     const oid = (this.#oid = knownOid ?? (await ensureTable(client, table, entry, log)));
+    if (previousOid !== null && previousOid !== oid) {
+      log.warn({ table: table.logName }, "another table has this name now, without the tasks of the one before");
+    }
     const others = await this.#attachOthers(client, oid);
     const isLocked = await this.#lock(client, oid, others);
     components.groups.forgetStarts();

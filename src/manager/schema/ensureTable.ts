@@ -55,10 +55,12 @@ const othersTimeoutMs = 30_000;
 export async function ensureTable(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<number> {
   await requireServerVersion(client);
   try {
-    if (await isForeign(client, table)) {
+    const exists = (await schemaExists(client, table)) && (await tableOid(client, table)) !== null;
+    if (exists && (await appliedVersion(client, table)) === 0) {
       await adopt(client, table, entry, { lockTimeoutMs, log });
     }
-    const { oid, keyProblem } = await ensureOwn(client, table, entry, log);
+    const { oid, keyProblem, isNew } = await ensureOwn(client, table, entry, log);
+    if (!exists && isNew) log.info({ table: table.logName }, "table created");
     if (keyProblem !== null) await settleKeys(client, table, entry, log, keyProblem);
     if (table.features.has("order")) await withLockTimeout(client, () => ensureHoldIndex(client, table));
     if (entry.create && table.features.has("schedules")) await tryEnsureSchedulesIndex(client, table, log);
@@ -68,21 +70,12 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
   }
 }
 
-/** Whether the table exists but no version of pg-task has recorded a schema version for the table. */
-async function isForeign(client: Client, table: TaskTable): Promise<boolean> {
-  return (
-    (await schemaExists(client, table)) &&
-    (await tableOid(client, table)) !== null &&
-    (await appliedVersion(client, table)) === 0
-  );
-}
-
 async function ensureOwn(
   client: Client,
   table: TaskTable,
   entry: Entry,
   log: Log,
-): Promise<{ readonly oid: number; readonly keyProblem: KeyProblem | null }> {
+): Promise<{ readonly oid: number; readonly keyProblem: KeyProblem | null; readonly isNew: boolean }> {
   const { features } = table;
   await client.query("BEGIN");
   try {
@@ -110,7 +103,7 @@ async function ensureOwn(
     await client.query("COMMIT");
     applyOwnColumns(table, ownColumns, log);
     if (restored.length > 0) log.warn({ table: table.logName, missing: restored }, "dropped objects created again");
-    if (from !== null) log.info({ table: table.logName, from, to: latestVersion }, "table migrated");
+    if (from !== null && from > 0) log.info({ table: table.logName, from, to: latestVersion }, "table migrated");
     if (from === null && defaultsChanged) log.info({ table: table.logName }, "column defaults changed");
     if (from === null && optionsChanged && ownColumns.freed.length === 0)
       log.info({ table: table.logName }, "triggers of optional columns replaced");
@@ -119,7 +112,7 @@ async function ensureOwn(
         { table: table.logName, function: signature, off: purpose },
         "function not created, another one has its name",
       );
-    return { oid, keyProblem };
+    return { oid, keyProblem, isNew: from === 0 };
   } catch (error) {
     table.features = features;
     await client.query("ROLLBACK").catch(() => {});
@@ -283,7 +276,7 @@ const tooNew = (table: TaskTable, version: number): PgTaskError =>
     `${table.qualified} was created by a later pg-task (version ${version}, this one knows ${latestVersion}): upgrade this pg-task`,
   );
 
-/** Returns the error for a table that another session created after `isForeign` had checked. */
+/** Returns the error for a table that another session created after `ensureTable` had looked for it. */
 const createdConcurrently = (table: TaskTable): PgTaskError =>
   new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is being created by another session`);
 

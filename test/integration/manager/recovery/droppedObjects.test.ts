@@ -96,3 +96,17 @@ test("the other ledger keeps its rows", async () => {
   await pgTask.start(config);
   assert.equal(only(await tasks.ended(id)).state, "DONE");
 });
+
+test("a dropped table is created again, and the log says that its tasks are gone", async () => {
+  await tasks.insert({ input: "SELECT 1", plan: "infinity" });
+  const from = pgTask.lines.length;
+  await client.query("DROP TABLE task");
+  const line = await pgTask.logged(
+    ({ msg }) => msg === "another table has this name now, without the tasks of the one before",
+    from,
+  );
+  assert.equal(line["level"], "warn");
+  assert.ok(pgTask.lines.slice(from).some(({ msg }) => msg === "table created"));
+  const row = await tasks.run(writes);
+  assert.deepEqual([row.state, row.error], ["DONE", null]);
+});
