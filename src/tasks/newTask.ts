@@ -4,6 +4,25 @@ import type { KnownKeys } from "../shared/refuseUnknownKeys.js";
 export type OwnValue = string | number | bigint | boolean | Date | object | null;
 
 /**
+ * A value in `args`, which becomes JSON. The type accepts interfaces, whose properties it cannot check: `add` does so.
+ * It refuses functions, `undefined`, and objects whose contents JSON would lose, such as a Buffer, a Map or a promise.
+ */
+export type ArgValue = string | number | boolean | Date | null | readonly ArgValue[] | ArgObject;
+
+/** An object in `args`, or as `args`. */
+export type ArgObject = Readonly<{ [name: string]: ArgValue }> | PlainObject;
+
+/** An object that is neither iterable nor a function nor a promise. */
+export type PlainObject = object & {
+  /** Arrays, typed arrays, Maps and Sets have it. */
+  readonly [Symbol.iterator]?: never;
+  /** Functions have it. */
+  readonly [Symbol.hasInstance]?: never;
+  /** Promises have it. */
+  readonly then?: never;
+};
+
+/**
  * A task to add. Each property is a column of the task table (docs/table.md), except `delay` and `columns`. Columns that
  * are left out take their defaults. Intervals are text in PostgreSQL's syntax, such as `5 minutes`.
  */
@@ -11,7 +30,7 @@ export interface NewTask {
   /** The SQL to run. */
   readonly input: string;
   /** Values for the SQL: an array for the parameters `$1`, `$2` and so on, or an object for one parameter of type jsonb. */
-  readonly args?: readonly unknown[] | Readonly<Record<string, unknown>> | null;
+  readonly args?: readonly ArgValue[] | ArgObject | null;
   /** When to start, at the earliest: a Date, or a time in PostgreSQL's syntax. */
   readonly plan?: Date | string;
   /** The time from now after which it starts, at the earliest, instead of `plan`. */

@@ -38,6 +38,15 @@ holds<Equal<Task["id"], string>>();
 holds<Equal<Task["output"], string | null>>();
 holds<Equal<PgTask["role"], "seeking" | "leader" | "standby" | "stopping">>();
 
+/** An interface has no index signature. */
+interface Order {
+  readonly id: number;
+  readonly note?: string;
+  readonly lines: readonly { readonly price: number }[];
+}
+
+declare const order: Order;
+
 export async function useClient(pool: SqlPool, client: SqlClient): Promise<void> {
   const tasks = new TaskClient(pool, { schema: "mail", table: "outbox", acquireTimeoutMs: 1, reconnectMs: 0 });
   const overClient = new TaskClient(client);
@@ -59,6 +68,29 @@ export async function useClient(pool: SqlPool, client: SqlClient): Promise<void>
   await tasks.add({ group: "g" });
   // @ts-expect-error -- a misspelt column; columns of your own go into `columns`
   await tasks.add({ input: "SELECT", grup: "g" });
+  await tasks.add({ input: "SELECT", args: [order, [order], { order, at: new Date(), none: null }, true, ["x", 1]] });
+  await tasks.add({ input: "SELECT", args: order });
+  const values: string[] = ["x"];
+  const fields: Record<string, number> = { n: 1 };
+  await tasks.add({ input: "SELECT", args: values });
+  await tasks.add({ input: "SELECT", args: fields });
+  await tasks.add({ input: "SELECT", args: { lines: [{ price: 1 }], when: new Date() } });
+  // @ts-expect-error -- JSON has no bigint
+  await tasks.add({ input: "SELECT", args: [1n] });
+  // @ts-expect-error -- JSON has no functions
+  await tasks.add({ input: "SELECT", args: [() => 1] });
+  // @ts-expect-error -- JSON has no undefined
+  await tasks.add({ input: "SELECT", args: [undefined] });
+  // @ts-expect-error -- JSON would change the bytes to an object
+  await tasks.add({ input: "SELECT", args: [new Uint8Array(1)] });
+  // @ts-expect-error -- JSON would change the map to an empty object
+  await tasks.add({ input: "SELECT", args: [new Map([["a", 1]])] });
+  // @ts-expect-error -- a promise that is not awaited
+  await tasks.add({ input: "SELECT", args: [Promise.resolve(1)] });
+  // @ts-expect-error -- also in a nested array
+  await tasks.add({ input: "SELECT", args: [[1n]] });
+  // @ts-expect-error -- a number of an unknown unit
+  await tasks.add({ input: "SELECT", delay: 1000 });
   // @ts-expect-error -- none of the three words
   await tasks.add({ input: "SELECT", upon: "success" });
   await tasks.add({ input: "SELECT", columns: { tags: ["a"], at: new Date(), size: 1n } });
@@ -104,6 +136,17 @@ export async function runPgTask(): Promise<void> {
   await pgTask.reload({ "pg_task.sleep": "fast" });
   // @ts-expect-error -- no such parameter
   await start({ config: { "pg_task.slepe": 1 } });
+  await start({ embedded: true, config: { "pg_task.sleep": 100 } });
+  await start({ embedded: { port: 5432 }, signals: true });
+  await start({ url: "postgresql://localhost/shop", config: { "pg_task.sleep": 100 }, embedded: false });
+  await start({ config: "shop.json" });
+  await start({ config: [{ data: "shop" }] });
+  // @ts-expect-error -- two servers
+  await start({ embedded: true, url: "postgresql://localhost/shop" });
+  // @ts-expect-error -- a url beside an array of entries
+  await start({ url: "postgresql://localhost/shop", config: [] });
+  // @ts-expect-error -- a url beside a file
+  await start({ url: "postgresql://localhost/shop", config: "shop.json" });
   await pgTask.stop({ graceMs: 0 });
   const ended = await pgTask.stopped;
   holds<Equal<typeof ended, PgTaskError | null>>();

@@ -16,6 +16,7 @@ import { ConfigReloader } from "./configReloader.js";
 import { FileWatcher } from "./fileWatcher.js";
 import type { OpenLog } from "./openLog.js";
 import { ReloadSignal } from "./reloadSignal.js";
+import { untilTablesExist } from "./standbyTables.js";
 import { StopSignal } from "./stopSignal.js";
 import { WebServerHandle } from "./webServerHandle.js";
 
@@ -44,6 +45,12 @@ export interface ServiceOptions {
  * the validation.
  */
 const placeholderUrl = serverUrlWithoutTls(5432);
+
+/**
+ * How long the start of a standby waits for the leader to create the tables, in ms. The leader may have other entries, so
+ * it does not wait for ever.
+ */
+const tablesTimeoutMs = 10_000;
 
 const noServerRemedy = "set url in the file, DATABASE_URL or PG* variables; or use --embedded to start a server";
 
@@ -111,17 +118,42 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   }
 
   /**
-   * Resolves when pg-task is ready.
+   * Resolves when pg-task is ready. A standby is ready when the tables of its entries exist, because a new database has
+   * none until the leader has created them, or when some seconds have passed.
    *
    * @throws PgTaskError the error that ended it; START_ABORTED if it was stopped before
    */
   async untilReady(): Promise<void> {
-    const ready = new Promise<"ready">((resolve) => void this.once("ready", () => resolve("ready")));
-    const end = await Promise.race([ready, this.stopped]);
-    if (end === "ready") return;
-    if (end !== null) throw end;
+    const ended = this.stopped.then((error) => {
+      throw error ?? this.#abortedError();
+    });
+    const role = await Promise.race([this.#readyAs("leader"), this.#readyAs("standby"), ended]);
+    if (role === "leader") return;
+    const enough = new AbortController();
+    const signal = AbortSignal.any([enough.signal, AbortSignal.timeout(tablesTimeoutMs)]);
+    try {
+      const tables = untilTablesExist(this.#configuration?.entries ?? [], signal);
+      await Promise.race([tables, this.#readyAs("leader"), ended]);
+    } finally {
+      enough.abort();
+    }
+  }
+
+  /** Resolves when this process becomes ready in this role. */
+  #readyAs<R extends ClusterRole>(role: R): Promise<R> {
+    return new Promise((resolve) => {
+      const onReady = (): void => {
+        if (this.role !== role) return;
+        this.off("ready", onReady);
+        resolve(role);
+      };
+      this.on("ready", onReady);
+    });
+  }
+
+  #abortedError(): PgTaskError {
     const why = this.#unreachable === null ? "" : `: ${this.#unreachable.message}`;
-    throw new PgTaskError("START_ABORTED", `pg-task was stopped before it was ready${why}`, {
+    return new PgTaskError("START_ABORTED", `pg-task was stopped before it was ready${why}`, {
       cause: this.#unreachable ?? undefined,
     });
   }

@@ -12,6 +12,8 @@ export interface NewRow {
   /** Interval from now to the planned time. */
   readonly delay?: string | undefined;
   readonly copied?: CopiedValues | undefined;
+  /** Columns that were given as the user's own, although they are pg-task's unless a feature is off for the table. */
+  readonly own?: readonly string[];
 }
 
 /** Values that are copied from another task of the table. */
@@ -85,6 +87,10 @@ function columnNames(rows: readonly NewRow[]): string[] {
   return [...names];
 }
 
+/** Whether the row gives a value to the column, which is then a parameter of the statement. */
+const givesValue = ({ columns, delay, copied }: NewRow, name: string): boolean =>
+  columns.has(name) || copied?.columns.includes(name) === true || (name === "plan" && delay !== undefined);
+
 function valueSql(
   { qualified }: TaskTable,
   { columns, delay, copied }: NewRow,
@@ -128,8 +134,10 @@ export function toAddError(error: unknown, table: TaskTable, rows: readonly NewR
   const broken = findBrokenChecks(error, rows).map(
     ({ column, value, demand }) => `${column} ${demand}, got ${JSON.stringify(value)}: `,
   );
-  if (isGroupNull(error)) broken.push("group must not be null: ");
-  const message = `${table.qualified} rejects the task: ${broken.join("")}${errorMessage(error)} (SQLSTATE ${state})`;
+  const reason = isGroupNull(error) ? "group must not be null" : errorMessage(error);
+  const refused = findRefusedRow(error, rows);
+  const which = refused === null ? "the task" : `tasks[${refused}]`;
+  const message = `${table.qualified} rejects ${which}: ${broken.join("")}${reason} (SQLSTATE ${state})`;
   if (state === uniqueViolation && isServerError(error) && error.constraint === table.keyIndex) {
     return new PgTaskError("TASK_KEY_TAKEN", message, options);
   }
@@ -137,6 +145,41 @@ export function toAddError(error: unknown, table: TaskTable, rows: readonly NewR
   // undefined column, or a value of a wrong type.
   const isRefused = /^(?:22|23|0A)/.test(state) || state === "42703" || state === "42804";
   return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
+}
+
+/**
+ * Returns which of several rows the server has refused, or null if it does not say so. The server names the parameter with
+ * the invalid value, the check that is broken, or the key that is taken.
+ */
+function findRefusedRow(error: unknown, rows: readonly NewRow[]): number | null {
+  if (!isServerError(error) || rows.length < 2) return null;
+  const { where = "", detail = "" } = error;
+  const parameter = portalParameter.exec(where)?.[1];
+  if (parameter !== undefined) return needsSeveralStatements(rows) ? null : rowOfParameter(rows, Number(parameter));
+  const isRefused = (row: NewRow): boolean => {
+    const key = row.columns.get("key") ?? null;
+    const isTaken = error.code === uniqueViolation && key !== null && detail.includes(`(key)=(${key})`);
+    return isTaken || findBrokenChecks(error, [row]).length > 0;
+  };
+  const found = [...rows.keys()].filter((n) => rows.slice(n, n + 1).some(isRefused));
+  return found.length === 1 ? (found[0] ?? null) : null;
+}
+
+/**
+ * The context of an error in the value of a parameter. The context of an error in a function contains its name, or a
+ * statement in quotes.
+ */
+const portalParameter = /^[^\n"]*\$(\d+)(?: = '[^\n]*)?$/;
+
+/** Returns the row to which the value of a parameter of the statement belongs. */
+function rowOfParameter(rows: readonly NewRow[], parameter: number): number | null {
+  const names = columnNames(rows);
+  let left = parameter;
+  for (const [n, row] of rows.entries()) {
+    left -= names.filter((name) => givesValue(row, name)).length;
+    if (left <= 0) return n;
+  }
+  return null;
 }
 
 /** Whether a group is null. The server names the column `hash` instead, which is generated from it. */

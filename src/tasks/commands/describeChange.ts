@@ -28,6 +28,14 @@ export const webRemedies: Remedies = {
   keyWaits: (id) => `run the waiting task ${id} with the same key now`,
 };
 
+/** The remedies in the words of the library. What it lacks, the command line does. */
+export const libraryRemedies: Remedies = {
+  locked: "try again",
+  isRunning: "with the option running: true, it is deleted and its run cancelled",
+  hasEnded: () => "retry runs it again",
+  keyWaits: runInstead,
+};
+
 /** Describes the result of a change for one task. The text is meant to be shown after the task's id. */
 export function describeChange(change: Change, result: ChangeResult, remedies = commandRemedies): string {
   switch (result.outcome) {

@@ -1,18 +1,25 @@
-import { errorMessage, PgTaskError } from "../../shared/errors.js";
+import { PgTaskError } from "../../shared/errors.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
 import { describeValue } from "../../shared/describeValue.js";
 import { refuseUnknownKeys } from "../../shared/refuseUnknownKeys.js";
 import { newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
+import { allFeatures, featureColumns, type Feature } from "../../manager/schema/features.js";
+import { isPgTaskColumn } from "../queries/optionColumns.js";
 import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
+import { jsonText } from "./jsonText.js";
+
+/** A task, perhaps without an input, and with any `args`. Whether JSON can represent these is checked. */
+type GivenTask = Partial<Omit<NewTask, "args">> & { readonly args?: unknown };
 
 /**
  * Converts a task to a row.
  *
  * @param copied values that are copied from another row; the task does not need these
- * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, or a column twice; TASK_REJECTED for more than
- * one character in a column that holds one
+ * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, a column twice,
+ * an interval that is no text, a value that JSON cannot represent, or one of pg-task's columns in `columns`; TASK_REJECTED
+ * for more than one character in a column that holds one
  */
-export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): NewRow {
+export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : expectKnown(task);
   const { input }: { input?: unknown } = columns;
   const hasInput = typeof input === "string" && input.trim() !== "";
@@ -20,18 +27,18 @@ export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): N
     throw new PgTaskError("USAGE", `expected the task's SQL in input, got ${JSON.stringify(input) ?? "nothing"}`);
   }
   refuseNone(own, delay);
+  refuseLengths({ ...columns, delay });
   if (delay !== undefined && columns.plan !== undefined) {
     throw new PgTaskError("USAGE", "expected one of plan and delay, got both");
   }
-  const twice = Object.keys(own).find((name) => name in columns || (name === "args" && args !== undefined));
-  if (twice !== undefined) throw new PgTaskError("USAGE", `expected column ${twice} once, got it in columns, too`);
+  const doubtful = refuseNotOwn(own, { ...columns, args });
   const values = new Map<string, string | null>();
   for (const [name, value] of [...Object.entries<OwnValue | undefined>(columns), ...Object.entries(own)]) {
-    if (value !== undefined) values.set(name, columnText(value));
+    if (value !== undefined) values.set(name, columnText(value, name));
   }
-  if (args !== undefined) values.set("args", args === null ? null : jsonText(args));
+  if (args !== undefined) values.set("args", args === null ? null : jsonText(args, "args"));
   const long = findLongCharacter(values);
-  if (long === undefined) return { columns: values, delay, copied };
+  if (long === undefined) return { columns: values, delay, copied, own: doubtful };
   throw new PgTaskError(
     "TASK_REJECTED",
     `expected ${long} with one ASCII character, got ${JSON.stringify(values.get(long))}`,
@@ -48,7 +55,7 @@ function refuseNone(own: unknown, delay: unknown): void {
 const isRecord = (given: unknown): given is object =>
   typeof given === "object" && given !== null && !Array.isArray(given);
 
-function expectKnown(task: Partial<NewTask>): Partial<NewTask> {
+function expectKnown(task: GivenTask): GivenTask {
   if (!isRecord(task)) {
     throw new PgTaskError("USAGE", `expected a task: its SQL, or an object with input, got ${describeValue(task)}`);
   }
@@ -56,21 +63,86 @@ function expectKnown(task: Partial<NewTask>): Partial<NewTask> {
   return task;
 }
 
-/** Returns a value in PostgreSQL's syntax. */
-function columnText(value: OwnValue): string | null {
+/** The properties that are intervals. */
+const intervals = ["delay", "active", "timeout", "repeat", "backoff", "gap", "keep", "live"] as const;
+
+/**
+ * Refuses intervals that are no text, which a program without types can pass. PostgreSQL would take a number to mean
+ * seconds, and programs usually mean milliseconds.
+ */
+function refuseLengths(given: Readonly<Record<string, unknown>>): void {
+  for (const name of intervals) {
+    const value = given[name];
+    if (value === undefined || value === null || typeof value === "string") continue;
+    const length = Number(value);
+    const examples = length === 0 ? '"0"' : `"${length} ms" or "${length} seconds"`;
+    const hint = typeof value === "number" && Number.isFinite(value) ? `: write ${examples}` : "";
+    throw new PgTaskError(
+      "USAGE",
+      `expected ${name} to be an interval as text, such as "5 minutes", got ${describeValue(value)}${hint}`,
+    );
+  }
+}
+
+/**
+ * Refuses values in `columns` that a property gives as well, and those for columns that are pg-task's in every table.
+ *
+ * @returns the names of the columns that are pg-task's unless a feature is off for the table
+ * @throws PgTaskError USAGE
+ */
+function refuseNotOwn(own: object, given: Readonly<Record<string, unknown>>): string[] {
+  const names = Object.entries(own).flatMap(([name, value]) => (value === undefined ? [] : [name]));
+  const twice = names.find((name) => given[name] !== undefined);
+  if (twice !== undefined) throw new PgTaskError("USAGE", `expected column ${twice} once, got it in columns, too`);
+  const taken = names.find((name) => isPgTaskColumn(name) && !perhapsOwn.has(name));
+  if (taken !== undefined) throw notOwnError(taken);
+  return names.filter((name) => perhapsOwn.has(name));
+}
+
+/**
+ * Refuses values in `columns` for columns of pg-task that the user can have instead, as the features of the table say.
+ *
+ * @throws PgTaskError USAGE
+ */
+export function refuseFeatureColumns({ own = [] }: NewRow, features: ReadonlySet<Feature>): void {
+  const taken = new Set([...features].flatMap((feature) => featureColumns[feature]));
+  const wrong = own.find((name) => taken.has(name));
+  if (wrong !== undefined) throw notOwnError(wrong);
+}
+
+/** Columns of pg-task that belong to the user if a feature is off for the table. */
+const perhapsOwn: ReadonlySet<string> = new Set([...allFeatures].flatMap((feature) => featureColumns[feature]));
+
+const notOwnError = (name: string): PgTaskError => {
+  const instead = Object.hasOwn(newTaskKeys, name)
+    ? `use the task's property ${name} instead`
+    : "only pg-task gives it values";
+  return new PgTaskError(
+    "USAGE",
+    `expected only columns of your own in columns, got ${name}, which is pg-task's: ${instead}`,
+  );
+};
+
+/**
+ * Returns a value in PostgreSQL's syntax.
+ *
+ * @throws PgTaskError USAGE for a value without one
+ */
+function columnText(value: OwnValue, name: string): string | null {
   if (value === null || typeof value === "string") return value;
   if (value instanceof Date) return dateText(value);
   if (value instanceof Uint8Array) return `\\x${Buffer.from(value).toString("hex")}`;
-  if (Array.isArray(value)) return arrayText(value);
-  return typeof value === "object" ? jsonText(value) : String(value);
+  if (Array.isArray(value)) return arrayText(value, name);
+  if (typeof value === "number" || typeof value === "bigint") return String(value);
+  return jsonText(value, name);
 }
 
-function arrayText(elements: readonly unknown[]): string {
-  const texts = elements.map((element) => {
+function arrayText(elements: readonly unknown[], name: string): string {
+  const texts = elements.map((element, n) => {
     if (element === null || element === undefined) return null;
     if (element instanceof Date) return dateText(element);
-    if (typeof element === "bigint") return String(element);
-    return typeof element === "string" ? element : jsonText(element);
+    if (typeof element === "bigint" || typeof element === "number") return String(element);
+    return typeof element === "string" ? element : jsonText(element, `${name}[${n}]`);
   });
   const areNumbers = elements.every((element) => typeof element === "number" || typeof element === "bigint");
   return areNumbers ? arrayLiteral(texts) : textArrayLiteral(texts);
@@ -80,15 +152,4 @@ function arrayText(elements: readonly unknown[]): string {
 function dateText(date: Date): string {
   if (Number.isNaN(date.getTime())) throw new PgTaskError("USAGE", "expected a valid date, got an invalid one");
   return date.toISOString();
-}
-
-/** @throws PgTaskError USAGE for a value that JSON cannot represent */
-function jsonText(value: unknown): string {
-  try {
-    return JSON.stringify(value);
-  } catch (error) {
-    throw new PgTaskError("USAGE", `expected a value that JSON can represent: ${errorMessage(error)}`, {
-      cause: error,
-    });
-  }
 }

@@ -31,6 +31,9 @@ const internal = new Set([
   ..."wait plain".split(" "),
 ]);
 
+/** Whether this is the name of a column of pg-task. If it belongs to a feature that is off, the column is the user's. */
+export const isPgTaskColumn = (name: string): boolean => options.has(name) || internal.has(name);
+
 /** Reads the columns to which a new task can give a value, in the table's order, with their defaults. */
 export async function readOptionColumns(client: Queryable, table: TaskTable): Promise<OptionColumn[]> {
   const features = await readFeatures(client, table);
@@ -46,7 +49,7 @@ export async function readOptionColumns(client: Queryable, table: TaskTable): Pr
     [table.qualified],
   );
   // If a feature is off, a column of its name is the user's.
-  const isOwn = (name: string): boolean => absent.has(name) || (!options.has(name) && !internal.has(name));
+  const isOwn = (name: string): boolean => absent.has(name) || !isPgTaskColumn(name);
   const listed = rows.filter(({ name }) => options.has(name) || isOwn(name));
   const known = listed.filter(({ name }) => options.has(name) && !isOwn(name));
   const defaults = await readDefaults(client, known);

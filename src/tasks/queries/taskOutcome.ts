@@ -85,7 +85,7 @@ export class OutcomePoller {
         },
         reject: (reason) => {
           settle();
-          reject(reason instanceof Error ? reason : new Error(String(reason), { cause: reason }));
+          reject(reason);
         },
       };
       const abort = (): void => waiter.reject(signal?.reason);

@@ -12,6 +12,8 @@ import {
   type PgTask,
   type StartOptions,
 } from "../../../src/library/index.js";
+import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
+import type { Client } from "../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../support/database.js";
 import { untyped } from "../../support/untyped.js";
 import { closeGate, waitAt } from "../../support/gates.js";
@@ -164,6 +166,86 @@ it("two in one process with the same configuration are leader and standby", asyn
   assert.equal(second.role, "leader");
 });
 
+/** Waits until a standby looks for its table, or has started. Returns whether it has started. */
+async function looksOrStarts(client: Client, starting: Promise<unknown>): Promise<boolean> {
+  let hasStarted = false;
+  const settle = (): void => void (hasStarted = true);
+  starting.then(settle, settle);
+  for (;;) {
+    const { rowCount } = await client.query(
+      "SELECT FROM pg_stat_activity WHERE application_name = 'pg_task check' AND datname = current_database()",
+    );
+    if (hasStarted || rowCount !== 0) return hasStarted;
+  }
+}
+
+/** Takes the lock of the leader, so that a process that starts stands by. Returns a function that releases it. */
+async function holdLeadership(client: Client): Promise<() => Promise<unknown>> {
+  const parameters = [lockClasses.supervisor, "pg_task"];
+  await client.query("SELECT pg_advisory_lock($1, hashtext($2))", parameters);
+  return async () => await client.query("SELECT pg_advisory_unlock($1, hashtext($2))", parameters);
+}
+
+it("a standby has started when the leader has created the table", async () => {
+  const own = await createDatabase("empty");
+  const client = await own.connect();
+  const blocker = await own.connect();
+  // The leader cannot create the table until this transaction ends.
+  await blocker.query("BEGIN; CREATE TABLE task ()");
+  const { logger, lines } = recorder();
+  const leading = begin({ url: own.url, logger });
+  while (!lines.some(({ msg }) => msg === "became leader")) await client.query("SELECT");
+  const standing = begin({ url: own.url });
+  assert.equal(await looksOrStarts(client, standing), false);
+  await blocker.query("ROLLBACK");
+  const standby = await standing;
+  assert.equal(standby.role, "standby");
+  await using tasks = new TaskClient(own.url);
+  assert.equal(await tasks.add("SELECT 1"), "1");
+  await standby.stop();
+  await (await leading).stop();
+});
+
+it("a standby has started when it leads instead", async () => {
+  const own = await createDatabase("empty");
+  const client = await own.connect();
+  const release = await holdLeadership(client);
+  const starting = begin({ url: own.url });
+  assert.equal(await looksOrStarts(client, starting), false);
+  await release();
+  const pgTask = await starting;
+  assert.equal(pgTask.role, "leader");
+  await using tasks = new TaskClient(own.url);
+  assert.equal(await tasks.add("SELECT 1"), "1");
+  await pgTask.stop();
+});
+
+it("a standby that waits for its table is stopped by its signal", async () => {
+  const own = await createDatabase("empty");
+  const client = await own.connect();
+  await holdLeadership(client);
+  const controller = new AbortController();
+  const starting = begin({ url: own.url, signal: controller.signal });
+  const failed = assert.rejects(starting, {
+    code: "START_ABORTED",
+    message: "pg-task was stopped before it was ready",
+  });
+  assert.equal(await looksOrStarts(client, starting), false);
+  controller.abort();
+  await failed;
+});
+
+it("a standby does not wait for ever for a table that the leader does not create", async () => {
+  const own = await createDatabase();
+  const leader = await begin({ url: own.url });
+  const standby = await begin({ config: { url: own.url, "pg_task.table": "other" } });
+  assert.equal(standby.role, "standby");
+  await using tasks = new TaskClient(own.url, { table: "other" });
+  await assert.rejects(tasks.add("SELECT 1"), { code: "SCHEMA_MISSING" });
+  await standby.stop();
+  await leader.stop();
+});
+
 it("rejects an invalid configuration, and names the value", async () => {
   const refused: [StartOptions, string, RegExp][] = [
     [{ config: { url, "pg_task.sleep": 0 } }, "CONFIG_INVALID", /config: pg_task\.sleep: expected/],
@@ -171,9 +253,13 @@ it("rejects an invalid configuration, and names the value", async () => {
     [{ config: Object.assign({ url }, { "pg_task.slepe": 1 }) }, "CONFIG_INVALID", /pg_task\.slepe/],
     [{ config: "/no/such/file.json" }, "CONFIG_FILE_UNREADABLE", /no such file/],
     [{ url, config: { url } }, "CONFIG_CONFLICT", /^expected url or config\.url, got both: remove one of the two$/],
-    [{ url, config: "shop.json" }, "CONFIG_CONFLICT", /got both: remove url, or write it into shop\.json$/],
-    [{ url, config: [{ data: "x" }] }, "CONFIG_CONFLICT", /config that is an object, got an array of entries/],
-    [{ url, embedded: true }, "CONFIG_CONFLICT", /^url names a server, and embedded starts another one: remove one /],
+    [untyped({ url, config: "shop.json" }), "CONFIG_CONFLICT", /got both: remove url, or write it into shop\.json$/],
+    [untyped({ url, config: [{ data: "x" }] }), "CONFIG_CONFLICT", /config that is an object, got an array of entries/],
+    [
+      untyped({ url, embedded: true }),
+      "CONFIG_CONFLICT",
+      /^url names a server, and embedded starts another one: remove one /,
+    ],
     [{ config: { url }, embedded: {} }, "CONFIG_CONFLICT", /^config\.url names a server, and embedded starts another /],
     [{ url: "postgresql://u:p@ss@h/d" }, "CONFIG_INVALID", /url: expected a host name/],
   ];

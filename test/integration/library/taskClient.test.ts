@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
 import { Client, Pool } from "pg";
-import { PgTaskError, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
+import { PgTaskError, start, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
 import { createDatabase } from "../../support/database.js";
 import { untyped } from "../../support/untyped.js";
+import { createVersionOne } from "../../support/versionOne.js";
 
 const closing: (() => Promise<unknown>)[] = [];
 after(() => Promise.all(closing.map((close) => close())));
@@ -180,7 +181,82 @@ describe("add", () => {
     const expected = { tags: ["a", 'b"c'], meta: { x: [1] }, bytes: "\\x6869", big: 12, day: "1970-01-01" };
     assert.deepEqual(task?.columns, expected);
     await fails(ours.add({ input: "SELECT", columns: { input: "x" } }), "USAGE", /column input once/);
+    const state =
+      /^expected only columns of your own in columns, got state, which is pg-task's: only pg-task gives it /;
+    await fails(ours.add({ input: "SELECT", columns: { state: "DONE" } }), "USAGE", state);
+    for (const name of ["group", "key", "args"]) {
+      const instead = new RegExp(`got ${name}, which is pg-task's: use the task's property ${name} instead$`);
+      await fails(ours.add({ input: "SELECT", columns: { [name]: "x" } }), "USAGE", instead);
+    }
+    await fails(ours.add({ input: "SELECT", columns: { due: "x" } }), "USAGE", /got due, which is pg-task's: only/);
+    const second = ["SELECT", { input: "SELECT", columns: { key: "x" } }];
+    await fails(ours.addMany(second), "USAGE", /^tasks\[1\]: expected only columns of your own in columns, got key, /);
     await fails(ours.add({ input: "SELECT", columns: { nope: 1 } }), "TASK_REJECTED", /"nope" of relation "task"/);
+  });
+
+  it("sets a column of the user's own whose name a feature needs", async () => {
+    const own = await createDatabase("empty");
+    const client = await own.connect();
+    await createVersionOne(client, "public");
+    await client.query("ALTER TABLE task ADD key integer");
+    const pgTask = await start({ url: own.url, logger: false });
+    await pgTask.stop();
+    const ours = new TaskClient(client);
+    const id = await ours.add({ input: "SELECT", columns: { key: 7 } });
+    assert.deepEqual((await ours.get(id))?.columns, { key: 7 });
+    const others = /got gap, which is pg-task's: use the task's property gap instead$/;
+    await fails(ours.add({ input: "SELECT", columns: { gap: "1 s" } }), "USAGE", others);
+  });
+
+  it("refuses intervals that are no text", async () => {
+    const before = await inputs();
+    for (const name of ["delay", "active", "timeout", "repeat", "backoff", "gap", "keep", "live"]) {
+      await fails(
+        tasks.add(untyped({ input: "SELECT", [name]: 300 })),
+        "USAGE",
+        new RegExp(`^expected ${name} to be an interval as text, .*, got 300: write "300 ms" or "300 seconds"$`),
+      );
+    }
+    await fails(tasks.add(untyped({ input: "SELECT", keep: 0 })), "USAGE", /got 0: write "0"$/);
+    await fails(tasks.add(untyped({ input: "SELECT", keep: { days: 1 } })), "USAGE", /keep .*, got an object$/);
+    assert.deepEqual(await inputs(), before);
+    assert.match(await tasks.add({ input: "SELECT", delay: "1000 ms", keep: "0" }), /^\d+$/);
+  });
+
+  it("refuses args that JSON cannot represent, and says where they are", async () => {
+    const before = await inputs();
+    const circular: unknown[] = [];
+    circular.push(circular);
+    const refused: [unknown, RegExp][] = [
+      [[1, () => 1], /^expected args\[1\] to be a value that JSON can represent, got a function$/],
+      [[Symbol("x")], /args\[0\] .*, got a symbol$/],
+      [[undefined], /args\[0\] .*, got undefined: use null$/],
+      [[1n], /args\[0\] .*, got a bigint: give it as text$/],
+      [[1, [2, { price: Number.NaN }]], /args\[1\]\[1\]\.price .*, got NaN: /],
+      [[{ a: { b: 1 }, c: [-Infinity] }], /args\[0\]\.c\[0\] .*, got -Infinity: /],
+      [{ "no name": { x: 1 }, note: undefined }, /args\.note .*, got undefined/],
+      [{ "no name": undefined }, /args\["no name"\] .*, got undefined/],
+      [[{}, Buffer.from("x")], /args\[1\] .*, got bytes: give them as text/],
+      [{ f: new Float32Array(1) }, /args\.f .*, got bytes/],
+      [[new ArrayBuffer(1)], /args\[0\] .*, got bytes/],
+      [[new Map([[1, 2]])], /args\[0\] .*, got a Map or Set/],
+      [[Promise.resolve(1)], /args\[0\] .*, got a promise: await it/],
+      [[new Date(Number.NaN)], /args\[0\] .*, got an invalid date/],
+      [circular, /^expected args to be a value that JSON can represent: .*circular/],
+    ];
+    for (const [args, message] of refused) {
+      await fails(tasks.add(untyped({ input: "SELECT $1", args })), "USAGE", message);
+    }
+    await fails(
+      tasks.add(untyped({ input: "SELECT", columns: { meta: { run: assert.ok } } })),
+      "USAGE",
+      /^expected meta\.run to be a value that JSON can represent, got a function$/,
+    );
+    assert.deepEqual(await inputs(), before);
+    const shared = { at: new Date(0), none: null };
+    const id = await tasks.add({ input: "SELECT $1, $2", args: [shared, [shared, "x", true, 1.5]] });
+    const seen = { at: "1970-01-01T00:00:00.000Z", none: null };
+    assert.deepEqual((await tasks.get(id))?.args, [seen, [seen, "x", true, 1.5]]);
   });
 
   it("runs in the caller's transaction, with the caller's client", async () => {
@@ -229,7 +305,11 @@ describe("add", () => {
         "TASK_REJECTED",
         /: keep must not be below 0, got "1 hour ago": new/,
       ],
-      [{ input: "SELECT", group: null }, "TASK_REJECTED", /rejects the task: group must not be null: null value in /],
+      [
+        { input: "SELECT", group: null },
+        "TASK_REJECTED",
+        /rejects the task: group must not be null \(SQLSTATE 23502\)$/,
+      ],
       [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /invalid input syntax for type interval/],
       [{ input: "SELECT", rule: "99 * * * *" }, "TASK_REJECTED", /99/],
       [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /delimiter with one ASCII character/],
@@ -247,6 +327,29 @@ describe("add", () => {
 });
 
 describe("addMany", () => {
+  it("says which task is refused, if this is known", async () => {
+    const before = await inputs();
+    await tasks.add({ input: "SELECT 'taken'", key: "taken" });
+    const good = { input: "SELECT", data: "x" };
+    const refused: [object, string, RegExp][] = [
+      [{}, "USAGE", /^tasks\[2\]: expected the task's SQL in input, got nothing$/],
+      [{ input: "SELECT", grup: "g" }, "USAGE", /^tasks\[2\]: "grup" is not /],
+      [{ input: "SELECT", args: [undefined] }, "USAGE", /^tasks\[2\]: expected args\[0\] /],
+      [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /^tasks\[2\]: expected delimiter /],
+      [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: invalid input syntax/],
+      [{ input: "SELECT", delay: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: invalid input syntax/],
+      [{ input: "SELECT", active: "-1 hour" }, "TASK_REJECTED", /rejects tasks\[2\]: active must be above 0, /],
+      [{ input: "SELECT", key: "taken" }, "TASK_KEY_TAKEN", /rejects tasks\[2\]: /],
+    ];
+    for (const [wrong, code, message] of refused) {
+      const given = ["SELECT", { ...good, group: "g", key: "free", delay: "1 s" }, untyped(wrong), good];
+      await fails(tasks.addMany(given), code, message);
+    }
+    const twice = [good, { input: "SELECT", key: "twice" }, { input: "SELECT", key: "twice" }];
+    await fails(tasks.addMany(twice), "TASK_KEY_TAKEN", /rejects the task: /);
+    assert.deepEqual(await inputs(), [...before, "SELECT 'taken'"]);
+  });
+
   it("adds tasks with different columns in their order, and none if one is refused", async () => {
     const before = await inputs();
     const ids = await tasks.addMany([
@@ -354,7 +457,10 @@ describe("stop, retry and delete", () => {
   it("delete a running task only when asked to", async () => {
     const id = await tasks.add("SELECT");
     await pool.query("UPDATE task SET state = 'WORK', owner = '1 x' WHERE id = $1", [id]);
-    assert.equal((await tasks.delete(id)).outcome, "refused");
+    const refused = await tasks.delete(id);
+    assert.equal(refused.outcome, "refused");
+    const remedy = "with the option running: true, it is deleted and its run cancelled";
+    assert.equal(refused.text, `running (WORK): ${remedy}`);
     assert.equal((await tasks.delete(id, { running: true })).outcome, "changed");
   });
 });
@@ -443,7 +549,11 @@ describe("unknown options", () => {
     const before = await inputs();
     await fails(tasks.add(untyped({ inpt: "SELECT 1" })), "USAGE", near("inpt", "input"));
     await fails(tasks.add(untyped({ input: "SELECT 1", dealy: "1 hour" })), "USAGE", near("dealy", "delay"));
-    await fails(tasks.addMany(["SELECT 1", untyped({ input: "SELECT 2", grup: "a" })]), "USAGE", near("grup", "group"));
+    await fails(
+      tasks.addMany(["SELECT 1", untyped({ input: "SELECT 2", grup: "a" })]),
+      "USAGE",
+      /^tasks\[1\]: "grup" is not .*: perhaps "group"/,
+    );
     await fails(
       tasks.add(untyped({ input: "SELECT 1", customer: 5 })),
       "USAGE",
@@ -548,7 +658,7 @@ it("arguments that are none are refused", async () => {
   const task = /^expected a task: its SQL, or an object with input, got /;
   for (const wrong of [none.undefined, none.null, none.number, none.list]) {
     await fails(tasks.add(wrong), "USAGE", task);
-    await fails(tasks.addMany(["SELECT 1", wrong]), "USAGE", task);
+    await fails(tasks.addMany(["SELECT 1", wrong]), "USAGE", /^tasks\[1\]: expected a task: its SQL, or an object /);
   }
   const string = untyped({ sql: "SELECT 1" }).sql;
   for (const wrong of [none.undefined, none.null, none.number, none.object, string]) {

@@ -50,6 +50,10 @@ it("waits for many tasks with one connection", async () => {
   );
 });
 
+async function drain(iterator: AsyncIterable<unknown>): Promise<void> {
+  for await (const each of iterator) assert.ok(each !== undefined);
+}
+
 it("does not start, or stops, when its signal is aborted, and leaves the task alone", async () => {
   const open = await closeGate(database, "aborted");
   const id = await tasks.add({ input: waitAt("aborted"), delete: false });
@@ -58,6 +62,23 @@ it("does not start, or stops, when its signal is aborted, and leaves the task al
   const waiting = tasks.wait(id, { signal: controller.signal });
   controller.abort();
   await assert.rejects(waiting, { name: "AbortError" });
+  // Any value can be a reason, and is passed on as it is.
+  for (const reason of ["why", null, { code: 7 }]) {
+    const ending = new AbortController();
+    const signal = ending.signal;
+    const calls = [
+      tasks.wait(id, { signal }),
+      tasks.wait(id, { signal: AbortSignal.abort(reason) }),
+      drain(tasks.changes({ ids: [id], signal })),
+      drain(tasks.list({ signal: AbortSignal.abort(reason) })),
+    ];
+    const settled = Promise.allSettled<unknown>(calls);
+    ending.abort(reason);
+    assert.deepEqual(
+      await settled,
+      calls.map(() => ({ status: "rejected", reason })),
+    );
+  }
   const untouched = tasks.wait(id);
   await open();
   assert.equal((await untouched).state, "DONE");
