@@ -9,7 +9,8 @@ interface Holder {
 
 /**
  * Converts a value to JSON. JSON.stringify leaves out what JSON cannot represent, or replaces it with null or `{}`, and
- * the task would then run with another value than the program has given.
+ * the task would then run with another value than the program has given. Only in nested objects, properties that are undefined
+ * are left out, as usual.
  *
  * @param place of the value, such as `args`
  * @throws PgTaskError USAGE for a value that JSON cannot represent, with its place
@@ -28,7 +29,9 @@ export function jsonText(value: unknown, place: string): string {
     return JSON.stringify(value, function check(this: object, key: string, converted: unknown): unknown {
       const at = placeOf(this, key);
       // What toJSON has made of it no longer says what it was. A Buffer becomes an object with its bytes.
-      const problem = problemOf(Reflect.get(this, key)) ?? problemOf(converted);
+      const given: unknown = Reflect.get(this, key);
+      const isAbsent = given === undefined && holders.length > 1 && !Array.isArray(this);
+      const problem = isAbsent ? null : (problemOf(given) ?? problemOf(converted));
       if (problem !== null) throw new PgTaskError("USAGE", `${expected(at)}, got ${problem}`);
       if (typeof converted === "object" && converted !== null) holders.push({ value: converted, place: at });
       return converted;

@@ -257,6 +257,8 @@ describe("add", () => {
     const id = await tasks.add({ input: "SELECT $1, $2", args: [shared, [shared, "x", true, 1.5]] });
     const seen = { at: "1970-01-01T00:00:00.000Z", none: null };
     assert.deepEqual((await tasks.get(id))?.args, [seen, [seen, "x", true, 1.5]]);
+    const sparse = await tasks.add(untyped({ input: "SELECT $1", args: [{ note: undefined, n: 1 }] }));
+    assert.deepEqual((await tasks.get(sparse))?.args, [{ n: 1 }]);
   });
 
   it("runs in the caller's transaction, with the caller's client", async () => {
