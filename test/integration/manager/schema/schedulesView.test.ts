@@ -214,12 +214,12 @@ describe("task_schedules", () => {
 
   test("gets new columns, and keeps its privileges and the views that use it", async () => {
     const table = await ensureTaskTable(target, { schema: "fewer" });
-    const function_ = `fewer."${table.schedulesRows}"`;
+    const rowsOfFewer = `fewer."${table.schedulesRows}"`;
     // As a version without the column key has created it.
-    await client.query(`DROP VIEW fewer.task_schedules; DROP FUNCTION ${function_}();
+    await client.query(`DROP VIEW fewer.task_schedules; DROP FUNCTION ${rowsOfFewer}();
       ${functionStatement(table).replace(', "key" text)', ")").replace(", s.key\n", "\n")};
-      COMMENT ON FUNCTION ${function_}() IS 'pg-task rows of a view 0123456789abcdef';
-      CREATE VIEW fewer.task_schedules AS SELECT * FROM ${function_}();
+      COMMENT ON FUNCTION ${rowsOfFewer}() IS 'pg-task rows of a view 0123456789abcdef';
+      CREATE VIEW fewer.task_schedules AS SELECT * FROM ${rowsOfFewer}();
       COMMENT ON VIEW fewer.task_schedules IS 'pg-task view: schedules';
       GRANT SELECT ON fewer.task_schedules TO PUBLIC;
       CREATE VIEW fewer.mine AS SELECT id FROM fewer.task_schedules`);
