@@ -1,14 +1,22 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { cli } from "../support/cli.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { projectPath } from "../support/project.js";
-import { Tasks } from "../support/tasks.js";
+import { only, Tasks } from "../support/tasks.js";
+import { temporaryFolder } from "../support/temporaryFolder.js";
 
 const page = readFileSync(projectPath("docs/coming-from.md"), "utf8");
 /** The statements for psql that move the jobs of pg_cron. */
 const [, move = ""] = /^```text\n(BEGIN;\n.*?)^```$/ms.exec(page) ?? [];
+/** The commands for psql that copy the jobs to another database, and the statement that ends them in the first one. */
+const [, copy = ""] = /^```text\n(\\copy .*?)^```$/ms.exec(page) ?? [];
+const [, unschedule = ""] = /^```text\n(SELECT cron\.unschedule.*?)^```$/ms.exec(page) ?? [];
+/** The function that does what cron.schedule does. */
+const [, scheduleJob = ""] = /^```sql\n(CREATE FUNCTION schedule_job.*?)^```$/ms.exec(page) ?? [];
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -63,4 +71,130 @@ test("the statements of docs/coming-from.md move the jobs of pg_cron", async () 
   assert.equal(first[0]?.fits, true);
   const [ended] = await tasks.ended(first[0]?.id ?? "");
   assert.equal(ended?.state, "DONE");
+});
+
+const env = { DATABASE_URL: database.url };
+
+const hasPsql = spawnSync("psql", ["--version"]).error === undefined;
+
+test("the jobs of other databases are copied there, and moved", async (context) => {
+  if (!hasPsql) return context.skip("psql is not installed");
+  const shop = await createDatabase();
+  const shopClient = await shop.connect();
+  const { database: name } = shop.target;
+  await client.query("UPDATE cron.job SET database = $1 WHERE jobid = 6", [name]);
+  const psql = spawnSync("psql", ["-X", "-v", "ON_ERROR_STOP=1", database.url], {
+    input: copy.replace("\\connect shop", `\\connect ${name}`),
+    cwd: await temporaryFolder(),
+    encoding: "utf8",
+  });
+  assert.equal(psql.status, 0, psql.stderr);
+  const withoutEnd = move.replace(/^SELECT cron\.unschedule.*\n/m, "");
+  assert.ok(withoutEnd !== move);
+  await shopClient.query(withoutEnd.replace(":'entry_user'", "'app'"));
+  await client.query(unschedule.replace("'shop'", `'${name}'`).replace("'app_tasks'", "'app'"));
+  await shopClient.query("COMMIT; DROP TABLE cron.job; DROP SCHEMA cron");
+  const moved = await shopClient.query("SELECT key, rule, zone, input FROM task");
+  assert.deepEqual(moved.rows, [{ key: "elsewhere", rule: "0 6 * * *", zone: "GMT", input: "SELECT 6" }]);
+  const left = await client.query<{ jobid: string }>("SELECT jobid::text AS jobid FROM cron.job ORDER BY 1");
+  assert.deepEqual(
+    left.rows.map(({ jobid }) => jobid),
+    ["5", "7"],
+  );
+});
+
+/** The rows of a job that wait or run. */
+const active = async (key: string): Promise<unknown[]> =>
+  (
+    await client.query(
+      `SELECT id, state, rule, zone, repeat::text, keep::text, input FROM task
+       WHERE key = $1 AND state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id`,
+      [key],
+    )
+  ).rows;
+
+test("the function of docs/coming-from.md schedules jobs by rules and intervals, and changes them", async () => {
+  await client.query(scheduleJob);
+  const schedule = async (key: string, when: string, input = "SELECT 1"): Promise<string> => {
+    const { rows } = await client.query<{ id: string }>("SELECT schedule_job($1, $2, $3) AS id", [key, when, input]);
+    return only(rows).id;
+  };
+  const common = { state: "PLAN", keep: "7 days" };
+  const rule = { ...common, rule: "0 5 1 1 *", zone: "UTC", repeat: "00:00:00" };
+  const interval = { ...common, rule: null, zone: null, repeat: "00:00:30" };
+  await client.query("BEGIN");
+  const id = await schedule("job", "30 seconds");
+  const { rows: first } = await client.query(
+    "SELECT plan - now() = interval '30 seconds' AS fits FROM task WHERE id = $1",
+    [id],
+  );
+  await client.query("COMMIT");
+  assert.deepEqual(first, [{ fits: true }]);
+  assert.deepEqual(await active("job"), [{ ...interval, id, input: "SELECT 1" }]);
+  assert.equal(await schedule("job", "0 5 1 1 *", "SELECT 2"), id);
+  assert.deepEqual(await active("job"), [{ ...rule, id, input: "SELECT 2" }]);
+  const { rows: planned } = await client.query("SELECT plan = task_next(rule, zone) AS fits FROM task WHERE id = $1", [
+    id,
+  ]);
+  assert.deepEqual(planned, [{ fits: true }]);
+  // From a rule to an interval. The same interval once more does not move the next run.
+  await client.query("BEGIN");
+  await schedule("job", "30 seconds");
+  const { rows: back } = await client.query(
+    "SELECT plan - now() = interval '30 seconds' AS fits FROM task WHERE id = $1",
+    [id],
+  );
+  assert.deepEqual(back, [{ fits: true }]);
+  await client.query("UPDATE task SET plan = '2199-01-01 00:00Z' WHERE id = $1", [id]);
+  await schedule("job", "30 seconds");
+  const { rows: same } = await client.query("SELECT plan = '2199-01-01 00:00Z' AS stays FROM task WHERE id = $1", [id]);
+  assert.deepEqual(same, [{ stays: true }]);
+  await client.query("COMMIT");
+  // A paused job stays paused.
+  await client.query("UPDATE task SET plan = 'infinity' WHERE id = $1", [id]);
+  for (const when of ["0 5 1 1 *", "30 seconds"]) {
+    await schedule("job", when);
+    const { rows } = await client.query("SELECT plan::text, rule FROM task WHERE id = $1", [id]);
+    assert.deepEqual(rows, [{ plan: "infinity", rule: when.includes("*") ? when : null }]);
+  }
+  // While the job runs, a new row replaces it.
+  const holder = await database.connect();
+  await holder.query("SELECT pg_advisory_lock(7)");
+  const running = await schedule("long", "0 5 1 1 *", "SELECT pg_advisory_xact_lock_shared(7)");
+  await client.query("UPDATE task SET plan = now() WHERE id = $1", [running]);
+  await tasks.running(running);
+  const next = await schedule("long", "30 seconds", "SELECT 3");
+  assert.notEqual(next, running);
+  await holder.query("SELECT pg_advisory_unlock(7)");
+  assert.equal(only(await tasks.ended(running)).state, "DONE");
+  assert.deepEqual(await active("long"), [{ ...interval, id: next, input: "SELECT 3" }]);
+});
+
+test("a pause of the schedule skips times that pass, and a pause of its group delays one", async () => {
+  const insert = async (key: string, plan: string): Promise<string> =>
+    only(await tasks.insert({ input: "SELECT 1", key, group: key, repeat: "1 day", plan, delete: false }));
+  const { rows } = await client.query<{ passed: string; old: string }>(
+    "SELECT (now() - interval '10 minutes')::text AS passed, (now() - interval '2 hours')::text AS old",
+  );
+  const { passed, old } = only(rows);
+  const skips = await insert("skips", "2199-01-01 00:00Z");
+  assert.equal((await cli(["pause", "--key", "skips"], { env })).code, 0);
+  // As the manager, a session can let the time pass.
+  await client.query("SET pgtask.manager = on");
+  await client.query("UPDATE task SET due = $1 WHERE id = $2", [passed, skips]);
+  await client.query("RESET pgtask.manager");
+  assert.equal((await cli(["resume", "--key", "skips"], { env })).code, 0);
+  const { rows: resumed } = await client.query(
+    "SELECT state, plan = $1::timestamptz + interval '1 day' AS skipped FROM task WHERE key = 'skips'",
+    [passed],
+  );
+  assert.deepEqual(resumed, [{ state: "PLAN", skipped: true }]);
+  for (const group of ["late", "too late"]) assert.equal((await cli(["pause", "--group", group], { env })).code, 0);
+  const late = await insert("late", passed);
+  const tooLate = await insert("too late", old);
+  for (const group of ["late", "too late"]) assert.equal((await cli(["resume", "--group", group], { env })).code, 0);
+  assert.deepEqual(
+    (await tasks.ended(late, tooLate)).map(({ state }) => state),
+    ["DONE", "GONE"],
+  );
 });

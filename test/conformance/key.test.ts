@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
+import { projectPath } from "../support/project.js";
 import { maxConcurrent, only, Tasks } from "../support/tasks.js";
 
 const pgTask = new PgTask();
@@ -350,4 +352,61 @@ test("if an open transaction with the key is rolled back, a task set to PLAN run
   await producer.query("ROLLBACK");
   const again = only(await tasks.ended(first));
   assert.deepEqual([again.state, again.output], ["DONE", "3"]);
+});
+
+test("an INSERT with the key of a schedule changes it while it waits, and replaces it, with defaults, while it runs", async () => {
+  const documented =
+    /^INSERT INTO task \(key, rule,.*?;$/ms.exec(readFileSync(projectPath("docs/order.md"), "utf8"))?.[0] ?? "";
+  const upsert = `${documented.replaceAll("CALL nightly()", "SELECT 2").replace(/;$/, "")} RETURNING id`;
+  const plain = `INSERT INTO task (key, rule, zone, "group", input) VALUES ('nightly', '0 4 1 1 *', 'UTC', 'nightly', 'SELECT 3') RETURNING id`;
+  const active = async (): Promise<unknown[]> =>
+    (
+      await client.query(
+        `SELECT id, rule, keep::text, active::text FROM task WHERE key = 'nightly' AND state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id`,
+      )
+    ).rows;
+  const begin = async (): Promise<string> =>
+    only(
+      await tasks.insert({
+        input: held("nightly"),
+        key: "nightly",
+        group: "nightly",
+        rule: yearly,
+        zone: "UTC",
+        keep: "7 days",
+        active: "2 hours",
+      }),
+    );
+  const run = async (id: string): Promise<void> => {
+    await client.query("UPDATE task SET plan = now(), input = $1 WHERE id = $2", [held("nightly"), id]);
+    await tasks.running(id);
+  };
+  // While it waits.
+  const release = await hold("nightly");
+  const first = await begin();
+  assert.equal(only((await client.query<{ id: string }>(upsert)).rows).id, first);
+  assert.deepEqual(await active(), [{ id: first, rule: "30 3 * * *", keep: "7 days", active: "02:00:00" }]);
+  await assert.rejects(client.query(plain), { code: "23505" });
+  // While it runs.
+  await run(first);
+  const second = only((await client.query<{ id: string }>(upsert)).rows).id;
+  await release();
+  assert.equal(only(await tasks.ended(first)).state, "DONE");
+  assert.deepEqual(await active(), [{ id: second, rule: "30 3 * * *", keep: "00:00:00", active: "01:00:00" }]);
+  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [second]);
+  // A plain INSERT and an UPDATE while it runs.
+  const again = await hold("nightly");
+  const third = await begin();
+  await run(third);
+  await client.query("UPDATE task SET rule = '45 3 1 1 *', input = 'SELECT 4' WHERE id = $1", [third]);
+  await again();
+  await tasks.ended(third);
+  const successor = only(await idsOf("nightly").then((ids) => ids.slice(-1)));
+  assert.deepEqual(await active(), [{ id: successor, rule: "45 3 1 1 *", keep: "7 days", active: "02:00:00" }]);
+  const release3 = await hold("nightly");
+  await run(successor);
+  const fourth = only((await client.query<{ id: string }>(plain)).rows).id;
+  await release3();
+  await tasks.ended(successor);
+  assert.deepEqual(await active(), [{ id: fourth, rule: "0 4 1 1 *", keep: "00:00:00", active: "01:00:00" }]);
 });

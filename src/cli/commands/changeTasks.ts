@@ -5,7 +5,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { finalStates } from "../../shared/taskState.js";
 import { changeInBatches } from "../../tasks/commands/changeInBatches.js";
 import type { Change, ChangeResult } from "../../tasks/commands/changeTasks.js";
-import { readIdsWithKey, type KeyChange, type KeyFilter } from "../../tasks/queries/tasksWithKey.js";
+import { readIdsWithKey, type KeyFilter } from "../../tasks/queries/tasksWithKey.js";
 import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
 import { confirmChange } from "../support/confirmChange.js";
@@ -73,7 +73,7 @@ export function registerDelete(program: Command, run: RunCommand): void {
 /** Changes the tasks with these ids or with a key, whichever is given. */
 async function changeIdsOrKey(
   terminal: Terminal,
-  change: KeyChange,
+  change: Change,
   given: readonly string[],
   options: KeyOptions,
 ): Promise<number> {
@@ -88,9 +88,9 @@ async function changeIdsOrKey(
  * Changes the tasks with a key that the change is meant for. A key that one task has names it as an id does. Only
  * `delete` is also meant for tasks that have ended, which can be many, and then asks.
  */
-async function changeWithKey(
+export async function changeWithKey(
   terminal: Terminal,
-  change: KeyChange,
+  change: Change,
   filter: KeyFilter,
   options: KeyOptions,
 ): Promise<number> {
@@ -111,9 +111,9 @@ async function changeWithKey(
 }
 
 /** Says that no task with a key is one that the change is meant for. `with the key …` follows. */
-function describeNone(change: KeyChange, { states = [] }: KeyFilter): string {
-  if (change === "stop" || change === "run-now") return "no task waits or runs";
-  return change === "retry" ? `no such task in ${states.join(" or ")}` : "no task";
+function describeNone(change: Change, { states = [] }: KeyFilter): string {
+  if (change === "retry") return `no such task in ${states.join(" or ")}`;
+  return change === "delete" || change === "delete even running" ? "no task" : "no task waits or runs";
 }
 
 const describeTable = ({ table, entry }: OpenTable): string =>

@@ -89,7 +89,7 @@ async function listSchedules(terminal: Terminal, options: ListOptions): Promise<
     return 0;
   }
   const { schedules, more } = found;
-  const columns = terminal.isTerminal ? scheduleColumns : scheduleFields;
+  const columns = terminal.isTerminal ? scheduleColumns(schedules) : scheduleFields;
   if (schedules.length === 0 && terminal.isTerminal) terminal.write("no schedules\n");
   else for (const line of renderTable(terminal, columns, schedules)) terminal.write(`${line}\n`);
   if (more) terminal.writeError(`more than ${formatCount(limit, "schedule")}: raise --limit to see all\n`);

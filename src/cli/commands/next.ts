@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { taskTable } from "../../manager/schema/taskTable.js";
+import { PgTaskError } from "../../shared/errors.js";
 import { disconnect } from "../../shared/postgres/client.js";
 import { readRuleTimes, type RuleTime, type RuleTimes } from "../../tasks/queries/ruleTimes.js";
 import { toTaskError } from "../../tasks/taskError.js";
@@ -50,10 +51,18 @@ async function readTimes(rule: string, options: NextOptions): Promise<RuleTimes>
     const { zone = null, since = null, count } = options;
     return await readRuleTimes(client, table.schema, { rule, zone, since, count });
   } catch (error) {
-    throw toTaskError(error, table);
+    throw describeInterval(toTaskError(error, table));
   } finally {
     await disconnect(client);
   }
+}
+
+/** Adds to the server's refusal of an interval why `next` needs none. */
+function describeInterval(error: unknown): unknown {
+  if (!(error instanceof PgTaskError) || !error.message.includes("expected a schedule, got an interval")) return error;
+  const text =
+    "next takes a rule; with an interval as repeat, each planned time is simply the one before plus the interval";
+  return new PgTaskError(error.code, `${error.message}: ${text}`, { cause: error.cause });
 }
 
 const formatWall = ({ wall, offset }: RuleTime): string => `${wall}${offset}`;

@@ -2,14 +2,15 @@ import type { Command } from "commander";
 import { pauseTasks, readPauses, resumeTasks } from "../../tasks/commands/pauses.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { changeIds } from "./changeTasks.js";
+import { changeIds, changeWithKey } from "./changeTasks.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
-import { parseIds, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { parseScheduleIds, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { printableLine } from "../../shared/printable.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface PauseOptions extends CommandOptions {
   readonly schedule?: readonly string[];
+  readonly key?: string;
   readonly group?: string;
   readonly reason?: string;
 }
@@ -22,8 +23,9 @@ export function registerPause(program: Command, run: RunCommand): void {
     .description("start no more tasks of a table, a group or a schedule; running ones finish")
     .argument(...tableArgument)
     .option("-g, --group <group>", "only this group")
-    .option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseIds)
-    .option("--reason <text>", "shown to other users; not with --schedule");
+    .option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseScheduleIds)
+    .option("--key <key>", "only the schedule with this key")
+    .option("--reason <text>", "shown to other users; not with --schedule or --key");
   addTableOptions(command).action((name: string | undefined, options: PauseOptions) =>
     run((terminal) => pause(terminal, applyTableArgument(name, options))),
   );
@@ -35,7 +37,8 @@ export function registerResume(program: Command, run: RunCommand): void {
     .description("start tasks of a table, a group or a schedule again")
     .argument(...tableArgument)
     .option("-g, --group <group>", "only this group")
-    .option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseIds);
+    .option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseScheduleIds)
+    .option("--key <key>", "only the schedule with this key");
   addTableOptions(command).action((name: string | undefined, options: PauseOptions) =>
     run((terminal) => resume(terminal, applyTableArgument(name, options))),
   );
@@ -47,23 +50,32 @@ function applyTableArgument(table: string | undefined, options: PauseOptions): P
 }
 
 /**
- * Pauses or resumes single schedules. Such a pause is stored only as the plan `infinity` of the row, so it has no
- * reason.
+ * Pauses or resumes single schedules, named by their ids or by a key. Such a pause is stored only as the plan `infinity`
+ * of the row, so it has no reason.
+ *
+ * @returns the exit code, or null if the options name no schedule
  */
 async function changeSchedules(
   terminal: Terminal,
   change: "pause" | "resume",
-  ids: readonly string[],
   options: PauseOptions,
-): Promise<number> {
-  if (options.group !== undefined) throw new PgTaskError("USAGE", "expected --group or --schedule, got both");
-  if (options.reason !== undefined) throw new PgTaskError("USAGE", "--reason cannot be combined with --schedule");
-  return await changeIds(terminal, change, ids, options);
+): Promise<number | null> {
+  const { schedule, key, group, reason } = options;
+  if (schedule === undefined && key === undefined) return null;
+  if (schedule !== undefined && key !== undefined) {
+    throw new PgTaskError("USAGE", "expected --schedule or --key, got both");
+  }
+  const name = key === undefined ? "--schedule" : "--key";
+  if (group !== undefined) throw new PgTaskError("USAGE", `expected --group or ${name}, got both`);
+  if (reason !== undefined) throw new PgTaskError("USAGE", `--reason cannot be combined with ${name}`);
+  if (key !== undefined) return await changeWithKey(terminal, change, { key }, options);
+  return await changeIds(terminal, change, schedule ?? [], options);
 }
 
 async function pause(terminal: Terminal, options: PauseOptions): Promise<number> {
-  const { group = null, reason = null, schedule } = options;
-  if (schedule !== undefined) return await changeSchedules(terminal, "pause", schedule, options);
+  const code = await changeSchedules(terminal, "pause", options);
+  if (code !== null) return code;
+  const { group = null, reason = null } = options;
   return await withTable(options, "pause", async (opened) => {
     const { client, table } = opened;
     const changed = await pauseTasks(client, table, group, reason);
@@ -84,8 +96,9 @@ async function isUnused({ client, table }: OpenTable, group: string): Promise<bo
 }
 
 async function resume(terminal: Terminal, options: PauseOptions): Promise<number> {
-  const { group = null, schedule } = options;
-  if (schedule !== undefined) return await changeSchedules(terminal, "resume", schedule, options);
+  const code = await changeSchedules(terminal, "resume", options);
+  if (code !== null) return code;
+  const { group = null } = options;
   return await withTable(options, "resume", async ({ client, table }) => {
     const changed = await resumeTasks(client, table, group);
     const left = await readPauses(client, table);

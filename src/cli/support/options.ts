@@ -60,18 +60,33 @@ export function parseStates(text: string, allowed: readonly TaskState[] = taskSt
 
 const maxId = 9_223_372_036_854_775_807n;
 
-/** Returns an id as text, because a bigint can exceed JavaScript's safe integers. */
+/** Returns an id as text, because a bigint can exceed JavaScript's safe integers. Null if the text is not an id. */
+function readId(text: string): string | null {
+  if (!/^-?\d{1,19}$/.test(text)) return null;
+  const id = BigInt(text);
+  return id <= maxId && id >= -maxId - 1n ? String(id) : null;
+}
+
 export function parseId(text: string): string {
-  if (/^-?\d{1,19}$/.test(text)) {
-    const id = BigInt(text);
-    if (id <= maxId && id >= -maxId - 1n) return String(id);
-  }
-  throw new InvalidArgumentError(`expected a task id, got ${JSON.stringify(text)}`);
+  const id = readId(text);
+  if (id === null) throw new InvalidArgumentError(`expected a task id, got ${JSON.stringify(text)}`);
+  return id;
 }
 
 /** Collects the ids of a variadic argument. Each value can be a comma-separated list. */
 export function parseIds(text: string, previous: readonly string[] = []): readonly string[] {
   return [...previous, ...text.split(",").map(parseId)];
+}
+
+/** Collects the ids of schedules as `parseIds` does. The name of a schedule, which looks natural here, is its key. */
+export function parseScheduleIds(text: string, previous: readonly string[] = []): readonly string[] {
+  const ids = text.split(",").map((word) => {
+    const id = readId(word);
+    if (id !== null) return id;
+    const remedy = "list --schedules shows the ids, and --key takes a key instead";
+    throw new InvalidArgumentError(`expected the id of a schedule, got ${JSON.stringify(word)}: ${remedy}`);
+  });
+  return [...previous, ...ids];
 }
 
 export function integerParser(min: number, max: number): (text: string) => number {

@@ -35,8 +35,10 @@ function formatOutcome([run]: readonly PastRun[]): string {
   return `${run.state}${run.stop === null ? "" : ` ${formatTime(run.stop)}`}${error}`;
 }
 
-/** The columns of a table of schedules. */
-export const scheduleColumns: readonly TableColumn<Schedule>[] = [
+const keyColumn: TableColumn<Schedule> = { title: "key", value: ({ key }) => key, flexible: true };
+
+/** The columns of a table of schedules, without their keys. */
+const commonColumns: readonly TableColumn<Schedule>[] = [
   { title: "id", value: ({ id }) => id, alignRight: true },
   { title: "group", value: ({ group }) => group, flexible: true },
   {
@@ -65,8 +67,15 @@ export const scheduleColumns: readonly TableColumn<Schedule>[] = [
   { title: "input", value: ({ input }) => input, display: ({ input }) => collapseWhitespace(input), flexible: true },
 ];
 
+/** Returns the columns of a table of schedules on a terminal. Keys take no space if no schedule has one. */
+export function scheduleColumns(schedules: readonly Schedule[]): readonly TableColumn<Schedule>[] {
+  const keys = schedules.some(({ key }) => key !== null) ? [keyColumn] : [];
+  return commonColumns.flatMap((column) => (column.title === "group" ? [column, ...keys] : [column]));
+}
+
 /** The fields of a schedule in a line that does not go to a terminal. A terminal shows pauses in the column `next`. */
 export const scheduleFields: readonly TableColumn<Schedule>[] = [
-  ...scheduleColumns,
+  ...commonColumns,
   { title: "paused", value: ({ paused }) => String(paused) },
+  keyColumn,
 ];

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { meanSeconds } from "./meanSeconds.sql.js";
-import type { TaskTable } from "./taskTable.js";
+import { objectName, type TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
 
 /** The comment of the view's function begins with this text. A digest of the function and of the comments follows. */
@@ -57,7 +57,8 @@ export function repetitions(since: string, count: number): string {
 
 /**
  * SQL of a query on the schedules of a table. A schedule is the row of a repeating task that waits or runs. The columns
- * are those of the row (with `rule`, `zone`, `catchup` and `overlap` null unless `rules` is true), and:
+ * are those of the row (with `rule`, `zone`, `catchup` and `overlap` null unless `rules` is true, and `key` null unless
+ * `keys` is true), and:
  *
  * - `base`: the time from which the schedule goes on. Null if it is unknown.
  * - `is_query`: whether the rule is a query.
@@ -67,8 +68,9 @@ export function repetitions(since: string, count: number): string {
  * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
  *
  * @param rules whether the table's columns of rules belong to pg-task
+ * @param keys whether the table's column `key` belongs to pg-task
  */
-export function schedulesQuery({ schema, qualified }: TaskTable, rules: boolean): string {
+export function schedulesQuery({ schema, qualified }: TaskTable, rules: boolean, keys: boolean): string {
   const calendar = identifier(schema);
   const optional = rules
     ? `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due,
@@ -76,7 +78,7 @@ export function schedulesQuery({ schema, qualified }: TaskTable, rules: boolean)
     : `NULL::text AS rule, NULL::text AS zone, false AS catchup, false AS overlap, NULL::timestamptz AS due,
       false AS computes, false AS awaits, false AS is_query`;
   const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::text AS "group", t.repeat, t.drift, t.active,
-      t.state::text AS state, t.plan::timestamptz AS plan, t.ready, t.max, t.owner, t.input::text AS input, ${optional}`;
+      t.state::text AS state, t.plan::timestamptz AS plan, t.ready, t.max, t.owner, t.input::text AS input, ${keys ? "t.key" : "NULL::text AS key"}, ${optional}`;
   return `SELECT s.*, s.state = 'PLAN' AND s.owner IS NULL AND s.plan = 'infinity' AND NOT s.awaits AS halted,
       greatest(s.base, CASE WHEN s.catchup AND s.active < interval '5000 years' THEN pg_catalog.statement_timestamp() - s.active
         WHEN s.catchup THEN s.base ELSE pg_catalog.statement_timestamp() END) AS since
@@ -132,12 +134,14 @@ const columnComments: readonly (readonly [name: string, type: string, comment: s
   ["last_stop", "timestamptz", "When the previous run ended"],
   ["last_error", "text", "First line of the error of the previous run"],
   ["input", "text", "First line of input, up to 200 characters"],
+  // A view that exists can get further columns only at its end.
+  ["key", "text", "The key"],
 ];
 
 const firstLine = (text: string, length: number): string =>
   `pg_catalog."left"(pg_catalog.split_part(${text}, E'\\n', 1), ${length})`;
 
-/** The statement that creates the function of the view. It is a single SELECT, so the server inlines it. */
+/** The statement that creates or replaces the function of the view. It is a single SELECT, so the server inlines it. */
 export function functionStatement(table: TaskTable): string {
   const { qualified } = table;
   const columns = columnComments.map(([name, type]) => `${identifier(name)} ${type}`).join(", ");
@@ -147,13 +151,16 @@ export function functionStatement(table: TaskTable): string {
     ${comingTimes(table, true, shownTimes)},
     ${isPausedSchedule(table)},
     l.id::bigint, l.state::text, l.stop::timestamptz, ${firstLine("l.error::text", 1000)},
-    ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}
-  FROM (${schedulesQuery(table, true)}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true)}`;
+    ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}, s.key
+  FROM (${schedulesQuery(table, true, table.features.has("keys"))}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true)}`;
   return `CREATE OR REPLACE FUNCTION ${rowsFunction(table)}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;
 }
 
 const rowsFunction = ({ schema, schedulesRows }: TaskTable): string =>
   `${identifier(schema)}.${identifier(schedulesRows)}`;
+
+/** The name that a function with other columns has while the view still needs it. */
+const formerName = ({ table }: TaskTable): string => objectName(table, "schedules_former");
 
 /**
  * Creates or replaces the view of the schedules and its function, in the caller's transaction, if the table has rules.
@@ -167,20 +174,23 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
   const create = functionStatement(table);
   // The comments are part of it, so that existing views get those of this version.
   const digest = createHash("sha256").update(create).update(JSON.stringify(columnComments)).digest("hex").slice(0, 16);
-  const { rows } = await client.query<{ comment: string | null; view: boolean; taken: boolean }>(
+  const { rows } = await client.query<{ comment: string | null; former: boolean; view: boolean; taken: boolean }>(
     `SELECT (SELECT pg_catalog.obj_description(p.oid, 'pg_proc') FROM pg_catalog.pg_proc AS p
          WHERE p.oid = pg_catalog.to_regprocedure($1) AND ${isTrustedOwner("p.proowner", "$4")}) AS comment,
+       EXISTS (SELECT FROM pg_catalog.pg_proc AS p WHERE p.oid = pg_catalog.to_regprocedure($1) AND p.proargnames <> $5::text[]) AS former,
        c.oid IS NOT NULL AS view,
        c.oid IS NOT NULL AND (c.relkind <> 'v' OR pg_catalog.concat(pg_catalog.obj_description(c.oid, 'pg_class')) NOT LIKE 'pg-task view%')
          OR EXISTS (SELECT FROM pg_catalog.pg_type AS t WHERE t.typrelid = 0 AND t.typname = $3 AND t.typnamespace = n.oid) AS taken
      FROM pg_catalog.pg_namespace AS n LEFT JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = $3
      WHERE n.nspname = $2`,
-    [`${rowsFunction(table)}()`, schema, schedulesView, table.qualified],
+    [`${rowsFunction(table)}()`, schema, schedulesView, table.qualified, columnComments.map(([name]) => name)],
   );
-  const { comment = null, view: exists = false, taken = false } = rows[0] ?? {};
+  const { comment = null, former = false, view: exists = false, taken = false } = rows[0] ?? {};
   const current = comment === `${ownComment}${digest}`;
   if (current && (exists || taken)) return;
   const statements = [
+    // A function cannot get other columns, and cannot be dropped before the view, which keeps its privileges, has the new one.
+    ...(former ? [`ALTER FUNCTION ${rowsFunction(table)}() RENAME TO ${identifier(formerName(table))}`] : []),
     create,
     `COMMENT ON FUNCTION ${rowsFunction(table)}() IS '${ownComment}${digest}'`,
     `GRANT EXECUTE ON FUNCTION ${rowsFunction(table)}() TO PUBLIC`,
@@ -193,6 +203,7 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
     );
     if (await supportsInvoker(client)) statements.push(`ALTER VIEW ${view} SET (security_invoker = true)`);
   }
+  if (former) statements.push(`DROP FUNCTION ${identifier(schema)}.${identifier(formerName(table))}()`);
   await client.query(statements.join(";\n"));
 }
 

@@ -5,6 +5,7 @@ import {
   readHasRules,
   schedulesQuery,
 } from "../../manager/schema/schedulesView.sql.js";
+import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { errorMessage } from "../../shared/errors.js";
@@ -35,6 +36,7 @@ export interface PastRun {
 export interface Schedule {
   readonly id: string;
   readonly group: string | null;
+  readonly key: string | null;
   readonly rule: string | null;
   readonly zone: string | null;
   readonly repeat: string | null;
@@ -91,17 +93,11 @@ export interface Schedules {
 
 const shownTimes = 3;
 
-function conditions(
-  { qualified }: TaskTable,
-  { group, key, text, since, until }: ScheduleFilter,
-  values: unknown[],
-): string {
+function conditions({ group, key, text, since, until }: ScheduleFilter, values: unknown[]): string {
   const parameter = (value: unknown): string => `$${values.push(value)}`;
   const all = ["true"];
   if (group !== undefined) all.push(`s."group" = ${parameter(group)}::text`);
-  if (key !== undefined) {
-    all.push(`EXISTS (SELECT FROM ${qualified} AS k WHERE k.id = s.id AND k.key = ${parameter(key)}::text)`);
-  }
+  if (key !== undefined) all.push(`s.key = ${parameter(key)}::text`);
   if (text !== undefined) {
     const pattern = `lower(${parameter(text)}::text)`;
     all.push(`(strpos(lower(s.input), ${pattern}) > 0 OR strpos(lower(s.rule), ${pattern}) > 0)`);
@@ -134,18 +130,19 @@ export async function readSchedules(
 ): Promise<Schedules> {
   await requireFilter(client, table, filter);
   const rules = await readHasRules(client, table);
+  const keys = (await readFeatures(client, table)).has("keys");
   const values: unknown[] = [limit + 1, characters];
   // The zone is valid if the server has computed times with it.
   const { rows } = await client.query<Omit<Schedule, "last" | "problem"> & { parent: string | null; broken: boolean }>(
     `WITH listed AS MATERIALIZED (
-       SELECT s.* FROM (${schedulesQuery(table, rules)}) AS s WHERE ${conditions(table, filter, values)}
+       SELECT s.* FROM (${schedulesQuery(table, rules, keys)}) AS s WHERE ${conditions(filter, values)}
        ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id LIMIT $1
      ), timed AS MATERIALIZED (
        SELECT s.*, ${comingTimes(table, rules, shownTimes)} AS next,
          ${rules ? `s.rule IS NOT NULL AND NOT s.is_query AND ${identifier(table.schema)}.task_upcoming(s.rule, s.zone, s.since, 1) IS NULL` : "false"} AS broken
        FROM listed AS s
      )
-     SELECT s.id::text AS id, s.parent::text AS parent, s."group", s.rule, s.zone,
+     SELECT s.id::text AS id, s.parent::text AS parent, s."group", s.key, s.rule, s.zone,
        CASE WHEN s.repeat > interval '0' THEN s.repeat::text END AS repeat,
        CASE WHEN s.repeat > interval '0' THEN ${millisecondsSql("s.repeat")} END AS "repeatMs", s.max::float8 AS max, s.drift, s.catchup, s.overlap, s.state,
        CASE WHEN NOT s.computes AND isfinite(s.plan) THEN ${isoTimeSql("s.plan")} END AS plan,

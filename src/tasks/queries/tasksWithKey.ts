@@ -1,12 +1,10 @@
+import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Change } from "../commands/changeTasks.js";
 import { filterSql, requireFilter } from "../taskFilter.js";
 import type { TaskFilter } from "../types.js";
 import { isActiveSql } from "./waitingTasks.js";
-
-/** The changes that can be made to the tasks with a key. */
-export type KeyChange = Exclude<Change, "pause" | "resume">;
 
 /** A filter with a key. */
 export type KeyFilter = TaskFilter & { readonly key: string };
@@ -17,6 +15,8 @@ export type KeyFilter = TaskFilter & { readonly key: string };
  * - `stop`: the task that waits and the one that runs.
  * - `run-now`: the task that waits. If none does, the one that runs, so that the result can say so.
  * - `retry`: the newest one that matches, because only one task can wait with a key.
+ * - `pause` and `resume`: the one that carries the schedule. If none does, one that waits or runs, so that the result can
+ *   say so.
  * - `delete`: all.
  *
  * The index of keys has only the task that waits. All others are found by scanning the table.
@@ -26,7 +26,7 @@ export type KeyFilter = TaskFilter & { readonly key: string };
 export async function readIdsWithKey(
   client: Client,
   table: TaskTable,
-  change: KeyChange,
+  change: Change,
   filter: KeyFilter,
 ): Promise<string[]> {
   await requireFilter(client, table, filter);
@@ -50,6 +50,13 @@ export async function readIdsWithKey(
     }
     case "retry":
       return await read(`${all} ORDER BY t.id DESC LIMIT 1`);
+    case "pause":
+    case "resume": {
+      const carries = hasSchedule("t", await readHasRules(client, table));
+      return await read(
+        `${all} AND ${isActiveSql} ORDER BY ${carries} DESC, t.state::text = 'PLAN' DESC, t.id DESC LIMIT 1`,
+      );
+    }
     case "delete":
     case "delete even running":
       return await read(all);

@@ -20,6 +20,7 @@ const scheduleSchema = model(
   z.object({
     id: taskIdSchema,
     group: z.string().nullable(),
+    key: z.string().nullable(),
     rule: z.string().nullable(),
     zone: z.string().nullable(),
     repeat: z.string().nullable(),

@@ -89,7 +89,10 @@ function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; 
           (schedule) =>
             html`<tr key=${schedule.id} data-id=${schedule.id} data-state=${schedule.state}>
               <th scope="row"><a href=${`/tables/${id}/tasks/${schedule.id}`}>${schedule.id}</a></th>
-              <td class="group"><${GroupLink} table=${id} group=${schedule.group} /></td>
+              <td class="group">
+                <${GroupLink} table=${id} group=${schedule.group} />
+                ${schedule.key !== null && html`<small title=${printableLine(schedule.key)}>key ${printableLine(schedule.key)}</small>`}
+              </td>
               <td class="rule" title=${printableText(schedule.rule ?? "")}>
                 <span class="sql">${printableLine(ruleText(schedule))}</span>
                 <small>${[schedule.zone, ...traits(schedule)].filter(Boolean).join(" · ")}</small>

@@ -92,7 +92,17 @@ describe("pg-task list --schedules", () => {
     assert.deepEqual(
       lines(stdout).map((line) => line.split("\t")),
       [
-        ["4", "mail", "1 day", "\\N", daily("2197-01-0", [1, 2, 3], "T00:00:00+00:00"), "\\N", "SELECT 4", "false"],
+        [
+          "4",
+          "mail",
+          "1 day",
+          "\\N",
+          daily("2197-01-0", [1, 2, 3], "T00:00:00+00:00"),
+          "\\N",
+          "SELECT 4",
+          "false",
+          "\\N",
+        ],
         [
           "3",
           "news",
@@ -102,19 +112,38 @@ describe("pg-task list --schedules", () => {
           "\\N",
           "SELECT 3",
           "false",
+          "\\N",
         ],
-        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2", "false"],
+        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2", "false", "\\N"],
       ],
     );
   });
   const yearly = [2198, 2199, 2200].map((year) => `${year}-01-01T00:00:00+00:00`).join(", ");
   const overGap = "2199-03-30T02:30:00+01:00, 2199-03-31T03:00:00+02:00, 2199-04-01T02:30:00+02:00";
 
-  test("says in the last field whether a schedule, its group or the table is paused", async () => {
+  test("shows keys: in the last field, in JSON, and on a terminal if a schedule has one", async () => {
+    const heading = async (): Promise<string | undefined> =>
+      lines((await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 200 })).shown)[0];
+    assert.match((await heading()) ?? "", /^id +group +rule/);
+    await client.query("UPDATE task SET key = 'nightly' WHERE id = 2");
+    assert.match((await heading()) ?? "", /^id +group +key +rule/);
+    const piped = await cli(["list", "--schedules"], { env });
+    assert.deepEqual(
+      lines(piped.stdout).map((line) => line.split("\t").at(-1)),
+      ["\\N", "\\N", "nightly"],
+    );
+    const { stdout } = await cli(["list", "--schedules", "--json"], { env });
+    assert.deepEqual(
+      JSON.parse(stdout).schedules.map(({ key }: { key: string | null }) => key),
+      [null, null, "nightly"],
+    );
+  });
+
+  test("says in the last field but one whether a schedule, its group or the table is paused", async () => {
     const fields = async (): Promise<(string | undefined)[]> =>
       lines((await cli(["list", "--schedules"], { env })).stdout)
         .map((line) => line.split("\t"))
-        .map((line) => `${line[0]} ${line.at(-1)}`)
+        .map((line) => `${line[0]} ${line.at(-2)}`)
         .toSorted();
     await client.query(`INSERT INTO task_pause ("group") VALUES ('mail')`);
     assert.deepEqual(await fields(), ["2 true", "3 false", "4 true"]);
@@ -293,15 +322,63 @@ describe("pg-task pause --schedule", () => {
     assert.match(stdout, /^1\trefused\tits rule has no further times\n2\tfailed\tthe server refused: rule "61/);
   });
 
-  test("cannot be combined with --group or --reason", async () => {
-    for (const [option, message] of [
-      ["--group", /expected --group or --schedule, got both/],
-      ["--reason", /--reason cannot be combined with --schedule/],
+  test("cannot be combined with --group or --reason, nor ids with --key", async () => {
+    for (const [args, message] of [
+      [["--schedule", "1", "--group", "x"], /expected --group or --schedule, got both/],
+      [["--schedule", "1", "--reason", "x"], /--reason cannot be combined with --schedule/],
+      [["--key", "x", "--group", "x"], /expected --group or --key, got both/],
+      [["--key", "x", "--reason", "x"], /--reason cannot be combined with --key/],
+      [["--key", "x", "--schedule", "1"], /expected --schedule or --key, got both/],
     ] as const) {
-      const { code, stderr } = await cli(["pause", "--schedule", "1", option, "x"], { env });
+      const { code, stderr } = await cli(["pause", ...args], { env });
       assert.equal(code, 2);
       assert.match(stderr, message);
     }
+  });
+
+  test("says of a word that is no id where ids and names are given", async () => {
+    for (const command of ["pause", "resume"]) {
+      const { code, stderr } = await cli([command, "--schedule", "1,nightly"], { env });
+      assert.equal(code, 2);
+      assert.match(
+        stderr,
+        /expected the id of a schedule, got "nightly": list --schedules shows the ids, and --key takes a key instead/,
+      );
+    }
+  });
+
+  test("--key pauses and resumes the schedule with the key", async () => {
+    const outcome = async (...args: string[]): Promise<string> => {
+      const { code, stdout, stderr } = await cli(args, { env });
+      return `${code} ${stdout.replaceAll("\t", " ")}${stderr}`;
+    };
+    await client.query(
+      `INSERT INTO task (id, input, rule, zone, key) VALUES (1, '', '0 5 1 1 *', 'UTC', 'nightly'), (2, '', '0 5 1 1 *', 'UTC', 'other')`,
+    );
+    const before = (await client.query("SELECT id, plan, due FROM task ORDER BY id")).rows;
+    assert.equal(await outcome("pause", "--key", "nightly"), "0 1 changed paused\n");
+    assert.deepEqual(await storedRows(), [
+      { id: "1", halted: true, due: before[0]?.plan },
+      { id: "2", halted: false, due: null },
+    ]);
+    assert.equal(await outcome("resume", "--key", "nightly"), "0 1 changed resumed\n");
+    assert.deepEqual((await client.query("SELECT id, plan, due FROM task ORDER BY id")).rows, before);
+    assert.equal(await outcome("pause", "--key", "none"), '1 pg-task: no task waits or runs with the key "none"\n');
+    // The row that runs carries the schedule, although another task waits with its key.
+    await asManager(
+      `INSERT INTO task (id, input, repeat, plan, state, ready, take, owner, key) VALUES (5, '', '1 day', '2020-01-01', 'WORK', NULL, now(), 'x', 'both')`,
+    );
+    await client.query("INSERT INTO task (id, input, plan, key) VALUES (6, '', '2199-01-01', 'both')");
+    const running = "1 5 refused running: pause its group, or pause it when the run has ended\n";
+    assert.equal(await outcome("pause", "--key", "both"), running);
+    // The waiting one replaces the schedule if it has one of its own.
+    await client.query("UPDATE task SET repeat = '1 day' WHERE id = 6");
+    assert.equal(await outcome("pause", "--key", "both"), "0 6 changed paused\n");
+    const { stdout } = await cli(["resume", "--key", "both", "--json"], { env });
+    assert.deepEqual(
+      JSON.parse(stdout).tasks.map(({ id, outcome: result }: { id: string; outcome: string }) => [id, result]),
+      [["6", "changed"]],
+    );
   });
 });
 
@@ -337,7 +414,13 @@ test("errors of the server are printed with their hints", async () => {
   assert.equal(next.code, 2);
   assert.match(
     next.stderr,
-    /got an interval \(SQLSTATE 22023\)\nHINT: {2}for each day at 2:30, write 30 2 \* \* \*; otherwise set/,
+    /got an interval \(SQLSTATE 22023\): next takes a rule; .*\nHINT: {2}for each day at 2:30, write 30 2 \* \* \*; otherwise set/,
+  );
+  const interval = await cli(["next", "30 seconds"], { env });
+  assert.equal(interval.code, 2);
+  assert.match(
+    interval.stderr,
+    /next takes a rule; with an interval as repeat, each planned time is simply the one before plus the interval\nHINT: {2}set repeat instead of rule: repeat = '30 seconds'\n$/,
   );
   const both = await cli(["add", "SELECT 1", "--rule", "@daily", "--repeat", "1 day"], { env });
   assert.match(

@@ -199,6 +199,43 @@ describe("task_schedules", () => {
     assert.deepEqual(await rowsOf(comment), [{ plan: "mine" }]);
   });
 
+  test("shows keys, unless the table has its own column of this name", async () => {
+    await ensureTaskTable(target, { schema: "keys" });
+    await client.query("INSERT INTO keys.task (input, key, repeat, plan) VALUES ('', 'nightly', '1 day', 'infinity')");
+    assert.deepEqual(await rowsOf("SELECT key FROM keys.task_schedules"), [{ key: "nightly" }]);
+    await client.query("CREATE SCHEMA named");
+    await client.query(
+      "CREATE TABLE named.task (id bigserial PRIMARY KEY, input text NOT NULL, key integer, plan timestamptz NOT NULL DEFAULT now(), state text NOT NULL DEFAULT 'PLAN')",
+    );
+    await ensureTaskTable(target, { schema: "named" });
+    await client.query("INSERT INTO named.task (input, key, repeat, plan) VALUES ('', 7, '1 day', 'infinity')");
+    assert.deepEqual(await rowsOf("SELECT key FROM named.task_schedules"), [{ key: null }]);
+  });
+
+  test("gets new columns, and keeps its privileges and the views that use it", async () => {
+    const table = await ensureTaskTable(target, { schema: "fewer" });
+    const rowsOfFewer = `fewer."${table.schedulesRows}"`;
+    // As a version without the column key has created it.
+    await client.query(`DROP VIEW fewer.task_schedules; DROP FUNCTION ${rowsOfFewer}();
+      ${functionStatement(table).replace(', "key" text)', ")").replace(", s.key\n", "\n")};
+      COMMENT ON FUNCTION ${rowsOfFewer}() IS 'pg-task rows of a view 0123456789abcdef';
+      CREATE VIEW fewer.task_schedules AS SELECT * FROM ${rowsOfFewer}();
+      COMMENT ON VIEW fewer.task_schedules IS 'pg-task view: schedules';
+      GRANT SELECT ON fewer.task_schedules TO PUBLIC;
+      CREATE VIEW fewer.mine AS SELECT id FROM fewer.task_schedules`);
+    await assert.rejects(client.query("SELECT key FROM fewer.task_schedules"), { code: "42703" });
+    await ensureTaskTable(target, { schema: "fewer" });
+    await client.query("INSERT INTO fewer.task (input, key, repeat, plan) VALUES ('', 'k', '1 day', 'infinity')");
+    assert.deepEqual(await rowsOf("SELECT key FROM fewer.task_schedules"), [{ key: "k" }]);
+    assert.deepEqual(await rowsOf("SELECT count(*) FROM fewer.mine"), [{ count: "1" }]);
+    assert.deepEqual(
+      await rowsOf(`SELECT count(*) FILTER (WHERE proname LIKE '%former%') AS former,
+        has_table_privilege('pg_monitor', 'fewer.task_schedules', 'SELECT') AS granted
+        FROM pg_proc WHERE pronamespace = 'fewer'::regnamespace`),
+      [{ former: "0", granted: true }],
+    );
+  });
+
   test("is not created for a table with its own column rule, until that is renamed", async () => {
     await client.query("CREATE SCHEMA own");
     await client.query(

@@ -67,9 +67,10 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
   });
 
   it("pauses and resumes a schedule, and shows paused groups and invalid zones", async () => {
-    const id = await insert({ input: "SELECT 1", repeat: "1 day", plan: "2999-01-01" });
+    const id = await insert({ input: "SELECT 1", repeat: "1 day", plan: "2999-01-01", key: "nightly job" });
     const broken = await insert({ input: "SELECT 2", rule: "30 7 1 1 *", zone: "UTC" });
     const { page, errors } = await openPage(web, `/tables/${table}/schedules`);
+    await page.locator(row(id)).getByText("key nightly job").waitFor();
     await page.locator(row(id)).getByRole("button", { name: "Pause" }).click();
     await page.locator(row(id)).getByText("paused").waitFor();
     assert.equal((await client.query("SELECT plan::text FROM task WHERE id = $1", [id])).rows[0]?.plan, "infinity");
