@@ -238,8 +238,8 @@ export const errorDefinitions = {
   SCHEMA_INCOMPATIBLE: {
     family: "SCHEMA",
     retryable: false,
-    when: "the table cannot be adopted",
-    remedy: "run the statements in the message",
+    when: "the table cannot be adopted, or no longer has a column",
+    remedy: "run the statements in the message; if it has none, see what pg-task doctor says",
   },
   PROTOCOL_ACK_TIMEOUT: {
     family: "PROTOCOL",

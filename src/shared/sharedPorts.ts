@@ -3,6 +3,10 @@ interface SharedPortsEvents {
   wanted: [port: number];
   /** Another process of the cluster on this machine has freed this port. */
   freed: [port: number];
+  /** Another process of the cluster on this machine asks whether this one listens on this port. */
+  asked: [port: number];
+  /** Another process of the cluster on this machine listens on this port. */
+  used: [port: number];
 }
 
 /** How the processes of a cluster on one machine agree on which of them listens on a port. */
@@ -11,5 +15,9 @@ export interface SharedPorts {
   request(port: number): void;
   /** Tells the other processes that the port is free. */
   announceFreed(port: number): void;
+  /** Asks the other processes whether one of them listens on the port. Like a request, it may not reach them. */
+  ask(port: number): void;
+  /** Tells the other processes that this one listens on the port. */
+  announceUsed(port: number): void;
   on<E extends keyof SharedPortsEvents>(event: E, listener: (...values: SharedPortsEvents[E]) => void): unknown;
 }

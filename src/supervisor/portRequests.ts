@@ -2,21 +2,24 @@ import { EventEmitter } from "eventemitter3";
 import { networkId } from "../shared/networkId.js";
 import type { SharedPorts } from "../shared/sharedPorts.js";
 
-const messagePattern = /^(wanted|freed) ([\da-f]+) (\d{1,5})$/;
+const messagePattern = /^(wanted|freed|asked|used) ([\da-f]+) (\d{1,5})$/;
+
+type PortMessage = "wanted" | "freed" | "asked" | "used";
+
+const isMessage = (text: string | undefined): text is PortMessage =>
+  text === "wanted" || text === "freed" || text === "asked" || text === "used";
 
 /** Whether a notification belongs to the requests for ports. */
 export const isPortMessage = (payload: string): boolean => messagePattern.test(payload);
 
 /**
- * Asks for ports, and frees them, by NOTIFY on the channel of the cluster. A message names the network of its sender,
+ * Asks for ports and about them, and frees them, by NOTIFY on the channel of the cluster. A message names the network of its sender,
  * because the port of another machine or container is another port.
  *
  *   leader: port in use ──wanted──▶ standby closes its server ──freed──▶ leader listens
+ *   standby: port in use ──asked──▶ leader listens on it ──used──▶ standby waits
  */
-export class PortRequests
-  extends EventEmitter<{ wanted: [port: number]; freed: [port: number] }>
-  implements SharedPorts
-{
+export class PortRequests extends EventEmitter<Record<PortMessage, [port: number]>> implements SharedPorts {
   readonly #notify: (payload: string) => void;
   readonly #network: string;
 
@@ -38,10 +41,17 @@ export class PortRequests
     this.#notify(`freed ${this.#network} ${port}`);
   }
 
+  ask(port: number): void {
+    this.#notify(`asked ${this.#network} ${port}`);
+  }
+
+  announceUsed(port: number): void {
+    this.#notify(`used ${this.#network} ${port}`);
+  }
+
   /** Takes a notification of another process. */
   receive(payload: string): void {
     const [, message, network, port] = messagePattern.exec(payload) ?? [];
-    if (network !== this.#network) return;
-    this.emit(message === "wanted" ? "wanted" : "freed", Number(port));
+    if (network === this.#network && isMessage(message)) this.emit(message, Number(port));
   }
 }

@@ -21,13 +21,15 @@ import { randomToken } from "./http/token.js";
 
 /** Time between two attempts to listen on an unavailable address, in ms. */
 const retryMs = 2_000;
+/** Number of attempts after which the log says why they fail, if the other processes could not be asked about it. */
+const maxSilentTries = 5;
 /** Least time between two log lines about refused connections, in ms. */
 const dropReportMs = 60_000;
 
 /**
  * Serves the page, the API, metrics and health checks of this process. The address can be unavailable, for example
- * because the leader on the same machine uses it. The server then logs this once and keeps retrying. Tasks run even if
- * the server cannot listen.
+ * because the leader on the same machine uses it. The server then logs this once, as a warning unless another process of
+ * the cluster says that it uses the address, and keeps retrying. Tasks run even if the server cannot listen.
  *
  * Of the processes of a cluster that run on one machine with the same address, the leader listens on it, because only
  * the leader knows the rates. If another one was first, the leader asks it to free the port.
@@ -57,8 +59,11 @@ export class WebServer implements LifecycleHooks {
   /** Aborted to make the server try the address again at once. */
   #retryNow = new AbortController();
   #isLeader = false;
+  #isSeeking = true;
   /** The port on which the server listens, and what makes it free the port. Null if it does not listen. */
   #inUse: { readonly port: number; readonly free: () => void } | null = null;
+  /** The ports on which other processes of the cluster listen, as far as they have said so. */
+  readonly #portsOfOthers = new Set<number>();
   #serving: Promise<void> = Promise.resolve();
   #reportFirstAddress: (url: string | null) => void = () => {};
   /** Resolves with the page's URL when the server listens, or with null when its first attempt has failed. */
@@ -92,6 +97,13 @@ export class WebServer implements LifecycleHooks {
     });
     options.ports.on("freed", () => {
       if (this.#isLeader) this.#retryNow.abort();
+    });
+    options.ports.on("asked", (port) => {
+      if (this.#inUse?.port === port) options.ports.announceUsed(port);
+    });
+    options.ports.on("used", (port) => {
+      this.#portsOfOthers.add(port);
+      this.#retryNow.abort();
     });
   }
 
@@ -152,11 +164,17 @@ export class WebServer implements LifecycleHooks {
     this.#serving = this.#serve(addresses, signal, this.#serving);
   }
 
-  /** A new leader does not wait before it tries the address again. */
+  /**
+   * A new leader does not wait before it tries the address again, and neither does a process that can now reach the
+   * others of its cluster.
+   */
   #followRole(): void {
-    const isLeader = this.#cluster.role === "leader";
-    if (isLeader && !this.#isLeader) this.#retryNow.abort();
+    const { role } = this.#cluster;
+    const isLeader = role === "leader";
+    const isSeeking = role === "seeking";
+    if ((isLeader && !this.#isLeader) || (this.#isSeeking && !isSeeking)) this.#retryNow.abort();
     this.#isLeader = isLeader;
+    this.#isSeeking = isSeeking;
   }
 
   async #serve(addresses: readonly ListenAddress[], signal: AbortSignal, previous: Promise<void>): Promise<void> {
@@ -221,7 +239,9 @@ export class WebServer implements LifecycleHooks {
     { signal, isExpected }: { readonly signal: AbortSignal; readonly isExpected: boolean },
   ): Promise<Server | null> {
     let isLogged = isExpected;
-    while (!signal.aborted) {
+    let isAsked = false;
+    this.#portsOfOthers.clear();
+    for (let tries = 1; !signal.aborted; tries += 1) {
       let failure: unknown;
       const taken: number[] = [];
       for (const address of addresses) {
@@ -232,13 +252,19 @@ export class WebServer implements LifecycleHooks {
           if (systemErrorCode(error) === "EADDRINUSE") taken.push(address.port);
         }
       }
-      if (!isLogged) {
-        const listen = this.#configuration.parameters["pg_http.listen"];
-        const reason = explainSystemError(failure);
-        this.#log.warn({ listen, reason }, "HTTP address unavailable, retrying");
-      }
-      isLogged = true;
       this.#reportFirstAddress(null);
+      const listen = this.#configuration.parameters["pg_http.listen"];
+      const shared = taken.find((port) => this.#portsOfOthers.has(port));
+      if (!isLogged && shared !== undefined) {
+        isLogged = true;
+        this.#log.info({ listen, port: shared }, "HTTP address used by another process of the cluster, waiting");
+      } else if (!isLogged && (taken.length === 0 || this.#isLeader || isAsked || tries === maxSilentTries)) {
+        isLogged = true;
+        this.#log.warn({ listen, reason: explainSystemError(failure) }, "HTTP address unavailable, retrying");
+      } else if (!isLogged) {
+        for (const port of taken) this.#ports.ask(port);
+        isAsked = this.#cluster.role !== "seeking";
+      }
       if (this.#isLeader) for (const port of taken) this.#ports.request(port);
       await this.#pause(signal);
     }

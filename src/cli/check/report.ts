@@ -127,16 +127,14 @@ function reportParameters(
 
 /**
  * Returns the exit code of the report. If the control connection failed, it is the exit code of that failure;
- * otherwise, if entries failed, that of the first of them. If nothing failed, it is 4 if an object is missing that
- * `start` would not create, and 0 otherwise.
+ * otherwise, if entries failed, that of the first of them. If nothing failed, it is 4 if an object is missing or
+ * incomplete that `start` would not create, and 0 otherwise.
  */
 function reportExitCode(control: PgTaskError | null, inspected: readonly EntryFindings[]): number {
   if (control !== null) return control.exitCode;
   const failed = inspected.find(({ error }) => error !== null)?.error;
   if (failed) return failed.exitCode;
-  const isIncomplete = inspected.some(({ findings }) =>
-    findings.some(({ state }) => state === "missing" || state === "not allowed"),
-  );
+  const isIncomplete = inspected.some(({ findings }) => findings.some(isLacking));
   return isIncomplete ? 4 : 0;
 }
 
@@ -173,7 +171,7 @@ export function formatReport(report: CheckReport, all: boolean): string {
 const isUnknown = ({ objects }: EntryReport): boolean =>
   objects.length > 0 && objects.every(({ state }) => state === "unknown");
 
-const isLacking = ({ state }: Finding): boolean => state === "missing" || state === "not allowed";
+const isLacking = ({ state }: Finding): boolean => ["missing", "incomplete", "not allowed"].includes(state);
 
 /** Returns the first line of every reason for an exit code that is not 0. */
 function listErrors({ control, entries }: CheckReport): string[] {

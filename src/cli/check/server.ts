@@ -1,4 +1,5 @@
 import { locateTable } from "../../manager/schema/locateTable.js";
+import { describeUnknownZone, placeZone, unknownZones } from "../../manager/schema/unknownZones.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import { serverParameters } from "../../shared/config/parameters.js";
@@ -110,10 +111,12 @@ export async function inspectControl(control: ConnectionTarget, file: FileParame
  *
  * @param control null for an entry on another server; the role and the database of such an entry can be inspected only
  * over the entry's own connection
+ * @param fileZone `pg_task.zone` of the file, which tells it from that of the entry
  */
 export async function inspectEntry(
   entry: Entry,
   control: { readonly target: ConnectionTarget; readonly findings: ControlFindings } | null,
+  fileZone: string,
 ): Promise<EntryFindings> {
   const findings: Finding[] = [];
   try {
@@ -125,7 +128,7 @@ export async function inspectEntry(
       const refusal = await findRefusal(entry, absent, password);
       return { ...notInspectedInside, findings: [...findings, ...describeLater(entry, absent)], error: refusal };
     }
-    const inside = await inspectInside(entry, password);
+    const inside = await inspectInside(entry, password, fileZone);
     if (inside === null) {
       const outside = otherPassword(findings, password, control?.target.user ?? "");
       return { ...notInspectedInside, findings: [...outside, ...objectFindings(entry, untilPassword(entry))] };
@@ -143,9 +146,9 @@ export async function inspectEntry(
  * @returns null if the server refuses the entry's password, and pg-task has created the role
  * @throws PgTaskError
  */
-async function inspectInside(entry: Entry, password: OwnRolePassword): Promise<EntryFindings | null> {
+async function inspectInside(entry: Entry, password: OwnRolePassword, fileZone: string): Promise<EntryFindings | null> {
   try {
-    return await withConnection(entry.target, (client) => inspectDatabase(entry, client));
+    return await withConnection(entry.target, (client) => inspectDatabase(entry, client, fileZone));
   } catch (error) {
     if (password !== "kept" && isPasswordRefused(error)) return null;
     throw toTaskError(error, taskTable(entry.schema, entry.table));
@@ -157,7 +160,7 @@ const untilPassword = ({ target }: Entry): Pick<Finding, "state" | "why"> => ({
   why: `unknown until the role ${identifier(target.user)} has the entry's password`,
 });
 
-async function inspectDatabase(entry: Entry, client: Client): Promise<EntryFindings> {
+async function inspectDatabase(entry: Entry, client: Client, fileZone: string): Promise<EntryFindings> {
   const warnings: string[] = [];
   const location = await locateTable(client, entry, collectInvalidSettings(warnings));
   const located = { ...entry, ...location };
@@ -176,7 +179,7 @@ async function inspectDatabase(entry: Entry, client: Client): Promise<EntryFindi
     location,
     settings: Object.fromEntries(settings),
     warnings: [...warnings, ...(await scheduleWarnings(located, client))],
-    error: await checkPlan(located, client),
+    error: (await checkPlan(located, client)) ?? (await checkZone(located, client, fileZone)),
   };
 }
 
@@ -203,6 +206,19 @@ async function checkPlan({ schema, table, parameters }: Entry, client: Client): 
     if (error instanceof PgTaskError) return error;
     throw error;
   }
+}
+
+/** Returns an error if `pg_task.zone` is no name of a time zone wherever it is set; null if there is none. */
+async function checkZone(
+  { schema, table, parameters }: Entry,
+  client: Client,
+  fileZone: string,
+): Promise<PgTaskError | null> {
+  const configured = parameters["pg_task.zone"];
+  const unknown = await unknownZones(client, taskTable(schema, table), configured);
+  if (unknown.length === 0) return null;
+  const problems = unknown.map((each) => describeUnknownZone(placeZone(each, configured === fileZone)));
+  return new PgTaskError("CONFIG_INVALID", problems.map(({ text, remedy }) => `${text}; ${remedy}`).join("; "));
 }
 
 /** Returns a callback that collects warnings about invalid settings. */

@@ -17,7 +17,7 @@ import { PgTaskError } from "../../shared/errors.js";
 export interface Finding {
   readonly what: "role" | "database" | "schema" | "type" | "table";
   readonly name: string;
-  readonly state: "exists" | "would be created" | "missing" | "not allowed" | "unknown";
+  readonly state: "exists" | "would be created" | "missing" | "incomplete" | "not allowed" | "unknown";
   /** The reason for the state, if the state needs an explanation. */
   readonly why?: string;
 }
@@ -41,7 +41,10 @@ export async function inspectTable(
   const { version, ownColumns } = await readRecord(client, table);
   if (version > latestVersion) return refused("created by a later pg-task");
   const lost = version === latestVersion ? missingColumnNames(await readLayout(client, table), ownColumns) : [];
-  if (lost.length > 0) return refused(describeMissingColumns(lost));
+  if (lost.length > 0) {
+    const why = `${describeMissingColumns(lost)}; pg-task doctor names the statements that restore it`;
+    return { ...found, state: "incomplete", why };
+  }
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
   const reasons = await readReasons(client, table, ownColumns, { kind, version });
   const reason = reasons.length === 0 ? {} : { why: reasons.join("; ") };

@@ -37,7 +37,7 @@ const concurrentEntries = 10;
  * would be created. Changes nothing.
  *
  * @returns the exit code: 0; 3 if a server is unreachable or refuses the connection; 4 if an object is missing and
- * pg-task is not allowed to create it, or if the server is too old
+ * pg-task is not allowed to create it, or if the server is too old; 2 if the server refuses a value
  * @throws PgTaskError of the family CONFIG if the configuration is invalid or names no server
  */
 export async function check(
@@ -73,11 +73,12 @@ async function inspectEntries(
   { configuration }: ExplainedConfiguration,
   control: ControlFindings | PgTaskError,
 ): Promise<EntryFindings[]> {
-  const { entries, control: target } = configuration;
+  const { entries, control: target, parameters } = configuration;
+  const zone = parameters["pg_task.zone"];
   const inspectOne = async (entry: Entry): Promise<EntryFindings> => {
-    if (entry.elsewhere) return await inspectEntry(entry, null);
+    if (entry.elsewhere) return await inspectEntry(entry, null, zone);
     if (control instanceof PgTaskError) return notInspected(entry);
-    return await inspectEntry(entry, { target, findings: control });
+    return await inspectEntry(entry, { target, findings: control }, zone);
   };
   const inspected: EntryFindings[] = [];
   for (let start = 0; start < entries.length; start += concurrentEntries) {

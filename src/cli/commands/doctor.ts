@@ -63,7 +63,10 @@ async function checkEntry(configuration: Configuration, entry: Entry): Promise<S
   const section = `${entry.target.database} ${entry.schema}.${entry.table}`;
   try {
     return await withEntry(configuration, entry, "doctor", async (opened) => {
-      const checks = await checkTable(opened.client, opened.table);
+      const checks = await checkTable(opened.client, opened.table, {
+        parameters: entry.parameters,
+        fileZone: configuration.parameters["pg_task.zone"],
+      });
       const readable = !checks.some(({ name, level }) => name === "columns" && level === "fail");
       return {
         section,

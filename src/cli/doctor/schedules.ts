@@ -4,10 +4,25 @@ import { readScheduleWarnings } from "../../tasks/explain/scheduleWarnings.js";
 import { formatCount } from "../terminal/format.js";
 import { ok, warn, type Check } from "./check.js";
 
+/** How many schedules whose last run failed are named at most. */
+const maxNamed = 5;
+
 export async function checkSchedules(client: Client, table: TaskTable): Promise<Check[]> {
-  const { examined, more, warnings } = await readScheduleWarnings(client, table);
-  if (warnings.length > 0) return warnings.map(({ text, remedy }) => warn("schedules", text, remedy));
+  const { examined, more, warnings, failed } = await readScheduleWarnings(client, table);
+  const checks = warnings.map(({ text, remedy }) => warn("schedules", text, remedy));
+  if (failed.length > 0) checks.push(lastRunsFailed(failed));
+  if (checks.length > 0) return checks;
   if (examined === 0) return [ok("schedules", "none")];
   const which = more ? `the first ${formatCount(examined, "schedule")}` : formatCount(examined, "schedule");
-  return [ok("schedules", `${which}: no problem found`)];
+  return [ok("schedules", `${which}: no problem found, and no last run failed`)];
+}
+
+/** A warning, because a single failed task must not make the command fail. */
+function lastRunsFailed(ids: readonly string[]): Check {
+  const names = [...ids.slice(0, maxNamed), ...(ids.length > maxNamed ? [`${ids.length - maxNamed} more`] : [])];
+  return warn(
+    "schedules",
+    `the last run of ${formatCount(ids.length, "schedule")} failed: ${names.join(", ")}`,
+    "pg-task list --schedules shows the state of the last runs, pg-task list --state FAIL their errors",
+  );
 }

@@ -1,4 +1,8 @@
-import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
+import {
+  missingColumnNames,
+  describeMissingColumns,
+  restoreStatement,
+} from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
 import { appliedVersion, latestVersion, readRecord } from "../../manager/schema/migrations.js";
@@ -7,6 +11,7 @@ import { columnsInTheWay, featuresOff, featuresWithout, renameStatements } from 
 import { duplicateKeysQuery, readKeyProblem } from "../../manager/schema/keyIndex.js";
 import { readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { fail, ok, warn, type Check } from "./check.js";
@@ -23,18 +28,28 @@ export async function checkMigration(client: Client, table: TaskTable): Promise<
  * Checks for missing columns. Meant for a table that is up to date: in any other table, a migration adds missing
  * columns.
  */
-export async function checkColumns(client: Client, table: TaskTable): Promise<Check> {
+export async function checkColumns(client: Client, table: TaskTable, parameters: FileParameters): Promise<Check> {
   const layout = await readLayout(client, table);
   const { ownColumns } = await readRecord(client, table);
   const lost = missingColumnNames(layout, ownColumns);
   if (lost.length === 0) return ok("columns", "all present");
   return fail(
     "columns",
-    `${table.qualified}: ${describeMissingColumns(lost)}: its tasks do not run`,
+    `${table.qualified}: ${describeMissingColumns(lost)}: its manager goes on until a statement needs ${lost.length === 1 ? "it" : "one of them"}, usually at its next start at the latest; from then on, no task runs`,
+    // The column hash is generated from another, which must exist first.
     lost
-      .map((name) => `rename it back: ALTER TABLE ${table.qualified} RENAME COLUMN … TO ${identifier(name)}`)
+      .toSorted((one, other) => Number(one === "hash") - Number(other === "hash"))
+      .map((name) => restoreColumn(table, name, parameters))
       .join("; "),
   );
+}
+
+/** Says how to restore a column that has been renamed or dropped. Only the user knows which of the two it was. */
+function restoreColumn(table: TaskTable, name: string, parameters: FileParameters): string {
+  const rename = `if ${name} was renamed: ALTER TABLE ${table.qualified} RENAME COLUMN … TO ${identifier(name)}`;
+  const add = restoreStatement(table, name, parameters);
+  if (add === null) return `${rename}; if it was dropped, restore the table from a backup: no value suits all its rows`;
+  return `${rename}; if it was dropped: ${add}`;
 }
 
 /** Checks for columns and functions of the user that turn features off. Meant for a table that is up to date. */

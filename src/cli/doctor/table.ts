@@ -5,14 +5,15 @@ import { checkPrivileges, checkRoleSettings, checkRowSecurity } from "./access.j
 import type { Check } from "./check.js";
 import { checkManager, checkOrphans, checkBacklog, checkPauses, checkResults } from "./operation.js";
 import { checkOrder } from "./order.js";
+import { checkZone, type ConfiguredParameters } from "./zone.js";
 import { checkSchedules } from "./schedules.js";
 import { checkColumns, checkFeatures, checkIndexes, checkMigration, checkTriggers, checkViews } from "./structure.js";
 import { checkBloat, checkTransactions } from "./upkeep.js";
 
 /** Checks a table, connected as the user of the table's entry. */
-export async function checkTable(client: Client, table: TaskTable): Promise<Check[]> {
+export async function checkTable(client: Client, table: TaskTable, configured: ConfiguredParameters): Promise<Check[]> {
   const version = await checkMigration(client, table);
-  const whole = version.level === "ok" ? [await checkColumns(client, table)] : [];
+  const whole = version.level === "ok" ? [await checkColumns(client, table, configured.parameters)] : [];
   // If columns are missing, the other checks are skipped, because they read these columns.
   if (whole.some(({ level }) => level === "fail")) return [version, ...whole];
   return [
@@ -27,6 +28,7 @@ export async function checkTable(client: Client, table: TaskTable): Promise<Chec
     await checkBloat(client, table),
     await checkTransactions(client),
     ...(await checkRoleSettings(client)),
+    ...(await checkZone(client, table, configured)),
     await checkManager(client, table),
     await checkBacklog(client, table),
     await checkPauses(client, table),

@@ -16,6 +16,7 @@ import { ensureTable } from "../schema/ensureTable.js";
 import { listenToTable } from "../schema/listen.js";
 import { locateTable } from "../schema/locateTable.js";
 import { readSettings, type ManagerSettings } from "../settings.js";
+import { logUnknownZones } from "../schema/unknownZones.js";
 import type { StallMonitor } from "../telemetry/stallMonitor.js";
 import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
 import { ManagerLoop } from "./managerLoop.js";
@@ -190,6 +191,7 @@ export class ManagerConnection {
     if (previousOid !== null && previousOid !== oid) {
       log.warn({ table: table.logName }, "another table has this name now, without the tasks of the one before");
     }
+    if (knownOid === null) await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
     const others = await this.#attachOthers(client, oid);
     const isLocked = await this.#lock(client, oid, others);
     components.groups.forgetStarts();

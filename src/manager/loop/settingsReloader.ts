@@ -6,6 +6,7 @@ import type { Log } from "../../shared/log.js";
 import { connectManager } from "../connection.js";
 import { locateTable } from "../schema/locateTable.js";
 import { ensureTable } from "../schema/ensureTable.js";
+import { logUnknownZones } from "../schema/unknownZones.js";
 import { readSettings, type ManagerSettings } from "../settings.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
@@ -109,6 +110,7 @@ export class SettingsReloader {
       if (!tableLocated(await locateTable(client, entry, logInvalidSettings(log)))) return;
       settingsRead(await readSettings(client, entry, log));
       await ensureTable(client, table, entry, log);
+      await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
     } finally {
       await client.end().catch(() => {});
     }

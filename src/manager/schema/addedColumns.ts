@@ -1,4 +1,5 @@
 import type { Client } from "../../shared/postgres/client.js";
+import { identifier } from "../../shared/postgres/quoting.js";
 import { migrations, render } from "./migrations.js";
 import type { TaskTable } from "./taskTable.js";
 
@@ -9,18 +10,35 @@ const [columnsStatement = ""] = migrations
   .filter(({ version }) => version === columnsVersion)
   .flatMap(({ statements }) => statements.filter((each) => each.includes("ADD COLUMN")));
 
+interface AddedColumn {
+  readonly type: string;
+  /** SQL of the default of new rows. Undefined if there is none. */
+  readonly value: string | undefined;
+  readonly comment: string;
+}
+
 /**
- * The columns that the second migration adds, with their comments. A table may have had columns of these names before;
- * they then belong to the user.
+ * The columns that the second migration adds. A table may have had columns of these names before; they then belong to
+ * the user.
  */
-const comments: ReadonlyMap<string, string> = new Map(
-  [...columnsStatement.matchAll(/^ *\('(\w+)', '[^']+', (?:NULL|'[^']+'), '((?:[^']|'')+)'\),?$/gm)].map(
-    ([, name = "", comment = ""]) => [name, comment.replaceAll("''", "'")],
+const columns: ReadonlyMap<string, AddedColumn> = new Map(
+  [...columnsStatement.matchAll(/^ *\('(\w+)', '([^']+)', (?:NULL|'([^']+)'), '((?:[^']|'')+)'\),?$/gm)].map(
+    ([, name = "", type = "", value, comment = ""]) => [name, { type, value, comment: comment.replaceAll("''", "'") }],
   ),
 );
 
 /** Names of the columns that the second migration adds, in their order. */
-export const addedColumns: readonly string[] = [...comments.keys()];
+export const addedColumns: readonly string[] = [...columns.keys()];
+
+/** Returns the parts of ALTER TABLE that add the column, with the default of new rows. */
+export function addedColumnChanges(name: string): string[] {
+  const { type, value } = columns.get(name) ?? { type: "text", value: undefined };
+  const column = identifier(name);
+  return [
+    `ADD COLUMN ${column} ${type}`,
+    ...(value === undefined ? [] : [`ALTER COLUMN ${column} SET DEFAULT ${value}`]),
+  ];
+}
 
 /** Adds those of the columns that the table lacks, in the caller's transaction. */
 export async function addMissingColumns(client: Client, table: TaskTable): Promise<void> {
@@ -39,7 +57,7 @@ export async function presentColumns(client: Client, table: TaskTable): Promise<
  */
 export async function foreignColumns(client: Client, table: TaskTable): Promise<string[]> {
   const found = await readColumns(client, table);
-  return found.filter(({ name, comment }) => comment !== comments.get(name)).map(({ name }) => name);
+  return found.filter(({ name, comment }) => comment !== columns.get(name)?.comment).map(({ name }) => name);
 }
 
 async function readColumns(

@@ -6,7 +6,8 @@ import { reservedConnections } from "../../shared/postgres/serverLimits.js";
 import { readPauses } from "../commands/pauses.js";
 import { readConnections, readManager } from "../queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, readSessions, type EntryLocation } from "../queries/executorSessions.js";
-import { readRowLock, readSituation } from "./taskSituation.js";
+import { readLockWait, type LockWait } from "./lockWait.js";
+import { readRowLock, readSituation, type TaskSituation } from "./taskSituation.js";
 import { readUserTriggers } from "../queries/userTriggers.js";
 import { waitReasons, type Reason } from "./waitReasons.js";
 
@@ -40,6 +41,7 @@ export async function explainTask(
   return waitReasons(situation, {
     pauses: await readPauses(client, table),
     lock: context.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
+    lockWait: await readOwnersLockWait(client, situation),
     triggers: await readUserTriggers(client, table),
     hasManager: manager !== null,
     hasLeader: manager === null ? await context.hasLeader() : true,
@@ -49,6 +51,15 @@ export async function explainTask(
     openSessions: (await readSessions(client, table)).sessions,
     freeConnections: most - reservedConnections - taken,
   });
+}
+
+/** Returns the lock for which the task's run waits. Null if there is none, or the task runs on another server. */
+async function readOwnersLockWait(
+  client: Client,
+  { state, owner, ownerLives, remote }: TaskSituation,
+): Promise<LockWait | null> {
+  if (state !== "WORK" || owner === null || !ownerLives || remote) return null;
+  return await readLockWait(client, Number.parseInt(owner, 10));
 }
 
 /**

@@ -17,6 +17,8 @@ export interface ScheduleFindings {
   /** Whether there are more. */
   readonly more: boolean;
   readonly warnings: readonly ScheduleWarning[];
+  /** Ids of the schedules whose last run failed. */
+  readonly failed: readonly string[];
 }
 
 /** How many schedules are examined. */
@@ -44,6 +46,7 @@ export async function readScheduleWarnings(client: Client, table: TaskTable): Pr
   return {
     examined: schedules.length,
     more,
+    failed: schedules.flatMap(({ id, last: [newest] }) => (newest?.state === "FAIL" ? [id] : [])),
     warnings: [
       ...brokenRules(table, schedules),
       ...(await lostTimes(client, table, schedules)),

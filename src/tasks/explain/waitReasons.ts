@@ -1,5 +1,6 @@
 import { runInstead } from "../commands/describeChange.js";
 import type { Pause } from "../commands/pauses.js";
+import { lockReason, type LockWait } from "./lockWait.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { finalStates } from "../../shared/taskState.js";
 import type { LockHolder, TaskSituation } from "./taskSituation.js";
@@ -10,6 +11,7 @@ export interface Reason {
     | "ended"
     | "stopping"
     | "running"
+    | "waits-for-lock"
     | "rejected"
     | "unwritten"
     | "queued"
@@ -50,6 +52,8 @@ export interface Reason {
 export interface TableSituation {
   readonly pauses: readonly Pause[];
   readonly lock: { readonly by: LockHolder | null } | null;
+  /** The lock for which the task's run waits. Null if it waits for none. */
+  readonly lockWait: LockWait | null;
   /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
   readonly triggers: readonly string[];
   readonly hasLeader: boolean | null;
@@ -75,15 +79,11 @@ export interface TableSituation {
 export function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   if (task.rejected) return [rejectedReason(task, table)];
   if (finalStates.some((state) => state === task.state)) return [endedReason(task)];
-  if (task.owner !== null) return [withRejected(task, claimedReason(task))];
+  if (task.owner !== null)
+    return [withRejected(task, table.lockWait === null ? claimedReason(task) : lockReason(task, table.lockWait))];
   if (task.state !== "PLAN") {
-    return [
-      {
-        code: "orphaned",
-        text: `it is in ${task.state}, but no session owns it`,
-        remedy: "set it to PLAN to run it",
-      },
-    ];
+    const text = `it is in ${task.state}, but no session owns it`;
+    return [{ code: "orphaned", text, remedy: "set it to PLAN to run it" }];
   }
   const reasons = [
     ...planReasons(task),

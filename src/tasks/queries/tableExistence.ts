@@ -1,19 +1,20 @@
+import { readRecord } from "../../manager/schema/migrations.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 
 /**
  * Returns "no" if the table does not exist, "yes" if pg-task has created or adopted it, and "not adopted" otherwise.
  */
-export async function readTableExistence(
-  client: Queryable,
-  { qualified, pauses }: TaskTable,
-): Promise<"yes" | "no" | "not adopted"> {
-  const { rows } = await client.query<{ there: boolean; adopted: boolean }>(
-    `SELECT to_regclass($1) IS NOT NULL AS there, to_regclass($2) IS NOT NULL AND EXISTS (
-       SELECT FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'ready' AND NOT attisdropped) AS adopted`,
+export async function readTableExistence(client: Queryable, table: TaskTable): Promise<"yes" | "no" | "not adopted"> {
+  const { qualified, pauses } = table;
+  const { rows } = await client.query<{ there: boolean; paused: boolean; ready: boolean }>(
+    `SELECT to_regclass($1) IS NOT NULL AS there, to_regclass($2) IS NOT NULL AS paused, EXISTS (
+       SELECT FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'ready' AND NOT attisdropped) AS ready`,
     [qualified, pauses],
   );
-  const { there = false, adopted = false } = rows[0] ?? {};
+  const { there = false, paused = false, ready = false } = rows[0] ?? {};
   if (!there) return "no";
-  return adopted ? "yes" : "not adopted";
+  if (!paused) return "not adopted";
+  // The column may have been dropped or renamed since.
+  return ready || (await readRecord(client, table)).version > 0 ? "yes" : "not adopted";
 }

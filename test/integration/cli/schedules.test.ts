@@ -538,7 +538,23 @@ describe("doctor and check", () => {
          ('', 'FREQ=HOURLY;BYMINUTE=30;BYSECOND=0', 'Europe/Berlin'), ('', 'SELECT now()', NULL)`,
     );
     const { lines: found } = await doctor(env);
-    assert.equal(found.find(({ name }) => name === "schedules")?.text, "5 schedules: no problem found");
+    assert.equal(
+      found.find(({ name }) => name === "schedules")?.text,
+      "5 schedules: no problem found, and no last run failed",
+    );
+    // A schedule is the row that waits; its runs are the rows before it.
+    const { rows } = await client.query<{ id: string }>(
+      "INSERT INTO task (input, rule, state, start, stop, error) VALUES ('', '0 3 * * *', 'FAIL', now(), now(), 'no') RETURNING id",
+    );
+    const failed = rows[0]?.id;
+    await client.query("INSERT INTO task (input, rule, parent) VALUES ('', '0 3 * * *', $1)", [failed]);
+    const { lines: after, code } = await doctor(env);
+    const warning = after.find(({ name }) => name === "schedules");
+    assert.equal(warning?.level, "warn");
+    assert.match(warning.text, /^the last run of 1 schedule failed: \d+$/);
+    assert.match(warning.remedy, /pg-task list --schedules/);
+    // Only the missing manager lets the command fail.
+    assert.deepEqual([code, after.filter(({ level }) => level === "fail").map(({ name }) => name)], [4, ["manager"]]);
     await client.query("TRUNCATE task");
     assert.equal((await doctor(env)).lines.find(({ name }) => name === "schedules")?.text, "none");
   });

@@ -481,6 +481,50 @@ describe("pg-task why", () => {
     assert.deepEqual(await reasons(second), ["ended"]);
   });
 
+  test("says for which lock a running task waits, and who blocks it", async () => {
+    await client.query("CREATE TABLE account (id integer PRIMARY KEY); INSERT INTO account VALUES (1)");
+    const holder = await database.connect();
+    await holder.query("SET application_name = 'nightly batch'");
+    await holder.query("BEGIN");
+    await holder.query("UPDATE account SET id = 1");
+    const { rows } = await holder.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+    const [id = ""] = await tasks.insert({ input: "UPDATE account SET id = 1", group: "waits for a row" });
+    const waits = async (): Promise<string> => {
+      for (;;) {
+        const { stdout } = await cli(["why", id], { env });
+        if (stdout.startsWith("waits-for-lock\t")) return stdout;
+        assert.match(stdout, /^(?:due|queued|running|no-session)\t/);
+      }
+    };
+    const blocker = `blocked by server process ${rows[0]?.pid} \\(nightly batch, user postgres, `;
+    assert.match(
+      await waits(),
+      new RegExp(
+        `^waits-for-lock\\tit has been running since .* waits for a row of account, ${blocker}idle in transaction since .*pg_terminate_backend\\(${rows[0]?.pid}\\)`,
+      ),
+    );
+    // A role that must not see what other roles do.
+    const reader = await createRole(client, `${database.target.database}_why`);
+    await client.query(`GRANT SELECT, UPDATE ON task TO ${reader}; GRANT SELECT ON task_pause TO ${reader}`);
+    const url = new URL(database.url);
+    url.username = reader;
+    const { stdout } = await cli(["why", id], { env: { DATABASE_URL: url.href } });
+    assert.match(stdout, new RegExp(`waits for a row of account, ${blocker}only members of pg_read_all_stats see`));
+    await holder.query("ROLLBACK");
+    await holder.query("BEGIN");
+    await tasks.ended(id);
+    await holder.query("LOCK TABLE account");
+    const [later = ""] = await tasks.insert({ input: "UPDATE account SET id = 1", group: "waits for a table" });
+    for (;;) {
+      const { stdout: now } = await cli(["why", later], { env });
+      if (now.includes(", and waits for the table account (RowExclusiveLock), blocked by")) break;
+      assert.match(now, /^(?:due|queued|running|no-session)\t/);
+    }
+    await holder.query("ROLLBACK");
+    await tasks.ended(later);
+    assert.deepEqual(await reasons(later), ["ended"]);
+  });
+
   test("says from when on a task can start that waits for its gap", async () => {
     const [first = ""] = await tasks.insert({ input: "SELECT 1", group: "gapped", gap: "1 us" });
     await tasks.ended(first);

@@ -292,6 +292,12 @@ it("leaves the port of the page to the leader, and takes it when the leader has 
   assert.equal((await standby.line("HTTP port left to the leader"))["port"], port);
   assert.equal(second.url, first.url);
   assert.match(await health(second), /"role":"leader"/);
+  // A third process starts while the port is in use.
+  const third = await startProcess({ ...same, config: page });
+  const shared = await third.line("HTTP address used by another process of the cluster, waiting");
+  assert.deepEqual([shared.level, shared["port"]], ["info", port]);
+  assert.deepEqual(third.linesMatching("HTTP address unavailable, retrying"), []);
+  await third.end();
   await leader.end("SIGKILL");
   await Web.connect(standby, token, 2);
   await standby.line("ready");

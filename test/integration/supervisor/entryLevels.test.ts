@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { EventEmitter, once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
+import { join } from "node:path";
 import { after, it } from "node:test";
 import { eventually } from "../../support/changes.js";
 import { replaceConfig } from "../../support/configFile.js";
@@ -157,6 +159,29 @@ it("ignores an invalid table name set for the role, with a warning", async () =>
   await waitForManagers("public job");
   const line = await program.line("invalid server setting ignored, file's value used");
   assert.deepEqual([line["setting"], line["value"], line["used"]], ["pg_task.table", long, "job"]);
+  await client.query(`ALTER ROLE ${role} RESET ALL`);
+  assert.equal((await program.end()).code, 0);
+});
+
+it("warns of a zone that the server does not know, at the start, after a reload and after ALTER ROLE", async () => {
+  const message = "time zone unknown to the server, rules that need it are refused";
+  const program = await start({ "pg_task.zone": "Europe/Belrin" });
+  const first = await program.line(message);
+  const of = { setting: "pg_task.zone", level: "warn" };
+  const { setting, level, value, from } = first;
+  assert.deepEqual({ setting, level, value, from }, { ...of, value: "Europe/Belrin", from: "configuration" });
+  await program.line("ready");
+  const { cwd } = program;
+  const file = JSON.parse(await readFile(join(cwd, "pg_task.json"), "utf8"));
+  await replaceConfig(program, { ...file, "pg_task.zone": "Europe/Rmoe" });
+  const reloaded = await program.line(message, 2);
+  assert.deepEqual([reloaded["value"], reloaded["from"]], ["Europe/Rmoe", "configuration"]);
+  await replaceConfig(program, { ...file, "pg_task.zone": "Europe/Rome" });
+  await program.line("configuration reloaded", 2);
+  await client.query(`ALTER ROLE ${role} SET pg_task.zone = 'Moon/Sea'`);
+  program.child.kill("SIGHUP");
+  const altered = await program.line(message, 3);
+  assert.deepEqual([altered["value"], altered["from"]], ["Moon/Sea", `ROLE ${role}`]);
   await client.query(`ALTER ROLE ${role} RESET ALL`);
   assert.equal((await program.end()).code, 0);
 });

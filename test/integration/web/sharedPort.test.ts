@@ -50,7 +50,7 @@ it("lets a process that becomes the leader ask at once", async (context) => {
   const [standbys, leaders] = pair();
   const { url, port } = await startOn(context, "standby", standbys);
   const later = await launchWebServer(context, { role: "standby", port, ports: leaders });
-  await once(later.logged, "HTTP address unavailable, retrying");
+  await once(later.logged, "HTTP address used by another process of the cluster, waiting");
   // From here on, no timer fires.
   context.mock.timers.enable({ apis: ["setTimeout"] });
   Object.assign(later.cluster, { role: "leader" });
@@ -58,6 +58,26 @@ it("lets a process that becomes the leader ask at once", async (context) => {
   assert.equal(await later.page, url);
   context.mock.timers.reset();
   assert.equal(await health(url), "leader");
+});
+
+it("warns of a port in use only if no process of the cluster on this machine says that it uses it", async (context) => {
+  const shared = "HTTP address used by another process of the cluster, waiting";
+  const unavailable = "HTTP address unavailable, retrying";
+  const [leaders, standbys] = pair();
+  const { port } = await startOn(context, "leader", leaders);
+  const standby = await launchWebServer(context, { role: "standby", port, ports: standbys });
+  const warned = once(standby.logged, unavailable).then(() => assert.fail("it was warned of"));
+  const [info] = await Promise.race([once(standby.logged, shared), warned]);
+  assert.deepEqual(info, { listen: `127.0.0.1:${port}`, port });
+  // The process that uses the port is in another network, or not of the cluster.
+  const [others, far] = pair(["a1", "b2"]);
+  const stranger = await startOn(context, "leader", others);
+  const alone = await launchWebServer(context, { role: "standby", port: stranger.port, ports: far });
+  const taken = once(alone.logged, shared).then(() => assert.fail("it was taken for the cluster's"));
+  await Promise.race([once(alone.logged, unavailable), taken]);
+  // A process that does not reach the others says so in the end.
+  const seeking = await launchWebServer(context, { role: "seeking", port: stranger.port });
+  await once(seeking.logged, unavailable);
 });
 
 it("leaves a leader's port, and the ports of other processes and networks, alone", async (context) => {

@@ -17,6 +17,8 @@ function connect(networks: readonly string[]) {
     const events: [string, number][] = [];
     each.on("wanted", (port) => events.push(["wanted", port]));
     each.on("freed", (port) => events.push(["freed", port]));
+    each.on("asked", (port) => events.push(["asked", port]));
+    each.on("used", (port) => events.push(["used", port]));
     return events;
   });
   return { all, received, sent };
@@ -28,14 +30,22 @@ it("reaches the processes of the same network, and no others", () => {
   assert.deepEqual(received, [[], [["wanted", 8765]], []]);
   all[1]?.announceFreed(8765);
   assert.deepEqual(received, [[["freed", 8765]], [["wanted", 8765]], []]);
+  all[0]?.ask(1);
+  all[1]?.announceUsed(1);
+  assert.deepEqual(
+    received.map((events) => events.slice(1)),
+    [[["used", 1]], [["asked", 1]], []],
+  );
 });
 
 it("tells its messages from the others of the channel", () => {
   const { all, received, sent } = connect(["a1", "a1"]);
   all[0]?.request(1);
   all[0]?.announceFreed(65535);
-  assert.deepEqual(sent.map(isPortMessage), [true, true]);
-  assert.deepEqual(sent.map(isRollCall), [false, false]);
+  all[0]?.ask(1);
+  all[0]?.announceUsed(1);
+  assert.deepEqual(sent.map(isPortMessage), [true, true, true, true]);
+  assert.deepEqual(sent.map(isRollCall), [false, false, false, false]);
   const others = ["", "ask", "here", "wanted", "wanted a1 x", "freed a1 1 2"];
   assert.deepEqual(others.filter(isPortMessage), []);
   const before = structuredClone(received);

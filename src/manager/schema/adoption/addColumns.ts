@@ -1,11 +1,11 @@
 import type { FileParameters } from "../../../shared/config/parameterTable.js";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
-import { addedColumns } from "../addedColumns.js";
+import { addedColumnChanges, addedColumns } from "../addedColumns.js";
 import { parameterColumns, parameterDefault } from "../columnDefaults.js";
 import { initialStatements, render } from "../migrations.js";
 import { objectName, type TaskTable } from "../taskTable.js";
-import { expectedColumns, type ExpectedColumn } from "./expectedColumns.js";
+import { expectedColumns, requiredColumns, type ExpectedColumn } from "./expectedColumns.js";
 import type { Layout } from "./layout.js";
 
 /** Returns the columns that every task table needs and that this table does not have. */
@@ -37,11 +37,7 @@ export async function addColumns(
   parameters: FileParameters,
 ): Promise<void> {
   const missing = missingColumns(layout);
-  const changes = missing.flatMap(({ name, type, check }) => [
-    `ADD COLUMN ${identifier(name)} ${type}${addedColumnDefault(name, type, parameters)}`,
-    // Every row has the default, which satisfies the check. Validation would scan the table for nothing.
-    ...(check === undefined ? [] : [`ADD CHECK (${check}) NOT VALID`]),
-  ]);
+  const changes = missing.flatMap((column) => additions(column, parameters));
   if (missing.some(({ name }) => name === "ready") || layout.columns.get("ready")?.default === null)
     changes.push("ALTER COLUMN ready SET DEFAULT true");
   if (layout.columns.get("state")?.default === null) changes.push("ALTER COLUMN state SET DEFAULT 'PLAN'");
@@ -55,6 +51,32 @@ export async function addColumns(
     }
   }
   await ensureIdDefault(client, table, layout);
+}
+
+/** Returns the parts of ALTER TABLE that add the column. */
+const additions = ({ name, type, check }: ExpectedColumn, parameters: FileParameters): string[] => [
+  `ADD COLUMN ${identifier(name)} ${type}${addedColumnDefault(name, type, parameters)}`,
+  // Every row has the default, which satisfies the check. Validation would scan the table for nothing.
+  ...(check === undefined ? [] : [`ADD CHECK (${check}) NOT VALID`]),
+];
+
+/**
+ * Returns the statement that adds a column of pg-task again after it was dropped. Existing rows get its default, and in
+ * `ready` null. Null if no value would suit the existing rows.
+ */
+export function restoreStatement({ qualified }: TaskTable, name: string, parameters: FileParameters): string | null {
+  if (requiredColumns.includes(name)) return null;
+  const column = expectedColumns.find((each) => each.name === name);
+  const changes = column === undefined ? addedColumnChanges(name) : additions(withGenerated(column), parameters);
+  if (name === "ready") changes.push("ALTER COLUMN ready SET DEFAULT true");
+  return `ALTER TABLE ${qualified} ${changes.join(", ")}`;
+}
+
+/** Completes the type of a column that the first migration generates from others. */
+function withGenerated(column: ExpectedColumn): ExpectedColumn {
+  const [, type] =
+    new RegExp(`^ +${column.name} (.+ GENERATED .+ STORED),?$`, "m").exec(initialStatements.join("\n")) ?? [];
+  return type === undefined ? column : { ...column, type };
 }
 
 function addedColumnDefault(name: string, type: string, parameters: FileParameters): string {

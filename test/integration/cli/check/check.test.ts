@@ -181,13 +181,45 @@ void test("reports an invalid pg_task.plan, whether the table exists or not", as
   }
 });
 
+void test("reports a zone that the server does not know, wherever it is set", async () => {
+  const wholly = await createDatabase();
+  const { database: own } = wholly.target;
+  const entry = { data: own, user: "postgres" };
+  const inFile = await run({ "pg_task.zone": "Europe/Belrin", "pg_task.json": [entry] });
+  assert.equal(inFile.exitCode, 2, inFile.text);
+  assert.match(inFile.text, /error .*: pg_task\.zone \(file\) is "Europe\/Belrin".*SELECT name FROM pg_timezone_names/);
+  const inEntry = await run({ "pg_task.zone": "UTC", "pg_task.json": [{ ...entry, "pg_task.zone": "CET" }] });
+  assert.equal(inEntry.exitCode, 2, inEntry.text);
+  assert.match(inEntry.text, /pg_task\.zone \(entry\) is "CET"/);
+  const client = await wholly.connect();
+  await client.query(`ALTER DATABASE ${own} SET pg_task.zone = 'Moon/Sea'`);
+  // A role that only inserts tasks. Other roles do not matter.
+  await client.query(`ALTER ROLE ${role} IN DATABASE ${own} SET pg_task.zone = 'UTC+3'`);
+  const inDatabase = await run([entry]);
+  assert.equal(inDatabase.exitCode, 2, inDatabase.text);
+  assert.match(
+    inDatabase.text,
+    new RegExp(`\\(DATABASE ${own}\\) is "Moon/Sea".*ALTER DATABASE ${own} SET pg_task\\.zone`),
+  );
+  assert.doesNotMatch(inDatabase.text, /UTC\+3/);
+  await client.query(`GRANT INSERT ON task TO ${role}`);
+  await client.query(`ALTER DATABASE ${own} SET pg_task.zone = 'Europe/Berlin'`);
+  assert.match((await run([entry])).text, new RegExp(`\\(ROLE ${role} IN DATABASE ${own}\\) is "UTC\\+3"`));
+  await client.query(`REVOKE INSERT ON task FROM ${role}`);
+  for (const zone of ["", "utc", "Etc/GMT-3", "america/new_york"]) {
+    const { exitCode, text } = await run([{ ...entry, "pg_task.zone": zone }]);
+    assert.equal(exitCode, 0, text);
+  }
+  await client.query(`ALTER ROLE ${role} IN DATABASE ${own} RESET ALL`);
+});
+
 void test("reports a task table with a missing column", async () => {
   const whole = await createDatabase();
   const client = await whole.connect();
   await client.query("ALTER TABLE task RENAME output TO outp");
   const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
   assert.equal(exitCode, 4, text);
-  assert.match(text, /table +task +not allowed: it no longer has the column output/);
+  assert.match(text, /^error .* table task incomplete: it no longer has the column output; pg-task doctor names/m);
 });
 
 void test("reports the features that are off because of a user's columns", async () => {

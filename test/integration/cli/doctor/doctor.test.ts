@@ -246,6 +246,50 @@ describe("pg-task doctor", () => {
     assert.match(lostPlan.text, /no longer has the column plan/);
   });
 
+  test("reports a dropped column, with the statement that adds it as pg-task defines it", async () => {
+    const dropped = await createDatabase();
+    const owner = await dropped.connect();
+    const columns = async () => {
+      const { rows } = await owner.query(
+        `SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated, pg_get_expr(adbin, adrelid)
+         FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+         WHERE attrelid = 'task'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attname`,
+      );
+      return rows;
+    };
+    const whole = await columns();
+    await owner.query("INSERT INTO task (input, plan) VALUES ('', 'infinity')");
+    for (const name of ["output", "key", "created", "hash", "keep", "ready", "crash", "group"]) {
+      await owner.query(`ALTER TABLE task DROP COLUMN "${name}" CASCADE`);
+      const { lines } = await doctor({ DATABASE_URL: dropped.url });
+      const found = lines.find((line) => line.name === "columns");
+      assert.equal(found?.level, "fail", `${name}: ${JSON.stringify(lines)}`);
+      assert.match(found.text, /: its manager goes on until a statement needs /);
+      const statements = [...found.remedy.matchAll(/if it was dropped: (ALTER TABLE .*?)(?=; if |$)/g)];
+      // The output has two backslashes for each one.
+      for (const [, statement = ""] of statements) await owner.query(statement.replaceAll(/\\\\/g, "\\"));
+      assert.deepEqual(await columns(), whole, found.remedy);
+    }
+    await owner.query("ALTER TABLE task DROP COLUMN input CASCADE");
+    const { lines } = await doctor({ DATABASE_URL: dropped.url });
+    assert.match(
+      lines.find(({ name }) => name === "columns")?.remedy ?? "",
+      /TO "input"; if it was dropped, restore the table/,
+    );
+  });
+
+  test("reports a zone that the server does not know", async () => {
+    const { failed, level, text, remedy } = await diagnose(
+      "zone",
+      `ALTER DATABASE ${target.database} SET pg_task.zone = 'Europe/Belrin'`,
+      `ALTER DATABASE ${target.database} RESET pg_task.zone`,
+    );
+    assert.deepEqual([failed, level], [["zone"], "fail"]);
+    assert.match(text, new RegExp(`^pg_task\\.zone \\(DATABASE ${target.database}\\) is "Europe/Belrin"`));
+    assert.match(remedy, /SELECT name FROM pg_timezone_names/);
+    assert.equal((await diagnose("zone", "SELECT", "SELECT")).level, "ok");
+  });
+
   test("reports the features that are off because of a user's column, with the RENAME that turns them on", async () => {
     const { failed, level, text, remedy } = await diagnose(
       "features",
