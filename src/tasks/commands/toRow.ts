@@ -31,7 +31,8 @@ export function toRow(task: Partial<NewTask> | string, copied?: CopiedValues): N
   }
   if (args !== undefined) values.set("args", args === null ? null : jsonText(args));
   const long = findLongCharacter(values);
-  if (long === undefined) return { columns: values, delay, copied };
+  const taskColumns = [...values.keys()].filter((name) => !Object.hasOwn(own, name));
+  if (long === undefined) return { columns: values, taskColumns, delay, copied };
   throw new PgTaskError(
     "TASK_REJECTED",
     `expected ${long} with one ASCII character, got ${JSON.stringify(values.get(long))}`,

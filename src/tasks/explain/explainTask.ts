@@ -6,7 +6,7 @@ import { reservedConnections } from "../../shared/postgres/serverLimits.js";
 import { readPauses } from "../commands/pauses.js";
 import { readConnections, readManager } from "../queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, readSessions, type EntryLocation } from "../queries/executorSessions.js";
-import { readRowLock, readSituation } from "./taskSituation.js";
+import { readRowLock, readSituation, type TaskSituation } from "./taskSituation.js";
 import { readUserTriggers } from "../queries/userTriggers.js";
 import { waitReasons, type Reason } from "./waitReasons.js";
 
@@ -20,6 +20,7 @@ import { waitReasons, type Reason } from "./waitReasons.js";
  * called only if no manager works on the table.
  * @param context.checkLocks whether to find out who has locked the task's row. To find out, the row is locked for a
  * moment.
+ * @param context.formatTime returns a time as the reasons show it. By default, they show times in ISO 8601.
  */
 export async function explainTask(
   client: Client,
@@ -31,14 +32,16 @@ export async function explainTask(
     readonly maxSessions: number;
     readonly hasLeader: () => Promise<boolean | null>;
     readonly checkLocks: boolean;
+    readonly formatTime?: (iso: string) => string;
   },
 ): Promise<Reason[] | null> {
   const manager = await readManager(client, table);
   const situation = await readSituation(client, table, id, manager?.since ?? null);
   if (situation === null) return null;
   const { most, taken } = await readConnections(client);
-  return waitReasons(situation, {
-    pauses: await readPauses(client, table),
+  const { formatTime = (iso: string): string => iso } = context;
+  return waitReasons(withTimes(situation, formatTime), {
+    pauses: (await readPauses(client, table)).map((pause) => ({ ...pause, since: formatTime(pause.since) })),
     lock: context.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
     triggers: await readUserTriggers(client, table),
     hasManager: manager !== null,
@@ -49,6 +52,13 @@ export async function explainTask(
     openSessions: (await readSessions(client, table)).sessions,
     freeConnections: most - reservedConnections - taken,
   });
+}
+
+/** Returns the situation with its times formatted. The reasons show them and compute nothing from them. */
+function withTimes(situation: TaskSituation, formatTime: (iso: string) => string): TaskSituation {
+  const { plan, start, stop, lastStart } = situation;
+  const format = (time: string | null): string | null => (time === null ? null : formatTime(time));
+  return { ...situation, plan: format(plan), start: format(start), stop: format(stop), lastStart: format(lastStart) };
 }
 
 /**
