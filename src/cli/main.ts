@@ -2,10 +2,9 @@ import { Command, InvalidArgumentError } from "commander";
 import { addExamples } from "./definitions/examples.js";
 import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
 import { toReport } from "../shared/errors.js";
-import { explainSystemError } from "../shared/systemErrors.js";
-import { commandExitCodes } from "./support/exitCodes.js";
 import type { CheckOptions } from "./commands/check.js";
-import { configOption, type RunCommand } from "./support/options.js";
+import { configOption, refuseRepeated, type RunCommand } from "./support/options.js";
+import { handleOutputErrors } from "./terminal/outputErrors.js";
 import { processTerminal } from "./terminal/terminal.js";
 import { printableText } from "../shared/printable.js";
 import { packageVersion } from "../shared/version.js";
@@ -64,26 +63,13 @@ export async function main(argv: readonly string[]): Promise<number> {
     for (const register of registrations) register(program, run);
   }
   addExamples(program);
+  for (const command of program.commands) refuseRepeated(command);
   try {
     await program.parseAsync(argv);
     return code;
   } catch (error) {
     return reportError(error);
   }
-}
-
-/**
- * Ends the process if its output cannot be written. There is no error message when the program that reads the output
- * closes it, as `head` does after its last line.
- */
-function handleOutputErrors(): void {
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-    if (error.code === "EPIPE") process.exit(0);
-    process.stderr.write(`pg-task: the output cannot be written: ${explainSystemError(error)}\n`);
-    process.exit(commandExitCodes.notAll);
-  });
-  // There is nowhere left to report this.
-  process.stderr.on("error", () => {});
 }
 
 function parsePortOption(text: string): number {

@@ -1,8 +1,6 @@
-import { readFeatures } from "../manager/schema/ownColumns.js";
-import { PgTaskError } from "../shared/errors.js";
 import type { Client, Queryable } from "../shared/postgres/client.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
-import { readTableExistence } from "./queries/tableExistence.js";
+import { requireKeys } from "./requireFeatures.js";
 import type { TaskFilter } from "./types.js";
 
 /**
@@ -11,10 +9,7 @@ import type { TaskFilter } from "./types.js";
  * @throws PgTaskError USAGE for `key` if tasks of this table cannot have keys. A column of this name is then the user's.
  */
 export async function requireFilter(client: Queryable, table: TaskTable, { key }: TaskFilter): Promise<void> {
-  if (key === undefined || (await readFeatures(client, table)).has("keys")) return;
-  // A query then says that the table is missing.
-  if ((await readTableExistence(client, table)) === "no") return;
-  throw new PgTaskError("USAGE", `tasks of ${table.qualified} cannot have keys: the feature keys is off`);
+  if (key !== undefined) await requireKeys(client, table);
 }
 
 /** Returns the SQL of the filter's conditions on the table `t`, and appends their parameters to `values`. */

@@ -1,19 +1,21 @@
 import { constants } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { Option, type Command } from "commander";
-import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
-import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { sqlState } from "../../shared/postgres/client.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
-import { addTask, findLongCharacter, readMissingGrants, toAddError } from "../../tasks/commands/addTask.js";
+import { addTasks, findLongCharacter, readMissingGrants, toAddError } from "../../tasks/commands/addTask.js";
 import { readKeyHolder } from "../../tasks/queries/keyHolder.js";
 import { readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { waitForTask } from "./awaitEnd.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/readReasons.js";
 import { printableLine } from "../../shared/printable.js";
-import { addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { addTableOptions, collecting, type CommandOptions, type RunCommand } from "../support/options.js";
+import { formatZonedTime } from "../terminal/format.js";
+import { isoTimeSql } from "../../tasks/sqlFragments.js";
+import { noteAddedTask } from "../terminal/outputErrors.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface AddOptions extends CommandOptions {
@@ -21,7 +23,22 @@ interface AddOptions extends CommandOptions {
   readonly in?: string;
   readonly set?: ReadonlyMap<string, string>;
   readonly wait?: true;
+  readonly ifKeyTaken: (typeof keyTakenChoices)[number];
   readonly [column: string]: unknown;
+}
+
+/** What to do if another task with the key waits, in the words of the library. */
+const keyTakenChoices = ["error", "skip"] as const;
+
+/** A task to add. */
+interface Request {
+  /** Values of columns, by name. */
+  readonly columns: ReadonlyMap<string, string>;
+  /** The columns that were given by options of their own, not by --set. */
+  readonly taskColumns: readonly string[];
+  readonly delay: string | undefined;
+  readonly wait: boolean;
+  readonly skipTaken: boolean;
 }
 
 /** Columns that take a value, each of which is an option of the command. */
@@ -29,7 +46,7 @@ const valueColumns: readonly (readonly [name: string, value: string, meaning: st
   ["args", "json", "values for the SQL: an array for $1, $2 …, or an object"],
   ["plan", "time", "when to start, in PostgreSQL's time syntax"],
   ["group", "name", "group name"],
-  ["max", "n", "how many others of its group may run at the same time; negative: pause in ms"],
+  ["max", "n", "how many others of its group may run at the same time, also its priority; negative: pause in ms"],
   ["active", "interval", "how late it may start before it expires"],
   ["timeout", "interval", "maximum run time, 0 is unlimited"],
   ["repeat", "interval", "repeat at this interval"],
@@ -81,7 +98,13 @@ export function registerAdd(program: Command, run: RunCommand): void {
   for (const [name, meaning] of booleanColumns) {
     command.option(`--${name}`, meaning).addOption(new Option(`--no-${name}`, `the opposite of --${name}`));
   }
-  command.option("--set <column=value>", "any other column, such as one of your own; repeatable", parseSet);
+  command
+    .addOption(
+      new Option("--if-key-taken <what>", "if a task with its key waits: fail, or add nothing")
+        .choices(keyTakenChoices)
+        .default("error"),
+    )
+    .option("--set <column=value>", "any other column, such as one of your own; repeatable", collecting(parseSet));
   addTableOptions(command).action((sql: string | undefined, options: AddOptions) =>
     run((terminal) => add(terminal, sql, options)),
   );
@@ -91,20 +114,53 @@ async function add(terminal: Terminal, sql: string | undefined, options: AddOpti
   if (options.in !== undefined && options["plan"] !== undefined) {
     throw new PgTaskError("USAGE", "expected one of --plan and --in, got both");
   }
+  const wait = options.wait === true;
+  const skipTaken = options.ifKeyTaken === "skip";
+  if (wait && skipTaken) {
+    throw new PgTaskError("USAGE", "--wait cannot be combined with --if-key-taken skip, which may add no task");
+  }
   const given = columnValues(options);
-  requireSingleCharacters(given);
-  const columns = new Map([["input", await readSql(sql, options.file)], ...given]);
+  refuseTwice(given, options);
+  requireSingleCharacters([...given, ...(options.set ?? [])]);
+  const request: Request = {
+    columns: new Map([["input", await readSql(sql, options.file)], ...given, ...(options.set ?? [])]),
+    taskColumns: given.map(([name]) => name),
+    delay: options.in,
+    wait,
+    skipTaken,
+  };
   return await withTable(options, "add", async (opened) => {
     const json = options.json === true;
-    const wait = options.wait === true;
-    const insertTask = () => insert(opened, columns, { in: options.in, wait });
-    if (wait) return await waitForTask(terminal, opened, insertTask, json);
-    const id = await insertTask();
+    if (wait) return await waitForTask(terminal, opened, () => insertOne(opened, request), json);
+    const id = await insert(opened, request);
+    if (id !== null) noteAddedTask(id);
     if (json) terminal.write(`${JSON.stringify({ id })}\n`);
-    else if (terminal.isTerminal) terminal.write(`added task ${id}\n${await describeGroupWait(opened, id)}`);
+    else if (id === null) terminal.writeError(`nothing was added: ${await describeKeyHolder(opened, request)}\n`);
+    else if (terminal.isTerminal) terminal.write(await describeAdded(opened, id));
     else terminal.write(`${id}\n`);
     return 0;
   });
+}
+
+/**
+ * Says which task was added, when it is planned if that lies ahead, and what runs before it. The task is added, so
+ * nothing that cannot be read makes the command fail.
+ */
+async function describeAdded(opened: OpenTable, id: string): Promise<string> {
+  try {
+    return `added task ${id}${await describePlan(opened, id)}\n${await describeGroupWait(opened, id)}`;
+  } catch {
+    return `added task ${id}\n`;
+  }
+}
+
+/** Says when a task is planned, in the local time zone. Empty if that does not lie ahead. */
+async function describePlan({ client, table }: OpenTable, id: string): Promise<string> {
+  const { rows } = await client.query<{ plan: string }>(
+    `SELECT ${isoTimeSql("plan")} AS plan FROM ${table.qualified} WHERE id = $1::bigint AND plan > statement_timestamp() AND isfinite(plan)`,
+    [id],
+  );
+  return rows.map(({ plan }) => `, planned for ${formatZonedTime(plan)}`).join("");
 }
 
 /**
@@ -113,7 +169,7 @@ async function add(terminal: Terminal, sql: string | undefined, options: AddOpti
  * @returns an empty string if none do
  */
 async function describeGroupWait(opened: OpenTable, id: string): Promise<string> {
-  const reasons = (await readReasons(opened, id)) ?? [];
+  const reasons = (await readReasons(opened, id, { localTimes: true })) ?? [];
   return reasons
     .filter(({ code }) => code === "group-limit" || code === "behind-others")
     .map(({ text, remedy }) => `it waits: ${printableLine(text)}\n${remedy === undefined ? "" : `  ${remedy}\n`}`)
@@ -128,7 +184,21 @@ function columnValues(options: AddOptions): [string, string][] {
   // --wait reads the result from the row. The row must therefore not be deleted, even if the task has no output.
   const kept: [string, string][] =
     options.wait === true && options["delete"] === undefined ? [["delete", "false"]] : [];
-  return [...given, ...kept, ...(options.set ?? [])];
+  return [...given, ...kept];
+}
+
+/**
+ * Refuses columns of `--set` that have a value already, which would silently replace it.
+ *
+ * @throws PgTaskError USAGE
+ */
+function refuseTwice(given: readonly (readonly [name: string, value: string])[], options: AddOptions): void {
+  const names = new Set(["input", ...given.map(([name]) => name), ...(options.in === undefined ? [] : ["plan"])]);
+  // --wait only suggests a value for this column.
+  if (options["delete"] === undefined) names.delete("delete");
+  const twice = [...(options.set?.keys() ?? [])].find((name) => names.has(name));
+  if (twice === undefined) return;
+  throw new PgTaskError("USAGE", `expected column ${twice} once, got it in --set, too`);
 }
 
 /**
@@ -144,32 +214,42 @@ function requireSingleCharacters(columns: readonly (readonly [name: string, valu
   throw new PgTaskError("USAGE", `expected --${name} with one ASCII character, got ${JSON.stringify(value)}`);
 }
 
+/** Adds a task that is not left out if its key is taken. */
+async function insertOne(opened: OpenTable, request: Request): Promise<string> {
+  const id = (await insert(opened, request)) ?? "";
+  noteAddedTask(id);
+  return id;
+}
+
 /**
  * Adds the task. If `wait` is set, the insert is committed only if the command has the privileges to read the result.
  *
+ * @returns the task's id, or null if it was left out because its key is taken
  * @throws PgTaskError TASK_REJECTED or TASK_KEY_TAKEN if the table refuses it; SCHEMA_NOT_ALLOWED with the missing grants
  */
-async function insert(
-  { client, table }: OpenTable,
-  columns: ReadonlyMap<string, string>,
-  options: { readonly in: string | undefined; readonly wait: boolean },
-): Promise<string> {
+async function insert(opened: OpenTable, request: Request): Promise<string | null> {
+  const { client, table } = opened;
+  const { columns, taskColumns, delay, wait, skipTaken } = request;
+  const insertRow = async (): Promise<string | null> => {
+    const [id = null] = await addTasks(client, table, [{ columns, taskColumns, delay }], { skipTaken });
+    return id;
+  };
   try {
-    if (!options.wait) return await addTask(client, table, columns, options.in);
+    if (!wait) return await insertRow();
     await client.query("BEGIN");
-    const id = await addTask(client, table, columns, options.in);
-    await readOutcomes(client, table, [id]);
+    const id = await insertRow();
+    if (id !== null) await readOutcomes(client, table, [id]);
     await client.query("COMMIT");
     return id;
   } catch (error) {
     const state = sqlState(error);
     if (state === null) throw error;
-    if (options.wait) await client.query("ROLLBACK");
+    if (wait) await client.query("ROLLBACK");
     if (state !== insufficientPrivilege) {
-      throw await nameKeyHolder(client, table, columns.get("key"), toAddError(error, table, [{ columns }]));
+      throw await nameKeyHolder(opened, request, toAddError(error, table, [{ columns }]));
     }
-    const given = [...columns.keys(), ...(options.in === undefined ? [] : ["plan"])];
-    const grants = await readMissingGrants(client, table, given, options.wait);
+    const given = [...columns.keys(), ...(delay === undefined ? [] : ["plan"])];
+    const grants = await readMissingGrants(client, table, given, wait);
     if (grants.length === 0) throw error;
     throw new PgTaskError(
       "SCHEMA_NOT_ALLOWED",
@@ -179,27 +259,31 @@ async function insert(
   }
 }
 
-/** Adds to an error TASK_KEY_TAKEN which task waits with the key. Returns any other error unchanged. */
-async function nameKeyHolder(
-  client: Client,
-  table: TaskTable,
-  key: string | undefined,
-  error: unknown,
-): Promise<unknown> {
-  if (!(error instanceof PgTaskError) || error.code !== "TASK_KEY_TAKEN" || key === undefined) return error;
-  const id = await readKeyHolder(client, table, key);
-  if (id === null) return error;
+/** Adds to an error TASK_KEY_TAKEN which task waits with the key, and what to do. Returns any other error unchanged. */
+async function nameKeyHolder(opened: OpenTable, request: Request, error: unknown): Promise<unknown> {
+  if (!(error instanceof PgTaskError) || error.code !== "TASK_KEY_TAKEN") return error;
   const { message, cause, sqlState: state } = error;
-  return new PgTaskError("TASK_KEY_TAKEN", `${message}: task ${id} waits with this key`, {
-    cause,
-    ...(state === undefined ? {} : { sqlState: state }),
-  });
+  const holder = await describeKeyHolder(opened, request);
+  return new PgTaskError(
+    "TASK_KEY_TAKEN",
+    `${message}: ${holder}; if one task is enough, --if-key-taken skip makes this no error`,
+    { cause, ...(state === undefined ? {} : { sqlState: state }) },
+  );
+}
+
+/** Says which task waits with the key of a task that was not added. */
+async function describeKeyHolder({ client, table }: OpenTable, { columns }: Request): Promise<string> {
+  const key = columns.get("key");
+  const id = key === undefined ? null : await readKeyHolder(client, table, key);
+  return id === null ? "another task waits with this key" : `task ${id} waits with this key`;
 }
 
 function parseSet(text: string, previous: ReadonlyMap<string, string> = new Map()): ReadonlyMap<string, string> {
   const at = text.indexOf("=");
   if (at < 1) throw new PgTaskError("USAGE", `expected --set column=value, got ${JSON.stringify(text)}`);
-  return new Map([...previous, [text.slice(0, at), text.slice(at + 1)]]);
+  const name = text.slice(0, at);
+  if (previous.has(name)) throw new PgTaskError("USAGE", `expected --set ${name}=… once, got it more than once`);
+  return new Map([...previous, [name, text.slice(at + 1)]]);
 }
 
 /**

@@ -87,13 +87,13 @@ async function poll(
       onPoll: async ({ state }) => {
         if (!isExplained && state === "PLAN" && performance.now() - startedAt > explainAfterMs) {
           isExplained = true;
-          const reason = await readWaitReason(opened, id);
+          const reason = await readWaitReason(opened, id, terminal.isTerminal);
           terminal.showProgress(null);
           if (reason !== null) terminal.writeError(`pg-task: task ${id} waits${reason}\n`);
         }
         const elapsedMs = performance.now() - startedAt;
         if (elapsedMs > progressAfterMs) {
-          terminal.showProgress(`task ${id}: ${state}, waiting for ${formatDuration(elapsedMs)}`);
+          terminal.showProgress(`task ${id}: ${state}, not ended after ${formatDuration(elapsedMs)}`);
         }
       },
     });
@@ -107,9 +107,9 @@ async function poll(
  * Returns why the task waits, and what the user can do, as text that continues "task N waits". Returns null if there is
  * no longer such a reason.
  */
-async function readWaitReason(opened: OpenTable, id: string): Promise<string | null> {
+async function readWaitReason(opened: OpenTable, id: string, localTimes: boolean): Promise<string | null> {
   try {
-    const [reason] = (await readReasons(opened, id)) ?? [];
+    const [reason] = (await readReasons(opened, id, { localTimes })) ?? [];
     if (reason === undefined) return null;
     const { text, remedy } = reason;
     return `: ${printableLine(text)}${remedy === undefined ? "" : `\n  ${printableLine(remedy)}`}`;

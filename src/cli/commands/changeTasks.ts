@@ -5,7 +5,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { finalStates } from "../../shared/taskState.js";
 import { changeInBatches } from "../../tasks/commands/changeInBatches.js";
 import type { Change, ChangeResult } from "../../tasks/commands/changeTasks.js";
-import { readIdsWithKey, type KeyFilter } from "../../tasks/queries/tasksWithKey.js";
+import { readIdsWithKey, readTaskWithKey, type KeyedTask, type KeyFilter } from "../../tasks/queries/tasksWithKey.js";
 import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
 import { confirmChange } from "../support/confirmChange.js";
@@ -99,7 +99,9 @@ export async function changeWithKey(
     const ids = await readIdsWithKey(client, table, change, filter);
     const key = printableLine(JSON.stringify(filter.key));
     if (ids.length === 0) {
-      terminal.writeError(`pg-task: ${describeNone(change, filter)} with the key ${key}\n`);
+      const other = await readTaskWithKey(client, table, filter.key);
+      const text = other === null ? "no task" : describeNone(change, filter);
+      terminal.writeError(`pg-task: ${text} with the key ${key}${other === null ? "" : `: ${describeOther(other)}`}\n`);
       if (options.json === true) printResults(terminal, change, [], options);
       return commandExitCodes.notAll;
     }
@@ -115,6 +117,12 @@ function describeNone(change: Change, { states = [] }: KeyFilter): string {
   if (change === "retry") return `no such task in ${states.join(" or ")}`;
   return change === "delete" || change === "delete even running" ? "no task" : "no task waits or runs";
 }
+
+/** Says what there is instead of the task that a change with a key is meant for. */
+const describeOther = ({ id, state }: KeyedTask): string =>
+  finalStates.some((each) => each === state)
+    ? `the newest task with this key, ${id}, is ${state}`
+    : `task ${id} with this key is ${state}`;
 
 const describeTable = ({ table, entry }: OpenTable): string =>
   printableLine(`${table.qualified} in ${entry.target.database}`);

@@ -15,7 +15,7 @@ import {
   type RunCommand,
 } from "../support/options.js";
 import { scheduleColumns, scheduleFields } from "../support/scheduleColumns.js";
-import { summaryLength, taskColumns } from "../support/taskColumns.js";
+import { summaryLength, taskColumns, taskFields } from "../support/taskColumns.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { formatCount, formatNumber } from "../terminal/format.js";
@@ -58,7 +58,7 @@ async function list(terminal: Terminal, options: ListOptions): Promise<number> {
     terminal.write(`${JSON.stringify({ tasks, before: next }, null, 2)}\n`);
     return 0;
   }
-  const lines = renderTable(terminal, taskColumns, tasks);
+  const lines = renderTable(terminal, terminal.isTerminal ? taskColumns(tasks) : taskFields, tasks);
   if (tasks.length > 0 || !terminal.isTerminal) terminal.write(lines.map((line) => `${line}\n`).join(""));
   if (!terminal.isTerminal) return 0;
   if (tasks.length === 0) terminal.write(before === undefined ? "no tasks\n" : "no more tasks\n");

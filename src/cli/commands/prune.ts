@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { finalStates } from "../../shared/taskState.js";
-import { countPrunable, readPruneCutoff, pruneBatch } from "../../tasks/commands/pruneTasks.js";
+import { countPrunable, readPruneCutoff, pruneBatch, type Cutoff } from "../../tasks/commands/pruneTasks.js";
 import { requireFilter } from "../../tasks/taskFilter.js";
 import { confirmChange } from "../support/confirmChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
@@ -39,14 +39,14 @@ async function prune(terminal: Terminal, options: PruneOptions): Promise<number>
   return await withTable(options, "prune", async (opened) => {
     const { client, table } = opened;
     await requireFilter(client, table, filterFromOptions(options));
-    const before = await readPruneCutoff(client, options.older);
+    const cutoff = await readPruneCutoff(client, table, options.older);
     if (options.dryRun === true || options.yes !== true) {
-      const found = await countPrunable(client, table, before, filterFromOptions(options));
+      const found = await countPrunable(client, table, cutoff, filterFromOptions(options));
       if (options.dryRun === true) return printResult(terminal, options, { found });
-      const question = `Delete ${formatCount(found, "task")} of ${printableLine(table.qualified)} that ended before ${before}?`;
+      const question = `Delete ${formatCount(found, "task")} of ${printableLine(table.qualified)} that ended before ${cutoff.before}?`;
       if (found > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
     }
-    return await deleteInBatches(terminal, opened, options, before);
+    return await deleteInBatches(terminal, opened, options, cutoff);
   });
 }
 
@@ -54,12 +54,12 @@ async function deleteInBatches(
   terminal: Terminal,
   { client, table }: OpenTable,
   options: PruneOptions,
-  before: string,
+  cutoff: Cutoff,
 ): Promise<number> {
   let deleted = 0;
   let locked = 0;
   for (let after: string | null = null; ;) {
-    const step = await pruneBatch(client, table, before, filterFromOptions(options), after);
+    const step = await pruneBatch(client, table, cutoff, filterFromOptions(options), after);
     deleted += step.deleted;
     locked += step.locked;
     after = step.next;

@@ -7,7 +7,8 @@ import { readTask, type ColumnValue, type TaskColumns } from "../../tasks/querie
 import { commandExitCodes } from "../support/exitCodes.js";
 import { formatDependencies } from "../support/dependencyTree.js";
 import { withTable } from "../support/openTable.js";
-import { parseId, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { addIdOrKey, describeMissing, readGivenId, requireIdOrKey, type OneTaskOptions } from "../support/idOrKey.js";
+import { addTableOptions, type RunCommand } from "../support/options.js";
 import { summaryLength, taskColumns } from "../support/taskColumns.js";
 import { truncateText } from "../support/truncateText.js";
 import { formatDuration } from "../../shared/formatDuration.js";
@@ -19,7 +20,7 @@ import { renderTable } from "../terminal/table.js";
 import { colourText, stateColour, type Terminal } from "../terminal/terminal.js";
 import { formatFullTime, formatNumber } from "../terminal/format.js";
 
-interface ShowOptions extends CommandOptions {
+interface ShowOptions extends OneTaskOptions {
   readonly full?: true;
 }
 
@@ -30,15 +31,19 @@ export function registerShow(program: Command, run: RunCommand): void {
   const command = program
     .command("show")
     .description("show all columns of a task, its ancestors and descendants, and what waits for what")
-    .argument("<id>", "the task's id", parseId)
     .option("--full", "do not truncate long values and chains on a terminal");
-  addTableOptions(command).action((id: string, options: ShowOptions) => run((terminal) => show(terminal, id, options)));
+  addTableOptions(addIdOrKey(command)).action((id: string | undefined, options: ShowOptions) =>
+    run((terminal) => show(terminal, id, options)),
+  );
 }
 
-async function show(terminal: Terminal, id: string, options: ShowOptions): Promise<number> {
-  const found = await withTable(options, "show", async ({ client, table: names }) => {
-    const task = await readTask(client, names, id);
-    if (task === null) return null;
+async function show(terminal: Terminal, given: string | undefined, options: ShowOptions): Promise<number> {
+  requireIdOrKey(given, options);
+  const found = await withTable(options, "show", async (opened) => {
+    const { client, table: names } = opened;
+    const id = await readGivenId(opened, given, options);
+    const task = id === null ? null : await readTask(client, names, id);
+    if (id === null || task === null) return null;
     const chain = await readChain(client, names, id, {
       characters: summaryLength,
       scanLimitMs: searchMs,
@@ -55,7 +60,7 @@ async function show(terminal: Terminal, id: string, options: ShowOptions): Promi
     return { task, chain, dependencies };
   });
   if (found === null) {
-    terminal.writeError(`pg-task: no task ${id}\n`);
+    terminal.writeError(`pg-task: ${describeMissing(given, options)}\n`);
     return commandExitCodes.notAll;
   }
   const { task, chain, dependencies } = found;
@@ -189,7 +194,7 @@ const formatHidden = (hidden: number): string[] =>
   hidden === 0 ? [] : [`… ${formatNumber(hidden)} more (see --full)`];
 
 const formatRows = (terminal: Terminal, tasks: readonly TaskSummary[]): string[] =>
-  tasks.length === 0 ? [] : renderTable(terminal, taskColumns, tasks);
+  tasks.length === 0 ? [] : renderTable(terminal, taskColumns(tasks), tasks);
 
 const formatSection = (terminal: Terminal, title: string, lines: readonly string[]): string =>
   lines.length === 0 ? "" : `\n${colourText(terminal, "bold", title)}\n${lines.join("\n")}\n`;

@@ -1,7 +1,8 @@
 import type { Command } from "commander";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable } from "../support/openTable.js";
-import { parseId, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { addIdOrKey, describeMissing, readGivenId, requireIdOrKey, type OneTaskOptions } from "../support/idOrKey.js";
+import { addTableOptions, type RunCommand } from "../support/options.js";
 import { readReasons } from "../support/readReasons.js";
 import { copyField } from "../terminal/copyField.js";
 import { printableLine } from "../../shared/printable.js";
@@ -11,19 +12,25 @@ export function registerWhy(program: Command, run: RunCommand): void {
   const command = program
     .command("why")
     .aliases(["explain-plan", "explain"])
-    .description("explain why a task is not running")
-    .argument("<id>", "the task's id", parseId);
-  addTableOptions(command).action((id: string, options: CommandOptions) =>
+    .description("explain why a task is not running");
+  addTableOptions(addIdOrKey(command)).action((id: string | undefined, options: OneTaskOptions) =>
     run((terminal) => explain(terminal, id, options)),
   );
 }
 
-async function explain(terminal: Terminal, id: string, options: CommandOptions): Promise<number> {
-  const reasons = await withTable(options, "why", (opened) => readReasons(opened, id));
-  if (reasons === null) {
-    terminal.writeError(`pg-task: no task ${id}\n`);
+async function explain(terminal: Terminal, given: string | undefined, options: OneTaskOptions): Promise<number> {
+  requireIdOrKey(given, options);
+  const isForTerminal = terminal.isTerminal && options.json !== true;
+  const found = await withTable(options, "why", async (opened) => {
+    const id = await readGivenId(opened, given, options);
+    const reasons = id === null ? null : await readReasons(opened, id, { localTimes: isForTerminal });
+    return reasons === null ? null : { id, reasons };
+  });
+  if (found === null) {
+    terminal.writeError(`pg-task: ${describeMissing(given, options)}\n`);
     return commandExitCodes.notAll;
   }
+  const { id, reasons } = found;
   if (options.json === true) {
     terminal.write(`${JSON.stringify({ id, reasons }, null, 2)}\n`);
   } else if (terminal.isTerminal) {

@@ -63,7 +63,7 @@ async function readStartable(
   if (running > 0 && idle === 0) return [];
   const startable: FirstDueTask[] = [];
   for (const task of same) {
-    const reasons = await readReasons(opened, task.id);
+    const reasons = await readReasons(opened, task.id, { localTimes: false });
     if (reasons?.every(({ code }) => code === "due" || code === "no-session") === true) startable.push(task);
   }
   return startable;

@@ -1,6 +1,6 @@
 /**
  * Exit codes of commands. Each error family has an exit code too (docs/errors.md). Codes of 10 and above are results of
- * `add --wait`.
+ * `add`.
  */
 export const commandExitCodes = {
   done: 0,
@@ -12,7 +12,7 @@ export const commandExitCodes = {
   /** The row was deleted while the command waited for the task. */
   deleted: 13,
   /**
-   * The task was added, but its result cannot be read. A caller must not treat this as a failure to add the task,
+   * The task was added, but its result cannot be read, or the output cannot be written. A caller must not treat this as a failure to add the task,
    * because adding the task again would run it twice.
    */
   unknown: 14,

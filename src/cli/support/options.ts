@@ -1,5 +1,6 @@
 import type { TaskFilter } from "../../tasks/types.js";
 import { InvalidArgumentError, Option, type Command } from "commander";
+import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
 import type { Terminal } from "../terminal/terminal.js";
@@ -10,6 +11,30 @@ export type RunCommand = (action: (terminal: Terminal) => Promise<number>) => Pr
 
 export const configOption = (meaning = "configuration file (default: ./pg_task.json if present)"): Option =>
   new Option("-c, --config <file>", meaning);
+
+/** Parsers that collect the values of an option, which may therefore be given more than once. */
+const collectors = new WeakSet<object>();
+
+export function collecting<Parser extends object>(parser: Parser): Parser {
+  collectors.add(parser);
+  return parser;
+}
+
+/**
+ * Lets the command refuse an option with a value that is given more than once. Commander would silently use the last
+ * value, which may change the wrong tasks.
+ */
+export function refuseRepeated(command: Command): void {
+  for (const option of command.options) {
+    const { required, optional, variadic, parseArg } = option;
+    if (!(required || optional) || variadic || (parseArg !== undefined && collectors.has(parseArg))) continue;
+    let isGiven = false;
+    command.on(`option:${option.name()}`, () => {
+      if (isGiven) throw new PgTaskError("USAGE", `expected --${option.name()} once, got it more than once`);
+      isGiven = true;
+    });
+  }
+}
 
 /** Options that every command on a table has. */
 export interface CommandOptions extends TableOptions {
@@ -73,10 +98,11 @@ export function parseId(text: string): string {
   return id;
 }
 
-/** Collects the ids of a variadic argument. Each value can be a comma-separated list. */
-export function parseIds(text: string, previous: readonly string[] = []): readonly string[] {
-  return [...previous, ...text.split(",").map(parseId)];
-}
+/** Collects ids. Each value can be a comma-separated list. */
+export const parseIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => [
+  ...previous,
+  ...text.split(",").map(parseId),
+]);
 
 /** Collects the ids of schedules as `parseIds` does. The name of a schedule, which looks natural here, is its key. */
 export function parseScheduleIds(text: string, previous: readonly string[] = []): readonly string[] {

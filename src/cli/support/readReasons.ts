@@ -2,10 +2,19 @@ import { disconnect } from "../../shared/postgres/client.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
 import type { Reason } from "../../tasks/explain/waitReasons.js";
 import { readCluster } from "../../tasks/queries/clusterProcesses.js";
+import { formatFullTime } from "../terminal/format.js";
 import { connectForCommand, type OpenTable } from "./openTable.js";
 
-/** Returns the reasons why a task does not run, or null if there is no such task. */
-export async function readReasons(opened: OpenTable, id: string): Promise<Reason[] | null> {
+/**
+ * Returns the reasons why a task does not run, or null if there is no such task.
+ *
+ * @param options.localTimes whether their texts show times as a terminal does, instead of in ISO 8601
+ */
+export async function readReasons(
+  opened: OpenTable,
+  id: string,
+  options: { readonly localTimes: boolean },
+): Promise<Reason[] | null> {
   const { client, table, entry, configuration } = opened;
   return await explainTask(client, table, id, {
     entry,
@@ -13,6 +22,7 @@ export async function readReasons(opened: OpenTable, id: string): Promise<Reason
     maxSessions: configuration.parameters["pg_conf.max"],
     hasLeader: () => hasLeader(opened),
     checkLocks: true,
+    ...(options.localTimes ? { formatTime: formatFullTime } : {}),
   });
 }
 

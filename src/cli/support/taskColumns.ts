@@ -10,8 +10,9 @@ export const summaryLength = 1000;
 
 const collapseWhitespace = (text: string): string => text.trim().replace(/\s+/g, " ");
 
-/** The columns of a table of tasks. */
-export const taskColumns: readonly TableColumn<TaskSummary>[] = [
+const keyColumn: TableColumn<TaskSummary> = { title: "key", value: ({ key }) => key, flexible: true };
+
+const commonColumns: readonly TableColumn<TaskSummary>[] = [
   { title: "id", value: ({ id }) => id, alignRight: true },
   { title: "state", value: ({ state }) => state, colour: ({ state }) => stateColour(state) },
   { title: "group", value: ({ group }) => group, flexible: true },
@@ -40,3 +41,12 @@ export const taskColumns: readonly TableColumn<TaskSummary>[] = [
     flexible: true,
   },
 ];
+
+/** The columns of a table of tasks on a terminal. Keys are shown if at least one of the tasks has one. */
+export const taskColumns = (tasks: readonly TaskSummary[]): readonly TableColumn<TaskSummary>[] =>
+  tasks.some(({ key }) => key !== null)
+    ? commonColumns.flatMap((column) => (column.title === "group" ? [column, keyColumn] : [column]))
+    : commonColumns;
+
+/** The fields of a task in a tab-separated line. */
+export const taskFields: readonly TableColumn<TaskSummary>[] = [...commonColumns, keyColumn];

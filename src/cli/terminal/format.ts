@@ -21,6 +21,15 @@ export function formatFullTime(iso: string): string {
   return `${dayOf(time)} ${clockOf(time)}.${String(time.getMilliseconds()).padStart(3, "0")}`;
 }
 
+/** Formats a time of the server in the local time zone, to the second, with the zone's difference from UTC. */
+export function formatZonedTime(iso: string): string {
+  const time = new Date(iso);
+  if (Number.isNaN(time.getTime())) return iso;
+  const minutes = -time.getTimezoneOffset();
+  const offset = [Math.trunc(Math.abs(minutes) / 60), Math.abs(minutes) % 60].map(twoDigits).join(":");
+  return `${dayOf(time)} ${clockOf(time)} ${minutes < 0 ? "-" : "+"}${offset}`;
+}
+
 /** Formats a number with thousands separators, such as "1,234,567". */
 export const formatNumber = (number: number): string => number.toLocaleString("en-US");
 

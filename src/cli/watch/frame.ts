@@ -47,7 +47,7 @@ export function formatTasks(terminal: Terminal, { filter, tasks, top, searched }
     ...(searched === null ? [] : [`searched ${formatNumber(searched)} rows`]),
   ];
   const part = parts.length === 0 ? [] : [colourText(terminal, "yellow", fitLine(terminal, parts.join("  ")))];
-  return [...part, ...renderTable(terminal, taskColumns, tasks)];
+  return [...part, ...renderTable(terminal, taskColumns(tasks), tasks)];
 }
 
 /** Puts a line at the bottom of the screen, below the other lines, which are cut to the rest of the screen. */

@@ -3,12 +3,15 @@ import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { notNullViolation, uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { requireColumns } from "../requireFeatures.js";
 import { findBrokenChecks } from "./brokenChecks.js";
 
 /** A task to insert. Columns that are omitted take their defaults. */
 export interface NewRow {
   /** Values by column name, in PostgreSQL's syntax for the column's type. */
   readonly columns: ReadonlyMap<string, string | null>;
+  /** Names of those columns that are meant to be pg-task's, so that a column of the user's with this name is no substitute. */
+  readonly taskColumns?: readonly string[] | undefined;
   /** Interval from now to the planned time. */
   readonly delay?: string | undefined;
   readonly copied?: CopiedValues | undefined;
@@ -28,26 +31,12 @@ export interface CopiedValues {
 const maxParameters = 65_535;
 
 /**
- * Inserts a task.
- *
- * @returns the task's id
- */
-export async function addTask(
-  client: Queryable,
-  table: TaskTable,
-  columns: ReadonlyMap<string, string>,
-  delay?: string,
-): Promise<string> {
-  const [id = ""] = await addTasks(client, table, [{ columns, delay }]);
-  return id;
-}
-
-/**
  * Inserts tasks, with as few statements as possible. If they need several statements, these are not atomic unless the
  * caller has begun a transaction.
  *
  * @param skipTaken whether a task is left out if another task with its key waits
  * @returns the ids of the inserted tasks, in the order of the rows
+ * @throws PgTaskError USAGE if a row has a column of a feature that is off
  */
 export async function addTasks(
   client: Queryable,
@@ -56,6 +45,7 @@ export async function addTasks(
   { skipTaken = false } = {},
 ): Promise<string[]> {
   const ids: string[] = [];
+  await requireColumns(client, table, new Set(rows.flatMap(({ taskColumns = [] }) => taskColumns)));
   for (const batch of batchesOf(rows)) {
     const values: (string | null)[] = [];
     const names = columnNames(batch);

@@ -23,6 +23,8 @@ export interface ChangeResult {
   readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
   /** The task's state before the change. Null if the outcome is `missing` or `failed`. */
   readonly state: TaskState | null;
+  /** How many tries of the task had failed and led to another one before the change. */
+  readonly attempt: number;
   /** Whether the task was claimed, that is, whether it had an owner. */
   readonly claimed: boolean;
   /** For a retried task, whether its schedule was cleared because the schedule continues in another row. */
@@ -107,10 +109,10 @@ const scheduleEffects: Readonly<Partial<Record<Change, string>>> = {
 
 /** SQL of the columns of `found` that concern schedules, keys and waiting, for the table `t`. */
 function foundColumns(table: TaskTable, context: ChangeContext): string {
-  const { change, rules, order } = context;
+  const { change, rules, order, retries } = context;
   const resumes = change === "resume" && rules;
   return `${hasSchedule("t", rules)} AS repeats, t.plan = 'infinity' AS halted, ${rules} AS keeps_place,
-    ${rules ? "coalesce(t.wait < 0, false)" : "false"} AS computes,
+    ${rules ? "coalesce(t.wait < 0, false)" : "false"} AS computes, ${retries ? "coalesce(t.attempt, 0)" : "0"} AS attempt,
     ${order ? "coalesce(t.wait >= 0, false)" : "false"} AS waits, ${keyWaitsIn(table, context)} AS key_waits_in,
     ${resumes ? `CASE WHEN t.plan = 'infinity' AND ${hasSchedule("t", rules)} THEN ${resumeTime(table)} END` : "NULL::timestamptz"} AS resumes_at`;
 }
@@ -263,6 +265,7 @@ function failedResult(id: string, error: unknown): ChangeResult {
     id,
     outcome: "failed",
     state: null,
+    attempt: 0,
     claimed: false,
     unlinked: false,
     schedule: null,
@@ -287,7 +290,7 @@ async function changeTogether(
        FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
      ), changed AS (${changeSql(change, table, context)})
      SELECT a.id::text AS id, coalesce(f.state, t.state::text) AS state,
-       coalesce(f.claimed, t.owner IS NOT NULL) AS claimed, coalesce(c.unlinked, false) AS unlinked, f.key_waits_in::text AS "keyWaitsIn",
+       coalesce(f.attempt, 0)::float8 AS attempt, coalesce(f.claimed, t.owner IS NOT NULL) AS claimed, coalesce(c.unlinked, false) AS unlinked, f.key_waits_in::text AS "keyWaitsIn",
        CASE WHEN c.id IS NOT NULL THEN ${scheduleEffects[change] ?? "NULL::text"} END AS schedule,
        CASE WHEN c.id IS NOT NULL THEN 'changed' WHEN f.id IS NOT NULL THEN 'refused'
          WHEN t.id IS NOT NULL THEN 'locked' ELSE 'missing' END AS outcome,

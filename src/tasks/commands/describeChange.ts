@@ -54,7 +54,7 @@ export function describeChange(change: Change, result: ChangeResult, remedies = 
   }
 }
 
-function describeDone(change: Change, { state, claimed, unlinked, schedule }: ChangeResult): string {
+function describeDone(change: Change, { state, attempt, claimed, unlinked, schedule }: ChangeResult): string {
   const ended = schedule === "ended" ? "; its schedule has ended" : "";
   switch (change) {
     case "stop":
@@ -63,7 +63,7 @@ function describeDone(change: Change, { state, claimed, unlinked, schedule }: Ch
         const itsSchedule = schedule === "ended" ? ", otherwise its schedule ends" : "";
         return `cancelling; ends as DONE if already committed${itsSchedule}`;
       }
-      return `stopped before it ran${ended}`;
+      return `${attempt > 0 ? `stopped before its retry ${attempt}` : "stopped before it ran"}${ended}`;
     case "retry":
       return unlinked
         ? `was ${state}, runs again now; does not repeat, because its successor exists`

@@ -2,6 +2,8 @@ import type { TaskFilter } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
+import { columnsVersion } from "../../manager/schema/addedColumns.js";
+import { readRecord } from "../../manager/schema/migrations.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { finalStates } from "../../shared/taskState.js";
 import { filterSql } from "../taskFilter.js";
@@ -9,13 +11,21 @@ import { filterSql } from "../taskFilter.js";
 /** Maximum number of rows that one batch deletes. */
 const batchRows = 1000;
 
+/** Which finished tasks are deleted: those that ended before this time. */
+export interface Cutoff {
+  /** The time, computed by the server, as text. */
+  readonly before: string;
+  /** Whether pg-task's column `created` says when a task was added. */
+  readonly hasCreated: boolean;
+}
+
 /**
- * Returns the cutoff, computed by the server, as text. Finished tasks that ended before this time are deleted.
+ * Returns the cutoff.
  *
  * @throws the server's error if the interval is invalid.
  * @throws PgTaskError USAGE if the interval is negative.
  */
-export async function readPruneCutoff(client: Client, older: string): Promise<string> {
+export async function readPruneCutoff(client: Client, table: TaskTable, older: string): Promise<Cutoff> {
   const { rows } = await client.query<{ moment: string; future: boolean }>(
     `SELECT m.moment::text AS moment, m.moment > statement_timestamp() AS future
      FROM (SELECT statement_timestamp() - $1::interval AS moment) AS m`,
@@ -26,28 +36,31 @@ export async function readPruneCutoff(client: Client, older: string): Promise<st
     const problem = `expected --older to be an interval of 0 or more, got ${JSON.stringify(older)}`;
     throw new PgTaskError("USAGE", problem);
   }
-  return before;
+  const { version, ownColumns } = await readRecord(client, table);
+  return { before, hasCreated: version >= columnsVersion && !ownColumns.includes("created") };
 }
 
 /**
- * Returns an SQL condition that is true if a task is finished and ended before the cutoff. If the task never started,
- * its planned time counts as its end.
+ * Returns an SQL condition that is true if a task is finished and ended before the cutoff. No column says when a task
+ * was stopped that had not started. For such a task, its planned time counts, or if that lies ahead, the time at which it
+ * was added, because it would otherwise stay for as long as its planned time is away.
  */
-function isPrunableSql(values: unknown[], before: string, filter: TaskFilter): string {
+function isPrunableSql(values: unknown[], { before, hasCreated }: Cutoff, filter: TaskFilter): string {
+  const added = hasCreated ? "CASE WHEN t.plan > statement_timestamp() THEN t.created END, " : "";
   return `t.owner IS NULL AND t.ready IS NULL AND t.state::text IN (${finalStates.map(literal).join(", ")})
-    AND coalesce(t.stop, t.plan) < $${values.push(before)}::timestamptz AND ${filterSql(filter, values)}`;
+    AND coalesce(t.stop, ${added}t.plan) < $${values.push(before)}::timestamptz AND ${filterSql(filter, values)}`;
 }
 
 /** Returns the number of rows that would be deleted. */
 export async function countPrunable(
   client: Client,
   { qualified }: TaskTable,
-  before: string,
+  cutoff: Cutoff,
   filter: TaskFilter,
 ): Promise<number> {
   const values: unknown[] = [];
   const { rows } = await client.query<{ count: string }>(
-    `SELECT count(*) AS count FROM ${qualified} AS t WHERE ${isPrunableSql(values, before, filter)}`,
+    `SELECT count(*) AS count FROM ${qualified} AS t WHERE ${isPrunableSql(values, cutoff, filter)}`,
     values,
   );
   return Number(rows[0]?.count ?? 0);
@@ -63,12 +76,12 @@ export async function countPrunable(
 export async function pruneBatch(
   client: Client,
   { qualified }: TaskTable,
-  before: string,
+  cutoff: Cutoff,
   filter: TaskFilter,
   after: string | null,
 ): Promise<{ deleted: number; locked: number; next: string | null }> {
   const values: unknown[] = [];
-  const matches = isPrunableSql(values, before, filter);
+  const matches = isPrunableSql(values, cutoff, filter);
   const from = after === null ? "" : `AND t.id > $${values.push(after)}::bigint`;
   const { rows } = await client.query<{ deleted: string; found: string; next: string | null }>(
     `WITH found AS MATERIALIZED (

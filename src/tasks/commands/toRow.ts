@@ -38,7 +38,8 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   }
   if (args !== undefined) values.set("args", args === null ? null : jsonText(args, "args"));
   const long = findLongCharacter(values);
-  if (long === undefined) return { columns: values, delay, copied, own: doubtful };
+  const taskColumns = [...values.keys()].filter((name) => !Object.hasOwn(own, name));
+  if (long === undefined) return { columns: values, taskColumns, delay, copied, own: doubtful };
   throw new PgTaskError(
     "TASK_REJECTED",
     `expected ${long} with one ASCII character, got ${JSON.stringify(values.get(long))}`,

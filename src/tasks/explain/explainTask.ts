@@ -21,6 +21,7 @@ import { waitReasons, type Reason } from "./waitReasons.js";
  * called only if no manager works on the table.
  * @param context.checkLocks whether to find out who has locked the task's row. To find out, the row is locked for a
  * moment.
+ * @param context.formatTime returns a time as the reasons show it. By default, they show times in ISO 8601.
  */
 export async function explainTask(
   client: Client,
@@ -32,16 +33,18 @@ export async function explainTask(
     readonly maxSessions: number;
     readonly hasLeader: () => Promise<boolean | null>;
     readonly checkLocks: boolean;
+    readonly formatTime?: (iso: string) => string;
   },
 ): Promise<Reason[] | null> {
   const manager = await readManager(client, table);
   const situation = await readSituation(client, table, id, manager?.since ?? null);
   if (situation === null) return null;
   const { most, taken } = await readConnections(client);
-  return waitReasons(situation, {
-    pauses: await readPauses(client, table),
+  const { formatTime = (iso: string): string => iso } = context;
+  return waitReasons(withTimes(situation, formatTime), {
+    pauses: (await readPauses(client, table)).map((pause) => ({ ...pause, since: formatTime(pause.since) })),
     lock: context.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
-    lockWait: await readOwnersLockWait(client, situation),
+    lockWait: withBlockersTimes(await readOwnersLockWait(client, situation), formatTime),
     triggers: await readUserTriggers(client, table),
     hasManager: manager !== null,
     hasLeader: manager === null ? await context.hasLeader() : true,
@@ -60,6 +63,19 @@ async function readOwnersLockWait(
 ): Promise<LockWait | null> {
   if (state !== "WORK" || owner === null || !ownerLives || remote) return null;
   return await readLockWait(client, Number.parseInt(owner, 10));
+}
+
+const withBlockersTimes = (wait: LockWait | null, formatTime: (iso: string) => string): LockWait | null =>
+  wait && {
+    ...wait,
+    blockers: wait.blockers.map((each) => ({ ...each, since: each.since === null ? null : formatTime(each.since) })),
+  };
+
+/** Returns the situation with its times formatted. The reasons show them and compute nothing from them. */
+function withTimes(situation: TaskSituation, formatTime: (iso: string) => string): TaskSituation {
+  const { plan, start, stop, lastStart } = situation;
+  const format = (time: string | null): string | null => (time === null ? null : formatTime(time));
+  return { ...situation, plan: format(plan), start: format(start), stop: format(stop), lastStart: format(lastStart) };
 }
 
 /**

@@ -3,6 +3,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Change } from "../commands/changeTasks.js";
 import { filterSql, requireFilter } from "../taskFilter.js";
+import type { TaskState } from "../../shared/taskState.js";
 import type { TaskFilter } from "../types.js";
 import { isActiveSql } from "./waitingTasks.js";
 
@@ -63,4 +64,26 @@ export async function readIdsWithKey(
     default:
       return change satisfies never;
   }
+}
+
+/** A task with a key. */
+export interface KeyedTask {
+  readonly id: string;
+  readonly state: TaskState;
+}
+
+/**
+ * Returns the task that a key names best: the one that waits, else the one that runs, else the newest. Null if there is
+ * none.
+ *
+ * @throws PgTaskError USAGE if tasks of this table cannot have keys
+ */
+export async function readTaskWithKey(client: Client, table: TaskTable, key: string): Promise<KeyedTask | null> {
+  await requireFilter(client, table, { key });
+  const { rows } = await client.query<KeyedTask>(
+    `SELECT t.id::text AS id, t.state::text AS state FROM ${table.qualified} AS t WHERE t.key = $1::text
+     ORDER BY (t.ready IS NOT NULL) DESC, (${isActiveSql}) DESC, t.id DESC LIMIT 1`,
+    [key],
+  );
+  return rows[0] ?? null;
 }

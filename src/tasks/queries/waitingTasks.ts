@@ -1,6 +1,6 @@
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import { PgTaskError } from "../../shared/errors.js";
+import { featureOffError } from "../requireFeatures.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 
 /** The maximum numbers of tasks that a graph shows in each direction, and of its levels in each direction. */
@@ -45,5 +45,5 @@ export async function mayReadDependencies(client: Client, { qualifiedDependencie
 /** @throws PgTaskError USAGE if tasks of this table cannot wait for others */
 export async function requireOrder(client: Queryable, table: TaskTable): Promise<void> {
   if ((await readFeatures(client, table)).has("order")) return;
-  throw new PgTaskError("USAGE", `tasks of ${table.qualified} cannot wait for others: the feature order is off`);
+  throw featureOffError(table, "wait for others", "order");
 }

@@ -63,6 +63,12 @@ describe("pg-task stop", () => {
     assert.equal((await row(waiting))["ready"], null);
   });
 
+  test("says of a task that waits for its next try that it has run", async () => {
+    const id = await insert({ attempt: 2, retry: 3, plan: "2999-01-01" });
+    const { code, stdout } = await cli(["stop", id], { env });
+    assert.deepEqual([code, stdout], [0, `${id}\tchanged\tstopped before its retry 2\n`]);
+  });
+
   test("exits with 0 when everything was done, and accepts ids beyond safe integers", async () => {
     await insert({ id: huge });
     const { code, stdout } = await cli(["stop", huge, "--json"], { env });
@@ -365,7 +371,10 @@ describe("--key", () => {
     assert.deepEqual([second.code, outcomes(second.stdout)], [1, [[done, "refused"]]]);
     assert.match(second.stdout, new RegExp(`pg-task run-now ${failed} runs the waiting task with the same key`));
     const third = await cli(["retry", "--key", key, "--group", "another"], { env });
-    assert.deepEqual([third.code, third.stderr], [1, `pg-task: no such task in FAIL with the key "${key}"\n`]);
+    assert.deepEqual(
+      [third.code, third.stderr],
+      [1, `pg-task: no such task in FAIL with the key "${key}": task ${failed} with this key is PLAN\n`],
+    );
     assert.equal((await row(older))["state"], "FAIL");
   });
 
@@ -399,14 +408,15 @@ describe("--key", () => {
     assert.deepEqual([last.code, outcomes(last.stdout)], [0, [[running, "changed"]]]);
   });
 
-  for (const [args, message] of [
-    [["stop"], 'no task waits or runs with the key "ended\\n"'],
-    [["run-now"], 'no task waits or runs with the key "ended\\n"'],
-    [["retry"], 'no such task in FAIL with the key "ended\\n"'],
-    [["retry", "--state", "GONE,STOP"], 'no such task in GONE or STOP with the key "ended\\n"'],
+  for (const [args, what] of [
+    [["stop"], "no task waits or runs"],
+    [["run-now"], "no task waits or runs"],
+    [["retry"], "no such task in FAIL"],
+    [["retry", "--state", "GONE,STOP"], "no such task in GONE or STOP"],
   ] as const) {
     test(`changes no other task: ${args.join(" ")}`, async () => {
       const id = await insert({ ...past, state: "DONE", key: "ended\n" });
+      const message = `${what} with the key "ended\\n": the newest task with this key, ${id}, is DONE`;
       const { code, stdout, stderr } = await cli([...args, "--key", "ended\n"], { env });
       assert.deepEqual([code, stdout, stderr], [1, "", `pg-task: ${message}\n`]);
       const json = await cli([...args, "--key", "ended\n", "--json"], { env });
@@ -414,6 +424,18 @@ describe("--key", () => {
       assert.equal((await row(id))["state"], "DONE");
     });
   }
+
+  test("retry says that the task with the key runs, or that there is none", async () => {
+    const running = await insert({ state: "WORK", owner: "1 x", key: "runs" });
+    const { code, stderr } = await cli(["retry", "--key", "runs"], { env });
+    const there = `task ${running} with this key is WORK`;
+    assert.deepEqual([code, stderr], [1, `pg-task: no such task in FAIL with the key "runs": ${there}\n`]);
+    const missing = await cli(["retry", "--key", "nobody's"], { env });
+    assert.deepEqual([missing.code, missing.stderr], [1, `pg-task: no task with the key "nobody's"\n`]);
+    const twice = await cli(["stop", "--key", "runs", "--key", "b"], { env });
+    assert.deepEqual([twice.code, twice.stderr], [2, "pg-task: expected --key once, got it more than once\n"]);
+    assert.equal((await row(running))["state"], "WORK");
+  });
 
   test("says that no task has the key", async () => {
     const { code, stdout, stderr } = await cli(["delete", "--key", "nobody's"], { env });
@@ -444,11 +466,25 @@ describe("--key", () => {
       ["delete"],
       ["prune", "--older", "1 s", "--yes"],
       ["watch", "--json"],
+      ["show"],
+      ["why"],
+      ["add", "SELECT 1"],
     ]) {
       const { code, stderr } = await cli([...args, "--key", "7"], { env: { DATABASE_URL: own.url } });
       assert.equal(code, 2, args.join(" "));
-      assert.match(stderr, /tasks of "public"\."task" cannot have keys: the feature keys is off/);
+      assert.match(
+        stderr,
+        /tasks of "public"\."task" cannot have keys: the feature keys is off; pg-task doctor says why/,
+      );
     }
+    // A column of the user's own can still be set.
+    const set = await cli(["add", "SELECT 1", "--set", "key=8"], { env: { DATABASE_URL: own.url } });
+    assert.equal(set.code, 0, set.stderr);
+    const { rows } = await connection.query<{ key: number }>("SELECT key FROM task ORDER BY id");
+    assert.deepEqual(
+      rows.map(({ key }) => key),
+      [7, 8],
+    );
   });
 });
 
@@ -524,6 +560,17 @@ describe("pg-task prune", () => {
       rows.map(({ data }) => data),
       ["fail", "fresh", "runs", "waits"],
     );
+  });
+
+  test("counts from when it was added for a task that was stopped before its planned time", async () => {
+    const stopped = { state: "STOP", plan: "infinity", data: "ahead" };
+    const old = await insert({ ...stopped, created: "2024-01-01" });
+    const fresh = await insert(stopped);
+    const unknown = await insert({ ...stopped, created: null });
+    const { stdout } = await cli(["prune", "--state", "STOP", "--older", "1 day", "--yes"], { env });
+    assert.equal(stdout, "1 task deleted\n");
+    const { rows } = await client.query<{ id: string }>("DELETE FROM task WHERE data = 'ahead' RETURNING id");
+    assert.deepEqual(rows.map(({ id }) => id).toSorted(), [fresh, unknown].toSorted(), `not ${old}`);
   });
 
   test("deletes only tasks with the key", async () => {

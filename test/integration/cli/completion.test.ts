@@ -109,7 +109,7 @@ describe("pg-task manual", () => {
       env: { ...process.env, MANWIDTH: "100", LC_ALL: "C.UTF-8" },
     });
     assert.equal(stderr, "");
-    assert.match(stdout, /why <id>\n +explain why a task is not running/);
+    assert.match(stdout, /why \[id\]\n +explain why a task is not running/);
     assert.match(stdout, /-c, --config <file>\n/);
   });
 });

@@ -39,7 +39,7 @@ describe("pg-task list", () => {
   test("lists the newest first, one line each, without a terminal", async () => {
     const { code, stdout, stderr } = await cli(["list"], { env });
     assert.deepEqual([code, stderr, ids(stdout)], [0, "", [huge, "4", "3", "2", "1"]]);
-    assert.equal(lines(stdout).at(-1), "1\tDONE\tfirst\t2024-01-01T00:00:00+00:00\t1500\tSELECT 1\t1");
+    assert.equal(lines(stdout).at(-1), "1\tDONE\tfirst\t2024-01-01T00:00:00+00:00\t1500\tSELECT 1\t1\t\\N");
   });
 
   for (const [args, expected] of [
@@ -94,6 +94,19 @@ describe("pg-task list", () => {
       const { code, stdout } = await cli(["list", "--key", "order 4", ...args], { env });
       assert.deepEqual([code, ids(stdout)], [0, expected], args.join(" "));
     }
+    const { stdout } = await cli(["list", "--limit", "2"], { env });
+    assert.deepEqual(
+      lines(stdout).map((line) => line.split("\t").at(-1)),
+      ["\\N", "order 42"],
+    );
+    const { shown } = await cliOnTerminal(["list", "--limit", "2"], { env: { ...env, NO_COLOR: "1" }, columns: 200 });
+    assert.match(shown, /^ +id {2}state +group +key +plan +took +input +result\n/);
+    assert.match(shown, /STOP .* order 42 +2024-01-04 00:00:00 /);
+    const found = JSON.parse((await cli(["show", "--key", "order 4", "--json"], { env })).stdout);
+    assert.equal(found.task.id, "3");
+    assert.match((await cli(["show", "--key", "order 42"], { env })).stdout, /^id\t4\n/m);
+    const missing = await cli(["show", "--key", "nobody's"], { env });
+    assert.deepEqual(missing, { code: 1, stdout: "", stderr: `pg-task: no task with the key "nobody's"\n` });
     await client.query("UPDATE task SET key = NULL");
   });
 
@@ -150,6 +163,8 @@ describe("pg-task list", () => {
     [["--before", "1e3"], /expected a task id/],
     [["--since", "whenever"], /invalid value.*whenever/],
     [["--wrong"], /unknown option/],
+    [["--state", "STOP", "-s", "DONE"], /^pg-task: expected --state once, got it more than once\n$/],
+    [["-n", "1", "--limit=2"], /^pg-task: expected --limit once, got it more than once\n$/],
   ] as const) {
     test(`refuses ${args.join(" ")} with a one-line error and exit code 2`, async () => {
       const { code, stdout, stderr } = await cli(["list", ...args], { env });

@@ -49,9 +49,76 @@ describe("pg-task add", () => {
     for (const more of [[], ["--wait"]]) {
       const { code, stderr } = await cli(["add", "SELECT 1", "--key", "taken", ...more], { env });
       assert.equal(code, 2);
-      assert.match(stderr, new RegExp(`\\(SQLSTATE 23505\\): task ${id} waits with this key\n$`));
+      assert.match(
+        stderr,
+        new RegExp(`\\(SQLSTATE 23505\\): task ${id} waits with this key; if one task .*--if-key-taken skip`),
+      );
     }
     await client.query("DELETE FROM task WHERE id = $1", [id]);
+  });
+
+  test("adds nothing if the key is taken and --if-key-taken is skip", async () => {
+    const skip = ["add", "SELECT 1", "--key", "skipped", "--if-key-taken", "skip"];
+    const id = idOf(await cli([...skip, "--plan", "infinity"], { env }));
+    const before = await count();
+    const said = `nothing was added: task ${id} waits with this key\n`;
+    assert.deepEqual(await cli(skip, { env }), { code: 0, stdout: "", stderr: said });
+    const json = await cli([...skip, "--json"], { env });
+    assert.deepEqual([json.code, json.stdout], [0, '{"id":null}\n']);
+    const waits = await cli([...skip, "--wait"], { env });
+    assert.deepEqual([waits.code, waits.stdout], [2, ""]);
+    assert.match(waits.stderr, /^pg-task: --wait cannot be combined with --if-key-taken skip/);
+    assert.equal((await cli(["add", "SELECT 1", "--if-key-taken", "ignore"], { env })).code, 2);
+    assert.deepEqual(await count(), before);
+    await client.query("DELETE FROM task WHERE id = $1", [id]);
+  });
+
+  for (const [args, message] of [
+    [["--key", "a", "--key", "b"], "expected --key once, got it more than once"],
+    [["--key", "a", "--set", "key=b"], "expected column key once, got it in --set, too"],
+    [["--in", "1 s", "--set", "plan=now"], "expected column plan once, got it in --set, too"],
+    [["--set", "input=SELECT 2"], "expected column input once, got it in --set, too"],
+    [["--set", "data=1", "--set", "data=2"], "expected --set data=… once, got it more than once"],
+  ] as const) {
+    test(`refuses two values for one column: ${args.join(" ")}`, async () => {
+      const before = await count();
+      const result = await cli(["add", "SELECT 1", ...args], { env });
+      assert.deepEqual(result, { code: 2, stdout: "", stderr: `pg-task: ${message}\n` });
+      assert.deepEqual(await count(), before);
+    });
+  }
+
+  test("takes several columns with --set", async () => {
+    const id = idOf(await cli(["add", "SELECT 1", "--set", "data=both", "--set", "plan=infinity"], { env }));
+    const { rows } = await client.query("SELECT data, plan::text AS plan FROM task WHERE id = $1", [id]);
+    assert.deepEqual(rows, [{ data: "both", plan: "infinity" }]);
+    await client.query("DELETE FROM task WHERE id = $1", [id]);
+  });
+
+  for (const more of [["--plan", "infinity"], ["--wait"]]) {
+    test(`says that the task was added if the output cannot be written: ${more.join(" ")}`, async () => {
+      const add = ["add", "SELECT 5", "--data", "unwritten", ...more];
+      const command = [process.execPath, bin, ...add].map((word) => `'${word}'`).join(" ");
+      const child = spawn("/bin/sh", ["-c", `${command} >/dev/full`], {
+        env: { PATH: process.env["PATH"], ...env },
+        stdio: ["ignore", "ignore", "pipe"],
+      });
+      let stderr = "";
+      child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+      await once(child, "close");
+      const { rows } = await client.query<{ id: string }>("DELETE FROM task WHERE data = 'unwritten' RETURNING id");
+      const problem = "the output cannot be written: no space left on the device (ENOSPC)";
+      assert.equal(stderr, `pg-task: task ${rows[0]?.id} was added, but ${problem}\n`);
+      assert.equal(child.exitCode, 14);
+    });
+  }
+
+  test("says on a terminal when the task is planned, in the local zone, if that lies ahead", async () => {
+    const tokyo = { env: { ...env, TZ: "Asia/Tokyo" } };
+    const later = await cliOnTerminal(["add", "SELECT 1", "--plan", "2999-01-01 00:00+00"], tokyo);
+    assert.match(later.shown, /^added task \d+, planned for 2999-01-01 09:00:00 \+09:00\n$/);
+    const never = await cliOnTerminal(["add", "SELECT 1", "--plan", "infinity"], tokyo);
+    assert.match(never.shown, /^added task \d+\n$/);
   });
 
   test("inserts a task with args, and refuses args that are no array or object", async () => {
@@ -304,7 +371,7 @@ describe("pg-task add", () => {
 
   test("shows the task's state on a terminal while it waits, and erases it afterwards", async () => {
     const program = new OnTerminal(["add", "-w", "SELECT pg_sleep(3600)"], { env });
-    await program.until(/task (\d+): WORK, waiting for [\d.]+ s/);
+    await program.until(/task (\d+): WORK, not ended after [\d.]+ s/);
     const [, id = ""] = /task (\d+): WORK/.exec(program.shown) ?? [];
     await cli(["stop", id], { env });
     assert.equal(await program.end(), 12);
@@ -459,6 +526,32 @@ describe("pg-task why", () => {
       [await reasons(later), await reasons(never), await reasons(done)],
       [["not-due"], ["never-due"], ["ended"]],
     );
+  });
+
+  test("shows local times on a terminal, and ISO 8601 elsewhere", async () => {
+    const [id = ""] = await tasks.insert({ input: "", plan: "2999-01-01 00:00:00.5+00" });
+    const shown = await cliOnTerminal(["why", id], { env: { ...env, TZ: "Asia/Tokyo" } });
+    assert.match(shown.shown, /^it is planned for 2999-01-01 09:00:00\.500\n/);
+    assert.match((await cli(["why", id], { env })).stdout, /planned for 2999-01-01T00:00:00\.5\+00:00\t/);
+  });
+
+  test("takes a key instead of an id", async () => {
+    const ended = { input: "", key: "explained", state: "DONE" };
+    const [, newest = ""] = await tasks.insert(ended, ended);
+    const explained = async (): Promise<string> =>
+      JSON.parse((await cli(["why", "--key", "explained", "--json"], { env })).stdout).id;
+    assert.equal(await explained(), newest);
+    const [waiting = ""] = await tasks.insert({ input: "", key: "explained", plan: "infinity" });
+    await tasks.insert(ended);
+    assert.equal(await explained(), waiting);
+    const missing = await cli(["why", "--key", "nobody's"], { env });
+    assert.deepEqual(missing, { code: 1, stdout: "", stderr: `pg-task: no task with the key "nobody's"\n` });
+    for (const [args, message] of [
+      [[], "expected an id or --key"],
+      [[waiting, "--key", "explained"], "expected an id or --key, got both"],
+    ] as const) {
+      assert.deepEqual(await cli(["why", ...args], { env }), { code: 2, stdout: "", stderr: `pg-task: ${message}\n` });
+    }
   });
 
   test("names the running tasks of the group and those that are due earlier", async () => {

@@ -3,8 +3,9 @@ import { after, describe, it } from "node:test";
 import { Client, Pool } from "pg";
 import { PgTaskError, start, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
 import { createDatabase } from "../../support/database.js";
-import { untyped } from "../../support/untyped.js";
+import { ensureTaskTable } from "../../support/taskTables.js";
 import { createVersionOne } from "../../support/versionOne.js";
+import { untyped } from "../../support/untyped.js";
 
 const closing: (() => Promise<unknown>)[] = [];
 after(() => Promise.all(closing.map((close) => close())));
@@ -281,6 +282,20 @@ describe("add", () => {
     } finally {
       client.release();
     }
+  });
+
+  it("refuses options whose features are off, and leaves columns of the user's own alone", async () => {
+    const own = await createDatabase("empty");
+    const connection = await own.connect();
+    await createVersionOne(connection, "public");
+    await connection.query("ALTER TABLE task ADD COLUMN key integer DEFAULT 7, ADD COLUMN rule integer DEFAULT 7");
+    await ensureTaskTable(own.target);
+    await using old = new TaskClient(own.url);
+    await fails(old.add({ input: "SELECT", key: "1" }), "USAGE", /cannot have keys: the feature keys is off; /);
+    await fails(old.addMany(["SELECT", { input: "SELECT", rule: "1" }]), "USAGE", /cannot have rule: the feature sch/);
+    await old.add({ input: "SELECT $1", args: [1], columns: { key: 8 } });
+    const { rows } = await connection.query<{ key: number; rule: number }>("SELECT key, rule FROM task");
+    assert.deepEqual(rows, [{ key: 8, rule: 7 }]);
   });
 
   it("fails or leaves the task out if its key is taken", async () => {
