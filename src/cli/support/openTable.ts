@@ -202,9 +202,10 @@ function missingTableError(why: "no" | "not adopted", { target, create }: Entry,
     why === "no"
       ? `no table ${table.qualified} in database ${target.database}`
       : `table ${table.qualified} in database ${target.database} is not adopted yet`;
+  const start = why === "no" ? "run pg-task start" : "run pg-task start, or if it runs already, see pg-task check";
   return new PgTaskError(
     "SCHEMA_MISSING",
-    `${what}: pg-task start creates or adopts it; pg-task check shows what would happen`,
-    { remedy: create ? "run pg-task start" : 'remove "create": false from its entry, and run pg-task start' },
+    `${what}: pg-task start creates or adopts it; pg-task check shows what would happen, or what is in the way`,
+    { remedy: create ? start : 'remove "create": false from its entry, and run pg-task start' },
   );
 }

@@ -1,7 +1,7 @@
 import { firstLine } from "../../shared/firstLine.js";
 import { formatLateness } from "../../shared/formatLateness.js";
 import { shortRule } from "../../shared/shortRule.js";
-import type { PastRun, Schedule, ZonedTime } from "../../tasks/queries/schedules.js";
+import type { Schedule, ZonedTime } from "../../tasks/queries/schedules.js";
 import { formatTime } from "../terminal/format.js";
 import type { TableColumn } from "../terminal/table.js";
 import { stateColour } from "../terminal/terminal.js";
@@ -29,11 +29,15 @@ function formatNext({ paused, pausedItself, problem, next, state, overdueMs }: S
   return shown.length === 0 ? "not yet known" : shown.join(", ");
 }
 
-function formatOutcome([run]: readonly PastRun[]): string {
+/** Says how the last run ended. If the run that waits has been tried already, says how its last try ended instead. */
+function formatOutcome({ failedTries, tryError, last: [run] }: Schedule): string {
+  if (failedTries > 0) return `try ${failedTries} failed${formatError(tryError)}`;
   if (run === undefined) return "";
-  const error = run.error === null ? "" : ` ${firstLine(run.error).replace(/^ERROR:\s+/, "")}`;
-  return `${run.state}${run.stop === null ? "" : ` ${formatTime(run.stop)}`}${error}`;
+  return `${run.state}${run.stop === null ? "" : ` ${formatTime(run.stop)}`}${formatError(run.error)}`;
 }
+
+const formatError = (error: string | null): string =>
+  error === null ? "" : ` ${firstLine(error).replace(/^ERROR:\s+/, "")}`;
 
 const keyColumn: TableColumn<Schedule> = { title: "key", value: ({ key }) => key, flexible: true };
 
@@ -60,8 +64,8 @@ const commonColumns: readonly TableColumn<Schedule>[] = [
   {
     title: "last",
     value: ({ last: [run] }) => run?.state ?? null,
-    display: ({ last }) => formatOutcome(last),
-    colour: ({ last: [run] }) => stateColour(run?.state ?? ""),
+    display: formatOutcome,
+    colour: ({ failedTries, last: [run] }) => (failedTries > 0 ? "yellow" : stateColour(run?.state ?? "")),
     flexible: true,
   },
   { title: "input", value: ({ input }) => input, display: ({ input }) => collapseWhitespace(input), flexible: true },

@@ -45,7 +45,8 @@ function unknownKey(path: Path): string {
   const known = inEntry
     ? [...entryKeys.map(({ name }) => name), ...entryParameters().map(({ name }) => name)]
     : ["url", "pg_task.json", ...fileParameters().map(({ name }) => name)];
-  const near = known.find((name) => shortName(name) === key) ?? nearestName(key, known);
+  const other = inEntry ? otherWords.get(key) : undefined;
+  const near = known.find((name) => shortName(name) === key) ?? other ?? nearestName(key, known);
   const elsewhere = inEntry && key.startsWith("pg_") && findParameter(key) !== undefined;
   const hint =
     hints.get(key) ??
@@ -56,6 +57,15 @@ function unknownKey(path: Path): string {
         : `expected a known key, perhaps "${near}"`);
   return `${formatPath(path)}: unknown key, ${hint}`;
 }
+
+/** The keys of an entry by the words that other programs use for them. */
+const otherWords: ReadonlyMap<string, string> = new Map([
+  ["database", "data"],
+  ["dbname", "data"],
+  ["db", "data"],
+  ["role", "user"],
+  ["username", "user"],
+]);
 
 /** Returns a parameter's name without its prefix. This is its key in an entry. */
 const shortName = (name: string): string => name.replace(/^pg_\w+\./, "");

@@ -60,6 +60,10 @@ export interface Schedule {
   /** Why the rule gives no times, in the server's words. */
   readonly problem: string | null;
   readonly input: string;
+  /** How many tries of the run that waits have failed. */
+  readonly failedTries: number;
+  /** First line of the error of the last of these tries. Null if there was none. */
+  readonly tryError: string | null;
   /** The last runs, newest first. Empty if there was none, or if their rows are gone. */
   readonly last: readonly PastRun[];
 }
@@ -92,6 +96,8 @@ export interface Schedules {
 }
 
 const shownTimes = 3;
+
+const firstLineSql = (column: string): string => `left(split_part(${column}::text, E'\\n', 1), 1000)`;
 
 function conditions({ group, key, text, since, until }: ScheduleFilter, values: unknown[]): string {
   const parameter = (value: unknown): string => `$${values.push(value)}`;
@@ -130,12 +136,13 @@ export async function readSchedules(
 ): Promise<Schedules> {
   await requireFilter(client, table, filter);
   const rules = await readHasRules(client, table);
-  const keys = (await readFeatures(client, table)).has("keys");
+  const features = await readFeatures(client, table);
+  const tries = features.has("retries") ? "coalesce(r.attempt, 0)" : "0";
   const values: unknown[] = [limit + 1, characters];
   // The zone is valid if the server has computed times with it.
   const { rows } = await client.query<Omit<Schedule, "last" | "problem"> & { parent: string | null; broken: boolean }>(
     `WITH listed AS MATERIALIZED (
-       SELECT s.* FROM (${schedulesQuery(table, rules, keys)}) AS s WHERE ${conditions(filter, values)}
+       SELECT s.* FROM (${schedulesQuery(table, rules, features.has("keys"))}) AS s WHERE ${conditions(filter, values)}
        ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id LIMIT $1
      ), timed AS MATERIALIZED (
        SELECT s.*, ${comingTimes(table, rules, shownTimes)} AS next,
@@ -151,8 +158,9 @@ export async function readSchedules(
        coalesce((SELECT json_agg(json_build_object('at', ${isoTimeSql("n.at")},
          'wall', CASE WHEN NOT s.broken AND s.zone IS NOT NULL AND isfinite(n.at) THEN ${wallSql("n.at")} END) ORDER BY n.place)
          FROM unnest(s.next) WITH ORDINALITY AS n(at, place)), '[]') AS next,
-       ${isPausedSchedule(table)} AS paused, s.halted AS "pausedItself", s.broken, substr(s.input, 1, $2) AS input
-     FROM timed AS s
+       ${isPausedSchedule(table)} AS paused, s.halted AS "pausedItself", s.broken, substr(s.input, 1, $2) AS input,
+       ${tries}::float8 AS "failedTries", CASE WHEN ${tries} > 0 THEN ${firstLineSql("r.error")} END AS "tryError"
+     FROM timed AS s LEFT JOIN ${table.qualified} AS r ON r.id = s.id AND r.state::text = 'PLAN'
      ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id`,
     values,
   );
@@ -190,7 +198,7 @@ async function readPastRuns(
      SELECT s.schedule::text AS schedule, t.id::text AS id, t.state::text AS state, ${isoTimeSql("t.start")} AS start,
        ${isoTimeSql("t.stop")} AS stop,
        CASE WHEN isfinite(t.stop::timestamptz) THEN ${millisecondsSql("t.stop::timestamptz - t.start::timestamptz")} END AS "tookMs",
-       left(split_part(t.error::text, E'\\n', 1), 1000) AS error
+       ${firstLineSql("t.error")} AS error
      FROM run AS s JOIN ${qualified} AS t ON t.id = s.id WHERE s.depth > 0 ORDER BY s.schedule, s.depth`,
     [schedules.map(({ id }) => id), runs],
   );

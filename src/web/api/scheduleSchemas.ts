@@ -40,6 +40,8 @@ const scheduleSchema = model(
       .meta({ description: "how long ago the time of a waiting schedule came, else null" }),
     problem: z.string().nullable().meta({ description: "why the rule gives no times" }),
     input: z.string().meta({ description: "at most its first 300 characters" }),
+    failedTries: z.int().meta({ description: "how many tries of the run that waits have failed" }),
+    tryError: z.string().nullable().meta({ description: "first line of the error of the last of these tries" }),
     last: z.array(pastRunSchema).readonly().meta({ description: "up to five last runs, newest first" }),
   }),
 );

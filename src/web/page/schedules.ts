@@ -98,7 +98,10 @@ function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; 
                 <small>${[schedule.zone, ...traits(schedule)].filter(Boolean).join(" · ")}</small>
               </td>
               ${timeCells(schedule, now)}
-              <td class="last">${schedule.last.map((run) => outcome(id, run))}</td>
+              <td class="last">
+                ${schedule.failedTries > 0 && html`<span class="tag" title=${printableText(schedule.tryError ?? "")}>try ${schedule.failedTries} failed</span>`}
+                ${schedule.last.map((run) => outcome(id, run))}
+              </td>
               <td class="sql" title=${printableText(schedule.input)}>
                 ${printableLine(schedule.input.trim().replace(/\s+/g, " "))}
               </td>

@@ -350,7 +350,7 @@ describe("a command", () => {
     const { code, stderr } = await cli(["list"], { env: { DATABASE_URL: empty.url } });
     await other.query("DROP TABLE task");
     assert.equal(code, 4);
-    assert.match(stderr, /is not adopted yet/);
+    assert.match(stderr, /is not adopted yet: .*pg-task check shows what would happen, or what is in the way/);
   });
 
   test("reports an unreachable server in one line, with exit code 3", async () => {

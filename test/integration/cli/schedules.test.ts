@@ -86,6 +86,18 @@ describe("pg-task list --schedules", () => {
     assert.doesNotMatch(shown, /(?:4|8) {2}(?:mail|due) .*late by/);
   });
 
+  test("says that a run waits for its next try, and why", async () => {
+    await asManager(
+      `INSERT INTO task (id, input, "group", repeat, plan, ready, state, retry, attempt, error) VALUES
+         (6, 'SELECT 1/0', 'tried', '1 day', now() + interval '1 hour', false, 'PLAN', 3, 2, E'ERROR:  division by zero\nSTATEMENT:  SELECT 1/0')`,
+    );
+    const { stdout } = await cli(["list", "--schedules", "--group", "tried", "--json"], { env });
+    const [{ failedTries, tryError, last }] = JSON.parse(stdout).schedules;
+    assert.deepEqual({ failedTries, tryError, last }, { failedTries: 2, tryError: "ERROR:  division by zero", last: [] });
+    const { shown } = await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 140 });
+    assert.match(shown, /6 {2}tried .*try 2 failed division by zero/);
+  });
+
   test("lists schedules by planned time, with three times in the rule's zone and the last outcome", async () => {
     const { code, stdout, stderr } = await cli(["list", "--schedules"], { env });
     assert.deepEqual([code, stderr], [0, ""]);

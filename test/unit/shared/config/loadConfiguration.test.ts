@@ -266,6 +266,8 @@ void test("a misplaced key, or one without its prefix, is reported with a sugges
       { "pg_task.oid": 1 },
       "pg_task.oid: unknown key, not supported: name the table by pg_task.schema and pg_task.table",
     ],
+    [[{ database: "shop" }], '[0].database: unknown key, expected a known key, perhaps "data"'],
+    [[{ data: "a", username: "u" }], '[0].username: unknown key, expected a known key, perhaps "user"'],
     [[{ data: "a", timeout: 5 }], '[0].timeout: unknown key, expected a known key, perhaps "pg_task.timeout"'],
     [
       [{ "pg_conf.max": 1 }],
