@@ -105,7 +105,7 @@ export const parseIds = collecting((text: string, previous: readonly string[] = 
 ]);
 
 /** Collects the ids of schedules as `parseIds` does. The name of a schedule, which looks natural here, is its key. */
-export function parseScheduleIds(text: string, previous: readonly string[] = []): readonly string[] {
+export const parseScheduleIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => {
   const ids = text.split(",").map((word) => {
     const id = readId(word);
     if (id !== null) return id;
@@ -113,7 +113,7 @@ export function parseScheduleIds(text: string, previous: readonly string[] = [])
     throw new InvalidArgumentError(`expected the id of a schedule, got ${JSON.stringify(word)}: ${remedy}`);
   });
   return [...previous, ...ids];
-}
+});
 
 export function integerParser(min: number, max: number): (text: string) => number {
   return (text) => {

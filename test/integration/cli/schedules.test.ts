@@ -375,7 +375,7 @@ describe("pg-task pause --schedule", () => {
     ]);
     assert.equal(await outcome("resume", "--key", "nightly"), "0 1 changed resumed\n");
     assert.deepEqual((await client.query("SELECT id, plan, due FROM task ORDER BY id")).rows, before);
-    assert.equal(await outcome("pause", "--key", "none"), '1 pg-task: no task waits or runs with the key "none"\n');
+    assert.equal(await outcome("pause", "--key", "none"), '1 pg-task: no task with the key "none"\n');
     // The row that runs carries the schedule, although another task waits with its key.
     await asManager(
       `INSERT INTO task (id, input, repeat, plan, state, ready, take, owner, key) VALUES (5, '', '1 day', '2020-01-01', 'WORK', NULL, now(), 'x', 'both')`,
