@@ -66,6 +66,17 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
     await page.context().close();
   });
 
+  it("says that the run that waits has already failed, and why", async () => {
+    const id = await insert({ input: "SELECT 1/0", rule: "30 7 1 1 *", zone: "UTC", retry: "3", backoff: "1 hour" });
+    const { page, errors } = await openPage(web, `/tables/${table}/schedules`);
+    await page.locator(row(id)).getByRole("button", { name: "Run now" }).click();
+    const tag = page.locator(row(id)).getByText("try 1 failed");
+    await tag.waitFor();
+    assert.equal(await tag.getAttribute("title"), "ERROR:  division by zero");
+    assert.deepEqual(errors, []);
+    await page.context().close();
+  });
+
   it("pauses and resumes a schedule, and shows paused groups and invalid zones", async () => {
     const id = await insert({ input: "SELECT 1", repeat: "1 day", plan: "2999-01-01", key: "nightly job" });
     const broken = await insert({ input: "SELECT 2", rule: "30 7 1 1 *", zone: "UTC" });
