@@ -18,6 +18,7 @@ import { changedSettings, type ManagerSettings } from "./settings.js";
 import type { CreateTracing } from "./telemetry/loadTracing.js";
 import { StallMonitor } from "./telemetry/stallMonitor.js";
 import { collectMs, maxCollectedResults } from "./tuning.js";
+import { timeoutSignal } from "../shared/timeoutSignal.js";
 
 /**
  * The manager of one task table. It connects, creates the table if necessary, locks the table and serves it. The table
@@ -166,7 +167,7 @@ export class Manager implements LifecycleHooks {
     this.#deadline = Math.max(this.#deadline, performance.now());
     const until = (beyondMs: number): AbortSignal => {
       const leftMs = Math.max(0, Math.ceil(this.#deadline + beyondMs - performance.now()));
-      return AbortSignal.timeout(Math.min(leftMs, longestTimerMs));
+      return timeoutSignal(Math.min(leftMs, longestTimerMs));
     };
     const haveRunsEnded = (): boolean => sessions.busy === 0;
     if (!haveRunsEnded()) {

@@ -15,6 +15,7 @@ import { ServerFull } from "./connectionPermits.js";
 import { openRemoteSession, type RemoteRunContext } from "./openRemoteSession.js";
 import { recordLocation, writePid } from "./remoteRunRecord.sql.js";
 import type { RemoteSession } from "./remoteSession.js";
+import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
 /** Why a run is ended early. */
 type EndReason = "timeout" | "abort" | "stop" | "sessionLost";
@@ -254,10 +255,7 @@ export class RemoteExecution {
     if (failure !== null) return this.#failedResult({ message: failure, sqlstate: null }, text ?? "");
     if (execution.cancelReason === "timeout") return this.#failedResult(timeoutError, text ?? "");
     if (this.#endReason === null) {
-      const signal = AbortSignal.any([
-        this.#connecting.signal,
-        AbortSignal.timeout(Math.min(this.#context.lostRunTimeoutMs, maxTimerMs)),
-      ]);
+      const signal = timeoutSignal(Math.min(this.#context.lostRunTimeoutMs, maxTimerMs), this.#connecting.signal);
       await connection.cancel();
       const { waitUntilGone } = await import("./remoteRunLiveness.js");
       const gone = await waitUntilGone(target, connection.process, {

@@ -13,6 +13,7 @@ import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { resolveRemote } from "./resolveRemoteTarget.js";
 import type { RemoteServer, RemoteTarget } from "./remoteTarget.js";
 import type { RemoteContext } from "./connectionOptions.js";
+import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
 /** Time between two queries about a lost run, in ms. */
 const pauseMs = 500;
@@ -75,7 +76,7 @@ export async function findRemoteProcess(
   context: RemoteContext,
   permits: ConnectionPermits,
 ): Promise<boolean | null> {
-  const signal = AbortSignal.timeout(answerMs);
+  const signal = timeoutSignal(answerMs);
   try {
     const target = await resolveRemote(remote, context);
     const { host, port } = context.managerTarget;
@@ -129,7 +130,7 @@ async function isHalfOpen(
   process: RemoteProcess,
   options: ProcessQueryOptions,
 ): Promise<boolean | null> {
-  const signal = AbortSignal.any([options.signal, AbortSignal.timeout(answerMs)]);
+  const signal = timeoutSignal(answerMs, options.signal);
   try {
     return await onServer(target, process, { ...options, signal }, async (query) => {
       const before = await query(idleSinceSql);

@@ -4,6 +4,7 @@ import type { Execution, RunOutcome } from "../run/execution.js";
 import type { RemoteConnection } from "./connectRemote.js";
 import type { ManagerServer } from "./managerServer.js";
 import type { RemoteTarget } from "./remoteTarget.js";
+import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
 /** How long a kept session may take to answer before it is considered lost, in ms. */
 const answerMs = 5_000;
@@ -75,7 +76,7 @@ export class RemoteSession {
    */
   async isUsable(signal: AbortSignal): Promise<boolean> {
     const { wire } = this.connection;
-    const limited = AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
+    const limited = timeoutSignal(answerMs, signal);
     const onAbort = (): void => wire.destroy(noAnswer);
     limited.addEventListener("abort", onAbort, { once: true });
     try {

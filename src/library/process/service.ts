@@ -19,6 +19,7 @@ import { ReloadSignal } from "./reloadSignal.js";
 import { untilTablesExist } from "./standbyTables.js";
 import { StopSignal } from "./stopSignal.js";
 import { WebServerHandle } from "./webServerHandle.js";
+import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
 /** What runs after the start. */
 export interface Launched {
@@ -130,7 +131,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     const role = await Promise.race([this.#readyAs("leader"), this.#readyAs("standby"), ended]);
     if (role === "leader") return;
     const enough = new AbortController();
-    const signal = AbortSignal.any([enough.signal, AbortSignal.timeout(tablesTimeoutMs)]);
+    const signal = timeoutSignal(tablesTimeoutMs, enough.signal);
     try {
       const tables = untilTablesExist(this.#configuration?.entries ?? [], signal);
       await Promise.race([tables, this.#readyAs("leader"), ended]);

@@ -2,6 +2,7 @@ import { once } from "node:events";
 import type { BackendKey } from "./auth/login.js";
 import type { SocketAddress, SocketOptions } from "./transport/socketOptions.js";
 import { openSocket } from "./transport/openSocket.js";
+import { timeoutSignal } from "../timeoutSignal.js";
 
 const cancelCode = 80_877_102;
 
@@ -20,7 +21,7 @@ export async function sendCancelRequest(
   key: BackendKey,
   options: Omit<SocketOptions, "signal">,
 ): Promise<boolean> {
-  const signal = AbortSignal.timeout(limitMs);
+  const signal = timeoutSignal(limitMs);
   try {
     const stream = await openSocket(address, { ...options, signal });
     try {

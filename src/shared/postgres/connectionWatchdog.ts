@@ -2,6 +2,7 @@ import { sleep } from "../backoff.js";
 import { backendPid, connectClient, disconnect, serverOf, type Client } from "./client.js";
 import { PgTaskError } from "../errors.js";
 import { ownerSql } from "./backendIdentity.js";
+import { timeoutSignal } from "../timeoutSignal.js";
 
 /** While nothing depends on the connection, the time between probes is multiplied by this factor. */
 const restFactor = 30;
@@ -142,7 +143,7 @@ export class ConnectionWatchdog {
   async #works(settled: () => boolean): Promise<boolean> {
     const client = await connectClient(
       { ...serverOf(this.#client), connectTimeoutMs: inquiryConnectMs },
-      { applicationName: this.#name, signal: AbortSignal.timeout(inquiryConnectMs) },
+      { applicationName: this.#name, signal: timeoutSignal(inquiryConnectMs) },
     );
     try {
       const pid = backendPid(this.#client);

@@ -6,6 +6,7 @@ import { cannotConnectNow } from "../sqlStates.js";
 import type { SocketAddress } from "../transport/socketOptions.js";
 import { onlyServer, serversOf, type ConnectionTarget, type TargetServer } from "./target.js";
 import { lookUp, shuffled, tryServers, type NextTry } from "./tryServers.js";
+import { timeoutSignal } from "../../timeoutSignal.js";
 
 interface Failure {
   readonly server: TargetServer;
@@ -83,11 +84,8 @@ async function resolveAddresses(
 ): Promise<SocketAddress[]> {
   if (host.startsWith("/")) return [{ host, address: null, port }];
   if (address !== undefined || isIP(host) !== 0) return [{ host, address: address ?? host, port }];
-  const signals = [
-    ...(signal === undefined ? [] : [signal]),
-    ...(timeoutMs > 0 ? [AbortSignal.timeout(timeoutMs)] : []),
-  ];
-  const found = await lookUp(host, AbortSignal.any(signals));
+  const limited = timeoutMs > 0 ? timeoutSignal(timeoutMs, signal) : (signal ?? new AbortController().signal);
+  const found = await lookUp(host, limited);
   return found.map((each) => ({ host, address: each.address, port }));
 }
 
