@@ -20,7 +20,7 @@ export function registerNext(program: Command, run: RunCommand): void {
     .command("next")
     .description("show the next times of a rule: a cron expression or an RRULE")
     .argument("<rule>", "the rule, such as '30 2 * * MON-FRI'")
-    .option("-z, --zone <zone>", "time zone of the rule (default: the database's)")
+    .option("-z, --zone <zone>", "time zone of the rule (default: pg_task.zone, or the database's)")
     .option("-n, --count <n>", "at most this many", integerParser(1, 1000), 10)
     .option("--since <time>", "after this time, in PostgreSQL's syntax (default: now)");
   addTableOptions(command).action((rule: string, options: NextOptions) =>
@@ -49,7 +49,8 @@ async function readTimes(rule: string, options: NextOptions): Promise<RuleTimes>
   const client = await connectForCommand(entry.target, "next", { isControl: entry.target === configuration.control });
   try {
     const { zone = null, since = null, count } = options;
-    return await readRuleTimes(client, table.schema, { rule, zone, since, count });
+    const defaultZone = entry.parameters["pg_task.zone"];
+    return await readRuleTimes(client, table.schema, { rule, zone, defaultZone, since, count });
   } catch (error) {
     throw describeInterval(toTaskError(error, table));
   } finally {

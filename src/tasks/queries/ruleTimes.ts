@@ -24,8 +24,13 @@ export interface RuleTimes {
 
 export interface RuleTimesRequest {
   readonly rule: string;
-  /** Null means the zone that the rule names, or else that of the session. */
+  /**
+   * Null means the zone that an INSERT without `zone` gets: the one that the rule names, else `pg_task.zone` of the
+   * session, else `defaultZone`.
+   */
   readonly zone: string | null;
+  /** `pg_task.zone` of the configuration. Empty means the time zone of the session. */
+  readonly defaultZone: string;
   /** The first time is later than this one, given in PostgreSQL's syntax. Null means now. */
   readonly since: string | null;
   /** How many times are returned at most. */
@@ -58,11 +63,12 @@ export async function readRuleTimes(client: Client, schema: string, request: Rul
 async function queryTimes(
   client: Client,
   calendar: string,
-  { rule, zone, since, count }: RuleTimesRequest,
+  { rule, zone, defaultZone, since, count }: RuleTimesRequest,
 ): Promise<RuleTimes> {
   const { rows: zones } = await client.query<{ zone: string }>(
-    `SELECT coalesce($2::text, ${calendar}.task_rule_zone($1::text), current_setting('TimeZone')) AS zone`,
-    [rule, zone],
+    `SELECT coalesce($2::text, ${calendar}.task_rule_zone($1::text), nullif(current_setting('pg_task.zone', true), ''),
+       nullif($3::text, ''), current_setting('TimeZone')) AS zone`,
+    [rule, zone, defaultZone],
   );
   const used = zones[0]?.zone ?? "UTC";
   const { rows } = await client.query<RuleTime>(

@@ -163,8 +163,9 @@ function scheduleRoutes(tables: WebTables): Route[] {
       query: nextQuerySchema,
       response: ruleTimesSchema,
       handle: async ({ parameters, query }) => {
-        const { pool, table } = tables.byId(parameters.table);
-        return await pool.read((client) => readNext(client, table, query));
+        const { pool, table, entry } = tables.byId(parameters.table);
+        const defaultZone = entry.parameters["pg_task.zone"];
+        return await pool.read((client) => readNext(client, table, { ...query, defaultZone }));
       },
     }),
   ];

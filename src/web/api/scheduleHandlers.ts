@@ -29,10 +29,11 @@ export async function readScheduleList(
 export async function readNext(
   client: Client,
   { schema }: TaskTable,
-  { rule, zone, since, count }: NextQuery,
+  { rule, zone, since, count, defaultZone }: NextQuery & { readonly defaultZone: string },
 ): Promise<RuleTimes> {
   try {
-    return await readRuleTimes(client, schema, { rule, zone: zone ?? null, since: since ?? null, count });
+    const request = { rule, zone: zone ?? null, defaultZone, since: since ?? null, count };
+    return await readRuleTimes(client, schema, request);
   } catch (error) {
     // A data exception means that a value is invalid.
     if (sqlState(error)?.startsWith("22") !== true) throw error;

@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { beforeEach, describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal } from "../../support/cli.js";
 import { doctor } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
 import { ensureTaskTable } from "../../support/taskTables.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();
 const empty = await createDatabase("empty");
@@ -93,7 +96,10 @@ describe("pg-task list --schedules", () => {
     );
     const { stdout } = await cli(["list", "--schedules", "--group", "tried", "--json"], { env });
     const [{ failedTries, tryError, last }] = JSON.parse(stdout).schedules;
-    assert.deepEqual({ failedTries, tryError, last }, { failedTries: 2, tryError: "ERROR:  division by zero", last: [] });
+    assert.deepEqual(
+      { failedTries, tryError, last },
+      { failedTries: 2, tryError: "ERROR:  division by zero", last: [] },
+    );
     const { shown } = await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 140 });
     assert.match(shown, /6 {2}tried .*try 2 failed division by zero/);
   });
@@ -496,6 +502,21 @@ describe("pg-task next", () => {
       assert.notEqual(lines(stdout)[1]?.split("\t")[2], String.raw`\N`, "the change of the clocks is noted");
     });
   }
+
+  test("uses the zone that an INSERT would use", async () => {
+    const zoneOf = async (rule: string, file: string, options: string): Promise<unknown> => {
+      const url = `${database.url}?options=${encodeURIComponent(options)}`;
+      const config = join(await temporaryFolder(), "pg_task.json");
+      await writeFile(config, JSON.stringify({ url, "pg_task.zone": file }));
+      const { stdout } = await cli(["next", rule, "--json", "--config", config]);
+      return JSON.parse(stdout).zone;
+    };
+    const named = "DTSTART;TZID=Asia/Tokyo:20300101T000000\nRRULE:FREQ=DAILY";
+    assert.equal(await zoneOf("@daily", "America/New_York", ""), "America/New_York");
+    assert.equal(await zoneOf("@daily", "America/New_York", "-c pg_task.zone=Europe/Berlin"), "Europe/Berlin");
+    assert.equal(await zoneOf("@daily", "", "-c TimeZone=Europe/Paris"), "Europe/Paris");
+    assert.equal(await zoneOf(named, "America/New_York", ""), "Asia/Tokyo");
+  });
 
   test("leaves nothing behind in a database without pg-task", async () => {
     const untouched = await emptyClient.query(
