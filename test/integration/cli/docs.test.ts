@@ -33,12 +33,20 @@ const examples: readonly Example[] = [...document.matchAll(/```console\n([\s\S]*
     }),
 );
 
+const clearLine = "\u001B[K";
+
+/** Removes lines that the next output overwrites. `add --wait` shows them only if it takes long. */
+function withoutProgress(text: string): string {
+  const [first = "", ...others] = text.split(clearLine);
+  return first + others.filter((each) => !/^[^\n]*\r$/.test(each)).join("");
+}
+
 /**
  * Replaces everything that differs from one run of the test to the next: times, durations, process ids, numbers of
  * rows, versions, and names of hosts, databases and folders.
  */
 function settled(text: string): string {
-  return text
+  return withoutProgress(text)
     .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b/g, "TIME")
     .replaceAll(/\b[\d.]+ (ms|s|min)\b/g, "LONG")
     .replaceAll(/server process \d+/g, "server process PID")
