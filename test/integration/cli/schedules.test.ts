@@ -479,6 +479,19 @@ test("retry does not start a second series of a rule that has left its successor
   ]);
 });
 
+/** Returns the zone in which `next` computes the times of a rule, if the configuration has this `pg_task.zone`. */
+async function zoneOf(rule: string, configured: string): Promise<unknown> {
+  const config = join(await temporaryFolder(), "pg_task.json");
+  await writeFile(config, JSON.stringify({ url: database.url, "pg_task.zone": configured }));
+  const { stdout, stderr } = await cli(["next", rule, "--json", "--config", config]);
+  assert.equal(stderr, "");
+  return JSON.parse(stdout).zone;
+}
+
+/** @param change what follows ALTER DATABASE, inside quotes */
+const alterDatabase = async (change: string): Promise<unknown> =>
+  await client.query(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I ${change}', current_database()); END $$`);
+
 describe("pg-task next", () => {
   const berlin = ["--zone", "Europe/Berlin", "--since", "2027-03-26 12:00+00"];
 
@@ -504,25 +517,15 @@ describe("pg-task next", () => {
   }
 
   test("uses the zone that an INSERT would use", async () => {
-    const zoneOf = async (rule: string, file: string): Promise<unknown> => {
-      const config = join(await temporaryFolder(), "pg_task.json");
-      await writeFile(config, JSON.stringify({ url: database.url, "pg_task.zone": file }));
-      const { stdout, stderr } = await cli(["next", rule, "--json", "--config", config]);
-      assert.equal(stderr, "");
-      return JSON.parse(stdout).zone;
-    };
     const named = "DTSTART;TZID=Asia/Tokyo:20300101T000000\nRRULE:FREQ=DAILY";
     assert.equal(await zoneOf("@daily", "America/New_York"), "America/New_York");
     assert.equal(await zoneOf(named, "America/New_York"), "Asia/Tokyo");
-    const set = async (what: string): Promise<void> => {
-      await client.query(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I ${what}', current_database()); END $$`);
-    };
-    await set("SET pg_task.zone = ''Europe/Berlin''");
+    await alterDatabase("SET pg_task.zone = ''Europe/Berlin''");
     assert.equal(await zoneOf("@daily", "America/New_York"), "Europe/Berlin");
-    await set("RESET pg_task.zone");
-    await set("SET TimeZone = ''Europe/Paris''");
+    await alterDatabase("RESET pg_task.zone");
+    await alterDatabase("SET TimeZone = ''Europe/Paris''");
     assert.equal(await zoneOf("@daily", ""), "Europe/Paris");
-    await set("RESET TimeZone");
+    await alterDatabase("RESET TimeZone");
   });
 
   test("leaves nothing behind in a database without pg-task", async () => {
