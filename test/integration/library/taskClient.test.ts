@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
+import { runInNewContext } from "node:vm";
 import { Client, Pool } from "pg";
 import { PgTaskError, start, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
 import { createDatabase } from "../../support/database.js";
@@ -57,6 +58,10 @@ for (const [kind, open] of [
     assert.equal((await client.delete(id)).outcome, "changed");
     assert.equal(await client.get(id), null);
   });
+}
+
+function* numbers(): Generator<number> {
+  yield 1;
 }
 
 describe("add", () => {
@@ -235,8 +240,8 @@ describe("add", () => {
       [[1n], /args\[0\] .*, got a bigint: give it as text$/],
       [[1, [2, { price: Number.NaN }]], /args\[1\]\[1\]\.price .*, got NaN: /],
       [[{ a: { b: 1 }, c: [-Infinity] }], /args\[0\]\.c\[0\] .*, got -Infinity: /],
-      [{ "no name": { x: 1 }, note: undefined }, /args\.note .*, got undefined/],
-      [{ "no name": undefined }, /args\["no name"\] .*, got undefined/],
+      [{ "no name": { x: 1 }, list: [1, undefined] }, /args\.list\[1\] .*, got undefined/],
+      [{ "no name": 1n }, /args\["no name"\] .*, got a bigint/],
       [[{}, Buffer.from("x")], /args\[1\] .*, got bytes: give them as text/],
       [{ f: new Float32Array(1) }, /args\.f .*, got bytes/],
       [[new ArrayBuffer(1)], /args\[0\] .*, got bytes/],
@@ -260,6 +265,63 @@ describe("add", () => {
     assert.deepEqual((await tasks.get(id))?.args, [seen, [seen, "x", true, 1.5]]);
     const sparse = await tasks.add(untyped({ input: "SELECT $1", args: [{ note: undefined, n: 1 }] }));
     assert.deepEqual((await tasks.get(sparse))?.args, [{ n: 1 }]);
+  });
+
+  it("refuses objects in args of which JSON would lose the contents", async () => {
+    const before = await inputs();
+    class Point {
+      readonly #x = 1;
+      get x(): number {
+        return this.#x;
+      }
+    }
+    const lost = /^expected args\[1\]\.at to be .*, got an object without properties that JSON keeps: give what /;
+    const refused: [unknown, RegExp][] = [
+      [/x/, /^expected args\[1\]\.at to be a value that JSON can represent, got a RegExp: give its source$/],
+      [new Error("x"), /, got an Error: give its message$/],
+      [Object.assign(new TypeError("x"), { code: "X" }), /, got an Error: give its message$/],
+      [numbers(), lost],
+      [[1].values(), lost],
+      [new WeakMap(), lost],
+      [new WeakSet(), lost],
+      [new Intl.NumberFormat("en"), lost],
+      [new URLSearchParams("a=1"), lost],
+      [new Point(), lost],
+      [{ toJSON: () => new Date(0) }, lost],
+      [Object(Symbol("x")), /, got a symbol$/],
+      [Object(Number.NaN), /, got NaN: /],
+    ];
+    for (const [value, message] of refused) {
+      await fails(tasks.add(untyped({ input: "SELECT $1", args: [1, { at: value }] })), "USAGE", message);
+    }
+    await fails(tasks.add(untyped({ input: "SELECT $1", args: new Point() })), "USAGE", /^expected args to be /);
+    assert.deepEqual(await inputs(), before);
+    class Order {
+      readonly lines = [1];
+      readonly note = undefined;
+    }
+    const kept = [
+      new Order(),
+      {},
+      [],
+      Object.create(null),
+      runInNewContext("({})"),
+      Object(1),
+      Object("x"),
+      new URL("http://localhost/"),
+      Object.assign(new Error("x"), { toJSON: () => "x" }),
+    ];
+    const id = await tasks.add(untyped({ input: "SELECT $1", args: kept }));
+    const seen = [{ lines: [1] }, {}, [], {}, {}, 1, "x", "http://localhost/", "x"];
+    assert.deepEqual((await tasks.get(id))?.args, seen);
+  });
+
+  it("leaves properties that are undefined out of objects in args", async () => {
+    const id = await tasks.add({
+      input: "SELECT $1",
+      args: { a: undefined, b: { c: undefined, d: [{ e: undefined }] } },
+    });
+    assert.deepEqual((await tasks.get(id))?.args, { b: { d: [{}] } });
   });
 
   it("runs in the caller's transaction, with the caller's client", async () => {
