@@ -63,6 +63,9 @@ function problemOf(value: unknown): string | null {
   }
 }
 
+/** Whether this is an object whose own enumerable properties are all that it contains, as far as this can be told. */
+export const isPropertyBag = (value: object): boolean => objectProblem(value) === null && lossOf(value) === null;
+
 /** Describes an object that JSON never represents, whatever its toJSON makes of it. */
 function objectProblem(value: object): string | null {
   if (ArrayBuffer.isView(value) || types.isAnyArrayBuffer(value)) {

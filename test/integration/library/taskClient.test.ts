@@ -200,6 +200,24 @@ describe("add", () => {
     await fails(ours.add({ input: "SELECT", columns: { nope: 1 } }), "TASK_REJECTED", /"nope" of relation "task"/);
   });
 
+  it("refuses columns that are no object with properties, or whose name is empty", async () => {
+    const before = await inputs();
+    const object = /^expected columns to be an object with a property for each column, got another object$/;
+    const others = [
+      new Map([["size", 1]]),
+      new Set(["x"]),
+      Promise.resolve({}),
+      new Date(),
+      new Error("x"),
+      Buffer.from("x"),
+    ];
+    for (const columns of others) await fails(tasks.add(untyped({ input: "SELECT", columns })), "USAGE", object);
+    const name = /^tasks\[1\]: expected names of columns in columns, got an empty one$/;
+    await fails(tasks.addMany(["SELECT", { input: "SELECT", columns: { "": 5 } }]), "USAGE", name);
+    assert.deepEqual(await inputs(), before);
+    assert.match(await tasks.add(untyped({ input: "SELECT", columns: { "": undefined } })), /^\d+$/);
+  });
+
   it("sets a column of the user's own whose name a feature needs", async () => {
     const own = await createDatabase("empty");
     const client = await own.connect();
@@ -702,6 +720,9 @@ it("values that an option cannot have are refused", async () => {
     [{ key: null }, "changes", /^expected key to be a string, got null$/],
     [{ since: null }, "list", /^expected since to be a time in PostgreSQL's syntax, got null$/],
     [{ until: 5 }, "changes", /^expected until /],
+    [{ since: new Date(Number.NaN) }, "list", /^expected since to be .*, got an invalid date$/],
+    [{ until: new Date(Number.NaN) }, "list", /^expected until to be .*, got an invalid date$/],
+    [{ until: new Date(Number.NaN) }, "changes", /^expected until to be .*, got an invalid date$/],
     [{ before: "x" }, "list", /^expected before to be a task's id, got "x"$/],
     [{ waitingFor: null }, "list", /^expected waitingFor /],
     [{ characters: -1 }, "list", /^expected characters to be a whole number from 0 /],
@@ -810,6 +831,45 @@ describe("errors", () => {
     await assert.rejects(ours.add("SELECT 1"), unwritable);
     await assert.rejects(ours.stop(id), unwritable);
     assert.equal((await ours.get(id))?.state, "PLAN");
+  });
+
+  it("a Client that was never connected is refused, and one that is connecting is not", async () => {
+    const id = await tasks.add("SELECT 1");
+    const client = new Client({ connectionString: url });
+    const ours = new TaskClient(client);
+    const never = /^expected a Client that is connected: await its connect\(\) first$/;
+    for (const call of [
+      tasks.add("SELECT 1", { client }),
+      tasks.addMany(["SELECT 1"], { client }),
+      tasks.get(id, { client }),
+      tasks.stop(id, { client }),
+      ours.add("SELECT 1"),
+      ours.addMany(["SELECT 1", { input: "SELECT 1", group: "g" }]),
+      ours.get(id),
+      ours.delete(id),
+      ours.wait(id),
+      ours.list().next(),
+      ours.changes().next(),
+    ]) {
+      await fails(call, "USAGE", never);
+    }
+    const connected = client.connect();
+    closing.push(() => client.end());
+    const [task] = await Promise.all([tasks.get(id, { client }), connected]);
+    assert.equal(task?.state, "PLAN");
+    assert.equal((await ours.get(id))?.state, "PLAN");
+  });
+
+  it("a Client whose connection failed or was ended is lost", async () => {
+    const wrong = new URL(url);
+    wrong.pathname = "/no_such_database";
+    const refused = new Client({ connectionString: wrong.href });
+    await assert.rejects(refused.connect());
+    await assert.rejects(tasks.add("SELECT 1", { client: refused }), { code: "CONNECTION_LOST" });
+    const ended = new Client({ connectionString: url });
+    await ended.connect();
+    await ended.end();
+    await assert.rejects(tasks.add("SELECT 1", { client: ended }), { code: "CONNECTION_LOST" });
   });
 
   it("a pool that was ended is named, and ends a wait at once", async () => {
