@@ -148,7 +148,7 @@ const isTransient = (error: unknown): boolean =>
 const isPool = (given: unknown): given is SqlPool => isObject(given) && "totalCount" in given && "connect" in given;
 
 /** @throws PgTaskError USAGE */
-export function requireClient(given: unknown): Queryable {
+function requireClient(given: unknown): Queryable {
   if (isQueryable(given)) return given;
   throw new PgTaskError("USAGE", "expected a Pool or Client of pg, or a URL like postgresql://user@host:port/database");
 }
