@@ -1,3 +1,4 @@
+import { Socket } from "node:net";
 import { Client, Pool } from "pg";
 import { Backoff, sleep } from "../shared/backoff.js";
 import { errorMessage, isConnectionLoss, PgTaskError, systemErrorCode } from "../shared/errors.js";
@@ -50,13 +51,13 @@ export class Connections {
   /**
    * Runs `work` on a connection.
    *
-   * @throws PgTaskError CONNECTION_BUSY, CONNECTION_FAILED or CONNECTION_REJECTED if the pool gives no connection;
+   * @throws PgTaskError USAGE if the caller's client was never connected; CONNECTION_BUSY, CONNECTION_FAILED or CONNECTION_REJECTED if the pool gives no connection;
    * CONNECTION_CLOSED after `end`, and after that of the pool; CONNECTION_READ_ONLY if the server of the pool takes no
    * changes
    */
   async run<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
     if (this.#closing.signal.aborted) throw closedError();
-    if ("client" in this.#source) return await work(this.#source.client);
+    if ("client" in this.#source) return await work(requireConnected(this.#source.client));
     const client = await acquire(this.#source.pool, this.#options.acquireTimeoutMs);
     // A client that is not in its pool emits "error" when it loses its connection. Without a listener, this would end
     // the process. The statement fails as well, and reports the loss.
@@ -144,13 +145,34 @@ export const closedError = (): PgTaskError => new PgTaskError("CONNECTION_CLOSED
 const isTransient = (error: unknown): boolean =>
   error instanceof PgTaskError && error.family === "CONNECTION" && error.retryable;
 
-const isPool = (given: unknown): given is SqlPool =>
-  typeof given === "object" && given !== null && "totalCount" in given && "connect" in given;
+const isPool = (given: unknown): given is SqlPool => isObject(given) && "totalCount" in given && "connect" in given;
 
 /** @throws PgTaskError USAGE */
-export function requireClient(given: unknown): Queryable {
+function requireClient(given: unknown): Queryable {
   if (isQueryable(given)) return given;
   throw new PgTaskError("USAGE", "expected a Pool or Client of pg, or a URL like postgresql://user@host:port/database");
+}
+
+/**
+ * Returns a client that the caller has connected, or is connecting. Any other would keep a statement until its `connect` is
+ * called, and the call would never settle.
+ *
+ * @throws PgTaskError USAGE
+ */
+export function requireConnected(given: unknown): Queryable {
+  const client = requireClient(given);
+  if (!wasNeverConnected(client)) return client;
+  throw new PgTaskError("USAGE", "expected a Client that is connected: await its connect() first");
+}
+
+/**
+ * Whether nobody has called the client's `connect`. Its socket says so: one that has failed or was closed is destroyed. A
+ * client without such a socket, such as one of pg-native, is taken to be connected.
+ */
+function wasNeverConnected(client: object): boolean {
+  const connection: unknown = Reflect.get(client, "connection");
+  const stream: unknown = isObject(connection) ? Reflect.get(connection, "stream") : undefined;
+  return stream instanceof Socket && stream.pending && !stream.connecting && !stream.destroyed;
 }
 
 /**
@@ -161,7 +183,9 @@ export const isCallClient = (given: unknown): boolean => isQueryable(given) && !
 
 /** Whether this is a client. A program without types can pass anything. */
 const isQueryable = (given: unknown): given is Queryable =>
-  typeof given === "object" && given !== null && "query" in given && typeof given.query === "function";
+  isObject(given) && "query" in given && typeof given.query === "function";
+
+const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
 
 function openPool(url: string, acquireTimeoutMs: number): Pool {
   try {

@@ -59,7 +59,7 @@ const text: OptionCheck = { expected: "a string", holds: (value) => typeof value
 const name: OptionCheck = { expected: "a name", holds: (value) => typeof value === "string" && value !== "" };
 const time: OptionCheck = {
   expected: "a time in PostgreSQL's syntax",
-  holds: (value) => typeof value === "string" || value instanceof Date,
+  holds: (value) => typeof value === "string" || (value instanceof Date && !Number.isNaN(value.getTime())),
 };
 const milliseconds: OptionCheck = {
   expected: `a number of ms from 0 to ${longestTimerMs}`,

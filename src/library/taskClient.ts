@@ -17,7 +17,7 @@ import { readTableExistence } from "../tasks/queries/tableExistence.js";
 import { ChangeFollower } from "../tasks/queries/taskChanges.js";
 import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
-import { closedError, Connections, requireClient } from "./connections.js";
+import { closedError, Connections, requireConnected } from "./connections.js";
 import { getTask } from "./getTask.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
@@ -325,7 +325,7 @@ export class TaskClient {
       return await addTasks(given, this.#table, rows, { skipTaken });
     };
     try {
-      if (client !== undefined) return await work(requireClient(client));
+      if (client !== undefined) return await work(requireConnected(client));
       if (needsSeveralStatements(rows)) return await this.#connections.transaction(work);
       return await this.#connections.run(work);
     } catch (error) {
@@ -381,7 +381,7 @@ export class TaskClient {
 
   async #run<T>({ client }: CallOptions, work: (client: Queryable) => Promise<T>): Promise<T> {
     try {
-      return await (client === undefined ? this.#connections.run(work) : work(requireClient(client)));
+      return await (client === undefined ? this.#connections.run(work) : work(requireConnected(client)));
     } catch (error) {
       throw this.#toError(error);
     }

@@ -7,6 +7,7 @@ export function describeValue(value: unknown): string {
 function describeElement(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.slice(0, 100));
   if (typeof value === "function") return "a function";
+  if (value instanceof Date && Number.isNaN(value.getTime())) return "an invalid date";
   if (typeof value === "object" && value !== null) return Array.isArray(value) ? "an array" : "an object";
   return String(value);
 }

@@ -5,7 +5,8 @@ export type OwnValue = string | number | bigint | boolean | Date | object | null
 
 /**
  * A value in `args`, which becomes JSON. The type accepts interfaces, whose properties it cannot check: `add` does so.
- * It refuses functions, `undefined`, and objects whose contents JSON would lose, such as a Buffer, a Map or a promise.
+ * It refuses functions, `undefined` in arrays, and objects whose contents JSON would lose, such as a Buffer, a Map or an
+ * Error. In objects, properties that are `undefined` are left out.
  */
 export type ArgValue = string | number | boolean | Date | null | readonly ArgValue[] | ArgObject;
 

@@ -75,6 +75,7 @@ export async function useClient(pool: SqlPool, client: SqlClient): Promise<void>
   await tasks.add({ input: "SELECT", args: values });
   await tasks.add({ input: "SELECT", args: fields });
   await tasks.add({ input: "SELECT", args: { lines: [{ price: 1 }], when: new Date() } });
+  await tasks.add({ input: "SELECT", args: { note: undefined, line: { note: undefined } } });
   // @ts-expect-error -- JSON has no bigint
   await tasks.add({ input: "SELECT", args: [1n] });
   // @ts-expect-error -- JSON has no functions

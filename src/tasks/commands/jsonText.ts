@@ -9,8 +9,8 @@ interface Holder {
 
 /**
  * Converts a value to JSON. JSON.stringify leaves out what JSON cannot represent, or replaces it with null or `{}`, and
- * the task would then run with another value than the program has given. Only in nested objects, properties that are undefined
- * are left out, as usual.
+ * the task would then run with another value than the program has given. Only properties of objects that are undefined are
+ * left out, as usual.
  *
  * @param place of the value, such as `args`
  * @throws PgTaskError USAGE for a value that JSON cannot represent, with its place
@@ -30,8 +30,8 @@ export function jsonText(value: unknown, place: string): string {
       const at = placeOf(this, key);
       // What toJSON has made of it no longer says what it was. A Buffer becomes an object with its bytes.
       const given: unknown = Reflect.get(this, key);
-      const isAbsent = given === undefined && holders.length > 1 && !Array.isArray(this);
-      const problem = isAbsent ? null : (problemOf(given) ?? problemOf(converted));
+      const isAbsent = given === undefined && holders.length > 0 && !Array.isArray(this);
+      const problem = isAbsent ? null : (problemOf(given) ?? problemOf(converted) ?? lossOf(converted));
       if (problem !== null) throw new PgTaskError("USAGE", `${expected(at)}, got ${problem}`);
       if (typeof converted === "object" && converted !== null) holders.push({ value: converted, place: at });
       return converted;
@@ -63,6 +63,10 @@ function problemOf(value: unknown): string | null {
   }
 }
 
+/** Whether this is an object whose own enumerable properties are all that it contains, as far as this can be told. */
+export const isPropertyBag = (value: object): boolean => objectProblem(value) === null && lossOf(value) === null;
+
+/** Describes an object that JSON never represents, whatever its toJSON makes of it. */
 function objectProblem(value: object): string | null {
   if (ArrayBuffer.isView(value) || types.isAnyArrayBuffer(value)) {
     return 'bytes: give them as text, such as a Buffer\'s toString("hex")';
@@ -71,4 +75,25 @@ function objectProblem(value: object): string | null {
   if (types.isPromise(value)) return "a promise: await it";
   if (types.isDate(value) && Number.isNaN(value.getTime())) return "an invalid date";
   return null;
+}
+
+/**
+ * Describes an object of which JSON would keep nothing, such as a RegExp, or not what matters, which is an Error's message.
+ * JSON keeps properties that are the object's own and enumerable. Returns null for any other value.
+ *
+ * @param value what toJSON has returned if there is one: JSON.stringify does not call that of the result
+ */
+function lossOf(value: unknown): string | null {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return null;
+  if (types.isBoxedPrimitive(value)) return problemOf(value.valueOf());
+  if (value instanceof Error || types.isNativeError(value)) return "an Error: give its message";
+  if (types.isRegExp(value)) return "a RegExp: give its source";
+  if (isPlain(value) || Object.keys(value).length > 0) return null;
+  return "an object without properties that JSON keeps: give what it contains";
+}
+
+/** Whether this is an object literal or one like it, also of another realm, whose Object.prototype is another one. */
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || (typeof prototype === "object" && Object.getPrototypeOf(prototype) === null);
 }

@@ -6,7 +6,7 @@ import { newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
 import { allFeatures, featureColumns, type Feature } from "../../manager/schema/features.js";
 import { isPgTaskColumn } from "../queries/optionColumns.js";
 import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
-import { jsonText } from "./jsonText.js";
+import { isPropertyBag, jsonText } from "./jsonText.js";
 
 /** A task, perhaps without an input, and with any `args`. Whether JSON can represent these is checked. */
 type GivenTask = Partial<Omit<NewTask, "args">> & { readonly args?: unknown };
@@ -16,8 +16,8 @@ type GivenTask = Partial<Omit<NewTask, "args">> & { readonly args?: unknown };
  *
  * @param copied values that are copied from another row; the task does not need these
  * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, a column twice,
- * an interval that is no text, a value that JSON cannot represent, or one of pg-task's columns in `columns`; TASK_REJECTED
- * for more than one character in a column that holds one
+ * an interval that is no text, a value that JSON cannot represent, `columns` without properties such as a Map, or an empty
+ * name or one of pg-task's columns in `columns`; TASK_REJECTED for more than one character in a column that holds one
  */
 export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : expectKnown(task);
@@ -49,6 +49,12 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
 /** Refuses values that a program without types can pass for `columns` and `delay`, but that are none. */
 function refuseNone(own: unknown, delay: unknown): void {
   if (!isRecord(own)) throw new PgTaskError("USAGE", `expected columns to be an object, got ${describeValue(own)}`);
+  if (!isPropertyBag(own)) {
+    throw new PgTaskError(
+      "USAGE",
+      "expected columns to be an object with a property for each column, got another object",
+    );
+  }
   if (delay === null) throw new PgTaskError("USAGE", "expected delay to be an interval, got null");
 }
 
@@ -93,6 +99,7 @@ function refuseLengths(given: Readonly<Record<string, unknown>>): void {
  */
 function refuseNotOwn(own: object, given: Readonly<Record<string, unknown>>): string[] {
   const names = Object.entries(own).flatMap(([name, value]) => (value === undefined ? [] : [name]));
+  if (names.includes("")) throw new PgTaskError("USAGE", "expected names of columns in columns, got an empty one");
   const twice = names.find((name) => given[name] !== undefined);
   if (twice !== undefined) throw new PgTaskError("USAGE", `expected column ${twice} once, got it in columns, too`);
   const taken = names.find((name) => isPgTaskColumn(name) && !perhapsOwn.has(name));

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
+import { runInNewContext } from "node:vm";
 import { Client, Pool } from "pg";
 import { PgTaskError, start, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
 import { createDatabase } from "../../support/database.js";
@@ -57,6 +58,10 @@ for (const [kind, open] of [
     assert.equal((await client.delete(id)).outcome, "changed");
     assert.equal(await client.get(id), null);
   });
+}
+
+function* numbers(): Generator<number> {
+  yield 1;
 }
 
 describe("add", () => {
@@ -195,6 +200,24 @@ describe("add", () => {
     await fails(ours.add({ input: "SELECT", columns: { nope: 1 } }), "TASK_REJECTED", /"nope" of relation "task"/);
   });
 
+  it("refuses columns that are no object with properties, or whose name is empty", async () => {
+    const before = await inputs();
+    const object = /^expected columns to be an object with a property for each column, got another object$/;
+    const others = [
+      new Map([["size", 1]]),
+      new Set(["x"]),
+      Promise.resolve({}),
+      new Date(),
+      new Error("x"),
+      Buffer.from("x"),
+    ];
+    for (const columns of others) await fails(tasks.add(untyped({ input: "SELECT", columns })), "USAGE", object);
+    const name = /^tasks\[1\]: expected names of columns in columns, got an empty one$/;
+    await fails(tasks.addMany(["SELECT", { input: "SELECT", columns: { "": 5 } }]), "USAGE", name);
+    assert.deepEqual(await inputs(), before);
+    assert.match(await tasks.add(untyped({ input: "SELECT", columns: { "": undefined } })), /^\d+$/);
+  });
+
   it("sets a column of the user's own whose name a feature needs", async () => {
     const own = await createDatabase("empty");
     const client = await own.connect();
@@ -235,8 +258,8 @@ describe("add", () => {
       [[1n], /args\[0\] .*, got a bigint: give it as text$/],
       [[1, [2, { price: Number.NaN }]], /args\[1\]\[1\]\.price .*, got NaN: /],
       [[{ a: { b: 1 }, c: [-Infinity] }], /args\[0\]\.c\[0\] .*, got -Infinity: /],
-      [{ "no name": { x: 1 }, note: undefined }, /args\.note .*, got undefined/],
-      [{ "no name": undefined }, /args\["no name"\] .*, got undefined/],
+      [{ "no name": { x: 1 }, list: [1, undefined] }, /args\.list\[1\] .*, got undefined/],
+      [{ "no name": 1n }, /args\["no name"\] .*, got a bigint/],
       [[{}, Buffer.from("x")], /args\[1\] .*, got bytes: give them as text/],
       [{ f: new Float32Array(1) }, /args\.f .*, got bytes/],
       [[new ArrayBuffer(1)], /args\[0\] .*, got bytes/],
@@ -260,6 +283,63 @@ describe("add", () => {
     assert.deepEqual((await tasks.get(id))?.args, [seen, [seen, "x", true, 1.5]]);
     const sparse = await tasks.add(untyped({ input: "SELECT $1", args: [{ note: undefined, n: 1 }] }));
     assert.deepEqual((await tasks.get(sparse))?.args, [{ n: 1 }]);
+  });
+
+  it("refuses objects in args of which JSON would lose the contents", async () => {
+    const before = await inputs();
+    class Point {
+      readonly #x = 1;
+      get x(): number {
+        return this.#x;
+      }
+    }
+    const lost = /^expected args\[1\]\.at to be .*, got an object without properties that JSON keeps: give what /;
+    const refused: [unknown, RegExp][] = [
+      [/x/, /^expected args\[1\]\.at to be a value that JSON can represent, got a RegExp: give its source$/],
+      [new Error("x"), /, got an Error: give its message$/],
+      [Object.assign(new TypeError("x"), { code: "X" }), /, got an Error: give its message$/],
+      [numbers(), lost],
+      [[1].values(), lost],
+      [new WeakMap(), lost],
+      [new WeakSet(), lost],
+      [new Intl.NumberFormat("en"), lost],
+      [new URLSearchParams("a=1"), lost],
+      [new Point(), lost],
+      [{ toJSON: () => new Date(0) }, lost],
+      [Object(Symbol("x")), /, got a symbol$/],
+      [Object(Number.NaN), /, got NaN: /],
+    ];
+    for (const [value, message] of refused) {
+      await fails(tasks.add(untyped({ input: "SELECT $1", args: [1, { at: value }] })), "USAGE", message);
+    }
+    await fails(tasks.add(untyped({ input: "SELECT $1", args: new Point() })), "USAGE", /^expected args to be /);
+    assert.deepEqual(await inputs(), before);
+    class Order {
+      readonly lines = [1];
+      readonly note = undefined;
+    }
+    const kept = [
+      new Order(),
+      {},
+      [],
+      Object.create(null),
+      runInNewContext("({})"),
+      Object(1),
+      Object("x"),
+      new URL("http://localhost/"),
+      Object.assign(new Error("x"), { toJSON: () => "x" }),
+    ];
+    const id = await tasks.add(untyped({ input: "SELECT $1", args: kept }));
+    const seen = [{ lines: [1] }, {}, [], {}, {}, 1, "x", "http://localhost/", "x"];
+    assert.deepEqual((await tasks.get(id))?.args, seen);
+  });
+
+  it("leaves properties that are undefined out of objects in args", async () => {
+    const id = await tasks.add({
+      input: "SELECT $1",
+      args: { a: undefined, b: { c: undefined, d: [{ e: undefined }] } },
+    });
+    assert.deepEqual((await tasks.get(id))?.args, { b: { d: [{}] } });
   });
 
   it("runs in the caller's transaction, with the caller's client", async () => {
@@ -640,6 +720,9 @@ it("values that an option cannot have are refused", async () => {
     [{ key: null }, "changes", /^expected key to be a string, got null$/],
     [{ since: null }, "list", /^expected since to be a time in PostgreSQL's syntax, got null$/],
     [{ until: 5 }, "changes", /^expected until /],
+    [{ since: new Date(Number.NaN) }, "list", /^expected since to be .*, got an invalid date$/],
+    [{ until: new Date(Number.NaN) }, "list", /^expected until to be .*, got an invalid date$/],
+    [{ until: new Date(Number.NaN) }, "changes", /^expected until to be .*, got an invalid date$/],
     [{ before: "x" }, "list", /^expected before to be a task's id, got "x"$/],
     [{ waitingFor: null }, "list", /^expected waitingFor /],
     [{ characters: -1 }, "list", /^expected characters to be a whole number from 0 /],
@@ -748,6 +831,45 @@ describe("errors", () => {
     await assert.rejects(ours.add("SELECT 1"), unwritable);
     await assert.rejects(ours.stop(id), unwritable);
     assert.equal((await ours.get(id))?.state, "PLAN");
+  });
+
+  it("a Client that was never connected is refused, and one that is connecting is not", async () => {
+    const id = await tasks.add("SELECT 1");
+    const client = new Client({ connectionString: url });
+    const ours = new TaskClient(client);
+    const never = /^expected a Client that is connected: await its connect\(\) first$/;
+    for (const call of [
+      tasks.add("SELECT 1", { client }),
+      tasks.addMany(["SELECT 1"], { client }),
+      tasks.get(id, { client }),
+      tasks.stop(id, { client }),
+      ours.add("SELECT 1"),
+      ours.addMany(["SELECT 1", { input: "SELECT 1", group: "g" }]),
+      ours.get(id),
+      ours.delete(id),
+      ours.wait(id),
+      ours.list().next(),
+      ours.changes().next(),
+    ]) {
+      await fails(call, "USAGE", never);
+    }
+    const connected = client.connect();
+    closing.push(() => client.end());
+    const [task] = await Promise.all([tasks.get(id, { client }), connected]);
+    assert.equal(task?.state, "PLAN");
+    assert.equal((await ours.get(id))?.state, "PLAN");
+  });
+
+  it("a Client whose connection failed or was ended is lost", async () => {
+    const wrong = new URL(url);
+    wrong.pathname = "/no_such_database";
+    const refused = new Client({ connectionString: wrong.href });
+    await assert.rejects(refused.connect());
+    await assert.rejects(tasks.add("SELECT 1", { client: refused }), { code: "CONNECTION_LOST" });
+    const ended = new Client({ connectionString: url });
+    await ended.connect();
+    await ended.end();
+    await assert.rejects(tasks.add("SELECT 1", { client: ended }), { code: "CONNECTION_LOST" });
   });
 
   it("a pool that was ended is named, and ends a wait at once", async () => {
