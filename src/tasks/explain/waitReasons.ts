@@ -21,6 +21,7 @@ export interface Reason {
     | "retry"
     | "not-due"
     | "never-due"
+    | "schedule-paused"
     | "too-late"
     | "table-paused"
     | "group-paused"
@@ -202,8 +203,10 @@ function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEn
   };
 }
 
-function planReasons({ id, plan, waitMs, tooLate, max, waitsFor, attempt, retry, problem }: TaskSituation): Reason[] {
+function planReasons(task: TaskSituation): Reason[] {
+  const { id, plan, waitMs, tooLate, max, waitsFor, pausedSchedule, attempt, retry, problem } = task;
   if (waitsFor !== null) return [waitsForOthers(id, waitsFor)];
+  if (pausedSchedule) return [schedulePaused(task)];
   if (waitMs !== null && waitMs > 0 && attempt > 0) {
     return [
       {
@@ -239,6 +242,15 @@ function planReasons({ id, plan, waitMs, tooLate, max, waitsFor, attempt, retry,
       remedy: `pg-task run-now ${id} plans it for now`,
     },
   ];
+}
+
+function schedulePaused({ id, attempt, retry, problem }: TaskSituation): Reason {
+  const tried = attempt > 0;
+  return {
+    code: "schedule-paused",
+    text: `its schedule is paused${tried ? `, and its retry ${attempt} of ${retry} waits: ${problem}` : ""}`,
+    remedy: `pg-task resume --schedule ${id} plans its next time${tried ? " and drops this retry" : ""}; pg-task run-now ${id} ends the pause, too, and ${tried ? "tries" : "runs"} it now`,
+  };
 }
 
 function waitsForOthers(id: string, predecessors: readonly string[]): Reason {
