@@ -50,6 +50,19 @@ test("so do the commands that the results of changes recommend, also in JSON", a
   assert.equal(JSON.parse((await cli([...args, "--json"], { cwd })).stdout).tasks[0].text, text);
 });
 
+/** Returns what doctor recommends about the leader and about schedules. */
+const remedies = async (...args: string[]): Promise<string[]> => {
+  const { stdout } = await cli(["doctor", ...args, "--json"], { cwd });
+  const sections: { checks: { name: string; remedy?: string }[] }[] = JSON.parse(stdout).sections;
+  return sections
+    .flatMap(({ checks }) => checks)
+    .flatMap(({ name, remedy }) => (name === "schedules" || name === "leader" ? [remedy ?? ""] : []));
+};
+
+/** Returns what doctor recommends for a schedule whose last run failed. */
+const failedRemedy = (options: string): string =>
+  `pg-task list ${options} --schedules shows the state of the last runs, pg-task list ${options} --state FAIL their errors`;
+
 test("doctor names in each remedy the table that it is about", async () => {
   for (const table of ["task", "other"]) {
     await client.query(`INSERT INTO ${table} (id, input, "group", repeat, state) VALUES (1, '', 'g', '1 day', 'FAIL')`);
@@ -57,21 +70,16 @@ test("doctor names in each remedy the table that it is about", async () => {
       `INSERT INTO ${table} (id, input, "group", repeat, parent, plan) VALUES (2, '', 'g', '1 day', 1, '2199-01-01')`,
     );
   }
-  const remedies = async (...args: string[]): Promise<string[]> => {
-    const { stdout } = await cli(["doctor", ...args, "--json"], { cwd });
-    const sections: { checks: { name: string; remedy?: string }[] }[] = JSON.parse(stdout).sections;
-    return sections
-      .flatMap(({ checks }) => checks)
-      .flatMap(({ name, remedy }) => (name === "schedules" || name === "leader" ? [remedy ?? ""] : []));
-  };
-  const remedy = (options: string): string =>
-    `pg-task list ${options} --schedules shows the state of the last runs, pg-task list ${options} --state FAIL their errors`;
-  assert.deepEqual(await remedies(), ["run pg-task start", remedy("--table task"), remedy("--table other")]);
-  assert.deepEqual(await remedies("--entry", "2"), ["run pg-task start", remedy("--entry 2")]);
+  assert.deepEqual(await remedies(), [
+    "run pg-task start",
+    failedRemedy("--table task"),
+    failedRemedy("--table other"),
+  ]);
+  assert.deepEqual(await remedies("--entry", "2"), ["run pg-task start", failedRemedy("--entry 2")]);
   assert.deepEqual(await remedies("--config", "my file.json"), [
     "run pg-task start --config 'my file.json'",
-    remedy("--config 'my file.json' --table task"),
-    remedy("--config 'my file.json' --table other"),
+    failedRemedy("--config 'my file.json' --table task"),
+    failedRemedy("--config 'my file.json' --table other"),
   ]);
 });
 

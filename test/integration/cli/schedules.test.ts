@@ -14,6 +14,10 @@ const emptyClient = await empty.connect();
 
 const lines = (text: string): string[] => text.split("\n").filter((line) => line !== "");
 
+/** Runs a command that changes tasks, and returns what it says of each. */
+const texts = async (...args: string[]): Promise<(string | undefined)[]> =>
+  lines((await cli(args, { env })).stdout).map((line) => line.split("\t")[2]);
+
 /** Writes rows as the manager does, which bypasses the checks of new and changed rows. */
 async function asManager(sql: string): Promise<void> {
   await client.query("SET pgtask.manager = on");
@@ -335,8 +339,6 @@ describe("pg-task pause --schedule", () => {
          (2, '', NULL, NULL, '1 year', now() + interval '1 minute', '2020-01-01 05:00+00', false, NULL, ${tried}),
          (3, '', NULL, NULL, '1 year', now() + interval '1 minute', '2020-01-01 05:00+00', false, NULL, ${tried})`,
     );
-    const texts = async (...args: string[]): Promise<(string | undefined)[]> =>
-      lines((await cli(args, { env })).stdout).map((line) => line.split("\t")[2]);
     const paused = "paused; resume drops its waiting retry 3, run-now makes it";
     assert.deepEqual(await texts("pause", "--schedule", "1,2,3"), [paused, paused, paused]);
     const resumed = "resumed; its waiting retry 3 was dropped, and the next run has all its tries";
