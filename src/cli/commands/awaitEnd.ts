@@ -7,6 +7,7 @@ import { OutcomePoller, readOutcomes } from "../../tasks/queries/taskOutcome.js"
 import { commandExitCodes } from "../support/exitCodes.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import type { OpenTable } from "../support/openTable.js";
+import { withTableOptions } from "../support/pastedCommands.js";
 import { readReasons } from "../support/readReasons.js";
 import { truncateText } from "../support/truncateText.js";
 import { printableLine, printableText } from "../../shared/printable.js";
@@ -49,8 +50,9 @@ export async function waitForTask(
       .catch((error: unknown) => toReport(toTaskError(error, opened.table)))
       .finally(() => terminal.showProgress(null));
     if (outcome === "interrupted") {
+      const remedy = withTableOptions(`pg-task stop ${id} stops it`, opened.given);
       terminal.writeError(
-        `pg-task: no longer waiting for task ${id}, which was not cancelled; pg-task stop ${id} stops it\n`,
+        `pg-task: no longer waiting for task ${id}, which was not cancelled; ${printableLine(remedy)}\n`,
       );
       return commandExitCodes.interrupted;
     }

@@ -10,7 +10,8 @@ import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
 import { confirmChange } from "../support/confirmChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { withTable, type OpenTable } from "../support/openTable.js";
+import { withTable, type OpenTable, type TableOptions } from "../support/openTable.js";
+import { withTableOptions } from "../support/pastedCommands.js";
 import {
   parseIds,
   filterFromOptions,
@@ -221,14 +222,15 @@ function printResults(
   terminal: Terminal,
   change: Change,
   results: readonly ChangeResult[],
-  { json }: CommandOptions,
+  options: CommandOptions,
 ): number {
   const done = results.filter(({ outcome }) => outcome === "changed").length;
-  if (json === true) {
-    const shown = results.map((result) => ({ ...result, text: describeChange(change, result) }));
+  if (options.json === true) {
+    const shown = results.map((result) => ({ ...result, text: describeResult(change, result, options) }));
     terminal.write(`${JSON.stringify({ changed: done, tasks: shown }, null, 2)}\n`);
   } else {
-    for (const result of results) terminal.write(`${formatResult(terminal, change, result)}\n`);
+    for (const result of results)
+      terminal.write(`${formatResult(terminal, result, describeResult(change, result, options))}\n`);
     if (terminal.isTerminal && results.length > 1) {
       terminal.write(`${formatCount(done, "task")} of ${results.length} changed\n`);
     }
@@ -239,8 +241,13 @@ function printResults(
   return results.every(({ outcome }) => outcome === "failed") ? exitCodes.SCHEMA : commandExitCodes.notAll;
 }
 
-function formatResult(terminal: Terminal, change: Change, result: ChangeResult): string {
+/** Describes a result. A command that it recommends has the options that select the table; a server's error stays. */
+function describeResult(change: Change, result: ChangeResult, options: TableOptions): string {
   const text = describeChange(change, result);
+  return result.outcome === "failed" ? text : withTableOptions(text, options);
+}
+
+function formatResult(terminal: Terminal, result: ChangeResult, text: string): string {
   if (!terminal.isTerminal) return [result.id, result.outcome, text].map(copyField).join("\t");
   const colour = result.outcome === "changed" ? null : "yellow";
   return colourText(terminal, colour, `${result.id}  ${printableLine(text)}`);

@@ -9,7 +9,17 @@ import { fail, ok, type Check } from "../doctor/check.js";
 import { checkServer, directConnection } from "../doctor/server.js";
 import { checkStalls } from "../doctor/stalled.js";
 import { checkTable } from "../doctor/table.js";
-import { chooseEntry, connectForCommand, loadForCommand, findEntries, withEntry } from "../support/openTable.js";
+import {
+  chooseEntry,
+  connectForCommand,
+  loadForCommand,
+  findEntries,
+  optionsFor,
+  withEntry,
+  type OpenTable,
+  type TableOptions,
+} from "../support/openTable.js";
+import { withOptionsInRemedy } from "../support/pastedCommands.js";
 import { addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import { copyField } from "../terminal/copyField.js";
 import { printableLine } from "../../shared/printable.js";
@@ -31,8 +41,11 @@ async function doctor(terminal: Terminal, options: CommandOptions): Promise<numb
   const configuration = await loadForCommand(options);
   const entries = findEntries(configuration, options);
   if (entries.length === 0) chooseEntry(configuration, options);
-  const sections: Section[] = [await checkControl(configuration)];
-  for (const entry of entries) sections.push(await checkEntry(configuration, entry));
+  const sections = [withOptions(await checkControl(configuration), options)];
+  for (const entry of entries) {
+    const selecting = optionsFor(configuration, entry, options);
+    sections.push(withOptions(await checkEntry(configuration, entry, selecting), selecting));
+  }
   const failed = sections.flatMap(({ checks }) => checks).filter(({ level }) => level === "fail");
   const code = failed[0]?.exitCode ?? commandExitCodes.done;
   if (options.json === true) {
@@ -42,6 +55,12 @@ async function doctor(terminal: Terminal, options: CommandOptions): Promise<numb
   for (const section of sections) terminal.write(formatSection(terminal, section));
   return code;
 }
+
+/** Returns a section whose remedies have the options that select its table. */
+const withOptions = ({ section, checks }: Section, options: TableOptions): Section => ({
+  section,
+  checks: checks.map((check) => withOptionsInRemedy(check, options)),
+});
 
 async function checkControl(configuration: Configuration): Promise<Section> {
   const { control, file } = configuration;
@@ -59,10 +78,10 @@ async function checkControl(configuration: Configuration): Promise<Section> {
   }
 }
 
-async function checkEntry(configuration: Configuration, entry: Entry): Promise<Section> {
+async function checkEntry(configuration: Configuration, entry: Entry, given: TableOptions): Promise<Section> {
   const section = `${entry.target.database} ${entry.schema}.${entry.table}`;
   try {
-    return await withEntry(configuration, entry, "doctor", async (opened) => {
+    const inspect = async (opened: OpenTable): Promise<Section> => {
       const checks = await checkTable(opened.client, opened.table, {
         parameters: entry.parameters,
         fileZone: configuration.parameters["pg_task.zone"],
@@ -72,7 +91,8 @@ async function checkEntry(configuration: Configuration, entry: Entry): Promise<S
         section,
         checks: [directConnection, ...checks, ...(readable ? [await checkStalls(opened)] : [])],
       };
-    });
+    };
+    return await withEntry(configuration, entry, "doctor", inspect, { given });
   } catch (error) {
     return { section, checks: [failedCheck("table", error)] };
   }

@@ -18,7 +18,7 @@ async function showStatus(terminal: Terminal, options: CommandOptions): Promise<
   if (entries.length === 0) chooseEntry(configuration, options);
   const found = await readStatus(configuration, entries);
   if (options.json === true) terminal.write(`${JSON.stringify(found, null, 2)}\n`);
-  else terminal.write(`${formatStatus(terminal, found).join("\n")}\n`);
+  else terminal.write(`${formatStatus(terminal, found, options).join("\n")}\n`);
   const errors = [found.error, ...found.tables.map(({ error }) => error)];
   const first = errors.find((error) => error !== null);
   return first === undefined || first === null ? commandExitCodes.done : exitCodes[errorDefinitions[first.code].family];

@@ -4,6 +4,7 @@ import { defaultFileName } from "../../shared/config/findSource.js";
 import type { ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import { describeTarget } from "../../shared/postgres/target/target.js";
 import { printableLine } from "../../shared/printable.js";
+import { shellWord } from "../support/shellWord.js";
 
 /** What the user of a terminal needs to know to go on. */
 interface Started {
@@ -43,6 +44,3 @@ function commandName(): string {
   const isInstalled = basename(process.argv[1] ?? "") === "pg-task" && process.env["npm_command"] === undefined;
   return isInstalled ? "pg-task" : "npx pg-task";
 }
-
-const shellWord = (text: string): string =>
-  /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;

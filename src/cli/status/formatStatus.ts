@@ -1,3 +1,5 @@
+import type { TableOptions } from "../support/openTable.js";
+import { withTableOptions } from "../support/pastedCommands.js";
 import type { Backlog } from "../../tasks/queries/backlog.js";
 import type { OtherLeader, ServerProcess } from "../../tasks/queries/clusterProcesses.js";
 import type { EndedCounts, Rates } from "../../tasks/queries/recentRuns.js";
@@ -10,9 +12,9 @@ import type { Status, TableStatus } from "./readStatus.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 /** Formats a status as lines. For a terminal, adds colours and truncates the lines. */
-export function formatStatus(terminal: Terminal, status: Status): string[] {
+export function formatStatus(terminal: Terminal, status: Status, options: TableOptions): string[] {
   const lines = [
-    ...formatCluster(status).map((line) => fitLine(terminal, line)),
+    ...formatCluster(status, options).map((line) => fitLine(terminal, line)),
     ...status.tables.flatMap((table) => [
       "",
       colourText(terminal, "bold", fitLine(terminal, `${table.database}  ${table.schema}.${table.table}`)),
@@ -27,12 +29,12 @@ function fitLine(terminal: Terminal, line: string): string {
   return terminal.isTerminal ? truncate(text, terminal.columns) : text;
 }
 
-function formatCluster({ name, cluster, error }: Status): string[] {
+function formatCluster({ name, cluster, error }: Status, options: TableOptions): string[] {
   if (cluster === null) return [`cluster    ${name}`, `error      ${error?.message ?? ""}`];
   const { leader, standbys, otherLeaders, connections } = cluster;
   return [
     `cluster    ${name}`,
-    `leader     ${leader === null ? "none: run pg-task start" : formatProcess(leader)}`,
+    `leader     ${leader === null ? withTableOptions("none: run pg-task start", options) : formatProcess(leader)}`,
     ...otherLeaders.map((other) => `other      ${formatOtherLeader(other)}`),
     `standbys   ${standbys.length === 0 ? "none" : standbys.map(formatProcess).join("; ")}`,
     `server     ${connections.taken} of ${connections.most} connections in use`,

@@ -10,6 +10,7 @@ import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { resolveConfiguration } from "./resolveConfiguration.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { explainRefusal } from "./explainRefusal.js";
+import { withTableOptions } from "./pastedCommands.js";
 import { unreadVariables } from "./noServerError.js";
 
 /** Options that select the task table. */
@@ -27,6 +28,8 @@ export interface OpenTable {
   readonly table: TaskTable;
   readonly entry: Entry;
   readonly configuration: Configuration;
+  /** The options that select the table, which the commands in remedies repeat. */
+  readonly given: TableOptions;
 }
 
 const warn = (message: string): void => void process.stderr.write(`pg-task: ${message}\n`);
@@ -60,6 +63,27 @@ export function findEntries({ entries }: Configuration, { entry: wanted, table }
   return entries
     .filter((entry) => wanted === undefined || entryNames(entries, entry).includes(wanted))
     .filter((entry) => table === undefined || tableNames(entry).includes(table));
+}
+
+/**
+ * Returns the options that select this entry. These are the given ones if they do, or if there is no other entry;
+ * otherwise they name the entry by its database, its table or its key, whichever is the first that no other entry has.
+ */
+export function optionsFor(configuration: Configuration, chosen: Entry, given: TableOptions): TableOptions {
+  const isSelected = (options: TableOptions): boolean => {
+    const [entry, ...others] = findEntries(configuration, options);
+    return entry === chosen && others.length === 0;
+  };
+  const { target, schema, table, key } = chosen;
+  const names: readonly TableOptions[] = [
+    { entry: target.database },
+    { table },
+    { table: `${schema}.${table}` },
+    { entry: key },
+  ];
+  const selecting = isSelected(given) ? given : names.find(isSelected);
+  const number = String(configuration.entries.indexOf(chosen) + 1);
+  return { ...(selecting ?? { entry: number }), ...(given.config === undefined ? {} : { config: given.config }) };
 }
 
 /**
@@ -129,7 +153,8 @@ export async function connectForCommand(
 /**
  * Connects to an entry's table, runs `action` and disconnects.
  *
- * @param signal aborts the attempt to connect, which then fails with CONNECTION_FAILED
+ * @param options.given the options that select the entry
+ * @param options.signal aborts the attempt to connect, which then fails with CONNECTION_FAILED
  * @throws PgTaskError CONFIG_INVALID if the entry's password is missing; SCHEMA_MISSING if the table does not exist or has
  * not been adopted yet; any other error as `toTaskError` converts it
  */
@@ -138,7 +163,7 @@ export async function withEntry<T>(
   entry: Entry,
   command: string,
   action: (opened: OpenTable) => Promise<T>,
-  signal?: AbortSignal,
+  { given = {}, signal }: { readonly given?: TableOptions; readonly signal?: AbortSignal } = {},
 ): Promise<T> {
   requirePassword(entry);
   const table = taskTable(entry.schema, entry.table);
@@ -151,8 +176,8 @@ export async function withEntry<T>(
   try {
     const exists = await readTableExistence(client, table);
     if (exists === "no") await requireCreatePrivilege(client, entry, table);
-    if (exists !== "yes") throw missingTableError(exists, entry, table);
-    return await action({ client, table, entry, configuration });
+    if (exists !== "yes") throw missingTableError(exists, entry, table, given);
+    return await action({ client, table, entry, configuration, given });
   } catch (error) {
     throw toTaskError(error, table);
   } finally {
@@ -167,7 +192,7 @@ export async function withTable<T>(
   action: (opened: OpenTable) => Promise<T>,
 ): Promise<T> {
   const configuration = await loadForCommand(options);
-  return await withEntry(configuration, chooseEntry(configuration, options), command, action);
+  return await withEntry(configuration, chooseEntry(configuration, options), command, action, { given: options });
 }
 
 /**
@@ -197,7 +222,12 @@ async function requireCreatePrivilege(
   );
 }
 
-function missingTableError(why: "no" | "not adopted", { target, create }: Entry, table: TaskTable): PgTaskError {
+function missingTableError(
+  why: "no" | "not adopted",
+  { target, create }: Entry,
+  table: TaskTable,
+  given: TableOptions,
+): PgTaskError {
   const what =
     why === "no"
       ? `no table ${table.qualified} in database ${target.database}`
@@ -205,7 +235,7 @@ function missingTableError(why: "no" | "not adopted", { target, create }: Entry,
   const start = why === "no" ? "run pg-task start" : "run pg-task start, or if it runs already, see pg-task check";
   return new PgTaskError(
     "SCHEMA_MISSING",
-    `${what}: pg-task start creates or adopts it; pg-task check shows what would happen, or what is in the way`,
+    `${what}: ${withTableOptions("pg-task start creates or adopts it; pg-task check shows what would happen, or what is in the way", given)}`,
     { remedy: create ? start : 'remove "create": false from its entry, and run pg-task start' },
   );
 }

@@ -4,9 +4,11 @@ import type { Reason } from "../../tasks/explain/waitReasons.js";
 import { readCluster } from "../../tasks/queries/clusterProcesses.js";
 import { formatFullTime } from "../terminal/format.js";
 import { connectForCommand, type OpenTable } from "./openTable.js";
+import { withOptionsInRemedy } from "./pastedCommands.js";
 
 /**
- * Returns the reasons why a task does not run, or null if there is no such task.
+ * Returns the reasons why a task does not run, or null if there is no such task. The commands in their remedies have the
+ * options that select the table.
  *
  * @param options.localTimes whether their texts show times as a terminal does, instead of in ISO 8601
  */
@@ -15,8 +17,8 @@ export async function readReasons(
   id: string,
   options: { readonly localTimes: boolean },
 ): Promise<Reason[] | null> {
-  const { client, table, entry, configuration } = opened;
-  return await explainTask(client, table, id, {
+  const { client, table, entry, configuration, given } = opened;
+  const reasons = await explainTask(client, table, id, {
     entry,
     entries: configuration.entries,
     maxSessions: configuration.parameters["pg_conf.max"],
@@ -24,6 +26,7 @@ export async function readReasons(
     checkLocks: true,
     ...(options.localTimes ? { formatTime: formatFullTime } : {}),
   });
+  return reasons?.map((reason) => withOptionsInRemedy(reason, given)) ?? null;
 }
 
 /** Whether the cluster has a leader; null if the control connection fails. */

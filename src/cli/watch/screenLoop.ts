@@ -60,13 +60,9 @@ export class ScreenLoop {
       while (!signal.aborted) {
         try {
           // A server that does not answer must not keep the user from quitting.
-          await withEntry(
-            configuration,
-            entry,
-            "watch",
-            (opened) => unlessAborted(this.#update(opened), signal),
+          await withEntry(configuration, entry, "watch", (opened) => unlessAborted(this.#update(opened), signal), {
             signal,
-          );
+          });
         } catch (error) {
           if (isInvalidFilter(error)) throw error;
           if (signal.aborted) break;

@@ -70,6 +70,7 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
   resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR NOT f.halted THEN 'not paused'
     WHEN f.waits THEN 'not paused: it waits for other tasks'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: set its plan'
+    WHEN f.attempt > 0 THEN 'its rule has no further times; run-now makes its waiting retry'
     ELSE 'its rule has no further times' END`,
 };
 
@@ -126,6 +127,18 @@ const hasSuccessor = (qualified: string, rules: boolean): string => `t.id = ANY 
   SELECT c.parent FROM ${qualified} AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
     AND c.parent = ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c", rules)}${rules ? " OR c.overlap IS TRUE" : ""})))`;
 
+/**
+ * SQL of the columns of a schedule that is resumed while it waits for its next try. The time of this try has passed
+ * during the pause, so the row begins the run of another time, with all its tries and without results, as a successor.
+ */
+const droppedTry = (errors: boolean): string =>
+  [
+    ...["attempt", "crash"].map((name) => `${name} = CASE WHEN f.attempt > 0 THEN 0 ELSE t.${name} END`),
+    ...["take", "start", "stop", "pid", "output", "error", ...(errors ? ["errors"] : [])].map(
+      (name) => `${name} = CASE WHEN f.attempt > 0 THEN NULL ELSE t.${name} END`,
+    ),
+  ].join(", ");
+
 function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, errors }: ChangeContext): string {
   const rows = `t.id = ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
   const returning = "RETURNING t.id, false AS unlinked";
@@ -140,7 +153,7 @@ function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, e
     case "resume":
       if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
       // If the rule is a query that has not run yet, `due` stays, because it is the time of the last run.
-      return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait < 0 THEN t.due END
+      return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait < 0 THEN t.due END${retries ? `, ${droppedTry(errors)}` : ""}
         FROM found AS f WHERE f.id = t.id AND ${rows} ${returning}`;
     case "retry": {
       const repeated = hasSuccessor(qualified, rules);

@@ -71,9 +71,11 @@ function describeDone(change: Change, { state, attempt, claimed, unlinked, sched
     case "run-now":
       return schedule === "resumed" ? "due now; its schedule is no longer paused" : "due now";
     case "pause":
-      return "paused";
+      return attempt > 0 ? `paused; resume drops its waiting retry ${attempt}, run-now makes it` : "paused";
     case "resume":
-      return "resumed";
+      return attempt > 0
+        ? `resumed; its waiting retry ${attempt} was dropped, and the next run has all its tries`
+        : "resumed";
     case "delete":
     case "delete even running":
       return `was ${state}, deleted${claimed ? "; cancelling its run" : ""}${ended}`;

@@ -2,6 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
+import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
 import { keyHolderQuery } from "../queries/keyHolder.js";
@@ -18,6 +19,8 @@ export interface TaskSituation {
   /** Time until the task's planned time, in ms. Negative if the planned time has passed, null if it is infinite. */
   readonly waitMs: number | null;
   readonly ready: boolean | null;
+  /** Whether the task is a schedule that is paused itself, so that it can be resumed. */
+  readonly pausedSchedule: boolean;
   /** Whether the task is late: the time `plan + active` has passed, and the task will expire instead of running. */
   readonly tooLate: boolean;
   readonly start: string | null;
@@ -115,6 +118,7 @@ export async function readSituation(
 ): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;
   const features = await readFeatures(client, table);
+  const rules = await readHasRules(client, table);
   const gap = features.has("gaps") ? "it.gap" : "NULL::interval";
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
@@ -137,6 +141,7 @@ export async function readSituation(
      SELECT it.id::text AS id, it.state::text AS state, it."group"::text AS "group", it.max::float8 AS max,
        ${isoTimeSql("it.plan")} AS plan,
        CASE WHEN isfinite(it.plan::timestamptz) THEN ${millisecondsSql("it.plan::timestamptz - clock_timestamp()")} END AS "waitMs",
+       ${rules ? `it.plan::timestamptz = 'infinity' AND ${hasSchedule("it", rules)}` : "false"} AS "pausedSchedule",
        it.ready, ${isTooLateSql} AS "tooLate",
        ${isoTimeSql("it.start")} AS start, ${isoTimeSql("it.stop")} AS stop, it.pid::float8 AS pid,
        it.remote IS NOT NULL AS remote, split_part(it.error::text, E'\\n', 1) AS problem, it.owner::text AS owner,

@@ -1,5 +1,6 @@
 import { runInstead } from "../commands/describeChange.js";
 import type { Pause } from "../commands/pauses.js";
+import { planReasons } from "./planReasons.js";
 import { lockReason, type LockWait } from "./lockWait.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { finalStates } from "../../shared/taskState.js";
@@ -21,6 +22,7 @@ export interface Reason {
     | "retry"
     | "not-due"
     | "never-due"
+    | "schedule-paused"
     | "too-late"
     | "table-paused"
     | "group-paused"
@@ -199,55 +201,6 @@ function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEn
     code: "running",
     text: `it has been running since ${start ?? "a moment ago"} in server process ${pid ?? ownerPid}`,
     remedy: `pg-task stop ${id} cancels it`,
-  };
-}
-
-function planReasons({ id, plan, waitMs, tooLate, max, waitsFor, attempt, retry, problem }: TaskSituation): Reason[] {
-  if (waitsFor !== null) return [waitsForOthers(id, waitsFor)];
-  if (waitMs !== null && waitMs > 0 && attempt > 0) {
-    return [
-      {
-        code: "retry",
-        text: `it has failed, and its retry ${attempt} of ${retry} is planned for ${plan}: ${problem}`,
-        remedy: `pg-task run-now ${id} tries it now`,
-      },
-    ];
-  }
-  if (waitMs === null && plan !== "-infinity") {
-    return [
-      {
-        code: "never-due",
-        text: `its plan is ${plan}`,
-        remedy: `pg-task run-now ${id} plans it for now`,
-      },
-    ];
-  }
-  if (waitMs !== null && waitMs > 0) {
-    return [
-      {
-        code: "not-due",
-        text: `it is planned for ${plan}${max < 0 ? `; after each run its group pauses for ${-max} ms, as its max says` : ""}`,
-        remedy: `pg-task run-now ${id} plans it for now`,
-      },
-    ];
-  }
-  if (!tooLate) return [];
-  return [
-    {
-      code: "too-late",
-      text: "plan + active has passed: it will expire (GONE) instead of running",
-      remedy: `pg-task run-now ${id} plans it for now`,
-    },
-  ];
-}
-
-function waitsForOthers(id: string, predecessors: readonly string[]): Reason {
-  const names = predecessors.length === 0 ? "others, which have just ended" : `the end of ${predecessors.join(", ")}`;
-  return {
-    code: "waits-for-others",
-    text: `it waits for ${names}`,
-    remedy: `UPDATE … SET after = NULL WHERE id = ${id} lets it go`,
-    tasks: predecessors.flatMap((each) => each.split(" ", 1)),
   };
 }
 

@@ -37,13 +37,18 @@ export function scheduleActions({
   state,
   plan,
   pausedItself,
-}: Pick<Schedule, "state" | "plan" | "pausedItself">): Action[] {
+  failedTries,
+}: Pick<Schedule, "state" | "plan" | "pausedItself" | "failedTries">): Action[] {
   if (state !== "PLAN") return [];
   const later = pausedItself || (plan !== null && Date.parse(plan) > Date.now());
   return [
     ...(later ? [runNow] : []),
     pausedItself
-      ? { name: "resume", label: "Resume", done: "resumed" }
+      ? {
+          name: "resume",
+          label: "Resume",
+          done: failedTries > 0 ? "resumed; its waiting retry was dropped" : "resumed",
+        }
       : { name: "pause", label: "Pause", done: "paused" },
   ];
 }

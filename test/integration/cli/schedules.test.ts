@@ -17,6 +17,10 @@ const emptyClient = await empty.connect();
 
 const lines = (text: string): string[] => text.split("\n").filter((line) => line !== "");
 
+/** Runs a command that changes tasks, and returns what it says of each. */
+const texts = async (...args: string[]): Promise<(string | undefined)[]> =>
+  lines((await cli(args, { env })).stdout).map((line) => line.split("\t")[2]);
+
 /** Writes rows as the manager does, which bypasses the checks of new and changed rows. */
 async function asManager(sql: string): Promise<void> {
   await client.query("SET pgtask.manager = on");
@@ -327,6 +331,37 @@ describe("pg-task pause --schedule", () => {
       "SELECT plan > now() AND plan < now() + interval '12 hours' AS right FROM task",
     );
     assert.deepEqual(resumed, [{ right: true }]);
+  });
+
+  test("resume drops the try for which a run waits, says so, and lets the next run have all its tries", async () => {
+    const results = "attempt, retry, crash, start, stop, pid, output, error, errors";
+    const tried = `3, 3, 1, now(), now(), 42, 'part', 'ERROR:  no', '[{"error": "ERROR:  no"}]'`;
+    await asManager(
+      `INSERT INTO task (id, input, rule, zone, repeat, plan, due, ready, key, ${results}) VALUES
+         (1, '', '0 5 1 1 *', 'UTC', '0', now() + interval '1 minute', '2020-01-01 05:00+00', false, 'yearly', ${tried}),
+         (2, '', NULL, NULL, '1 year', now() + interval '1 minute', '2020-01-01 05:00+00', false, NULL, ${tried}),
+         (3, '', NULL, NULL, '1 year', now() + interval '1 minute', '2020-01-01 05:00+00', false, NULL, ${tried})`,
+    );
+    const paused = "paused; resume drops its waiting retry 3, run-now makes it";
+    assert.deepEqual(await texts("pause", "--schedule", "1,2,3"), [paused, paused, paused]);
+    const resumed = "resumed; its waiting retry 3 was dropped, and the next run has all its tries";
+    assert.deepEqual(await texts("resume", "--key", "yearly"), [resumed]);
+    assert.deepEqual(await texts("resume", "--schedule", "2"), [resumed]);
+    assert.deepEqual(await texts("run-now", "3"), ["due now; its schedule is no longer paused"]);
+    const { rows } = await client.query(
+      `SELECT id, plan > now() AND extract(month FROM plan AT TIME ZONE 'UTC') = 1 AS next, due, ${results} FROM task ORDER BY id`,
+    );
+    const fresh = { next: true, due: null, attempt: 0, retry: 3, crash: 0 };
+    const none = { start: null, stop: null, pid: null, output: null, error: null, errors: null };
+    assert.deepEqual(rows.slice(0, 2), [
+      { id: "1", ...fresh, ...none },
+      { id: "2", ...fresh, ...none },
+    ]);
+    // The try is made in its place of the schedule.
+    const { rows: kept } = await client.query(
+      "SELECT plan <= now() AS is_due, due = '2020-01-01 05:00+00' AS in_place, attempt, error FROM task WHERE id = 3",
+    );
+    assert.deepEqual(kept, [{ is_due: true, in_place: true, attempt: 3, error: "ERROR:  no" }]);
   });
 
   test("does not resume a schedule whose rule is over, and says why a rule is invalid", async () => {

@@ -399,10 +399,14 @@ describe("pg-task add", () => {
   });
 
   test("leaves the task running when the wait is interrupted", async () => {
-    const child = spawn(process.execPath, [bin, "add", "--wait", "SELECT pg_sleep(60)", "--data", "interrupted"], {
-      env: { PATH: process.env["PATH"], ...env },
-      stdio: ["ignore", "ignore", "pipe"],
-    });
+    const child = spawn(
+      process.execPath,
+      [bin, "add", "--wait", "SELECT pg_sleep(60)", "--data", "interrupted", "-t", "task"],
+      {
+        env: { PATH: process.env["PATH"], ...env },
+        stdio: ["ignore", "ignore", "pipe"],
+      },
+    );
     let text = "";
     child.stderr.setEncoding("utf8").on("data", (chunk: string) => (text += chunk));
     let id = "";
@@ -416,7 +420,7 @@ describe("pg-task add", () => {
     assert.equal(child.exitCode, 130);
     assert.equal(
       text,
-      `pg-task: no longer waiting for task ${id}, which was not cancelled; pg-task stop ${id} stops it\n`,
+      `pg-task: no longer waiting for task ${id}, which was not cancelled; pg-task stop --table task ${id} stops it\n`,
     );
     assert.equal((await tasks.row(id)).state, "WORK");
     assert.equal((await cli(["stop", id], { env })).code, 0);

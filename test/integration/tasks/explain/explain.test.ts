@@ -33,6 +33,8 @@ async function explain(id: string, cwd?: string): Promise<Reason[]> {
   return JSON.parse(stdout).reasons;
 }
 
+const firstReason = async (id: string): Promise<Reason | undefined> => (await explain(id))[0];
+
 const codes = (reasons: readonly Reason[]): string[] => reasons.map(({ code }) => code);
 
 test("reports that there is no leader", async () => {
@@ -60,6 +62,36 @@ test("names the command that works if a finished task's key waits", async () => 
   assert.deepEqual([code, stdout], [0, `${next}\tchanged\tdue now\n`]);
   await client.query("DELETE FROM task WHERE id = $1", [next]);
   assert.equal((await explain(id))[0]?.remedy, `pg-task retry ${id} runs it again`);
+  await client.query("DELETE FROM task");
+});
+
+test("says that a schedule is paused, how to resume it, and what becomes of a retry", async () => {
+  const where = { env: { DATABASE_URL: database.url } };
+  const [cron = "", every = "", tried = "", once = ""] = await tasks.insert(
+    { input: "SELECT 1", rule: "0 5 1 1 *", zone: "UTC" },
+    { input: "SELECT 1", repeat: "1 day", plan: "2199-01-01" },
+    { input: "SELECT 1/0", repeat: "1 day", plan: "2199-01-01", retry: 3 },
+    { input: "SELECT 1", plan: "infinity" },
+  );
+  await client.query("SET pgtask.manager = on");
+  await client.query("UPDATE task SET attempt = 2, due = '2020-01-01', error = 'ERROR:  no' WHERE id = $1", [tried]);
+  await client.query("RESET pgtask.manager");
+  assert.equal((await cli(["pause", "--schedule", [cron, every, tried].join()], where)).code, 0);
+  for (const id of [cron, every]) {
+    assert.deepEqual(await firstReason(id), {
+      code: "schedule-paused",
+      text: "its schedule is paused",
+      remedy: `pg-task resume --schedule ${id} plans its next time; pg-task run-now ${id} ends the pause, too, and runs it now`,
+    });
+  }
+  assert.deepEqual(await firstReason(tried), {
+    code: "schedule-paused",
+    text: "its schedule is paused, and its retry 2 of 3 waits: ERROR:  no",
+    remedy: `pg-task resume --schedule ${tried} plans its next time and drops this retry; pg-task run-now ${tried} ends the pause, too, and tries it now`,
+  });
+  assert.equal((await firstReason(once))?.code, "never-due");
+  assert.equal((await cli(["resume", "--schedule", cron], where)).code, 0);
+  assert.equal((await firstReason(cron))?.code, "not-due");
   await client.query("DELETE FROM task");
 });
 

@@ -1,0 +1,29 @@
+import type { TableOptions } from "./openTable.js";
+import { shellWord } from "./shellWord.js";
+
+/** The commands that work on the table that the options select, as texts name them. */
+const onTables = /\bpg-task (?:show|list|add|stop|retry|run-now|delete|pause|resume|prune|groups|why|doctor)(?![\w-])/g;
+/** The commands that only need to know the configuration. */
+const onConfigurations = /\bpg-task (?:start|check|status)(?![\w-])/g;
+
+/**
+ * Returns a text whose commands, such as in `pg-task stop 5 cancels the task`, have the options that select the table.
+ * Without these, a command that the user pastes would act on the default table, where another task may have the id.
+ */
+export function withTableOptions(text: string, { config, entry, table }: TableOptions): string {
+  const named = optionText("--config", config);
+  const all = `${named}${optionText("--entry", entry)}${optionText("--table", table)}`;
+  // A replacement that is a text could contain patterns such as `$&`.
+  return text
+    .replaceAll(onConfigurations, (command) => `${command}${named}`)
+    .replaceAll(onTables, (command) => `${command}${all}`);
+}
+
+const optionText = (name: string, value: string | undefined): string =>
+  value === undefined ? "" : ` ${name} ${shellWord(value)}`;
+
+/** Returns a result with the options in the commands of its remedy. */
+export const withOptionsInRemedy = <Result extends { readonly remedy?: string }>(
+  result: Result,
+  options: TableOptions,
+): Result => (result.remedy === undefined ? result : { ...result, remedy: withTableOptions(result.remedy, options) });
