@@ -51,7 +51,8 @@ export class Connections {
   /**
    * Runs `work` on a connection.
    *
-   * @throws PgTaskError USAGE if the caller's client was never connected; CONNECTION_BUSY, CONNECTION_FAILED or CONNECTION_REJECTED if the pool gives no connection;
+   * @throws PgTaskError USAGE if the caller's client was never connected; CONNECTION_BUSY, CONNECTION_FAILED or
+   * CONNECTION_REJECTED if the pool gives no connection;
    * CONNECTION_CLOSED after `end`, and after that of the pool; CONNECTION_READ_ONLY if the server of the pool takes no
    * changes
    */

@@ -78,8 +78,8 @@ function checkEvery(ms: number, check: () => void): () => void {
   const { checks, timer } = round;
   checks.add(check);
   return () => {
-    checks.delete(check);
-    if (checks.size > 0) return;
+    // A second call must not end the round of others that began later.
+    if (!checks.delete(check) || checks.size > 0) return;
     clearInterval(timer);
     rounds.delete(ms);
   };

@@ -13,8 +13,8 @@ const isMessage = (text: string | undefined): text is PortMessage =>
 export const isPortMessage = (payload: string): boolean => messagePattern.test(payload);
 
 /**
- * Asks for ports and about them, and frees them, by NOTIFY on the channel of the cluster. A message names the network of its sender,
- * because the port of another machine or container is another port.
+ * Asks for ports and about them, and frees them, by NOTIFY on the channel of the cluster. A message names the network
+ * of its sender, because the port of another machine or container is another port.
  *
  *   leader: port in use ──wanted──▶ standby closes its server ──freed──▶ leader listens
  *   standby: port in use ──asked──▶ leader listens on it ──used──▶ standby waits

@@ -12,8 +12,8 @@ export const commandExitCodes = {
   /** The row was deleted while the command waited for the task. */
   deleted: 13,
   /**
-   * The task was added, but its result cannot be read, or the output cannot be written. A caller must not treat this as a failure to add the task,
-   * because adding the task again would run it twice.
+   * The task was added, but its result cannot be read, or the output cannot be written. A caller must not treat this as
+   * a failure to add the task, because adding the task again would run it twice.
    */
   unknown: 14,
   interrupted: 130,

@@ -189,7 +189,8 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
   const current = comment === `${ownComment}${digest}`;
   if (current && (exists || taken)) return;
   const statements = [
-    // A function cannot get other columns, and cannot be dropped before the view, which keeps its privileges, has the new one.
+    // A function cannot get other columns, and cannot be dropped while the view uses it. The view is replaced, not dropped,
+    // so that it keeps its privileges.
     ...(former ? [`ALTER FUNCTION ${rowsFunction(table)}() RENAME TO ${identifier(formerName(table))}`] : []),
     create,
     `COMMENT ON FUNCTION ${rowsFunction(table)}() IS '${ownComment}${digest}'`,
