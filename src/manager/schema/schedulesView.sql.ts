@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
+import type { Feature } from "./features.js";
 import { meanSeconds } from "./meanSeconds.sql.js";
 import { objectName, type TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
@@ -55,30 +56,42 @@ export function repetitions(since: string, count: number): string {
       WHERE r.at > ${since} ORDER BY r.at LIMIT ${count}) END`;
 }
 
+const firstLine = (text: string, length: number): string =>
+  `pg_catalog."left"(pg_catalog.split_part(${text}, E'\\n', 1), ${length})`;
+
 /**
  * SQL of a query on the schedules of a table. A schedule is the row of a repeating task that waits or runs. The columns
- * are those of the row (with `rule`, `zone`, `catchup` and `overlap` null unless `rules` is true, and `key` null unless
- * `keys` is true), and:
+ * are those of the row (with `rule`, `zone`, `catchup` and `overlap` null unless `rules` is true, and `key` null without
+ * the feature of keys), and:
  *
  * - `base`: the time from which the schedule goes on. Null if it is unknown.
  * - `is_query`: whether the rule is a query.
  * - `computes`: whether the rule still has to be run to learn the planned time.
  * - `awaits`: whether its first run waits for other tasks, so that no time is known yet.
  * - `halted`: whether the schedule itself is paused, that is, planned for infinity for another reason.
+ * - `failed_tries`, `try_error`: how many tries of the run that waits have failed, and the first line of the last error.
  * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
  *
  * @param rules whether the table's columns of rules belong to pg-task
- * @param keys whether the table's column `key` belongs to pg-task
+ * @param features the features of the table that are on
  */
-export function schedulesQuery({ schema, qualified }: TaskTable, rules: boolean, keys: boolean): string {
+export function schedulesQuery(
+  { schema, qualified }: TaskTable,
+  rules: boolean,
+  features: ReadonlySet<Feature>,
+): string {
   const calendar = identifier(schema);
+  const tries = features.has("retries")
+    ? `CASE WHEN t.state::text = 'PLAN' THEN greatest(t.attempt::integer, 0) ELSE 0 END`
+    : "0";
   const optional = rules
     ? `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due,
       coalesce(t.wait < 0, false) AS computes, coalesce(t.wait >= 0, false) AS awaits, ${calendar}.task_rule_kind(t.rule) = 'query' AS is_query`
     : `NULL::text AS rule, NULL::text AS zone, false AS catchup, false AS overlap, NULL::timestamptz AS due,
       false AS computes, false AS awaits, false AS is_query`;
   const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::text AS "group", t.repeat, t.drift, t.active,
-      t.state::text AS state, t.plan::timestamptz AS plan, t.ready, t.max, t.owner, t.input::text AS input, ${keys ? "t.key" : "NULL::text AS key"}, ${optional}`;
+      t.state::text AS state, t.plan::timestamptz AS plan, t.ready, t.max, t.owner, t.input::text AS input, ${features.has("keys") ? "t.key" : "NULL::text AS key"},
+      ${tries} AS failed_tries, CASE WHEN ${tries} > 0 THEN ${firstLine("t.error::text", 1000)} END AS try_error, ${optional}`;
   return `SELECT s.*, s.state = 'PLAN' AND s.owner IS NULL AND s.plan = 'infinity' AND NOT s.awaits AS halted,
       greatest(s.base, CASE WHEN s.catchup AND s.active < interval '5000 years' THEN pg_catalog.statement_timestamp() - s.active
         WHEN s.catchup THEN s.base ELSE pg_catalog.statement_timestamp() END) AS since
@@ -136,10 +149,9 @@ const columnComments: readonly (readonly [name: string, type: string, comment: s
   ["input", "text", "First line of input, up to 200 characters"],
   // A view that exists can get further columns only at its end.
   ["key", "text", "The key"],
+  ["failed_tries", "integer", "How many tries of the run that waits have failed"],
+  ["try_error", "text", "First line of the error of the last of these tries"],
 ];
-
-const firstLine = (text: string, length: number): string =>
-  `pg_catalog."left"(pg_catalog.split_part(${text}, E'\\n', 1), ${length})`;
 
 /** The statement that creates or replaces the function of the view. It is a single SELECT, so the server inlines it. */
 export function functionStatement(table: TaskTable): string {
@@ -151,8 +163,9 @@ export function functionStatement(table: TaskTable): string {
     ${comingTimes(table, true, shownTimes)},
     ${isPausedSchedule(table)},
     l.id::bigint, l.state::text, l.stop::timestamptz, ${firstLine("l.error::text", 1000)},
-    ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}, s.key
-  FROM (${schedulesQuery(table, true, table.features.has("keys"))}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true)}`;
+    ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}, s.key,
+    s.failed_tries, s.try_error
+  FROM (${schedulesQuery(table, true, table.features)}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true)}`;
   return `CREATE OR REPLACE FUNCTION ${rowsFunction(table)}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;
 }
 

@@ -137,12 +137,11 @@ export async function readSchedules(
   await requireFilter(client, table, filter);
   const rules = await readHasRules(client, table);
   const features = await readFeatures(client, table);
-  const tries = features.has("retries") ? "coalesce(r.attempt, 0)" : "0";
   const values: unknown[] = [limit + 1, characters];
   // The zone is valid if the server has computed times with it.
   const { rows } = await client.query<Omit<Schedule, "last" | "problem"> & { parent: string | null; broken: boolean }>(
     `WITH listed AS MATERIALIZED (
-       SELECT s.* FROM (${schedulesQuery(table, rules, features.has("keys"))}) AS s WHERE ${conditions(filter, values)}
+       SELECT s.* FROM (${schedulesQuery(table, rules, features)}) AS s WHERE ${conditions(filter, values)}
        ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id LIMIT $1
      ), timed AS MATERIALIZED (
        SELECT s.*, ${comingTimes(table, rules, shownTimes)} AS next,
@@ -159,8 +158,8 @@ export async function readSchedules(
          'wall', CASE WHEN NOT s.broken AND s.zone IS NOT NULL AND isfinite(n.at) THEN ${wallSql("n.at")} END) ORDER BY n.place)
          FROM unnest(s.next) WITH ORDINALITY AS n(at, place)), '[]') AS next,
        ${isPausedSchedule(table)} AS paused, s.halted AS "pausedItself", s.broken, substr(s.input, 1, $2) AS input,
-       ${tries}::float8 AS "failedTries", CASE WHEN ${tries} > 0 THEN ${firstLineSql("r.error")} END AS "tryError"
-     FROM timed AS s LEFT JOIN ${table.qualified} AS r ON r.id = s.id AND r.state::text = 'PLAN'
+       s.failed_tries::float8 AS "failedTries", s.try_error AS "tryError"
+     FROM timed AS s
      ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id`,
     values,
   );

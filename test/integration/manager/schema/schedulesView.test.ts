@@ -25,6 +25,15 @@ async function rowsOf(sql: string): Promise<unknown[]> {
 /** SQL of the coming times in UTC, as the text of an array. */
 const next = `ARRAY(SELECT to_char(t AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') FROM unnest(next) AS t)::text AS next`;
 
+/** The statement of a version that had neither keys nor failed tries in the view. */
+function withoutNewColumns(statement: string): string {
+  const columns = ', "key" text, "failed_tries" integer, "try_error" text)';
+  const values = /, s\.key,\s+s\.failed_tries, s\.try_error\n/;
+  assert.ok(statement.includes(columns));
+  assert.match(statement, values);
+  return statement.replace(columns, ")").replace(values, "\n");
+}
+
 describe("task_schedules", () => {
   test("shows waiting and running rows with a rule or with repeat, and no others", async () => {
     await ensureTaskTable(target, { schema: "kinds" });
@@ -212,12 +221,40 @@ describe("task_schedules", () => {
     assert.deepEqual(await rowsOf("SELECT key FROM named.task_schedules"), [{ key: null }]);
   });
 
+  test("shows how many tries of a waiting run have failed, and the last error, unless the table has no retries", async () => {
+    await ensureTaskTable(target, { schema: "tried" });
+    await asManager(
+      `INSERT INTO tried.task (id, input, repeat, plan, state, ready, take, owner, attempt, retry, error) VALUES
+         (1, '', '1 day', '2199-01-01', 'PLAN', false, NULL, NULL, 2, 3, E'ERROR:  division by zero\\nSTATEMENT:  x'),
+         (2, '', '1 day', 'infinity', 'PLAN', false, NULL, NULL, 1, 3, 'ERROR:  paused'),
+         (3, '', '1 day', '2199-01-01', 'PLAN', false, NULL, NULL, NULL, 3, NULL),
+         (4, '', '1 day', '2020-01-01', 'WORK', NULL, now(), 'x', 1, 3, NULL)`,
+    );
+    const failed = (schema: string): string =>
+      `SELECT id, failed_tries, try_error FROM ${schema}.task_schedules ORDER BY id`;
+    assert.deepEqual(await rowsOf(failed("tried")), [
+      { id: "1", failed_tries: 2, try_error: "ERROR:  division by zero" },
+      { id: "2", failed_tries: 1, try_error: "ERROR:  paused" },
+      { id: "3", failed_tries: 0, try_error: null },
+      { id: "4", failed_tries: 0, try_error: null },
+    ]);
+    await client.query("CREATE SCHEMA untried");
+    await client.query(
+      "CREATE TABLE untried.task (id bigserial PRIMARY KEY, input text NOT NULL, attempt text, plan timestamptz NOT NULL DEFAULT now(), state text NOT NULL DEFAULT 'PLAN')",
+    );
+    await ensureTaskTable(target, { schema: "untried" });
+    await client.query(
+      "INSERT INTO untried.task (input, attempt, error, repeat, plan) VALUES ('', '7', 'ERROR:  mine', '1 day', '2199-01-01')",
+    );
+    assert.deepEqual(await rowsOf(failed("untried")), [{ id: "1", failed_tries: 0, try_error: null }]);
+  });
+
   test("gets new columns, and keeps its privileges and the views that use it", async () => {
     const table = await ensureTaskTable(target, { schema: "fewer" });
     const rowsOfFewer = `fewer."${table.schedulesRows}"`;
-    // As a version without the column key has created it.
+    // As a version without the last columns has created it.
     await client.query(`DROP VIEW fewer.task_schedules; DROP FUNCTION ${rowsOfFewer}();
-      ${functionStatement(table).replace(', "key" text)', ")").replace(", s.key\n", "\n")};
+      ${withoutNewColumns(functionStatement(table))};
       COMMENT ON FUNCTION ${rowsOfFewer}() IS 'pg-task rows of a view 0123456789abcdef';
       CREATE VIEW fewer.task_schedules AS SELECT * FROM ${rowsOfFewer}();
       COMMENT ON VIEW fewer.task_schedules IS 'pg-task view: schedules';
@@ -226,7 +263,9 @@ describe("task_schedules", () => {
     await assert.rejects(client.query("SELECT key FROM fewer.task_schedules"), { code: "42703" });
     await ensureTaskTable(target, { schema: "fewer" });
     await client.query("INSERT INTO fewer.task (input, key, repeat, plan) VALUES ('', 'k', '1 day', 'infinity')");
-    assert.deepEqual(await rowsOf("SELECT key FROM fewer.task_schedules"), [{ key: "k" }]);
+    assert.deepEqual(await rowsOf("SELECT key, failed_tries, try_error FROM fewer.task_schedules"), [
+      { key: "k", failed_tries: 0, try_error: null },
+    ]);
     assert.deepEqual(await rowsOf("SELECT count(*) FROM fewer.mine"), [{ count: "1" }]);
     assert.deepEqual(
       await rowsOf(`SELECT count(*) FILTER (WHERE proname LIKE '%former%') AS former,
