@@ -246,3 +246,147 @@ test("after: when a task that failed is run again, and then those that were GONE
     ["1", "2", "3"],
   );
 });
+
+interface Waiting {
+  readonly attempt: number;
+  readonly error: string | null;
+  readonly errors: number;
+  readonly start: boolean;
+  readonly due: string | null;
+  readonly plan: string;
+}
+
+/** The row of a task that waits, with its times in UTC. */
+async function waiting(id: string): Promise<Waiting> {
+  const { rows } = await client.query<Waiting>(
+    `SELECT coalesce(attempt, 0) AS attempt, split_part(error, E'\\n', 1) AS error, coalesce(jsonb_array_length(errors), 0) AS errors,
+       start IS NOT NULL OR stop IS NOT NULL OR pid IS NOT NULL OR output IS NOT NULL OR take IS NOT NULL AS start,
+       (due AT TIME ZONE 'UTC')::text AS due, (plan AT TIME ZONE 'UTC')::text AS plan FROM task WHERE id = ${id} AND state = 'PLAN'`,
+  );
+  return only(rows);
+}
+
+/** What a row shows that begins a run with all its tries. */
+const fresh = { attempt: 0, error: null, errors: 0, start: false, due: null };
+
+/** A schedule whose run of 2001 fails, and then waits for its next try. */
+const yearlySchedule = { rule: "0 0 1 1 *", zone: "UTC", plan: "2001-01-01Z", active: "500 years" };
+
+for (const [what, before, change, plan] of [
+  ["another cron expression", yearlySchedule, "rule = '0 0 2 1 *'", /^\d+-01-02 00:00:00$/],
+  ["another zone", yearlySchedule, "zone = 'Asia/Tokyo'", /^\d+-12-31 15:00:00$/],
+  [
+    "a recurrence rule",
+    yearlySchedule,
+    "rule = 'FREQ=YEARLY;BYMONTH=3;BYMONTHDAY=4;BYHOUR=5;BYMINUTE=6;BYSECOND=7'",
+    /^\d+-03-04 05:06:07$/,
+  ],
+  ["a rule that begins later", yearlySchedule, "rule = '0 0 2 1 *', plan = '2150-01-01Z'", /^2150-01-02 00:00:00$/],
+  [
+    "a rule instead of repeat",
+    { repeat: "1 day" },
+    "repeat = '0', rule = '0 0 2 1 *', zone = 'UTC'",
+    /^\d+-01-02 00:00:00$/,
+  ],
+  [
+    "repeat and plan instead of a rule",
+    yearlySchedule,
+    "rule = NULL, zone = NULL, repeat = '1 day', plan = '2150-01-01Z'",
+    /^2150-01-01 00:00:00$/,
+  ],
+  [
+    "another interval, and its plan",
+    { repeat: "1 day" },
+    "repeat = '2 days', plan = '2150-01-01Z'",
+    /^2150-01-01 00:00:00$/,
+  ],
+  ["a later time of the same rule", yearlySchedule, "plan = '2150-01-01Z'", /^2150-01-01 00:00:00$/],
+] as const) {
+  test(`schedule: with ${what}, the next run has all its tries, and shows nothing of the failed one`, async () => {
+    const id = await insertFailing(before);
+    const { plan: retryPlan } = await waiting(id);
+    await client.query(`UPDATE task SET ${change} WHERE id = ${id}`);
+    const { plan: planned, ...row } = await waiting(id);
+    assert.deepEqual(row, fresh);
+    assert.match(planned, plan);
+    assert.notEqual(planned, retryPlan);
+  });
+}
+
+test("schedule: with a query as its rule, the run at the query's time has all its tries", async () => {
+  const id = await insertFailing(yearlySchedule);
+  await client.query(`UPDATE task SET rule = 'SELECT timestamptz ''2150-01-01Z''', zone = NULL WHERE id = ${id}`);
+  await until(client, `SELECT FROM task WHERE id = ${id} AND plan = '2150-01-01Z'`, (rows) => rows.length === 1);
+  assert.deepEqual(await waiting(id), { ...fresh, plan: "2150-01-01 00:00:00" });
+});
+
+test("schedule: one that is paused while it waits for a try, and goes on with a time of its rule, has all its tries", async () => {
+  const id = await insertFailing(yearlySchedule);
+  await client.query(`UPDATE task SET plan = 'infinity' WHERE id = ${id}`);
+  assert.deepEqual(await waiting(id).then(({ attempt, due, plan }) => ({ attempt, due, plan })), {
+    attempt: 1,
+    due: "2001-01-01 00:00:00",
+    plan: "infinity",
+  });
+  await client.query(`UPDATE task SET plan = task_next(rule, zone) WHERE id = ${id}`);
+  const { plan, ...row } = await waiting(id);
+  assert.deepEqual(row, fresh);
+  assert.match(plan, /^\d+-01-01 00:00:00$/);
+});
+
+for (const [what, change] of [
+  ["another input", "input = 'SELECT 2/0'"],
+  ["another interval", "repeat = '2 days'"],
+  ["another plan", "plan = '2150-01-01Z'"],
+  ["other options", "retry = 5, backoff = '1 s', catchup = true"],
+] as const) {
+  test(`schedule: ${what} changes the try that waits, and no tries are given back`, async () => {
+    const id = await insertFailing({ repeat: "1 day", plan: "2001-01-01Z", active: "500 years" });
+    const { plan, ...before } = await waiting(id);
+    await client.query(`UPDATE task SET ${change} WHERE id = ${id}`);
+    const { plan: planned, ...row } = await waiting(id);
+    assert.deepEqual(row, before);
+    assert.deepEqual([row.attempt, row.due, row.error], [1, "2001-01-01 00:00:00", "ERROR:  division by zero"]);
+    assert.equal(planned, what === "another plan" ? "2150-01-01 00:00:00" : plan);
+  });
+}
+
+test("schedule: the run after a try whose input was changed has all its tries", async () => {
+  const id = await insertFailing(yearlySchedule);
+  await client.query(`UPDATE task SET input = 'SELECT 3', plan = now() WHERE id = ${id}`);
+  const { state, output } = await ended(id);
+  assert.deepEqual([state, output], ["DONE", "3"]);
+  const next = only((await client.query<{ id: string }>(`SELECT id FROM task WHERE parent = ${id}`)).rows).id;
+  const { plan: _, ...row } = await waiting(next);
+  assert.deepEqual(row, fresh);
+});
+
+test("schedule: with an interval instead of its rule, the try is made, and the interval counts from the time of the run", async () => {
+  const id = await insertFailing(yearlySchedule);
+  const { plan, ...before } = await waiting(id);
+  await client.query(`UPDATE task SET rule = NULL, zone = NULL, repeat = '1 day' WHERE id = ${id}`);
+  assert.deepEqual(await waiting(id), { plan, ...before });
+  await client.query(`UPDATE task SET input = 'SELECT 4', plan = now() WHERE id = ${id}`);
+  assert.equal((await ended(id)).output, "4");
+  const { rows } = await client.query(
+    `SELECT (plan AT TIME ZONE 'UTC')::time::text AS at FROM task WHERE parent = ${id}`,
+  );
+  assert.deepEqual(rows, [{ at: "00:00:00" }]);
+});
+
+test("schedule: a rule that is changed while a try runs counts after the last try", async () => {
+  const name = newName();
+  const open = await closeGate(database, name);
+  const id = await insert(`${waitAt(name)}; SELECT 1/0`, { ...yearlySchedule, retry: 1, backoff: "1 ms" });
+  await tasks.running(id);
+  await client.query(`UPDATE task SET rule = '0 0 2 1 *' WHERE id = ${id}`);
+  await open();
+  assert.equal((await ended(id)).state, "FAIL");
+  const { rows } = await client.query(
+    `SELECT attempt, (plan AT TIME ZONE 'UTC')::text ~ '-01-02 00:00:00$' AS planned FROM task WHERE id = ${id} OR parent = ${id} ORDER BY id`,
+  );
+  assert.deepEqual(rows, [
+    { attempt: 1, planned: false },
+    { attempt: null, planned: true },
+  ]);
+});

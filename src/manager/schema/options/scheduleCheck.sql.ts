@@ -20,34 +20,58 @@ export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
       "plan_changed boolean := false",
       "is_computing boolean := false",
       "is_waiting boolean",
+      "is_tried boolean := false",
+      "begins_run boolean := false",
     ],
     body: checkBody(table, zone),
   };
 }
 
 /**
+ * PL/pgSQL that lets a row begin a run with all its tries and without results, as a successor does. The waiting try of
+ * the run before is dropped.
+ */
+const beginRun = (errors: boolean): string => `
+    NEW.attempt := 0;
+    NEW.crash := 0;
+    ${["take", "start", "stop", "pid", "output", "error", ...(errors ? ["errors"] : [])].map((name) => `NEW.${name} := NULL;`).join(" ")}`;
+
+/**
  * If a user moves the plan of a waiting row, the schedule goes on from the new plan, which \`due\` records unless it is a
  * time of the rule anyway. A row that is planned for infinity is paused, and \`due\` keeps its place in the schedule.
+ *
+ * While the row waits for its next try, a new plan is that of this try. But if the row gets another schedule, or the plan
+ * is a later time of its rule, the row begins another run, and the try is dropped.
  *
  * If a user changes the rule or the plan while a session runs the row's query, the answer would be wrong. The state PLAN
  * makes the manager cancel the query and plan the row again.
  */
 function checkBody({ schema, features }: TaskTable, zone: string): string {
   const calendar = identifier(schema);
-  // When a task is tried again, neither its retry nor a user's change of the retry's plan moves the schedule.
-  const keepsPhase = features.has("retries")
-    ? " AND (NEW.plan = 'infinity' OR NOT coalesce(OLD.attempt > 0, false))"
-    : "";
+  const retries = features.has("retries");
   return `
   <<schedule>>
   BEGIN
   IF TG_OP = 'UPDATE' THEN
     rule_changed := (NEW.rule, NEW.zone) IS DISTINCT FROM (OLD.rule, OLD.zone);
-    plan_changed := NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due${keepsPhase};
+    plan_changed := NEW.plan IS DISTINCT FROM OLD.plan AND NEW.due IS NOT DISTINCT FROM OLD.due;
     is_computing := OLD.wait IS NOT NULL AND OLD.wait < 0 AND NEW.owner IS NOT NULL AND NEW.state::text IN ('TAKE', 'WORK');
     IF is_computing AND (rule_changed OR plan_changed) THEN
       NEW.state := 'PLAN';
     END IF;
+    is_tried := ${retries ? "coalesce(OLD.attempt > 0, false)" : "false"};
+    IF is_tried AND OLD.state::text = 'PLAN' AND NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
+      IF NEW.rule IS NULL THEN
+        begins_run := NEW.repeat > interval '0' AND (rule_changed OR NEW.repeat IS DISTINCT FROM OLD.repeat)
+          AND plan_changed AND NEW.plan <> 'infinity';
+      ELSE
+        begins_run := rule_changed OR plan_changed AND isfinite(NEW.plan) AND NEW.plan > statement_timestamp()
+          AND ${calendar}.task_rule_kind(NEW.rule) <> 'query'
+          AND ${calendar}.task_next(NEW.rule, NEW.zone, NEW.plan - interval '1 microsecond') IS NOT DISTINCT FROM NEW.plan;
+      END IF;
+    END IF;
+    -- Neither a retry nor a change of its plan moves the schedule.
+    plan_changed := plan_changed AND (NEW.plan = 'infinity' OR NOT is_tried OR begins_run);
     IF rule_changed THEN
       -- The trigger that wakes the manager fires only for an UPDATE OF plan or state.
       PERFORM pg_notify(concat('pg_task_', coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)), '');
@@ -62,7 +86,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
     END IF;
     IF TG_OP = 'UPDATE' AND rule_changed THEN
       NEW.wait := NULL;
-      NEW.due := NULL;
+      NEW.due := CASE WHEN is_tried AND NOT begins_run THEN OLD.due END;
     ELSIF plan_changed THEN
       NEW.due := CASE WHEN NEW.plan = 'infinity' AND NEW.repeat > interval '0' THEN coalesce(OLD.due, OLD.plan) END;
     END IF;
@@ -119,5 +143,11 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
   IF NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
     NEW.ready := NEW.plan <= clock_timestamp();
   END IF;
-  END schedule;`;
+  END schedule;${
+    retries
+      ? `
+  IF begins_run THEN${beginRun(features.has("errors"))}
+  END IF;`
+      : ""
+  }`;
 }
