@@ -247,7 +247,7 @@ test("after: when a task that failed is run again, and then those that were GONE
   );
 });
 
-interface Waiting {
+interface WaitingTry {
   readonly attempt: number;
   readonly error: string | null;
   readonly errors: number;
@@ -257,8 +257,8 @@ interface Waiting {
 }
 
 /** The row of a task that waits, with its times in UTC. */
-async function waiting(id: string): Promise<Waiting> {
-  const { rows } = await client.query<Waiting>(
+async function tryOf(id: string): Promise<WaitingTry> {
+  const { rows } = await client.query<WaitingTry>(
     `SELECT coalesce(attempt, 0) AS attempt, split_part(error, E'\\n', 1) AS error, coalesce(jsonb_array_length(errors), 0) AS errors,
        start IS NOT NULL OR stop IS NOT NULL OR pid IS NOT NULL OR output IS NOT NULL OR take IS NOT NULL AS start,
        (due AT TIME ZONE 'UTC')::text AS due, (plan AT TIME ZONE 'UTC')::text AS plan FROM task WHERE id = ${id} AND state = 'PLAN'`,
@@ -304,9 +304,9 @@ for (const [what, before, change, plan] of [
 ] as const) {
   test(`schedule: with ${what}, the next run has all its tries, and shows nothing of the failed one`, async () => {
     const id = await insertFailing(before);
-    const { plan: retryPlan } = await waiting(id);
+    const { plan: retryPlan } = await tryOf(id);
     await client.query(`UPDATE task SET ${change} WHERE id = ${id}`);
-    const { plan: planned, ...row } = await waiting(id);
+    const { plan: planned, ...row } = await tryOf(id);
     assert.deepEqual(row, fresh);
     assert.match(planned, plan);
     assert.notEqual(planned, retryPlan);
@@ -317,19 +317,19 @@ test("schedule: with a query as its rule, the run at the query's time has all it
   const id = await insertFailing(yearlySchedule);
   await client.query(`UPDATE task SET rule = 'SELECT timestamptz ''2150-01-01Z''', zone = NULL WHERE id = ${id}`);
   await until(client, `SELECT FROM task WHERE id = ${id} AND plan = '2150-01-01Z'`, (rows) => rows.length === 1);
-  assert.deepEqual(await waiting(id), { ...fresh, plan: "2150-01-01 00:00:00" });
+  assert.deepEqual(await tryOf(id), { ...fresh, plan: "2150-01-01 00:00:00" });
 });
 
 test("schedule: one that is paused while it waits for a try, and goes on with a time of its rule, has all its tries", async () => {
   const id = await insertFailing(yearlySchedule);
   await client.query(`UPDATE task SET plan = 'infinity' WHERE id = ${id}`);
-  assert.deepEqual(await waiting(id).then(({ attempt, due, plan }) => ({ attempt, due, plan })), {
+  assert.deepEqual(await tryOf(id).then(({ attempt, due, plan }) => ({ attempt, due, plan })), {
     attempt: 1,
     due: "2001-01-01 00:00:00",
     plan: "infinity",
   });
   await client.query(`UPDATE task SET plan = task_next(rule, zone) WHERE id = ${id}`);
-  const { plan, ...row } = await waiting(id);
+  const { plan, ...row } = await tryOf(id);
   assert.deepEqual(row, fresh);
   assert.match(plan, /^\d+-01-01 00:00:00$/);
 });
@@ -342,9 +342,9 @@ for (const [what, change] of [
 ] as const) {
   test(`schedule: ${what} changes the try that waits, and no tries are given back`, async () => {
     const id = await insertFailing({ repeat: "1 day", plan: "2001-01-01Z", active: "500 years" });
-    const { plan, ...before } = await waiting(id);
+    const { plan, ...before } = await tryOf(id);
     await client.query(`UPDATE task SET ${change} WHERE id = ${id}`);
-    const { plan: planned, ...row } = await waiting(id);
+    const { plan: planned, ...row } = await tryOf(id);
     assert.deepEqual(row, before);
     assert.deepEqual([row.attempt, row.due, row.error], [1, "2001-01-01 00:00:00", "ERROR:  division by zero"]);
     assert.equal(planned, what === "another plan" ? "2150-01-01 00:00:00" : plan);
@@ -357,15 +357,15 @@ test("schedule: the run after a try whose input was changed has all its tries", 
   const { state, output } = await ended(id);
   assert.deepEqual([state, output], ["DONE", "3"]);
   const next = only((await client.query<{ id: string }>(`SELECT id FROM task WHERE parent = ${id}`)).rows).id;
-  const { plan: _, ...row } = await waiting(next);
+  const { plan: _, ...row } = await tryOf(next);
   assert.deepEqual(row, fresh);
 });
 
 test("schedule: with an interval instead of its rule, the try is made, and the interval counts from the time of the run", async () => {
   const id = await insertFailing(yearlySchedule);
-  const { plan, ...before } = await waiting(id);
+  const { plan, ...before } = await tryOf(id);
   await client.query(`UPDATE task SET rule = NULL, zone = NULL, repeat = '1 day' WHERE id = ${id}`);
-  assert.deepEqual(await waiting(id), { plan, ...before });
+  assert.deepEqual(await tryOf(id), { plan, ...before });
   await client.query(`UPDATE task SET input = 'SELECT 4', plan = now() WHERE id = ${id}`);
   assert.equal((await ended(id)).output, "4");
   const { rows } = await client.query(

@@ -250,7 +250,7 @@ test("a waiting task inherits the schedule of the one that ends, and keeps its p
     `SELECT rule, zone, plan = '2100-05-05Z' AS plan, due = '2001-01-01Z' AS due, wait FROM task WHERE id = ${second}`,
   );
   assert.deepEqual(rows, [{ rule: yearly, zone: "UTC", plan: true, due: true, wait: null }]);
-  assert.equal((await client.query(`SELECT FROM task WHERE parent = ${first}`)).rowCount, 0);
+  assert.deepEqual(await idsOf("inherit"), [first, second]);
   await client.query(`UPDATE task SET plan = now() WHERE id = ${second}`);
   const next = only(
     await until<{ ok: boolean; input: string }>(
@@ -272,6 +272,63 @@ test("a waiting task that has a schedule keeps it, and the other schedule ends",
   await tasks.ended(first);
   const { rows } = await client.query("SELECT id, rule FROM task WHERE key = 'own' AND state = 'PLAN'");
   assert.deepEqual(rows, [{ id: second, rule: "0 0 2 1 *" }]);
+});
+
+for (const [what, more] of [
+  ["a rule and an input of its own", { rule: "0 0 2 1 *", zone: "UTC" }],
+  ["an interval of its own", { repeat: "1 year" }],
+  ["no schedule of its own", {}],
+] as const) {
+  test(`a task with ${what} that replaces a schedule while this runs shows the last run of it`, async () => {
+    const key = `shown, ${what}`;
+    const release = await hold(key);
+    const common = { key, group: key, active: "1000 years" };
+    const [first = ""] = await tasks.insert({
+      input: `${held(key)}; SELECT 1/0`,
+      ...common,
+      rule: yearly,
+      zone: "UTC",
+      plan: "2001-01-01Z",
+    });
+    await tasks.running(first);
+    const [second = ""] = await tasks.insert({ input: "SELECT 2", ...common, ...more, plan: "2100-01-01Z" });
+    await release();
+    await tasks.ended(first);
+    const shown = `SELECT id, last_id, last_state, last_error FROM task_schedules WHERE key = '${key}'`;
+    assert.deepEqual((await client.query(shown)).rows, [
+      { id: second, last_id: first, last_state: "FAIL", last_error: "ERROR:  division by zero" },
+    ]);
+    assert.deepEqual(await idsOf(key), [first, second]);
+  });
+}
+
+test("a due task that replaces a schedule whose group pauses after each run waits for the end of the pause", async () => {
+  const release = await hold("pausing");
+  const more = { key: "pausing", group: "pausing", max: -3_600_000, repeat: "1 year" };
+  const [first = ""] = await tasks.insert({ input: held("pausing"), ...more });
+  await tasks.running(first);
+  const [second = ""] = await tasks.insert({ input: "SELECT 2", ...more });
+  await release();
+  await tasks.ended(first);
+  const { rows } = await client.query(
+    `SELECT w.id, w.plan >= e.stop AS later FROM task AS w, task AS e WHERE w.key = 'pausing' AND w.state = 'PLAN' AND e.id = ${first}`,
+  );
+  assert.deepEqual(rows, [{ id: second, later: true }]);
+});
+
+test("a task that replaces a schedule keeps its parent if it has one", async () => {
+  const release = await hold("parent");
+  const more = { key: "parent", group: "parent", zone: "UTC", active: "1000 years", rule: yearly };
+  const [first = ""] = await tasks.insert({ input: held("parent"), ...more, plan: "2001-01-01Z" });
+  await tasks.running(first);
+  const producer = await tasks.run(
+    `INSERT INTO task (input, key, "group", rule, plan) VALUES ('SELECT 2', 'parent', 'parent', '0 0 2 1 *', '2100-01-01Z')`,
+    { group: "producer" },
+  );
+  await release();
+  await tasks.ended(first);
+  const { rows } = await client.query("SELECT parent FROM task WHERE key = 'parent' AND state = 'PLAN'");
+  assert.deepEqual(rows, [{ parent: producer.id }]);
 });
 
 test("with overlap and a key, one runs and one waits", async () => {

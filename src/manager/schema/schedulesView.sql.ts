@@ -122,9 +122,12 @@ export function comingTimes({ schema }: TaskTable, rules: boolean, count: number
       WHEN s.computes THEN '{}' ELSE pg_catalog.array_cat(ARRAY[s.plan], ${computed(count - 1)}) END`;
 }
 
-/** SQL condition: the row `l` is the previous run of the schedule `s`, and not another task that inserted `s`. */
-export const isLastRun = (rules: boolean): string =>
-  `l.id = s.parent AND (l.input::text = s.input OR s.repeat > interval '0' AND l.repeat = s.repeat${rules ? " OR l.rule = s.rule" : ""})`;
+/**
+ * SQL condition: the row `l` is the previous run of the schedule `s`, and not another task that inserted `s`. After a
+ * change, the two may have nothing in common but the key.
+ */
+export const isLastRun = (rules: boolean, features: ReadonlySet<Feature>): string =>
+  `l.id = s.parent AND (l.input::text = s.input OR s.repeat > interval '0' AND l.repeat = s.repeat${rules ? " OR l.rule = s.rule" : ""}${features.has("keys") ? " OR l.key = s.key" : ""})`;
 
 /** SQL condition: the schedule `s` itself, its group or the whole table is paused. */
 export const isPausedSchedule = ({ pauses }: TaskTable): string =>
@@ -165,7 +168,7 @@ export function functionStatement(table: TaskTable): string {
     l.id::bigint, l.state::text, l.stop::timestamptz, ${firstLine("l.error::text", 1000)},
     ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}, s.key,
     s.failed_tries, s.try_error
-  FROM (${schedulesQuery(table, true, table.features)}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true)}`;
+  FROM (${schedulesQuery(table, true, table.features)}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true, table.features)}`;
   return `CREATE OR REPLACE FUNCTION ${rowsFunction(table)}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;
 }
 

@@ -62,10 +62,14 @@ export function successorCtes(table: TaskTable, columns: ColumnSet, ended: strin
 }
 
 /**
- * SQL of a CTE, followed by a comma, that passes the schedules of tasks of `ended` on to the tasks that wait with their
+ * SQL of CTEs, followed by a comma, that pass the schedules of tasks of `ended` on to the tasks that wait with their
  * keys, according to the CTE `key_waits`. A waiting task that has a schedule itself keeps that. One that inherits a
  * schedule keeps its planned time. Its `due` is the last time of the schedule, so that its own run does not count as
  * the next one. If it waits for others, its `due` is its own planned time, so the schedule goes on from that instead.
+ *
+ * In both cases, the ended task becomes the parent of the waiting one, so that its run is found as the last one of the
+ * schedule. A task that another one has inserted keeps its parent. A task that the pause of its group may replan in the same
+ * statement is left alone, because a statement updates a row only once.
  *
  * @param ended see `successorCtes`
  */
@@ -77,12 +81,19 @@ export function inheritedCte(table: TaskTable, ended: string): string {
   // If the query of a rule has failed, the schedule is over.
   const goesOn = `(e.outcome = 'GONE' OR NOT ${mustRunQuery(table, "t.")})`;
   return `inherited AS (
-  UPDATE ${qualified} AS w SET ${columns.map((column) => `${column} = s.${column}`).join(", ")}${rules ? `, due = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.due ELSE s.last END" : "s.last"}, wait = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.wait END" : "NULL"}` : ""}
+  UPDATE ${qualified} AS w SET parent = coalesce(w.parent, s.id), ${columns.map((column) => `${column} = s.${column}`).join(", ")}${rules ? `, due = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.due ELSE s.last END" : "s.last"}, wait = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.wait END" : "NULL"}` : ""}
   FROM (
-    SELECT k.waiting, ${rules ? "s.last, " : ""}${columns.map((column) => `t.${column}`).join(", ")}
+    SELECT t.id, k.waiting, ${rules ? "s.last, " : ""}${columns.map((column) => `t.${column}`).join(", ")}
     FROM ${nextRuns(table, ended)} JOIN key_waits AS k ON k.id = e.id WHERE ${isEnded(table, ended)} AND ${goesOn}
   ) AS s
   WHERE w.id = ANY (ARRAY[s.waiting]) AND NOT ${isRepeating(table, "w.")}
+), replacing AS (
+  UPDATE ${qualified} AS w SET parent = s.id
+  FROM (
+    SELECT t.id, k.waiting FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id JOIN key_waits AS k ON k.id = e.id
+    WHERE ${isEnded(table, ended)}
+  ) AS s
+  WHERE w.id = ANY (ARRAY[s.waiting]) AND ${isRepeating(table, "w.")} AND w.parent IS NULL AND NOT (w.max < 0 AND w.plan <= now())
 ), `;
 }
 

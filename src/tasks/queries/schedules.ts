@@ -5,6 +5,7 @@ import {
   readHasRules,
   schedulesQuery,
 } from "../../manager/schema/schedulesView.sql.js";
+import type { Feature } from "../../manager/schema/features.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -164,7 +165,7 @@ export async function readSchedules(
     values,
   );
   const listed = rows.slice(0, limit);
-  const past = await readPastRuns(client, table, listed, { rules, runs });
+  const past = await readPastRuns(client, table, listed, { rules, features, runs });
   const schedules: Schedule[] = [];
   for (const { parent: _, broken, ...row } of listed) {
     const problem = broken ? await readRuleProblem(client, table, row) : null;
@@ -181,17 +182,22 @@ async function readPastRuns(
   client: Client,
   { qualified }: TaskTable,
   schedules: readonly { readonly id: string }[],
-  { rules, runs }: { readonly rules: boolean; readonly runs: number },
+  {
+    rules,
+    features,
+    runs,
+  }: { readonly rules: boolean; readonly features: ReadonlySet<Feature>; readonly runs: number },
 ): Promise<Map<string, PastRun[]>> {
   const rule = rules ? "t.rule" : "NULL::text AS rule";
+  const key = features.has("keys") ? "t.key" : "NULL::text AS key";
   const { rows } = await client.query<PastRun & { schedule: string }>(
     `WITH RECURSIVE run AS (
-       SELECT t.id::bigint AS schedule, 0 AS depth, t.parent::bigint AS parent, t.input::text AS input, t.repeat, ${rule},
+       SELECT t.id::bigint AS schedule, 0 AS depth, t.parent::bigint AS parent, t.input::text AS input, t.repeat, ${rule}, ${key},
          t.id::bigint AS id
        FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[])
        UNION ALL
-       SELECT s.schedule, s.depth + 1, l.parent::bigint, s.input, s.repeat, s.rule, l.id::bigint
-       FROM run AS s JOIN ${qualified} AS l ON ${isLastRun(rules)}
+       SELECT s.schedule, s.depth + 1, l.parent::bigint, s.input, s.repeat, s.rule, s.key, l.id::bigint
+       FROM run AS s JOIN ${qualified} AS l ON ${isLastRun(rules, features)}
        WHERE s.depth < $2
      )
      SELECT s.schedule::text AS schedule, t.id::text AS id, t.state::text AS state, ${isoTimeSql("t.start")} AS start,

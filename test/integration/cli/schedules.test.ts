@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe } from "node:test";
+import { taskTable } from "../../../src/manager/schema/taskTable.js";
+import { readSchedules } from "../../../src/tasks/queries/schedules.js";
 import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal } from "../../support/cli.js";
 import { doctor } from "../../support/doctor.js";
@@ -91,6 +93,27 @@ describe("pg-task list --schedules", () => {
     const { shown } = await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 140 });
     assert.match(shown, /6 {2}late .*late by 2 h/);
     assert.doesNotMatch(shown, /4 {2}mail .*late by/);
+  });
+
+  test("shows the runs before a change of a schedule that has a key", async () => {
+    await asManager(
+      `INSERT INTO task (id, parent, input, "group", key, rule, zone, plan, ready, state) VALUES
+         (6, NULL, 'SELECT 1', 'changed', 'report', '0 5 1 1 *', 'UTC', '2020-01-01', NULL, 'DONE'),
+         (7, 6, 'SELECT 2', 'changed', 'report', '0 6 1 1 *', 'UTC', '2021-01-01', NULL, 'FAIL'),
+         (8, 7, 'SELECT 3', 'changed', 'report', '0 7 1 1 *', 'UTC', '2199-01-01', false, 'PLAN')`,
+    );
+    const { schedules } = await readSchedules(client, taskTable("public", "task"), {
+      filter: { key: "report" },
+      limit: 1,
+      characters: 1,
+      runs: 9,
+    });
+    assert.deepEqual(
+      schedules.map(({ id, last }) => [id, ...last.map((run) => [run.id, run.state])]),
+      [["8", ["7", "FAIL"], ["6", "DONE"]]],
+    );
+    const { stdout } = await cli(["list", "--schedules", "--key", "report", "--json"], { env });
+    assert.deepEqual(JSON.parse(stdout).schedules[0].last[0].id, "7");
   });
 
   test("says that a run waits for its next try, and why", async () => {

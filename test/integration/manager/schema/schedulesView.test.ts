@@ -164,6 +164,13 @@ describe("task_schedules", () => {
          (4, 3, 'SELECT 1', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL, NULL),
          (5, 404, 'SELECT 1', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL, NULL)`,
     );
+    // A changed schedule is recognized by its key.
+    await asManager(
+      `INSERT INTO last.task (id, parent, key, input, rule, zone, plan, state, ready, stop) VALUES
+         (6, NULL, 'nightly', 'SELECT 1', '0 5 1 1 *', 'UTC', '2020-01-01', 'DONE', NULL, '2020-01-03 00:00+00'),
+         (7, 6, 'nightly', 'SELECT 2', '0 6 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL),
+         (8, 6, 'other', 'SELECT 2', '0 6 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL)`,
+    );
     assert.deepEqual(
       await rowsOf(`SELECT id, last_id, last_state, to_char(last_stop AT TIME ZONE 'UTC', 'YYYY-MM-DD') AS stop, last_error
         FROM last.task_schedules ORDER BY id`),
@@ -171,6 +178,8 @@ describe("task_schedules", () => {
         { id: "2", last_id: "1", last_state: "FAIL", stop: "2020-01-02", last_error: "ERROR:  no" },
         { id: "4", last_id: null, last_state: null, stop: null, last_error: null },
         { id: "5", last_id: null, last_state: null, stop: null, last_error: null },
+        { id: "7", last_id: "6", last_state: "DONE", stop: "2020-01-03", last_error: null },
+        { id: "8", last_id: null, last_state: null, stop: null, last_error: null },
       ],
     );
   });
