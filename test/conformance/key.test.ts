@@ -302,19 +302,28 @@ for (const [what, more] of [
   });
 }
 
-test("a due task that replaces a schedule whose group pauses after each run waits for the end of the pause", async () => {
-  const release = await hold("pausing");
-  const more = { key: "pausing", group: "pausing", max: -3_600_000, repeat: "1 year" };
-  const [first = ""] = await tasks.insert({ input: held("pausing"), ...more });
-  await tasks.running(first);
-  const [second = ""] = await tasks.insert({ input: "SELECT 2", ...more });
-  await release();
-  await tasks.ended(first);
-  const { rows } = await client.query(
-    `SELECT w.id, w.plan >= e.stop AS later FROM task AS w, task AS e WHERE w.key = 'pausing' AND w.state = 'PLAN' AND e.id = ${first}`,
-  );
-  assert.deepEqual(rows, [{ id: second, later: true }]);
-});
+for (const [what, own] of [
+  ["replaces", { repeat: "2 years" }],
+  ["inherits", {}],
+] as const) {
+  test(`a due task that ${what} a schedule whose group pauses after each run waits for the end of the pause`, async () => {
+    const key = `pausing, ${what}`;
+    const release = await hold(key);
+    const more = { key, group: key, max: -3_600_000 };
+    const [first = ""] = await tasks.insert({ input: held(key), ...more, repeat: "1 year" });
+    await tasks.running(first);
+    const [second = ""] = await tasks.insert({ input: "SELECT 2", ...more, ...own });
+    await release();
+    const [{ parent, repeats } = {}] = await until<{ parent?: string; repeats?: boolean }>(
+      client,
+      `SELECT w.parent, w.repeat = '${"repeat" in own ? own.repeat : "1 year"}' AS repeats FROM task AS w JOIN task AS e ON e.id = ${first} AND w.plan >= e.stop
+       WHERE w.id = ${second} AND w.state = 'PLAN'`,
+      (found) => found.length === 1,
+    );
+    assert.deepEqual([parent, repeats], [first, true]);
+    assert.deepEqual(await idsOf(key), [first, second]);
+  });
+}
 
 test("a task that replaces a schedule keeps its parent if it has one", async () => {
   const release = await hold("parent");

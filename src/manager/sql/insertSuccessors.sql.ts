@@ -68,8 +68,7 @@ export function successorCtes(table: TaskTable, columns: ColumnSet, ended: strin
  * the next one. If it waits for others, its `due` is its own planned time, so the schedule goes on from that instead.
  *
  * In both cases, the ended task becomes the parent of the waiting one, so that its run is found as the last one of the
- * schedule. A task that another one has inserted keeps its parent. A task that the pause of its group may replan in the same
- * statement is left alone, because a statement updates a row only once.
+ * schedule. A task that another one has inserted keeps its parent.
  *
  * @param ended see `successorCtes`
  */
@@ -93,7 +92,7 @@ export function inheritedCte(table: TaskTable, ended: string): string {
     SELECT t.id, k.waiting FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id JOIN key_waits AS k ON k.id = e.id
     WHERE ${isEnded(table, ended)}
   ) AS s
-  WHERE w.id = ANY (ARRAY[s.waiting]) AND ${isRepeating(table, "w.")} AND w.parent IS NULL AND NOT (w.max < 0 AND w.plan <= now())
+  WHERE w.id = ANY (ARRAY[s.waiting]) AND ${isRepeating(table, "w.")} AND w.parent IS NULL
 ), `;
 }
 

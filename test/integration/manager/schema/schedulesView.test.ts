@@ -25,6 +25,9 @@ async function rowsOf(sql: string): Promise<unknown[]> {
 /** SQL of the coming times in UTC, as the text of an array. */
 const next = `ARRAY(SELECT to_char(t AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') FROM unnest(next) AS t)::text AS next`;
 
+const failedTries = (schema: string): string =>
+  `SELECT id, failed_tries, try_error FROM ${schema}.task_schedules ORDER BY id`;
+
 /** The statement of a version that had neither keys nor failed tries in the view. */
 function withoutNewColumns(statement: string): string {
   const columns = ', "key" text, "failed_tries" integer, "try_error" text)';
@@ -239,9 +242,7 @@ describe("task_schedules", () => {
          (3, '', '1 day', '2199-01-01', 'PLAN', false, NULL, NULL, NULL, 3, NULL),
          (4, '', '1 day', '2020-01-01', 'WORK', NULL, now(), 'x', 1, 3, NULL)`,
     );
-    const failed = (schema: string): string =>
-      `SELECT id, failed_tries, try_error FROM ${schema}.task_schedules ORDER BY id`;
-    assert.deepEqual(await rowsOf(failed("tried")), [
+    assert.deepEqual(await rowsOf(failedTries("tried")), [
       { id: "1", failed_tries: 2, try_error: "ERROR:  division by zero" },
       { id: "2", failed_tries: 1, try_error: "ERROR:  paused" },
       { id: "3", failed_tries: 0, try_error: null },
@@ -255,7 +256,7 @@ describe("task_schedules", () => {
     await client.query(
       "INSERT INTO untried.task (input, attempt, error, repeat, plan) VALUES ('', '7', 'ERROR:  mine', '1 day', '2199-01-01')",
     );
-    assert.deepEqual(await rowsOf(failed("untried")), [{ id: "1", failed_tries: 0, try_error: null }]);
+    assert.deepEqual(await rowsOf(failedTries("untried")), [{ id: "1", failed_tries: 0, try_error: null }]);
   });
 
   test("gets new columns, and keeps its privileges and the views that use it", async () => {
