@@ -4,6 +4,8 @@ import { maxInt } from "../shared/postgres/serverLimits.js";
 import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
 import { describeValue } from "../shared/describeValue.js";
 import { isTaskState, taskStates } from "../shared/taskState.js";
+import type { Interval } from "../tasks/commands/toRow.js";
+import type { NewTask } from "../tasks/newTask.js";
 import type { TaskFilter } from "../tasks/types.js";
 import { isCallClient } from "./connections.js";
 import { loggerMethods } from "./logger.js";
@@ -40,8 +42,23 @@ type OptionChecks<T> = Readonly<Record<keyof T, OptionCheck>>;
 export function checkOptions(given: unknown, checks: Readonly<Record<string, OptionCheck>>, what: string): void {
   if (!isObject(given)) throw new PgTaskError("USAGE", `expected an object with options, got ${describeValue(given)}`);
   refuseUnknownKeys(given, checks, what);
+  checkValues(given, checks);
+}
+
+/**
+ * Refuses values of a task that are of the wrong type for their column, and would become an odd text: a group `["a"]`, for
+ * example, would become `{"a"}`. Whether this is a task at all, its keys, and its other values are checked where it is
+ * converted to a row. So is null, by the table, which says which columns allow it.
+ *
+ * @throws PgTaskError USAGE
+ */
+export function checkTask(given: unknown): void {
+  if (isObject(given)) checkValues(given, taskChecks);
+}
+
+function checkValues(given: object, checks: Readonly<Record<string, OptionCheck>>): void {
   for (const [name, value] of Object.entries(given)) {
-    const check = checks[name];
+    const check = Object.hasOwn(checks, name) ? checks[name] : undefined;
     if (value === undefined || check === undefined || check.holds(value)) continue;
     throw new PgTaskError("USAGE", `expected ${name} to be ${check.expected}, got ${describeValue(value)}`);
   }
@@ -58,7 +75,7 @@ const flag: OptionCheck = { expected: "true or false", holds: (value) => typeof 
 const text: OptionCheck = { expected: "a string", holds: (value) => typeof value === "string" };
 const name: OptionCheck = { expected: "a name", holds: (value) => typeof value === "string" && value !== "" };
 const time: OptionCheck = {
-  expected: "a time in PostgreSQL's syntax",
+  expected: "a Date, or a time in PostgreSQL's syntax",
   holds: (value) => typeof value === "string" || (value instanceof Date && !Number.isNaN(value.getTime())),
 };
 const milliseconds: OptionCheck = {
@@ -70,6 +87,10 @@ const signal: OptionCheck = {
   holds: (value) => isObject(value) && "aborted" in value && "addEventListener" in value,
 };
 const id: OptionCheck = { expected: "a task's id", holds: isTaskId };
+const ids: OptionCheck = {
+  expected: "an array of tasks' ids",
+  holds: (value) => Array.isArray(value) && value.every(isTaskId),
+};
 
 export const clientChecks: OptionChecks<TaskClientOptions> = {
   schema: name,
@@ -94,6 +115,47 @@ export const addChecks: OptionChecks<AddOptions> = {
   ifKeyTaken: { expected: '"error" or "skip"', holds: (value) => value === "error" || value === "skip" },
 };
 
+const orNull = ({ expected, holds }: OptionCheck): OptionCheck => ({
+  expected,
+  holds: (value) => value === null || holds(value),
+});
+const columnText = orNull(text);
+const columnFlag = orNull(flag);
+/** How large the number can be depends on the column, which can be of another type in a table that was adopted. */
+const columnNumber = orNull({ expected: "a whole number", holds: Number.isSafeInteger });
+
+const taskChecks: OptionChecks<Omit<NewTask, Interval | "input" | "args" | "columns">> = {
+  plan: orNull(time),
+  group: columnText,
+  max: columnNumber,
+  rule: columnText,
+  zone: columnText,
+  catchup: columnFlag,
+  overlap: columnFlag,
+  drift: columnFlag,
+  key: columnText,
+  after: orNull(ids),
+  upon: columnText,
+  retry: columnNumber,
+  sqlstate: orNull({
+    expected: "an array of strings",
+    holds: (value) => Array.isArray(value) && value.every((each) => typeof each === "string"),
+  }),
+  delete: columnFlag,
+  count: columnNumber,
+  save: columnFlag,
+  atomic: columnFlag,
+  header: columnFlag,
+  string: columnFlag,
+  delimiter: columnText,
+  escape: columnText,
+  quote: columnText,
+  null: columnText,
+  data: columnText,
+  remote: columnText,
+  parent: orNull(id),
+};
+
 export const deleteChecks: OptionChecks<DeleteOptions> = { ...callChecks, running: flag };
 
 export const waitChecks: OptionChecks<WaitOptions> = { signal };
@@ -112,7 +174,7 @@ const filterChecks: OptionChecks<TaskFilter> = {
 
 export const changesChecks: OptionChecks<ChangesOptions> = {
   ...filterChecks,
-  ids: { expected: "an array of tasks' ids", holds: (value) => Array.isArray(value) && value.every(isTaskId) },
+  ids,
   signal,
 };
 

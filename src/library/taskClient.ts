@@ -28,6 +28,7 @@ import {
   callChecks,
   changesChecks,
   checkOptions,
+  checkTask,
   clientChecks,
   deleteChecks,
   listChecks,
@@ -149,15 +150,15 @@ export class TaskClient {
    * Adds a task, given as its SQL or with its options.
    *
    * @returns the task's id, or null if it was left out because its key is taken
-   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for an option whose feature is
-   * off in this table
+   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a value of a wrong type, or for
+   * an option whose feature is off in this table
    */
   add(task: NewTask | string, options?: AddOptions & { readonly ifKeyTaken?: "error" }): Promise<string>;
   /** Adds a task unless another task with its key waits. */
   add(task: NewTask | string, options: AddOptions): Promise<string | null>;
   async add(task: NewTask | string, options: AddOptions = {}): Promise<string | null> {
     checkOptions(options, addChecks, "an option of add");
-    const [id = null] = await this.#add([toRow(task)], options);
+    const [id = null] = await this.#add([toCheckedRow(task)], options);
     return id;
   }
 
@@ -166,14 +167,14 @@ export class TaskClient {
    * transaction. A statement holds up to 65,535 values.)
    *
    * @returns the tasks' ids in the order of the tasks, without those that were left out because their keys are taken
-   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a task that is none, or for an
-   * option whose feature is off in this table. The message names the task as `tasks[INDEX]`, if the server says which one
+   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a task that is none, for a
+   * value of a wrong type, or for an option whose feature is off in this table. The message names the task as `tasks[INDEX]`, if the server says which one
    * it refuses
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
     checkOptions(options, addChecks, "an option of addMany");
     if (!isIterable(tasks)) throw new PgTaskError("USAGE", `expected an array of tasks, got ${describeValue(tasks)}`);
-    const rows = [...tasks].map((task, index) => naming(index, () => toRow(task)));
+    const rows = [...tasks].map((task, index) => naming(index, () => toCheckedRow(task)));
     return await this.#add(rows, options);
   }
 
@@ -394,6 +395,11 @@ export class TaskClient {
   }
 
   readonly #toError = (error: unknown): unknown => toTaskError(error, this.#table);
+}
+
+function toCheckedRow(task: NewTask | string): NewRow {
+  checkTask(task);
+  return toRow(task);
 }
 
 /** Calls `convert`. If it refuses the task, the message names the task's index. */

@@ -253,15 +253,16 @@ export class Manager implements LifecycleHooks {
         });
       } catch (error) {
         const reason = toReport(missingPrivilege(error, this.#table));
+        const pauseMs = this.#backoff.next();
         // A reason is logged once, not again at each attempt that fails for the same reason.
         if (loggedReason !== reason.message) {
           loggedReason = reason.message;
-          this.#log.warn({ code: reason.code, reason: reason.message }, "manager unavailable, retrying");
+          this.#log.warn({ code: reason.code, reason: reason.message, pauseMs }, "manager unavailable, retrying");
         }
         this.#send({ type: "unavailable", reason });
         if (this.#isFinished()) return;
         const signal = AbortSignal.any([this.#ending.signal, this.#retry.signal]);
-        await sleep(this.#backoff.next(), signal);
+        await sleep(pauseMs, signal);
       }
     }
   }

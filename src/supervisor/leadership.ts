@@ -177,9 +177,11 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
         const report = toReport(error);
         const { code, message } = report;
         this.emit("failed", report);
-        if (message !== lastLogged) this.#log.warn({ code, reason: message }, "control connection failed, retrying");
+        const pauseMs = backoff.next();
+        if (message !== lastLogged)
+          this.#log.warn({ code, reason: message, pauseMs }, "control connection failed, retrying");
         lastLogged = message;
-        await sleep(backoff.next(), this.#ending.signal);
+        await sleep(pauseMs, this.#ending.signal);
       }
     }
   }

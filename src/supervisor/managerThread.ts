@@ -216,9 +216,10 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         this.#lastLogged = null;
         return !this.#ending.signal.aborted;
       } catch (error) {
-        this.#logUnavailable(error);
+        const pauseMs = this.#createBackoff.next();
+        this.#logUnavailable(error, { pauseMs });
         this.#setUnavailable(toReport(error));
-        await this.#pause(this.#createBackoff.next());
+        await this.#pause(pauseMs);
       }
     }
     return false;
@@ -232,17 +233,21 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       await this.#options.rolesAndDatabases.ensure(this.#entry, { isStart: false });
       this.#lastLogged = null;
     } catch (error) {
+      // It is tried again when the manager has failed to connect once more, which depends on the manager's own pauses.
       this.#logUnavailable(error);
     }
     this.#isRecreating = false;
   }
 
   /** Logs each reason only once rather than at every attempt. */
-  #logUnavailable(error: unknown): void {
+  #logUnavailable(error: unknown, pause: { readonly pauseMs?: number } = {}): void {
     const { code, message } = toReport(error);
     if (this.#lastLogged === message || this.#ending.signal.aborted) return;
     this.#lastLogged = message;
-    this.#log.warn({ entry: this.#entry.key, code, reason: message }, "role or database unavailable, retrying");
+    this.#log.warn(
+      { entry: this.#entry.key, code, reason: message, ...pause },
+      "role or database unavailable, retrying",
+    );
   }
 
   #setUnavailable(reason: ErrorReport): void {

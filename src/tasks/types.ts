@@ -12,10 +12,10 @@ export interface TaskFilter {
   readonly key?: string;
   /** A string that input, data or error contains, regardless of case. */
   readonly text?: string;
-  /** A time in PostgreSQL's syntax: it is planned at this time or later. */
-  readonly since?: string;
-  /** A time in PostgreSQL's syntax: it is planned before this time. */
-  readonly until?: string;
+  /** A Date, or a time in PostgreSQL's syntax: it is planned at this time or later. */
+  readonly since?: Date | string;
+  /** A Date, or a time in PostgreSQL's syntax: it is planned before this time. */
+  readonly until?: Date | string;
 }
 
 /** A task as shown in a list. Times are ISO 8601 strings or `infinity`. Long values are truncated. */

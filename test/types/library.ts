@@ -113,6 +113,10 @@ export async function useClient(pool: SqlPool, client: SqlClient): Promise<void>
   for await (const summary of tasks.list({ states: ["FAIL"], group: "g", before: 7 })) {
     holds<Equal<typeof summary, TaskSummary>>();
   }
+  tasks.list({ since: new Date(), until: "tomorrow" });
+  tasks.changes({ since: "yesterday", until: new Date() });
+  // @ts-expect-error -- neither a Date nor text
+  tasks.list({ since: Date.now() });
   // @ts-expect-error -- no such state
   tasks.list({ states: ["FAILED"] });
   for await (const change of tasks.changes({ ids })) holds<Equal<typeof change, TaskChange>>();

@@ -89,13 +89,15 @@ export class SettingsReloader {
         if (!outdated.aborted && requests === this.#restoreRequests) break;
       } catch (error) {
         const reason = toReport(error);
+        const pauseMs = backoff.next();
         if (reason.code === "CONNECTION_REJECTED") refused(reason);
         if (logged !== reason.message) {
           logged = reason.message;
-          log.warn({ code: reason.code, reason: reason.message }, "changed parameters not applied yet, retrying");
+          const line = { code: reason.code, reason: reason.message, pauseMs };
+          log.warn(line, "changed parameters not applied yet, retrying");
         }
         attempted();
-        await sleep(backoff.next(), AbortSignal.any([signal, outdated]));
+        await sleep(pauseMs, AbortSignal.any([signal, outdated]));
       }
     }
     this.#running = false;

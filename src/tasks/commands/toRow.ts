@@ -24,7 +24,10 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   const { input }: { input?: unknown } = columns;
   const hasInput = typeof input === "string" && input.trim() !== "";
   if (!hasInput && (input !== undefined || copied?.columns.includes("input") !== true)) {
-    throw new PgTaskError("USAGE", `expected the task's SQL in input, got ${JSON.stringify(input) ?? "nothing"}`);
+    throw new PgTaskError(
+      "USAGE",
+      `expected the task's SQL in input, got ${input === undefined ? "nothing" : describeValue(input)}`,
+    );
   }
   refuseNone(own, delay);
   refuseLengths({ ...columns, delay });
@@ -72,6 +75,7 @@ function expectKnown(task: GivenTask): GivenTask {
 
 /** The properties that are intervals. */
 const intervals = ["delay", "active", "timeout", "repeat", "backoff", "gap", "keep", "live"] as const;
+export type Interval = (typeof intervals)[number];
 
 /**
  * Refuses intervals that are no text, which a program without types can pass. PostgreSQL would take a number to mean

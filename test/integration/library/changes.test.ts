@@ -72,6 +72,17 @@ it("yields each state of a task that is added later, and of one that was waiting
   }
 });
 
+it("takes dates as times", async () => {
+  const { seen, until, end } = await follow({ since: new Date("2099-01-01"), until: new Date("2101-01-01") });
+  const outside = await tasks.addMany(
+    ["2098-01-01", "2101-01-01"].map((day) => ({ input: "SELECT", plan: new Date(day) })),
+  );
+  const inside = await tasks.add({ input: "SELECT", plan: new Date("2099-01-01") });
+  await until(({ id }) => id === inside);
+  await end();
+  assert.ok(!seen.some(({ id }) => outside.includes(id)));
+});
+
 it("yields a task whose transaction commits after later ids have been seen", async () => {
   const { seen, until, end } = await follow({ group: "late" });
   const pool = new Pool({ connectionString: url, max: 1 });

@@ -3,6 +3,7 @@ import { after, describe, it } from "node:test";
 import { runInNewContext } from "node:vm";
 import { Client, Pool } from "pg";
 import { PgTaskError, start, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
+import { longestTimerMs } from "../../../src/shared/backoff.js";
 import { createDatabase } from "../../support/database.js";
 import { ensureTaskTable } from "../../support/taskTables.js";
 import { createVersionOne } from "../../support/versionOne.js";
@@ -718,7 +719,7 @@ it("values that an option cannot have are refused", async () => {
     [{ text: 5 }, "list", /^expected text /],
     [{ key: 5 }, "list", /^expected key to be a string, got 5$/],
     [{ key: null }, "changes", /^expected key to be a string, got null$/],
-    [{ since: null }, "list", /^expected since to be a time in PostgreSQL's syntax, got null$/],
+    [{ since: null }, "list", /^expected since to be a Date, or a time in PostgreSQL's syntax, got null$/],
     [{ until: 5 }, "changes", /^expected until /],
     [{ since: new Date(Number.NaN) }, "list", /^expected since to be .*, got an invalid date$/],
     [{ until: new Date(Number.NaN) }, "list", /^expected until to be .*, got an invalid date$/],
@@ -750,6 +751,62 @@ it("values that an option cannot have are refused", async () => {
     assert.throws(() => new TaskClient(pool, untyped(options)), { code: "USAGE", message });
   }
   assert.equal((await tasks.get(id))?.state, "PLAN");
+});
+
+it("values of a wrong type in a task are refused, and nothing is added", async () => {
+  const before = await inputs();
+  const texts = "group rule zone key upon delimiter escape quote null data remote".split(" ");
+  const flags = "catchup overlap drift delete save atomic header string".split(" ");
+  const refused: [object, RegExp][] = [
+    ...texts.flatMap((name): [object, RegExp][] => [
+      [{ [name]: ["a"] }, new RegExp(`^expected ${name} to be a string, got \\["a"\\]$`)],
+      [{ [name]: 5 }, new RegExp(`^expected ${name} to be a string, got 5$`)],
+      [{ [name]: { a: 1 } }, new RegExp(`^expected ${name} to be a string, got an object$`)],
+      [{ [name]: new Date() }, new RegExp(`^expected ${name} to be a string, got an object$`)],
+    ]),
+    ...flags.flatMap((name): [object, RegExp][] => [
+      [{ [name]: "true" }, new RegExp(`^expected ${name} to be true or false, got "true"$`)],
+      [{ [name]: 1 }, new RegExp(`^expected ${name} to be true or false, got 1$`)],
+    ]),
+    ...["max", "retry", "count"].flatMap((name): [object, RegExp][] => [
+      [{ [name]: "5" }, new RegExp(`^expected ${name} to be a whole number, got "5"$`)],
+      [{ [name]: 1.5 }, new RegExp(`^expected ${name} to be a whole number, got 1.5$`)],
+      [{ [name]: [1] }, new RegExp(`^expected ${name} to be a whole number, got \\[1\\]$`)],
+    ]),
+    [{ plan: 5 }, /^expected plan to be a Date, or a time in PostgreSQL's syntax, got 5$/],
+    [{ after: "1" }, /^expected after to be an array of tasks' ids, got "1"$/],
+    [{ after: [["1"]] }, /^expected after to be an array of tasks' ids, got \[an array\]$/],
+    [{ sqlstate: "40" }, /^expected sqlstate to be an array of strings, got "40"$/],
+    [{ sqlstate: [40] }, /^expected sqlstate to be an array of strings, got \[40\]$/],
+    [{ parent: {} }, /^expected parent to be a task's id, got an object$/],
+    [{ input: { text: "SELECT" } }, /^expected the task's SQL in input, got an object$/],
+    [{ input: ["SELECT"] }, /^expected the task's SQL in input, got \["SELECT"\]$/],
+    [{ input: 5n }, /^expected the task's SQL in input, got 5$/],
+  ];
+  for (const [wrong, message] of refused) {
+    const task = untyped({ input: "SELECT 'wrong type'", ...wrong });
+    await fails(tasks.add(task), "USAGE", message);
+    await fails(tasks.addMany(["SELECT", task]), "USAGE", new RegExp(message.source.replace("^", "^tasks\\[1\\]: ")));
+  }
+  assert.deepEqual(await inputs(), before);
+  const none = { rule: null, catchup: null, key: null, after: null, retry: null, sqlstate: null, parent: null };
+  assert.match(await tasks.add({ input: "SELECT", ...none, data: null, remote: null }), /^\d+$/);
+});
+
+it("a list takes dates as times", async () => {
+  const own = await createDatabase();
+  const ours = new TaskClient(await own.connect());
+  const [early, late] = await ours.addMany(
+    ["2100-01-01T00:00:00.000Z", "2100-01-01T00:00:00.001Z"].map((plan) => ({ input: "SELECT", plan: new Date(plan) })),
+  );
+  const limit = new Date("2100-01-01T00:00:00.001Z");
+  const found = async (filter: { readonly since?: Date; readonly until?: Date }): Promise<string[]> => {
+    const ids: string[] = [];
+    for await (const { id } of ours.list(filter)) ids.push(id);
+    return ids;
+  };
+  assert.deepEqual(await found({ since: limit }), [late]);
+  assert.deepEqual(await found({ until: limit }), [early]);
 });
 
 it("arguments that are none are refused", async () => {
@@ -918,11 +975,14 @@ describe("errors", () => {
   });
 
   it("an exhausted pool that gives up by itself is reported in the same way", async () => {
-    const small = new Pool({ connectionString: url, max: 1, connectionTimeoutMillis: 50 });
+    const small = openPool(1);
     const held = await small.connect();
-    await fails(new TaskClient(small).add("SELECT"), "CONNECTION_BUSY", /became free/);
+    // Only from now on, so that the connection above can take its time.
+    small.options.connectionTimeoutMillis = 1;
+    // The TaskClient itself never gives up, so it can only be the pool that does.
+    const patient = new TaskClient(small, { acquireTimeoutMs: longestTimerMs });
+    await fails(patient.add("SELECT"), "CONNECTION_BUSY", /became free/);
     held.release();
-    await small.end();
   });
 
   it("a server that refuses or cannot be reached is told apart", async () => {

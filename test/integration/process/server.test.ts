@@ -30,6 +30,7 @@ async function runOne(input: string): Promise<void> {
 it("waits for an unreachable server, logs its address once, and continues when it is up", async () => {
   const program = await startProcess({ env: { DATABASE_URL: server.url } });
   const line = await program.line("control connection failed, retrying");
+  assert.ok(Number.isInteger(line["pauseMs"]), JSON.stringify(line));
   assert.match(String(line["reason"]), new RegExp(`127\\.0\\.0\\.1, port ${server.port}\\b`));
   await server.start();
   await program.line("ready");

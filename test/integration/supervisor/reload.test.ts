@@ -305,6 +305,7 @@ it("changes column defaults without blocking producers, as soon as it gets the l
   });
   const waits = await program.line("changed parameters not applied yet, retrying");
   assert.equal(waits["code"], "SCHEMA_LOCKED");
+  assert.ok(Number.isInteger(waits["pauseMs"]), JSON.stringify(waits));
   // Other sessions get the lock between two attempts, and after a short wait during an attempt.
   const meanwhile = await insertTask(other, "SELECT 1");
   await waitForState(other, meanwhile, "DONE");

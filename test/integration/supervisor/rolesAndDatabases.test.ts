@@ -145,6 +145,7 @@ it("creates neither role nor database unless it is told to, and says what is mis
   await program.line("ready");
   const waits = await program.line("role or database unavailable, retrying");
   assert.equal(waits["code"], "SCHEMA_MISSING");
+  assert.ok(Number.isInteger(waits["pauseMs"]), JSON.stringify(waits));
   assert.equal(
     waits["reason"],
     'the role "untold" and the database "untold" are missing: create what is missing, or set "create": true in the entry or "pg_task.create": true for all entries, and pg-task start creates it',

@@ -7,6 +7,7 @@ import { createDatabase } from "../../../../support/database.js";
 import { extensionTable, userTable } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
 import { PgTask } from "../../../../support/pgTask.js";
+import { startProcess } from "../../../../support/process.js";
 import { stubClient } from "../../../../support/stubClient.js";
 import { ensureTaskTable, makeEntry, silentLog } from "../../../../support/taskTables.js";
 import { waitForRow } from "../../../../support/waitFor.js";
@@ -128,6 +129,19 @@ describe("a large table", () => {
     await ensureTaskTable(target, { schema: "locked" });
     const { rows } = await client.query("SELECT ready FROM locked.task");
     assert.deepEqual(rows, [{ ready: true }]);
+  });
+
+  test("is tried again after a pause that the log names", async () => {
+    await client.query(userTable("busy"));
+    await producer.query("BEGIN; INSERT INTO busy.task (input) VALUES ('')");
+    const config = { url: database.url, "pg_task.create": true, "pg_task.schema": "busy", "pg_conf.restart": 1 };
+    const program = await startProcess({ config });
+    const { code, pauseMs } = await program.line("manager unavailable, retrying");
+    assert.equal(code, "SCHEMA_LOCKED");
+    assert.ok(typeof pauseMs === "number" && pauseMs >= 0 && pauseMs <= 1000, String(pauseMs));
+    await producer.query("COMMIT");
+    await program.line("table adopted");
+    assert.equal((await program.end()).code, 0);
   });
 });
 
