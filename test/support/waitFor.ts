@@ -26,24 +26,29 @@ export async function insertTask(client: Client, input: string, group = "group")
   return rows[0]?.id ?? "";
 }
 
-/** Waits until the task is in this state. Returns its row. */
-export async function waitForState(
-  client: Client,
-  id: string,
-  state: string,
-): Promise<{ owner: string | null; pid: number | null; output: string | null; crash: number }> {
-  return await waitForRow(client, "SELECT * FROM task WHERE id = $1 AND state = $2::text::state", [id, state]);
+interface TaskRow {
+  readonly owner: string | null;
+  readonly pid: number | null;
+  readonly output: string | null;
+  readonly crash: number;
+}
+
+/** Waits until the task is in this state. Returns its row. If it should succeed but fails, its error is thrown. */
+export async function waitForState(client: Client, id: string, state: string): Promise<TaskRow> {
+  const row = await waitForRow<TaskRow & { state: string; error: string | null }>(
+    client,
+    "SELECT * FROM task WHERE id = $1 AND (state = $2::text::state OR $2 = 'DONE' AND state IN ('FAIL', 'GONE'))",
+    [id, state],
+  );
+  if (row.state !== state) throw new Error(`task ${id} is ${row.state}: ${row.error}`);
+  return row;
 }
 
 /**
  * Waits until a task's run sleeps or waits for a lock, and returns the task's row. State `WORK` would not be enough: a
  * task has this state as soon as it is claimed, before its input is sent.
  */
-export async function waitForRun(
-  client: Client,
-  id: string,
-  table = "task",
-): Promise<{ owner: string | null; pid: number | null; output: string | null; crash: number }> {
+export async function waitForRun(client: Client, id: string, table = "task"): Promise<TaskRow> {
   return await waitForRow(
     client,
     `SELECT task.* FROM ${table} AS task JOIN pg_stat_activity AS activity ON activity.pid = task.pid

@@ -16,7 +16,7 @@ import {
 } from "../support/options.js";
 import { scheduleColumns, scheduleFields } from "../support/scheduleColumns.js";
 import { summaryLength, taskColumns, taskFields } from "../support/taskColumns.js";
-import { renderTable } from "../terminal/table.js";
+import { fittingColumns, renderTable } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { formatCount, formatNumber } from "../terminal/format.js";
 
@@ -89,9 +89,15 @@ async function listSchedules(terminal: Terminal, options: ListOptions): Promise<
     return 0;
   }
   const { schedules, more } = found;
-  const columns = terminal.isTerminal ? scheduleColumns(schedules) : scheduleFields;
+  const wanted = terminal.isTerminal ? scheduleColumns(schedules) : scheduleFields;
+  const columns = fittingColumns(terminal, wanted, schedules);
   if (schedules.length === 0 && terminal.isTerminal) terminal.write("no schedules\n");
   else for (const line of renderTable(terminal, columns, schedules)) terminal.write(`${line}\n`);
+  const leftOut = wanted.flatMap((column) => (columns.includes(column) ? [] : [column.title]));
+  if (leftOut.length > 0) {
+    const note = `without ${leftOut.join(", ")}, which a wider terminal shows`;
+    terminal.write(`${colourText(terminal, "grey", note)}\n`);
+  }
   if (more) terminal.writeError(`more than ${formatCount(limit, "schedule")}: raise --limit to see all\n`);
   return 0;
 }

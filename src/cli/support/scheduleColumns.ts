@@ -12,10 +12,11 @@ const collapseWhitespace = (text: string): string => text.trim().replace(/\s+/g,
  * Formats a time in the rule's zone, which has a column of its own. The current year and seconds that are 0 are left
  * out. Without a zone, the time is shown in the local time zone.
  */
-function formatZoned({ at, wall }: ZonedTime): string {
-  if (wall === null) return formatTime(at);
+const formatZoned = ({ at, wall }: ZonedTime): string =>
+  wall === null ? formatTime(at) : withoutThisYear(wall.replace(/(:00)?[+-]\d\d:\d\d$/, ""));
+
+function withoutThisYear(text: string): string {
   const year = `${new Date().getFullYear()}-`;
-  const text = wall.replace(/(:00)?[+-]\d\d:\d\d$/, "");
   return text.startsWith(year) ? text.slice(year.length) : text;
 }
 
@@ -33,25 +34,33 @@ function formatNext({ paused, pausedItself, problem, next, state, overdueMs }: S
 function formatOutcome({ failedTries, tryError, last: [run] }: Schedule): string {
   if (failedTries > 0) return `try ${failedTries} failed${formatError(tryError)}`;
   if (run === undefined) return "";
-  return `${run.state}${run.stop === null ? "" : ` ${formatTime(run.stop)}`}${formatError(run.error)}`;
+  return `${run.state}${run.stop === null ? "" : ` ${withoutThisYear(formatTime(run.stop))}`}${formatError(run.error)}`;
 }
 
 const formatError = (error: string | null): string =>
   error === null ? "" : ` ${firstLine(error).replace(/^ERROR:\s+/, "")}`;
 
-const keyColumn: TableColumn<Schedule> = { title: "key", value: ({ key }) => key, flexible: true };
+const keyColumn: TableColumn<Schedule> = { title: "key", value: ({ key }) => key, flexible: true, keeps: 12 };
+const zoneColumn: TableColumn<Schedule> = {
+  title: "zone",
+  value: ({ zone }) => zone,
+  flexible: true,
+  keeps: 12,
+  leftOut: 2,
+};
 
 /** The columns of a table of schedules, without their keys. */
 const commonColumns: readonly TableColumn<Schedule>[] = [
   { title: "id", value: ({ id }) => id, alignRight: true },
-  { title: "group", value: ({ group }) => group, flexible: true },
+  { title: "group", value: ({ group }) => group, flexible: true, keeps: 8, leftOut: 1 },
   {
     title: "rule",
     value: ({ rule, repeat }) => rule ?? repeat,
     display: ({ rule, repeat }) => (rule === null ? `every ${repeat ?? ""}` : shortRule(rule)),
     flexible: true,
+    keeps: 12,
   },
-  { title: "zone", value: ({ zone }) => zone, flexible: true },
+  zoneColumn,
   {
     title: "next",
     value: ({ next }) =>
@@ -60,6 +69,8 @@ const commonColumns: readonly TableColumn<Schedule>[] = [
     colour: ({ paused, problem, overdueMs }) =>
       problem !== null ? "red" : paused || formatLateness(overdueMs) !== null ? "yellow" : null,
     flexible: true,
+    // A whole time to the minute, and the mark of a cut.
+    keeps: 17,
   },
   {
     title: "last",
@@ -67,14 +78,25 @@ const commonColumns: readonly TableColumn<Schedule>[] = [
     display: formatOutcome,
     colour: ({ failedTries, last: [run] }) => (failedTries > 0 ? "yellow" : stateColour(run?.state ?? "")),
     flexible: true,
+    // The state with a time of today.
+    keeps: 13,
   },
-  { title: "input", value: ({ input }) => input, display: ({ input }) => collapseWhitespace(input), flexible: true },
+  {
+    title: "input",
+    value: ({ input }) => input,
+    display: ({ input }) => collapseWhitespace(input),
+    flexible: true,
+    keeps: 12,
+  },
 ];
 
-/** Returns the columns of a table of schedules on a terminal. Keys take no space if no schedule has one. */
+/** Returns the columns of a table of schedules on a terminal. Keys and zones take no space if no schedule has one. */
 export function scheduleColumns(schedules: readonly Schedule[]): readonly TableColumn<Schedule>[] {
   const keys = schedules.some(({ key }) => key !== null) ? [keyColumn] : [];
-  return commonColumns.flatMap((column) => (column.title === "group" ? [column, ...keys] : [column]));
+  const hasZones = schedules.some(({ zone }) => zone !== null);
+  return commonColumns
+    .filter((column) => hasZones || column !== zoneColumn)
+    .flatMap((column) => (column.title === "group" ? [column, ...keys] : [column]));
 }
 
 /** The fields of a schedule in a line that does not go to a terminal. A terminal shows pauses in the column `next`. */

@@ -15,6 +15,10 @@ export interface TableColumn<Row> {
   readonly alignRight?: true;
   /** Whether the column shrinks if the table is too wide. */
   readonly flexible?: true;
+  /** Width that a flexible column keeps as long as the others can shrink. Default: 4. */
+  readonly keeps?: number;
+  /** Columns with a number are left out if the table is too wide for the widths that columns keep, 1 first. */
+  readonly leftOut?: number;
 }
 
 const gap = 2;
@@ -32,13 +36,12 @@ export function renderTable<Row>(
   if (!terminal.isTerminal) {
     return rows.map((row) => columns.map(({ value }) => copyField(value(row))).join("\t"));
   }
-  const cells = rows.map((row) =>
-    columns.map(({ value, display }) => printableLine(display?.(row) ?? value(row) ?? "")),
-  );
+  const cells = rows.map((row) => columns.map((column) => cellText(column, row)));
   const widths = fitColumns(
-    columns.map(({ title, flexible }, index) => ({
-      wanted: Math.max(displayWidth(title), ...cells.map((line) => displayWidth(line[index] ?? ""))),
-      flexible: flexible === true,
+    columns.map((column) => ({
+      wanted: wantedWidth(column, rows),
+      flexible: column.flexible === true,
+      keeps: keptWidth(column),
     })),
     terminal.columns,
   );
@@ -69,24 +72,66 @@ export function renderTable<Row>(
 }
 
 /**
+ * Returns the columns without those that have to be left out so that the terminal is wide enough for the widths that the
+ * others keep.
+ */
+export function fittingColumns<Row>(
+  terminal: Terminal,
+  columns: readonly TableColumn<Row>[],
+  rows: readonly Row[],
+): readonly TableColumn<Row>[] {
+  if (!terminal.isTerminal) return columns;
+  const least = (column: TableColumn<Row>): number => {
+    const wanted = wantedWidth(column, rows);
+    return gap + (column.flexible === true ? Math.min(wanted, keptWidth(column)) : wanted);
+  };
+  const widths = new Map(columns.map((column) => [column, least(column)]));
+  const kept = new Set(columns);
+  const optional = columns.filter(({ leftOut }) => leftOut !== undefined);
+  for (const column of optional.toSorted((a, b) => (a.leftOut ?? 0) - (b.leftOut ?? 0))) {
+    const needed = [...kept].reduce((sum, each) => sum + (widths.get(each) ?? 0), -gap);
+    if (needed > terminal.columns) kept.delete(column);
+  }
+  return columns.filter((column) => kept.has(column));
+}
+
+const cellText = <Row>({ value, display }: TableColumn<Row>, row: Row): string =>
+  printableLine(display?.(row) ?? value(row) ?? "");
+
+const wantedWidth = <Row>(column: TableColumn<Row>, rows: readonly Row[]): number =>
+  Math.max(displayWidth(column.title), ...rows.map((row) => displayWidth(cellText(column, row))));
+
+const keptWidth = <Row>({ keeps = minFlexibleWidth }: TableColumn<Row>): number => keeps;
+
+/**
  * Returns the width of each column. Flexible columns share the width that the other columns leave. A flexible column
- * that is narrower than its share keeps its width.
+ * that is narrower than its share keeps its width, and so does one whose share is less than what it keeps, unless there
+ * is too little for all of these.
  */
 function fitColumns(
-  columns: readonly { readonly wanted: number; readonly flexible: boolean }[],
+  columns: readonly { readonly wanted: number; readonly flexible: boolean; readonly keeps: number }[],
   total: number,
 ): number[] {
   const fixed = columns.reduce((sum, { wanted, flexible }) => sum + (flexible ? 0 : wanted), 0);
-  let remaining = total - fixed - gap * (columns.length - 1);
-  const byWidth = columns
-    .map((column, index) => ({ ...column, index }))
-    .filter(({ flexible }) => flexible)
-    .toSorted((a, b) => a.wanted - b.wanted);
+  const available = total - fixed - gap * (columns.length - 1);
+  const flexible = columns.map((column, index) => ({ ...column, index })).filter((column) => column.flexible);
+  const kept = flexible.reduce((sum, { wanted, keeps }) => sum + Math.min(wanted, keeps), 0);
+  const widthsFor = (share: number): number[] =>
+    flexible.map(({ wanted, keeps }) =>
+      Math.min(wanted, Math.max(share, kept <= available ? keeps : minFlexibleWidth)),
+    );
+  const left = (share: number): number => available - widthsFor(share).reduce((sum, width) => sum + width, 0);
+  let share = 0;
+  while (share < available && left(share + 1) >= 0) share++;
   const widths = columns.map(({ wanted }) => wanted);
-  for (const [position, { wanted, index }] of byWidth.entries()) {
-    const share = Math.max(minFlexibleWidth, Math.floor(remaining / (byWidth.length - position)));
-    widths[index] = Math.min(wanted, share);
-    remaining -= widths[index] ?? 0;
+  for (const [position, width] of widthsFor(share).entries()) widths[flexible[position]?.index ?? 0] = width;
+  // The widest columns get what is left over by the division.
+  let rest = left(share);
+  for (const { wanted, index } of flexible.toSorted((a, b) => b.wanted - a.wanted)) {
+    const width = widths[index] ?? 0;
+    if (rest <= 0 || width !== share || width >= wanted) continue;
+    widths[index] = width + 1;
+    rest -= 1;
   }
   return cutToTotal(widths, total);
 }

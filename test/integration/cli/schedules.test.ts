@@ -263,6 +263,66 @@ describe("pg-task list --schedules", () => {
   });
 });
 
+const shown = async (columns: number): Promise<string[]> =>
+  lines((await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns })).shown);
+
+describe("list --schedules on a terminal of 80 columns", () => {
+  const key = "nightly invoices of all customers";
+  const input = "SELECT send_invoices(customer) FROM customers WHERE NOT archived";
+
+  beforeEach(async () => {
+    await client.query(
+      `INSERT INTO task (id, input, "group", key, rule, zone, plan, parent) VALUES
+         (12, '${input}', 'reports of the north', '${key}', '30 3 * * 1-5', 'America/Argentina/Buenos_Aires', '2199-03-29 00:00+00', 1),
+         (13, 'SELECT 13', 'mail', 'hourly', '5 * * * *', 'UTC', '2198-01-01 00:00+00', NULL)`,
+    );
+    await asManager(
+      `INSERT INTO task (id, input, state, ready, plan, start, stop) VALUES
+         (1, '${input}', 'DONE', NULL, '2020-01-01', '2020-01-01 00:00+00', '2020-01-01 00:00:02+00')`,
+    );
+  });
+
+  test("no line wraps, and the next time is whole", async () => {
+    const table = await shown(80);
+    for (const line of table) assert.ok(line.length <= 80, `${line.length}: ${line}`);
+    assert.match(table[0] ?? "", /^id +key +rule +next +last +input$/);
+    assert.match(table[1] ?? "", /^13 +hourly +5 \* \* \* \* +2198-01-01 00:05.* SELECT 13$/);
+    assert.match(
+      table[2] ?? "",
+      /^12 +nightly inv.*… +30 3 \* \* 1-5 +2199-03-29 03:30.* +DONE 2020-01.*… +SELECT .*…$/,
+    );
+    assert.deepEqual(table.slice(3), ["without group, zone, which a wider terminal shows"]);
+  });
+
+  test("columns are left out only if they do not fit", async () => {
+    assert.match((await shown(200))[0] ?? "", /^id +group +key +rule +zone +next +last +input$/);
+    assert.equal((await shown(200)).length, 3);
+    await client.query(`UPDATE task SET key = NULL, zone = 'UTC', "group" = 'mail' WHERE state = 'PLAN'`);
+    const table = await shown(80);
+    assert.match(table[0] ?? "", /^id +group +rule +zone +next +last +input$/);
+    assert.equal(table.length, 3);
+  });
+
+  test("zones take no space if no schedule has one", async () => {
+    await client.query("TRUNCATE task");
+    await client.query(
+      "INSERT INTO task (id, input, repeat, plan) VALUES (4, 'SELECT 4', '1 day', '2197-01-01 00:00+00')",
+    );
+    assert.match((await shown(80))[0] ?? "", /^id +group +rule +next +last +input$/);
+  });
+
+  test("before a pipe, all fields are whole", async () => {
+    const { stdout } = await cli(["list", "--schedules"], { env: { ...env, COLUMNS: "80" } });
+    const fields = lines(stdout)[1]?.split("\t") ?? [];
+    const [id, group, rule, zone, next, last, shownInput, paused, shownKey] = fields;
+    assert.deepEqual(
+      [id, group, rule, zone, last, shownInput, paused, shownKey],
+      ["12", "reports of the north", "30 3 * * 1-5", "America/Argentina/Buenos_Aires", "DONE", input, "false", key],
+    );
+    assert.match(next ?? "", /^2199-03-29T03:30:00-03:00, 2199-.*, 2199-.*-03:00$/);
+  });
+});
+
 test("list --schedules works for a table with its own column rule", async () => {
   const own = await createTableWithOwnRule();
   const { code, stdout, stderr } = await cli(["list", "--schedules"], { env: own });

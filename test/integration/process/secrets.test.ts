@@ -132,7 +132,8 @@ it("hides its environment from the embedded server and its tasks", async () => {
     }
   }
   const embedded = await connectTo(String(url));
-  const run = "COPY (SELECT 1) TO PROGRAM 'env >&2; env'";
+  // The program reads its input first. If it ended without that, the server could fail to write to it.
+  const run = "COPY (SELECT 1) TO PROGRAM 'cat >/dev/null; env >&2; env'";
   await waitForState(embedded, await insertTask(embedded, run), "DONE");
   await embedded.query("CREATE TABLE environment (line text)");
   const copied = await insertTask(embedded, "COPY environment FROM PROGRAM 'env' WITH (DELIMITER E'\\x01')");
