@@ -167,9 +167,9 @@ export class TaskClient {
    * transaction. A statement holds up to 65,535 values.)
    *
    * @returns the tasks' ids in the order of the tasks, without those that were left out because their keys are taken
-   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a task that is none, for a
-   * value of a wrong type, or for an option whose feature is off in this table. The message names the task as `tasks[INDEX]`, if the server says which one
-   * it refuses
+   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a task that is none, for
+   * a value of a wrong type, or for an option whose feature is off in this table. The message names the task as
+   * `tasks[INDEX]`, if the server says which one it refuses
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
     checkOptions(options, addChecks, "an option of addMany");
