@@ -457,7 +457,7 @@ describe("addMany", () => {
     ]);
     assert.deepEqual((await inputs()).slice(before.length), ["SELECT 'a'", "SELECT 'b'", "SELECT 'c'"]);
     assert.deepEqual(await Promise.all(ids.map(async (id) => (await tasks.get(id))?.group)), ["group", "b", "group"]);
-    await fails(tasks.addMany(["SELECT 'd'", { input: "SELECT", max: 0.5 }]), "TASK_REJECTED", /integer/);
+    await fails(tasks.addMany(["SELECT 'd'", { input: "SELECT", max: 2 ** 31 }]), "TASK_REJECTED", /integer/);
     assert.equal((await inputs()).length, before.length + 3);
     assert.deepEqual(await tasks.addMany([]), []);
   });

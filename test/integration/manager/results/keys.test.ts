@@ -86,7 +86,8 @@ for (const [way, put] of ways) {
       due: "2001-01-01 00:00:00",
     });
     for (const id of [other, plain]) assert.deepEqual((await row(id)).state, "PLAN");
-    assert.equal((await client.query("SELECT FROM task WHERE parent = $1", [old])).rowCount, 0);
+    const { rows: children } = await client.query<{ id: string }>("SELECT id FROM task WHERE parent = $1", [old]);
+    assert.deepEqual(children, [{ id: next }]);
   });
 
   test(`a waiting task that repeats keeps its own schedule when one with its key is ${way}`, async () => {
@@ -95,6 +96,8 @@ for (const [way, put] of ways) {
     const next = await waiting(key, { repeat: "2 days" });
     await put([old]);
     assert.deepEqual([(await row(old)).state, (await row(next)).repeat], ["GONE", "2 days"]);
+    const { rows: children } = await client.query<{ id: string }>("SELECT id FROM task WHERE parent = $1", [old]);
+    assert.deepEqual(children, [{ id: next }]);
   });
 
   test(`of two tasks with one key that are ${way} together, one waits and the other is GONE`, async () => {
