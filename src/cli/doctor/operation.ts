@@ -1,3 +1,4 @@
+import { shellWord } from "../support/shellWord.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
@@ -29,7 +30,8 @@ export async function checkPauses(client: Client, table: TaskTable): Promise<Che
   const found = await readPauses(client, table);
   if (found.length === 0) return ok("pauses", "none");
   const list = found.map(({ group }) => (group === null ? "the whole table" : JSON.stringify(group)));
-  return warn("pauses", `paused: ${list.join(", ")}`, "resume with pg-task resume");
+  const commands = found.map(({ group }) => `pg-task resume${group === null ? "" : ` --group ${shellWord(group)}`}`);
+  return warn("pauses", `paused: ${list.join(", ")}`, `resume with ${commands.join(", ")}`);
 }
 
 export async function checkOrphans(client: Client, table: TaskTable): Promise<Check> {

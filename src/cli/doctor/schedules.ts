@@ -14,15 +14,18 @@ export async function checkSchedules(client: Client, table: TaskTable): Promise<
   if (checks.length > 0) return checks;
   if (examined === 0) return [ok("schedules", "none")];
   const which = more ? `the first ${formatCount(examined, "schedule")}` : formatCount(examined, "schedule");
-  return [ok("schedules", `${which}: no problem found, and no last run failed`)];
+  return [ok("schedules", `${which}: no problem found, and no last run or try failed`)];
 }
 
 /** A warning, because a single failed task must not make the command fail. */
-function lastRunsFailed(ids: readonly string[]): Check {
-  const names = [...ids.slice(0, maxNamed), ...(ids.length > maxNamed ? [`${ids.length - maxNamed} more`] : [])];
+function lastRunsFailed(failed: readonly string[]): Check {
+  const names = [
+    ...failed.slice(0, maxNamed),
+    ...(failed.length > maxNamed ? [`${failed.length - maxNamed} more`] : []),
+  ];
   return warn(
     "schedules",
-    `the last run of ${formatCount(ids.length, "schedule")} failed: ${names.join(", ")}`,
+    `the last run or try of ${formatCount(failed.length, "schedule")} failed: ${names.join(", ")}`,
     "pg-task list --schedules shows the state of the last runs, pg-task list --state FAIL their errors",
   );
 }

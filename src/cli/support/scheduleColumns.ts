@@ -46,7 +46,6 @@ const zoneColumn: TableColumn<Schedule> = {
   value: ({ zone }) => zone,
   flexible: true,
   keeps: 12,
-  leftOut: 2,
 };
 
 /** The columns of a table of schedules, without their keys. */
@@ -87,16 +86,23 @@ const commonColumns: readonly TableColumn<Schedule>[] = [
     display: ({ input }) => collapseWhitespace(input),
     flexible: true,
     keeps: 12,
+    leftOut: 3,
   },
 ];
 
-/** Returns the columns of a table of schedules on a terminal. Keys and zones take no space if no schedule has one. */
+/**
+ * Returns the columns of a table of schedules on a terminal. Keys and zones take no space if no schedule has one. Without
+ * their zones, times would be misread, unless all schedules have the same one.
+ */
 export function scheduleColumns(schedules: readonly Schedule[]): readonly TableColumn<Schedule>[] {
   const keys = schedules.some(({ key }) => key !== null) ? [keyColumn] : [];
+  const zones = new Set(schedules.map(({ zone }) => zone));
   const hasZones = schedules.some(({ zone }) => zone !== null);
-  return commonColumns
-    .filter((column) => hasZones || column !== zoneColumn)
-    .flatMap((column) => (column.title === "group" ? [column, ...keys] : [column]));
+  const zone = zones.size > 1 ? zoneColumn : { ...zoneColumn, leftOut: 2 };
+  return commonColumns.flatMap((column) => {
+    if (column === zoneColumn) return hasZones ? [zone] : [];
+    return column.title === "group" ? [column, ...keys] : [column];
+  });
 }
 
 /** The fields of a schedule in a line that does not go to a terminal. A terminal shows pauses in the column `next`. */
@@ -104,4 +110,6 @@ export const scheduleFields: readonly TableColumn<Schedule>[] = [
   ...commonColumns,
   { title: "paused", value: ({ paused }) => String(paused) },
   keyColumn,
+  { title: "failed tries", value: ({ failedTries }) => String(failedTries) },
+  { title: "error of the try", value: ({ tryError }) => tryError },
 ];

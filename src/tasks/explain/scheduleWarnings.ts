@@ -17,7 +17,7 @@ export interface ScheduleFindings {
   /** Whether there are more. */
   readonly more: boolean;
   readonly warnings: readonly ScheduleWarning[];
-  /** Ids of the schedules whose last run failed. */
+  /** The schedules whose last run failed, or whose waiting run has been tried and failed: their key and id. */
   readonly failed: readonly string[];
 }
 
@@ -46,7 +46,9 @@ export async function readScheduleWarnings(client: Client, table: TaskTable): Pr
   return {
     examined: schedules.length,
     more,
-    failed: schedules.flatMap(({ id, last: [newest] }) => (newest?.state === "FAIL" ? [id] : [])),
+    failed: schedules.flatMap(({ id, key, failedTries, last: [newest] }) =>
+      failedTries > 0 || newest?.state === "FAIL" ? [key === null ? `schedule ${id}` : `${key} (schedule ${id})`] : [],
+    ),
     warnings: [
       ...brokenRules(table, schedules),
       ...(await lostTimes(client, table, schedules)),

@@ -147,6 +147,8 @@ describe("pg-task list --schedules", () => {
           "SELECT 4",
           "false",
           "\\N",
+          "0",
+          "\\N",
         ],
         [
           "3",
@@ -158,15 +160,17 @@ describe("pg-task list --schedules", () => {
           "SELECT 3",
           "false",
           "\\N",
+          "0",
+          "\\N",
         ],
-        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2", "false", "\\N"],
+        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2", "false", "\\N", "0", "\\N"],
       ],
     );
   });
   const yearly = [2198, 2199, 2200].map((year) => `${year}-01-01T00:00:00+00:00`).join(", ");
   const overGap = "2199-03-30T02:30:00+01:00, 2199-03-31T03:00:00+02:00, 2199-04-01T02:30:00+02:00";
 
-  test("shows keys: in the last field, in JSON, and on a terminal if a schedule has one", async () => {
+  test("shows keys: in a field, in JSON, and on a terminal if a schedule has one", async () => {
     const heading = async (): Promise<string | undefined> =>
       lines((await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 200 })).shown)[0];
     assert.match((await heading()) ?? "", /^id +group +rule/);
@@ -174,7 +178,7 @@ describe("pg-task list --schedules", () => {
     assert.match((await heading()) ?? "", /^id +group +key +rule/);
     const piped = await cli(["list", "--schedules"], { env });
     assert.deepEqual(
-      lines(piped.stdout).map((line) => line.split("\t").at(-1)),
+      lines(piped.stdout).map((line) => line.split("\t")[8]),
       ["\\N", "\\N", "nightly"],
     );
     const { stdout } = await cli(["list", "--schedules", "--json"], { env });
@@ -184,11 +188,11 @@ describe("pg-task list --schedules", () => {
     );
   });
 
-  test("says in the last field but one whether a schedule, its group or the table is paused", async () => {
+  test("says in a field whether a schedule, its group or the table is paused", async () => {
     const fields = async (): Promise<(string | undefined)[]> =>
       lines((await cli(["list", "--schedules"], { env })).stdout)
         .map((line) => line.split("\t"))
-        .map((line) => `${line[0]} ${line.at(-2)}`)
+        .map((line) => `${line[0]} ${line[7]}`)
         .toSorted();
     await client.query(`INSERT INTO task_pause ("group") VALUES ('mail')`);
     assert.deepEqual(await fields(), ["2 true", "3 false", "4 true"]);
@@ -285,13 +289,13 @@ describe("list --schedules on a terminal of 80 columns", () => {
   test("no line wraps, and the next time is whole", async () => {
     const table = await shown(80);
     for (const line of table) assert.ok(line.length <= 80, `${line.length}: ${line}`);
-    assert.match(table[0] ?? "", /^id +key +rule +next +last +input$/);
-    assert.match(table[1] ?? "", /^13 +hourly +5 \* \* \* \* +2198-01-01 00:05.* SELECT 13$/);
+    assert.match(table[0] ?? "", /^id +key +rule +zone +next +last$/);
+    assert.match(table[1] ?? "", /^13 +hourly +5 \* \* \* \* +UTC +2198-01-01 00:05/);
     assert.match(
       table[2] ?? "",
-      /^12 +nightly inv.*… +30 3 \* \* 1-5 +2199-03-29 03:30.* +DONE 2020-01.*… +SELECT .*…$/,
+      /^12 +nightly inv.*… +30 3 \* \* 1-5 +America\/A.*… +2199-03-29 03:30.* +DONE 2020-01.*…$/,
     );
-    assert.deepEqual(table.slice(3), ["without group, zone, which a wider terminal shows"]);
+    assert.deepEqual(table.slice(3), ["without group, input, which a wider terminal shows"]);
   });
 
   test("columns are left out only if they do not fit", async () => {
@@ -701,7 +705,7 @@ describe("doctor and check", () => {
     const { lines: found } = await doctor(env);
     assert.equal(
       found.find(({ name }) => name === "schedules")?.text,
-      "5 schedules: no problem found, and no last run failed",
+      "5 schedules: no problem found, and no last run or try failed",
     );
     // A schedule is the row that waits; its runs are the rows before it.
     const { rows } = await client.query<{ id: string }>(
@@ -712,12 +716,30 @@ describe("doctor and check", () => {
     const { lines: after, code } = await doctor(env);
     const warning = after.find(({ name }) => name === "schedules");
     assert.equal(warning?.level, "warn");
-    assert.match(warning.text, /^the last run of 1 schedule failed: \d+$/);
+    assert.match(warning.text, /^the last run or try of 1 schedule failed: schedule \d+$/);
     assert.match(warning.remedy, /pg-task list --schedules/);
     // Only the missing manager lets the command fail.
     assert.deepEqual([code, after.filter(({ level }) => level === "fail").map(({ name }) => name)], [4, ["manager"]]);
     await client.query("TRUNCATE task");
+    await client.query(
+      "INSERT INTO task (id, input, key, rule, attempt, error) VALUES (9, '', 'nightly', '0 3 * * *', 1, 'no')",
+    );
+    const { lines: tried } = await doctor(env);
+    assert.equal(
+      tried.find(({ name }) => name === "schedules")?.text,
+      "the last run or try of 1 schedule failed: nightly (schedule 9)",
+    );
+    await client.query("TRUNCATE task");
     assert.equal((await doctor(env)).lines.find(({ name }) => name === "schedules")?.text, "none");
+  });
+
+  test("names the command that resumes each paused group", async () => {
+    await client.query(`INSERT INTO task_pause ("group") VALUES ('mail'), ('a list')`);
+    const { lines: found } = await doctor(env);
+    const paused = found.find(({ name }) => name === "pauses");
+    await client.query("DELETE FROM task_pause");
+    assert.match(paused?.remedy ?? "", /pg-task resume .*--group mail\b/);
+    assert.match(paused?.remedy ?? "", /pg-task resume .*--group 'a list'/);
   });
 
   test("warn of a recurrence rule whose time does not exist on one day, and name the cron rule", async () => {
