@@ -1,4 +1,3 @@
-import { shellWord } from "../support/shellWord.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
@@ -6,6 +5,7 @@ import { readOrphanIds } from "../../tasks/queries/orphanIds.js";
 import { areMoreRejected, readRejectedResults } from "../../tasks/queries/rejectedResults.js";
 import { readPauses } from "../../tasks/commands/pauses.js";
 import { readManager } from "../../tasks/queries/clusterProcesses.js";
+import { shellWord } from "../support/shellWord.js";
 import { fail, ok, warn, type Check } from "./check.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 

@@ -26,6 +26,6 @@ function lastRunsFailed(failed: readonly string[]): Check {
   return warn(
     "schedules",
     `the last run or try of ${formatCount(failed.length, "schedule")} failed: ${names.join(", ")}`,
-    "pg-task list --schedules shows the state of the last runs, pg-task list --state FAIL their errors",
+    "pg-task list --schedules shows the last runs and tries, pg-task list --state FAIL the errors of runs",
   );
 }

@@ -3,8 +3,8 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 
 /**
- * A task whose row could not be written when its group paused. The task still has to be replanned, that is, given a later planned
- * time.
+ * A task whose row could not be written when its group paused. The task still has to be replanned, that is, given a
+ * later planned time.
  */
 export interface DeferredPause {
   readonly id: string;
@@ -41,9 +41,9 @@ const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() 
  * SQL of CTEs that pause the groups of ended runs whose `max` is negative. Due tasks of these groups are replanned
  * if their own `max` is negative, each by its own |max| in ms. With `drift`, the new planned time is stop + |max|.
  * Otherwise it is the first `plan + n × |max|` after the stop. The CTE `pause_left` (columns id, since) lists the tasks
- * that could not be replanned: their rows are locked, or they take over the schedule of a task with their key in the same
- * statement, which updates a row only once. The CTE `key_waits` lists the latter and has to exist. The CTE `pause_held`
- * keeps this connection from starting the tasks that are left.
+ * that could not be replanned: their rows are locked, or they take over the schedule of a task with their key in the
+ * same statement, which updates a row only once. The CTE `key_waits` lists the latter and has to exist. The CTE
+ * `pause_held` keeps this connection from starting the tasks that are left.
  *
  * @param ended name of a CTE with the columns hash, max and stop
  * @param later SQL condition that is true if all of these tasks should be deferred

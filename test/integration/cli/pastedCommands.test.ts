@@ -61,7 +61,7 @@ const remedies = async (...args: string[]): Promise<string[]> => {
 
 /** Returns what doctor recommends for a schedule whose last run failed. */
 const failedRemedy = (options: string): string =>
-  `pg-task list ${options} --schedules shows the state of the last runs, pg-task list ${options} --state FAIL their errors`;
+  `pg-task list ${options} --schedules shows the last runs and tries, pg-task list ${options} --state FAIL the errors of runs`;
 
 test("doctor names in each remedy the table that it is about", async () => {
   for (const table of ["task", "other"]) {
