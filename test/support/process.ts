@@ -49,7 +49,7 @@ export class TestProcess {
   /** Resolves when the process has ended and its output has been read. */
   readonly exit: Promise<Exit>;
   readonly #events = new EventEmitter().setMaxListeners(0);
-  #hasEnded = false;
+  #ended: Exit | null = null;
 
   constructor(child: ChildProcess, cwd: string) {
     this.child = child;
@@ -64,9 +64,10 @@ export class TestProcess {
       this.#events.emit("news");
     });
     this.exit = once(child, "close").then(([code, signal]) => {
-      this.#hasEnded = true;
+      const exit: Exit = { code, signal };
+      this.#ended = exit;
       this.#events.emit("news");
-      return { code, signal };
+      return exit;
     });
   }
 
@@ -99,8 +100,9 @@ export class TestProcess {
    */
   async until(condition: () => boolean, what: string): Promise<void> {
     while (!condition()) {
-      if (this.#hasEnded) {
-        throw new Error(`expected ${what}, but it ended after\n${this.output.stdout}${this.output.stderr}`);
+      if (this.#ended !== null) {
+        const exit = this.#ended.signal ?? `code ${this.#ended.code}`;
+        throw new Error(`expected ${what}, but it ended (${exit}) after\n${this.output.stdout}${this.output.stderr}`);
       }
       await once(this.#events, "news");
     }

@@ -274,7 +274,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     await page.getByText("2 of 2 tasks deleted.").waitFor();
     const second = String(Number(first) + 1);
     await page.locator(row(second)).getByRole("button", { name: "Retry" }).tap();
-    await waitForState(client, second, "DONE");
+    await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'DONE'", [second]);
     await page.goto(`${web.url}/tables/${table}`);
     const pause = page.getByRole("button", { name: "Pause group group", exact: true });
     await pause.scrollIntoViewIfNeeded();
