@@ -15,6 +15,8 @@ interface Run {
   readonly rate: number;
   readonly round: number;
   readonly tasks: number;
+  /** For how long tasks were added. */
+  readonly seconds: number;
   /** CPU time while the tasks were added and run, and while as many were only added. */
   readonly load: Load;
   readonly bare: Load;
@@ -106,6 +108,7 @@ async function runOnce(bench: Bench, subject: SteadySubject, situation: Situatio
         ...situation,
         subject: subject.name,
         tasks: starts.length,
+        seconds,
         load,
         bare: { program: 0, server: bare.server * scale },
         start: { p50: percentile(starts, 0.5), p99: percentile(starts, 0.99) },
@@ -144,6 +147,9 @@ function perTask({ load, bare, tasks }: Run): number {
   return (load.program + load.server - bare.server) / tasks;
 }
 
+/** Returns the CPU time per task, in ms, with that of adding it. */
+const perAddedTask = ({ load, tasks }: Run): number => (load.program + load.server) / tasks;
+
 /** The subjects of this measure belong to those of the other measures. */
 function isMeasuredWith(name: string, steady: SteadySubject): boolean {
   if (steady.name.startsWith("pg-boss")) return name === "pg-boss-best";
@@ -170,8 +176,11 @@ function rowsOf(runs: readonly Run[]): string[][] {
         [
           `${rate}/s, ${groups === 1 ? "one group" : `${groups} groups`}`,
           title,
+          median(those.map(({ tasks, seconds }) => tasks / seconds)).toFixed(0),
           median(those.map(perTask)).toFixed(2),
           ratio(name, perTask),
+          median(those.map(perAddedTask)).toFixed(2),
+          ratio(name, perAddedTask),
           median(those.map(({ start }) => start.p50)).toFixed(1),
           ratio(name, ({ start }) => start.p50),
           median(those.map(({ start }) => start.p99)).toFixed(1),
@@ -189,8 +198,8 @@ export const steady: Measure<Steady> = {
   run,
   report: ({ runs }) => ({
     title: "Single tasks at a steady rate",
-    head: ["", "", "CPU, ms", "ratio", "start, p50", "ratio", "start, p99", "seen as done, p50", "seen as done, p99"],
+    head: ["", "", "added per second", "CPU, ms", "ratio", "CPU with adding, ms", "ratio", "start, p50", "ratio", "start, p99", "seen as done, p50", "seen as done, p99"],
     rows: rowsOf(runs),
-    note: "Single tasks at random times, added by pgbench. “CPU” is the CPU time per task of the program and of the server together, minus what the server needs to add a task while no program runs. The start is counted from the beginning of the transaction that adds the task: for pg-task until its SQL reads the server's clock, for the others until the first line of the handler. “Seen as done” is counted from the commit until a connection that polls finds the task done, for at most ten tasks per second. All times are in ms. Ratios are to graphile-worker's best setting in the same round. All figures are medians of the rounds, except that the last two columns are percentiles of all rounds together.",
+    note: "Single tasks at random times, added by eight clients of pgbench, which add fewer than they should if the server does not take them in time. “CPU with adding” is the CPU time per task of the program and of the server together. “CPU” is the same without what the server needs to add a task while no program runs. The start is counted from the beginning of the transaction that adds the task: for pg-task until its SQL reads the server's clock, for the others until the first line of the handler. “Seen as done” is counted from the commit until a connection that polls finds the task done, for at most ten tasks per second. All times are in ms. Ratios are to graphile-worker's best setting in the same round. All figures are medians of the rounds, except that the last two columns are percentiles of all rounds together.",
   }),
 };

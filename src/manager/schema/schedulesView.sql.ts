@@ -89,6 +89,13 @@ export function schedulesQuery(
       coalesce(t.wait < 0, false) AS computes, coalesce(t.wait >= 0, false) AS awaits, ${calendar}.task_rule_kind(t.rule) = 'query' AS is_query`
     : `NULL::text AS rule, NULL::text AS zone, false AS catchup, false AS overlap, NULL::timestamptz AS due,
       false AS computes, false AS awaits, false AS is_query`;
+  // Names rather than an asterisk, so that readers need no privilege on other columns, such as `remote`.
+  const stored = [
+    ...["id", "parent", "group", "repeat", "drift", "active", "state", "plan", "ready", "max", "owner", "input", "error"],
+    ...(features.has("keys") ? ["key"] : []),
+    ...(features.has("retries") ? ["attempt"] : []),
+    ...(rules ? ["rule", "zone", "catchup", "overlap", "due", "wait"] : []),
+  ].map((name) => `c.${identifier(name)}`);
   const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::text AS "group", t.repeat, t.drift, t.active,
       t.state::text AS state, t.plan::timestamptz AS plan, t.ready, t.max, t.owner, t.input::text AS input, ${features.has("keys") ? "t.key" : "NULL::text AS key"},
       ${tries} AS failed_tries, CASE WHEN ${tries} > 0 THEN ${firstLine("t.error::text", 1000)} END AS try_error, ${optional}`;
@@ -101,7 +108,7 @@ export function schedulesQuery(
         SELECT ${columns} FROM ${qualified} AS t WHERE ${hasSchedule("t", rules)} AND t.ready IS NOT NULL
         UNION ALL
         SELECT ${columns} FROM (
-          SELECT * FROM ${qualified} AS c WHERE ${hasSchedule("c", rules)} AND c.ready IS NULL AND c.take IS NOT NULL
+          SELECT ${stored.join(", ")} FROM ${qualified} AS c WHERE ${hasSchedule("c", rules)} AND c.ready IS NULL AND c.take IS NOT NULL
           ORDER BY c.ready DESC, c.take DESC LIMIT ${maxClaimed}
         ) AS t WHERE t.state::text IN ('TAKE', 'WORK')
       ) AS w

@@ -191,7 +191,7 @@ describe("task_schedules", () => {
     await ensureTaskTable(target, { schema: "large" });
     await asManager(
       `INSERT INTO large.task (input, state, ready, plan, take, start, stop)
-       SELECT '', 'DONE', NULL, now(), now(), now(), now() FROM generate_series(1, 20000)`,
+       SELECT '', 'DONE', NULL, now(), now(), now(), now() FROM generate_series(1, 40000)`,
     );
     await client.query(
       `INSERT INTO large.task (input, rule, zone) SELECT '', '0 5 1 1 *', 'UTC' FROM generate_series(1, 20)`,

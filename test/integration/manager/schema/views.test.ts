@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { describe } from "node:test";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
@@ -12,6 +13,7 @@ import {
   partitionedByPlan,
 } from "../../../support/foreignTables.js";
 import { test } from "../../../support/limitedTest.js";
+import { projectPath } from "../../../support/project.js";
 import { createRole, ensureTaskTable } from "../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
@@ -262,6 +264,34 @@ describe("the views", () => {
     );
     const expected = (await serverMajor()) >= 15 ? ["security_invoker=true"] : null;
     assert.deepEqual(rows, [{ options: expected }]);
+  });
+
+  test("need no more privileges than the documentation lists", async () => {
+    await ensureTaskTable(target, { schema: "granted" });
+    const role = await createRole(client, `columns_${target.database}`);
+    const documented = /```sql\n(GRANT SELECT[^`]+)```/.exec(await readFile(projectPath("docs/views.md"), "utf8"))?.[1] ?? "";
+    const columns = /\(([^)]+)\)/.exec(documented)?.[1]?.split(",") ?? [];
+    await client.query(
+      `INSERT INTO granted.task (input, key, rule) VALUES ('', 'k', '0 5 * * *');
+       GRANT USAGE ON SCHEMA granted TO ${role}; SET search_path = granted;
+       ${documented.replaceAll("reader", role)} RESET search_path`,
+    );
+    const reader = await connectClient({ ...target, user: role }, { applicationName: "test" });
+    try {
+      const readAll = async (): Promise<void> => {
+        for (const view of ["stats", "errors", "groups", "schedules"]) await rowsOf(`TABLE granted.task_${view}`, reader);
+      };
+      await readAll();
+      await assert.rejects(rowsOf("SELECT remote FROM granted.task", reader), { code: "42501" });
+      assert.ok(columns.length > 20);
+      for (const column of columns) {
+        await client.query(`REVOKE SELECT (${column}) ON granted.task FROM ${role}`);
+        await assert.rejects(readAll(), { code: "42501" }, column);
+        await client.query(`GRANT SELECT (${column}) ON granted.task TO ${role}`);
+      }
+    } finally {
+      await reader.end();
+    }
   });
 
   test("do not prevent dropping the table or changing its columns", async () => {
