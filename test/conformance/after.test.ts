@@ -311,7 +311,10 @@ test("duplicates in after count once", async () => {
 });
 
 const refused: readonly (readonly [Omit<NewTask, "input">, RegExp])[] = [
-  [{ after: "{9223372036854775807}" }, /^a task can only wait for older ones: 9223372036854775807 is not below \d+$/],
+  [
+    { after: "{9223372036854775807}" },
+    /^after contains 9223372036854775807, which is not below its own id \d+: a task can only wait for older ones$/,
+  ],
   [{ after: "{{1,2},{2,3}}" }, /^after must be an array of one dimension$/],
   [{ after: "{1,null}" }, /^after contains null$/],
   [{ upon: "end" }, /^upon is set without after$/],
@@ -331,6 +334,6 @@ for (const [columns, message] of refused) {
 test("a task cannot wait for itself", async () => {
   await assert.rejects(
     client.query("INSERT INTO task (id, input, after) VALUES (1000000, '', '{1000000}')"),
-    /1000000 is not below 1000000/,
+    /after contains 1000000, which is not below its own id 1000000/,
   );
 });

@@ -4,6 +4,7 @@ import { Option, type Command } from "commander";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
 import { sqlState } from "../../shared/postgres/client.js";
+import { literal } from "../../shared/postgres/quoting.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { addTasks, findLongCharacter, readMissingGrants, toAddError } from "../../tasks/commands/addTask.js";
 import { readKeyHolder } from "../../tasks/queries/keyHolder.js";
@@ -264,9 +265,11 @@ async function nameKeyHolder(opened: OpenTable, request: Request, error: unknown
   if (!(error instanceof PgTaskError) || error.code !== "TASK_KEY_TAKEN") return error;
   const { message, cause, sqlState: state } = error;
   const holder = await describeKeyHolder(opened, request);
+  const key = literal(request.columns.get("key") ?? "");
+  const update = `UPDATE ${opened.table.qualified} SET … WHERE key = ${key} AND ready IS NOT NULL`;
   return new PgTaskError(
     "TASK_KEY_TAKEN",
-    `${message}: ${holder}; if one task is enough, --if-key-taken skip makes this no error`,
+    `${message}: ${holder}; if one task is enough, --if-key-taken skip makes this no error; to change the one that waits: ${update}`,
     { cause, ...(state === undefined ? {} : { sqlState: state }) },
   );
 }

@@ -103,7 +103,10 @@ function failedCheck(name: string, error: unknown): Check {
   if (code === "INTERNAL") throw error;
   const { family, remedy } = errorDefinitions[code];
   const own = error instanceof PgTaskError ? error.remedy : undefined;
-  return fail(name, message, own ?? remedy, exitCodes[family]);
+  if (own === undefined) return fail(name, message, remedy, exitCodes[family]);
+  // Where there is only a message, it ends with the remedy, which would be said twice here.
+  const text = message.endsWith(`: ${own}`) ? message.slice(0, -own.length - 2) : message;
+  return fail(name, text, own, exitCodes[family]);
 }
 
 const colours: Readonly<Record<Check["level"], Colour>> = {

@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import { readDependencyGraph } from "../../tasks/queries/dependencyGraph.js";
 import { readChain, type TaskChain } from "../../tasks/queries/taskChain.js";
 import { mayReadDependencies } from "../../tasks/queries/waitingTasks.js";
+import { explainNotRetried } from "../../tasks/explain/notRetried.js";
 import { readTask, type ColumnValue, type TaskColumns } from "../../tasks/queries/readTask.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { formatDependencies } from "../support/dependencyTree.js";
@@ -40,10 +41,11 @@ export function registerShow(program: Command, run: RunCommand): void {
 async function show(terminal: Terminal, given: string | undefined, options: ShowOptions): Promise<number> {
   requireIdOrKey(given, options);
   const found = await withTable(options, "show", async (opened) => {
-    const { client, table: names } = opened;
+    const { client, table: names, entry } = opened;
     const id = await readGivenId(opened, given, options);
     const task = id === null ? null : await readTask(client, names, id);
     if (id === null || task === null) return null;
+    const notRetried = await explainNotRetried(client, names, id, entry.parameters);
     const chain = await readChain(client, names, id, {
       characters: summaryLength,
       scanLimitMs: searchMs,
@@ -51,19 +53,19 @@ async function show(terminal: Terminal, given: string | undefined, options: Show
     if (!(await mayReadDependencies(client, names))) {
       const hint = `GRANT SELECT ON ${names.qualifiedDependencies} TO …`;
       terminal.writeError(`pg-task: what waits for what is not shown, this role may not read it: ${hint}\n`);
-      return { task, chain, dependencies: null };
+      return { task, notRetried, chain, dependencies: null };
     }
     const dependencies = await readDependencyGraph(client, names, id, {
       characters: summaryLength,
       scanLimitMs: searchMs,
     });
-    return { task, chain, dependencies };
+    return { task, notRetried, chain, dependencies };
   });
   if (found === null) {
     terminal.writeError(`pg-task: ${describeMissing(given, options)}\n`);
     return commandExitCodes.notAll;
   }
-  const { task, chain, dependencies } = found;
+  const { task, notRetried, chain, dependencies } = found;
   if (options.json === true) {
     terminal.write(`${JSON.stringify({ task: Object.fromEntries(task), ...chain, dependencies }, null, 2)}\n`);
     return 0;
@@ -73,7 +75,7 @@ async function show(terminal: Terminal, given: string | undefined, options: Show
     terminal.write(lines.join(""));
     return 0;
   }
-  terminal.write(`${formatTask(terminal, task, options.full === true).join("\n")}\n`);
+  terminal.write(`${formatTask(terminal, task, notRetried, options.full === true).join("\n")}\n`);
   const trees = dependencies === null ? [] : formatDependencies(terminal, dependencies, options.full === true);
   terminal.write(trees.map(({ title, lines }) => formatSection(terminal, title, lines)).join(""));
   terminal.write(formatChain(terminal, chain, options.full === true));
@@ -92,8 +94,12 @@ const mainColumns = ["id", "state", "group", "plan", "start", "stop"];
 /** Columns that may contain long text. Each is shown below its name, after the main columns. */
 const longColumns = ["input", "error", "output"];
 
-/** Formats a task: first its main columns, then the long ones, then all others. */
-function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): string[] {
+/**
+ * Formats a task: first its main columns, then the long ones, then all others.
+ *
+ * @param notRetried why it has failed although its `retry` allows more tries, or null
+ */
+function formatTask(terminal: Terminal, task: TaskColumns, notRetried: string | null, full: boolean): string[] {
   const others = [...task.keys()].filter(
     (name) => !mainColumns.includes(name) && !longColumns.includes(name) && !isErrorList(name, task.get(name) ?? null),
   );
@@ -110,6 +116,7 @@ function formatTask(terminal: Terminal, task: TaskColumns, full: boolean): strin
     ...(took === null ? [] : line("took", formatDuration(took))),
     ...longColumns.flatMap((name) => formatLongColumn(terminal, name, task, full)),
     ...formatTryErrors(terminal, task, full),
+    ...(notRetried === null ? [] : ["", printableLine(notRetried)]),
     "",
     ...lines(others),
   ];

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { errorDefinitions, exitCodes } from "../../shared/errorCodes.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { chooseEntry, loadForCommand, findEntries } from "../support/openTable.js";
+import { chooseEntry, findEntries, loadForCommand, optionsFor } from "../support/openTable.js";
 import { addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { readStatus } from "../status/readStatus.js";
@@ -17,8 +17,10 @@ async function showStatus(terminal: Terminal, options: CommandOptions): Promise<
   const entries = findEntries(configuration, options);
   if (entries.length === 0) chooseEntry(configuration, options);
   const found = await readStatus(configuration, entries);
-  if (options.json === true) terminal.write(`${JSON.stringify(found, null, 2)}\n`);
-  else terminal.write(`${formatStatus(terminal, found, options).join("\n")}\n`);
+  const selecting = entries.map((entry) => optionsFor(configuration, entry, options));
+  const lines =
+    options.json === true ? [JSON.stringify(found, null, 2)] : formatStatus(terminal, found, options, selecting);
+  terminal.write(`${lines.join("\n")}\n`);
   const errors = [found.error, ...found.tables.map(({ error }) => error)];
   const first = errors.find((error) => error !== null);
   return first === undefined || first === null ? commandExitCodes.done : exitCodes[errorDefinitions[first.code].family];

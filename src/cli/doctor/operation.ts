@@ -3,9 +3,12 @@ import type { Client } from "../../shared/postgres/client.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readOrphanIds } from "../../tasks/queries/orphanIds.js";
 import { areMoreRejected, readRejectedResults } from "../../tasks/queries/rejectedResults.js";
-import { readPauses } from "../../tasks/commands/pauses.js";
+import { readPauses, type Pause } from "../../tasks/commands/pauses.js";
+import { readPausedSchedules, type PausedSchedules } from "../../tasks/queries/pausedSchedules.js";
 import { readManager } from "../../tasks/queries/clusterProcesses.js";
+import { howToResume } from "../support/resumeSchedules.js";
 import { shellWord } from "../support/shellWord.js";
+import { formatCount } from "../terminal/format.js";
 import { fail, ok, warn, type Check } from "./check.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
@@ -26,12 +29,28 @@ export async function checkBacklog(client: Client, table: TaskTable): Promise<Ch
   return warn("backlog", text, "pg-task groups shows where they wait, pg-task why says why");
 }
 
-export async function checkPauses(client: Client, table: TaskTable): Promise<Check> {
-  const found = await readPauses(client, table);
-  if (found.length === 0) return ok("pauses", "none");
-  const list = found.map(({ group }) => (group === null ? "the whole table" : JSON.stringify(group)));
-  const commands = found.map(({ group }) => `pg-task resume${group === null ? "" : ` --group ${shellWord(group)}`}`);
+export async function checkPauses(client: Client, table: TaskTable): Promise<Check[]> {
+  const groups = await readPauses(client, table);
+  const schedules = await readPausedSchedules(client, table);
+  const checks = [
+    ...(groups.length === 0 ? [] : [pausedGroups(groups)]),
+    ...(schedules.count === 0 ? [] : [pausedSchedules(schedules)]),
+  ];
+  return checks.length === 0 ? [ok("pauses", "none")] : checks;
+}
+
+function pausedGroups(pauses: readonly Pause[]): Check {
+  const list = pauses.map(({ group }) => (group === null ? "the whole table" : JSON.stringify(group)));
+  const commands = pauses.map(({ group }) => `pg-task resume${group === null ? "" : ` --group ${shellWord(group)}`}`);
   return warn("pauses", `paused: ${list.join(", ")}`, `resume with ${commands.join(", ")}`);
+}
+
+function pausedSchedules(paused: PausedSchedules): Check {
+  const { count, first } = paused;
+  const names = first.map(({ id, key }) => (key === null ? `schedule ${id}` : `${key} (schedule ${id})`));
+  const rest = count > first.length ? [`${count - first.length} more`] : [];
+  const list = [...names, ...rest].join(", ");
+  return warn("pauses", `paused: ${formatCount(count, "schedule")}: ${list}`, howToResume(paused));
 }
 
 export async function checkOrphans(client: Client, table: TaskTable): Promise<Check> {

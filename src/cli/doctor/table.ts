@@ -31,7 +31,7 @@ export async function checkTable(client: Client, table: TaskTable, configured: C
     ...(await checkZone(client, table, configured)),
     await checkManager(client, table),
     await checkBacklog(client, table),
-    await checkPauses(client, table),
+    ...(await checkPauses(client, table)),
     ...(await checkSchedules(client, table)),
     ...((await canWait(client, table, version)) ? [await checkOrder(client, table)] : []),
     await checkResults(client, table),

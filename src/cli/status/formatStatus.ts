@@ -1,24 +1,36 @@
 import type { TableOptions } from "../support/openTable.js";
 import { withTableOptions } from "../support/pastedCommands.js";
+import { howToResume } from "../support/resumeSchedules.js";
 import type { Backlog } from "../../tasks/queries/backlog.js";
 import type { OtherLeader, ServerProcess } from "../../tasks/queries/clusterProcesses.js";
 import type { EndedCounts, Rates } from "../../tasks/queries/recentRuns.js";
 import type { Count, RowCounts } from "../../tasks/queries/rowCounts.js";
+import type { PausedSchedules } from "../../tasks/queries/pausedSchedules.js";
 import { printableLine } from "../../shared/printable.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { truncate } from "../terminal/displayWidth.js";
-import { formatNumber, formatTime } from "../terminal/format.js";
+import { formatCount, formatNumber, formatTime } from "../terminal/format.js";
 import type { Status, TableStatus } from "./readStatus.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
-/** Formats a status as lines. For a terminal, adds colours and truncates the lines. */
-export function formatStatus(terminal: Terminal, status: Status, options: TableOptions): string[] {
+/**
+ * Formats a status as lines. For a terminal, adds colours and truncates the lines.
+ *
+ * @param options the options of the command
+ * @param selecting for each table, the options that select it
+ */
+export function formatStatus(
+  terminal: Terminal,
+  status: Status,
+  options: TableOptions,
+  selecting: readonly TableOptions[],
+): string[] {
   const lines = [
     ...formatCluster(status, options).map((line) => fitLine(terminal, line)),
-    ...status.tables.flatMap((table) => [
+    ...status.tables.flatMap((table, index) => [
       "",
       colourText(terminal, "bold", fitLine(terminal, `${table.database}  ${table.schema}.${table.table}`)),
-      ...formatTableStatus(table).map((line) => fitLine(terminal, `  ${line}`)),
+      ...formatTableStatus(table, selecting[index] ?? null).map((line) => fitLine(terminal, `  ${line}`)),
     ]),
   ];
   return lines;
@@ -54,8 +66,13 @@ function formatOtherLeader(other: OtherLeader): string {
 
 const formatEstimate = ({ value, exact }: Count): string => `${exact ? "" : "about "}${formatNumber(value)}`;
 
-export function formatTableStatus(status: TableStatus): string[] {
-  const { error, manager, sessions, backlog, rates, counts, pauses } = status;
+/**
+ * Formats the status of a table as lines.
+ *
+ * @param selecting the options that select the table, for commands that change it; null to name no such commands
+ */
+export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {
+  const { error, manager, sessions, backlog, rates, counts, pauses, pausedSchedules } = status;
   if (error !== null) return [`error      ${error.message}`];
   return [
     `manager    ${manager === null ? "none" : formatProcess(manager)}`,
@@ -67,7 +84,14 @@ export function formatTableStatus(status: TableStatus): string[] {
       const what = group === null ? "the whole table" : `group ${JSON.stringify(group)}`;
       return `paused     ${what} since ${formatTime(since)}${reason === null ? "" : `: ${reason}`}`;
     }),
+    ...formatPausedSchedules(pausedSchedules, selecting),
   ];
+}
+
+function formatPausedSchedules(paused: PausedSchedules | null, selecting: TableOptions | null): string[] {
+  if (paused === null || paused.count === 0) return [];
+  const how = selecting === null ? "" : `: ${withTableOptions(howToResume(paused), selecting)}`;
+  return [`paused     ${formatCount(paused.count, "schedule")}${how}`];
 }
 
 function formatBacklog({ due, planned, oldestDue, oldestDueMs, nextPlan }: Backlog): string[] {

@@ -3,6 +3,7 @@ import { toReport, type ErrorReport } from "../../shared/errors.js";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import { readBacklog, type Backlog } from "../../tasks/queries/backlog.js";
 import { readPauses, type Pause } from "../../tasks/commands/pauses.js";
+import { readPausedSchedules, type PausedSchedules } from "../../tasks/queries/pausedSchedules.js";
 import {
   readCluster,
   readConnections,
@@ -40,6 +41,8 @@ export interface TableStatus {
   readonly rates: Rates | null;
   readonly counts: RowCounts | null;
   readonly pauses: readonly Pause[];
+  /** Null if they could not be read. */
+  readonly pausedSchedules: PausedSchedules | null;
 }
 
 export interface Status {
@@ -92,6 +95,7 @@ async function readEntryStatus(configuration: Configuration, entry: Entry): Prom
       rates: null,
       counts: null,
       pauses: [],
+      pausedSchedules: null,
     };
   }
 }
@@ -120,5 +124,6 @@ export async function queryTableStatus({ client, table, entry }: OpenTable, maxR
     rates: await readRates(client, table, maxRows),
     counts: await readRowCounts(client, table, backlog),
     pauses: await readPauses(client, table),
+    pausedSchedules: await readPausedSchedules(client, table),
   };
 }

@@ -29,12 +29,14 @@ export async function explainRefusal(error: unknown, { control }: Configuration,
 const setsPassword = ({ ownPassword, create }: Entry, { isOwnRole }: RoleAndDatabase, error: PgTaskError): boolean =>
   isOwnRole && ownPassword && create && isPasswordRefused(error);
 
-const passwordLater = (error: PgTaskError, { target }: Entry): PgTaskError =>
-  new PgTaskError(
+function passwordLater(error: PgTaskError, { target }: Entry): PgTaskError {
+  const remedy = "pg-task created the role, and sets the entry's password when it starts or reloads the file";
+  return new PgTaskError(
     "CONNECTION_REJECTED",
-    `the role ${identifier(target.user)} has another password than its entry: pg-task created the role, and sets the entry's password when it starts or reloads the file`,
-    { cause: error, ...(error.sqlState === undefined ? {} : { sqlState: error.sqlState }) },
+    `the role ${identifier(target.user)} has another password than its entry: ${remedy}`,
+    { cause: error, remedy, ...(error.sqlState === undefined ? {} : { sqlState: error.sqlState }) },
   );
+}
 
 /** Returns null if the control connection fails too. A user of one table may not be allowed to use it. */
 async function tryToReadRoleAndDatabase(

@@ -37,8 +37,15 @@ function formatOutcome({ failedTries, tryError, last: [run] }: Schedule): string
   return `${run.state}${run.stop === null ? "" : ` ${withoutThisYear(formatTime(run.stop))}`}${formatError(run.error)}`;
 }
 
-const formatError = (error: string | null): string =>
-  error === null ? "" : ` ${firstLine(error).replace(/^ERROR:\s+/, "")}`;
+const formatError = (error: string | null): string => (error === null ? "" : ` ${shortError(error)}`);
+
+const shortError = (error: string): string => firstLine(error).replace(/^ERROR:\s+/, "");
+
+/** Returns the whole error of `formatOutcome`, with the id of the run or the number of the try. Null if there is none. */
+function formatWholeError({ failedTries, tryError, last: [run] }: Schedule): string | null {
+  if (failedTries > 0) return tryError === null ? null : `try ${failedTries}: ${shortError(tryError)}`;
+  return run === undefined || run.error === null ? null : `task ${run.id}: ${shortError(run.error)}`;
+}
 
 const keyColumn: TableColumn<Schedule> = { title: "key", value: ({ key }) => key, flexible: true, keeps: 12 };
 const zoneColumn: TableColumn<Schedule> = {
@@ -70,6 +77,7 @@ const commonColumns: readonly TableColumn<Schedule>[] = [
     flexible: true,
     // A whole time to the minute, and the mark of a cut.
     keeps: 17,
+    below: ({ problem }) => (problem === null ? null : `no times: ${problem}`),
   },
   {
     title: "last",
@@ -79,6 +87,7 @@ const commonColumns: readonly TableColumn<Schedule>[] = [
     flexible: true,
     // The state with a time of today.
     keeps: 13,
+    below: formatWholeError,
   },
   {
     title: "input",

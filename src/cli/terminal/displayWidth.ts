@@ -35,6 +35,22 @@ export function truncate(text: string, maxColumns: number): string {
   return maxColumns < 1 ? "" : `${kept}…`;
 }
 
+/** Breaks a line at spaces into lines of at most `maxColumns`. A word that is wider than that is truncated. */
+export function wrap(text: string, maxColumns: number): string[] {
+  const lines: string[] = [];
+  let line = "";
+  for (const word of text.split(" ")) {
+    const longer = line === "" ? word : `${line} ${word}`;
+    if (displayWidth(longer) <= maxColumns) {
+      line = longer;
+    } else {
+      if (line !== "") lines.push(line);
+      line = truncate(word, maxColumns);
+    }
+  }
+  return [...lines, line];
+}
+
 /** Pads a string with spaces to a width of `columns`. */
 export function padToWidth(text: string, columns: number, alignRight: boolean): string {
   const spaces = " ".repeat(Math.max(0, columns - displayWidth(text)));

@@ -1,7 +1,7 @@
 import { copyField } from "./copyField.js";
 import { printableLine } from "../../shared/printable.js";
 import { colourText, type Colour, type Terminal } from "./terminal.js";
-import { truncate, padToWidth, displayWidth } from "./displayWidth.js";
+import { truncate, padToWidth, displayWidth, wrap } from "./displayWidth.js";
 
 /**
  * A column of a table on a terminal. If the output is not a terminal, the column is a field of a tab-separated line.
@@ -17,6 +17,8 @@ export interface TableColumn<Row> {
   readonly flexible?: true;
   /** Width that a flexible column keeps as long as the others can shrink. Default: 4. */
   readonly keeps?: number;
+  /** Returns what is shown below the row if the column is too narrow for its text. Null if nothing important is cut. */
+  readonly below?: (row: Row) => string | null;
   /** Columns with a number are left out if the table is too wide for the widths that columns keep, 1 first. */
   readonly leftOut?: number;
 }
@@ -61,14 +63,26 @@ export function renderTable<Row>(
       columns.map(({ title }) => title),
       (text) => colourText(terminal, "grey", text),
     ),
-    ...cells.map((texts, index) =>
-      line(texts, (text, column) => {
-        const row = rows[index];
-        const colour = columns[column]?.colour;
-        return row === undefined || colour === undefined ? text : colourText(terminal, colour(row), text);
-      }),
-    ),
+    ...rows.flatMap((row, index) => {
+      const texts = cells[index] ?? [];
+      return [
+        line(texts, (text, column) => colourText(terminal, columns[column]?.colour?.(row) ?? null, text)),
+        ...columns.flatMap((column, place) => {
+          const isCut = displayWidth(texts[place] ?? "") > (widths[place] ?? 0);
+          return isCut ? linesBelow(terminal, column, row) : [];
+        }),
+      ];
+    }),
   ];
+}
+
+function linesBelow<Row>(terminal: Terminal, { below, colour }: TableColumn<Row>, row: Row): string[] {
+  const text = below?.(row) ?? null;
+  if (text === null) return [];
+  const indent = " ".repeat(gap);
+  return wrap(printableLine(text), terminal.columns - gap).map(
+    (line) => `${indent}${colourText(terminal, colour?.(row) ?? null, line)}`,
+  );
 }
 
 /**

@@ -25,7 +25,8 @@ const minTaskLines = 4;
 
 /** Formats what is above the tasks. On a small screen, groups are left out so that tasks have half of the lines. */
 export function formatHeader(terminal: Terminal, entry: Entry, { status, groups }: Snapshot): string[] {
-  const head = [formatTitle(terminal, entry), ...formatTableStatus(status).map((line) => fitLine(terminal, line)), ""];
+  const lines = formatTableStatus(status, null).map((line) => fitLine(terminal, line));
+  const head = [formatTitle(terminal, entry), ...lines, ""];
   const table = renderTable(terminal, groupColumns(groups), groups.groups.slice(0, maxGroups));
   // The table of groups has a line of titles, and an empty line below it.
   const most = Math.floor(terminal.rows / 2) - head.length - 1;

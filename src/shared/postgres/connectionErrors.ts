@@ -47,7 +47,7 @@ export function rejectedError(
   return new PgTaskError(
     "CONNECTION_REJECTED",
     `the server refused the connection ${describeTarget(target)}: ${message} (SQLSTATE ${code})${hint === null ? "" : `: ${hint}`}`,
-    { cause, ...(code === undefined ? {} : { sqlState: code }) },
+    { cause, ...(code === undefined ? {} : { sqlState: code }), ...(hint === null ? {} : { remedy: hint }) },
   );
 }
 
@@ -58,10 +58,11 @@ export function rejectedError(
  */
 export function missingPasswordError(target: ConnectionTarget, cause: unknown, isControl = false): PgTaskError {
   const where = isControl ? "the URL" : "the entry or the URL";
+  const remedy = `give one in ${where}, in PGPASSWORD or in a password file; set the password of a role without one by ${alterRole(target)}`;
   return new PgTaskError(
     "CONNECTION_REJECTED",
-    `the server asks for a password, and none was given for ${describeTarget(target)}: give one in ${where}, in PGPASSWORD or in a password file; set the password of a role without one by ${alterRole(target)}`,
-    { cause },
+    `the server asks for a password, and none was given for ${describeTarget(target)}: ${remedy}`,
+    { cause, remedy },
   );
 }
 

@@ -7,6 +7,7 @@ import { readPauses } from "../commands/pauses.js";
 import { readConnections, readManager } from "../queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, readSessions, type EntryLocation } from "../queries/executorSessions.js";
 import { readLockWait, type LockWait } from "./lockWait.js";
+import { explainNotRetried } from "./notRetried.js";
 import { readRowLock, readSituation, type TaskSituation } from "./taskSituation.js";
 import { readUserTriggers } from "../queries/userTriggers.js";
 import { waitReasons, type Reason } from "./waitReasons.js";
@@ -45,6 +46,8 @@ export async function explainTask(
     pauses: (await readPauses(client, table)).map((pause) => ({ ...pause, since: formatTime(pause.since) })),
     lock: context.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
     lockWait: withBlockersTimes(await readOwnersLockWait(client, situation), formatTime),
+    notRetried:
+      situation.state === "FAIL" ? await explainNotRetried(client, table, id, context.entry.parameters) : null,
     triggers: await readUserTriggers(client, table),
     hasManager: manager !== null,
     hasLeader: manager === null ? await context.hasLeader() : true,

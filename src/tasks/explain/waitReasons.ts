@@ -56,6 +56,8 @@ export interface TableSituation {
   readonly lock: { readonly by: LockHolder | null } | null;
   /** The lock for which the task's run waits. Null if it waits for none. */
   readonly lockWait: LockWait | null;
+  /** Why the task has failed although its `retry` allows more tries. Null if this is not so. */
+  readonly notRetried: string | null;
   /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
   readonly triggers: readonly string[];
   readonly hasLeader: boolean | null;
@@ -80,7 +82,7 @@ export interface TableSituation {
  */
 export function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   if (task.rejected) return [rejectedReason(task, table)];
-  if (finalStates.some((state) => state === task.state)) return [endedReason(task)];
+  if (finalStates.some((state) => state === task.state)) return [endedReason(task, table)];
   if (task.owner !== null)
     return [withRejected(task, table.lockWait === null ? claimedReason(task) : lockReason(task, table.lockWait))];
   if (task.state !== "PLAN") {
@@ -122,7 +124,10 @@ function dueReason({ triggers }: TableSituation): Reason {
   };
 }
 
-function endedReason({ id, state, owner, stop, problem, keyWaitsIn }: TaskSituation): Reason {
+function endedReason(
+  { id, state, owner, stop, problem, keyWaitsIn }: TaskSituation,
+  { notRetried }: TableSituation,
+): Reason {
   if (owner !== null) {
     return {
       code: "stopping",
@@ -132,7 +137,7 @@ function endedReason({ id, state, owner, stop, problem, keyWaitsIn }: TaskSituat
   const when = stop === null ? "" : ` at ${stop}`;
   const texts: Readonly<Record<string, string>> = {
     DONE: `it ran without error and ended${when}`,
-    FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}`,
+    FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried}`}`,
     GONE:
       problem === null || problem === "ERROR:  task not active"
         ? `it expired${when}: it was late by more than active allows`

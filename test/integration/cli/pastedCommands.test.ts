@@ -83,6 +83,12 @@ test("doctor names in each remedy the table that it is about", async () => {
   ]);
 });
 
+test("status names the table whose paused schedule the command resumes", async () => {
+  await client.query("INSERT INTO other (id, input, repeat, plan) VALUES (1, '', '1 day', 'infinity')");
+  const { stdout } = await cli(["status"], { cwd });
+  assert.match(stdout, /^ {2}paused {5}1 schedule: resume with pg-task resume --table other --schedule 1$/m);
+});
+
 test("status names the configuration for which no process leads", async () => {
   const { stdout } = await cli(["status", "--config", "my file.json", "--table", "other"], { cwd });
   assert.match(stdout, /^leader {5}none: run pg-task start --config 'my file\.json'$/m);

@@ -307,6 +307,33 @@ describe("list --schedules on a terminal of 80 columns", () => {
     assert.equal(table.length, 3);
   });
 
+  test("an error that its column cuts is whole below the row, with the id of its task", async () => {
+    const error = 'insert or update on table "invoice" violates foreign key constraint "invoice_customer_id_fkey"';
+    await asManager(`UPDATE task SET state = 'FAIL', error = E'ERROR:  ${error}\nDETAIL:  more' WHERE id = 1`);
+    await asManager("UPDATE task SET attempt = 2, retry = 3, error = 'ERROR:  division by zero' WHERE id = 13");
+    await asManager(
+      "INSERT INTO task (id, input, rule, zone, plan, ready) VALUES (14, '', '* * * * *', 'Mars/Base', '2199-01-01', false)",
+    );
+    const table = await shown(80);
+    for (const line of table) assert.ok(line.length <= 80, `${line.length}: ${line}`);
+    const below = (id: number): string[] => {
+      const lower = table.slice(table.findIndex((line) => line.startsWith(`${id} `)) + 1);
+      return lower.slice(
+        0,
+        lower.findIndex((line) => !line.startsWith("  ")),
+      );
+    };
+    assert.deepEqual(below(13), ["  try 2: division by zero"]);
+    assert.deepEqual(below(14), ['  no times: time zone "Mars/Base" not recognized']);
+    assert.equal(
+      below(12)
+        .map((line) => line.trim())
+        .join(" "),
+      `task 1: ${error}`,
+    );
+    assert.ok(!(await shown(500)).some((line) => line.startsWith("  ")));
+  });
+
   test("zones take no space if no schedule has one", async () => {
     await client.query("TRUNCATE task");
     await client.query(
@@ -344,6 +371,59 @@ async function createTableWithOwnRule(): Promise<Record<string, string>> {
   await emptyClient.query("INSERT INTO task (input, plan, repeat) VALUES ('SELECT 1', '2199-01-01 00:00+00', '1 day')");
   return { DATABASE_URL: empty.url };
 }
+
+describe("paused schedules", () => {
+  /** Returns what doctor says about pauses. */
+  const pauses = async (): Promise<(readonly [level: string, text: string, remedy: string])[]> =>
+    (await doctor(env)).lines
+      .filter(({ name }) => name === "pauses")
+      .map(({ level, text, remedy }) => [level, text, remedy]);
+
+  test("doctor and status count them, and name the command that resumes them", async () => {
+    await client.query(
+      `INSERT INTO task (id, input, key, rule, zone) VALUES (1, '', 'nightly', '0 5 1 1 *', 'UTC'), (2, '', NULL, '0 6 1 1 *', 'UTC')`,
+    );
+    await client.query("INSERT INTO task (id, input, repeat, plan) VALUES (3, '', '1 day', '2199-01-01')");
+    // Neither a task that is never due nor a schedule that waits for others is paused.
+    await client.query("INSERT INTO task (id, input, plan) VALUES (4, '', 'infinity')");
+    await client.query(`INSERT INTO task (id, input, "group", repeat, after) VALUES (5, '', 'g', '1 day', '{4}')`);
+    assert.deepEqual(await pauses(), [["ok", "none", String.raw`\N`]]);
+    assert.doesNotMatch((await cli(["status"], { env })).stdout, /paused/);
+    assert.equal((await cli(["pause", "--schedule", "1,3"], { env })).code, 0);
+    const resume = "pg-task resume --schedule 1,3";
+    const text = "paused: 2 schedules: nightly (schedule 1), schedule 3";
+    assert.deepEqual(await pauses(), [["warn", text, `resume with ${resume}`]]);
+    assert.match(
+      (await cli(["status"], { env })).stdout,
+      /^ {2}paused {5}2 schedules: resume with pg-task resume --schedule 1,3$/m,
+    );
+    const { tables } = JSON.parse((await cli(["status", "--json"], { env })).stdout);
+    assert.deepEqual(tables[0].pausedSchedules, {
+      count: 2,
+      first: [
+        { id: "1", key: "nightly" },
+        { id: "3", key: null },
+      ],
+    });
+    await cli(["pause", "--group", "g"], { env });
+    assert.deepEqual(
+      (await pauses()).map(([, each]) => each),
+      ['paused: "g"', text],
+    );
+    assert.equal((await cli(resume.split(" ").slice(1), { env })).code, 0);
+    await cli(["resume", "--group", "g"], { env });
+    assert.deepEqual(await pauses(), [["ok", "none", String.raw`\N`]]);
+  });
+
+  test("doctor names five of them at most", async () => {
+    await client.query(
+      "INSERT INTO task (input, repeat, plan) SELECT '', '1 day', 'infinity' FROM generate_series(1, 7)",
+    );
+    const names = [1, 2, 3, 4, 5].map((id) => `schedule ${id}`).join(", ");
+    const remedy = "resume with pg-task resume --schedule and the ids that pg-task list --schedules shows";
+    assert.deepEqual(await pauses(), [["warn", `paused: 7 schedules: ${names}, 2 more`, remedy]]);
+  });
+});
 
 describe("pg-task pause --schedule", () => {
   test("pauses and resumes schedules, which keep their place", async () => {

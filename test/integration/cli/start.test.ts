@@ -44,16 +44,22 @@ describe("pg-task add", () => {
     assert.deepEqual(rows, [{ rule: "0 0 1 1 *", zone: "Asia/Tokyo", catchup: true, overlap: false }]);
   });
 
-  test("names the task that waits with the key", async () => {
-    const id = idOf(await cli(["add", "SELECT 1", "--key", "taken", "--plan", "infinity"], { env }));
+  test("names the task that waits with the key, and the statement that changes it", async () => {
+    const key = "it's taken";
+    const id = idOf(await cli(["add", "SELECT 1", "--key", key, "--plan", "infinity"], { env }));
+    let update = "";
     for (const more of [[], ["--wait"]]) {
-      const { code, stderr } = await cli(["add", "SELECT 1", "--key", "taken", ...more], { env });
+      const { code, stderr } = await cli(["add", "SELECT 1", "--key", key, ...more], { env });
       assert.equal(code, 2);
       assert.match(
         stderr,
         new RegExp(`\\(SQLSTATE 23505\\): task ${id} waits with this key; if one task .*--if-key-taken skip`),
       );
+      update = / to change the one that waits: (UPDATE .*)\n$/.exec(stderr)?.[1] ?? "";
     }
+    // The statement changes this task and no other.
+    const { rows } = await client.query(`${update.replace("…", "input = 'SELECT 2'")} RETURNING id`);
+    assert.deepEqual(rows, [{ id }]);
     await client.query("DELETE FROM task WHERE id = $1", [id]);
   });
 

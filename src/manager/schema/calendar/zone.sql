@@ -75,8 +75,12 @@ DECLARE
   hours text COLLATE "C";
   sign text COLLATE "C";
 BEGIN
-  -- The server refuses names that it does not know.
-  PERFORM now() AT TIME ZONE wanted;
+  -- The server refuses names that it does not know, without a hint.
+  BEGIN
+    PERFORM now() AT TIME ZONE wanted;
+  EXCEPTION WHEN invalid_parameter_value THEN
+    RAISE EXCEPTION '%', SQLERRM USING ERRCODE = '22023', HINT = 'SELECT name FROM pg_timezone_names lists the names';
+  END;
   -- AT TIME ZONE reads these four as abbreviations, although SET TIME ZONE takes them as zones with daylight saving.
   IF wanted ~* '^[cemw]et$' THEN
     RAISE EXCEPTION 'time zone "%" would have no daylight saving time', zone

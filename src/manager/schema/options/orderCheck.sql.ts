@@ -34,7 +34,8 @@ export const orderCheck: OptionCheck = {
   END IF;
   SELECT max(a.id) INTO not_older FROM unnest(NEW.after) AS a(id) WHERE a.id >= NEW.id;
   IF not_older IS NOT NULL THEN
-    RAISE EXCEPTION 'a task can only wait for older ones: % is not below %', not_older, NEW.id USING ERRCODE = 'invalid_parameter_value';
+    RAISE EXCEPTION 'after contains %, which is not below its own id %: a task can only wait for older ones', not_older, NEW.id
+      USING ERRCODE = 'invalid_parameter_value';
   END IF;
   must_wait := NEW.after IS NOT NULL AND NEW.state::text = 'PLAN' AND NEW.owner IS NULL;
   IF TG_OP = 'UPDATE' AND OLD.wait >= 0 AND NEW.after IS NULL THEN

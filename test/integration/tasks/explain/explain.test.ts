@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { taskDetailSchema } from "../../../../src/web/api/schemas.js";
-import { cli } from "../../../support/cli.js";
+import { cli, cliOnTerminal } from "../../../support/cli.js";
 import { eventually, until } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -212,6 +212,43 @@ test("names the backend of a remote task, and the error of one whose server is u
   await cli(["stop", running], { env: { DATABASE_URL: database.url } });
   await tasks.ended(running);
   await pgTask.stop();
+});
+
+test("says which list decides why a failed task with tries left was not tried again", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  const [own = "", setting = "", spent = "", once = ""] = await tasks.insert(
+    { input: "SELECT 1/0", retry: 3, sqlstate: "{40,55P03}" },
+    { input: "SELECT nothing", retry: 1 },
+    { input: "SELECT 1/0", retry: 1, backoff: "1 ms" },
+    { input: "SELECT 1/0" },
+  );
+  await tasks.ended(own, setting, spent, once);
+  const note = (tries: string, list: string): string =>
+    `; it was not tried again, although its retry allows ${tries}: its error is not among those to retry (${list}), or is one that never is (docs/failure.md)`;
+  const ownNote = note("3 more tries", "its sqlstate {40,55P03}");
+  const endsWith = async (id: string, end: string): Promise<void> => {
+    const { text = "" } = (await firstReason(id)) ?? {};
+    assert.ok(text.endsWith(end), text);
+  };
+  await endsWith(own, `: ERROR:  division by zero${ownNote}`);
+  await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "!42,!0A"'));
+  for (const id of [spent, once]) await endsWith(id, ": ERROR:  division by zero");
+  await client.query(`ALTER DATABASE ${name} SET pg_task.sqlstate = '40'`);
+  await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "40"'));
+  await client.query(`ALTER DATABASE ${name} RESET pg_task.sqlstate`);
+  const env = { DATABASE_URL: database.url, NO_COLOR: "1" };
+  assert.ok((await cliOnTerminal(["show", own], { env })).shown.includes(`\n${ownNote.slice(2)}\n`));
+  assert.doesNotMatch((await cliOnTerminal(["show", spent], { env })).shown, /tried again/);
+  await pgTask.stop();
+  // The error of such a task says itself why.
+  const [replaced = ""] = await tasks.insert({
+    input: "",
+    state: "FAIL",
+    retry: 2,
+    error: "ERROR:  no\nDETAIL:  Task 9 with the same key takes its place.",
+  });
+  await endsWith(replaced, ": ERROR:  no");
+  await client.query("DELETE FROM task");
 });
 
 test("the API also reports why a task waits, and nothing for a finished one", async () => {

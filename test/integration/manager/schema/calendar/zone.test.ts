@@ -81,8 +81,9 @@ for (const zone of [
   "../UTC",
   "m\u00fcnchen",
 ]) {
-  test(`${JSON.stringify(zone)} is not recognized`, async () => {
-    assert.equal(await checkZone(zone), `22023 | time zone "${zone}" not recognized`);
+  test(`${JSON.stringify(zone)} is not recognized, and the hint says where the names are`, async () => {
+    const hint = "SELECT name FROM pg_timezone_names lists the names";
+    assert.equal(await checkZone(zone), `22023 | time zone "${zone}" not recognized | ${hint}`);
   });
 }
 
