@@ -254,12 +254,14 @@ export class Manager implements LifecycleHooks {
       } catch (error) {
         const reason = toReport(missingPrivilege(error, this.#table));
         const pauseMs = this.#backoff.next();
+        // The end of the manager also ends its attempt to connect. The error of that is no news.
+        const isEndedAttempt = this.#ending.signal.aborted && reason.code === "CONNECTION_FAILED";
         // A reason is logged once, not again at each attempt that fails for the same reason.
-        if (loggedReason !== reason.message) {
+        if (!isEndedAttempt && loggedReason !== reason.message) {
           loggedReason = reason.message;
           this.#log.warn({ code: reason.code, reason: reason.message, pauseMs }, "manager unavailable, retrying");
         }
-        this.#send({ type: "unavailable", reason });
+        if (!isEndedAttempt) this.#send({ type: "unavailable", reason });
         if (this.#isFinished()) return;
         const signal = AbortSignal.any([this.#ending.signal, this.#retry.signal]);
         await sleep(pauseMs, signal);

@@ -18,11 +18,14 @@ export interface Durations {
 export interface TaskCounts {
   /** Number of claimed tasks. */
   readonly started: number;
-  /** Number of runs that ended without error. */
+  /** Number of runs that ended without error, including those of which only a rescue has told. */
   readonly done: number;
-  /** Number of runs that ended with an error, including those that are followed by a retry. */
+  /**
+   * Number of runs that ended with an error, including those that are followed by a retry, and of tasks that reached the
+   * crash limit.
+   */
   readonly failed: number;
-  /** Number of expired tasks. */
+  /** Number of tasks that became GONE because they expired, because of what they waited for, or in a rescue. */
   readonly gone: number;
   /** Number of tasks that were found to wait for others (column `after`). */
   readonly held: number;

@@ -35,6 +35,13 @@ export async function readRoleAndDatabase(
 export const createRemedy =
   'create what is missing, or set "create": true in the entry or "pg_task.create": true for all entries, and pg-task start creates it';
 
+/** Whether the role may have been renamed, because only the role is missing. */
+const mayBeRenamed = ({ role, database }: Pick<RoleAndDatabase, "role" | "database">): boolean => !role && database;
+
+/** Returns the remedy, after that for a renamed role if the role may have been renamed. */
+export const orRenamed = (found: Pick<RoleAndDatabase, "role" | "database">, remedy: string): string =>
+  mayBeRenamed(found) ? `if it was renamed, put its new name into the entry; otherwise ${remedy}` : remedy;
+
 /** The error for a role or database that is missing and that pg-task is not told to create. */
 export function missingRoleOrDatabaseError({ target, create }: Entry, found: RoleAndDatabase): PgTaskError {
   const names = [
@@ -43,8 +50,9 @@ export function missingRoleOrDatabaseError({ target, create }: Entry, found: Rol
   ];
   const verb = names.length === 1 ? "is" : "are";
   const reserved = found.role ? null : whyReserved(target.user);
-  const rest = reserved !== null || create ? `: ${reserved ?? createRemedy}` : ', and the entry says "create": false';
-  return new PgTaskError("SCHEMA_MISSING", `${names.join(" and ")} ${verb} missing${rest}`, {
-    remedy: reserved ?? (create ? createRemedy : "create what is missing"),
-  });
+  const remedy = reserved ?? orRenamed(found, create ? createRemedy : "create what is missing");
+  const isForbidden = !create && reserved === null;
+  const forbidden = isForbidden ? ', and the entry says "create": false' : "";
+  const hint = !isForbidden || mayBeRenamed(found) ? `: ${remedy}` : "";
+  return new PgTaskError("SCHEMA_MISSING", `${names.join(" and ")} ${verb} missing${forbidden}${hint}`, { remedy });
 }

@@ -1,7 +1,7 @@
 import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Sabotage } from "../support/saboteur.js";
+import { saboteurOption, type Sabotage } from "../support/saboteur.js";
 import { serverPackage } from "../support/serverPackage.js";
 import { startProcess, type TestProcess } from "../support/process.js";
 import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/embeddedServer.js";
@@ -12,8 +12,6 @@ const log = createLog({ level: "silent", name: "chaos", write: () => {} });
 
 /** Number of pg-task processes: one leader, and the standbys. */
 const processCount = 2;
-
-const saboteur = new URL("../support/saboteur.js", import.meta.url).href;
 
 const settings = {
   "pg_task.sleep": 100,
@@ -98,7 +96,7 @@ export class Cluster {
     this.#processes[nth] = await startProcess({
       args,
       config: { url: url.href, ...settings },
-      env: { NODE_OPTIONS: `--import ${saboteur}` },
+      env: { NODE_OPTIONS: saboteurOption },
       forked: true,
     });
   }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { startProcess, type TestProcess } from "../support/process.js";
-import { failing, type Sabotage } from "../support/saboteur.js";
+import { failing, saboteurOption, type Sabotage } from "../support/saboteur.js";
 import { insertTask, waitForRun, waitForState } from "../support/waitFor.js";
 
 const database = await createDatabase();
@@ -10,12 +10,11 @@ const other = await createDatabase();
 const client = await database.connect();
 const otherClient = await other.connect();
 const onDatabase = `DATABASE ${database.target.database}`;
-const saboteur = new URL("../support/saboteur.js", import.meta.url).href;
 
 async function start(config: object, url = database.url): Promise<TestProcess> {
   const program = await startProcess({
     config: { url, ...config },
-    env: { NODE_OPTIONS: `--import ${saboteur}` },
+    env: { NODE_OPTIONS: saboteurOption },
     forked: true,
   });
   await program.line("ready");

@@ -1,51 +1,13 @@
-import { BroadcastChannel, isMainThread, threadId, workerData } from "node:worker_threads";
+import { fileURLToPath } from "node:url";
+import type { Failing, Sabotage } from "./saboteurPreload.cjs";
 
-/**
- * Fault injection. This module is preloaded into every thread of the program, and makes one of them fail as the test
- * requests. If the program is another process, the test sends the request over the IPC channel.
- */
-export interface Sabotage {
-  /** The thread's role, or its thread id. Id 1 is the thread that was started first. */
-  readonly thread: "manager" | "executor" | number;
-  readonly how: "throw" | "exit" | "block" | "fill its memory";
-}
+export type { Sabotage };
 
 /** What a thread reports right before it fails. */
-export const failing = "failing";
+export const failing: Failing = "failing";
 
-const channel = new BroadcastChannel("sabotage");
+/** The module that makes threads fail. It has to be preloaded into every thread of the program. */
+export const saboteurFile = fileURLToPath(new URL("saboteurPreload.cjs", import.meta.url));
 
-if (isMainThread) {
-  process.on("message", (message: { sabotage?: Sabotage }) => {
-    if (message.sabotage !== undefined) channel.postMessage(message.sabotage);
-  });
-  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types lack addEventListener
-  channel.onmessage = (event) => {
-    if (payload(event) === failing) process.send?.(failing);
-  };
-  // The channel must not keep the process alive.
-  process.channel?.unref();
-} else {
-  const kind = workerData?.buffer instanceof SharedArrayBuffer ? "manager" : "executor";
-  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types lack addEventListener
-  channel.onmessage = (event) => {
-    const order = payload(event);
-    if (order === failing || (order.thread !== kind && order.thread !== threadId)) return;
-    channel.postMessage(failing);
-    fail(order.how);
-  };
-}
-channel.unref();
-
-function payload(event: object & { readonly data?: Sabotage | typeof failing }): Sabotage | typeof failing {
-  return event.data ?? failing;
-}
-
-function fail(how: Sabotage["how"]): void {
-  if (how === "exit") process.exit(3);
-  const filling: string[][] = [];
-  for (;;) {
-    if (how === "throw") throw new Error("sabotage");
-    if (how === "fill its memory") filling.push(Array.from({ length: 1e6 }, String));
-  }
-}
+/** The option of Node.js that preloads it. */
+export const saboteurOption = `--require ${JSON.stringify(saboteurFile)}`;

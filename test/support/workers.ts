@@ -1,13 +1,11 @@
 import { syncBuiltinESMExports } from "node:module";
 import threads, { BroadcastChannel, type Worker, type WorkerOptions } from "node:worker_threads";
-import type { Sabotage } from "./saboteur.js";
-
-const saboteur = new URL("saboteur.js", import.meta.url).href;
+import { saboteurFile, type Sabotage } from "./saboteur.js";
 
 /** The worker threads of this process. This module must be imported before the code that starts them. */
 export const workers = new Set<Worker>();
 
-/** Source of a module that worker threads started from now on preload. */
+/** Source of a module that worker threads started from now on preload; none if it is empty. */
 export const preload = { source: "" };
 
 const Original = threads.Worker;
@@ -15,7 +13,8 @@ const Original = threads.Worker;
 class RecordedWorker extends Original {
   constructor(file: string | URL, options: WorkerOptions = {}) {
     const begin = `data:text/javascript,${encodeURIComponent(preload.source)}`;
-    super(file, { ...options, execArgv: ["--import", saboteur, "--import", begin] });
+    const more = preload.source === "" ? [] : ["--import", begin];
+    super(file, { ...options, execArgv: ["--require", saboteurFile, ...more] });
     workers.add(this);
     this.once("exit", () => workers.delete(this));
   }

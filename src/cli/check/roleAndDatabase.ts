@@ -3,7 +3,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { isPasswordRefused, isUnknownRole, whyReserved } from "../../shared/postgres/connectionErrors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
-import { createRemedy, readRoleAndDatabase } from "../../supervisor/roleAndDatabase.js";
+import { createRemedy, orRenamed, readRoleAndDatabase } from "../../supervisor/roleAndDatabase.js";
 import { maySetPassword } from "../../supervisor/rolePassword.js";
 import { toPgTaskError, withConnection } from "./connection.js";
 import type { Finding } from "./table.js";
@@ -43,7 +43,7 @@ export async function inspectRoleAndDatabase(
     describeObject("role", target.user, role, createRoleAndDatabase, {
       allowed: privileges.canCreateRoles && reserved === null,
       right: reserved ?? `the control connection's user ${control.user} lacks CREATEROLE`,
-      missing: reserved ?? missing,
+      missing: reserved ?? (missing && orRenamed({ role, database }, missing)),
     }),
     describeObject("database", target.database, database, createRoleAndDatabase, {
       allowed: privileges.canCreateDatabases,

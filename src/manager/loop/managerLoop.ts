@@ -306,7 +306,7 @@ export class ManagerLoop {
       isKnown: (row) => this.#isKnown(row),
     });
     this.#components.otherManagers.watchOwners();
-    statistics.rescued(rescued);
+    statistics.rescued(orphans.takeOutcomes());
     if (rescued === 0) return;
     this.#changed = true;
     this.#components.dependencies.tableChanged();

@@ -13,6 +13,7 @@ import {
   rescueTasks,
   stillClaimed,
   type OwnedRow,
+  type RescueOutcome,
   type RescuedTask,
 } from "./rescue.sql.js";
 import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
@@ -24,7 +25,7 @@ import { orphanCheckMs } from "../tuning.js";
 const maxLoggedIds = 5;
 
 /** How the log describes the outcome of a rescue. */
-const outcomes: readonly (readonly [RescuedTask["verdict"], string])[] = [
+const outcomes: readonly (readonly [RescueOutcome, string])[] = [
   ["planned", "they run again"],
   ["replaced", "another task waits with the same key: they are GONE"],
   ["done", "their effect was committed: they are DONE, without their output"],
@@ -80,6 +81,8 @@ export class OrphanRescuer {
   #isConnectionLost = false;
   /** The number of tasks that were lost with this manager's sessions since the last `takeLostCount`. */
   #recentlyLost = 0;
+  /** The outcomes of the rescues since the last `takeOutcomes`. */
+  readonly #outcomes: RescueOutcome[] = [];
   #pauseMs: number = orphanCheckMs.first;
   readonly #rejected: RejectedRows;
 
@@ -135,6 +138,11 @@ export class OrphanRescuer {
     const count = this.#recentlyLost;
     this.#recentlyLost = 0;
     return count;
+  }
+
+  /** Returns the outcome of each rescue since the last call. */
+  takeOutcomes(): readonly RescueOutcome[] {
+    return this.#outcomes.splice(0);
   }
 
   /**
@@ -242,7 +250,10 @@ export class OrphanRescuer {
             omissions,
           });
           this.#deferredPauses.add(paused);
-          for (const { id } of rescued) this.#remove(id);
+          for (const { id, verdict } of rescued) {
+            this.#remove(id);
+            this.#outcomes.push(verdict);
+          }
           // The remaining rows are locked. Their tasks no longer run either.
           for (const { id } of some) this.#uncount(id);
           this.#logRescued(rescued, blame);

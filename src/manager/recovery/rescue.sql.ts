@@ -76,14 +76,16 @@ WHERE ${ownerSql("a")} = ANY ($1::text[]) AND a.usename = current_user`,
   return rows.length;
 }
 
-/** The outcome of a task whose session died. */
+/**
+ * `done`: the task's effect was committed. `failed`: the task ended its own session too often. `planned`: the task runs
+ * again. `replaced`: another task waits with its key. `kept`: the task keeps a state that others have set.
+ */
+export type RescueOutcome = "done" | "failed" | "planned" | "replaced" | "kept";
+
+/** A task whose session died. */
 export interface RescuedTask {
   readonly id: string;
-  /**
-   * `done`: the task's effect was committed. `failed`: the task ended its own session too often. `planned`: the task
-   * runs again. `replaced`: another task waits with its key. `kept`: the task keeps a state that others have set.
-   */
-  readonly verdict: "done" | "failed" | "planned" | "replaced" | "kept";
+  readonly verdict: RescueOutcome;
   /** How many sessions the task has ended so far. */
   readonly crash: number;
 }
@@ -118,7 +120,7 @@ export async function rescueTasks(
   const omissions = request.omissions ?? noOmissions;
   const { rows } = await client.query<{
     id: string | number;
-    verdict: RescuedTask["verdict"];
+    verdict: RescueOutcome;
     crash: number;
     since: string | null;
   }>({

@@ -10,6 +10,7 @@ import {
   type RetryCounts,
   type TaskCounts,
 } from "../../shared/statistics.js";
+import type { RescueOutcome } from "../recovery/rescue.sql.js";
 import { elapsedMs } from "../sessions/runTimes.js";
 
 /** How long counts are collected before they are reported, in ms. */
@@ -101,10 +102,18 @@ export class Statistics {
     this.#count("gone", tasks);
   }
 
-  rescued(tasks: number): void {
-    if (tasks === 0) return;
-    this.#count("rescued", tasks);
+  /**
+   * Counts the tasks of a rescue. A task that has ended with its rescue is counted as finished, failed or gone here,
+   * because its run has no result.
+   */
+  rescued(outcomes: readonly RescueOutcome[]): void {
+    if (outcomes.length === 0) return;
+    const number = (outcome: RescueOutcome): number => outcomes.filter((each) => each === outcome).length;
+    this.#count("rescued", outcomes.length);
     this.#count("rescues", 1);
+    this.#count("done", number("done"));
+    this.#count("failed", number("failed"));
+    this.#count("gone", number("replaced"));
   }
 
   /** Schedules a report, because the number of running tasks or open sessions may have changed. */

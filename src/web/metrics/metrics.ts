@@ -53,8 +53,12 @@ class PrecountedHistogram extends Histogram {
 const counters: readonly (readonly [keyof TaskCounts, string, string])[] = [
   ["started", "pg_task_started_total", "Tasks claimed and given to a session"],
   ["done", "pg_task_finished_total", "Runs that ended without error"],
-  ["failed", "pg_task_failed_total", "Runs that ended with an error, including those that are retried"],
-  ["gone", "pg_task_gone_total", "Tasks that became GONE without running"],
+  [
+    "failed",
+    "pg_task_failed_total",
+    "Runs that ended with an error, including those that are retried, and tasks that reached the crash limit",
+  ],
+  ["gone", "pg_task_gone_total", "Tasks that became GONE"],
   ["held", "pg_task_held_total", "Tasks that were found to wait for others"],
   ["released", "pg_task_released_total", "Tasks that waited for others, which have ended as needed"],
   ["rescued", "pg_task_rescued_total", "Orphaned tasks that were rescued"],

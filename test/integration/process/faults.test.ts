@@ -6,18 +6,17 @@ import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
-import type { Sabotage } from "../../support/saboteur.js";
+import { saboteurOption, type Sabotage } from "../../support/saboteur.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());
 await server.start();
-const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
 const config = { url: server.url };
 const forked: ProcessOptions = { config, forked: true };
 /** Options for a process with a small heap, so that a thread soon runs out of memory. */
 const sabotaged: ProcessOptions = {
   config,
-  env: { NODE_OPTIONS: `--import ${saboteur} --max-old-space-size=80` },
+  env: { NODE_OPTIONS: `${saboteurOption} --max-old-space-size=80` },
   forked: true,
 };
 

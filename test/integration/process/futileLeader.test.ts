@@ -37,5 +37,7 @@ it("leaves the leadership to a standby if the server refuses the logins of all e
   await next.line("ready");
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   assert.deepEqual(await futile.end(), { code: 0, signal: null });
+  // An attempt to connect that stepping down has ended is not reported.
+  assert.doesNotMatch(futile.output.stdout, /Connection terminated/);
   assert.deepEqual(await next.end(), { code: 0, signal: null });
 });

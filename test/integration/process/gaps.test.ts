@@ -4,15 +4,14 @@ import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import type { Sabotage } from "../../support/saboteur.js";
+import { saboteurOption, type Sabotage } from "../../support/saboteur.js";
 import { waitForRow } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());
 await server.start();
-const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
 const options: ProcessOptions = {
   config: { url: server.url, "pg_task.sleep": 50, "pg_task.delete": false },
-  env: { NODE_OPTIONS: `--import ${saboteur}` },
+  env: { NODE_OPTIONS: saboteurOption },
   forked: true,
 };
 const gapMs = 1_500;

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { join } from "node:path";
-import { it } from "node:test";
+import { after, it } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
@@ -47,6 +49,21 @@ async function row(id: string): Promise<unknown> {
   );
   return rows[0];
 }
+
+it("does not report a connection attempt that the stop has ended", async () => {
+  // This server never answers, so the manager is connecting until the end.
+  const silent = createServer().listen(0, "127.0.0.1");
+  after(() => silent.close());
+  await once(silent, "listening");
+  const address = silent.address();
+  assert.ok(typeof address === "object" && address !== null);
+  const url = new URL(database.url);
+  [url.hostname, url.port] = [address.address, String(address.port)];
+  const program = await startProcess({ config: { url: database.url, "pg_task.json": [{ url: url.href }] } });
+  await once(silent, "connection");
+  assert.equal((await program.end()).code, 0);
+  assert.deepEqual(program.linesMatching(/unavailable/), []);
+});
 
 for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
   it(`finishes running tasks on ${signal} and starts no new ones`, async () => {

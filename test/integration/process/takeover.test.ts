@@ -3,12 +3,11 @@ import { beforeEach, it, type TestContext } from "node:test";
 import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
 import { createDatabase, serverMajor } from "../../support/database.js";
 import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
-import { failing, type Sabotage } from "../../support/saboteur.js";
+import { failing, saboteurOption, type Sabotage } from "../../support/saboteur.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const database = await createDatabase();
 const client = await database.connect();
-const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
 const same: ProcessOptions = { config: { url: database.url }, forked: true };
 
 beforeEach(() => client.query("DELETE FROM task"));
@@ -78,7 +77,7 @@ it("logs ready once, however often it becomes leader", async () => {
 it("replaces a manager thread that hangs, and runs its tasks again", async () => {
   const program = await startProcess({
     config: { url: database.url, "pg_conf.close": 6000 },
-    env: { NODE_OPTIONS: `--import ${saboteur}` },
+    env: { NODE_OPTIONS: saboteurOption },
     forked: true,
   });
   await program.line("ready");

@@ -5,7 +5,7 @@ import { beforeEach, it } from "node:test";
 import type { Client } from "../../../src/shared/postgres/client.js";
 import { createDatabase, onServer, type TestDatabase } from "../../support/database.js";
 import { startProcess, type LogLine, type TestProcess } from "../../support/process.js";
-import { failing, type Sabotage } from "../../support/saboteur.js";
+import { failing, saboteurOption, type Sabotage } from "../../support/saboteur.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
@@ -14,7 +14,6 @@ const other = await createDatabase();
 const client = await database.connect();
 const otherClient = await other.connect();
 
-const saboteur = new URL("../../support/saboteur.js", import.meta.url).href;
 /** Key of the advisory lock for which tasks wait. */
 const key = 1;
 
@@ -33,7 +32,7 @@ const entry = ({ target }: TestDatabase, more: object = {}) => ({
 async function startSabotaged(config: object, ready = "ready"): Promise<TestProcess> {
   const program = await startProcess({
     config: { url: database.url, ...config },
-    env: { NODE_OPTIONS: `--import ${saboteur}` },
+    env: { NODE_OPTIONS: saboteurOption },
     forked: true,
   });
   await program.line(ready);

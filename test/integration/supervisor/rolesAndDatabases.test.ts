@@ -12,6 +12,7 @@ import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { waitForRow } from "../../support/waitFor.js";
+import { token, Web } from "../../support/web.js";
 
 const server = await RestartableServer.create(await freePort());
 await server.start();
@@ -136,6 +137,36 @@ it("creates nothing for an entry with create: false, and logs what is missing un
     () => program.lines.some(({ reason }) => /"public"."task" is missing/.test(String(reason))),
     "that the table is missing",
   );
+  assert.equal((await program.end()).code, 0);
+});
+
+it("is not ready while the only entry's role has another name on the server, and says what to do", async () => {
+  await admin.query("CREATE ROLE before_rename LOGIN");
+  await admin.query("CREATE DATABASE renamed OWNER before_rename");
+  const settings = { "pg_conf.restart": 1, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token };
+  const config = { url: server.url, ...settings, "pg_task.json": [{ user: "before_rename", data: "renamed" }] };
+  const before = await startProcess({ config });
+  await before.line("serving table");
+  assert.equal((await before.end()).code, 0);
+  await admin.query("ALTER ROLE before_rename RENAME TO after_rename");
+  const program = await startProcess({ config });
+  const { reason } = await program.line("role or database unavailable, retrying");
+  assert.match(
+    String(reason),
+    /^the role "before_rename" is missing: if it was renamed, put its new name into the entry; otherwise create what/,
+  );
+  const checked = await cli(["check"], { cwd: program.cwd });
+  assert.match(
+    checked.stdout,
+    /^error .*: role before_rename missing: if it was renamed, put its new name into the entry/,
+  );
+  const web = await Web.connect(program);
+  const ready = async () => await web.requestWithoutToken("/ready");
+  await program.line("ready");
+  assert.equal((await ready()).status, 503);
+  await replaceConfig(program, { ...config, "pg_task.json": [{ user: "after_rename", data: "renamed" }] });
+  await program.line("serving table");
+  while ((await ready()).status !== 200);
   assert.equal((await program.end()).code, 0);
 });
 

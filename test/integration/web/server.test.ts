@@ -156,6 +156,20 @@ it("exports counters, histograms and current numbers for Prometheus", async () =
   await program.end();
 });
 
+it("counts a task that took its own session down as failed, once", async () => {
+  const program = await startProcess({ config: { ...config, "pg_task.crash": 2 } });
+  const web = await Web.connect(program);
+  await program.line("ready");
+  const id = await insertTask(client, "SELECT pg_terminate_backend(pg_backend_pid())");
+  await waitForState(client, id, "FAIL");
+  let text = "";
+  do text = await scrape(web);
+  while (value(text, "pg_task_rescued_total{") !== 2);
+  assert.equal(value(text, "pg_task_failed_total{", 'schema="public",table="task"'), 1);
+  assert.deepEqual([value(text, "pg_task_finished_total{"), value(text, "pg_task_gone_total{")], [0, 0]);
+  await program.end();
+});
+
 it("counts tasks that wait for others, and those that are released", async () => {
   const program = await startProcess({ config });
   const web = await Web.connect(program);

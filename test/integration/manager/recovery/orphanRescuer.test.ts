@@ -58,6 +58,18 @@ test("a task whose session died alone is blamed for it", async () => {
   assert.deepEqual([orphans.size, groups.totalRunning], [0, 0]);
 });
 
+test("the outcome of each rescue is reported once", async () => {
+  const { orphans, groups } = some();
+  for (const limit of [3, 1]) {
+    const task = await running();
+    groups.addOrphan(task.hash);
+    orphans.add(task);
+    await orphans.check(manager, { ...request, crashes: limit });
+  }
+  assert.deepEqual(orphans.takeOutcomes(), ["planned", "failed"]);
+  assert.deepEqual(orphans.takeOutcomes(), []);
+});
+
 test("a task is not blamed when the manager's connection is lost too, in either order", async () => {
   const { orphans, groups } = some();
   const [before, behind] = [await running(), await running()];
