@@ -1,12 +1,14 @@
 import { Socket } from "node:net";
 import { Client, Pool } from "pg";
 import { Backoff, sleep } from "../shared/backoff.js";
-import { errorMessage, isConnectionLoss, PgTaskError, systemErrorCode } from "../shared/errors.js";
+import { describeValue } from "../shared/describeValue.js";
+import { errorMessage, isConnectionLoss, PgTaskError } from "../shared/errors.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { endsConnection } from "../tasks/taskError.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import { ConnectionStringError } from "../shared/postgres/errors.js";
-import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
+import { PoolConnections } from "./poolConnections.js";
+import type { SqlClient, SqlPool } from "./sqlClient.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
 
 /** Maximum number of connections that a TaskClient opens itself, if it is given a URL. */
@@ -19,7 +21,7 @@ export interface ConnectionOptions {
 
 /** The connections of a TaskClient: a pool or client of the caller, or a pool of its own. */
 export class Connections {
-  readonly #source: { readonly pool: SqlPool } | { readonly client: Queryable };
+  readonly #source: { readonly pool: PoolConnections } | { readonly client: Queryable };
   /** The pool that was created for a URL; null for the caller's pool or client. */
   readonly #own: Pool | null;
   readonly #options: ConnectionOptions;
@@ -29,12 +31,13 @@ export class Connections {
   constructor(given: SqlPool | SqlClient | string, options: ConnectionOptions) {
     this.#options = options;
     if (typeof given === "string") {
-      const pool = openPool(given, options.acquireTimeoutMs);
-      this.#own = pool;
-      this.#source = { pool };
+      this.#own = openPool(given, options.acquireTimeoutMs);
+      this.#source = { pool: new PoolConnections(this.#own, options.acquireTimeoutMs) };
     } else {
       this.#own = null;
-      this.#source = isPool(given) ? { pool: given } : { client: requireClient(given) };
+      this.#source = isPool(given)
+        ? { pool: new PoolConnections(given, options.acquireTimeoutMs) }
+        : { client: requireClient(given) };
     }
   }
 
@@ -59,7 +62,7 @@ export class Connections {
   async run<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
     if (this.#closing.signal.aborted) throw closedError();
     if ("client" in this.#source) return await work(requireConnected(this.#source.client));
-    const client = await acquire(this.#source.pool, this.#options.acquireTimeoutMs);
+    const client = await this.#source.pool.acquire();
     // A client that is not in its pool emits "error" when it loses its connection. Without a listener, this would end
     // the process. The statement fails as well, and reports the loss.
     const stopListening = ignoreErrors(client);
@@ -97,11 +100,11 @@ export class Connections {
 
   /**
    * Runs `work`, which only reads. With a pool, `work` is repeated on another connection if its connection is lost, for
-   * as long as `reconnectMs` allows. A client cannot reconnect.
+   * as long as `reconnectMs` allows. A client cannot reconnect, and an exhausted pool is reported at once.
    *
    * @param options.toError converts the error of `work`
    * @param options.signal ends the repetitions
-   * @throws what `toError` returns for the last error
+   * @throws the reason of `signal` if it was aborted meanwhile; otherwise what `toError` returns for the last error
    */
   async runPatiently<T>(
     work: (client: Queryable) => Promise<T>,
@@ -116,8 +119,9 @@ export class Connections {
       try {
         return await this.run(work);
       } catch (error) {
+        signal.throwIfAborted();
         const failure = toError(error);
-        if ("client" in this.#source || !isTransient(failure) || performance.now() >= deadlineMs) throw failure;
+        if ("client" in this.#source || !isOutage(failure) || performance.now() >= deadlineMs) throw failure;
         await sleep(backoff.next(), signal);
         signal.throwIfAborted();
       }
@@ -143,15 +147,21 @@ const readOnlyError = (error: unknown): PgTaskError =>
 /** The error of a method that is called after `end`. */
 export const closedError = (): PgTaskError => new PgTaskError("CONNECTION_CLOSED", "the TaskClient has been ended");
 
-const isTransient = (error: unknown): boolean =>
-  error instanceof PgTaskError && error.family === "CONNECTION" && error.retryable;
+/** Whether the server may be back soon. An exhausted pool is no outage: the program itself has its connections. */
+const isOutage = (error: unknown): boolean =>
+  error instanceof PgTaskError && error.family === "CONNECTION" && error.retryable && error.code !== "CONNECTION_BUSY";
 
 const isPool = (given: unknown): given is SqlPool => isObject(given) && "totalCount" in given && "connect" in given;
 
 /** @throws PgTaskError USAGE */
 function requireClient(given: unknown): Queryable {
   if (isQueryable(given)) return given;
-  throw new PgTaskError("USAGE", "expected a Pool or Client of pg, or a URL like postgresql://user@host:port/database");
+  // The elements of an array are not shown, because they can be URLs with passwords.
+  const got = Array.isArray(given) ? "an array" : describeValue(given);
+  throw new PgTaskError(
+    "USAGE",
+    `expected a Pool or Client of pg, or a URL like postgresql://user@host:port/database, got ${got}`,
+  );
 }
 
 /**
@@ -219,59 +229,6 @@ function hasOneHost(url: string): boolean {
   } catch {
     return false;
   }
-}
-
-async function acquire(pool: SqlPool, timeoutMs: number): Promise<SqlPoolClient> {
-  let timer: NodeJS.Timeout | undefined;
-  const connecting = pool.connect();
-  const timeout = new Promise<null>((resolve) => {
-    timer = setTimeout(resolve, timeoutMs, null);
-  });
-  try {
-    const client = await Promise.race([connecting, timeout]);
-    if (client !== null) return client;
-  } catch (error) {
-    throw toConnectError(error, pool, timeoutMs);
-  } finally {
-    clearTimeout(timer);
-  }
-  connecting.then(
-    (client) => client.release(),
-    () => {},
-  );
-  throw busyError(pool, timeoutMs);
-}
-
-function toConnectError(error: unknown, pool: SqlPool, timeoutMs: number): PgTaskError {
-  const state = sqlState(error);
-  const cause = { cause: error };
-  if (state !== null) {
-    const message = `the server refused the connection: ${errorMessage(error)} (SQLSTATE ${state})`;
-    // While the server starts or shuts down, it refuses connections with these.
-    const code = state.startsWith("57P0") ? "CONNECTION_FAILED" : "CONNECTION_REJECTED";
-    return new PgTaskError(code, message, { ...cause, sqlState: state });
-  }
-  if (errorMessage(error).includes("client password must be")) {
-    const message =
-      "the server asks for a password, and none was given: give one in the URL, in PGPASSWORD or in a password file";
-    return new PgTaskError("CONNECTION_REJECTED", message, cause);
-  }
-  if (errorMessage(error).includes("Cannot use a pool after calling end")) {
-    return new PgTaskError("CONNECTION_CLOSED", "the pool of the TaskClient has been ended", cause);
-  }
-  if (errorMessage(error).includes("timeout exceeded when trying to connect")) return busyError(pool, timeoutMs);
-  return new PgTaskError("CONNECTION_FAILED", `no connection to the server: ${reason(error)}`, cause);
-}
-
-/** Returns the reason. For a host with several addresses, Node reports an AggregateError with an empty message. */
-const reason = (error: unknown): string =>
-  error instanceof AggregateError
-    ? error.errors.map(errorMessage).join("; ")
-    : errorMessage(error) || systemErrorCode(error);
-
-function busyError({ totalCount, idleCount, waitingCount }: SqlPool, timeoutMs: number): PgTaskError {
-  const message = `no connection of the pool became free within ${timeoutMs} ms (${totalCount} open, ${idleCount} idle, ${waitingCount} waiting)`;
-  return new PgTaskError("CONNECTION_BUSY", message);
 }
 
 interface ErrorSource {

@@ -4,6 +4,7 @@ import { maxInt } from "../shared/postgres/serverLimits.js";
 import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
 import { describeValue } from "../shared/describeValue.js";
 import { isTaskState, taskStates } from "../shared/taskState.js";
+import { isPropertyBag } from "../tasks/commands/jsonText.js";
 import type { Interval } from "../tasks/commands/toRow.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { TaskFilter } from "../tasks/types.js";
@@ -40,9 +41,18 @@ type OptionChecks<T> = Readonly<Record<keyof T, OptionCheck>>;
  * @throws PgTaskError USAGE
  */
 export function checkOptions(given: unknown, checks: Readonly<Record<string, OptionCheck>>, what: string): void {
-  if (!isObject(given)) throw new PgTaskError("USAGE", `expected an object with options, got ${describeValue(given)}`);
+  if (!isOptions(given)) {
+    throw new PgTaskError("USAGE", `expected an object with options, got ${describeOther(given)}`);
+  }
   refuseUnknownKeys(given, checks, what);
   checkValues(given, checks);
+}
+
+/** Describes what was given instead of options. Texts are not shown, because the likeliest is a URL with a password. */
+function describeOther(given: unknown): string {
+  if (typeof given === "string") return "a string";
+  if (Array.isArray(given)) return "an array";
+  return isObject(given) ? "another object" : describeValue(given);
 }
 
 /**
@@ -65,6 +75,8 @@ function checkValues(given: object, checks: Readonly<Record<string, OptionCheck>
 }
 
 const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
+/** Whether this is an object with options, and no other one, such as a Date or a signal, which has none of them. */
+const isOptions = (value: unknown): value is object => isObject(value) && !Array.isArray(value) && isPropertyBag(value);
 const isWhole = (value: unknown, min: number, max: number): boolean =>
   Number.isInteger(value) && Number(value) >= min && Number(value) <= max;
 
@@ -160,11 +172,10 @@ export const deleteChecks: OptionChecks<DeleteOptions> = { ...callChecks, runnin
 
 export const waitChecks: OptionChecks<WaitOptions> = { signal };
 
+const isStates = (value: unknown): value is unknown[] => Array.isArray(value) && value.every(isTaskState);
+
 const filterChecks: OptionChecks<TaskFilter> = {
-  states: {
-    expected: `an array of states (${taskStates.join(", ")})`,
-    holds: (value) => Array.isArray(value) && value.every(isTaskState),
-  },
+  states: { expected: `an array of states (${taskStates.join(", ")})`, holds: isStates },
   group: text,
   key: text,
   text,
@@ -174,9 +185,27 @@ const filterChecks: OptionChecks<TaskFilter> = {
 
 export const changesChecks: OptionChecks<ChangesOptions> = {
   ...filterChecks,
+  // No task would match, and the iterator would neither yield anything nor end.
+  states: {
+    expected: `an array of at least one state (${taskStates.join(", ")})`,
+    holds: (value) => isStates(value) && value.length > 0,
+  },
   ids,
   signal,
 };
+
+/**
+ * Refuses conditions beside ids. Those of a task can change while it is followed, so they would not say which changes are
+ * wanted.
+ *
+ * @throws PgTaskError USAGE
+ */
+export function refuseConditions(filter: TaskFilter): void {
+  const names = Object.entries(filter).flatMap(([key, value]) => (value === undefined ? [] : [key]));
+  if (names.length === 0) return;
+  const conditions = names.join(" and ");
+  throw new PgTaskError("USAGE", `expected ids or ${conditions}, got both: remove ids, or remove ${conditions}`);
+}
 
 export const listChecks: OptionChecks<ListOptions> = {
   ...filterChecks,
@@ -190,12 +219,12 @@ export const listChecks: OptionChecks<ListOptions> = {
 export const startChecks: OptionChecks<StartOptions> = {
   config: {
     expected: "a configuration, or the path of a file",
-    holds: (value) => typeof value === "string" || isObject(value),
+    holds: (value) => (typeof value === "string" ? value !== "" : Array.isArray(value) || isOptions(value)),
   },
   url: text,
   embedded: {
     expected: "true, false, or an object",
-    holds: (value) => typeof value === "boolean" || (isObject(value) && !Array.isArray(value)),
+    holds: (value) => typeof value === "boolean" || isOptions(value),
   },
   logger: {
     expected: `false, or a logger with the methods ${loggerMethods.join(", ")}`,

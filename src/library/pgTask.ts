@@ -79,4 +79,6 @@ export interface PgTask extends EventEmitter<PgTaskEvents> {
   stop(options?: { readonly graceMs?: number }): Promise<void>;
   /** The same as `stop`. */
   [Symbol.asyncDispose](): Promise<void>;
+  /** What `JSON.stringify` makes of it. */
+  toJSON(): Pick<PgTask, "role" | "url" | "entries">;
 }

@@ -19,6 +19,7 @@ import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
 import { closedError, Connections, requireConnected } from "./connections.js";
 import { getTask } from "./getTask.js";
+import { nameKeyHolder } from "./nameKeyHolder.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { Task } from "./task.js";
@@ -32,6 +33,7 @@ import {
   clientChecks,
   deleteChecks,
   listChecks,
+  refuseConditions,
   waitChecks,
 } from "./optionChecks.js";
 import { idText, type TaskId } from "./taskId.js";
@@ -46,7 +48,8 @@ export interface TaskClientOptions {
   readonly acquireTimeoutMs?: number;
   /**
    * How long `wait`, `list` and `changes` try to get another connection when they lose theirs, in ms. Default: 30,000. With
-   * a Client instead of a Pool, they fail at once.
+   * a Client instead of a Pool, they fail at once. If all connections of a Pool are in use, they fail after
+   * `acquireTimeoutMs`.
    */
   readonly reconnectMs?: number;
 }
@@ -89,11 +92,11 @@ export interface ListOptions extends TaskFilter {
   readonly signal?: AbortSignal;
 }
 
-/** Which changes `changes` yields. */
+/** Which changes `changes` yields. An empty array of `states` is refused, because no task would match. */
 export interface ChangesOptions extends TaskFilter {
   /**
    * Only changes of these tasks. First, the iterator yields the state that each has now, and it ends when all have ended.
-   * Other conditions are ignored.
+   * Not beside other conditions.
    */
   readonly ids?: readonly TaskId[];
   /** Ends the iteration, which throws the signal's reason. */
@@ -283,21 +286,26 @@ export class TaskClient {
    * A task that had ended before is followed only if its id is given. Whether a task matches the filter is decided when
    * the iterator sees it for the first time.
    *
-   * @throws PgTaskError USAGE for `key` if tasks of this table cannot have keys
+   * @throws PgTaskError USAGE for `key` if tasks of this table cannot have keys, and for `ids` beside other conditions; the
+   * signal's reason when the signal is aborted
    */
   async *changes(options: ChangesOptions = {}): AsyncGenerator<TaskChange, void, void> {
     checkOptions(options, changesChecks, "an option of changes");
     const { ids, signal, ...filter } = options;
+    if (ids !== undefined) refuseConditions(filter);
     const ending = this.#endingWith(signal);
     const follower = new ChangeFollower(this.#table, { ...filter, ids: ids?.map(idText) });
     for (let pauseMs = changesPauseMs.first; !follower.isDone;) {
       ending.throwIfAborted();
-      const began = performance.now();
-      const changes = await this.#connections.runPatiently((client) => follower.read(client), {
-        toError: this.#toError,
-        signal: ending,
-      });
-      const tookMs = performance.now() - began;
+      let tookMs = 0;
+      const read = async (client: Queryable): Promise<TaskChange[]> => {
+        // Without the time for which there was no connection: after an outage, the pause would be a multiple of it.
+        const began = performance.now();
+        const found = await follower.read(client);
+        tookMs = performance.now() - began;
+        return found;
+      };
+      const changes = await this.#connections.runPatiently(read, { toError: this.#toError, signal: ending });
       yield* changes;
       if (follower.isDone) return;
       pauseMs = changes.length > 0 ? changesPauseMs.first : Math.min(changesPauseMs.longest, pauseMs * 1.5);
@@ -323,7 +331,11 @@ export class TaskClient {
     const skipTaken = ifKeyTaken === "skip";
     const work = async (given: Queryable): Promise<string[]> => {
       await this.#refuseFeatureColumns(given, rows);
-      return await addTasks(given, this.#table, rows, { skipTaken });
+      try {
+        return await addTasks(given, this.#table, rows, { skipTaken });
+      } catch (error) {
+        throw await nameKeyHolder(given, this.#table, rows, toAddError(error, this.#table, rows));
+      }
     };
     try {
       if (client !== undefined) return await work(requireConnected(client));

@@ -152,6 +152,8 @@ export async function runPgTask(): Promise<void> {
   await start({ url: "postgresql://localhost/shop", config: [] });
   // @ts-expect-error -- a url beside a file
   await start({ url: "postgresql://localhost/shop", config: "shop.json" });
+  const shown = pgTask.toJSON();
+  holds<Equal<typeof shown.entries, PgTask["entries"]>>();
   await pgTask.stop({ graceMs: 0 });
   const ended = await pgTask.stopped;
   holds<Equal<typeof ended, PgTaskError | null>>();

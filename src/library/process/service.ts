@@ -191,6 +191,11 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     await this.stop();
   }
 
+  /** The listeners refer to this object, so that JSON could not represent it as it is. */
+  toJSON(): ReturnType<PgTask["toJSON"]> {
+    return { role: this.role, url: this.url, entries: this.entries };
+  }
+
   async #live(): Promise<void> {
     const { source, embedded } = this.#options;
     const { file, environment } = await findSource(source);

@@ -143,16 +143,27 @@ export function toAddError(error: unknown, table: TaskTable, rows: readonly NewR
  */
 function findRefusedRow(error: unknown, rows: readonly NewRow[]): number | null {
   if (!isServerError(error) || rows.length < 2) return null;
-  const { where = "", detail = "" } = error;
+  const { where = "" } = error;
   const parameter = portalParameter.exec(where)?.[1];
   if (parameter !== undefined) return needsSeveralStatements(rows) ? null : rowOfParameter(rows, Number(parameter));
   const isRefused = (row: NewRow): boolean => {
     const key = row.columns.get("key") ?? null;
-    const isTaken = error.code === uniqueViolation && key !== null && detail.includes(`(key)=(${key})`);
-    return isTaken || findBrokenChecks(error, [row]).length > 0;
+    return (key !== null && isTaken(error, key)) || findBrokenChecks(error, [row]).length > 0;
   };
   const found = [...rows.keys()].filter((n) => rows.slice(n, n + 1).some(isRefused));
   return found.length === 1 ? (found[0] ?? null) : null;
+}
+
+/** Whether the server says that this key is taken. */
+const isTaken = (error: unknown, key: string): boolean =>
+  isServerError(error) && error.code === uniqueViolation && error.detail?.includes(`(key)=(${key})`) === true;
+
+/** Returns the key that is taken, or null if the server does not say which one of several it is. */
+export function findTakenKey(error: unknown, rows: readonly NewRow[]): string | null {
+  const keys = new Set(rows.flatMap(({ columns }) => columns.get("key") ?? []));
+  // A role that may not read the key is not told which one it is.
+  const taken = keys.size === 1 ? [...keys] : [...keys].filter((key) => isTaken(error, key));
+  return taken.length === 1 ? (taken[0] ?? null) : null;
 }
 
 /**

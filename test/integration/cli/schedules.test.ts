@@ -372,13 +372,13 @@ async function createTableWithOwnRule(): Promise<Record<string, string>> {
   return { DATABASE_URL: empty.url };
 }
 
-describe("paused schedules", () => {
-  /** Returns what doctor says about pauses. */
-  const pauses = async (): Promise<(readonly [level: string, text: string, remedy: string])[]> =>
-    (await doctor(env)).lines
-      .filter(({ name }) => name === "pauses")
-      .map(({ level, text, remedy }) => [level, text, remedy]);
+/** Returns what doctor says about pauses. */
+const pauses = async (): Promise<(readonly [level: string, text: string, remedy: string])[]> =>
+  (await doctor(env)).lines
+    .filter(({ name }) => name === "pauses")
+    .map(({ level, text, remedy }) => [level, text, remedy]);
 
+describe("paused schedules", () => {
   test("doctor and status count them, and name the command that resumes them", async () => {
     await client.query(
       `INSERT INTO task (id, input, key, rule, zone) VALUES (1, '', 'nightly', '0 5 1 1 *', 'UTC'), (2, '', NULL, '0 6 1 1 *', 'UTC')`,

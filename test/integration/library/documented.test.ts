@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { it } from "node:test";
+import { promisify } from "node:util";
 import { PgTask } from "../../support/pgTask.js";
 import { createDatabase } from "../../support/database.js";
 import { startProcess } from "../../support/process.js";
@@ -34,17 +36,62 @@ it("has an output for every example", () => {
   assert.equal(page.match(/^```js$/gm)?.length, examples.length);
 });
 
+/** Creates a folder for programs that use the package and these others. */
+async function programFolder(names: readonly string[]): Promise<string> {
+  const folder = await temporaryFolder();
+  await mkdir(join(folder, "node_modules/@types"), { recursive: true });
+  await symlink(projectPath(), join(folder, "node_modules", "pg-task"));
+  for (const name of names) await symlink(projectPath("node_modules", name), join(folder, "node_modules", name));
+  return folder;
+}
+
+it("the examples fit strict programs", async () => {
+  const folder = await programFolder(["pg", "pino", "@types/pg", "@types/node"]);
+  const tutorial = readFileSync(projectPath("docs/tutorials/wait-for-result.md"), "utf8");
+  const programs = [page, tutorial].flatMap((text) => [...text.matchAll(/^```js\n(.*?)^```$/gms)]);
+  assert.ok(programs.length > examples.length);
+  for (const [n, [, program = ""]] of programs.entries()) await writeFile(join(folder, `${n + 1}.mjs`), program);
+  const compilerOptions = {
+    allowJs: true,
+    checkJs: true,
+    noEmit: true,
+    strict: true,
+    // JavaScript cannot declare the types of parameters.
+    noImplicitAny: false,
+    exactOptionalPropertyTypes: true,
+    noUncheckedIndexedAccess: true,
+    skipLibCheck: true,
+    target: "es2022",
+    lib: ["es2023"],
+    module: "nodenext",
+    types: ["node"],
+  };
+  await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.mjs"] }));
+  const { stdout } = await promisify(execFile)(projectPath("node_modules/.bin/tsc"), ["-p", "."], {
+    cwd: folder,
+  }).catch((error: unknown) => {
+    throw new Error(error instanceof Error && "stdout" in error ? String(error.stdout) : String(error));
+  });
+  assert.equal(stdout, "");
+});
+
+it("names everything that the package exports", () => {
+  const index = readFileSync(projectPath("src/library/index.ts"), "utf8");
+  const lists = [...index.matchAll(/^export (?:type )?\{([^}]*)\}/gms)].map(([, list = ""]) => list);
+  const names = lists.flatMap((list) => list.split(",").map((name) => name.replace("type ", "").trim()));
+  assert.ok(names.length > 40);
+  assert.deepEqual(
+    names.filter((name) => name !== "" && !new RegExp(`\`${name}\\b`).test(page)),
+    [],
+  );
+});
+
 for (const [n, { program, output }] of examples.entries()) {
   it(`example ${n + 1} of docs/library.md prints what is shown below it`, async () => {
     const runner = new PgTask();
     const database = await createDatabase();
     await (await database.connect()).query(shop);
-    const folder = await temporaryFolder();
-    await mkdir(join(folder, "node_modules"));
-    await symlink(projectPath(), join(folder, "node_modules", "pg-task"));
-    for (const name of ["pg", "pino"]) {
-      await symlink(projectPath("node_modules", name), join(folder, "node_modules", name));
-    }
+    const folder = await programFolder(["pg", "pino"]);
     await writeFile(join(folder, "example.mjs"), program);
     // The examples that only use a TaskClient need a pg-task, except those whose tasks must not have run.
     const needsRunner = !program.includes("start(") && /tasks\.(?:wait|changes)\(/.test(program);

@@ -89,6 +89,8 @@ it("refuses values that an option cannot have", async () => {
   const refused: [object, RegExp][] = [
     [{ url: new URL(url) }, /^expected url to be a string, got an object$/],
     [{ config: 5 }, /^expected config to be a configuration, or the path of a file, got 5$/],
+    [{ config: "" }, /^expected config to be a configuration, or the path of a file, got ""$/],
+    [{ config: new Date() }, /^expected config to be a configuration, or the path of a file, got an object$/],
     [{ logger: true }, /^expected logger to be false, or a logger with the methods trace, debug, .*, fatal, got true$/],
     [{ logger: {} }, /^expected logger to be false, or a logger with the methods trace, .*, got an object$/],
     [{ logger: { info: assert.fail, error: assert.fail } }, /^expected logger /],
@@ -101,8 +103,12 @@ it("refuses values that an option cannot have", async () => {
   for (const [options, message] of refused) {
     await assert.rejects(start(untyped({ url, ...options })), { code: "USAGE", message });
   }
-  for (const wrong of [untyped({ none: null }).none, untyped({ url }).url]) {
-    await assert.rejects(start(wrong), { code: "USAGE", message: /^expected an object with options, got / });
+  const { none, text, list, date } = untyped({ none: null, text: url, list: [], date: new Date() });
+  for (const wrong of [none, text, list, date]) {
+    await assert.rejects(start(wrong), {
+      code: "USAGE",
+      message: /^expected an object with options, got (?:null|a string|an array|another object)$/,
+    });
   }
 });
 
@@ -149,6 +155,16 @@ it("emits typed events", async () => {
   assert.match(entry.code ?? "", /^SCHEMA_/);
   await pgTask.stop();
   assert.deepEqual(events, ["role stopping", "stopped null"]);
+});
+
+it("is shown as JSON with its role, url and entries, also if it has listeners", async () => {
+  const own = await createDatabase();
+  const pgTask = await begin({ url: own.url });
+  pgTask.on("role", () => {});
+  const shown: Pick<PgTask, "role" | "url" | "entries"> = JSON.parse(JSON.stringify(pgTask));
+  assert.deepEqual(Object.keys(shown), ["role", "url", "entries"]);
+  assert.deepEqual([shown.role, shown.url, shown.entries[0]?.state], ["leader", own.url, "working"]);
+  await pgTask.stop();
 });
 
 it("two in one process with the same configuration are leader and standby", async () => {

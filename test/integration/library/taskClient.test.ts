@@ -382,7 +382,15 @@ describe("add", () => {
   it("fails or leaves the task out if its key is taken", async () => {
     const id = await tasks.add({ input: "SELECT", key: "once", plan: "2100-01-01" });
     const again = { input: "SELECT 'again'", key: "once" };
-    await fails(tasks.add(again), "TASK_KEY_TAKEN", /once|key_idx/);
+    const remedy = 'if one task is enough, ifKeyTaken: "skip" makes this no error$';
+    const named = new RegExp(`: task ${id} waits with the key "once"; ${remedy}`);
+    await fails(tasks.add(again), "TASK_KEY_TAKEN", named);
+    await fails(tasks.addMany([{ input: "SELECT", key: "free" }, again]), "TASK_KEY_TAKEN", named);
+    const unnamed = new RegExp(`: another task waits with the key "once"; ${remedy}`);
+    const client = await openClient();
+    await client.query("BEGIN");
+    await fails(tasks.add(again, { client }), "TASK_KEY_TAKEN", unnamed);
+    await client.query("ROLLBACK");
     assert.equal(await tasks.add(again, { ifKeyTaken: "skip" }), null);
     const added = await tasks.addMany([again, { input: "SELECT", key: "other" }, again], { ifKeyTaken: "skip" });
     assert.equal(added.length, 1);
@@ -444,7 +452,11 @@ describe("addMany", () => {
       await fails(tasks.addMany(given), code, message);
     }
     const twice = [good, { input: "SELECT", key: "twice" }, { input: "SELECT", key: "twice" }];
-    await fails(tasks.addMany(twice), "TASK_KEY_TAKEN", /rejects the task: /);
+    await fails(
+      tasks.addMany(twice),
+      "TASK_KEY_TAKEN",
+      /rejects the task: .*: several of the tasks have the key "twice"; /,
+    );
     assert.deepEqual(await inputs(), [...before, "SELECT 'taken'"]);
   });
 
@@ -715,6 +727,9 @@ it("values that an option cannot have are refused", async () => {
     [{ states: ["FAILED"] }, "list", /^expected states to be an array of states \(PLAN, .*, STOP\), got \["FAILED"\]$/],
     [{ states: "FAIL" }, "list", /^expected states to be an array /],
     [{ states: ["FAILED"] }, "changes", /^expected states to be an array /],
+    [{ states: [] }, "changes", /^expected states to be an array of at least one state \(PLAN, .*\), got \[\]$/],
+    [{ ids: [id], group: "g" }, "changes", /^expected ids or group, got both: remove ids, or remove group$/],
+    [{ ids: [], states: ["DONE"], key: "k" }, "changes", /^expected ids or states and key, got both: /],
     [{ group: null }, "list", /^expected group to be a string, got null$/],
     [{ text: 5 }, "list", /^expected text /],
     [{ key: 5 }, "list", /^expected key to be a string, got 5$/],
@@ -828,15 +843,21 @@ it("arguments that are none are refused", async () => {
     await fails(tasks.get(wrong), "USAGE", /^expected a task's id, got /);
     await fails(tasks.wait(wrong), "USAGE", /^expected a task's id, got /);
   }
-  const options = /^expected an object with options, got (?:null|"x")$/;
-  for (const wrong of [none.null, untyped({ x: "x" }).x]) {
+  const options = /^expected an object with options, got (?:null|a string|an array|another object)$/;
+  const others = untyped({ text: "x", date: new Date(), signal: new AbortController().signal, map: new Map() });
+  for (const wrong of [none.null, none.list, others.text, others.date, others.signal, others.map]) {
     assert.throws(() => new TaskClient(pool, wrong), { code: "USAGE", message: options });
     await fails(tasks.add("SELECT 1", wrong), "USAGE", options);
     await fails(tasks.get(1, wrong), "USAGE", options);
     await fails(tasks.wait(1, wrong), "USAGE", options);
     await fails(tasks.delete(1, wrong), "USAGE", options);
     await fails(tasks.list(wrong).next(), "USAGE", options);
+    await fails(tasks.changes(wrong).next(), "USAGE", options);
   }
+  class Options {
+    readonly group = "options";
+  }
+  assert.deepEqual(await tasks.list(new Options()).next(), { value: undefined, done: true });
   await fails(
     tasks.add(untyped({ input: "SELECT", columns: null })),
     "USAGE",
@@ -1009,8 +1030,15 @@ describe("errors", () => {
     for (const several of ["postgresql://u:hidden@a,b/x", "postgresql://u:hidden@a:1,b:2/x"]) {
       assert.throws(() => new TaskClient(several), { code: "USAGE", message: /^expected a URL with one host, / });
     }
-    for (const wrong of [{}, null, 7]) {
-      assert.throws(() => Reflect.construct(TaskClient, [wrong]), { code: "USAGE", message: /a Pool or Client of pg/ });
+    for (const [wrong, got] of [
+      [{}, "an object"],
+      [null, "null"],
+      [7, "7"],
+      [["postgresql://u:hidden@h/x"], "an array"],
+      [undefined, "undefined"],
+    ] as const) {
+      const message = new RegExp(`^expected a Pool or Client of pg, or a URL like .*, got ${got}$`);
+      assert.throws(() => Reflect.construct(TaskClient, [wrong]), { code: "USAGE", message });
     }
     for (const id of ["x", 1.5, Number.MAX_SAFE_INTEGER + 1, "9223372036854775808"]) {
       await fails(tasks.get(id), "USAGE", /expected a task's id/);

@@ -214,6 +214,15 @@ test("names the backend of a remote task, and the error of one whose server is u
   await pgTask.stop();
 });
 
+/** The end of the text of a task that was not tried again. */
+const note = (tries: string, list: string): string =>
+  `; it was not tried again, although its retry allows ${tries}: its error is not among those to retry (${list}), or is one that never is (docs/failure.md)`;
+
+const endsWith = async (id: string, end: string): Promise<void> => {
+  const { text = "" } = (await firstReason(id)) ?? {};
+  assert.ok(text.endsWith(end), text);
+};
+
 test("says which list decides why a failed task with tries left was not tried again", async () => {
   await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
   const [own = "", setting = "", spent = "", once = ""] = await tasks.insert(
@@ -223,13 +232,7 @@ test("says which list decides why a failed task with tries left was not tried ag
     { input: "SELECT 1/0" },
   );
   await tasks.ended(own, setting, spent, once);
-  const note = (tries: string, list: string): string =>
-    `; it was not tried again, although its retry allows ${tries}: its error is not among those to retry (${list}), or is one that never is (docs/failure.md)`;
   const ownNote = note("3 more tries", "its sqlstate {40,55P03}");
-  const endsWith = async (id: string, end: string): Promise<void> => {
-    const { text = "" } = (await firstReason(id)) ?? {};
-    assert.ok(text.endsWith(end), text);
-  };
   await endsWith(own, `: ERROR:  division by zero${ownNote}`);
   await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "!42,!0A"'));
   for (const id of [spent, once]) await endsWith(id, ": ERROR:  division by zero");

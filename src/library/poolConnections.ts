@@ -1,0 +1,98 @@
+import { errorMessage, PgTaskError, systemErrorCode } from "../shared/errors.js";
+import { sqlState } from "../shared/postgres/client.js";
+import type { SqlPool, SqlPoolClient } from "./sqlClient.js";
+
+/** Takes connections out of a pool, and waits for each for a limited time. */
+export class PoolConnections {
+  readonly #pool: SqlPool;
+  readonly #timeoutMs: number;
+  /**
+   * Requests that nobody waits for any more, and that are still in the pool's queue. A pool cannot withdraw them, so the
+   * next calls take them over. The queue would otherwise grow with each call for as long as the pool is exhausted.
+   */
+  readonly #queued = new Set<Promise<SqlPoolClient>>();
+
+  constructor(pool: SqlPool, timeoutMs: number) {
+    this.#pool = pool;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /**
+   * Takes a connection. The caller releases it.
+   *
+   * @throws PgTaskError CONNECTION_BUSY if no connection becomes free in time; CONNECTION_FAILED or CONNECTION_REJECTED if
+   * none can be opened; CONNECTION_CLOSED after the end of the pool
+   */
+  async acquire(): Promise<SqlPoolClient> {
+    const [request = this.#pool.connect()] = this.#queued;
+    this.#queued.delete(request);
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<null>((resolve) => {
+      timer = setTimeout(resolve, this.#timeoutMs, null);
+    });
+    try {
+      const client = await Promise.race([request, timeout]);
+      if (client !== null) return client;
+    } catch (error) {
+      throw toConnectError(error, this.#pool, this.#timeoutMs);
+    } finally {
+      clearTimeout(timer);
+    }
+    throw this.#giveUp(request);
+  }
+
+  /** Returns the error of a request that has taken too long. If the pool answers it later, the client returns at once. */
+  #giveUp(request: Promise<SqlPoolClient>): PgTaskError {
+    // A request that the pool has begun to answer is not in its queue, and must not delay the next call: an attempt to
+    // connect can go on for minutes after the server is back.
+    const isQueued = this.#pool.waitingCount > 0;
+    if (isQueued) this.#queued.add(request);
+    void this.#settle(request, isQueued);
+    return isQueued ? busyError(this.#pool, this.#timeoutMs) : slowError(this.#timeoutMs);
+  }
+
+  /** Waits for the answer to a request that was given up, and releases its client unless a call has taken it over. */
+  async #settle(request: Promise<SqlPoolClient>, isQueued: boolean): Promise<void> {
+    try {
+      const client = await request;
+      if (!isQueued || this.#queued.delete(request)) client.release();
+    } catch {
+      this.#queued.delete(request);
+    }
+  }
+}
+
+function toConnectError(error: unknown, pool: SqlPool, timeoutMs: number): PgTaskError {
+  const state = sqlState(error);
+  const cause = { cause: error };
+  if (state !== null) {
+    const message = `the server refused the connection: ${errorMessage(error)} (SQLSTATE ${state})`;
+    // While the server starts or shuts down, it refuses connections with these.
+    const code = state.startsWith("57P0") ? "CONNECTION_FAILED" : "CONNECTION_REJECTED";
+    return new PgTaskError(code, message, { ...cause, sqlState: state });
+  }
+  if (errorMessage(error).includes("client password must be")) {
+    const message =
+      "the server asks for a password, and none was given: give one in the URL, in PGPASSWORD or in a password file";
+    return new PgTaskError("CONNECTION_REJECTED", message, cause);
+  }
+  if (errorMessage(error).includes("Cannot use a pool after calling end")) {
+    return new PgTaskError("CONNECTION_CLOSED", "the pool of the TaskClient has been ended", cause);
+  }
+  if (errorMessage(error).includes("timeout exceeded when trying to connect")) return busyError(pool, timeoutMs);
+  return new PgTaskError("CONNECTION_FAILED", `no connection to the server: ${reason(error)}`, cause);
+}
+
+/** Returns the reason. For a host with several addresses, Node reports an AggregateError with an empty message. */
+const reason = (error: unknown): string =>
+  error instanceof AggregateError
+    ? error.errors.map(errorMessage).join("; ")
+    : errorMessage(error) || systemErrorCode(error);
+
+function busyError({ totalCount, idleCount, waitingCount }: SqlPool, timeoutMs: number): PgTaskError {
+  const message = `no connection of the pool became free within ${timeoutMs} ms (${totalCount} open, ${idleCount} idle, ${waitingCount} waiting)`;
+  return new PgTaskError("CONNECTION_BUSY", message);
+}
+
+const slowError = (timeoutMs: number): PgTaskError =>
+  new PgTaskError("CONNECTION_FAILED", `no connection to the server: it was not opened within ${timeoutMs} ms`);
