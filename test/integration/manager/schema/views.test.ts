@@ -269,7 +269,8 @@ describe("the views", () => {
   test("need no more privileges than the documentation lists", async () => {
     await ensureTaskTable(target, { schema: "granted" });
     const role = await createRole(client, `columns_${target.database}`);
-    const documented = /```sql\n(GRANT SELECT[^`]+)```/.exec(await readFile(projectPath("docs/views.md"), "utf8"))?.[1] ?? "";
+    const documented =
+      /```sql\n(GRANT SELECT[^`]+)```/.exec(await readFile(projectPath("docs/views.md"), "utf8"))?.[1] ?? "";
     const columns = /\(([^)]+)\)/.exec(documented)?.[1]?.split(",") ?? [];
     await client.query(
       `INSERT INTO granted.task (input, key, rule) VALUES ('', 'k', '0 5 * * *');
@@ -279,7 +280,8 @@ describe("the views", () => {
     const reader = await connectClient({ ...target, user: role }, { applicationName: "test" });
     try {
       const readAll = async (): Promise<void> => {
-        for (const view of ["stats", "errors", "groups", "schedules"]) await rowsOf(`TABLE granted.task_${view}`, reader);
+        for (const view of ["stats", "errors", "groups", "schedules"])
+          await rowsOf(`TABLE granted.task_${view}`, reader);
       };
       await readAll();
       await assert.rejects(rowsOf("SELECT remote FROM granted.task", reader), { code: "42501" });
