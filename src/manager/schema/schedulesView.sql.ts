@@ -90,9 +90,18 @@ export function schedulesQuery(
     : `NULL::text AS rule, NULL::text AS zone, false AS catchup, false AS overlap, NULL::timestamptz AS due,
       false AS computes, false AS awaits, false AS is_query`;
   // Names rather than an asterisk, so that readers need no privilege on other columns, such as `remote`.
-  const always = ["id", "parent", "group", "repeat", "drift", "active", "state", "plan", "ready", "max", "owner"];
   const stored = [
-    ...always,
+    "id",
+    "parent",
+    "group",
+    "repeat",
+    "drift",
+    "active",
+    "state",
+    "plan",
+    "ready",
+    "max",
+    "owner",
     "input",
     "error",
     ...(features.has("keys") ? ["key"] : []),
