@@ -11,6 +11,7 @@ import { replaceConfig } from "../../support/configFile.js";
 import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
+import { suspend } from "../../support/suspend.js";
 import { waitForRow } from "../../support/waitFor.js";
 import { token, Web } from "../../support/web.js";
 
@@ -297,8 +298,11 @@ it("creates a dropped database and role again", async () => {
   await admin.query("ALTER DATABASE dropped ALLOW_CONNECTIONS false");
   await admin.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'dropped'");
   await program.line("manager unavailable, retrying", 2);
+  // Otherwise the process could create the database again before the role is dropped.
+  await suspend(program.pid);
   await dropForced("dropped");
   await admin.query("DROP ROLE dropped");
+  program.child.kill("SIGCONT");
   await program.line("role created", 2);
   await program.line("serving table", 3);
   assert.equal(await ownerOf("dropped"), "dropped");
