@@ -130,6 +130,13 @@ export const maxNotifications = 100;
 export const floodMs = 100;
 
 /**
+ * After so many notifications within `ms`, the manager looks whether writers wait for each other in order to notify. If
+ * `waiting` of them do so twice in a row, it enters busy mode, because on a server with a slow disk the writers may never
+ * reach the rate of `maxNotifications`.
+ */
+export const notifyQueue = { notifications: 20, ms: 1_000, waiting: 2 };
+
+/**
  * Busy mode ends when the manager has found no work for `busyQuietMs.min`, in ms. If busy mode begins again within
  * `soonAgainMs` of its last end, this time grows, up to `busyQuietMs.max`.
  */

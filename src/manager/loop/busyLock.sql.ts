@@ -35,6 +35,26 @@ export async function leaveBusyMode(client: Client, tableOid: number): Promise<v
 }
 
 /**
+ * Counts the writers to the table that wait until another transaction, of any database, has committed its notifications.
+ * PostgreSQL has one lock for this: on class `pg_database`, object 0.
+ */
+export async function countWaitingNotifiers(client: Client, tableOid: number): Promise<number> {
+  const { rows } = await client.query<{ waiting: number }>({
+    name: "waiting notifiers",
+    text: `
+WITH l AS MATERIALIZED (SELECT locktype, database, relation, classid, objid, granted, pid FROM pg_locks)
+SELECT count(*)::integer AS waiting FROM l
+WHERE locktype = 'object' AND database = 0 AND classid = 'pg_database'::regclass AND objid = 0 AND NOT granted
+  AND pid IN (
+    SELECT pid FROM l
+    WHERE locktype = 'relation' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND relation IN (SELECT $1::oid UNION ALL SELECT relid FROM pg_partition_tree($1::oid::regclass)))`,
+    values: [tableOid],
+  });
+  return rows[0]?.waiting ?? 0;
+}
+
+/**
  * Lists the transactions that are writing to the table or to one of its partitions. Each of them has held its table
  * lock since before its triggers were called, and holds it until its rows are visible.
  */

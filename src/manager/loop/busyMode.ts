@@ -1,11 +1,12 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { enterBusyMode, leaveBusyMode, readWriters } from "./busyLock.sql.js";
+import { countWaitingNotifiers, enterBusyMode, leaveBusyMode, readWriters } from "./busyLock.sql.js";
 import {
   busyPollMs,
   busyQuietMs,
   floodMs,
   maxNotifications,
   maxSettlePollMs,
+  notifyQueue,
   pollGrowth,
   saturatedPollMs,
   soonAgainMs,
@@ -18,6 +19,8 @@ import {
 export interface BusyModeLimits {
   /** Number of notifications within 100 ms at which the manager enters busy mode. */
   readonly notifications: number;
+  /** Number of writers waiting to notify at which, if seen twice in a row, the manager enters busy mode. */
+  readonly waiting: number;
   /**
    * The manager leaves busy mode when it has found no work for this long, in ms. If it enters busy mode again soon, the
    * time grows from the minimum to the maximum.
@@ -28,6 +31,7 @@ export interface BusyModeLimits {
 
 const defaultLimits: BusyModeLimits = {
   notifications: maxNotifications,
+  waiting: notifyQueue.waiting,
   minQuietMs: busyQuietMs.min,
   maxQuietMs: busyQuietMs.max,
 };
@@ -35,7 +39,7 @@ const defaultLimits: BusyModeLimits = {
 /**
  * Decides whether writers send notifications, or the manager is in busy mode and polls the table. NOTIFY makes the
  * transactions that use it commit one after another. Therefore writers do not notify while the manager holds the lock
- * of busy mode.
+ * of busy mode. It takes this lock after many notifications, and sooner if it sees that writers wait for each other.
  *
  *   settling ──no silent writers──▶ last check ──▶ notified ──many notifications──▶ busy
  *     ▲  └───────────────────────────many notifications──────────────────────────▶ │
@@ -54,6 +58,11 @@ export class BusyMode {
   #silentWriters: ReadonlySet<string> | null = null;
   /** The times of the latest notifications, oldest first. */
   readonly #receivedAt: number[] = [];
+  /** How many notifications arrived since the manager last looked whether writers wait, and the time of that look. */
+  #uncheckedNotifications = 0;
+  #waitingCheckedAt = 0;
+  /** Whether writers waited when the manager last looked. */
+  #didWait = false;
   #pollMs = 0;
   #foundWorkAt = 0;
   readonly #limits: BusyModeLimits;
@@ -69,6 +78,7 @@ export class BusyMode {
 
   /** Records that the manager was notified of a change. */
   receive(): void {
+    this.#uncheckedNotifications++;
     this.#receivedAt.push(performance.now());
     if (this.#receivedAt.length > this.#limits.notifications) this.#receivedAt.shift();
   }
@@ -99,7 +109,7 @@ export class BusyMode {
    */
   async afterCycle(cycle: { found: boolean; full: boolean; deferred: boolean }): Promise<boolean> {
     if (this.#state === "busy") return await this.#afterBusyCycle(cycle.found, cycle.full);
-    if (this.#isFlooded() && (await this.#beginBusy())) return false;
+    if ((this.#isFlooded() || (await this.#doWritersWait())) && (await this.#beginBusy())) return false;
     if (this.#state === "settling") return await this.#settle();
     if (this.#state === "last check" && !cycle.deferred) this.#state = "notified";
     return false;
@@ -110,6 +120,22 @@ export class BusyMode {
     return this.#receivedAt.length === this.#limits.notifications && performance.now() - first < floodMs;
   }
 
+  /**
+   * Whether writers wait for each other in order to notify. One look alone proves nothing: a few writers that commit at
+   * the same moment also wait.
+   */
+  async #doWritersWait(): Promise<boolean> {
+    if (this.#uncheckedNotifications < notifyQueue.notifications) return false;
+    const now = performance.now();
+    const isFrequent = now - this.#waitingCheckedAt < notifyQueue.ms;
+    this.#waitingCheckedAt = now;
+    this.#uncheckedNotifications = 0;
+    const wait = isFrequent && (await countWaitingNotifiers(this.#client, this.#tableOid)) >= this.#limits.waiting;
+    const stillWait = wait && this.#didWait;
+    this.#didWait = wait;
+    return stillWait;
+  }
+
   async #beginBusy(): Promise<boolean> {
     if (!(await enterBusyMode(this.#client, this.#tableOid))) return false;
     const now = performance.now();
@@ -118,6 +144,7 @@ export class BusyMode {
     this.#quietMs = soon ? Math.min(this.#quietMs * 2, maxQuietMs) : minQuietMs;
     this.#state = "busy";
     this.#receivedAt.length = 0;
+    this.#didWait = false;
     this.#foundWorkAt = now;
     this.#pollMs = busyPollMs.min;
     return true;

@@ -16,12 +16,17 @@ await pgTask.start({ url: database.url, "pg_task.sleep": 600_000, "pg_conf.max":
 const busy = `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.busy}::oid
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
 
-/** Inserts tasks as fast as possible until `stop` is called. */
-async function startLoad(): Promise<{ readonly stop: () => Promise<string[]> }> {
+/**
+ * Inserts tasks as fast as possible until `stop` is called.
+ *
+ * @param commitMs how long each commit takes at least, in ms, as on a slow disk
+ */
+async function startLoad(commitMs = 0): Promise<{ readonly stop: () => Promise<string[]> }> {
   const state = { over: false };
   const ids: string[] = [];
   const producers = [1, 2, 3, 4].map(async () => {
     const producer = await database.connect();
+    await producer.query(`SET commit_siblings = 0; SET commit_delay = ${commitMs * 1_000}`);
     while (!state.over) {
       const { rows } = await producer.query<{ id: string }>(
         `INSERT INTO task (input, "group") VALUES ('SELECT 1', 'load ' || floor(random() * 50)) RETURNING id`,
@@ -80,4 +85,12 @@ test("after busy mode changes are notified again, even from transactions that be
   await slow.query("COMMIT");
   assert.equal(only(await tasks.ended(only(rows).id)).output, "2");
   assert.equal((await tasks.run("SELECT 3")).output, "3");
+});
+
+// With notifications, commits of 20 ms follow each other, so no more than 50 a second arrive.
+test("on a slow disk, busy mode begins when writers wait for each other", async () => {
+  const { stop } = await startLoad(20);
+  await eventually(observer, busy, (rows) => rows.length === 1);
+  const ids = await stop();
+  assert.ok((await tasks.ended(...ids)).every(({ state }) => state === "DONE"));
 });
