@@ -182,6 +182,10 @@ test("pg-task doctor says who owns a table that the entry's user may not read, a
     `${user} lacks SELECT, INSERT, UPDATE, DELETE on "public"."task", which ${String(rows[0]?.name)} owns`,
   );
   assert.equal(remedy, `ALTER TABLE "public"."task" OWNER TO "${user}"`);
+  // The remedy can be pasted.
   await owner.query(remedy);
-  assert.equal((await lineAbout("rights", { DATABASE_URL: url.href })).level, "ok");
+  const owned = await owner.query(
+    "SELECT pg_get_userbyid(relowner) AS name FROM pg_class WHERE oid = 'task'::regclass",
+  );
+  assert.deepEqual(owned.rows, [{ name: user }]);
 });
