@@ -273,11 +273,11 @@ function sessionEvents(
     },
     started: (task) => components().starts.add(task),
     remote: (process) => components().remotePids.add(process),
-    lost: (task, owner, isCurrent) => {
+    lost: (task, owner, isCurrent, reason) => {
       const { groups, orphans, tracing } = components();
       groups.addOrphan(task.hash, task.key);
       tracing?.lost(task.id, isCurrent);
-      orphans.add({ ...task, owner }, isCurrent);
+      orphans.add({ ...task, owner }, isCurrent, reason);
     },
     silent: (owner, ms) => components().sessionWatchdog.addSilence(owner, ms),
     opened: () => {

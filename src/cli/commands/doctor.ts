@@ -86,10 +86,11 @@ async function checkEntry(configuration: Configuration, entry: Entry, given: Tab
         parameters: entry.parameters,
         fileZone: configuration.parameters["pg_task.zone"],
       });
-      const readable = !checks.some(({ name, level }) => name === "columns" && level === "fail");
+      // If columns or privileges are missing, no check has read the tasks.
+      const isReadable = checks.some(({ name }) => name === "backlog");
       return {
         section,
-        checks: [directConnection, ...checks, ...(readable ? [await checkStalls(opened)] : [])],
+        checks: [directConnection, ...checks, ...(isReadable ? [await checkStalls(opened)] : [])],
       };
     };
     return await withEntry(configuration, entry, "doctor", inspect, { given });

@@ -1,27 +1,46 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
+import { identifier } from "../../shared/postgres/quoting.js";
 import { fail, ok, warn, type Check } from "./check.js";
+
+export async function mayRead(client: Client, { qualified }: TaskTable): Promise<boolean> {
+  const { rows } = await client.query<{ may: boolean }>("SELECT has_table_privilege($1, 'SELECT') AS may", [qualified]);
+  return rows[0]?.may === true;
+}
 
 export async function checkPrivileges(client: Client, { qualified }: TaskTable): Promise<Check> {
   const { rows } = await client.query<{
     lacking: string[];
     owns: boolean;
+    owner: string;
+    isOwnerSuperuser: boolean;
     sequence: string | null;
     user: string;
   }>(
     `SELECT ARRAY(SELECT r FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r
          WHERE NOT has_table_privilege($1, r)) AS lacking,
-       pg_has_role(c.relowner, 'USAGE') AS owns, current_user AS "user",
+       pg_has_role(c.relowner, 'USAGE') AS owns, current_user AS "user", o.rolname AS owner,
+       o.rolsuper AS "isOwnerSuperuser",
        (SELECT s FROM pg_get_serial_sequence($1, 'id') AS s WHERE NOT has_sequence_privilege(s, 'USAGE')) AS sequence
-     FROM pg_catalog.pg_class AS c WHERE c.oid = $1::regclass`,
+     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_roles AS o ON o.oid = c.relowner WHERE c.oid = $1::regclass`,
     [qualified],
   );
-  const { lacking = [], owns = false, sequence = null, user = "" } = rows[0] ?? {};
+  const {
+    lacking = [],
+    owns = false,
+    owner = "",
+    isOwnerSuperuser = false,
+    sequence = null,
+    user = "",
+  } = rows[0] ?? {};
+  const takeOver = `ALTER TABLE ${qualified} OWNER TO ${identifier(user)}`;
+  // Membership in a superuser would allow the tasks everything.
+  const become = isOwnerSuperuser ? takeOver : `${takeOver}, or GRANT ${identifier(owner)} TO ${identifier(user)}`;
   if (lacking.length > 0) {
     return fail(
       "rights",
-      `${user} lacks ${lacking.join(", ")} on ${qualified}`,
-      `GRANT ${lacking.join(", ")} ON ${qualified} TO ${user}`,
+      `${user} lacks ${lacking.join(", ")} on ${qualified}${owns ? "" : `, which ${owner} owns`}`,
+      owns ? `GRANT ${lacking.join(", ")} ON ${qualified} TO ${identifier(user)}` : become,
     );
   }
   if (sequence !== null) {
@@ -34,8 +53,8 @@ export async function checkPrivileges(client: Client, { qualified }: TaskTable):
   if (!owns) {
     return warn(
       "rights",
-      `${user} does not own ${qualified}: changed defaults and migrations cannot be applied`,
-      `ALTER TABLE ${qualified} OWNER TO ${user}, or make it a member of the owner`,
+      `${user} does not own ${qualified}, ${owner} does: changed defaults and migrations cannot be applied`,
+      become,
     );
   }
   return ok("rights", `${user} owns ${qualified}`);

@@ -5,7 +5,7 @@ import { readOrphanIds } from "../../tasks/queries/orphanIds.js";
 import { areMoreRejected, readRejectedResults } from "../../tasks/queries/rejectedResults.js";
 import { readPauses, type Pause } from "../../tasks/commands/pauses.js";
 import { readPausedSchedules, type PausedSchedules } from "../../tasks/queries/pausedSchedules.js";
-import { readManager } from "../../tasks/queries/clusterProcesses.js";
+import { readManager, type ServerProcess } from "../../tasks/queries/clusterProcesses.js";
 import { howToResume } from "../support/resumeSchedules.js";
 import { shellWord } from "../support/shellWord.js";
 import { formatCount } from "../terminal/format.js";
@@ -14,8 +14,36 @@ import { formatDuration } from "../../shared/formatDuration.js";
 
 export async function checkManager(client: Client, table: TaskTable): Promise<Check> {
   const found = await readManager(client, table);
+  const waiting = (await readWaitingManagers(client, table)).filter(({ pid }) => pid !== found?.pid);
+  if (found !== null && waiting.length > 0) {
+    return warn(
+      "manager",
+      `${describeManager(found)} serves the table, and another pg-task waits for it: ${waiting.map(describeManager).join("; ")}`,
+      "both have an entry for the table, and another control database or pg_conf.name: end one of the two, or give them the same",
+    );
+  }
   if (found !== null) return ok("manager", `server process ${found.pid}`);
   return fail("manager", "no manager serves the table", "start pg-task, or see its log for why the manager waits");
+}
+
+type ManagerProcess = Pick<ServerProcess, "pid" | "address">;
+
+const describeManager = ({ pid, address }: ManagerProcess): string =>
+  `server process ${pid}${address === null ? "" : ` of ${address}`}`;
+
+/**
+ * Returns the backends of managers that have waited for the table's lock for long. When a manager hands its table over,
+ * the next one waits for a moment too. The backends of other roles are not seen.
+ */
+async function readWaitingManagers(client: Client, { schema, table }: TaskTable): Promise<ManagerProcess[]> {
+  const { rows } = await client.query<ManagerProcess>(
+    `SELECT a.pid, host(a.client_addr) AS address FROM pg_catalog.pg_stat_activity AS a
+     WHERE a.datname = current_database() AND a.query LIKE '%pg\\_try\\_advisory\\_lock%'
+       AND starts_with(a.application_name, left($1, 60)) AND a.backend_start < clock_timestamp() - interval '10 seconds'
+     ORDER BY a.backend_start, a.pid`,
+    [`pg_work ${schema} ${table} `],
+  );
+  return rows;
 }
 
 /** A task that has been due for longer than this, in ms, is not just waiting for its turn. */

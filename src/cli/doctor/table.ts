@@ -1,7 +1,7 @@
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { checkPrivileges, checkRoleSettings, checkRowSecurity } from "./access.js";
+import { checkPrivileges, checkRoleSettings, checkRowSecurity, mayRead } from "./access.js";
 import type { Check } from "./check.js";
 import { checkManager, checkOrphans, checkBacklog, checkPauses, checkResults } from "./operation.js";
 import { checkOrder } from "./order.js";
@@ -13,6 +13,8 @@ import { checkBloat, checkTransactions } from "./upkeep.js";
 /** Checks a table, connected as the user of the table's entry. */
 export async function checkTable(client: Client, table: TaskTable, configured: ConfiguredParameters): Promise<Check[]> {
   const version = await checkMigration(client, table);
+  // The server would refuse the other checks.
+  if (!(await mayRead(client, table))) return [version, await checkPrivileges(client, table)];
   const whole = version.level === "ok" ? [await checkColumns(client, table, configured.parameters)] : [];
   // If columns are missing, the other checks are skipped, because they read these columns.
   if (whole.some(({ level }) => level === "fail")) return [version, ...whole];

@@ -16,11 +16,14 @@ interface Reloadable {
 export class ConfigReloader {
   readonly #read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
   readonly #canRead: boolean;
+  readonly #fingerprint: () => Promise<string | null>;
   readonly #target: Reloadable;
   readonly #log: Log;
   /** Value of `pg_conf.name` at the start of the process. */
   readonly #initialName: string;
   #current: ExplainedConfiguration;
+  /** The last problem that was logged, and the state of the file that has it. */
+  #logged: { readonly fingerprint: string; readonly message: string } | null = null;
   /** The last reload. Each reload waits for the previous reload, so that reloads never overlap. */
   #pending: Promise<PgTaskError | null> = Promise.resolve(null);
 
@@ -30,6 +33,8 @@ export class ConfigReloader {
       readonly read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
       /** Whether there is anything to read: a file, or content that a program gives. */
       readonly canRead: boolean;
+      /** Returns a text that changes with the file; null if there is no file. */
+      readonly fingerprint: () => Promise<string | null>;
       readonly target: Reloadable;
       readonly log: Log;
     },
@@ -38,6 +43,7 @@ export class ConfigReloader {
     this.#initialName = current.configuration.parameters["pg_conf.name"];
     this.#read = options.read;
     this.#canRead = options.canRead;
+    this.#fingerprint = options.fingerprint;
     this.#target = options.target;
     this.#log = options.log;
   }
@@ -68,6 +74,7 @@ export class ConfigReloader {
       this.#target.reload(before.configuration);
       return null;
     }
+    const fingerprint = await this.#fingerprint();
     try {
       this.#current = await this.#read({
         given: before.controlGiven,
@@ -75,9 +82,13 @@ export class ConfigReloader {
       });
     } catch (error) {
       const { code, message } = toReport(error);
-      this.#log.error({ code, reason: message }, "configuration not reloaded, keeping the old one");
+      // After a change of the file, SIGHUP often arrives just before or after the change is noticed.
+      const isLogged = fingerprint !== null && isDeepStrictEqual(this.#logged, { fingerprint, message });
+      if (!isLogged) this.#log.error({ code, reason: message }, "configuration not reloaded, keeping the old one");
+      this.#logged = fingerprint === null ? null : { fingerprint, message };
       return error instanceof PgTaskError ? error : new PgTaskError(code, message, { cause: error });
     }
+    this.#logged = null;
     const { configuration, controlMoved } = this.#current;
     const isUnchanged = isDeepStrictEqual(before.configuration, configuration) && !controlMoved;
     if (!requested && isUnchanged) return null;

@@ -42,7 +42,8 @@ export class FileWatcher {
   }
 }
 
-async function readFingerprint(file: string): Promise<string> {
+/** Returns a text that changes whenever the file is changed, replaced or removed. */
+export async function readFingerprint(file: string): Promise<string> {
   try {
     const { dev, ino, size, mtimeNs, ctimeNs } = await stat(file, { bigint: true });
     return [dev, ino, size, mtimeNs, ctimeNs].join(" ");

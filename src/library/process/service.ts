@@ -13,7 +13,7 @@ import type { Config, ConfigEntry } from "../config.js";
 import { checkOptions, stopChecks } from "../optionChecks.js";
 import type { EntryStatus, PgTask, PgTaskEvents } from "../pgTask.js";
 import { ConfigReloader } from "./configReloader.js";
-import { FileWatcher } from "./fileWatcher.js";
+import { FileWatcher, readFingerprint } from "./fileWatcher.js";
 import type { OpenLog } from "./openLog.js";
 import { ReloadSignal } from "./reloadSignal.js";
 import { untilTablesExist } from "./standbyTables.js";
@@ -271,6 +271,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     const reloader = new ConfigReloader(explained, {
       read: async (inUse) => await this.#read(file, url, { inUse, warn: (message) => log.warn(message) }),
       canRead: file !== null || this.#content !== undefined,
+      fingerprint: async () => (file === null ? null : await readFingerprint(file)),
       target: {
         reload: (configuration) => {
           this.#configuration = configuration;

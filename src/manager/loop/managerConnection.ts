@@ -24,6 +24,12 @@ import { BusyMode } from "./busyMode.js";
 import type { WorkCycle } from "./workCycle.js";
 import { lockRetryMs, managerQuietMs } from "../tuning.js";
 
+/**
+ * The time after which another manager that still holds the table's lock is named in the log, in ms. A manager that stops
+ * hands its table over within a second or two, unless a lock keeps it from writing results.
+ */
+const longWaitMs = 10_000;
+
 /** The values that the connection reads from its manager, and the callbacks by which it reports to the manager. */
 export interface ManagerConnectionOptions {
   readonly components: ManagerComponents;
@@ -251,6 +257,7 @@ export class ManagerConnection {
    */
   async #lock(client: Client, oid: number, others: OtherManagers): Promise<boolean> {
     const { components, send, signal } = this.#options;
+    let waitedMs = 0;
     for (let tries = 0; !this.#isDraining; tries += 1) {
       if (await tryLock(client, oid)) return true;
       if (tries === 0) {
@@ -258,9 +265,22 @@ export class ManagerConnection {
         components.log.info({ table: components.table.logName }, message);
         send({ type: "unavailable", reason: { code: "LEADERSHIP_HELD", message } });
       }
-      if (await sleep(lockRetryMs, signal)) await others.checkHolder(lockRetryMs);
+      if (!(await sleep(lockRetryMs, signal))) continue;
+      await others.checkHolder(lockRetryMs);
+      waitedMs += lockRetryMs;
+      if (waitedMs === longWaitMs) await this.#logHolder(others);
     }
     return false;
+  }
+
+  async #logHolder(others: OtherManagers): Promise<void> {
+    const { log, table } = this.#options.components;
+    const holder = await others.findHolder();
+    if (holder === null) return;
+    const { pid: backend, name, address } = holder;
+    const remedy =
+      "end one of the two: this is probably another pg-task with the same entry, and another control database or pg_conf.name";
+    log.warn({ table: table.logName, backend, application: name, address, remedy }, "another manager keeps the table");
   }
 
   async #attachOthers(client: Client, oid: number): Promise<OtherManagers> {

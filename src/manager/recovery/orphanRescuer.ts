@@ -37,6 +37,8 @@ interface Orphan extends OwnedRow {
   isBlamed: boolean;
   /** Whether the session belonged to this manager. If so, no more results of the session are received. */
   readonly isOwnSession: boolean;
+  /** Why the session ended, if it is known. */
+  readonly reason: string | null;
   /**
    * Whether the group counts the task as running. Once the backend is gone, the group no longer counts it, even if the
    * row cannot be rescued yet because it is locked or rejected.
@@ -150,8 +152,9 @@ export class OrphanRescuer {
    * running.
    *
    * @param ran whether the task was the session's current task. Queued tasks are not to blame for the loss.
+   * @param reason why the session ended, if it is known
    */
-  add(run: OwnedRow, ran = true): void {
+  add(run: OwnedRow, ran = true, reason: string | null = null): void {
     // The task may have been rescued, claimed and lost again before the next check. Then the group still counts its
     // first run.
     this.#remove(run.id);
@@ -164,6 +167,7 @@ export class OrphanRescuer {
         !this.#disconnectedOwners.has(run.owner),
       isOwnSession: true,
       isCounted: true,
+      reason,
     });
     this.#recentlyLost += 1;
     this.#pauseMs = orphanCheckMs.first;
@@ -201,7 +205,7 @@ export class OrphanRescuer {
   /** Adds a task that a session of another process has claimed, or a session of which nothing is known any more. */
   #addForeign(row: OwnedRow): void {
     this.#remove(row.id);
-    this.#orphans.set(row.id, { ...row, isBlamed: false, isOwnSession: false, isCounted: true });
+    this.#orphans.set(row.id, { ...row, isBlamed: false, isOwnSession: false, isCounted: true, reason: null });
     this.#groups.addOrphan(row.hash, row.key);
     this.#pauseMs = orphanCheckMs.first;
   }
@@ -247,6 +251,7 @@ export class OrphanRescuer {
             ids: some.map(({ id }) => id),
             blame,
             crashes: request.crashes,
+            reasons: Object.fromEntries(some.flatMap(({ id, reason }) => (reason === null ? [] : [[id, reason]]))),
             omissions,
           });
           this.#deferredPauses.add(paused);

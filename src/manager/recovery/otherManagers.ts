@@ -2,7 +2,7 @@ import { sleep } from "../../shared/backoff.js";
 import type { Log } from "../../shared/log.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { FrozenHolder } from "../../shared/postgres/frozenHolder.js";
+import { FrozenHolder, type Holder } from "../../shared/postgres/frozenHolder.js";
 import { RollCall } from "../../shared/postgres/rollCall.js";
 import { frozenManagerMs, ownerCheckMs, ownersAskMs } from "../tuning.js";
 import type { OrphanRescuer } from "./orphanRescuer.js";
@@ -68,6 +68,11 @@ export class OtherManagers {
   /** Called after each failed attempt to take the table's lock, with the time since the last one in ms. */
   async checkHolder(ms: number): Promise<void> {
     await this.#holder.check(ms);
+  }
+
+  /** Returns the backend of the manager that holds the table's lock, or null if none does. */
+  async findHolder(): Promise<Holder | null> {
+    return await this.#holder.find();
   }
 
   /** Watches the sessions of other processes, as long as there are any that have tasks. */

@@ -99,6 +99,7 @@ export interface RescuedTask {
  * After `crashes` crashes, the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are
  * skipped.
  *
+ * @param request.reasons why the tasks' sessions ended, by id, for the errors of those that become FAIL
  * @param request.omissions which parts to omit, for example a group's pause. The outcome itself is always
  *   written.
  */
@@ -111,6 +112,7 @@ export async function rescueTasks(
     readonly ids: readonly string[];
     readonly blame: boolean;
     readonly crashes: number;
+    readonly reasons?: Readonly<Record<string, string>>;
     readonly omissions?: Omit<Omissions, "deletion">;
   },
 ): Promise<{
@@ -126,7 +128,15 @@ export async function rescueTasks(
   }>({
     name: `rescue ${columns.name}`,
     text: rescueStatement(table, columns),
-    values: [request.dead, request.ids, request.blame ? 1 : 0, request.crashes, omissions.pause, omissions.repetition],
+    values: [
+      request.dead,
+      request.ids,
+      request.blame ? 1 : 0,
+      request.crashes,
+      omissions.pause,
+      omissions.repetition,
+      JSON.stringify(request.reasons ?? {}),
+    ],
   });
   return {
     rescued: rows.flatMap(({ id, verdict, crash, since }) =>
@@ -172,7 +182,7 @@ WITH lost AS MATERIALIZED (
     start = CASE WHEN j.verdict = 'done' THEN coalesce(j.start, t.start, t.take) WHEN j.verdict <> 'planned' THEN t.start END,
     stop = CASE WHEN j.verdict IN ('done', 'failed', 'replaced') THEN j.stop ELSE t.stop END,
     error = ${appendNote(
-      "CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times') " +
+      "CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times', ': ' || ($7::json ->> j.id::text)) " +
         `WHEN j.verdict = 'replaced' THEN ${replacedError("(SELECT k.waiting FROM key_waits AS k WHERE k.id = j.id)")} ELSE t.error END`,
       "CASE WHEN j.repeats AND (j.verdict = 'replaced' OR j.verdict IN ('done', 'failed') AND j.state IN ('TAKE', 'WORK')) THEN $6::text END",
     )},

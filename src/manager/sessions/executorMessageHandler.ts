@@ -73,7 +73,7 @@ export class ExecutorMessageHandler {
         const { session, reason } = message;
         const id = this.#registry.get(session)?.queue.current?.task.id;
         this.#log.warn({ session, id, reason: reason.message }, "session lost");
-        this.#remove(session);
+        this.#remove(session, reason.message);
         break;
       }
       case "closed":
@@ -120,7 +120,7 @@ export class ExecutorMessageHandler {
     // The session did not run this task, so the task must not count towards the session's `count` limit.
     if (result.outcome === "released" && result.serverFull === true) session.dedication = shortenDedication(session);
     if (session.distrusted && result.outcome === "ended" && mayBeUndoneByCrash(result)) {
-      this.#events.lost({ id, hash, key }, owner, false);
+      this.#events.lost({ id, hash, key }, owner, false, null);
       return;
     }
     if (this.#mustRepeat(result)) {
@@ -187,7 +187,8 @@ export class ExecutorMessageHandler {
     else this.#executors.send(thread, { type: "cancelAnswered", session: number, id });
   }
 
-  #remove(number: number): void {
+  /** @param reason why the session was lost, if it is known */
+  #remove(number: number, reason: string | null = null): void {
     const session = this.#registry.get(number);
     if (session === undefined) return;
     this.#registry.remove(session);
@@ -196,7 +197,7 @@ export class ExecutorMessageHandler {
       const queued = this.#registry.dequeue(session, task.id);
       if (queued === null || session.backend === null) continue;
       const { id, hash, key } = task;
-      this.#events.lost({ id, hash, key }, session.backend.owner, index === 0);
+      this.#events.lost({ id, hash, key }, session.backend.owner, index === 0, reason);
     }
   }
 }

@@ -172,7 +172,7 @@ export class PoolScaler {
     if (more === 0) {
       // While all sessions are in use, tasks may be waiting in their queues, so the demand must not be lowered.
       if (free === 0 && size > 0) return;
-      if (free > 0) this.#failureLogged = false;
+      if (free > 0) this.#logRecovery();
       this.#demand(size);
       return;
     }
@@ -211,6 +211,9 @@ export class PoolScaler {
     if (this.#openFailed) return;
     this.#backoff.reset();
     this.#notBefore = 0;
+    // At a limit of the server, sessions open and fail by turns. While others are open, the recovery is therefore logged
+    // only when no task waits any more.
+    if (this.#sessions.size - this.#sessions.opening === 1) this.#logRecovery();
   }
 
   /** Closes all sessions, then all threads. */
@@ -219,6 +222,11 @@ export class PoolScaler {
     await this.#executors.end();
     this.#demand(0);
     this.#reportedFull = false;
+    this.#failureLogged = false;
+  }
+
+  #logRecovery(): void {
+    if (this.#failureLogged) this.#log.info("the server accepts new sessions again");
     this.#failureLogged = false;
   }
 

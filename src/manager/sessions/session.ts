@@ -79,8 +79,11 @@ export interface SessionPoolEvents {
   started(task: StartedTask): void;
   /** Reports which backend on the remote server runs a remote task. */
   remote(place: RemotePid): void;
-  /** Reports that a session ended while it had this task, either as its current task or as a queued one. */
-  lost(task: Pick<ClaimedTask, "id" | "hash" | "key">, owner: string, isCurrent: boolean): void;
+  /**
+   * Reports that a session ended while it had this task, either as its current task or as a queued one. `reason` says why
+   * the session ended, if that is known.
+   */
+  lost(task: Pick<ClaimedTask, "id" | "hash" | "key">, owner: string, isCurrent: boolean, reason: string | null): void;
   /** Reports that nothing has been received from this session's backend for `ms` ms, although an answer is expected. */
   silent(owner: string, ms: number): void;
   /** Asks for the recall of runs that have been sent to the server behind another run. */

@@ -9,8 +9,9 @@ const maxAskMs = 10_000;
 const lookAgainMs = 1_000;
 
 /** The backend that holds the lock. */
-interface Holder {
+export interface Holder {
   readonly pid: number;
+  readonly name: string;
   readonly address: string | null;
   /** Identity of the backend. Null if this role must not see it. */
   readonly owner: string | null;
@@ -82,7 +83,7 @@ export class FrozenHolder {
   }
 
   async #ask(): Promise<void> {
-    this.#holder = await this.#find();
+    this.#holder = await this.find();
     if (this.#holder === null) return;
     this.#askedMs = 0;
     await this.#askAll();
@@ -90,7 +91,7 @@ export class FrozenHolder {
 
   async #judge(frozenMs: number): Promise<void> {
     const asked = this.#holder;
-    const now = await this.#find();
+    const now = await this.find();
     if (now === null || asked === null || now.pid !== asked.pid || now.owner !== asked.owner) {
       // Another process has the lock by now. It has not been asked yet.
       this.#askedMs = null;
@@ -125,12 +126,13 @@ export class FrozenHolder {
     }
   }
 
-  async #find(): Promise<Holder | null> {
+  /** Returns the backend that holds the lock now, or null if none does. */
+  async find(): Promise<Holder | null> {
     const { lock } = this.#options;
     // For the backend of another role, pg_stat_activity shows neither state nor start time. Such a backend may be
     // working, but then this role cannot terminate it either, unless it may signal other roles' backends.
     const { rows } = await this.#client.query<Holder>(
-      `SELECT l.pid, host(a.client_addr) AS address, ${ownerSql("a")} AS owner,
+      `SELECT l.pid, a.application_name AS name, host(a.client_addr) AS address, ${ownerSql("a")} AS owner,
          coalesce(a.state <> 'idle' AND a.wait_event_type IS DISTINCT FROM 'Client', false) AS works
        FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = $1::bigint::oid

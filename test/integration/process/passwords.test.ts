@@ -399,6 +399,7 @@ test("a corrected password file is used at the next attempt to connect, without 
   await client.query("INSERT INTO task (input) VALUES ('SELECT 1')");
   await program.line("cannot open a session, tasks wait");
   await setFile("second password");
+  await program.line("the server accepts new sessions again");
   await waitForRow(client, "SELECT FROM task WHERE state = 'DONE'", []);
 
   // A superuser's remote task in the manager's own role reads the file as well.

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { beforeEach, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
+import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
 import { createDatabase, serverMajor } from "../../support/database.js";
 import { replaceConfig } from "../../support/configFile.js";
+import { doctor } from "../../support/doctor.js";
 import { startProcess, type ProcessOptions, type TestProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 import { occupyPort, token, Web } from "../../support/web.js";
@@ -249,6 +251,16 @@ it("never runs two managers for a table after a lost control connection", async 
   assert.equal((await standby.end()).code, 0);
 });
 
+/** Returns the backend of the manager that holds the lock of the table. */
+async function managerBackend(): Promise<number | undefined> {
+  const { rows } = await client.query<{ pid: number }>(
+    `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::bigint::oid AND objid = 'task'::regclass
+     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+    [lockClasses.manager],
+  );
+  return rows[0]?.pid;
+}
+
 it("waits for a table that another cluster serves, and logs it once", async () => {
   const first = await startProcess(same);
   await first.line("ready");
@@ -259,9 +271,27 @@ it("waits for a table that another cluster serves, and logs it once", async () =
   await second.line("ready");
   const id = await insertTask(client, "SELECT 1");
   await waitForState(client, id, "DONE");
+  // If it lasts, the log and doctor tell which process has the table.
+  const holder = await managerBackend();
+  const keeps = await second.line("another manager keeps the table");
+  assert.deepEqual(
+    [keeps.level, keeps["backend"], keeps["application"], keeps["address"]],
+    ["warn", holder, "pg_work public task 1000", "127.0.0.1"],
+  );
+  assert.match(String(keeps["remedy"]), /another control database or pg_conf\.name/);
+  const { lines } = await doctor({ DATABASE_URL: database.url });
+  const about = lines.find(({ name }) => name === "manager");
+  assert.equal(about?.level, "warn");
+  assert.match(
+    about.text,
+    new RegExp(
+      `^server process ${holder} of 127\\.0\\.0\\.1 serves the table, and another pg-task waits for it: server process \\d+ `,
+    ),
+  );
   assert.equal((await first.end()).code, 0);
   await second.line("serving table");
   assert.equal(second.linesMatching(waits).length, 1);
+  assert.equal(second.linesMatching("another manager keeps the table").length, 1);
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   assert.equal((await second.end()).code, 0);
 });

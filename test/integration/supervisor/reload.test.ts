@@ -121,6 +121,8 @@ it("keeps the old configuration when the file is invalid, incomplete or missing,
   const file = join(program.cwd, "pg_task.json");
   await replaceConfig(program, `{"url": "${url}", "pg_task.sl`);
   const syntax = await program.line(rejected);
+  // The same problem of the same file is logged once. The second change is handled after the signal.
+  program.child.kill("SIGHUP");
   assert.equal(syntax["code"], "CONFIG_SYNTAX");
   assert.match(String(syntax["reason"]), /pg_task\.json:1:\d+: not JSON: /);
   const atStart = await startProcess({ config: undefined, cwd: program.cwd });

@@ -167,3 +167,25 @@ test("pg-task doctor names the privilege that is missing to create the table", a
   await owner.query("DROP SCHEMA public");
   assert.match((await lineAbout("table", { DATABASE_URL: url.href })).text, /ON DATABASE test_/);
 });
+
+test("pg-task doctor says who owns a table that the entry's user may not read, and how to own it again", async () => {
+  const lost = await createDatabase();
+  const owner = await lost.connect();
+  const user = await createRole(client, `lost_${lost.target.database}`);
+  const url = new URL(lost.url);
+  url.username = user;
+  const { level, text, remedy } = await lineAbout("rights", { DATABASE_URL: url.href });
+  const { rows } = await owner.query<{ name: string }>("SELECT current_user AS name");
+  assert.equal(level, "fail");
+  assert.equal(
+    text,
+    `${user} lacks SELECT, INSERT, UPDATE, DELETE on "public"."task", which ${String(rows[0]?.name)} owns`,
+  );
+  assert.equal(remedy, `ALTER TABLE "public"."task" OWNER TO "${user}"`);
+  // The remedy can be pasted.
+  await owner.query(remedy);
+  const owned = await owner.query(
+    "SELECT pg_get_userbyid(relowner) AS name FROM pg_class WHERE oid = 'task'::regclass",
+  );
+  assert.deepEqual(owned.rows, [{ name: user }]);
+});

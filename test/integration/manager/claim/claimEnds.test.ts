@@ -218,7 +218,8 @@ test("a rescued task waits again; only a death of its own run is counted", async
 
 test("a task that reaches the crash limit becomes FAIL, and its error says why", async () => {
   await taken({ crash: 2 });
-  await rescueTasks(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 3, blame: true });
+  const reasons = { "1": "terminated" };
+  await rescueTasks(manager, table, shape, { dead: ["me"], ids: ["1"], crashes: 3, blame: true, reasons });
   assert.deepEqual(await rows("state::text, crash, owner, ready, output, error, stop IS NOT NULL AS stopped"), [
     {
       state: "FAIL",
@@ -226,7 +227,7 @@ test("a task that reaches the crash limit becomes FAIL, and its error says why",
       owner: null,
       ready: null,
       output: "",
-      error: "ERROR:  task took its own session down 3 times",
+      error: "ERROR:  task took its own session down 3 times: terminated",
       stopped: true,
     },
   ]);
