@@ -170,6 +170,41 @@ test("the function of docs/coming-from.md schedules jobs by rules and intervals,
   assert.deepEqual(await active("long"), [{ ...interval, id: next, input: "SELECT 3" }]);
 });
 
+const scheduleWith = (...job: (string | null)[]): Promise<unknown> =>
+  client.query("SELECT schedule_job($1, $2, $3)", job);
+
+test("the function of docs/coming-from.md takes every kind of interval, and refuses what would never run", async () => {
+  for (const [schedule, repeat] of [
+    ["1 second", "00:00:01"],
+    ["1 minute", "00:01:00"],
+    ["90 Minutes", "01:30:00"],
+    ["2 hours", "02:00:00"],
+    ["1 hour 30 minutes", "01:30:00"],
+    ["1 day", "1 day"],
+    ["2 weeks", "14 days"],
+  ] as const) {
+    await client.query("BEGIN");
+    await scheduleWith("often", schedule, "SELECT 1");
+    const { rows } = await client.query(
+      `SELECT rule, zone, repeat::text, plan - now() = repeat AS later FROM task WHERE key = 'often'`,
+    );
+    await client.query("ROLLBACK");
+    assert.deepEqual(rows, [{ rule: null, zone: null, repeat, later: true }], schedule);
+  }
+  for (const zero of ["0 seconds", "00 minutes", "0 hours 0 minutes"]) {
+    await assert.rejects(scheduleWith("never", zero, "SELECT 1"), {
+      message: `the interval of job "never" must be above 0: ${zero}`,
+    });
+  }
+  const incomplete = { message: "a job needs a name, a schedule and a command" };
+  await assert.rejects(scheduleWith(null, "1 minute", "SELECT 1"), incomplete);
+  await assert.rejects(scheduleWith("never", null, "SELECT 1"), incomplete);
+  for (const command of [null, "", " \n"])
+    await assert.rejects(scheduleWith("never", "0 3 * * *", command), incomplete);
+  await assert.rejects(scheduleWith("never", "sometimes", "SELECT 1"), /sometimes/);
+  assert.deepEqual(await active("never"), []);
+});
+
 test("a pause of the schedule skips times that pass, and a pause of its group delays one", async () => {
   const insert = async (key: string, plan: string): Promise<string> =>
     only(await tasks.insert({ input: "SELECT 1", key, group: key, repeat: "1 day", plan, delete: false }));

@@ -11,6 +11,7 @@ import { adopt } from "./adoption/adopt.js";
 import { ensureHoldIndex, ensureSchedulesIndex } from "./adoption/indexes.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
+import { nameBoundsCheck } from "./boundsCheck.js";
 import { ensureDependencyTable } from "./dependencyTable.js";
 import { ensureCalendar } from "./calendar.js";
 import { duplicateKeysQuery, ensureKeyIndex, keyProblems, type KeyProblem } from "./keyIndex.js";
@@ -89,6 +90,7 @@ async function ensureOwn(
     await repairAdopted(client, table, entry);
     table.features = featuresWithout(ownColumns.own);
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters, table.features);
+    await nameBoundsCheck(client, table, entry);
     if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
     if (table.features.has("order")) await ensureDependencyTable(client, table, from === 0);
     const keyProblem = table.features.has("keys")

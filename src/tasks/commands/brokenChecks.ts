@@ -1,3 +1,4 @@
+import { boundsCheckName } from "../../manager/schema/boundsCheck.js";
 import { isServerError } from "../../shared/postgres/client.js";
 import { checkViolation } from "../../shared/postgres/sqlStates.js";
 import type { NewRow } from "./addTask.js";
@@ -43,7 +44,8 @@ const columnChecks: readonly ColumnCheck[] = [
  */
 export function findBrokenChecks(error: unknown, rows: readonly NewRow[]): BrokenCheck[] {
   if (!isServerError(error) || error.code !== checkViolation) return [];
-  if (!/_check\d*$/.test(error.constraint ?? "")) return [];
+  const name = error.constraint ?? "";
+  if (name !== boundsCheckName && !/_check\d*$/.test(name)) return [];
   return columnChecks.flatMap(({ columns, demand, isBroken }) =>
     columns.flatMap((column) => {
       const value = rows.map((row) => row.columns.get(column) ?? null).find((each) => each !== null && isBroken(each));

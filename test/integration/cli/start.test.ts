@@ -150,9 +150,10 @@ describe("pg-task add", () => {
       ],
       [["--quote", "\x7f", "--timeout=-1 s"], 'timeout must not be below 0, got "-1 s": '],
     ] as const;
+    const boundsCheck = "active_live_repeat_timeout_keep_count_delimiter_escape_quote";
     for (const [options, reason] of wrong) {
       const { code, stdout, stderr } = await cli(["add", "SELECT 1", ...options], { env });
-      const expected = `pg-task: "public"."task" rejects the task: ${reason}new row for relation "task" violates check constraint "task_check" (SQLSTATE 23514)\n`;
+      const expected = `pg-task: "public"."task" rejects the task: ${reason}new row for relation "task" violates check constraint "${boundsCheck}" (SQLSTATE 23514)\n`;
       assert.deepEqual([code, stdout, stderr], [2, "", expected]);
     }
     await client.query("ALTER TABLE task ADD CONSTRAINT small CHECK (max < 100)");
@@ -165,7 +166,7 @@ describe("pg-task add", () => {
     await client.query(`ALTER DATABASE ${pathname.slice(1)} RESET pg_task.repeat`);
     assert.match(
       byDefault.stderr,
-      /rejects the task: new row for relation "task" violates check constraint "task_check"/,
+      /rejects the task: new row for relation "task" violates check constraint "active_live_repeat_timeout_keep_count_delimiter_escape_quote"/,
     );
   });
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { connectManager } from "../../../../src/manager/connection.js";
 import { addedColumns } from "../../../../src/manager/schema/addedColumns.js";
+import { boundsCheckName } from "../../../../src/manager/schema/boundsCheck.js";
 import { recordVersion } from "../../../../src/manager/schema/migrations.js";
 import type { TaskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
@@ -89,8 +90,8 @@ describe("a table of the first version", () => {
     await client.query(`INSERT INTO checked.task (input) VALUES ('')`);
     await ensureTaskTable(target, { schema: "checked" });
     const checks = await checksOf(table);
-    assert.deepEqual(Object.keys(checks), ["task_check"]);
-    assert.match(checks["task_check"] ?? "", / NOT VALID$/);
+    assert.deepEqual(Object.keys(checks), [boundsCheckName]);
+    assert.match(checks[boundsCheckName] ?? "", / NOT VALID$/);
     for (const [column, value] of [
       ["active", "'0'"],
       ["live", "'-1 us'"],
@@ -116,8 +117,27 @@ describe("a table of the first version", () => {
     await client.query(`ALTER TABLE mine.task ADD CONSTRAINT task_check CHECK (max < 100), ADD CHECK (count < 50)`);
     await ensureTaskTable(target, { schema: "mine" });
     const checks = await checksOf(table);
-    assert.deepEqual(Object.keys(checks).toSorted(), ["task_check", "task_check1", "task_count_check1"]);
+    assert.deepEqual(Object.keys(checks).toSorted(), [boundsCheckName, "task_check", "task_count_check1"]);
     assert.equal(checks["task_check"], "CHECK ((max < 100))");
+  });
+
+  test("whose check is called task_check, as the server named it, gets one that lists the columns", async () => {
+    const table = await ensureTaskTable(target, { schema: "named" });
+    const created = await checksOf(table);
+    assert.deepEqual(Object.keys(created), ["active_live_repeat_timeout_keep_count_delimiter_escape_quote"]);
+    await client.query(`ALTER TABLE named.task RENAME CONSTRAINT ${boundsCheckName} TO task_check`);
+    await ensureTaskTable(target, { schema: "named", create: false });
+    assert.deepEqual(Object.keys(await checksOf(table)), ["task_check"]);
+    await ensureTaskTable(target, { schema: "named" });
+    assert.deepEqual(await checksOf(table), created);
+    // A name that the user has chosen stays, and so does the server's if the other one is taken.
+    await client.query(`ALTER TABLE named.task RENAME CONSTRAINT ${boundsCheckName} TO mine`);
+    await ensureTaskTable(target, { schema: "named" });
+    assert.deepEqual(Object.keys(await checksOf(table)), ["mine"]);
+    await client.query(`ALTER TABLE named.task RENAME CONSTRAINT mine TO task_check;
+      ALTER TABLE named.task ADD CONSTRAINT ${boundsCheckName} CHECK (max < 100)`);
+    await ensureTaskTable(target, { schema: "named" });
+    assert.deepEqual(Object.keys(await checksOf(table)).toSorted(), [boundsCheckName, "task_check"]);
   });
 
   test("keeps its nine checks if one of them was changed", async () => {

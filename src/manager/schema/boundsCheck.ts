@@ -1,0 +1,39 @@
+import type { Entry } from "../../shared/config/types.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { identifier } from "../../shared/postgres/quoting.js";
+import type { TaskTable } from "./taskTable.js";
+
+/** The columns whose bounds are one check constraint in a table that pg-task created. */
+const boundedColumns = ["active", "live", "repeat", "timeout", "keep", "count", "delimiter", "escape", "quote"];
+
+/**
+ * The name of that constraint. It lists the columns, because the server names no column when a row breaks a check. With a
+ * prefix or suffix, it would be too long for a name.
+ */
+export const boundsCheckName = boundedColumns.join("_");
+
+/**
+ * Names the constraint, in the caller's transaction. The migration that creates it lets the server choose the name, which
+ * is `TABLE_check`. This is no migration, so that earlier versions of pg-task, which do not depend on the name, can still
+ * serve the table. Users' own checks and those of adopted tables keep their names.
+ */
+export async function nameBoundsCheck(client: Client, { qualified }: TaskTable, entry: Entry): Promise<void> {
+  if (!entry.create) return;
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT c.conname AS name FROM pg_catalog.pg_constraint AS c
+     JOIN pg_catalog.pg_class AS t ON t.oid = c.conrelid
+     WHERE t.oid = $1::pg_catalog.regclass AND t.relkind = 'r' AND c.contype = 'c' AND c.coninhcount = 0
+       AND c.conname ~ '_check[0-9]*$' AND pg_catalog.pg_has_role(t.relowner, 'USAGE')
+       AND ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute AS a
+         WHERE a.attrelid = t.oid AND a.attnum = ANY (c.conkey) ORDER BY 1)
+         = ARRAY(SELECT name FROM unnest($2::text[]) AS name ORDER BY 1)
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint AS o WHERE o.conrelid = t.oid AND o.conname = $3)
+     ORDER BY c.oid LIMIT 1`,
+    [qualified, boundedColumns, boundsCheckName],
+  );
+  for (const { name } of rows) {
+    await client.query(
+      `ALTER TABLE ${qualified} RENAME CONSTRAINT ${identifier(name)} TO ${identifier(boundsCheckName)}`,
+    );
+  }
+}
