@@ -1,4 +1,4 @@
-import { runInstead } from "../commands/describeChange.js";
+import { runInstead, stopAndRetry } from "../commands/describeChange.js";
 import type { Pause } from "../commands/pauses.js";
 import { planReasons } from "./planReasons.js";
 import { lockReason, type LockWait } from "./lockWait.js";
@@ -87,7 +87,7 @@ export function waitReasons(task: TaskSituation, table: TableSituation): Reason[
     return [withRejected(task, table.lockWait === null ? claimedReason(task) : lockReason(task, table.lockWait))];
   if (task.state !== "PLAN") {
     const text = `it is in ${task.state}, but no session owns it`;
-    return [{ code: "orphaned", text, remedy: "set it to PLAN to run it" }];
+    return [{ code: "orphaned", text, remedy: `${stopAndRetry([task.id])} runs it` }];
   }
   const reasons = [
     ...planReasons(task),
