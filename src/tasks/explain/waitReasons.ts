@@ -135,6 +135,10 @@ function endedReason(
     };
   }
   const when = stop === null ? "" : ` at ${stop}`;
+  const retryAnyway =
+    notRetried === null
+      ? ""
+      : `; to have an error tried again, name its SQLSTATE: UPDATE … SET sqlstate = '{CODE}' WHERE id = ${id}, or add … --sqlstate CODE`;
   const texts: Readonly<Record<string, string>> = {
     DONE: `it ran without error and ended${when}`,
     FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried}`}`,
@@ -147,7 +151,7 @@ function endedReason(
   return {
     code: "ended",
     text: texts[state] ?? state,
-    remedy: keyWaitsIn === null ? `pg-task retry ${id} runs it again` : runInstead(keyWaitsIn),
+    remedy: keyWaitsIn === null ? `pg-task retry ${id} runs it again${retryAnyway}` : runInstead(keyWaitsIn),
   };
 }
 
