@@ -356,7 +356,7 @@ describe("a command", () => {
     try {
       for (const args of [["list"], ["add", "SELECT 1", "--wait"]]) {
         const { stderr } = await cli(args, { env });
-        assert.match(stderr, /does not exist .*: pg-task doctor says which columns the table lacks\n$/, args[0]);
+        assert.match(stderr, /does not exist .*: pg-task doctor says which columns the table lacks$/m, args[0]);
       }
       const { stdout } = await cli(["doctor"], { env });
       assert.match(stdout, /\toutput/);
