@@ -35,6 +35,12 @@ const asProducer = (role: string, ...args: string[]): Promise<CliResult> =>
     env: { DATABASE_URL: database.url.replace("//postgres@", `//${role}@`) },
   });
 
+/** Returns what a terminal in Berlin shows of a new task with a rule in this zone. */
+const shownIn = async (zone: string): Promise<string> => {
+  const rule = ["--rule", "30 2 1 1 *", "--zone", zone];
+  return (await cliOnTerminal(["add", "SELECT 1", ...rule], { env: { ...env, TZ: "Europe/Berlin" } })).shown;
+};
+
 describe("pg-task add", () => {
   test("inserts a task with a schedule", async () => {
     const rule = ["--rule", "0 0 1 1 *", "--zone", "Asia/Tokyo", "--catchup", "--no-overlap"];
@@ -128,10 +134,6 @@ describe("pg-task add", () => {
   });
 
   test("says on a terminal when a rule's time comes by the clock of its zone, if that is another", async () => {
-    const shownIn = async (zone: string): Promise<string> => {
-      const rule = ["--rule", "30 2 1 1 *", "--zone", zone];
-      return (await cliOnTerminal(["add", "SELECT 1", ...rule], { env: { ...env, TZ: "Europe/Berlin" } })).shown;
-    };
     assert.match(await shownIn("Europe/Berlin"), /, planned for \d{4}-01-01 02:30:00 \+01:00\n$/);
     assert.match(await shownIn("UTC"), /, planned for \d{4}-01-01 03:30:00 \+01:00 \(02:30 in UTC\)\n$/);
     assert.match(
