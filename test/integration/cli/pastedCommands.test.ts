@@ -50,9 +50,10 @@ test("so do the commands that the results of changes recommend, also in JSON", a
   assert.equal(JSON.parse((await cli([...args, "--json"], { cwd })).stdout).tasks[0].text, text);
 });
 
+const command = (ids: string): string => `pg-task stop --table other ${ids} && pg-task retry --table other ${ids}`;
+
 test("a task in WORK without a session has one remedy everywhere, and it works", async () => {
   await client.query("INSERT INTO other (id, input, state) VALUES (1, '', 'WORK'), (2, '', 'TAKE')");
-  const command = (ids: string): string => `pg-task stop --table other ${ids} && pg-task retry --table other ${ids}`;
   const options = ["--table", "other"];
   assert.equal(await remedyOf("1", ...options), `${command("1")} runs it`);
   for (const change of ["retry", "run-now"]) {
