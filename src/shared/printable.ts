@@ -21,6 +21,9 @@ export function printableLine(text: string): string {
   return text.replace(unsafeCharacters, escapeCharacter).replace(loneSurrogates, "\u{fffd}");
 }
 
+/** Returns a text as one printable line in double quotes. */
+export const quotedLine = (text: string): string => `"${printableLine(text.replace(/["\\]/g, "\\$&"))}"`;
+
 /** Like `printableLine`, but keeps line feeds and tabs. */
 export function printableText(text: string): string {
   return text

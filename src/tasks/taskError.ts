@@ -1,7 +1,15 @@
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import { sqlState } from "../shared/postgres/client.js";
-import { insufficientPrivilege, lockNotAvailable, undefinedTable } from "../shared/postgres/sqlStates.js";
+import {
+  insufficientPrivilege,
+  lockNotAvailable,
+  undefinedColumn,
+  undefinedTable,
+} from "../shared/postgres/sqlStates.js";
 import { errorMessage, isConnectionLoss, PgTaskError } from "../shared/errors.js";
+
+/** What to do if a column of pg-task's is missing, because it was dropped or renamed. */
+export const missingColumnHint = "pg-task doctor says which columns the table lacks";
 
 /** Converts the failure of a statement about tasks to a PgTaskError. Returns any other error unchanged. */
 export function toTaskError(error: unknown, table: TaskTable): unknown {
@@ -32,6 +40,8 @@ export function toTaskError(error: unknown, table: TaskTable): unknown {
       options,
     );
   }
+  if (state === undefinedColumn)
+    return new PgTaskError("STATEMENT_FAILED", `${details}: ${missingColumnHint}`, options);
   // A data exception means that a given value is invalid for its type or out of range.
   if (state.startsWith("22")) return new PgTaskError("USAGE", `invalid value: ${details}`, options);
   return new PgTaskError("STATEMENT_FAILED", details, options);

@@ -96,8 +96,10 @@ test("§3 a row inserted as TAKE or WORK holds up nobody and runs once it is set
       "SELECT id::text AS id FROM task WHERE state IN ('TAKE', 'WORK') ORDER BY id",
     );
     assert.equal(rows.length, 2);
-    const { stdout } = await cli(["why", rows[1]?.id ?? ""], { env: { DATABASE_URL: database.url } });
-    assert.equal(stdout, "orphaned\tit is in WORK, but no session owns it\tset it to PLAN to run it\n");
+    const id = rows[1]?.id ?? "";
+    const { stdout } = await cli(["why", id], { env: { DATABASE_URL: database.url } });
+    const remedy = `pg-task stop ${id} && pg-task retry ${id} runs it`;
+    assert.equal(stdout, `orphaned\tit is in WORK, but no session owns it\t${remedy}\n`);
     await client.query("UPDATE task SET state = 'PLAN' WHERE state IN ('TAKE', 'WORK')");
     await ended("SELECT 1", 2);
   });

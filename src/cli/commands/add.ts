@@ -6,7 +6,15 @@ import { explainSystemError } from "../../shared/systemErrors.js";
 import { sqlState } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
-import { addTasks, findLongCharacter, readMissingGrants, toAddError } from "../../tasks/commands/addTask.js";
+import {
+  addTasks,
+  findInvalidParameter,
+  findLongCharacter,
+  readMissingGrants,
+  toAddError,
+} from "../../tasks/commands/addTask.js";
+import { readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import { withSuggestion } from "../support/suggestions.js";
 import { readKeyHolder } from "../../tasks/queries/keyHolder.js";
 import { readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { waitForTask } from "./awaitEnd.js";
@@ -54,11 +62,11 @@ const valueColumns: readonly (readonly [name: string, value: string, meaning: st
   ["rule", "rule", "run by this schedule: cron, RFC 5545, or a query"],
   ["zone", "name", "time zone of the rule"],
   ["key", "text", "at most one task with this key waits, and at most one runs"],
-  ["after", "ids", "older tasks for whose end it waits, such as {7,8}"],
+  ["after", "ids", "older tasks for whose end it waits, such as 7,8"],
   ["upon", "how", "how they have to end: done, fail or end"],
-  ["retry", "n", "how often it is tried again after an error"],
+  ["retry", "n", "how often it is tried again after an error that --sqlstate allows"],
   ["backoff", "interval", "pause before the first retry, doubled for each further one"],
-  ["sqlstate", "codes", "errors that are tried again, such as {40,55P03}"],
+  ["sqlstate", "codes", "errors that are tried again, such as 40,55P03"],
   ["live", "interval", "maximum age of its session"],
   ["gap", "interval", "least time since the last start of its group"],
   ["count", "n", "how many tasks its session runs before it ends"],
@@ -155,13 +163,31 @@ async function describeAdded(opened: OpenTable, id: string): Promise<string> {
   }
 }
 
-/** Says when a task is planned, in the local time zone. Empty if that does not lie ahead. */
+/**
+ * Says when a task is planned, in the local time zone, and if it has a rule whose zone is another, also by the clock of
+ * that zone. Empty if the time does not lie ahead.
+ */
 async function describePlan({ client, table }: OpenTable, id: string): Promise<string> {
-  const { rows } = await client.query<{ plan: string }>(
-    `SELECT ${isoTimeSql("plan")} AS plan FROM ${table.qualified} WHERE id = $1::bigint AND plan > statement_timestamp() AND isfinite(plan)`,
+  const zone = (await readHasRules(client, table)) ? "CASE WHEN rule IS NOT NULL THEN zone END" : "NULL::text";
+  const { rows } = await client.query<PlannedTime>(
+    `SELECT ${isoTimeSql("plan")} AS plan, ${zone} AS zone, to_char(plan AT TIME ZONE ${zone}, 'YYYY-MM-DD HH24:MI:SS') AS wall FROM ${table.qualified} WHERE id = $1::bigint AND plan > statement_timestamp() AND isfinite(plan)`,
     [id],
   );
-  return rows.map(({ plan }) => `, planned for ${formatZonedTime(plan)}`).join("");
+  return rows.map((row) => `, planned for ${formatZonedTime(row.plan)}${describeWall(row)}`).join("");
+}
+
+interface PlannedTime {
+  readonly plan: string;
+  readonly zone: string | null;
+  readonly wall: string | null;
+}
+
+function describeWall({ plan, zone, wall }: PlannedTime): string {
+  const [day = "", clock = ""] = (wall ?? "").split(" ");
+  const [localDay = "", localClock = ""] = formatZonedTime(plan).split(" ");
+  if (zone === null || (day === localDay && clock === localClock)) return "";
+  const date = day === localDay ? "" : `${day} `;
+  return ` (${date}${clock.replace(/:00$/, "")} in ${printableLine(zone)})`;
 }
 
 /**
@@ -180,13 +206,19 @@ async function describeGroupWait(opened: OpenTable, id: string): Promise<string>
 function columnValues(options: AddOptions): [string, string][] {
   const given = [...valueColumns, ...booleanColumns].flatMap(([name]): [string, string][] => {
     const value = options[name];
-    return typeof value === "string" || typeof value === "boolean" ? [[name, String(value)]] : [];
+    return typeof value === "string" || typeof value === "boolean" ? [[name, toArray(name, String(value))]] : [];
   });
   // --wait reads the result from the row. The row must therefore not be deleted, even if the task has no output.
   const kept: [string, string][] =
     options.wait === true && options["delete"] === undefined ? [["delete", "false"]] : [];
   return [...given, ...kept];
 }
+
+const arrayColumns = new Set(["after", "sqlstate"]);
+
+/** Puts a list such as `7,8` in the braces of an array. A value that is no such list stays as it is. */
+const toArray = (name: string, value: string): string =>
+  arrayColumns.has(name) && /^\s*[-!\w]+(\s*,\s*[-!\w]+)*\s*$/.test(value) ? `{${value}}` : value;
 
 /**
  * Refuses columns of `--set` that have a value already, which would silently replace it.
@@ -247,7 +279,8 @@ async function insert(opened: OpenTable, request: Request): Promise<string | nul
     if (state === null) throw error;
     if (wait) await client.query("ROLLBACK");
     if (state !== insufficientPrivilege) {
-      throw await nameKeyHolder(opened, request, toAddError(error, table, [{ columns }]));
+      const refusal = nameOption(error, request, toAddError(error, table, [{ columns, taskColumns }]));
+      throw await withSuggestion(client, await nameKeyHolder(opened, request, refusal));
     }
     const given = [...columns.keys(), ...(delay === undefined ? [] : ["plan"])];
     const grants = await readMissingGrants(client, table, given, wait);
@@ -258,6 +291,20 @@ async function insert(opened: OpenTable, request: Request): Promise<string | nul
       { cause: error, sqlState: state },
     );
   }
+}
+
+/** Adds to the server's refusal of a value which option has it. Returns any other error unchanged. */
+function nameOption(error: unknown, { columns, taskColumns, delay }: Request, refusal: unknown): unknown {
+  if (!(refusal instanceof PgTaskError) || refusal.code !== "TASK_REJECTED") return refusal;
+  const column = findInvalidParameter(error, { columns, delay });
+  if (column === null || column === "input") return refusal;
+  const others = column === "plan" && delay !== undefined ? "--in" : `--set ${column}`;
+  const option = taskColumns.includes(column) ? `--${column}` : others;
+  const { message, cause, sqlState: state } = refusal;
+  return new PgTaskError("TASK_REJECTED", `${option}: ${message}`, {
+    cause,
+    ...(state === undefined ? {} : { sqlState: state }),
+  });
 }
 
 /** Adds to an error TASK_KEY_TAKEN which task waits with the key, and what to do. Returns any other error unchanged. */

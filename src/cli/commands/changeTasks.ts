@@ -22,7 +22,8 @@ import {
   type RunCommand,
 } from "../support/options.js";
 import { copyField } from "../terminal/copyField.js";
-import { printableLine } from "../../shared/printable.js";
+import { printableLine, quotedLine } from "../../shared/printable.js";
+import { readPauseNotes } from "../support/pauseNotes.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { formatCount } from "../terminal/format.js";
 
@@ -98,12 +99,12 @@ export async function changeWithKey(
   return await withTable(options, change, async (opened) => {
     const { client, table } = opened;
     const ids = await readIdsWithKey(client, table, change, filter);
-    const key = printableLine(JSON.stringify(filter.key));
+    const key = quotedLine(filter.key);
     if (ids.length === 0) {
       const other = await readTaskWithKey(client, table, filter.key);
       const text = other === null ? "no task" : describeNone(change, filter);
       terminal.writeError(`pg-task: ${text} with the key ${key}${other === null ? "" : `: ${describeOther(other)}`}\n`);
-      if (options.json === true) printResults(terminal, change, [], options);
+      if (options.json === true) printResults(terminal, change, nothing, options);
       return commandExitCodes.notAll;
     }
     const question = `Delete ${formatCount(ids.length, "task")} with the key ${key} of ${describeTable(opened)}?`;
@@ -169,7 +170,10 @@ async function retryFiltered(
   const question = `Retry ${formatCount(total, "task")} of ${describeTable(opened)}?`;
   if (total > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
   const newest = await readAllIds(opened, filter);
-  return printResults(terminal, "retry", await applyChange(terminal, opened, "retry", newest), options);
+  const changes = await applyChange(terminal, opened, "retry", newest);
+  // The runs of a schedule with a key are all refused for the same reason, which nobody wants to read for each of them.
+  const refused = changes.results.filter(isKeyTaken);
+  return printResults(terminal, "retry", changes, options, refused.length > 1 ? refused : []);
 }
 
 /**
@@ -196,41 +200,57 @@ export async function changeIds(
   given: readonly string[],
   options: CommandOptions,
 ): Promise<number> {
-  const results = await withTable(options, kind, (opened) => applyChange(terminal, opened, kind, [...new Set(given)]));
-  return printResults(terminal, kind, results, options);
+  const changes = await withTable(options, kind, (opened) => applyChange(terminal, opened, kind, [...new Set(given)]));
+  return printResults(terminal, kind, changes, options);
 }
+
+/** What a command has changed. */
+interface Changes {
+  readonly results: readonly ChangeResult[];
+  /** What a text adds about a task, by id. */
+  readonly notes: ReadonlyMap<string, string>;
+}
+
+const nothing: Changes = { results: [], notes: new Map() };
 
 async function applyChange(
   terminal: Terminal,
-  { client, table }: OpenTable,
+  opened: OpenTable,
   kind: Change,
   all: readonly string[],
-): Promise<ChangeResult[]> {
+): Promise<Changes> {
+  const { client, table } = opened;
   const results = await changeInBatches(client, table, kind, all, (done) =>
     terminal.showProgress(`${kind}: ${done} of ${all.length}`),
   );
   terminal.showProgress(null);
-  return results;
+  return { results, notes: await readPauseNotes(opened, kind, results) };
 }
 
 /**
  * Prints the result for each id.
  *
+ * @param summarised results that get one line together, unless the output is JSON: tasks whose keys are taken
  * @returns the exit code, 0 if all tasks were changed
  */
 function printResults(
   terminal: Terminal,
   change: Change,
-  results: readonly ChangeResult[],
+  { results, notes }: Changes,
   options: CommandOptions,
+  summarised: readonly ChangeResult[] = [],
 ): number {
+  const textOf = (result: ChangeResult): string => describeResult(change, result, notes.get(result.id) ?? "", options);
   const done = results.filter(({ outcome }) => outcome === "changed").length;
   if (options.json === true) {
-    const shown = results.map((result) => ({ ...result, text: describeResult(change, result, options) }));
+    const shown = results.map((result) => ({ ...result, text: textOf(result) }));
     terminal.write(`${JSON.stringify({ changed: done, tasks: shown }, null, 2)}\n`);
   } else {
-    for (const result of results)
-      terminal.write(`${formatResult(terminal, result, describeResult(change, result, options))}\n`);
+    const together = new Set(summarised);
+    for (const result of results) {
+      if (!together.has(result)) terminal.write(`${formatResult(terminal, result, textOf(result))}\n`);
+    }
+    if (summarised.length > 0) printSummary(terminal, withTableOptions(describeKeysTaken(summarised), options));
     if (terminal.isTerminal && results.length > 1) {
       terminal.write(`${formatCount(done, "task")} of ${results.length} changed\n`);
     }
@@ -242,9 +262,28 @@ function printResults(
 }
 
 /** Describes a result. A command that it recommends has the options that select the table; a server's error stays. */
-function describeResult(change: Change, result: ChangeResult, options: TableOptions): string {
-  const text = describeChange(change, result);
+function describeResult(change: Change, result: ChangeResult, note: string, options: TableOptions): string {
+  const text = `${describeChange(change, result)}${note}`;
   return result.outcome === "failed" ? text : withTableOptions(text, options);
+}
+
+/** Whether a finished task was not changed because another task waits with its key. */
+const isKeyTaken = ({ outcome, keyWaitsIn }: ChangeResult): boolean => outcome === "refused" && keyWaitsIn !== null;
+
+/** How many tasks a summary names. */
+const maxNamed = 5;
+
+function describeKeysTaken(refused: readonly ChangeResult[]): string {
+  const waiting = [...new Set(refused.map(({ keyWaitsIn }) => keyWaitsIn))];
+  const more = waiting.length > maxNamed ? ` (and ${formatCount(waiting.length - maxNamed, "other")})` : "";
+  const what = waiting.length === 1 ? "the waiting task with the same key" : "the waiting tasks with these keys";
+  return `${formatCount(refused.length, "task")} refused: another task with the same key waits: pg-task run-now ${waiting.slice(0, maxNamed).join(",")}${more} runs ${what}`;
+}
+
+/** Prints a line about several tasks. Without a terminal, it is no result, because each of these has one id. */
+function printSummary(terminal: Terminal, text: string): void {
+  if (terminal.isTerminal) terminal.write(`${colourText(terminal, "yellow", text)}\n`);
+  else terminal.writeError(`pg-task: ${text}\n`);
 }
 
 function formatResult(terminal: Terminal, result: ChangeResult, text: string): string {

@@ -3,6 +3,7 @@ import { taskTable } from "../../manager/schema/taskTable.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { disconnect } from "../../shared/postgres/client.js";
 import { readRuleTimes, type RuleTime, type RuleTimes } from "../../tasks/queries/ruleTimes.js";
+import { withSuggestion } from "../support/suggestions.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { chooseEntry, connectForCommand, findEntries, loadForCommand, requirePassword } from "../support/openTable.js";
 import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
@@ -52,7 +53,7 @@ async function readTimes(rule: string, options: NextOptions): Promise<RuleTimes>
     const defaultZone = entry.parameters["pg_task.zone"];
     return await readRuleTimes(client, table.schema, { rule, zone, defaultZone, since, count });
   } catch (error) {
-    throw describeInterval(toTaskError(error, table));
+    throw await withSuggestion(client, describeInterval(toTaskError(error, table)));
   } finally {
     await disconnect(client);
   }

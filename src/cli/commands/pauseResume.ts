@@ -5,7 +5,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { changeIds, changeWithKey } from "./changeTasks.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import { parseScheduleIds, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
-import { printableLine } from "../../shared/printable.js";
+import { printableLine, quotedLine } from "../../shared/printable.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface PauseOptions extends CommandOptions {
@@ -122,7 +122,7 @@ function printResult(
     terminal.write(`${JSON.stringify({ table, group: group ?? null, ...result }, null, 2)}\n`);
     return 0;
   }
-  const what = group === undefined ? table : `group ${JSON.stringify(group)} of ${table}`;
-  terminal.write(`${printableLine(what)} ${outcome}\n`);
+  const what = group === undefined ? "" : `group ${quotedLine(group)} of `;
+  terminal.write(`${what}${printableLine(table)} ${outcome}\n`);
   return 0;
 }

@@ -13,6 +13,7 @@ import { addTableOptions, type RunCommand } from "../support/options.js";
 import { summaryLength, taskColumns } from "../support/taskColumns.js";
 import { truncateText } from "../support/truncateText.js";
 import { formatDuration } from "../../shared/formatDuration.js";
+import { attemptText } from "../../shared/attemptText.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
 import { copyField } from "../terminal/copyField.js";
@@ -108,7 +109,8 @@ function formatTask(terminal: Terminal, task: TaskColumns, notRetried: string | 
   const lines = (names: readonly string[]): string[] =>
     names.flatMap((name) => {
       const text = formatValue(task.get(name) ?? null);
-      return text === null ? [] : line(name, text);
+      const tried = name === "attempt" ? describeAttempt(task) : null;
+      return text === null ? [] : line(name, tried === null ? text : `${text} (${tried})`);
     });
   const took = runMs(task);
   return [
@@ -120,6 +122,13 @@ function formatTask(terminal: Terminal, task: TaskColumns, notRetried: string | 
     "",
     ...lines(others),
   ];
+}
+
+/** Says which try it is, as the page does, because `attempt` counts those before it. Null if the column is the user's own. */
+function describeAttempt(task: TaskColumns): string | null {
+  const [state, attempt, retry] = ["state", "attempt", "retry"].map((name) => task.get(name));
+  if (typeof state !== "string" || typeof attempt !== "number" || typeof retry !== "number") return null;
+  return attemptText({ state, attempt, retry });
 }
 
 function formatColumn(
@@ -161,7 +170,7 @@ function formatTryErrors(terminal: Terminal, task: TaskColumns, full: boolean): 
     const [first = "", ...rest] = printableText(full ? error : firstLine(error)).split("\n");
     return [`  ${formatFullTime(stop)}  ${sqlstate}  ${first}`, ...rest.map((line) => `    ${line}`)];
   });
-  return ["", colourText(terminal, "grey", "errors"), ...lines];
+  return ["", colourText(terminal, "grey", "errors of earlier attempts"), ...lines];
 }
 
 /** Maximum number of ancestors and of descendants that a terminal shows without --full. */

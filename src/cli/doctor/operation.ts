@@ -1,9 +1,10 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
-import { readOrphanIds } from "../../tasks/queries/orphanIds.js";
+import { readOrphans } from "../../tasks/queries/orphanIds.js";
 import { areMoreRejected, readRejectedResults } from "../../tasks/queries/rejectedResults.js";
 import { readPauses, type Pause } from "../../tasks/commands/pauses.js";
+import { stopAndRetry } from "../../tasks/commands/describeChange.js";
 import { readPausedSchedules, type PausedSchedules } from "../../tasks/queries/pausedSchedules.js";
 import { readManager, type ServerProcess } from "../../tasks/queries/clusterProcesses.js";
 import { howToResume } from "../support/resumeSchedules.js";
@@ -82,16 +83,25 @@ function pausedSchedules(paused: PausedSchedules): Check {
 }
 
 export async function checkOrphans(client: Client, table: TaskTable): Promise<Check> {
-  const found = await readOrphanIds(client, table);
+  const found = await readOrphans(client, table);
   if (found === null) return ok("orphans", "not checked: the table is too large to scan");
   if (found.length === 0) return ok("orphans", "none");
   const rejected = (await areMoreRejected(client, table))
     ? "; some may be tasks whose results the server rejects, of which not all can be told from orphans"
     : "";
+  const unowned = found.filter(({ owned }) => !owned).map(({ id }) => id);
+  const remedies = [
+    ...(unowned.length === 0 ? [] : [`${stopAndRetry(unowned)} runs what never had a session (${unowned.join(", ")})`]),
+    ...(unowned.length === found.length
+      ? []
+      : [
+          'a manager releases those of a lost session within seconds, or within pg_task.reset; if it does not, the log may say "rescue rejected by the server, retrying"',
+        ]),
+  ];
   return warn(
     "orphans",
-    `in TAKE or WORK without a session: ${found.join(", ")}${rejected}`,
-    'a manager releases those of a lost session within seconds, or within pg_task.reset; if it does not, the log may say "rescue rejected by the server, retrying"; set those that never had a session to PLAN yourself',
+    `in TAKE or WORK without a session: ${found.map(({ id }) => id).join(", ")}${rejected}`,
+    remedies.join("; "),
   );
 }
 

@@ -2,7 +2,7 @@ import { firstLine } from "../../shared/firstLine.js";
 import { formatLateness } from "../../shared/formatLateness.js";
 import { shortRule } from "../../shared/shortRule.js";
 import type { Schedule, ZonedTime } from "../../tasks/queries/schedules.js";
-import { formatTime } from "../terminal/format.js";
+import { formatTime, formatZonedTime } from "../terminal/format.js";
 import type { TableColumn } from "../terminal/table.js";
 import { stateColour } from "../terminal/terminal.js";
 
@@ -30,11 +30,28 @@ function formatNext({ paused, pausedItself, problem, next, state, overdueMs }: S
   return shown.length === 0 ? "not yet known" : shown.join(", ");
 }
 
+/**
+ * Formats a time in the zone of the schedule, as the next times are, so that both can be compared. A time of today is shown
+ * without its date. Without a zone, or if this program does not know it, the time is shown in the local time zone.
+ */
+function formatPast(iso: string, zone: string | null, now = new Date()): string {
+  const time = new Date(iso);
+  if (zone === null || Number.isNaN(time.getTime())) return withoutThisYear(formatTime(iso));
+  try {
+    // This locale writes dates as ISO 8601 does.
+    const format = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" });
+    const [day = "", clock = ""] = format.format(time).split(" ");
+    return format.format(now).startsWith(day) ? clock : withoutThisYear(`${day} ${clock}`);
+  } catch {
+    return withoutThisYear(formatZonedTime(iso));
+  }
+}
+
 /** Says how the last run ended. If the run that waits has been tried already, says how its last try ended instead. */
-function formatOutcome({ failedTries, tryError, last: [run] }: Schedule): string {
+function formatOutcome({ failedTries, tryError, zone, last: [run] }: Schedule): string {
   if (failedTries > 0) return `try ${failedTries} failed${formatError(tryError)}`;
   if (run === undefined) return "";
-  return `${run.state}${run.stop === null ? "" : ` ${withoutThisYear(formatTime(run.stop))}`}${formatError(run.error)}`;
+  return `${run.state}${run.stop === null ? "" : ` ${formatPast(run.stop, zone)}`}${formatError(run.error)}`;
 }
 
 const formatError = (error: string | null): string => (error === null ? "" : ` ${shortError(error)}`);

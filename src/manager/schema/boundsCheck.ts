@@ -1,4 +1,3 @@
-import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
@@ -14,16 +13,14 @@ export const boundsCheckName = boundedColumns.join("_");
 
 /**
  * Names the constraint, in the caller's transaction. The migration that creates it lets the server choose the name, which
- * is `TABLE_check`. This is no migration, so that earlier versions of pg-task, which do not depend on the name, can still
- * serve the table. Users' own checks and those of adopted tables keep their names.
+ * is `TABLE_check`. Users' own checks keep their names.
  */
-export async function nameBoundsCheck(client: Client, { qualified }: TaskTable, entry: Entry): Promise<void> {
-  if (!entry.create) return;
+export async function nameBoundsCheck(client: Client, { qualified }: TaskTable): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT c.conname AS name FROM pg_catalog.pg_constraint AS c
      JOIN pg_catalog.pg_class AS t ON t.oid = c.conrelid
      WHERE t.oid = $1::pg_catalog.regclass AND t.relkind = 'r' AND c.contype = 'c' AND c.coninhcount = 0
-       AND c.conname ~ '_check[0-9]*$' AND pg_catalog.pg_has_role(t.relowner, 'USAGE')
+       AND c.conname ~ '_check[0-9]*$'
        AND ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute AS a
          WHERE a.attrelid = t.oid AND a.attnum = ANY (c.conkey) ORDER BY 1)
          = ARRAY(SELECT name FROM unnest($2::text[]) AS name ORDER BY 1)

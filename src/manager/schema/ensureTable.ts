@@ -90,7 +90,8 @@ async function ensureOwn(
     await repairAdopted(client, table, entry);
     table.features = featuresWithout(ownColumns.own);
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters, table.features);
-    await nameBoundsCheck(client, table, entry);
+    // Migrations have locked the table, so that the renaming does not have to wait.
+    if (from !== null) await nameBoundsCheck(client, table);
     if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
     if (table.features.has("order")) await ensureDependencyTable(client, table, from === 0);
     const keyProblem = table.features.has("keys")

@@ -34,6 +34,9 @@ const expectations: Readonly<Record<string, string>> = {
   InvalidCharacter: "no control character in this string",
 };
 
+/** Matches a comma before spaces and comments at the end of a text. */
+const trailingComma = /,(?:\s|\/\/[^\r\n]*[\r\n]|\/\*[^]*?\*\/)*$/;
+
 /**
  * Parses JSON with comments. JSON.parse is not used because its messages differ between Node versions and can repeat
  * part of a password, and because it accepts duplicate keys.
@@ -73,7 +76,8 @@ export function parseJson(given: string): unknown {
     // An invalid symbol is followed by a second error, which names what was expected in place of that symbol.
     const codes = [first, ...others].map(({ error }) => printParseErrorCode(error));
     const code = codes.find((name) => name !== "InvalidSymbol") ?? "ValueExpected";
-    fail(`expected ${expectations[code] ?? code}`, first.offset);
+    const comma = trailingComma.test(text.slice(0, first.offset)) && /^[}\]]/.test(text.slice(first.offset));
+    fail(`expected ${expectations[code] ?? code}${comma ? ", got a trailing comma: remove it" : ""}`, first.offset);
   }
   return root === undefined ? fail("expected a value", text.length) : toValue(root);
 }

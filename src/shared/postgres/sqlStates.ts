@@ -11,6 +11,7 @@ export const noActiveTransaction = "25P01";
 export const serializationFailure = "40001";
 export const deadlockDetected = "40P01";
 export const insufficientPrivilege = "42501";
+export const undefinedColumn = "42703";
 export const undefinedFunction = "42883";
 export const undefinedTable = "42P01";
 export const tooManyConnections = "53300";

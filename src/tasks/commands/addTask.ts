@@ -2,7 +2,8 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { notNullViolation, uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { notNullViolation, undefinedColumn, uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { missingColumnHint } from "../taskError.js";
 import { requireColumns } from "../requireFeatures.js";
 import { findBrokenChecks } from "./brokenChecks.js";
 
@@ -127,15 +128,24 @@ export function toAddError(error: unknown, table: TaskTable, rows: readonly NewR
   const reason = isGroupNull(error) ? "group must not be null" : errorMessage(error);
   const refused = findRefusedRow(error, rows);
   const which = refused === null ? "the task" : `tasks[${refused}]`;
-  const message = `${table.qualified} rejects ${which}: ${broken.join("")}${reason} (SQLSTATE ${state})`;
+  const hint = state === undefinedColumn && !concernsOwnColumn(error, rows) ? `: ${missingColumnHint}` : "";
+  const message = `${table.qualified} rejects ${which}: ${broken.join("")}${reason} (SQLSTATE ${state})${hint}`;
   if (state === uniqueViolation && isServerError(error) && error.constraint === table.keyIndex) {
     return new PgTaskError("TASK_KEY_TAKEN", message, options);
   }
   // These SQLSTATEs mean a data exception, a constraint violation, an option that the table lacks, an
   // undefined column, or a value of a wrong type.
-  const isRefused = /^(?:22|23|0A)/.test(state) || state === "42703" || state === "42804";
+  const isRefused = /^(?:22|23|0A)/.test(state) || state === undefinedColumn || state === "42804";
   return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
 }
+
+/** Whether an error names a column that was given as one of the user's own, which may be misspelt. */
+const concernsOwnColumn = (error: unknown, rows: readonly NewRow[]): boolean =>
+  rows.some(({ columns, taskColumns = [] }) =>
+    [...columns.keys()].some(
+      (name) => name !== "input" && !taskColumns.includes(name) && errorMessage(error).includes(`"${name}"`),
+    ),
+  );
 
 /**
  * Returns which of several rows the server has refused, or null if it does not say so. The server names the parameter with
@@ -193,6 +203,13 @@ export function findRefusedColumn(error: unknown, row: NewRow): string | null {
   if (error.column !== undefined) return isGroupNull(error) ? "group" : error.column;
   // The context names the parameter, in the words of the server's language. Each column has one parameter.
   const place = /\$(\d+)/.exec(error.where ?? "")?.[1];
+  return (place === undefined ? undefined : columnNames([row])[Number(place) - 1]) ?? null;
+}
+
+/** Returns the name of the column whose value the server cannot read, or null if it does not say which it is. */
+export function findInvalidParameter(error: unknown, row: NewRow): string | null {
+  if (!isServerError(error)) return null;
+  const place = portalParameter.exec(error.where ?? "")?.[1];
   return (place === undefined ? undefined : columnNames([row])[Number(place) - 1]) ?? null;
 }
 

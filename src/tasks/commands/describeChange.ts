@@ -6,6 +6,8 @@ interface Remedies {
   readonly isRunning: string;
   /** For a task that has ended and cannot be run now. */
   readonly hasEnded: (id: string) => string;
+  /** For a task in TAKE or WORK that no session owns. */
+  readonly unowned: (id: string) => string;
   /** For a finished task that cannot be retried because the task with this id waits with its key. */
   readonly keyWaits: (id: string) => string;
 }
@@ -13,10 +15,15 @@ interface Remedies {
 /** What to do instead of retrying a task, if this task waits with its key. */
 export const runInstead = (id: string): string => `pg-task run-now ${id} runs the waiting task with the same key`;
 
+/** What runs tasks in TAKE or WORK that no session owns: a stopped task can be retried, also one that has never run. */
+export const stopAndRetry = (ids: readonly string[]): string =>
+  `pg-task stop ${ids.join(",")} && pg-task retry ${ids.join(",")}`;
+
 const commandRemedies: Remedies = {
   locked: "try again, or see pg-task why",
   isRunning: "--running deletes it and cancels its run",
   hasEnded: (id) => `pg-task retry ${id} runs it again`,
+  unowned: (id) => `${stopAndRetry([id])} runs it`,
   keyWaits: runInstead,
 };
 
@@ -25,6 +32,7 @@ export const webRemedies: Remedies = {
   locked: "try again",
   isRunning: "stop it first",
   hasEnded: () => "retry runs it again",
+  unowned: () => "stop it, then retry it",
   keyWaits: (id) => `run the waiting task ${id} with the same key now`,
 };
 
@@ -33,6 +41,7 @@ export const libraryRemedies: Remedies = {
   locked: "try again",
   isRunning: "with the option running: true, it is deleted and its run cancelled",
   hasEnded: () => "retry runs it again",
+  unowned: () => "stop it, then retry it",
   keyWaits: runInstead,
 };
 
@@ -91,6 +100,9 @@ function describeRefusal(
 ): string {
   if (claimed && state !== "WORK" && state !== "TAKE") {
     return `is ${state}, but its run is just ending: try again`;
+  }
+  if ((change === "retry" || change === "run-now") && !claimed && (state === "WORK" || state === "TAKE")) {
+    return `is in ${state}, but no session owns it: ${remedies.unowned(id)}`;
   }
   switch (change) {
     case "stop":

@@ -28,7 +28,7 @@ export interface TaskSituation {
   readonly pid: number | null;
   /** Whether the task has a connection string in `remote`. Such a task usually runs on another server. */
   readonly remote: boolean;
-  /** First line of the task's error. */
+  /** First line of the task's error, cut after 1000 characters. */
   readonly problem: string | null;
   /** The backend that owns the task, as pid and start time. Null if no backend owns the task. */
   readonly owner: string | null;
@@ -94,6 +94,10 @@ const maxAhead = 1_000;
 const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND it.plan::timestamptz < 'infinity'
   THEN it.plan + it.active <= now() ELSE false END`;
 
+/** SQL of the first line of the error. A line can be longer than anybody would read, and `show` prints it whole. */
+const problemSql = `(SELECT CASE WHEN length(e.line) > 1000 THEN left(e.line, 1000) || '…' ELSE e.line END
+  FROM split_part(it.error::text, E'\\n', 1) AS e(line))`;
+
 const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
 
 /**
@@ -144,7 +148,7 @@ export async function readSituation(
        ${rules ? `it.plan::timestamptz = 'infinity' AND ${hasSchedule("it", rules)}` : "false"} AS "pausedSchedule",
        it.ready, ${isTooLateSql} AS "tooLate",
        ${isoTimeSql("it.start")} AS start, ${isoTimeSql("it.stop")} AS stop, it.pid::float8 AS pid,
-       it.remote IS NOT NULL AS remote, split_part(it.error::text, E'\\n', 1) AS problem, it.owner::text AS owner,
+       it.remote IS NOT NULL AS remote, ${problemSql} AS problem, it.owner::text AS owner,
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)) AS "ownerLives",
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
          AND a.state = 'idle' AND a.state_change > it.start::timestamptz AND a.state_change < clock_timestamp() - interval '1 second')

@@ -1,4 +1,4 @@
-import { runInstead } from "../commands/describeChange.js";
+import { runInstead, stopAndRetry } from "../commands/describeChange.js";
 import type { Pause } from "../commands/pauses.js";
 import { planReasons } from "./planReasons.js";
 import { lockReason, type LockWait } from "./lockWait.js";
@@ -87,7 +87,7 @@ export function waitReasons(task: TaskSituation, table: TableSituation): Reason[
     return [withRejected(task, table.lockWait === null ? claimedReason(task) : lockReason(task, table.lockWait))];
   if (task.state !== "PLAN") {
     const text = `it is in ${task.state}, but no session owns it`;
-    return [{ code: "orphaned", text, remedy: "set it to PLAN to run it" }];
+    return [{ code: "orphaned", text, remedy: `${stopAndRetry([task.id])} runs it` }];
   }
   const reasons = [
     ...planReasons(task),
@@ -135,6 +135,10 @@ function endedReason(
     };
   }
   const when = stop === null ? "" : ` at ${stop}`;
+  const retryAnyway =
+    notRetried === null
+      ? ""
+      : `; to have an error tried again, name its SQLSTATE: UPDATE … SET sqlstate = '{CODE}' WHERE id = ${id}, or add … --sqlstate CODE`;
   const texts: Readonly<Record<string, string>> = {
     DONE: `it ran without error and ended${when}`,
     FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried}`}`,
@@ -147,7 +151,7 @@ function endedReason(
   return {
     code: "ended",
     text: texts[state] ?? state,
-    remedy: keyWaitsIn === null ? `pg-task retry ${id} runs it again` : runInstead(keyWaitsIn),
+    remedy: keyWaitsIn === null ? `pg-task retry ${id} runs it again${retryAnyway}` : runInstead(keyWaitsIn),
   };
 }
 

@@ -7,10 +7,10 @@ import type { FullTask } from "../api/schemas.js";
 import { Time } from "./time.js";
 import { waitsForRetry } from "./taskTimes.js";
 
-/** Shows the errors of the tries before the one whose results the page shows, the latest first. */
+/** Shows the errors of the tries before the one whose results the page shows, the oldest first as in `show`. */
 export function EarlierErrors({ task }: { task: FullTask }): VNode | null {
   const errors = readTryErrors(task.columns["errors"]) ?? [];
-  const earlier = (waitsForRetry(task) ? errors.slice(0, -1) : errors).toReversed();
+  const earlier = waitsForRetry(task) ? errors.slice(0, -1) : errors;
   if (earlier.length === 0) return null;
   return html`<section>
     <h2>Errors of earlier attempts</h2>

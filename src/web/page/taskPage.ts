@@ -17,7 +17,8 @@ import { StateBadge } from "./stateBadge.js";
 import { StaleNotice } from "./staleNotice.js";
 import { argumentsText, Settings } from "./taskSettings.js";
 import { EarlierErrors } from "./earlierErrors.js";
-import { attemptText, failedAttempts, Times, waitsForRetry } from "./taskTimes.js";
+import { attemptText } from "../../shared/attemptText.js";
+import { failedAttempts, Times, waitsForRetry } from "./taskTimes.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 

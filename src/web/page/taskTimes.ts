@@ -85,22 +85,6 @@ export const waitsForOthers = ({ held, plan }: Pick<FullTask, "held" | "plan">):
 /** Returns how many tries have failed and led to another one. */
 export const failedAttempts = (task: FullTask): number => task.attempt ?? 0;
 
-/** Says which try of a task this is. Null if there is nothing to say, because it is not tried again. */
-export function attemptText(task: FullTask): string | null {
-  const failed = failedAttempts(task);
-  const most = Math.max(task.retry ?? 0, failed) + 1;
-  switch (task.state) {
-    case "PLAN":
-    case "GONE":
-    case "STOP":
-      return failed === 0 ? null : `${failed} of ${most} attempts failed`;
-    case "DONE":
-      return failed === 0 ? null : `attempt ${failed + 1} of ${most}`;
-    default:
-      return most === 1 ? null : `attempt ${failed + 1} of ${most}`;
-  }
-}
-
 /** Formats the time from `from` to `to`. Returns an empty string if one of the two is missing. */
 function elapsedText(from: string | null, to: string | null): string {
   const ms = Date.parse(to ?? "") - Date.parse(from ?? "");

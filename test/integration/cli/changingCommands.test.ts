@@ -190,6 +190,25 @@ describe("pg-task retry", () => {
     assert.equal((await row(other))["state"], "GONE");
   });
 
+  test("says once that tasks of a filter have keys that are taken, and how many", async () => {
+    const done = [];
+    for (let n = 0; n < 3; n += 1) done.push(await insert({ state: "GONE", group: "taken", key: "taken" }));
+    const free = await insert({ state: "GONE", group: "taken" });
+    const next = await insert({ plan: "infinity", group: "taken", key: "taken" });
+    const args = ["retry", "--state", "GONE", "--group", "taken", "--yes"];
+    const json = JSON.parse((await cli([...args, "--json", "--text", "SELECT"], { env })).stdout);
+    assert.equal(json.tasks.length, 4);
+    await client.query("UPDATE task SET state = 'GONE' WHERE id = $1", [free]);
+    const { code, stdout, stderr } = await cli(args, { env });
+    const summary = `3 tasks refused: another task with the same key waits: pg-task run-now ${next} runs the waiting task with the same key\n`;
+    assert.deepEqual([code, outcomes(stdout), stderr], [1, [[free, "changed"]], `pg-task: ${summary}`]);
+    await client.query("UPDATE task SET state = 'GONE' WHERE id = $1", [free]);
+    const { shown } = await cliOnTerminal(args, { env: { ...env, NO_COLOR: "1" } });
+    assert.ok(shown.includes(`\n${summary}`), shown);
+    assert.ok(!shown.includes(`${done[0]}  `), shown);
+    await client.query(`DELETE FROM task WHERE "group" = 'taken'`);
+  });
+
   test("retries more tasks than one batch holds", async () => {
     await client.query(
       `INSERT INTO task (input, "group", state) SELECT '', 'many', 'FAIL' FROM generate_series(1, 1201)`,
@@ -495,6 +514,32 @@ async function pauses(): Promise<unknown[]> {
 const pauseGroup = async (group: string): Promise<string> => (await cli(["pause", "--group", group], { env })).stdout;
 
 describe("pg-task pause and resume", () => {
+  test("run-now and retry say of each task that its group or the table is paused", async () => {
+    await client.query("TRUNCATE task, task_pause");
+    const waiting = await insert({ group: "by night", plan: "infinity" });
+    const failed = await insert({ group: "by night", state: "FAIL" });
+    const other = await insert({ group: "other", plan: "infinity" });
+    const texts = async (...args: string[]): Promise<(string | undefined)[]> =>
+      (await cli(args, { env })).stdout.split("\n").map((line) => line.split("\t")[2]);
+    await cli(["pause", "--group", "by night"], { env });
+    const group = `its group "by night" is paused: pg-task resume --group 'by night'`;
+    assert.deepEqual((await texts("run-now", waiting, other)).slice(0, 2), [`due now, but ${group}`, "due now"]);
+    assert.equal((await texts("retry", failed))[0], `was FAIL, runs again now, but ${group}`);
+    await cli(["pause"], { env });
+    assert.deepEqual((await texts("run-now", waiting, other, "--table", "task")).slice(0, 2), [
+      "due now, but the whole table is paused: pg-task resume --table task; " +
+        `its group "by night" is paused: pg-task resume --table task --group 'by night'`,
+      "due now, but the whole table is paused: pg-task resume --table task",
+    ]);
+    await client.query("TRUNCATE task, task_pause");
+  });
+
+  test("escape control characters as other commands do", async () => {
+    const { stdout } = await cli(["pause", "--group", 'a\x1b[31m"\\'], { env });
+    assert.ok(stdout.startsWith(String.raw`group "a\x1b[31m\"\\" of "public"."task" paused`), stdout);
+    await client.query("TRUNCATE task_pause");
+  });
+
   test("pause and resume a group and the table independently", async () => {
     const group = 'it\'s a "group"';
     assert.match(

@@ -50,6 +50,30 @@ test("so do the commands that the results of changes recommend, also in JSON", a
   assert.equal(JSON.parse((await cli([...args, "--json"], { cwd })).stdout).tasks[0].text, text);
 });
 
+const command = (ids: string): string => `pg-task stop --table other ${ids} && pg-task retry --table other ${ids}`;
+
+test("a task in WORK without a session has one remedy everywhere, and it works", async () => {
+  await client.query("INSERT INTO other (id, input, state) VALUES (1, '', 'WORK'), (2, '', 'TAKE')");
+  const options = ["--table", "other"];
+  assert.equal(await remedyOf("1", ...options), `${command("1")} runs it`);
+  for (const change of ["retry", "run-now"]) {
+    const { stdout } = await cli([change, "1", "2", ...options], { cwd });
+    const refusal = (id: string, state: string): string =>
+      `${id}\trefused\tis in ${state}, but no session owns it: ${command(id)} runs it\n`;
+    assert.equal(stdout, refusal("1", "WORK") + refusal("2", "TAKE"));
+  }
+  const { stdout } = await cli(["doctor", ...options], { cwd });
+  assert.ok(stdout.includes(`\t${command("1,2")} runs what never had a session (1, 2)\n`), stdout);
+  for (const part of command("1,2").split(" && ")) {
+    assert.equal((await cli(part.split(" ").slice(1), { cwd })).code, 0);
+  }
+  const { rows } = await client.query("SELECT state::text, ready FROM other ORDER BY id");
+  assert.deepEqual(
+    rows,
+    [1, 2].map(() => ({ state: "PLAN", ready: true })),
+  );
+});
+
 /** Returns what doctor recommends about the leader and about schedules. */
 const remedies = async (...args: string[]): Promise<string[]> => {
   const { stdout } = await cli(["doctor", ...args, "--json"], { cwd });

@@ -284,6 +284,13 @@ describe("pg-task show", () => {
     await client.query("UPDATE task SET attempt = NULL, errors = NULL WHERE id = 2");
   });
 
+  test("says which attempt it is in the words of the page", async () => {
+    await client.query("UPDATE task SET attempt = 3, retry = 3 WHERE id = 2");
+    const { shown } = await cliOnTerminal(["show", "2"], { env: { ...env, NO_COLOR: "1" } });
+    assert.match(shown, /^attempt +3 \(attempt 4 of 4\)$/m);
+    await client.query("UPDATE task SET attempt = NULL, retry = NULL WHERE id = 2");
+  });
+
   test("reports a missing task with exit code 1", async () => {
     assert.deepEqual(await cli(["show", "77"], { env }), {
       code: 1,
@@ -342,6 +349,20 @@ describe("a command", () => {
       stderr,
       /\(SQLSTATE 28000\): PostgreSQL reserves names that begin with pg_, so this role cannot be created: /,
     );
+  });
+
+  test("points to doctor if a column of the table was renamed", async () => {
+    await client.query("ALTER TABLE task RENAME COLUMN output TO result");
+    try {
+      for (const args of [["list"], ["add", "SELECT 1", "--wait"]]) {
+        const { stderr } = await cli(args, { env });
+        assert.match(stderr, /does not exist .*: pg-task doctor says which columns the table lacks$/m, args[0]);
+      }
+      const { stdout } = await cli(["doctor"], { env });
+      assert.match(stdout, /\toutput/);
+    } finally {
+      await client.query("ALTER TABLE task RENAME COLUMN result TO output");
+    }
   });
 
   test("says how to adopt a table that is not adopted", async () => {

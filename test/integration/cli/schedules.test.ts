@@ -258,7 +258,7 @@ describe("pg-task list --schedules", () => {
     );
     const { shown } = await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 200 });
     const of = (id: number): string => lines(shown).find((line) => line.trimStart().startsWith(`${id} `)) ?? "";
-    assert.match(of(2), /Europe\/Berlin +paused +FAIL 2020-01-01 00:00:02 no/);
+    assert.match(of(2), /Europe\/Berlin +paused +FAIL 2020-01-01 01:00:02 no/);
     assert.match(of(3), /FREQ=YEARLY +UTC +group paused, 2198-01-01 00:00, 2199/);
     assert.match(of(4), /every 1 day/);
     assert.match(of(6), /no times: time zone "Mars\/Base" not recognized/);
@@ -293,7 +293,7 @@ describe("list --schedules on a terminal of 80 columns", () => {
     assert.match(table[1] ?? "", /^13 +hourly +5 \* \* \* \* +UTC +2198-01-01 00:05/);
     assert.match(
       table[2] ?? "",
-      /^12 +nightly inv.*… +30 3 \* \* 1-5 +America\/A.*… +2199-03-29 03:30.* +DONE 2020-01.*…$/,
+      /^12 +nightly inv.*… +30 3 \* \* 1-5 +America\/A.*… +2199-03-29 03:30.* +DONE 2019-12.*…$/,
     );
     assert.deepEqual(table.slice(3), ["without group, input, which a wider terminal shows"]);
   });
@@ -764,6 +764,10 @@ describe("pg-task next", () => {
     [["FREQ=NEVER"], /FREQ/],
     [["SELECT now()"], /query/],
     [["* * * * *", "--zone", "Mars/Base"], /time zone "Mars\/Base"/],
+    [["* * * * *", "--zone", "Europe/Berln"], /"Europe\/Berln" not recognized .*: perhaps "Europe\/Berlin"$/m],
+    [["0 9 * * Mo-Fr"], /'Mo-Fr' is not understood .*: write MON-FRI$/m],
+    [["0 9 * * MON-FR"], /: write MON-FRI$/m],
+    [["0 9 * * Lun"], /: weekdays are SUN, MON, TUE, WED, THU, FRI, SAT$/m],
     [["* * * * *", "--since", "whenever"], /"whenever"/],
     [["* * * * *", "--count", "0"], /expected a whole number from 1 to 1000/],
   ] as const) {

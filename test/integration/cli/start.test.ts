@@ -35,6 +35,12 @@ const asProducer = (role: string, ...args: string[]): Promise<CliResult> =>
     env: { DATABASE_URL: database.url.replace("//postgres@", `//${role}@`) },
   });
 
+/** Returns what a terminal in Berlin shows of a new task with a rule in this zone. */
+const shownIn = async (zone: string): Promise<string> => {
+  const rule = ["--rule", "30 2 1 1 *", "--zone", zone];
+  return (await cliOnTerminal(["add", "SELECT 1", ...rule], { env: { ...env, TZ: "Europe/Berlin" } })).shown;
+};
+
 describe("pg-task add", () => {
   test("inserts a task with a schedule", async () => {
     const rule = ["--rule", "0 0 1 1 *", "--zone", "Asia/Tokyo", "--catchup", "--no-overlap"];
@@ -125,6 +131,39 @@ describe("pg-task add", () => {
     assert.match(later.shown, /^added task \d+, planned for 2999-01-01 09:00:00 \+09:00\n$/);
     const never = await cliOnTerminal(["add", "SELECT 1", "--plan", "infinity"], tokyo);
     assert.match(never.shown, /^added task \d+\n$/);
+  });
+
+  test("says on a terminal when a rule's time comes by the clock of its zone, if that is another", async () => {
+    assert.match(await shownIn("Europe/Berlin"), /, planned for \d{4}-01-01 02:30:00 \+01:00\n$/);
+    assert.match(await shownIn("UTC"), /, planned for \d{4}-01-01 03:30:00 \+01:00 \(02:30 in UTC\)\n$/);
+    assert.match(
+      await shownIn("Asia/Tokyo"),
+      /, planned for \d{4}-12-31 18:30:00 \+01:00 \(\d{4}-01-01 02:30 in Asia\/Tokyo\)\n$/,
+    );
+    await client.query("DELETE FROM task WHERE rule IS NOT NULL");
+  });
+
+  test("takes the ids of --after and the codes of --sqlstate with commas, as other commands do", async () => {
+    const [first, second] = [
+      idOf(await cli(["add", "SELECT 1", "--plan", "infinity"], { env })),
+      idOf(await cli(["add", "SELECT 1", "--plan", "infinity"], { env })),
+    ];
+    const stored = async (...args: string[]): Promise<unknown> => {
+      const id = idOf(await cli(["add", "SELECT 2", ...args], { env }));
+      const { rows } = await client.query(
+        "SELECT after::text AS after, sqlstate::text AS sqlstate FROM task WHERE id = $1",
+        [id],
+      );
+      return rows[0];
+    };
+    assert.deepEqual(await stored("--after", first, "--sqlstate", "40, 55P03"), {
+      after: `{${first}}`,
+      sqlstate: "{40,55P03}",
+    });
+    const both = { after: `{${first},${second}}`, sqlstate: "{!42}" };
+    assert.deepEqual(await stored("--after", `${first},${second}`, "--sqlstate", "!42"), both);
+    assert.deepEqual(await stored("--after", both.after, "--sqlstate", "{!42}"), both);
+    await client.query("TRUNCATE task");
   });
 
   test("inserts a task with args, and refuses args that are no array or object", async () => {
@@ -355,7 +394,22 @@ describe("pg-task add", () => {
     ["a zero byte", [], "a\0b", /zero bytes/],
     ["two plans", ["SELECT 1", "--plan", "now", "--in", "1 s"], "", /one of --plan and --in/],
     ["an unknown column", ["SELECT 1", "--set", "nosuch=1"], "", /column "nosuch".*does not exist/],
-    ["a value of the wrong type", ["SELECT 1", "--max", "many"], "", /invalid input syntax for type integer: "many"/],
+    [
+      "a value of the wrong type",
+      ["SELECT 1", "--max", "many"],
+      "",
+      /^pg-task: --max: .*invalid input syntax for type integer: "many"/,
+    ],
+    ["a plan that is no time", ["SELECT 1", "--plan", "yesterda"], "", /^pg-task: --plan: .*"yesterda"/],
+    ["a delay that is no interval", ["SELECT 1", "--max", "1", "--in", "soon"], "", /^pg-task: --in: .*"soon"/],
+    ["a wrong value of --set", ["SELECT 1", "--set", "crash=no"], "", /^pg-task: --set crash: .*"no"/],
+    ["an after that is no list of ids", ["SELECT 1", "--after", "x y"], "", /^pg-task: --after: .*"x y"/],
+    [
+      "a zone that is misspelt",
+      ["SELECT 1", "--rule", "@daily", "--zone", "Europe/Berln"],
+      "",
+      /: perhaps "Europe\/Berlin"\n/,
+    ],
     ["a value that violates a check constraint", ["SELECT 1", "--active", "0"], "", /violates check constraint/],
     [
       "a delimiter of two characters",

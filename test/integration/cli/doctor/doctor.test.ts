@@ -84,6 +84,10 @@ describe("pg-task doctor", () => {
     const found = await diagnose("orphans", "SELECT", "TRUNCATE task");
     assert.equal(found.level, "warn");
     assert.equal(found.text, `in TAKE or WORK without a session: ${first}, ${second}`);
+    assert.match(
+      found.remedy,
+      new RegExp(`^pg-task stop ${first} && pg-task retry ${first} runs what never had .* \\(${first}\\); a manager`),
+    );
     assert.equal((await diagnose("orphans", "SELECT", "SELECT")).level, "ok");
   });
 

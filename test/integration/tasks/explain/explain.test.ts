@@ -51,6 +51,16 @@ test("reports a late task before a manager expires it", async () => {
   }
 });
 
+test("cuts an error that nobody would read", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", state: "FAIL", error: "é".repeat(1001) });
+  const { text = "" } = (await firstReason(id)) ?? {};
+  assert.ok(text.endsWith(`: ${"é".repeat(1000)}…`), text);
+  await client.query("UPDATE task SET error = $1", ["é".repeat(1000)]);
+  const whole = await firstReason(id);
+  assert.ok(whole?.text.endsWith(`: ${"é".repeat(1000)}`), whole?.text);
+  await client.query("DELETE FROM task");
+});
+
 test("names the command that works if a finished task's key waits", async () => {
   const [id = "", next = ""] = await tasks.insert(
     { input: "SELECT 1", key: "k", state: "FAIL" },
@@ -234,6 +244,9 @@ test("says which list decides why a failed task with tries left was not tried ag
   await tasks.ended(own, setting, spent, once);
   const ownNote = note("3 more tries", "its sqlstate {40,55P03}");
   await endsWith(own, `: ERROR:  division by zero${ownNote}`);
+  const anyway = `; to have an error tried again, name its SQLSTATE: UPDATE … SET sqlstate = '{CODE}' WHERE id = ${own}, or add … --sqlstate CODE`;
+  assert.equal((await firstReason(own))?.remedy, `pg-task retry ${own} runs it again${anyway}`);
+  assert.equal((await firstReason(spent))?.remedy, `pg-task retry ${spent} runs it again`);
   await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "!42,!0A"'));
   for (const id of [spent, once]) await endsWith(id, ": ERROR:  division by zero");
   await client.query(`ALTER DATABASE ${name} SET pg_task.sqlstate = '40'`);

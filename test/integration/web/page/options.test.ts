@@ -53,6 +53,12 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
     await page.getByLabel("Error", { exact: true }).getByText("division by zero").waitFor();
     const earlier = page.locator(".errors li");
     assert.equal(await earlier.count(), 2);
+    const ends = await earlier.locator("pre").evaluateAll((all) => all.map((each) => each.getAttribute("aria-label")));
+    assert.deepEqual(
+      ends,
+      ends.toSorted((a, b) => String(a).localeCompare(String(b))),
+      "the oldest first, as show lists them",
+    );
     await earlier.first().locator("summary", { hasText: "22012 ERROR:  division by zero" }).click();
     await earlier.first().locator("pre", { hasText: "SELECT 1/0" }).waitFor();
     assert.ok(!(await names(page)).includes("errors"));

@@ -86,7 +86,10 @@ void test("reports a mistake with line, column and what was expected", () => {
   assert.equal(problem("\n\n  "), "3:3 expected a value");
   assert.equal(problem('[\n  {"data": "a"}\n  {"data": "b"}\n]'), '3:3 expected "," after the value');
   assert.equal(problem('{\r\n"a" 1}'), '2:5 expected ":" after the key');
-  assert.equal(problem('{"a": 1,}'), "1:9 expected a key in double quotes");
+  assert.equal(problem('{"a": 1,}'), "1:9 expected a key in double quotes, got a trailing comma: remove it");
+  assert.equal(problem("[1, // ]\n/* , */ ]"), "2:9 expected a value, got a trailing comma: remove it");
+  assert.equal(problem("[1, }"), "1:5 expected a value, got a trailing comma: remove it");
+  assert.equal(problem("[1,,2]"), "1:4 expected a value");
   assert.equal(problem("{a: 1}"), "1:2 expected a key in double quotes");
   assert.equal(problem('["abc'), "1:2 expected a closing quote for this string");
   assert.equal(problem('["\\x"]'), '1:2 expected one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX in this string');

@@ -1,0 +1,47 @@
+import { PgTaskError } from "../../shared/errors.js";
+import { nearestName } from "../../shared/nearestName.js";
+import { sqlState, type Client } from "../../shared/postgres/client.js";
+
+const weekdays = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+
+/**
+ * Adds to the server's refusal of a zone or of the weekdays of a cron rule what may be meant. Returns any other error
+ * unchanged. The server's messages are only recognized in English.
+ */
+export async function withSuggestion(client: Client, error: unknown): Promise<unknown> {
+  if (!(error instanceof PgTaskError) || error.sqlState !== "22023") return error;
+  const { code, message, cause, sqlState: state } = error;
+  const zone = /time zone "([^"]+)" not recognized/.exec(message)?.[1];
+  const days = /: weekday: '([^']+)' is not understood/.exec(message)?.[1];
+  const suggestion =
+    zone === undefined ? days && suggestWeekdays(days) : await suggestZone(client, zone).catch(ignoreServerError);
+  return suggestion === undefined
+    ? error
+    : new PgTaskError(code, `${message}: ${suggestion}`, { cause, sqlState: state });
+}
+
+/** A suggestion is no reason for another error. */
+function ignoreServerError(error: unknown): undefined {
+  if (sqlState(error) === null) throw error;
+}
+
+async function suggestZone(client: Client, zone: string): Promise<string | undefined> {
+  const { rows } = await client.query<{ name: string }>(
+    "SELECT name FROM pg_catalog.pg_timezone_names WHERE name !~ '^(posix|right)/' ORDER BY name",
+  );
+  const near = nearestName(
+    zone,
+    rows.map(({ name }) => name),
+  );
+  return near === undefined ? undefined : `perhaps "${near}"`;
+}
+
+/** Returns the names of three letters for those that begin differently, such as `Mo-Fr` or `Monday`. */
+function suggestWeekdays(given: string): string {
+  const written = given.replace(
+    /[a-z]{2,}/gi,
+    (word) => weekdays.find((day) => day.startsWith(word.slice(0, 3).toUpperCase())) ?? word,
+  );
+  const isValid = written.split(/[-,]/).every((word) => weekdays.includes(word));
+  return isValid ? `write ${written}` : `weekdays are ${weekdays.join(", ")}`;
+}
