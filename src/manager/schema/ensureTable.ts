@@ -90,8 +90,6 @@ async function ensureOwn(
     await repairAdopted(client, table, entry);
     table.features = featuresWithout(ownColumns.own);
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters, table.features);
-    // Migrations have locked the table, so that the renaming does not have to wait.
-    if (from !== null) await nameBoundsCheck(client, table);
     if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
     if (table.features.has("order")) await ensureDependencyTable(client, table, from === 0);
     const keyProblem = table.features.has("keys")
@@ -205,6 +203,7 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   await refuseConflictingNames(client, table);
   const own = version < columnsVersion ? await foreignColumns(client, table) : ownColumns;
   await applyMigrations(client, table, version, own);
+  await nameBoundsCheck(client, table);
   return version;
 }
 
