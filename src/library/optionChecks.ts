@@ -3,7 +3,7 @@ import { longestTimerMs } from "../shared/backoff.js";
 import { maxInt } from "../shared/postgres/serverLimits.js";
 import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
 import { describeValue } from "../shared/describeValue.js";
-import { isTaskState, taskStates } from "../shared/taskState.js";
+import { finalStates, isTaskState, taskStates } from "../shared/taskState.js";
 import { isPropertyBag } from "../tasks/commands/jsonText.js";
 import type { Interval } from "../tasks/commands/toRow.js";
 import type { NewTask } from "../tasks/newTask.js";
@@ -18,6 +18,7 @@ import type {
   ChangesOptions,
   DeleteOptions,
   ListOptions,
+  RetryOptions,
   TaskClientOptions,
   WaitOptions,
 } from "./taskClient.js";
@@ -166,6 +167,16 @@ const taskChecks: OptionChecks<Omit<NewTask, Interval | "input" | "args" | "colu
   data: columnText,
   remote: columnText,
   parent: orNull(id),
+};
+
+export const retryChecks: OptionChecks<RetryOptions> = {
+  ...callChecks,
+  // A list without states is rather a mistake than a wish to retry nothing.
+  states: {
+    expected: `an array of at least one state of tasks that have ended (${finalStates.join(", ")})`,
+    holds: (value) =>
+      Array.isArray(value) && value.length > 0 && value.every((each) => finalStates.some((state) => state === each)),
+  },
 };
 
 export const deleteChecks: OptionChecks<DeleteOptions> = { ...callChecks, running: flag };

@@ -564,6 +564,46 @@ describe("stop, retry and delete", () => {
     assert.deepEqual(await tasks.delete([]), []);
   });
 
+  it("retry only tasks that are still in the given states", async () => {
+    const ids = await tasks.addMany([1, 2, 3, 4].map((n) => ({ input: `SELECT 'retry ${n}'` })));
+    const [failed = "", stopped = "", waiting = "", done = ""] = ids;
+    await pool.query("UPDATE task SET state = 'FAIL' WHERE id = ANY ($1)", [[failed, done]]);
+    await tasks.stop(stopped);
+    const listed: string[] = [];
+    for await (const { id } of tasks.list({ states: ["FAIL"], text: "'retry " })) listed.push(id);
+    assert.deepEqual(listed, [done, failed]);
+    // Somebody else has retried this one since it was listed, and it has succeeded.
+    await pool.query("UPDATE task SET state = 'DONE', output = 'kept' WHERE id = $1", [done]);
+    assert.deepEqual(
+      (await tasks.retry([...listed, stopped, waiting], { states: ["FAIL"] })).map(({ id, outcome, state, text }) => [
+        id,
+        outcome,
+        state,
+        text,
+      ]),
+      [
+        [done, "refused", "DONE", "is DONE, which is none of the given states"],
+        [failed, "changed", "FAIL", "was FAIL, runs again now"],
+        [stopped, "refused", "STOP", "is STOP, which is none of the given states"],
+        [waiting, "refused", "PLAN", "already waiting (PLAN)"],
+      ],
+    );
+    const kept = await tasks.get(done);
+    assert.deepEqual([kept?.state, kept?.output], ["DONE", "kept"]);
+    const one = await tasks.retry(stopped, { states: ["FAIL", "STOP"] });
+    assert.equal(one.outcome, "changed");
+    assert.equal((await tasks.retry(done)).outcome, "changed", "without states, also a task that is DONE");
+  });
+
+  it("name the given states rather than a key as the reason why a task is not retried", async () => {
+    const key = "retried with states";
+    const done = await tasks.add({ input: "SELECT", key });
+    await pool.query("UPDATE task SET state = 'DONE' WHERE id = $1", [done]);
+    await tasks.add({ input: "SELECT", key });
+    const { outcome, text } = await tasks.retry(done, { states: ["FAIL"] });
+    assert.deepEqual([outcome, text], ["refused", "is DONE, which is none of the given states"]);
+  });
+
   it("delete a running task only when asked to", async () => {
     const id = await tasks.add("SELECT");
     await pool.query("UPDATE task SET state = 'WORK', owner = '1 x' WHERE id = $1", [id]);
@@ -607,7 +647,10 @@ describe("changes in the caller's transaction", () => {
         await client.query("BEGIN; INSERT INTO mine VALUES (1)");
         const { outcome, text } = await change();
         assert.equal(outcome, "refused");
-        assert.match(text, /^another task with the same key waits: pg-task run-now \d+ runs /);
+        assert.match(
+          text,
+          /^another task with the same key waits: task (\d+); the command pg-task run-now \1 runs that one now$/,
+        );
         assert.equal((await client.query("COMMIT")).command, "COMMIT");
       }
       assert.equal((await rowsOfMine(client)).length, 2);
@@ -680,9 +723,9 @@ describe("unknown options", () => {
     await fails(tasks.add("SELECT 1", options), "USAGE", near("clinet", "client"));
     await fails(tasks.addMany([], untyped({ ifkeyTaken: "skip" })), "USAGE", near("ifkeyTaken", "ifKeyTaken"));
     await fails(tasks.get(id, options), "USAGE", near("clinet", "client"));
-    for (const method of ["stop", "retry", "delete"] as const) {
-      await fails(tasks[method](id, options), "USAGE", near("clinet", "client"));
-    }
+    await fails(tasks.stop(id, options), "USAGE", near("clinet", "client"));
+    await fails(tasks.retry(id, options), "USAGE", near("clinet", "client"));
+    await fails(tasks.delete(id, options), "USAGE", near("clinet", "client"));
     await fails(tasks.delete(id, untyped({ runing: true })), "USAGE", near("runing", "running"));
     await fails(tasks.wait(id, untyped({ singal: null })), "USAGE", near("singal", "signal"));
     await fails(tasks.list(untyped({ state: ["DONE"] })).next(), "USAGE", near("state", "states"));
@@ -720,8 +763,15 @@ it("a Pool as the client of a call is refused, and nothing is done", async () =>
 
 it("values that an option cannot have are refused", async () => {
   const id = await tasks.add("SELECT 1");
-  const refused: [object, "add" | "delete" | "wait" | "list" | "changes", RegExp][] = [
+  const refused: [object, "add" | "retry" | "delete" | "wait" | "list" | "changes", RegExp][] = [
     [{ ifKeyTaken: "ignore" }, "add", /^expected ifKeyTaken to be "error" or "skip", got "ignore"$/],
+    [
+      { states: [] },
+      "retry",
+      /^expected states to be an array of at least one state of tasks that have ended \(DONE, /,
+    ],
+    [{ states: ["PLAN"] }, "retry", /^expected states to be .*, got \["PLAN"\]$/],
+    [{ states: "FAIL" }, "retry", /^expected states to be .*, got "FAIL"$/],
     [{ running: "no" }, "delete", /^expected running to be true or false, got "no"$/],
     [{ signal: 500 }, "wait", /^expected signal to be an AbortSignal, got 500$/],
     [{ states: ["FAILED"] }, "list", /^expected states to be an array of states \(PLAN, .*, STOP\), got \["FAILED"\]$/],
@@ -749,6 +799,7 @@ it("values that an option cannot have are refused", async () => {
     const given = untyped(options);
     const call = {
       add: () => tasks.add("SELECT 1", given),
+      retry: () => tasks.retry(id, given),
       delete: () => tasks.delete(id, given),
       wait: () => tasks.wait(id, given),
       list: () => tasks.list(given).next(),
