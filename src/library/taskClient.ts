@@ -8,7 +8,7 @@ import { describeValue } from "../shared/describeValue.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import type { FinalState, TaskState } from "../shared/taskState.js";
-import { addTasks, needsSeveralStatements, toAddError, type NewRow } from "../tasks/commands/addTask.js";
+import { addTasks, needsSeveralStatements, toNamedAddError, type NewRow } from "../tasks/commands/addTask.js";
 import { changeInBatches } from "../tasks/commands/changeInBatches.js";
 import type { Change, ChangeOptions, ChangeResult } from "../tasks/commands/changeTasks.js";
 import { describeChange, libraryRemedies } from "../tasks/commands/describeChange.js";
@@ -57,7 +57,10 @@ export interface TaskClientOptions {
 
 /** Options of methods that can run in the caller's transaction. */
 export interface CallOptions {
-  /** The client on which the statements are sent, and in whose transaction they run. Default: a connection of the TaskClient. */
+  /**
+   * The client on which the statements are sent, and in whose transaction they run. Default: a connection of the TaskClient.
+   * A property `client` that is undefined is refused, because the call would not be part of the transaction.
+   */
   readonly client?: SqlClient;
 }
 
@@ -345,7 +348,7 @@ export class TaskClient {
       try {
         return await addTasks(given, this.#table, rows, { skipTaken });
       } catch (error) {
-        throw await nameKeyHolder(given, this.#table, rows, toAddError(error, this.#table, rows));
+        throw await nameKeyHolder(given, this.#table, rows, toNamedAddError(error, this.#table, rows));
       }
     };
     try {
@@ -353,7 +356,7 @@ export class TaskClient {
       if (needsSeveralStatements(rows)) return await this.#connections.transaction(work);
       return await this.#connections.run(work);
     } catch (error) {
-      throw this.#toError(toAddError(error, this.#table, rows));
+      throw this.#toError(toNamedAddError(error, this.#table, rows));
     }
   }
 

@@ -36,7 +36,7 @@ holds<Equal<TaskOutcome["state"], FinalState>>();
 holds<Equal<TaskChange["previous"], TaskState | null>>();
 holds<Equal<Task["id"], string>>();
 holds<Equal<Task["output"], string | null>>();
-holds<Equal<PgTask["role"], "seeking" | "leader" | "standby" | "stopping">>();
+holds<Equal<PgTask["role"], "seeking" | "leader" | "standby" | "stopping" | "stopped">>();
 
 /** An interface has no index signature. */
 interface Order {

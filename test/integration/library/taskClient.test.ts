@@ -2,7 +2,14 @@ import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
 import { runInNewContext } from "node:vm";
 import { Client, Pool } from "pg";
-import { PgTaskError, start, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
+import {
+  PgTaskError,
+  start,
+  TaskClient,
+  type ArgValue,
+  type SqlClient,
+  type SqlPool,
+} from "../../../src/library/index.js";
 import { longestTimerMs } from "../../../src/shared/backoff.js";
 import { createDatabase } from "../../support/database.js";
 import { ensureTaskTable } from "../../support/taskTables.js";
@@ -286,6 +293,66 @@ describe("add", () => {
     assert.deepEqual((await tasks.get(sparse))?.args, [{ n: 1 }]);
   });
 
+  it("refuses text that PostgreSQL cannot store, and says where it is", async () => {
+    const before = await inputs();
+    for (const [task, message] of [
+      [{ input: "SELECT '\0'" }, /^expected input without the NUL character, which PostgreSQL cannot store$/],
+      [{ input: "SELECT", args: ["a\0b"] }, /^expected args\[0\] without the NUL character, /],
+      [
+        { input: "SELECT", args: { lines: [{ note: "\ud800" }] } },
+        /^expected args\.lines\[0\]\.note without a lone surrogate /,
+      ],
+      [{ input: "SELECT", args: { "\udc00": 1 } }, /^expected args\[.*\] without a lone surrogate /],
+      [{ input: "SELECT '\udc00\ud800'" }, /^expected input without a lone surrogate \(half of a character\), which /],
+      [{ input: "SELECT", key: "k\0" }, /^expected key without the NUL character, /],
+      [{ input: "SELECT", delay: "1 s\0" }, /^expected delay without the NUL character, /],
+      [{ input: "SELECT", sqlstate: ["40", "5\0"] }, /^expected sqlstate without the NUL character, /],
+      [{ input: "SELECT", columns: { note: "\0" } }, /^expected note without the NUL character, /],
+    ] as const) {
+      await fails(tasks.add(task), "TASK_REJECTED", message);
+    }
+    await fails(tasks.addMany(["SELECT", "SELECT '\0'"]), "TASK_REJECTED", /^tasks\[1\]: expected input without /);
+    assert.deepEqual(await inputs(), before);
+    const id = await tasks.add({ input: "SELECT '😀'", args: ["😀", "\\u0000", { "😀": "\u001f" }] });
+    assert.deepEqual((await tasks.get(id))?.args, ["😀", "\\u0000", { "😀": "\u001f" }]);
+  });
+
+  it("refuses args that are larger than the server takes, before it sends them if they certainly are", async () => {
+    // As JSON of the server's: the text, two brackets and two quotes.
+    const largest = "a".repeat((1 << 20) - 4);
+    const id = await tasks.add({ input: "SELECT", args: [largest] });
+    assert.deepEqual((await tasks.get(id))?.args, [largest]);
+    const sent: string[] = [];
+    const query: SqlClient["query"] = async (text, values) => {
+      sent.push(text);
+      return await pool.query(text, values);
+    };
+    await fails(
+      tasks.add({ input: "SELECT", args: [`${largest}a`] }, { client: { query } }),
+      "TASK_REJECTED",
+      /^args is larger than 1 MB$/,
+    );
+    assert.deepEqual(sent, []);
+    // It has as many characters as the largest, but more bytes.
+    await fails(
+      tasks.add({ input: "SELECT", args: ["é".repeat(largest.length)] }, { client: { query } }),
+      "TASK_REJECTED",
+      /rejects the task: args is larger than 1 MB \(SQLSTATE 22023\)$/,
+    );
+    assert.notDeepEqual(sent, []);
+  });
+
+  it("says that a value which the server finds too large or too deep is refused for good", async () => {
+    const client = await openClient();
+    await client.query("SET max_stack_depth = '100kB'");
+    const nested = (depth: number): ArgValue => (depth === 0 ? 0 : [nested(depth - 1)]);
+    await assert.rejects(tasks.add({ input: "SELECT", args: [nested(1_500)] }, { client }), {
+      code: "TASK_REJECTED",
+      sqlState: "54001",
+      retryable: false,
+    });
+  });
+
   it("refuses objects in args of which JSON would lose the contents", async () => {
     const before = await inputs();
     class Point {
@@ -416,7 +483,23 @@ describe("add", () => {
         "TASK_REJECTED",
         /rejects the task: group must not be null \(SQLSTATE 23502\)$/,
       ],
-      [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /invalid input syntax for type interval/],
+      [
+        { input: "SELECT", timeout: "soon" },
+        "TASK_REJECTED",
+        /the task: timeout: invalid input syntax for type interval/,
+      ],
+      [
+        { input: "SELECT", backoff: "2 bananas", keep: "1 day" },
+        "TASK_REJECTED",
+        /the task: backoff: invalid input syntax/,
+      ],
+      [{ input: "SELECT", delay: "999999999 years" }, "TASK_REJECTED", /the task: delay: interval .*out of range/],
+      // The sum with the time of the statement is out of range, and the server does not name a value.
+      [
+        { input: "SELECT", delay: "999999 years", timeout: "1 s" },
+        "TASK_REJECTED",
+        /: delay or timeout: timestamp out of/,
+      ],
       [{ input: "SELECT", rule: "99 * * * *" }, "TASK_REJECTED", /99/],
       [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /delimiter with one ASCII character/],
       [{ input: "  " }, "USAGE", /task's SQL in input/],
@@ -442,8 +525,8 @@ describe("addMany", () => {
       [{ input: "SELECT", grup: "g" }, "USAGE", /^tasks\[2\]: "grup" is not /],
       [{ input: "SELECT", args: [undefined] }, "USAGE", /^tasks\[2\]: expected args\[0\] /],
       [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /^tasks\[2\]: expected delimiter /],
-      [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: invalid input syntax/],
-      [{ input: "SELECT", delay: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: invalid input syntax/],
+      [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: timeout: invalid input syntax/],
+      [{ input: "SELECT", delay: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: delay: invalid input syntax/],
       [{ input: "SELECT", active: "-1 hour" }, "TASK_REJECTED", /rejects tasks\[2\]: active must be above 0, /],
       [{ input: "SELECT", key: "taken" }, "TASK_KEY_TAKEN", /rejects tasks\[2\]: /],
     ];
@@ -734,17 +817,33 @@ describe("unknown options", () => {
   });
 });
 
-it("a Pool as the client of a call is refused, and nothing is done", async () => {
+it("a Client in place of options is refused with the way to give it", async () => {
+  const given = untyped({ client: await openClient(), pool });
+  const id = await tasks.add("SELECT 1");
+  for (const call of [
+    () => tasks.add("SELECT 1", given.client),
+    () => tasks.addMany(["SELECT 1"], given.client),
+    () => tasks.get(id, given.client),
+    () => tasks.delete(id, given.client),
+  ]) {
+    await fails(call(), "USAGE", /^expected an object with options, got a Client: write \{ client \}$/);
+  }
+  await fails(tasks.wait(id, given.client), "USAGE", /^expected an object with options, got a Client$/);
+  await fails(tasks.add("SELECT 1", given.pool), "USAGE", /^expected an object with options, got a Pool$/);
+  assert.equal((await tasks.get(id))?.state, "PLAN");
+});
+
+it("a Pool or undefined as the client of a call is refused, and nothing is done", async () => {
   const before = await inputs();
   const id = await tasks.add("SELECT 'kept'");
   for (const [wrong, got] of [
     [pool, "an object"],
     [{}, "an object"],
     [null, "null"],
+    [undefined, "undefined: leave client out if the call is not for your transaction"],
   ] as const) {
-    const message = new RegExp(
-      `^expected client to be a Client of pg, .*\\(a Pool itself would not .*\\), got ${got}$`,
-    );
+    const pools = wrong === undefined ? "" : " .*\\(a Pool itself would not .*\\),";
+    const message = new RegExp(`^expected client to be a Client of pg,${pools} got ${got}$`);
     const options = untyped({ client: wrong });
     for (const call of [
       () => tasks.add("SELECT 1", options),
