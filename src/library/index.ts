@@ -24,6 +24,7 @@ export {
   type ChangesOptions,
   type DeleteOptions,
   type ListOptions,
+  type RetryOptions,
   type TaskClientOptions,
   type WaitOptions,
 } from "./taskClient.js";

@@ -3,10 +3,9 @@ import { longestTimerMs } from "../shared/backoff.js";
 import { maxInt } from "../shared/postgres/serverLimits.js";
 import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
 import { describeValue } from "../shared/describeValue.js";
-import { isTaskState, taskStates } from "../shared/taskState.js";
+import { finalStates, isTaskState, taskStates } from "../shared/taskState.js";
 import { isPropertyBag } from "../tasks/commands/jsonText.js";
-import type { Interval } from "../tasks/commands/toRow.js";
-import type { NewTask } from "../tasks/newTask.js";
+import type { Interval, NewTask } from "../tasks/newTask.js";
 import type { TaskFilter } from "../tasks/types.js";
 import { isCallClient } from "./connections.js";
 import { loggerMethods } from "./logger.js";
@@ -18,6 +17,7 @@ import type {
   ChangesOptions,
   DeleteOptions,
   ListOptions,
+  RetryOptions,
   TaskClientOptions,
   WaitOptions,
 } from "./taskClient.js";
@@ -35,17 +35,41 @@ type OptionChecks<T> = Readonly<Record<keyof T, OptionCheck>>;
 
 /**
  * Refuses options that are not known, and values that an option cannot have. A program without types can pass anything,
- * and the driver or a timer would then silently do something else. A value that is undefined counts as left out.
+ * and the driver or a timer would then silently do something else. A value that is undefined counts as left out, except
+ * as the client.
  *
  * @param what what the options are, such as "an option of start"
  * @throws PgTaskError USAGE
  */
 export function checkOptions(given: unknown, checks: Readonly<Record<string, OptionCheck>>, what: string): void {
+  refuseClientAlone(given, checks);
   if (!isOptions(given)) {
     throw new PgTaskError("USAGE", `expected an object with options, got ${describeOther(given)}`);
   }
   refuseUnknownKeys(given, checks, what);
+  refuseUndefinedClient(given, checks);
   checkValues(given, checks);
+}
+
+/** Refuses a Client or Pool in place of options. Its own properties would be called unknown options. */
+function refuseClientAlone(given: unknown, checks: Readonly<Record<string, OptionCheck>>): void {
+  if (!isObject(given) || typeof Reflect.get(given, "query") !== "function") return;
+  const isClient = isCallClient(given);
+  const hint = isClient && Object.hasOwn(checks, "client") ? ": write { client }" : "";
+  throw new PgTaskError("USAGE", `expected an object with options, got a ${isClient ? "Client" : "Pool"}${hint}`);
+}
+
+/**
+ * Refuses a client that is given as undefined. It was meant for the caller's transaction, and the call would silently use
+ * another connection.
+ */
+function refuseUndefinedClient(given: object, checks: Readonly<Record<string, OptionCheck>>): void {
+  const isGiven = Object.hasOwn(checks, "client") && Object.hasOwn(given, "client");
+  if (!isGiven || Reflect.get(given, "client") !== undefined) return;
+  throw new PgTaskError(
+    "USAGE",
+    "expected client to be a Client of pg, got undefined: leave client out if the call is not for your transaction",
+  );
 }
 
 /** Describes what was given instead of options. Texts are not shown, because the likeliest is a URL with a password. */
@@ -166,6 +190,16 @@ const taskChecks: OptionChecks<Omit<NewTask, Interval | "input" | "args" | "colu
   data: columnText,
   remote: columnText,
   parent: orNull(id),
+};
+
+export const retryChecks: OptionChecks<RetryOptions> = {
+  ...callChecks,
+  // A list without states is rather a mistake than a wish to retry nothing.
+  states: {
+    expected: `an array of at least one state of tasks that have ended (${finalStates.join(", ")})`,
+    holds: (value) =>
+      Array.isArray(value) && value.length > 0 && value.every((each) => finalStates.some((state) => state === each)),
+  },
 };
 
 export const deleteChecks: OptionChecks<DeleteOptions> = { ...callChecks, running: flag };

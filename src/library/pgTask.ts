@@ -39,7 +39,7 @@ export interface PgTaskEvents {
   /** This process leads, and each manager serves its table or has reported why it cannot; or this process stands by. */
   ready: [];
   /** The role of this process has changed. */
-  role: [role: ClusterRole];
+  role: [role: ClusterRole | "stopped"];
   /** The state of an entry's manager has changed, or it has stalled or recovered. */
   entry: [entry: EntryStatus];
   /** The manager of an entry has run tasks. Emitted about once a second while there is work. */
@@ -54,8 +54,8 @@ export interface PgTaskEvents {
 
 /** A pg-task that runs in this process. */
 export interface PgTask extends EventEmitter<PgTaskEvents> {
-  /** Whether this process leads, stands by, has no control connection, or is stopping. */
-  readonly role: ClusterRole;
+  /** Whether this process leads, stands by, has no control connection, or is stopping; `stopped` when pg-task has ended. */
+  readonly role: ClusterRole | "stopped";
   /** The control connection, without its password. With an embedded server, this is the server's address. */
   readonly url: string;
   /** The entries of the configuration, and how their managers are doing here. */

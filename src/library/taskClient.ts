@@ -7,10 +7,10 @@ import { PgTaskError } from "../shared/errors.js";
 import { describeValue } from "../shared/describeValue.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
-import type { TaskState } from "../shared/taskState.js";
-import { addTasks, needsSeveralStatements, toAddError, type NewRow } from "../tasks/commands/addTask.js";
+import type { FinalState, TaskState } from "../shared/taskState.js";
+import { addTasks, needsSeveralStatements, toNamedAddError, type NewRow } from "../tasks/commands/addTask.js";
 import { changeInBatches } from "../tasks/commands/changeInBatches.js";
-import type { Change, ChangeResult } from "../tasks/commands/changeTasks.js";
+import type { Change, ChangeOptions, ChangeResult } from "../tasks/commands/changeTasks.js";
 import { describeChange, libraryRemedies } from "../tasks/commands/describeChange.js";
 import { listTasks } from "../tasks/queries/listTasks.js";
 import { readTableExistence } from "../tasks/queries/tableExistence.js";
@@ -34,6 +34,7 @@ import {
   deleteChecks,
   listChecks,
   refuseConditions,
+  retryChecks,
   waitChecks,
 } from "./optionChecks.js";
 import { idText, type TaskId } from "./taskId.js";
@@ -56,7 +57,10 @@ export interface TaskClientOptions {
 
 /** Options of methods that can run in the caller's transaction. */
 export interface CallOptions {
-  /** The client on which the statements are sent, and in whose transaction they run. Default: a connection of the TaskClient. */
+  /**
+   * The client on which the statements are sent, and in whose transaction they run. Default: a connection of the TaskClient.
+   * A property `client` that is undefined is refused, because the call would not be part of the transaction.
+   */
   readonly client?: SqlClient;
 }
 
@@ -64,6 +68,16 @@ export interface CallOptions {
 export interface AddOptions extends CallOptions {
   /** What to do if another task with the same key waits: fail with TASK_KEY_TAKEN, or leave the new task out. Default: `error`. */
   readonly ifKeyTaken?: "error" | "skip";
+}
+
+/** Options of `retry`. */
+export interface RetryOptions extends CallOptions {
+  /**
+   * Only tasks in these states; any other task is `refused`. Whether a task is in one of them is checked when it is changed,
+   * so a task that somebody else has retried meanwhile, and that is `DONE` now, does not run again. Default: all states of
+   * tasks that have ended.
+   */
+  readonly states?: readonly FinalState[];
 }
 
 /** Options of `delete`. */
@@ -227,12 +241,12 @@ export class TaskClient {
     return await this.#change("stop", ids, options);
   }
 
-  /** Runs a finished task again, in its own row. */
-  retry(id: TaskId, options?: CallOptions): Promise<ChangedTask>;
-  /** Runs finished tasks again, in their own rows. */
-  retry(ids: readonly TaskId[], options?: CallOptions): Promise<ChangedTask[]>;
-  async retry(ids: TaskId | readonly TaskId[], options: CallOptions = {}): Promise<ChangedTask | ChangedTask[]> {
-    checkOptions(options, callChecks, "an option of retry");
+  /** Runs a finished task again, in its own row. Without `states`, this includes one that is `DONE`. */
+  retry(id: TaskId, options?: RetryOptions): Promise<ChangedTask>;
+  /** Runs finished tasks again, in their own rows. Without `states`, this includes those that are `DONE`. */
+  retry(ids: readonly TaskId[], options?: RetryOptions): Promise<ChangedTask[]>;
+  async retry(ids: TaskId | readonly TaskId[], options: RetryOptions = {}): Promise<ChangedTask | ChangedTask[]> {
+    checkOptions(options, retryChecks, "an option of retry");
     return await this.#change("retry", ids, options);
   }
 
@@ -334,7 +348,7 @@ export class TaskClient {
       try {
         return await addTasks(given, this.#table, rows, { skipTaken });
       } catch (error) {
-        throw await nameKeyHolder(given, this.#table, rows, toAddError(error, this.#table, rows));
+        throw await nameKeyHolder(given, this.#table, rows, toNamedAddError(error, this.#table, rows));
       }
     };
     try {
@@ -342,7 +356,7 @@ export class TaskClient {
       if (needsSeveralStatements(rows)) return await this.#connections.transaction(work);
       return await this.#connections.run(work);
     } catch (error) {
-      throw this.#toError(toAddError(error, this.#table, rows));
+      throw this.#toError(toNamedAddError(error, this.#table, rows));
     }
   }
 
@@ -359,12 +373,15 @@ export class TaskClient {
   async #change(
     change: Change,
     ids: TaskId | readonly TaskId[],
-    options: CallOptions,
+    options: RetryOptions,
   ): Promise<ChangedTask | ChangedTask[]> {
     const isOne = !isArray(ids);
     const texts = isOne ? [idText(ids)] : ids.map(idText);
     const results = await this.#run(options, (client) =>
-      this.#changeAll(client, change, texts, options.client !== undefined || this.#connections.areCallers),
+      this.#changeAll(client, change, texts, {
+        callersClient: options.client !== undefined || this.#connections.areCallers,
+        states: options.states ?? null,
+      }),
     );
     const changed = results.map((result): ChangedTask => ({
       id: result.id,
@@ -381,11 +398,11 @@ export class TaskClient {
     client: Queryable,
     change: Change,
     ids: readonly string[],
-    callersClient: boolean,
+    options: ChangeOptions,
   ): Promise<ChangeResult[]> {
     if ((await readTableExistence(client, this.#table)) !== "no") {
       return await changeInBatches(client, this.#table, change, ids, undefined, {
-        callersClient,
+        ...options,
         isFatal: (error) => sqlState(error) === readOnlyTransaction,
       });
     }

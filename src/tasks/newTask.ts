@@ -144,3 +144,8 @@ export const newTaskKeys: KnownKeys<NewTask> = {
   parent: true,
   columns: true,
 };
+
+/** The properties that are intervals. */
+export const intervals = ["delay", "active", "timeout", "repeat", "backoff", "gap", "keep", "live"] as const;
+
+export type Interval = (typeof intervals)[number];

@@ -36,7 +36,7 @@ holds<Equal<TaskOutcome["state"], FinalState>>();
 holds<Equal<TaskChange["previous"], TaskState | null>>();
 holds<Equal<Task["id"], string>>();
 holds<Equal<Task["output"], string | null>>();
-holds<Equal<PgTask["role"], "seeking" | "leader" | "standby" | "stopping">>();
+holds<Equal<PgTask["role"], "seeking" | "leader" | "standby" | "stopping" | "stopped">>();
 
 /** An interface has no index signature. */
 interface Order {
@@ -104,6 +104,11 @@ export async function useClient(pool: SqlPool, client: SqlClient): Promise<void>
   holds<Equal<typeof one.outcome, "changed" | "refused" | "missing" | "locked" | "failed">>();
   const several = await tasks.retry([id, 7, 7n], { client });
   holds<Equal<(typeof several)[number], typeof one>>();
+  await tasks.retry(id, { states: ["FAIL", "GONE"], client });
+  // @ts-expect-error -- only tasks that have ended are retried
+  await tasks.retry(id, { states: ["PLAN"] });
+  // @ts-expect-error -- an option of `retry` only
+  await tasks.stop(id, { states: ["FAIL"] });
   await tasks.delete(id, { running: true });
   // @ts-expect-error -- a pool has no transaction
   await tasks.add("SELECT 1", { client: pool });

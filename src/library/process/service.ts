@@ -76,7 +76,8 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   #stopRequest: { readonly graceMs: number | undefined } | null = null;
   /** The last reason why the control connection could not be opened. */
   #unreachable: PgTaskError | null = null;
-  #lastRole: ClusterRole = "seeking";
+  #lastRole: PgTask["role"] = "seeking";
+  #hasEnded = false;
   /** For each entry, what has last been reported of its state, as text. */
   readonly #reported = new Map<string, string>();
 
@@ -89,7 +90,8 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     });
   }
 
-  get role(): ClusterRole {
+  get role(): PgTask["role"] {
+    if (this.#hasEnded) return "stopped";
     return this.#supervisor?.board.role ?? (this.#stopRequest === null ? "seeking" : "stopping");
   }
 
@@ -114,6 +116,8 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     } catch (error) {
       failure = error instanceof PgTaskError ? error : fromReport(toReport(error));
     }
+    this.#hasEnded = true;
+    this.#reportChanges();
     this.#announce("stopped", failure);
     this.#end(failure);
   }

@@ -3,6 +3,7 @@ import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { notNullViolation, undefinedColumn, uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { intervals } from "../newTask.js";
 import { missingColumnHint } from "../taskError.js";
 import { requireColumns } from "../requireFeatures.js";
 import { findBrokenChecks } from "./brokenChecks.js";
@@ -118,7 +119,15 @@ export function findLongCharacter(
  *
  * @param rows the tasks that were to be inserted
  */
-export function toAddError(error: unknown, table: TaskTable, rows: readonly NewRow[]): unknown {
+export const toAddError = (error: unknown, table: TaskTable, rows: readonly NewRow[]): unknown =>
+  convertAddError(error, table, rows, "");
+
+/** The same as `toAddError`, with the name of the property whose value is refused, if this is known. */
+export const toNamedAddError = (error: unknown, table: TaskTable, rows: readonly NewRow[]): unknown =>
+  convertAddError(error, table, rows, refusedProperty(error, rows));
+
+/** @param property which property of the task is refused, as text in front of the reason */
+function convertAddError(error: unknown, table: TaskTable, rows: readonly NewRow[], property: string): unknown {
   const state = sqlState(error);
   if (state === null) return error;
   const options = { cause: error, sqlState: state };
@@ -129,13 +138,13 @@ export function toAddError(error: unknown, table: TaskTable, rows: readonly NewR
   const refused = findRefusedRow(error, rows);
   const which = refused === null ? "the task" : `tasks[${refused}]`;
   const hint = state === undefinedColumn && !concernsOwnColumn(error, rows) ? `: ${missingColumnHint}` : "";
-  const message = `${table.qualified} rejects ${which}: ${broken.join("")}${reason} (SQLSTATE ${state})${hint}`;
+  const message = `${table.qualified} rejects ${which}: ${property}${broken.join("")}${reason} (SQLSTATE ${state})${hint}`;
   if (state === uniqueViolation && isServerError(error) && error.constraint === table.keyIndex) {
     return new PgTaskError("TASK_KEY_TAKEN", message, options);
   }
-  // These SQLSTATEs mean a data exception, a constraint violation, an option that the table lacks, an
-  // undefined column, or a value of a wrong type.
-  const isRefused = /^(?:22|23|0A)/.test(state) || state === undefinedColumn || state === "42804";
+  // These SQLSTATEs mean a data exception, a constraint violation, an option that the table lacks, a value that is too
+  // large or too deeply nested, an undefined column, or a value of a wrong type.
+  const isRefused = /^(?:22|23|0A|54)/.test(state) || state === undefinedColumn || state === "42804";
   return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
 }
 
@@ -155,7 +164,7 @@ function findRefusedRow(error: unknown, rows: readonly NewRow[]): number | null 
   if (!isServerError(error) || rows.length < 2) return null;
   const { where = "" } = error;
   const parameter = portalParameter.exec(where)?.[1];
-  if (parameter !== undefined) return needsSeveralStatements(rows) ? null : rowOfParameter(rows, Number(parameter));
+  if (parameter !== undefined) return placeOfParameter(rows, Number(parameter))?.row ?? null;
   const isRefused = (row: NewRow): boolean => {
     const key = row.columns.get("key") ?? null;
     return (key !== null && isTaken(error, key)) || findBrokenChecks(error, [row]).length > 0;
@@ -182,16 +191,37 @@ export function findTakenKey(error: unknown, rows: readonly NewRow[]): string | 
  */
 const portalParameter = /^[^\n"]*\$(\d+)(?: = '[^\n]*)?$/;
 
-/** Returns the row to which the value of a parameter of the statement belongs. */
-function rowOfParameter(rows: readonly NewRow[], parameter: number): number | null {
+/** Returns the row and the column to which the value of a parameter belongs, or null if there are several statements. */
+function placeOfParameter(rows: readonly NewRow[], parameter: number): { row: number; column: string } | null {
+  if (needsSeveralStatements(rows)) return null;
   const names = columnNames(rows);
-  let left = parameter;
-  for (const [n, row] of rows.entries()) {
-    left -= names.filter((name) => givesValue(row, name)).length;
-    if (left <= 0) return n;
-  }
-  return null;
+  const places = rows.flatMap((each, row) =>
+    names.filter((name) => givesValue(each, name)).map((column) => ({ row, column })),
+  );
+  return places[parameter - 1] ?? null;
 }
+
+/**
+ * Names the property whose value is invalid for its type, such as `timeout: `. If the server does not say whose value it
+ * is, and it is an invalid interval or time, names the intervals of a single task. Empty for any other error.
+ */
+function refusedProperty(error: unknown, rows: readonly NewRow[]): string {
+  if (!isServerError(error)) return "";
+  const parameter = portalParameter.exec(error.where ?? "")?.[1];
+  if (parameter !== undefined) {
+    const place = placeOfParameter(rows, Number(parameter));
+    if (place === null) return "";
+    const isDelay = place.column === "plan" && rows[place.row]?.delay !== undefined;
+    return `${isDelay ? "delay" : place.column}: `;
+  }
+  const [row, ...others] = rows;
+  if (row === undefined || others.length > 0 || !isInvalidTime(error.code)) return "";
+  const given = intervals.filter((name) => (name === "delay" ? row.delay : row.columns.get(name)) !== undefined);
+  return given.length === 0 ? "" : `${given.join(" or ")}: `;
+}
+
+/** An invalid interval or time, one that is out of range, or one whose sum with another is. */
+const isInvalidTime = (code: string | undefined): boolean => code === "22007" || code === "22008" || code === "22015";
 
 /** Whether a group is null. The server names the column `hash` instead, which is generated from it. */
 const isGroupNull = (error: unknown): boolean =>

@@ -46,7 +46,7 @@ export interface ChangeResult {
  */
 const allowedRows: Readonly<Record<Change, string>> = {
   stop: "state IN ('PLAN', 'TAKE', 'WORK')",
-  retry: `state IN (${finalStates.map(literal).join(", ")}) AND NOT claimed AND key_waits_in IS NULL`,
+  retry: `state IN (${finalStates.map(literal).join(", ")}) AND NOT excluded AND NOT claimed AND key_waits_in IS NULL`,
   "run-now": "state = 'PLAN' AND NOT claimed AND NOT waits",
   pause: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted AND NOT waits",
   resume:
@@ -65,7 +65,9 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
     WHEN f.waits THEN 'it waits for other tasks: pause its group, or pause it when these have ended'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: pause its group'
     WHEN f.halted THEN 'already paused' ELSE 'its next time is being computed: try again' END`,
-  retry: `CASE WHEN f.key_waits_in IS NOT NULL THEN ${literal(keyTaken)} END`,
+  retry: `CASE WHEN f.excluded AND f.state IN (${finalStates.map(literal).join(", ")})
+      THEN concat('is ', f.state, ', which is none of the given states')
+    WHEN f.key_waits_in IS NOT NULL THEN ${literal(keyTaken)} END`,
   "run-now": "CASE WHEN f.waits THEN 'it waits for other tasks: set its after to null, or end these' END",
   resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR NOT f.halted THEN 'not paused'
     WHEN f.waits THEN 'not paused: it waits for other tasks'
@@ -87,13 +89,17 @@ function resumeTime({ schema }: TaskTable): string {
     WHEN t.wait < 0 THEN ${now} ELSE coalesce(t.due, ${now}) END`;
 }
 
+/** SQL condition that is true if the state of the task `t` is none of those to which the change is limited. */
+const isExcluded = (states: ChangeContext["states"]): string =>
+  states === null ? "false" : `(t.state::text <> ALL (ARRAY[${states.map(literal).join(", ")}]::text[]))`;
+
 /**
  * SQL of the id of a task that waits with the key of the finished task `t`. Null for the changes that this does not
  * prevent, and if there is none.
  */
-function keyWaitsIn(table: TaskTable, { change, keys }: ChangeContext): string {
+function keyWaitsIn(table: TaskTable, { change, keys, states }: ChangeContext): string {
   if (!keys || (change !== "retry" && change !== "run-now")) return "NULL::bigint";
-  return `CASE WHEN t.ready IS NULL AND t.key IS NOT NULL THEN (${keyHolderQuery(table, "t.key")}) END`;
+  return `CASE WHEN t.ready IS NULL AND t.key IS NOT NULL AND NOT ${isExcluded(states)} THEN (${keyHolderQuery(table, "t.key")}) END`;
 }
 
 /**
@@ -113,7 +119,7 @@ function foundColumns(table: TaskTable, context: ChangeContext): string {
   const { change, rules, order, retries } = context;
   const resumes = change === "resume" && rules;
   return `${hasSchedule("t", rules)} AS repeats, t.plan = 'infinity' AS halted, ${rules} AS keeps_place,
-    ${rules ? "coalesce(t.wait < 0, false)" : "false"} AS computes, ${retries ? "coalesce(t.attempt, 0)" : "0"} AS attempt,
+    ${isExcluded(context.states)} AS excluded, ${rules ? "coalesce(t.wait < 0, false)" : "false"} AS computes, ${retries ? "coalesce(t.attempt, 0)" : "0"} AS attempt,
     ${order ? "coalesce(t.wait >= 0, false)" : "false"} AS waits, ${keyWaitsIn(table, context)} AS key_waits_in,
     ${resumes ? `CASE WHEN t.plan = 'infinity' AND ${hasSchedule("t", rules)} THEN ${resumeTime(table)} END` : "NULL::timestamptz"} AS resumes_at`;
 }
@@ -187,7 +193,7 @@ export async function changeTasks(
   table: TaskTable,
   change: Change,
   ids: readonly string[],
-  { isFatal = () => false, callersClient = false }: ChangeOptions = {},
+  { isFatal = () => false, callersClient = false, states = null }: ChangeOptions = {},
 ): Promise<ChangeResult[]> {
   const features = await readFeatures(client, table);
   const rules = await readHasRules(client, table);
@@ -198,6 +204,7 @@ export async function changeTasks(
     errors: features.has("errors"),
     order: features.has("order"),
     keys: features.has("keys"),
+    states,
     isFatal,
     transaction: callersClient && (await isInTransaction(client)),
   };
@@ -209,6 +216,11 @@ export interface ChangeOptions {
   readonly isFatal?: (error: unknown) => boolean;
   /** Whether the client can be in a transaction of the caller. A rejected statement then leaves it usable. */
   readonly callersClient?: boolean;
+  /**
+   * The states to which a retry is limited; null if it is not. They are checked while the row is locked, so that a task
+   * that has meanwhile been retried by somebody else, and has succeeded, does not run again.
+   */
+  readonly states?: readonly TaskState[] | null;
 }
 
 interface ChangeContext {
@@ -223,6 +235,7 @@ interface ChangeContext {
   readonly order: boolean;
   /** Whether tasks of the table can have keys. */
   readonly keys: boolean;
+  readonly states: readonly TaskState[] | null;
   readonly isFatal: (error: unknown) => boolean;
   /** Whether the client is in a transaction of the caller. */
   readonly transaction: boolean;

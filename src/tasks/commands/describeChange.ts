@@ -36,13 +36,13 @@ export const webRemedies: Remedies = {
   keyWaits: (id) => `run the waiting task ${id} with the same key now`,
 };
 
-/** The remedies in the words of the library. What it lacks, the command line does. */
+/** The remedies in the words of the library. What it lacks, a command does. */
 export const libraryRemedies: Remedies = {
   locked: "try again",
   isRunning: "with the option running: true, it is deleted and its run cancelled",
   hasEnded: () => "retry runs it again",
   unowned: () => "stop it, then retry it",
-  keyWaits: runInstead,
+  keyWaits: (id) => `task ${id}; the command pg-task run-now ${id} runs that one now`,
 };
 
 /** Describes the result of a change for one task. The text is meant to be shown after the task's id. */

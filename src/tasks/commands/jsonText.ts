@@ -13,9 +13,14 @@ interface Holder {
  * left out, as usual.
  *
  * @param place of the value, such as `args`
+ * @param checkText called with each text and each name of a property, and its place; what it throws is thrown
  * @throws PgTaskError USAGE for a value that JSON cannot represent, with its place
  */
-export function jsonText(value: unknown, place: string): string {
+export function jsonText(
+  value: unknown,
+  place: string,
+  checkText: (text: string, place: string) => void = () => {},
+): string {
   const holders: Holder[] = [];
   /** Returns the place of a value. JSON.stringify visits values depth first. */
   const placeOf = (holder: unknown, key: string): string => {
@@ -33,6 +38,8 @@ export function jsonText(value: unknown, place: string): string {
       const isAbsent = given === undefined && holders.length > 0 && !Array.isArray(this);
       const problem = isAbsent ? null : (problemOf(given) ?? problemOf(converted) ?? lossOf(converted));
       if (problem !== null) throw new PgTaskError("USAGE", `${expected(at)}, got ${problem}`);
+      if (converted !== undefined) checkText(key, at);
+      if (typeof converted === "string") checkText(converted, at);
       if (typeof converted === "object" && converted !== null) holders.push({ value: converted, place: at });
       return converted;
     });

@@ -2,8 +2,9 @@ import { PgTaskError } from "../../shared/errors.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
 import { describeValue } from "../../shared/describeValue.js";
 import { refuseUnknownKeys } from "../../shared/refuseUnknownKeys.js";
-import { newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
+import { intervals, newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
 import { allFeatures, featureColumns, type Feature } from "../../manager/schema/features.js";
+import { maxArgsBytes } from "../../manager/schema/options/argumentsCheck.sql.js";
 import { isPgTaskColumn } from "../queries/optionColumns.js";
 import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
 import { isPropertyBag, jsonText } from "./jsonText.js";
@@ -17,7 +18,8 @@ type GivenTask = Partial<Omit<NewTask, "args">> & { readonly args?: unknown };
  * @param copied values that are copied from another row; the task does not need these
  * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, a column twice,
  * an interval that is no text, a value that JSON cannot represent, `columns` without properties such as a Map, or an empty
- * name or one of pg-task's columns in `columns`; TASK_REJECTED for more than one character in a column that holds one
+ * name or one of pg-task's columns in `columns`; TASK_REJECTED for more than one character in a column that holds one, for
+ * text that PostgreSQL cannot store, and for `args` that are certainly too large
  */
 export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : expectKnown(task);
@@ -39,7 +41,8 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   for (const [name, value] of [...Object.entries<OwnValue | undefined>(columns), ...Object.entries(own)]) {
     if (value !== undefined) values.set(name, columnText(value, name));
   }
-  if (args !== undefined) values.set("args", args === null ? null : jsonText(args, "args"));
+  if (args !== undefined) values.set("args", args === null ? null : argsText(args));
+  refuseTexts([...values, ["delay", delay]]);
   const long = findLongCharacter(values);
   const taskColumns = [...values.keys()].filter((name) => !Object.hasOwn(own, name));
   if (long === undefined) return { columns: values, taskColumns, delay, copied, own: doubtful };
@@ -47,6 +50,39 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
     "TASK_REJECTED",
     `expected ${long} with one ASCII character, got ${JSON.stringify(values.get(long))}`,
   );
+}
+
+/**
+ * Returns `args` as JSON. Their size is checked before they are sent, because the server would only refuse them after it
+ * has read all of them. The server counts bytes of its own form of the JSON, which is never shorter than this one in
+ * characters, so that it would refuse all that is refused here.
+ *
+ * @throws PgTaskError USAGE for a value that JSON cannot represent; TASK_REJECTED
+ */
+function argsText(args: unknown): string {
+  const text = jsonText(args, "args", refuseText);
+  if (text.length > maxArgsBytes) throw new PgTaskError("TASK_REJECTED", "args is larger than 1 MB");
+  return text;
+}
+
+function refuseTexts(values: Iterable<readonly [name: string, value: string | null | undefined]>): void {
+  for (const [name, value] of values) refuseText(value ?? "", name);
+}
+
+/**
+ * Refuses text that PostgreSQL cannot store. The server would not say in which value it is, and the driver would replace a
+ * lone surrogate in a text column with another character.
+ *
+ * @throws PgTaskError TASK_REJECTED
+ */
+function refuseText(text: string, place: string): void {
+  const problem = text.includes("\0")
+    ? "the NUL character"
+    : /\p{Surrogate}/u.test(text)
+      ? "a lone surrogate (half of a character)"
+      : null;
+  if (problem === null) return;
+  throw new PgTaskError("TASK_REJECTED", `expected ${place} without ${problem}, which PostgreSQL cannot store`);
 }
 
 /** Refuses values that a program without types can pass for `columns` and `delay`, but that are none. */
@@ -72,10 +108,6 @@ function expectKnown(task: GivenTask): GivenTask {
   refuseUnknownKeys(task, newTaskKeys, "a property of a task (columns of your own belong in its property columns)");
   return task;
 }
-
-/** The properties that are intervals. */
-const intervals = ["delay", "active", "timeout", "repeat", "backoff", "gap", "keep", "live"] as const;
-export type Interval = (typeof intervals)[number];
 
 /**
  * Refuses intervals that are no text, which a program without types can pass. PostgreSQL would take a number to mean

@@ -60,7 +60,7 @@ it("runs tasks in this process, with its own logger and without signal handlers,
   assert.equal((await tasks.wait(await tasks.add("SELECT 42"))).output, "42");
   await pgTask.stop();
   assert.equal(await pgTask.stopped, null);
-  assert.equal(pgTask.role, "stopping");
+  assert.equal(pgTask.role, "stopped");
   const ready = lines.find(({ msg }) => msg === "ready");
   assert.deepEqual(
     [ready?.["component"], ready?.["name"], ready?.["level"], ready?.["url"]],
@@ -154,7 +154,7 @@ it("emits typed events", async () => {
   assert.match(entry.reason ?? "", /gone/);
   assert.match(entry.code ?? "", /^SCHEMA_/);
   await pgTask.stop();
-  assert.deepEqual(events, ["role stopping", "stopped null"]);
+  assert.deepEqual(events, ["role stopping", "role stopped", "stopped null"]);
 });
 
 it("is shown as JSON with its role, url and entries, also if it has listeners", async () => {
@@ -327,7 +327,7 @@ it("an error of a listener is an uncaught exception, and does not disturb pg-tas
      const seen = [];
      process.on("uncaughtException", (error) => seen.push(error.message));
      const pgTask = await start({ url: ${JSON.stringify(url)}, logger: false });
-     pgTask.on("role", () => { throw new Error("mine"); });
+     pgTask.once("role", () => { throw new Error("mine"); });
      await pgTask.stop();
      console.log(JSON.stringify({ msg: "after", seen, error: await pgTask.stopped }));`,
   );

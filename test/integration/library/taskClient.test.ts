@@ -2,7 +2,14 @@ import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
 import { runInNewContext } from "node:vm";
 import { Client, Pool } from "pg";
-import { PgTaskError, start, TaskClient, type SqlClient, type SqlPool } from "../../../src/library/index.js";
+import {
+  PgTaskError,
+  start,
+  TaskClient,
+  type ArgValue,
+  type SqlClient,
+  type SqlPool,
+} from "../../../src/library/index.js";
 import { longestTimerMs } from "../../../src/shared/backoff.js";
 import { createDatabase } from "../../support/database.js";
 import { ensureTaskTable } from "../../support/taskTables.js";
@@ -286,6 +293,66 @@ describe("add", () => {
     assert.deepEqual((await tasks.get(sparse))?.args, [{ n: 1 }]);
   });
 
+  it("refuses text that PostgreSQL cannot store, and says where it is", async () => {
+    const before = await inputs();
+    for (const [task, message] of [
+      [{ input: "SELECT '\0'" }, /^expected input without the NUL character, which PostgreSQL cannot store$/],
+      [{ input: "SELECT", args: ["a\0b"] }, /^expected args\[0\] without the NUL character, /],
+      [
+        { input: "SELECT", args: { lines: [{ note: "\ud800" }] } },
+        /^expected args\.lines\[0\]\.note without a lone surrogate /,
+      ],
+      [{ input: "SELECT", args: { "\udc00": 1 } }, /^expected args\[.*\] without a lone surrogate /],
+      [{ input: "SELECT '\udc00\ud800'" }, /^expected input without a lone surrogate \(half of a character\), which /],
+      [{ input: "SELECT", key: "k\0" }, /^expected key without the NUL character, /],
+      [{ input: "SELECT", delay: "1 s\0" }, /^expected delay without the NUL character, /],
+      [{ input: "SELECT", sqlstate: ["40", "5\0"] }, /^expected sqlstate without the NUL character, /],
+      [{ input: "SELECT", columns: { note: "\0" } }, /^expected note without the NUL character, /],
+    ] as const) {
+      await fails(tasks.add(task), "TASK_REJECTED", message);
+    }
+    await fails(tasks.addMany(["SELECT", "SELECT '\0'"]), "TASK_REJECTED", /^tasks\[1\]: expected input without /);
+    assert.deepEqual(await inputs(), before);
+    const id = await tasks.add({ input: "SELECT '😀'", args: ["😀", "\\u0000", { "😀": "\u001f" }] });
+    assert.deepEqual((await tasks.get(id))?.args, ["😀", "\\u0000", { "😀": "\u001f" }]);
+  });
+
+  it("refuses args that are larger than the server takes, before it sends them if they certainly are", async () => {
+    // As JSON of the server's: the text, two brackets and two quotes.
+    const largest = "a".repeat((1 << 20) - 4);
+    const id = await tasks.add({ input: "SELECT", args: [largest] });
+    assert.deepEqual((await tasks.get(id))?.args, [largest]);
+    const sent: string[] = [];
+    const query: SqlClient["query"] = async (text, values) => {
+      sent.push(text);
+      return await pool.query(text, values);
+    };
+    await fails(
+      tasks.add({ input: "SELECT", args: [`${largest}a`] }, { client: { query } }),
+      "TASK_REJECTED",
+      /^args is larger than 1 MB$/,
+    );
+    assert.deepEqual(sent, []);
+    // It has as many characters as the largest, but more bytes.
+    await fails(
+      tasks.add({ input: "SELECT", args: ["é".repeat(largest.length)] }, { client: { query } }),
+      "TASK_REJECTED",
+      /rejects the task: args is larger than 1 MB \(SQLSTATE 22023\)$/,
+    );
+    assert.notDeepEqual(sent, []);
+  });
+
+  it("says that a value which the server finds too large or too deep is refused for good", async () => {
+    const client = await openClient();
+    await client.query("SET max_stack_depth = '100kB'");
+    const nested = (depth: number): ArgValue => (depth === 0 ? 0 : [nested(depth - 1)]);
+    await assert.rejects(tasks.add({ input: "SELECT", args: [nested(1_500)] }, { client }), {
+      code: "TASK_REJECTED",
+      sqlState: "54001",
+      retryable: false,
+    });
+  });
+
   it("refuses objects in args of which JSON would lose the contents", async () => {
     const before = await inputs();
     class Point {
@@ -416,7 +483,23 @@ describe("add", () => {
         "TASK_REJECTED",
         /rejects the task: group must not be null \(SQLSTATE 23502\)$/,
       ],
-      [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /invalid input syntax for type interval/],
+      [
+        { input: "SELECT", timeout: "soon" },
+        "TASK_REJECTED",
+        /the task: timeout: invalid input syntax for type interval/,
+      ],
+      [
+        { input: "SELECT", backoff: "2 bananas", keep: "1 day" },
+        "TASK_REJECTED",
+        /the task: backoff: invalid input syntax/,
+      ],
+      [{ input: "SELECT", delay: "999999999 years" }, "TASK_REJECTED", /the task: delay: interval .*out of range/],
+      // The sum with the time of the statement is out of range, and the server does not name a value.
+      [
+        { input: "SELECT", delay: "999999 years", timeout: "1 s" },
+        "TASK_REJECTED",
+        /: delay or timeout: timestamp out of/,
+      ],
       [{ input: "SELECT", rule: "99 * * * *" }, "TASK_REJECTED", /99/],
       [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /delimiter with one ASCII character/],
       [{ input: "  " }, "USAGE", /task's SQL in input/],
@@ -442,8 +525,8 @@ describe("addMany", () => {
       [{ input: "SELECT", grup: "g" }, "USAGE", /^tasks\[2\]: "grup" is not /],
       [{ input: "SELECT", args: [undefined] }, "USAGE", /^tasks\[2\]: expected args\[0\] /],
       [{ input: "SELECT", delimiter: "ab" }, "TASK_REJECTED", /^tasks\[2\]: expected delimiter /],
-      [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: invalid input syntax/],
-      [{ input: "SELECT", delay: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: invalid input syntax/],
+      [{ input: "SELECT", timeout: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: timeout: invalid input syntax/],
+      [{ input: "SELECT", delay: "soon" }, "TASK_REJECTED", /rejects tasks\[2\]: delay: invalid input syntax/],
       [{ input: "SELECT", active: "-1 hour" }, "TASK_REJECTED", /rejects tasks\[2\]: active must be above 0, /],
       [{ input: "SELECT", key: "taken" }, "TASK_KEY_TAKEN", /rejects tasks\[2\]: /],
     ];
@@ -564,6 +647,46 @@ describe("stop, retry and delete", () => {
     assert.deepEqual(await tasks.delete([]), []);
   });
 
+  it("retry only tasks that are still in the given states", async () => {
+    const ids = await tasks.addMany([1, 2, 3, 4].map((n) => ({ input: `SELECT 'retry ${n}'` })));
+    const [failed = "", stopped = "", waiting = "", done = ""] = ids;
+    await pool.query("UPDATE task SET state = 'FAIL' WHERE id = ANY ($1)", [[failed, done]]);
+    await tasks.stop(stopped);
+    const listed: string[] = [];
+    for await (const { id } of tasks.list({ states: ["FAIL"], text: "'retry " })) listed.push(id);
+    assert.deepEqual(listed, [done, failed]);
+    // Somebody else has retried this one since it was listed, and it has succeeded.
+    await pool.query("UPDATE task SET state = 'DONE', output = 'kept' WHERE id = $1", [done]);
+    assert.deepEqual(
+      (await tasks.retry([...listed, stopped, waiting], { states: ["FAIL"] })).map(({ id, outcome, state, text }) => [
+        id,
+        outcome,
+        state,
+        text,
+      ]),
+      [
+        [done, "refused", "DONE", "is DONE, which is none of the given states"],
+        [failed, "changed", "FAIL", "was FAIL, runs again now"],
+        [stopped, "refused", "STOP", "is STOP, which is none of the given states"],
+        [waiting, "refused", "PLAN", "already waiting (PLAN)"],
+      ],
+    );
+    const kept = await tasks.get(done);
+    assert.deepEqual([kept?.state, kept?.output], ["DONE", "kept"]);
+    const one = await tasks.retry(stopped, { states: ["FAIL", "STOP"] });
+    assert.equal(one.outcome, "changed");
+    assert.equal((await tasks.retry(done)).outcome, "changed", "without states, also a task that is DONE");
+  });
+
+  it("name the given states rather than a key as the reason why a task is not retried", async () => {
+    const key = "retried with states";
+    const done = await tasks.add({ input: "SELECT", key });
+    await pool.query("UPDATE task SET state = 'DONE' WHERE id = $1", [done]);
+    await tasks.add({ input: "SELECT", key });
+    const { outcome, text } = await tasks.retry(done, { states: ["FAIL"] });
+    assert.deepEqual([outcome, text], ["refused", "is DONE, which is none of the given states"]);
+  });
+
   it("delete a running task only when asked to", async () => {
     const id = await tasks.add("SELECT");
     await pool.query("UPDATE task SET state = 'WORK', owner = '1 x' WHERE id = $1", [id]);
@@ -607,7 +730,10 @@ describe("changes in the caller's transaction", () => {
         await client.query("BEGIN; INSERT INTO mine VALUES (1)");
         const { outcome, text } = await change();
         assert.equal(outcome, "refused");
-        assert.match(text, /^another task with the same key waits: pg-task run-now \d+ runs /);
+        assert.match(
+          text,
+          /^another task with the same key waits: task (\d+); the command pg-task run-now \1 runs that one now$/,
+        );
         assert.equal((await client.query("COMMIT")).command, "COMMIT");
       }
       assert.equal((await rowsOfMine(client)).length, 2);
@@ -680,9 +806,9 @@ describe("unknown options", () => {
     await fails(tasks.add("SELECT 1", options), "USAGE", near("clinet", "client"));
     await fails(tasks.addMany([], untyped({ ifkeyTaken: "skip" })), "USAGE", near("ifkeyTaken", "ifKeyTaken"));
     await fails(tasks.get(id, options), "USAGE", near("clinet", "client"));
-    for (const method of ["stop", "retry", "delete"] as const) {
-      await fails(tasks[method](id, options), "USAGE", near("clinet", "client"));
-    }
+    await fails(tasks.stop(id, options), "USAGE", near("clinet", "client"));
+    await fails(tasks.retry(id, options), "USAGE", near("clinet", "client"));
+    await fails(tasks.delete(id, options), "USAGE", near("clinet", "client"));
     await fails(tasks.delete(id, untyped({ runing: true })), "USAGE", near("runing", "running"));
     await fails(tasks.wait(id, untyped({ singal: null })), "USAGE", near("singal", "signal"));
     await fails(tasks.list(untyped({ state: ["DONE"] })).next(), "USAGE", near("state", "states"));
@@ -691,17 +817,33 @@ describe("unknown options", () => {
   });
 });
 
-it("a Pool as the client of a call is refused, and nothing is done", async () => {
+it("a Client in place of options is refused with the way to give it", async () => {
+  const given = untyped({ client: await openClient(), pool });
+  const id = await tasks.add("SELECT 1");
+  for (const call of [
+    () => tasks.add("SELECT 1", given.client),
+    () => tasks.addMany(["SELECT 1"], given.client),
+    () => tasks.get(id, given.client),
+    () => tasks.delete(id, given.client),
+  ]) {
+    await fails(call(), "USAGE", /^expected an object with options, got a Client: write \{ client \}$/);
+  }
+  await fails(tasks.wait(id, given.client), "USAGE", /^expected an object with options, got a Client$/);
+  await fails(tasks.add("SELECT 1", given.pool), "USAGE", /^expected an object with options, got a Pool$/);
+  assert.equal((await tasks.get(id))?.state, "PLAN");
+});
+
+it("a Pool or undefined as the client of a call is refused, and nothing is done", async () => {
   const before = await inputs();
   const id = await tasks.add("SELECT 'kept'");
   for (const [wrong, got] of [
     [pool, "an object"],
     [{}, "an object"],
     [null, "null"],
+    [undefined, "undefined: leave client out if the call is not for your transaction"],
   ] as const) {
-    const message = new RegExp(
-      `^expected client to be a Client of pg, .*\\(a Pool itself would not .*\\), got ${got}$`,
-    );
+    const pools = wrong === undefined ? "" : " .*\\(a Pool itself would not .*\\),";
+    const message = new RegExp(`^expected client to be a Client of pg,${pools} got ${got}$`);
     const options = untyped({ client: wrong });
     for (const call of [
       () => tasks.add("SELECT 1", options),
@@ -720,8 +862,15 @@ it("a Pool as the client of a call is refused, and nothing is done", async () =>
 
 it("values that an option cannot have are refused", async () => {
   const id = await tasks.add("SELECT 1");
-  const refused: [object, "add" | "delete" | "wait" | "list" | "changes", RegExp][] = [
+  const refused: [object, "add" | "retry" | "delete" | "wait" | "list" | "changes", RegExp][] = [
     [{ ifKeyTaken: "ignore" }, "add", /^expected ifKeyTaken to be "error" or "skip", got "ignore"$/],
+    [
+      { states: [] },
+      "retry",
+      /^expected states to be an array of at least one state of tasks that have ended \(DONE, /,
+    ],
+    [{ states: ["PLAN"] }, "retry", /^expected states to be .*, got \["PLAN"\]$/],
+    [{ states: "FAIL" }, "retry", /^expected states to be .*, got "FAIL"$/],
     [{ running: "no" }, "delete", /^expected running to be true or false, got "no"$/],
     [{ signal: 500 }, "wait", /^expected signal to be an AbortSignal, got 500$/],
     [{ states: ["FAILED"] }, "list", /^expected states to be an array of states \(PLAN, .*, STOP\), got \["FAILED"\]$/],
@@ -749,6 +898,7 @@ it("values that an option cannot have are refused", async () => {
     const given = untyped(options);
     const call = {
       add: () => tasks.add("SELECT 1", given),
+      retry: () => tasks.retry(id, given),
       delete: () => tasks.delete(id, given),
       wait: () => tasks.wait(id, given),
       list: () => tasks.list(given).next(),

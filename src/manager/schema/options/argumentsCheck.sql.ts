@@ -2,7 +2,7 @@ import { featureColumns } from "../features.js";
 import { isAnySet, refuse, userColumns, type OptionCheck } from "./optionCheck.js";
 
 /** Largest size of `args` as text, in bytes. */
-const maxArgsBytes = 1 << 20;
+export const maxArgsBytes = 1 << 20;
 
 /** A statement can have at most this many parameters. */
 const maxValues = 65_535;
