@@ -2,7 +2,7 @@ import type { TaskFilter } from "../../tasks/types.js";
 import type { Command } from "commander";
 import { exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { finalStates } from "../../shared/taskState.js";
+import { finalStates, type TaskState } from "../../shared/taskState.js";
 import { changeInBatches } from "../../tasks/commands/changeInBatches.js";
 import type { Change, ChangeResult } from "../../tasks/commands/changeTasks.js";
 import { readIdsWithKey, readTaskWithKey, type KeyedTask, type KeyFilter } from "../../tasks/queries/tasksWithKey.js";
@@ -110,7 +110,7 @@ export async function changeWithKey(
     const question = `Delete ${formatCount(ids.length, "task")} with the key ${key} of ${describeTable(opened)}?`;
     const asks = ids.length > 1 && (change === "delete" || change === "delete even running");
     if (asks && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
-    return printResults(terminal, change, await applyChange(terminal, opened, change, ids), options);
+    return printResults(terminal, change, await applyChange(terminal, opened, change, ids, filter.states), options);
   });
 }
 
@@ -170,7 +170,7 @@ async function retryFiltered(
   const question = `Retry ${formatCount(total, "task")} of ${describeTable(opened)}?`;
   if (total > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
   const newest = await readAllIds(opened, filter);
-  const changes = await applyChange(terminal, opened, "retry", newest);
+  const changes = await applyChange(terminal, opened, "retry", newest, filter.states);
   // The runs of a schedule with a key are all refused for the same reason, which nobody wants to read for each of them.
   const refused = changes.results.filter(isKeyTaken);
   return printResults(terminal, "retry", changes, options, refused.length > 1 ? refused : []);
@@ -213,16 +213,17 @@ interface Changes {
 
 const nothing: Changes = { results: [], notes: new Map() };
 
+/** @param states the states to which a retry is limited, because somebody else can retry the same tasks at this moment */
 async function applyChange(
   terminal: Terminal,
   opened: OpenTable,
   kind: Change,
   all: readonly string[],
+  states: readonly TaskState[] | null = null,
 ): Promise<Changes> {
   const { client, table } = opened;
-  const results = await changeInBatches(client, table, kind, all, (done) =>
-    terminal.showProgress(`${kind}: ${done} of ${all.length}`),
-  );
+  const showDone = (done: number): void => terminal.showProgress(`${kind}: ${done} of ${all.length}`);
+  const results = await changeInBatches(client, table, kind, all, showDone, { states });
   terminal.showProgress(null);
   return { results, notes: await readPauseNotes(opened, kind, results) };
 }
