@@ -73,6 +73,7 @@ const sharedFolder = fileURLToPath(new URL("../../shared", import.meta.url));
 
 /** The modules of `src/shared` that the page imports. They must not import modules that are not served. */
 const sharedModuleNames = [
+  "attemptText.js",
   "firstLine.js",
   "formatDuration.js",
   "formatLateness.js",
