@@ -348,7 +348,8 @@ describe("pg-task doctor", () => {
     const rights = await diagnose("rights", "SELECT", "SELECT", given);
     assert.deepEqual([rights.failed, rights.level], [["rights"], "fail"]);
     assert.match(rights.text, /lacks INSERT, UPDATE, DELETE on "public"."task"/);
-    await client.query(rights.remedy);
+    assert.equal(rights.remedy, `ALTER TABLE "public"."task" OWNER TO "${role}"`);
+    await client.query(`GRANT INSERT, UPDATE, DELETE ON task TO ${role}`);
     const sequence = await diagnose("rights", "SELECT", "SELECT", given);
     assert.match(sequence.text, /lacks USAGE on public.task_id_seq/);
     await client.query(sequence.remedy);
