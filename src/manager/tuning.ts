@@ -130,11 +130,12 @@ export const maxNotifications = 100;
 export const floodMs = 100;
 
 /**
- * After so many notifications within `ms`, the manager looks whether writers wait for each other in order to notify. If
- * `waiting` of them do so twice in a row, it enters busy mode, because on a server with a slow disk the writers may never
- * reach the rate of `maxNotifications`.
+ * After `notifications` within `ms`, the manager looks whether writers wait for each other in order to notify. If `waiting`
+ * of them do so twice in a row, it enters busy mode, because on a server with a slow disk the writers may never reach the
+ * rate of `maxNotifications`. After each look it does not look for `restFactor` times as long as the look took, because
+ * that depends on how many locks the server has.
  */
-export const notifyQueue = { notifications: 20, ms: 1_000, waiting: 2 };
+export const notifyQueue = { notifications: 20, ms: 1_000, waiting: 2, restFactor: 50 };
 
 /**
  * Busy mode ends when the manager has found no work for `busyQuietMs.min`, in ms. If busy mode begins again within

@@ -58,10 +58,11 @@ export class BusyMode {
   #silentWriters: ReadonlySet<string> | null = null;
   /** The times of the latest notifications, oldest first. */
   readonly #receivedAt: number[] = [];
-  /** How many notifications arrived since the manager last looked whether writers wait, and the time of that look. */
-  #uncheckedNotifications = 0;
-  #waitingCheckedAt = 0;
-  /** Whether writers waited when the manager last looked. */
+  /** How many notifications have arrived since the manager last looked whether writers wait. */
+  #newNotifications = 0;
+  /** The time of the next such look at the earliest. */
+  #nextLookAt = 0;
+  /** Whether writers waited at the last look. */
   #didWait = false;
   #pollMs = 0;
   #foundWorkAt = 0;
@@ -78,7 +79,7 @@ export class BusyMode {
 
   /** Records that the manager was notified of a change. */
   receive(): void {
-    this.#uncheckedNotifications++;
+    this.#newNotifications++;
     this.#receivedAt.push(performance.now());
     if (this.#receivedAt.length > this.#limits.notifications) this.#receivedAt.shift();
   }
@@ -125,14 +126,16 @@ export class BusyMode {
    * the same moment also wait.
    */
   async #doWritersWait(): Promise<boolean> {
-    if (this.#uncheckedNotifications < notifyQueue.notifications) return false;
+    const { notifications, ms, restFactor } = notifyQueue;
     const now = performance.now();
-    const isFrequent = now - this.#waitingCheckedAt < notifyQueue.ms;
-    this.#waitingCheckedAt = now;
-    this.#uncheckedNotifications = 0;
+    if (this.#newNotifications < notifications || now < this.#nextLookAt) return false;
+    this.#newNotifications = 0;
+    const isFrequent = now - (this.#receivedAt.at(-notifications) ?? -Infinity) < ms;
     const wait = isFrequent && (await countWaitingNotifiers(this.#client, this.#tableOid)) >= this.#limits.waiting;
     const stillWait = wait && this.#didWait;
     this.#didWait = wait;
+    const end = performance.now();
+    this.#nextLookAt = end + (end - now) * restFactor;
     return stillWait;
   }
 
