@@ -397,7 +397,7 @@ void test("a wrong DATABASE_URL or PG* variable is named instead of the file", a
 void test("invalid JSON is rejected with line and column", async () => {
   const [code, line] = await refusal('[\n  {"data": "a",}\n]');
   assert.equal(code, "CONFIG_SYNTAX");
-  assert.equal(line, ":2:16: not JSON: expected a key in double quotes");
+  assert.equal(line, ":2:16: not JSON: expected a key in double quotes, got a trailing comma: remove it");
   assert.deepEqual(await refusal(""), ["CONFIG_SYNTAX", ":1:1: not JSON: expected a value"]);
   assert.equal((await load("\u{feff}[]")).entries.length, 1);
 });
