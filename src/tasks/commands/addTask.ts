@@ -162,9 +162,7 @@ const concernsOwnColumn = (error: unknown, rows: readonly NewRow[]): boolean =>
  */
 function findRefusedRow(error: unknown, rows: readonly NewRow[]): number | null {
   if (!isServerError(error) || rows.length < 2) return null;
-  const { where = "" } = error;
-  const parameter = portalParameter.exec(where)?.[1];
-  if (parameter !== undefined) return placeOfParameter(rows, Number(parameter))?.row ?? null;
+  if (namesParameter(error)) return findInvalidPlace(error, rows)?.row ?? null;
   const isRefused = (row: NewRow): boolean => {
     const key = row.columns.get("key") ?? null;
     return (key !== null && isTaken(error, key)) || findBrokenChecks(error, [row]).length > 0;
@@ -191,14 +189,22 @@ export function findTakenKey(error: unknown, rows: readonly NewRow[]): string | 
  */
 const portalParameter = /^[^\n"]*\$(\d+)(?: = '[^\n]*)?$/;
 
-/** Returns the row and the column to which the value of a parameter belongs, or null if there are several statements. */
-function placeOfParameter(rows: readonly NewRow[], parameter: number): { row: number; column: string } | null {
-  if (needsSeveralStatements(rows)) return null;
+/** Whether the server's error names the parameter whose value it cannot read. */
+const namesParameter = ({ where = "" }: { readonly where?: string | undefined }): boolean =>
+  portalParameter.test(where);
+
+/**
+ * Returns the row and the column of the value that the server cannot read, or null if it does not say which value it is, or
+ * if there are several statements.
+ */
+function findInvalidPlace(error: unknown, rows: readonly NewRow[]): { row: number; column: string } | null {
+  const parameter = isServerError(error) ? portalParameter.exec(error.where ?? "")?.[1] : undefined;
+  if (parameter === undefined || needsSeveralStatements(rows)) return null;
   const names = columnNames(rows);
   const places = rows.flatMap((each, row) =>
     names.filter((name) => givesValue(each, name)).map((column) => ({ row, column })),
   );
-  return places[parameter - 1] ?? null;
+  return places[Number(parameter) - 1] ?? null;
 }
 
 /**
@@ -207,9 +213,8 @@ function placeOfParameter(rows: readonly NewRow[], parameter: number): { row: nu
  */
 function refusedProperty(error: unknown, rows: readonly NewRow[]): string {
   if (!isServerError(error)) return "";
-  const parameter = portalParameter.exec(error.where ?? "")?.[1];
-  if (parameter !== undefined) {
-    const place = placeOfParameter(rows, Number(parameter));
+  if (namesParameter(error)) {
+    const place = findInvalidPlace(error, rows);
     if (place === null) return "";
     const isDelay = place.column === "plan" && rows[place.row]?.delay !== undefined;
     return `${isDelay ? "delay" : place.column}: `;
@@ -238,9 +243,7 @@ export function findRefusedColumn(error: unknown, row: NewRow): string | null {
 
 /** Returns the name of the column whose value the server cannot read, or null if it does not say which it is. */
 export function findInvalidParameter(error: unknown, row: NewRow): string | null {
-  if (!isServerError(error)) return null;
-  const place = portalParameter.exec(error.where ?? "")?.[1];
-  return (place === undefined ? undefined : columnNames([row])[Number(place) - 1]) ?? null;
+  return findInvalidPlace(error, [row])?.column ?? null;
 }
 
 /** Columns that `readOutcomes` reads. */
