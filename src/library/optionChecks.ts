@@ -148,7 +148,10 @@ export const callChecks: OptionChecks<CallOptions> = {
 
 export const addChecks: OptionChecks<AddOptions> = {
   ...callChecks,
-  ifKeyTaken: { expected: '"error" or "skip"', holds: (value) => value === "error" || value === "skip" },
+  ifKeyTaken: {
+    expected: '"error", "skip" or "join"',
+    holds: (value) => value === "error" || value === "skip" || value === "join",
+  },
 };
 
 const orNull = ({ expected, holds }: OptionCheck): OptionCheck => ({

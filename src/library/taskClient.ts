@@ -8,7 +8,13 @@ import { describeValue } from "../shared/describeValue.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import type { FinalState, TaskState } from "../shared/taskState.js";
-import { addTasks, needsSeveralStatements, toNamedAddError, type NewRow } from "../tasks/commands/addTask.js";
+import {
+  addTasks,
+  needsSeveralStatements,
+  toNamedAddError,
+  type IfKeyTaken,
+  type NewRow,
+} from "../tasks/commands/addTask.js";
 import { changeInBatches } from "../tasks/commands/changeInBatches.js";
 import type { Change, ChangeOptions, ChangeResult } from "../tasks/commands/changeTasks.js";
 import { describeChange, libraryRemedies } from "../tasks/commands/describeChange.js";
@@ -66,8 +72,16 @@ export interface CallOptions {
 
 /** Options of `add` and `addMany`. */
 export interface AddOptions extends CallOptions {
-  /** What to do if another task with the same key waits: fail with TASK_KEY_TAKEN, or leave the new task out. Default: `error`. */
-  readonly ifKeyTaken?: "error" | "skip";
+  /**
+   * What to do if another task with the same key waits. Default: `error`.
+   *
+   * - `error`: fail with TASK_KEY_TAKEN.
+   * - `skip`: leave the new task out. The waiting task may start before the caller's transaction commits, and then does not
+   *   see its changes.
+   * - `join`: leave the new task out, and return the id of the waiting task. It starts after the caller's transaction, and
+   *   sees its changes.
+   */
+  readonly ifKeyTaken?: IfKeyTaken;
 }
 
 /** Options of `retry`. */
@@ -166,11 +180,11 @@ export class TaskClient {
   /**
    * Adds a task, given as its SQL or with its options.
    *
-   * @returns the task's id, or null if it was left out because its key is taken
+   * @returns the task's id; if its key is taken, null with `skip`, and the id of the waiting task with `join`
    * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a value of a wrong type, or for
    * an option whose feature is off in this table
    */
-  add(task: NewTask | string, options?: AddOptions & { readonly ifKeyTaken?: "error" }): Promise<string>;
+  add(task: NewTask | string, options?: AddOptions & { readonly ifKeyTaken?: "error" | "join" }): Promise<string>;
   /** Adds a task unless another task with its key waits. */
   add(task: NewTask | string, options: AddOptions): Promise<string | null>;
   async add(task: NewTask | string, options: AddOptions = {}): Promise<string | null> {
@@ -183,7 +197,8 @@ export class TaskClient {
    * Adds tasks: all of them, or none if it fails. (With a Client, tasks that need several statements are atomic only in a
    * transaction. A statement holds up to 65,535 values.)
    *
-   * @returns the tasks' ids in the order of the tasks, without those that were left out because their keys are taken
+   * @returns the tasks' ids in the order of the tasks: with `skip` without those that were left out, with `join` with the
+   * ids of the waiting tasks in their places
    * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a task that is none, for
    * a value of a wrong type, or for an option whose feature is off in this table. The message names the task as
    * `tasks[INDEX]`, if the server says which one it refuses
@@ -341,12 +356,11 @@ export class TaskClient {
     await this.end();
   }
 
-  async #add(rows: readonly NewRow[], { client, ifKeyTaken }: AddOptions): Promise<string[]> {
-    const skipTaken = ifKeyTaken === "skip";
+  async #add(rows: readonly NewRow[], { client, ifKeyTaken = "error" }: AddOptions): Promise<string[]> {
     const work = async (given: Queryable): Promise<string[]> => {
       await this.#refuseFeatureColumns(given, rows);
       try {
-        return await addTasks(given, this.#table, rows, { skipTaken });
+        return await addTasks(given, this.#table, rows, { ifKeyTaken });
       } catch (error) {
         throw await nameKeyHolder(given, this.#table, rows, toNamedAddError(error, this.#table, rows));
       }

@@ -225,7 +225,8 @@ export const singleClaimsAfterTrials = 50;
 
 /**
  * Intervals between rechecks of due tasks whose rows are locked, in ms. They grow from `first` to `max`, but a recheck
- * also follows every `sleep` ms. After a recheck, `restFactor` times its duration is left to other work.
+ * also follows every `sleep` ms, and a notification. After a recheck, at least `first` ms and `restFactor` times its
+ * duration are left to other work.
  */
 export const lockedRecheckMs = { first: 20, max: 60_000, restFactor: 10 };
 

@@ -60,6 +60,8 @@ export async function useClient(pool: SqlPool, client: SqlClient): Promise<void>
   holds<Equal<typeof id, string>>();
   const skipped = await tasks.add({ input: "SELECT", key: "k" }, { ifKeyTaken: "skip" });
   holds<Equal<typeof skipped, string | null>>();
+  const joined = await tasks.add({ input: "SELECT", key: "k" }, { ifKeyTaken: "join" });
+  holds<Equal<typeof joined, string>>();
   const ids = await tasks.addMany(["SELECT", { input: "SELECT", args: [1], plan: new Date(), after: [1n, "2"] }], {
     client,
   });

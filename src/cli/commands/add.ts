@@ -264,7 +264,9 @@ async function insert(opened: OpenTable, request: Request): Promise<string | nul
   const { client, table } = opened;
   const { columns, taskColumns, delay, wait, skipTaken } = request;
   const insertRow = async (): Promise<string | null> => {
-    const [id = null] = await addTasks(client, table, [{ columns, taskColumns, delay }], { skipTaken });
+    const [id = null] = await addTasks(client, table, [{ columns, taskColumns, delay }], {
+      ifKeyTaken: skipTaken ? "skip" : "error",
+    });
     return id;
   };
   try {

@@ -28,6 +28,8 @@ export class LockedTasks {
   #contended = new Set<string>();
   readonly #backoff = new Backoff({ firstMs: lockedRecheckMs.first, maxMs: lockedRecheckMs.max });
   #recheckAt = 0;
+  /** A notification does not lead to a recheck before this time. */
+  #restsUntil = 0;
 
   constructor(table: TaskTable) {
     this.#table = table;
@@ -50,6 +52,11 @@ export class LockedTasks {
   /** Time until the next recheck, in ms. Infinity if nothing is locked. */
   get recheckMs(): number {
     return this.size === 0 ? Infinity : Math.max(0, this.#recheckAt - performance.now());
+  }
+
+  /** Rechecks soon, because a transaction that has changed the table may have held the locks. */
+  notified(): void {
+    this.#recheckAt = Math.min(this.#recheckAt, Math.max(this.#restsUntil, performance.now()));
   }
 
   /** Skips these tasks, because their rows are locked. */
@@ -108,7 +115,8 @@ export class LockedTasks {
     const rows = await recheckLocked(client, this.#table, [...this.#locked.keys(), ...this.#contended]);
     // If many rows are locked, the rechecks must not keep the manager from its other work.
     const now = performance.now();
-    this.#recheckAt = Math.max(this.#recheckAt, now + (now - since) * lockedRecheckMs.restFactor);
+    this.#restsUntil = now + Math.max((now - since) * lockedRecheckMs.restFactor, lockedRecheckMs.first);
+    this.#recheckAt = Math.max(this.#recheckAt, this.#restsUntil);
     const [seen, contended] = [this.#locked, this.#contended];
     this.clear();
     for (const { id, locked, version } of rows) {

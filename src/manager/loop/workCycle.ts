@@ -152,6 +152,7 @@ export class WorkCycle {
   async run(client: Client, settings: ManagerSettings, request: CycleRequest): Promise<CycleOutcome> {
     const { groups, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
     const since = performance.now();
+    if (request.notified) this.#components.claimer.lockedTasks.notified();
     if (request.checkRuns) this.#components.dependencies.tableChanged();
     groups.endGaps();
     await updateLockTimeout(client);

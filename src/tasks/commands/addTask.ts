@@ -29,6 +29,24 @@ export interface CopiedValues {
   readonly columns: readonly string[];
 }
 
+/**
+ * What to do if another task with the key of a new task waits:
+ *
+ * - `error`: fail with TASK_KEY_TAKEN
+ * - `skip`: leave the new task out
+ * - `join`: leave the new task out, and lock the row of the task that waits, so that it starts after the caller's
+ *   transaction and sees its changes
+ */
+export type IfKeyTaken = "error" | "skip" | "join";
+
+const conflictTarget = "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL";
+
+const conflictClauses: Record<IfKeyTaken, string> = {
+  error: "",
+  skip: `${conflictTarget} DO NOTHING`,
+  join: `${conflictTarget} DO UPDATE SET key = excluded.key`,
+};
+
 /** Maximum number of parameters of a statement. */
 const maxParameters = 65_535;
 
@@ -36,25 +54,56 @@ const maxParameters = 65_535;
  * Inserts tasks, with as few statements as possible. If they need several statements, these are not atomic unless the
  * caller has begun a transaction.
  *
- * @param skipTaken whether a task is left out if another task with its key waits
- * @returns the ids of the inserted tasks, in the order of the rows
+ * @returns the ids of the tasks, in the order of the rows: with `skip` only those of the inserted ones, with `join` also
+ * those of the tasks that wait with the keys
  * @throws PgTaskError USAGE if a row has a column of a feature that is off
  */
 export async function addTasks(
   client: Queryable,
   table: TaskTable,
   rows: readonly NewRow[],
-  { skipTaken = false } = {},
+  { ifKeyTaken = "error" as IfKeyTaken } = {},
+): Promise<string[]> {
+  await requireColumns(client, table, new Set(rows.flatMap(({ taskColumns = [] }) => taskColumns)));
+  if (ifKeyTaken === "join") return await joinTasks(client, table, rows);
+  return await insertRows(client, table, rows, conflictClauses[ifKeyTaken]);
+}
+
+/** Inserts rows, each key only once, because a statement cannot update a row that it has inserted. */
+async function joinTasks(client: Queryable, table: TaskTable, rows: readonly NewRow[]): Promise<string[]> {
+  const firsts = firstsOfKeys(rows);
+  const inserted = [...new Set(firsts)];
+  const ids = await insertRows(client, table, inserted, conflictClauses.join);
+  const idOf = new Map(inserted.map((row, index) => [row, ids[index] ?? ""]));
+  return firsts.map((row) => idOf.get(row) ?? "");
+}
+
+/** Returns for each row the first one with the same key. */
+function firstsOfKeys(rows: readonly NewRow[]): NewRow[] {
+  const firsts = new Map<string, NewRow>();
+  return rows.map((row) => {
+    const key = row.columns.get("key") ?? null;
+    if (key === null) return row;
+    const first = firsts.get(key) ?? row;
+    firsts.set(key, first);
+    return first;
+  });
+}
+
+async function insertRows(
+  client: Queryable,
+  table: TaskTable,
+  rows: readonly NewRow[],
+  conflictClause: string,
 ): Promise<string[]> {
   const ids: string[] = [];
-  await requireColumns(client, table, new Set(rows.flatMap(({ taskColumns = [] }) => taskColumns)));
   for (const batch of batchesOf(rows)) {
     const values: (string | null)[] = [];
     const names = columnNames(batch);
     const lines = batch.map((row) => `(${names.map((name) => valueSql(table, row, name, values)).join(", ")})`);
     const result = await client.query<{ id: string }>(
       `INSERT INTO ${table.qualified} (${names.map(identifier).join(", ")}) VALUES ${lines.join(", ")}
-       ${skipTaken ? "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL DO NOTHING" : ""} RETURNING id::text AS id`,
+       ${conflictClause} RETURNING id::text AS id`,
       values,
     );
     ids.push(...result.rows.map(({ id }) => id));
@@ -194,12 +243,13 @@ const namesParameter = ({ where = "" }: { readonly where?: string | undefined })
   portalParameter.test(where);
 
 /**
- * Returns the row and the column of the value that the server cannot read, or null if it does not say which value it is, or
- * if there are several statements.
+ * Returns the row and the column of the value that the server cannot read, or null if it does not say which value it is,
+ * if there are several statements, or if a row may have been left out of the statement because of its key.
  */
 function findInvalidPlace(error: unknown, rows: readonly NewRow[]): { row: number; column: string } | null {
   const parameter = isServerError(error) ? portalParameter.exec(error.where ?? "")?.[1] : undefined;
-  if (parameter === undefined || needsSeveralStatements(rows)) return null;
+  if (parameter === undefined || needsSeveralStatements(rows) || new Set(firstsOfKeys(rows)).size < rows.length)
+    return null;
   const names = columnNames(rows);
   const places = rows.flatMap((each, row) =>
     names.filter((name) => givesValue(each, name)).map((column) => ({ row, column })),

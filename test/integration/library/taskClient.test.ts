@@ -449,7 +449,7 @@ describe("add", () => {
   it("fails or leaves the task out if its key is taken", async () => {
     const id = await tasks.add({ input: "SELECT", key: "once", plan: "2100-01-01" });
     const again = { input: "SELECT 'again'", key: "once" };
-    const remedy = 'if one task is enough, ifKeyTaken: "skip" makes this no error$';
+    const remedy = 'if one task is enough, ifKeyTaken: "join" returns the id of the task that waits$';
     const named = new RegExp(`: task ${id} waits with the key "once"; ${remedy}`);
     await fails(tasks.add(again), "TASK_KEY_TAKEN", named);
     await fails(tasks.addMany([{ input: "SELECT", key: "free" }, again]), "TASK_KEY_TAKEN", named);
@@ -463,6 +463,31 @@ describe("add", () => {
     assert.equal(added.length, 1);
     assert.equal((await tasks.get(added[0] ?? ""))?.key, "other");
     assert.equal((await tasks.get(id))?.state, "PLAN");
+  });
+
+  it("joins the task that waits with the key, and locks its row in the caller's transaction", async () => {
+    const key = "joined";
+    const id = await tasks.add({ input: "SELECT 1", key, plan: "2100-01-01" });
+    const again = { input: "SELECT 'again'", key };
+    assert.equal(await tasks.add(again, { ifKeyTaken: "join" }), id);
+    const other = { input: "SELECT", key: "joined other", plan: "2100-01-01" };
+    const ids = await tasks.addMany([other, again, { input: "SELECT" }, other], { ifKeyTaken: "join" });
+    assert.deepEqual([ids.length, ids[1], ids[3] === ids[0], new Set(ids).size], [4, id, true, 3]);
+    assert.equal((await tasks.get(id))?.input, "SELECT 1");
+
+    const client = await openClient();
+    const isFree = "SELECT id::text FROM task WHERE id = $1 FOR UPDATE SKIP LOCKED";
+    await client.query("BEGIN");
+    assert.equal(await tasks.add(again, { ifKeyTaken: "join", client }), id);
+    assert.deepEqual((await pool.query(isFree, [id])).rows, []);
+    await client.query("ROLLBACK");
+    assert.deepEqual((await pool.query(isFree, [id])).rows, [{ id }]);
+    // Which of the tasks has the invalid value is not known if a statement may hold fewer rows than there are tasks.
+    await fails(
+      tasks.addMany([again, again, { input: "SELECT", plan: "soon" }], { ifKeyTaken: "join" }),
+      "TASK_REJECTED",
+      /rejects the task: invalid input syntax for type timestamp/,
+    );
   });
 
   it("refuses what the table refuses, and keeps the caller's client usable outside a transaction", async () => {
@@ -863,7 +888,7 @@ it("a Pool or undefined as the client of a call is refused, and nothing is done"
 it("values that an option cannot have are refused", async () => {
   const id = await tasks.add("SELECT 1");
   const refused: [object, "add" | "retry" | "delete" | "wait" | "list" | "changes", RegExp][] = [
-    [{ ifKeyTaken: "ignore" }, "add", /^expected ifKeyTaken to be "error" or "skip", got "ignore"$/],
+    [{ ifKeyTaken: "ignore" }, "add", /^expected ifKeyTaken to be "error", "skip" or "join", got "ignore"$/],
     [
       { states: [] },
       "retry",

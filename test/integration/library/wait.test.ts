@@ -155,3 +155,26 @@ it("gives up when the server stays away for longer than reconnectMs", async () =
   await failed;
   await pool.end();
 });
+
+it("runs a task that was joined only when the transaction that joined it has committed", async () => {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  closing.push(() => client.end());
+  await client.query("CREATE TABLE doc (version integer)");
+  await client.query("INSERT INTO doc VALUES (1)");
+  // While the group is paused, the task waits although it is due.
+  await client.query(`INSERT INTO task_pause ("group") VALUES ('joined')`);
+  const request = { input: "SELECT version FROM doc", key: "index", group: "joined" };
+  const id = await tasks.add(request);
+  await client.query("BEGIN");
+  await client.query("UPDATE doc SET version = 2");
+  assert.equal(await tasks.add(request, { client, ifKeyTaken: "join" }), id);
+  const later = await tasks.add({ input: "SELECT 1", group: "joined" });
+  const other = await database.connect();
+  await other.query(`DELETE FROM task_pause WHERE "group" = 'joined'`);
+  // The manager has passed the task, whose row is locked.
+  assert.equal((await tasks.wait(later)).state, "DONE");
+  assert.equal((await tasks.get(id))?.state, "PLAN");
+  await client.query("COMMIT");
+  assert.equal((await tasks.wait(id)).output, "2");
+});

@@ -128,3 +128,19 @@ test("a row becomes contended if it was found free and is locked again at the ne
   locked.add(["1"]);
   assert.deepEqual([locked.ids, locked.contendedIds], [["1"], []]);
 });
+
+test("a notification leads to a recheck, however long the row has been locked", async () => {
+  const tasks = await add("a");
+  const locked = new LockedTasks(table);
+  locked.addUnclaimed(tasks);
+  await holder.query("BEGIN");
+  await holder.query("SELECT FROM task FOR UPDATE");
+  for (let round = 0; round < 12; round += 1) assert.deepEqual(await locked.recheck(manager), []);
+  const usual = locked.recheckMs;
+  locked.notified();
+  assert.ok(locked.recheckMs < usual / 2, `${locked.recheckMs} ms instead of ${usual} ms`);
+  await holder.query("COMMIT");
+  assert.deepEqual(idsOf(await locked.recheck(manager)), ["1"]);
+  locked.notified();
+  assert.equal(locked.recheckMs, Infinity);
+});
