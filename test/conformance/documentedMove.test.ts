@@ -12,11 +12,15 @@ import { temporaryFolder } from "../support/temporaryFolder.js";
 const page = readFileSync(projectPath("docs/coming-from.md"), "utf8");
 /** The statements for psql that move the jobs of pg_cron. */
 const [, move = ""] = /^```text\n(BEGIN;\n.*?)^```$/ms.exec(page) ?? [];
+/** The statement that names the jobs that cannot move. */
+const [, look = ""] = /^```text\n(DO \$\$.*?)^```$/ms.exec(page) ?? [];
 /** The commands for psql that copy the jobs to another database, and the statement that ends them in the first one. */
 const [, copy = ""] = /^```text\n(\\copy .*?)^```$/ms.exec(page) ?? [];
 const [, unschedule = ""] = /^```text\n(SELECT cron\.unschedule.*?)^```$/ms.exec(page) ?? [];
 /** The function that does what cron.schedule does. */
 const [, scheduleJob = ""] = /^```sql\n(CREATE FUNCTION schedule_job.*?)^```$/ms.exec(page) ?? [];
+/** The query that shows what cron.job_run_details shows. */
+const [, details = ""] = /^```sql\n(SELECT key AS job.*?)^```$/ms.exec(page) ?? [];
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -30,7 +34,7 @@ await client.query(`
   CREATE FUNCTION cron.unschedule(bigint) RETURNS boolean LANGUAGE sql AS 'DELETE FROM cron.job WHERE jobid = $1 RETURNING true';
   INSERT INTO cron.job SELECT id, schedule, command, database, username, active, name FROM (VALUES
     (1, '0 3 * * *', 'SELECT 3', current_database(), 'app', true, 'nightly'),
-    (2, '1 second', 'SELECT 1', current_database(), 'app', true, NULL),
+    (2, '1 Second', 'SELECT 1', current_database(), 'app', true, NULL),
     (3, '0 4 * * *', 'SELECT 4', current_database(), 'app', false, 'off'),
     (4, '30 seconds', 'SELECT 30', current_database(), 'app', false, 'often off'),
     (5, '@reboot', 'SELECT 5', current_database(), 'app', true, 'boot'),
@@ -44,10 +48,11 @@ test("the statements of docs/coming-from.md move the jobs of pg_cron", async () 
   await client.query("SET cron.timezone = 'Europe/Berlin'");
   await client.query(`${move.replace(":'entry_user'", "'app'")}\nCOMMIT`);
   const { rows } = await client.query(
-    `SELECT key, "group", rule, zone, repeat::text, keep::text, plan = 'infinity' AS paused, plan > now() AS later, input
+    `SELECT key, "group", rule, zone, repeat::text, keep::text, "delete", plan = 'infinity' AS paused,
+       plan > now() AS later, input
      FROM task WHERE parent IS NULL ORDER BY id`,
   );
-  const common = { keep: "7 days", later: true };
+  const common = { keep: "7 days", delete: false, later: true };
   const cron = { ...common, repeat: "00:00:00", zone: "Europe/Berlin" };
   const interval = { ...common, rule: null, zone: null };
   assert.deepEqual(
@@ -71,6 +76,30 @@ test("the statements of docs/coming-from.md move the jobs of pg_cron", async () 
   assert.equal(first[0]?.fits, true);
   const [ended] = await tasks.ended(first[0]?.id ?? "");
   assert.equal(ended?.state, "DONE");
+});
+
+test("a statement of docs/coming-from.md names the jobs that cannot move", async () => {
+  await client.query(`
+    BEGIN;
+    INSERT INTO cron.job SELECT id, schedule, 'SELECT 1', current_database(), 'app', true, name FROM (VALUES
+      (20, '0 0 31 2 *', 'leap'),
+      (21, '61 * * * *', NULL),
+      (22, '10 SECONDS', 'fine'),
+      (23, '@daily', 'fine, too'),
+      (24, '0 5 * * *', 'taken')
+    ) AS job (id, schedule, name);
+    INSERT INTO task (key, rule, input) VALUES ('taken', '@yearly', 'SELECT 1')`);
+  const notices: string[] = [];
+  const listen = ({ message }: { message?: string | undefined }): unknown => notices.push(message ?? "");
+  client.on("notice", listen);
+  await client.query(look);
+  client.off("notice", listen);
+  await client.query("ROLLBACK");
+  assert.deepEqual(notices.toSorted(), [
+    `job "job 21": rule "61 * * * *": minute: '61' is not within 0-59`,
+    'job "leap": rule "0 0 31 2 *" never comes',
+    'job "taken": a task with this key waits or runs',
+  ]);
 });
 
 const env = { DATABASE_URL: database.url };
@@ -107,7 +136,7 @@ test("the jobs of other databases are copied there, and moved", async (context) 
 const active = async (key: string): Promise<unknown[]> =>
   (
     await client.query(
-      `SELECT id, state, rule, zone, repeat::text, keep::text, input FROM task
+      `SELECT id, state, rule, zone, repeat::text, keep::text, "delete", input FROM task
        WHERE key = $1 AND state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id`,
       [key],
     )
@@ -119,7 +148,7 @@ test("the function of docs/coming-from.md schedules jobs by rules and intervals,
     const { rows } = await client.query<{ id: string }>("SELECT schedule_job($1, $2, $3) AS id", [key, when, input]);
     return only(rows).id;
   };
-  const common = { state: "PLAN", keep: "7 days" };
+  const common = { state: "PLAN", keep: "7 days", delete: false };
   const rule = { ...common, rule: "0 5 1 1 *", zone: "UTC", repeat: "00:00:00" };
   const interval = { ...common, rule: null, zone: null, repeat: "00:00:30" };
   await client.query("BEGIN");
@@ -157,17 +186,56 @@ test("the function of docs/coming-from.md schedules jobs by rules and intervals,
     const { rows } = await client.query("SELECT plan::text, rule FROM task WHERE id = $1", [id]);
     assert.deepEqual(rows, [{ plan: "infinity", rule: when.includes("*") ? when : null }]);
   }
-  // While the job runs, a new row replaces it.
+  // While the job runs, a new row replaces it, in the zone of the running one.
   const holder = await database.connect();
   await holder.query("SELECT pg_advisory_lock(7)");
   const running = await schedule("long", "0 5 1 1 *", "SELECT pg_advisory_xact_lock_shared(7)");
+  await client.query("UPDATE task SET zone = 'Asia/Tokyo' WHERE id = $1", [running]);
   await client.query("UPDATE task SET plan = now() WHERE id = $1", [running]);
   await tasks.running(running);
-  const next = await schedule("long", "30 seconds", "SELECT 3");
+  const next = await schedule("long", "0 6 1 1 *", "SELECT 3");
+  assert.deepEqual((await active("long"))[1], {
+    ...rule,
+    id: next,
+    rule: "0 6 1 1 *",
+    zone: "Asia/Tokyo",
+    input: "SELECT 3",
+  });
+  await schedule("long", "30 seconds", "SELECT 3");
   assert.notEqual(next, running);
   await holder.query("SELECT pg_advisory_unlock(7)");
   assert.equal(only(await tasks.ended(running)).state, "DONE");
   assert.deepEqual(await active("long"), [{ ...interval, id: next, input: "SELECT 3" }]);
+  const { rows: runs } = await client.query(details);
+  assert.deepEqual(
+    runs.filter(({ job }) => job === "long").map(({ run, status, message }) => ({ run, status, message })),
+    [{ run: running, status: "DONE", message: "" }],
+  );
+});
+
+/** Schedules a job, in a zone if one is given, and returns the zone that it has then. */
+const zoneAfter = async (when: string, ...zone: string[]): Promise<unknown> => {
+  await client.query(`SELECT schedule_job($1, $2, $3${zone.length > 0 ? ", $4" : ""})`, [
+    "zoned",
+    when,
+    "SELECT 1",
+    ...zone,
+  ]);
+  const { rows } = await client.query<{ zone: string | null; fits: boolean }>(
+    `SELECT zone, rule IS NULL OR plan = task_next(rule, zone) AS fits FROM task WHERE key = 'zoned'`,
+  );
+  const row = only(rows);
+  assert.ok(row.fits);
+  return row.zone;
+};
+
+test("the function of docs/coming-from.md keeps the zone of a job, unless it is given another", async () => {
+  assert.equal(await zoneAfter("0 5 1 1 *", "Asia/Tokyo"), "Asia/Tokyo");
+  assert.equal(await zoneAfter("0 6 1 1 *"), "Asia/Tokyo");
+  assert.equal(await zoneAfter("0 6 1 1 *", "Europe/Berlin"), "Europe/Berlin");
+  assert.equal(await zoneAfter("0 6 1 1 *"), "Europe/Berlin");
+  assert.equal(await zoneAfter("30 seconds"), null);
+  assert.equal(await zoneAfter("0 6 1 1 *"), "UTC");
 });
 
 const scheduleWith = (...job: (string | null)[]): Promise<unknown> =>
@@ -176,6 +244,10 @@ const scheduleWith = (...job: (string | null)[]): Promise<unknown> =>
 test("the function of docs/coming-from.md takes every kind of interval, and refuses what would never run", async () => {
   for (const [schedule, repeat] of [
     ["1 second", "00:00:01"],
+    ["10 secs", "00:00:10"],
+    ["5 min", "00:05:00"],
+    ["2 hrs", "02:00:00"],
+    ["1h 30m 15s", "01:30:15"],
     ["1 minute", "00:01:00"],
     ["90 Minutes", "01:30:00"],
     ["2 hours", "02:00:00"],

@@ -16,7 +16,7 @@ const limit = { timeout: 60_000 };
 /** Roles belong to the whole server, so their names contain the name of the test's database. */
 const named = (role: string): string => `${role}_${name}`;
 const [owner, producer, mail] = [named("owner"), named("producer"), named("mail")];
-const [alice, bob] = [named("alice"), named("bob")];
+const [alice, bob, scheduler] = [named("alice"), named("bob"), named("scheduler")];
 
 const clients: Client[] = [];
 const opened = async (user: string): Promise<Client> => {
@@ -30,18 +30,28 @@ const config = { url: database.url, "pg_task.json": [{ data: name, user: owner }
 // By then, the database has been dropped, with everything that the roles owned.
 after(async () => {
   await Promise.all(clients.map((client) => disconnect(client)));
-  const all = [owner, producer, alice, bob, mail].join(", ");
+  const all = [owner, producer, alice, bob, scheduler, mail].join(", ");
   await onServer((server) => server.query(`DROP ROLE ${all}`));
 });
 
 /** The SQL of docs/security.md, with the names of this test's roles filled in. */
-const [entrys, grants, policies, definers] = [
+const [entrys, grants, upserts, policies, definers] = [
   ...readFileSync(projectPath("docs/security.md"), "utf8").matchAll(/^```sql\n(.*?)^```$/gms),
-].map(([, sql = ""]) => sql.replaceAll(/\b(TO|FROM) producer\b/g, `$1 ${producer}`).replaceAll(/\bmail\b/g, mail));
+].map(([, sql = ""]) =>
+  sql
+    .replaceAll(/\b(TO|FROM) producer\b/g, `$1 ${producer}`)
+    .replaceAll("TO scheduler", `TO ${scheduler}`)
+    .replaceAll(/\bmail\b/g, mail),
+);
+/** The function of docs/coming-from.md that schedules jobs by an upsert. */
+const [, scheduleJob = ""] =
+  /^```sql\n(CREATE FUNCTION schedule_job.*?)^```$/ms.exec(readFileSync(projectPath("docs/coming-from.md"), "utf8")) ??
+  [];
 
 await admin.query(`
   CREATE ROLE ${owner} LOGIN; CREATE ROLE ${producer};
   CREATE ROLE ${alice} LOGIN IN ROLE ${producer}; CREATE ROLE ${bob} LOGIN IN ROLE ${producer};
+  CREATE ROLE ${scheduler} LOGIN IN ROLE ${producer};
   GRANT CREATE, USAGE ON SCHEMA public TO ${owner};
   CREATE FUNCTION public.report(integer) RETURNS text LANGUAGE sql AS $$ SELECT 'report of ' || $1 $$`);
 const program = await startProcess({ config });
@@ -107,6 +117,21 @@ it("hides no rows from a task, which runs as the table's owner", limit, async ()
   const id = await insertTask(asAlice, "SELECT current_user, count(DISTINCT author) FROM task");
   const { output } = await waitForState(admin, id, "DONE");
   assert.equal(output, `current_user\tcount\n${owner}\t2`);
+});
+
+const jobAt = (time: string): string => `SELECT schedule_job('job', '${time}', 'SELECT 1')`;
+
+it("lets a role with further grants schedule jobs by an upsert", limit, async () => {
+  const asScheduler = await opened(scheduler);
+  await asOwner.query(scheduleJob);
+  await mayNot(asScheduler, jobAt("0 3 1 1 *"));
+  // A plain INSERT needs no more than what producers have.
+  await asScheduler.query("INSERT INTO task (key, rule, input) VALUES ('plain', '0 3 1 1 *', 'SELECT 1')");
+  await asOwner.query(upserts ?? "");
+  for (const time of ["0 3 1 1 *", "0 4 1 1 *", "30 days", "0 5 1 1 *"]) await asScheduler.query(jobAt(time));
+  const { rows } = await asScheduler.query("SELECT rule, state FROM task WHERE key = 'job'");
+  assert.deepEqual(rows, [{ rule: "0 5 1 1 *", state: "PLAN" }]);
+  await asScheduler.query("DELETE FROM task WHERE plan > now()");
 });
 
 it("lets producers choose a job without writing SQL", limit, async () => {
