@@ -101,7 +101,12 @@ export class DocumentedPage {
     const folder = await this.folder();
     const path = `${join(folder, "bin")}:${dirname(process.execPath)}:${process.env["PATH"] ?? ""}`;
     const env = { ...this.env, NO_COLOR: "1", PATH: path };
-    return (await onShellTerminal(command, { cwd: folder, env })).shown;
+    const { shown } = await onShellTerminal(command, { cwd: folder, env });
+    // On a slow machine, a command that waits shows its progress, and erases it.
+    return shown
+      .split("\n")
+      .map((line) => line.split("\r\x1b[K").at(-1))
+      .join("\n");
   }
 
   async #program(text: string): Promise<string> {
