@@ -1,3 +1,4 @@
+import { types } from "node:util";
 import { PgTaskError } from "../../shared/errors.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
 import { describeValue } from "../../shared/describeValue.js";
@@ -102,7 +103,7 @@ const isRecord = (given: unknown): given is object =>
   typeof given === "object" && given !== null && !Array.isArray(given);
 
 function expectKnown(task: GivenTask): GivenTask {
-  if (!isRecord(task)) {
+  if (!isRecord(task) || types.isPromise(task)) {
     throw new PgTaskError("USAGE", `expected a task: its SQL, or an object with input, got ${describeValue(task)}`);
   }
   refuseUnknownKeys(task, newTaskKeys, "a property of a task (columns of your own belong in its property columns)");

@@ -87,10 +87,10 @@ it("refuses unknown options", async () => {
 
 it("refuses values that an option cannot have", async () => {
   const refused: [object, RegExp][] = [
-    [{ url: new URL(url) }, /^expected url to be a string, got an object$/],
+    [{ url: new URL(url) }, /^expected url to be a string, got a URL object: give its href$/],
     [{ config: 5 }, /^expected config to be a configuration, or the path of a file, got 5$/],
     [{ config: "" }, /^expected config to be a configuration, or the path of a file, got ""$/],
-    [{ config: new Date() }, /^expected config to be a configuration, or the path of a file, got an object$/],
+    [{ config: new Date() }, /^expected config to be a configuration, or the path of a file, got a Date$/],
     [{ logger: true }, /^expected logger to be false, or a logger with the methods trace, debug, .*, fatal, got true$/],
     [{ logger: {} }, /^expected logger to be false, or a logger with the methods trace, .*, got an object$/],
     [{ logger: { info: assert.fail, error: assert.fail } }, /^expected logger /],

@@ -927,7 +927,7 @@ it("values of a wrong type in a task are refused, and nothing is added", async (
       [{ [name]: ["a"] }, new RegExp(`^expected ${name} to be a string, got \\["a"\\]$`)],
       [{ [name]: 5 }, new RegExp(`^expected ${name} to be a string, got 5$`)],
       [{ [name]: { a: 1 } }, new RegExp(`^expected ${name} to be a string, got an object$`)],
-      [{ [name]: new Date() }, new RegExp(`^expected ${name} to be a string, got an object$`)],
+      [{ [name]: new Date() }, new RegExp(`^expected ${name} to be a string, got a Date$`)],
     ]),
     ...flags.flatMap((name): [object, RegExp][] => [
       [{ [name]: "true" }, new RegExp(`^expected ${name} to be true or false, got "true"$`)],
@@ -938,6 +938,9 @@ it("values of a wrong type in a task are refused, and nothing is added", async (
       [{ [name]: 1.5 }, new RegExp(`^expected ${name} to be a whole number, got 1.5$`)],
       [{ [name]: [1] }, new RegExp(`^expected ${name} to be a whole number, got \\[1\\]$`)],
     ]),
+    [{ max: 5n }, /^expected max to be a whole number, got 5n$/],
+    [{ data: new URL(url) }, /^expected data to be a string, got a URL object: give its href$/],
+    [{ key: Promise.resolve("k") }, /^expected key to be a string, got a promise: await it$/],
     [{ plan: 5 }, /^expected plan to be a Date, or a time in PostgreSQL's syntax, got 5$/],
     [{ after: "1" }, /^expected after to be an array of tasks' ids, got "1"$/],
     [{ after: [["1"]] }, /^expected after to be an array of tasks' ids, got \[an array\]$/],
@@ -946,7 +949,7 @@ it("values of a wrong type in a task are refused, and nothing is added", async (
     [{ parent: {} }, /^expected parent to be a task's id, got an object$/],
     [{ input: { text: "SELECT" } }, /^expected the task's SQL in input, got an object$/],
     [{ input: ["SELECT"] }, /^expected the task's SQL in input, got \["SELECT"\]$/],
-    [{ input: 5n }, /^expected the task's SQL in input, got 5$/],
+    [{ input: 5n }, /^expected the task's SQL in input, got 5n$/],
   ];
   for (const [wrong, message] of refused) {
     const task = untyped({ input: "SELECT 'wrong type'", ...wrong });
@@ -978,6 +981,12 @@ it("arguments that are none are refused", async () => {
   const before = await inputs();
   const none = untyped({ undefined: undefined, null: null, number: 5, list: [], object: {} });
   const task = /^expected a task: its SQL, or an object with input, got /;
+  const promise = Promise.resolve("1");
+  const forgotten = untyped({ promise }).promise;
+  await fails(tasks.add(forgotten), "USAGE", /^expected a task: .*, got a promise: await it$/);
+  await fails(tasks.addMany(forgotten), "USAGE", /^expected an array of tasks, got a promise: await it$/);
+  await fails(tasks.wait(forgotten), "USAGE", /^expected a task's id, got a promise: await it$/);
+  await fails(tasks.stop([forgotten]), "USAGE", /^expected a task's id, got a promise: await it$/);
   for (const wrong of [none.undefined, none.null, none.number, none.list]) {
     await fails(tasks.add(wrong), "USAGE", task);
     await fails(tasks.addMany(["SELECT 1", wrong]), "USAGE", /^tasks\[1\]: expected a task: its SQL, or an object /);
@@ -1186,6 +1195,7 @@ describe("errors", () => {
       [7, "7"],
       [["postgresql://u:hidden@h/x"], "an array"],
       [undefined, "undefined"],
+      [new URL("postgresql://u:hidden@h/x"), "a URL object: give its href"],
     ] as const) {
       const message = new RegExp(`^expected a Pool or Client of pg, or a URL like .*, got ${got}$`);
       assert.throws(() => Reflect.construct(TaskClient, [wrong]), { code: "USAGE", message });
