@@ -19,6 +19,7 @@ import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
 import { closedError, Connections, requireConnected } from "./connections.js";
 import { getTask } from "./getTask.js";
+import { nameInvalidTime } from "./nameInvalidTime.js";
 import { nameKeyHolder } from "./nameKeyHolder.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
@@ -283,7 +284,7 @@ export class TaskClient {
       // A filter that matches few tasks would otherwise keep one statement after another from being aborted.
       const enough = (): boolean => ending.aborted;
       const page = await this.#connections.runPatiently((client) => listTasks(client, this.#table, request, enough), {
-        toError: this.#toError,
+        toError: (error) => this.#toError(nameInvalidTime(error, filter)),
         signal: ending,
       });
       ending.throwIfAborted();
@@ -319,7 +320,10 @@ export class TaskClient {
         tookMs = performance.now() - began;
         return found;
       };
-      const changes = await this.#connections.runPatiently(read, { toError: this.#toError, signal: ending });
+      const changes = await this.#connections.runPatiently(read, {
+        toError: (error) => this.#toError(nameInvalidTime(error, filter)),
+        signal: ending,
+      });
       yield* changes;
       if (follower.isDone) return;
       pauseMs = changes.length > 0 ? changesPauseMs.first : Math.min(changesPauseMs.longest, pauseMs * 1.5);

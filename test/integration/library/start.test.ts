@@ -278,6 +278,27 @@ it("rejects an invalid configuration, and names the value", async () => {
     ],
     [{ config: { url }, embedded: {} }, "CONFIG_CONFLICT", /^config\.url names a server, and embedded starts another /],
     [{ url: "postgresql://u:p@ss@h/d" }, "CONFIG_INVALID", /url: expected a host name/],
+    [{ url: `${url}\0` }, "CONFIG_INVALID", /^url: expected a URL without the NUL character$/],
+    [{ url: `${url}\ud800` }, "CONFIG_INVALID", /^url: expected a URL without a lone surrogate /],
+    ...(
+      [
+        [5n, "5n"],
+        [Infinity, "Infinity"],
+        [Math.abs, "a function"],
+        [new Date(), "a Date"],
+        [Promise.resolve(5), "a promise: await it"],
+        [null, "null"],
+      ] as const
+    ).map(([sleep, got]): [StartOptions, string, RegExp] => [
+      untyped({ url, config: { "pg_task.sleep": sleep } }),
+      "CONFIG_INVALID",
+      new RegExp(`^config: pg_task\\.sleep: expected a whole number of ms from 1 to \\d+, got ${got}$`),
+    ]),
+    [
+      untyped({ config: { url: new URL(url) } }),
+      "CONFIG_INVALID",
+      /^config: url: expected .*, got a URL object: give its href$/,
+    ],
   ];
   for (const [options, code, message] of refused) {
     await assert.rejects(begin(options), (error: unknown) => {

@@ -311,6 +311,12 @@ describe("add", () => {
     ] as const) {
       await fails(tasks.add(task), "TASK_REJECTED", message);
     }
+    for (const [name, message] of [
+      ["a\0b", /^expected names of columns in columns without the NUL character, got "a\\u0000b"$/],
+      ["a\ud800", /^expected names of columns in columns without a lone surrogate .*, got "a\\ud800"$/],
+    ] as const) {
+      await fails(tasks.add({ input: "SELECT", columns: { [name]: 1 } }), "USAGE", message);
+    }
     await fails(tasks.addMany(["SELECT", "SELECT '\0'"]), "TASK_REJECTED", /^tasks\[1\]: expected input without /);
     assert.deepEqual(await inputs(), before);
     const id = await tasks.add({ input: "SELECT '😀'", args: ["😀", "\\u0000", { "😀": "\u001f" }] });
@@ -888,6 +894,17 @@ it("values that an option cannot have are refused", async () => {
     [{ since: new Date(Number.NaN) }, "list", /^expected since to be .*, got an invalid date$/],
     [{ until: new Date(Number.NaN) }, "list", /^expected until to be .*, got an invalid date$/],
     [{ until: new Date(Number.NaN) }, "changes", /^expected until to be .*, got an invalid date$/],
+    ...(["list", "changes"] as const).flatMap((method) =>
+      ["group", "key", "text", "since", "until"].flatMap((name): [object, "list" | "changes", RegExp][] => [
+        [{ [name]: "a\0" }, method, new RegExp(`^expected ${name} without the NUL character, got "a\\\\u0000"$`)],
+        [{ [name]: "\ud800" }, method, new RegExp(`^expected ${name} without a lone surrogate .*, got "\\\\ud800"$`)],
+      ]),
+    ),
+    ...(["list", "changes"] as const).flatMap((method): [object, "list" | "changes", RegExp][] => [
+      [{ since: "soon" }, method, /^invalid since: invalid input syntax for type .*: "soon" \(SQLSTATE 22007\)$/],
+      [{ since: "today", until: "2100-13-01" }, method, /^invalid until: date\/time field value out of range: /],
+      [{ since: "today", until: "today Mars/X" }, method, /^invalid (?:since or )?until: time zone .* not recognized /],
+    ]),
     [{ before: "x" }, "list", /^expected before to be a task's id, got "x"$/],
     [{ waitingFor: null }, "list", /^expected waitingFor /],
     [{ characters: -1 }, "list", /^expected characters to be a whole number from 0 /],
@@ -912,6 +929,8 @@ it("values that an option cannot have are refused", async () => {
     [{ reconnectMs: Number.NaN }, /^expected reconnectMs to be a number of ms from 0, or Infinity, got NaN$/],
     [{ schema: "" }, /^expected schema to be a name, got ""$/],
     [{ table: null }, /^expected table to be a name, got null$/],
+    [{ table: "a\0" }, /^expected table without the NUL character, got "a\\u0000"$/],
+    [{ schema: "\udc00" }, /^expected schema without a lone surrogate \(half of a character\), got "\\udc00"$/],
   ] as const) {
     assert.throws(() => new TaskClient(pool, untyped(options)), { code: "USAGE", message });
   }
@@ -1180,10 +1199,10 @@ describe("errors", () => {
   });
 
   it("a connection that is none, an id that is none, and an ended client are refused", async () => {
-    for (const wrong of ["http://x", "postgresql://u:p@ss@host/x"]) {
+    for (const wrong of ["http://x", "postgresql://u:p@ss@host/x", `${url}\0`]) {
       assert.throws(() => new TaskClient(wrong), {
         code: "USAGE",
-        message: /expected a (?:URL like postgresql|host name)/,
+        message: /expected a (?:URL like postgresql|URL without the NUL|host name)/,
       });
     }
     for (const several of ["postgresql://u:hidden@a,b/x", "postgresql://u:hidden@a:1,b:2/x"]) {
