@@ -459,11 +459,25 @@ it("finds its configuration as pg-task start does, and says so if there is none"
   await writeFile(
     file,
     `import { start } from ${JSON.stringify(library)};
-     try { const pgTask = await start(); await pgTask.stop(); } catch (error) { console.log(JSON.stringify({ msg: error.code })); }`,
+     const options = process.env.OPTIONS === undefined ? undefined : JSON.parse(process.env.OPTIONS);
+     try { const pgTask = await start(options); await pgTask.stop(); } catch (error) { console.log(JSON.stringify({ msg: error.code })); }`,
   );
+  for (const config of [{}, [], { "pg_task.sleep": 100 }, [{ data: "shop" }]]) {
+    const unnamed = await startProcess({
+      command: [process.execPath, file],
+      cwd: folder,
+      env: { OPTIONS: JSON.stringify({ config }) },
+    });
+    await unnamed.exit;
+    assert.equal(unnamed.linesMatching("CONFIG_MISSING").length, 1, JSON.stringify(config));
+  }
   const without = await startProcess({ command: [process.execPath, file], cwd: folder });
   await without.exit;
   assert.equal(without.linesMatching("CONFIG_MISSING").length, 1);
+  const withoutUrl = await startProcess({ command: [process.execPath, file], cwd: folder, config: {} });
+  const { remedy } = await withoutUrl.line("no server configured, using libpq's default");
+  assert.equal(remedy, "set url in the file, DATABASE_URL or PG* variables; or give start embedded: true");
+  await withoutUrl.end("SIGKILL");
   const withUrl = await startProcess({ command: [process.execPath, file], cwd: folder, env: { DATABASE_URL: url } });
   await withUrl.exit;
   assert.equal(withUrl.linesMatching("ready").length, 1);
