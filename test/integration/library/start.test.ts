@@ -425,7 +425,7 @@ it("a stop with an option that is none stops nothing, and with the longest grace
   }
   await assert.rejects(pgTask.stop(untyped({ grace: 500 })), {
     code: "USAGE",
-    message: '"grace" is not an option of stop: expected one of graceMs',
+    message: '"grace" is not an option of stop: perhaps "graceMs" is meant',
   });
   assert.equal(pgTask.role, "leader");
   const stopping = pgTask.stop({ graceMs: 2_147_483_647 });

@@ -487,8 +487,13 @@ describe("add", () => {
       [
         { input: "SELECT", group: null },
         "TASK_REJECTED",
-        /rejects the task: group must not be null \(SQLSTATE 23502\)$/,
+        /rejects the task: group must not be null: leave it out for its default \(SQLSTATE 23502\)$/,
       ],
+      ...["max", "plan", "delete", "atomic"].map((name): [object, string, RegExp] => [
+        { input: "SELECT", [name]: null },
+        "TASK_REJECTED",
+        new RegExp(`rejects the task: ${name} must not be null: leave it out for its default \\(SQLSTATE 23502\\)$`),
+      ]),
       [
         { input: "SELECT", timeout: "soon" },
         "TASK_REJECTED",
@@ -791,6 +796,8 @@ describe("unknown options", () => {
     const before = await inputs();
     await fails(tasks.add(untyped({ inpt: "SELECT 1" })), "USAGE", near("inpt", "input"));
     await fails(tasks.add(untyped({ input: "SELECT 1", dealy: "1 hour" })), "USAGE", near("dealy", "delay"));
+    await fails(tasks.add(untyped({ input: "SELECT 1", grp: "a" })), "USAGE", near("grp", "group"));
+    await fails(tasks.add(untyped({ input: "SELECT 1", gao: "1 s" })), "USAGE", near("gao", "gap"));
     await fails(
       tasks.addMany(["SELECT 1", untyped({ input: "SELECT 2", grup: "a" })]),
       "USAGE",
@@ -1068,7 +1075,7 @@ describe("errors", () => {
   it("are not retryable if the caller's transaction takes no statements, but if the server may become writable", async () => {
     const id = await tasks.add("SELECT 1");
     const client = await openClient();
-    const aborted = { code: "STATEMENT_FAILED", sqlState: "25P02", retryable: false };
+    const aborted = { code: "STATEMENT_FAILED", sqlState: "25P02", retryable: false, message: /: ROLLBACK first$/ };
     await client.query("BEGIN");
     await assert.rejects(client.query("SELECT 1/0"));
     await assert.rejects(tasks.add("SELECT 1", { client }), aborted);
@@ -1166,7 +1173,11 @@ describe("errors", () => {
     const small = openPool(1);
     const impatient = new TaskClient(small, { acquireTimeoutMs: 50, reconnectMs: 0 });
     const held = await small.connect();
-    await fails(impatient.add("SELECT"), "CONNECTION_BUSY", /within 50 ms \(1 open, 0 idle, 1 waiting\)/);
+    await fails(
+      impatient.add("SELECT"),
+      "CONNECTION_BUSY",
+      /within 50 ms \(1 open, 0 idle, 1 waiting\): raise the pool's max, or pass the client of your transaction to the call$/,
+    );
     await fails(impatient.wait(1), "CONNECTION_BUSY", /became free/);
     held.release();
     const patient = new TaskClient(small);
