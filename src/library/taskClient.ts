@@ -75,7 +75,8 @@ export interface AddOptions extends CallOptions {
 export interface RetryOptions extends CallOptions {
   /**
    * Only tasks in these states; any other task is `refused`. Whether a task is in one of them is checked when it is changed,
-   * so a task that somebody else has retried meanwhile, and that is `DONE` now, does not run again. Default: all states of
+   * so a task that somebody else has retried meanwhile, and that is `DONE` now, does not run again. While somebody else is
+   * retrying it, it is `locked`. Default: all states of
    * tasks that have ended.
    */
   readonly states?: readonly FinalState[];
@@ -124,7 +125,8 @@ export interface ChangedTask {
   readonly id: string;
   /**
    * `changed`, or why the task was not changed: its state does not allow it (`refused`), there is no such task
-   * (`missing`), another transaction has locked the row (`locked`), or the server reported an error (`failed`).
+   * (`missing`), another transaction holds a lock on the row, such as one that is just changing it (`locked`), or the server
+   * reported an error (`failed`).
    */
   readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
   /** The state before the change. Null if the outcome is `missing` or `failed`. */
