@@ -14,6 +14,10 @@ import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
 /** Maximum number of connections that a TaskClient opens itself, if it is given a URL. */
 const maxOwn = 4;
 
+/** What to do if all connections of a pool are in use. Often, a transaction has one, and a call in it waits for another. */
+const poolRemedy = "raise the pool's max, or pass the client of your transaction to the call";
+const ownPoolRemedy = "give the TaskClient a Pool with a larger max instead of a URL";
+
 export interface ConnectionOptions {
   readonly acquireTimeoutMs: number;
   readonly reconnectMs: number;
@@ -30,13 +34,14 @@ export class Connections {
   /** @throws PgTaskError USAGE if `given` is none of the three */
   constructor(given: SqlPool | SqlClient | string, options: ConnectionOptions) {
     this.#options = options;
+    const { acquireTimeoutMs: timeoutMs } = options;
     if (typeof given === "string") {
-      this.#own = openPool(given, options.acquireTimeoutMs);
-      this.#source = { pool: new PoolConnections(this.#own, options.acquireTimeoutMs) };
+      this.#own = openPool(given, timeoutMs);
+      this.#source = { pool: new PoolConnections(this.#own, { timeoutMs, remedy: ownPoolRemedy }) };
     } else {
       this.#own = null;
       this.#source = isPool(given)
-        ? { pool: new PoolConnections(given, options.acquireTimeoutMs) }
+        ? { pool: new PoolConnections(given, { timeoutMs, remedy: poolRemedy }) }
         : { client: requireClient(given) };
     }
   }

@@ -3,6 +3,7 @@ import { longestTimerMs } from "../shared/backoff.js";
 import { maxInt } from "../shared/postgres/serverLimits.js";
 import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
 import { describeValue } from "../shared/describeValue.js";
+import { unstorablePart } from "../shared/storableText.js";
 import { finalStates, isTaskState, taskStates } from "../shared/taskState.js";
 import { isPropertyBag } from "../tasks/commands/jsonText.js";
 import type { Interval, NewTask } from "../tasks/newTask.js";
@@ -28,6 +29,8 @@ interface OptionCheck {
   /** Continues "expected OPTION to be …". */
   readonly expected: string;
   readonly holds: (value: unknown) => boolean;
+  /** Whether a text goes into a statement, so that it is refused if PostgreSQL cannot store it. */
+  readonly isSent?: boolean;
 }
 
 /** For each option, which values it can have. The compiler finds an option that is missing or too many. */
@@ -93,8 +96,14 @@ export function checkTask(given: unknown): void {
 function checkValues(given: object, checks: Readonly<Record<string, OptionCheck>>): void {
   for (const [name, value] of Object.entries(given)) {
     const check = Object.hasOwn(checks, name) ? checks[name] : undefined;
-    if (value === undefined || check === undefined || check.holds(value)) continue;
-    throw new PgTaskError("USAGE", `expected ${name} to be ${check.expected}, got ${describeValue(value)}`);
+    if (value === undefined || check === undefined) continue;
+    if (!check.holds(value)) {
+      throw new PgTaskError("USAGE", `expected ${name} to be ${check.expected}, got ${describeValue(value)}`);
+    }
+    const problem = check.isSent === true && typeof value === "string" ? unstorablePart(value) : null;
+    if (problem !== null) {
+      throw new PgTaskError("USAGE", `expected ${name} without ${problem}, got ${describeValue(value)}`);
+    }
   }
 }
 
@@ -114,6 +123,7 @@ const time: OptionCheck = {
   expected: "a Date, or a time in PostgreSQL's syntax",
   holds: (value) => typeof value === "string" || (value instanceof Date && !Number.isNaN(value.getTime())),
 };
+const sent = (check: OptionCheck): OptionCheck => ({ ...check, isSent: true });
 const milliseconds: OptionCheck = {
   expected: `a number of ms from 0 to ${longestTimerMs}`,
   holds: (value) => typeof value === "number" && value >= 0 && value <= longestTimerMs,
@@ -129,8 +139,8 @@ const ids: OptionCheck = {
 };
 
 export const clientChecks: OptionChecks<TaskClientOptions> = {
-  schema: name,
-  table: name,
+  schema: sent(name),
+  table: sent(name),
   acquireTimeoutMs: milliseconds,
   reconnectMs: {
     expected: "a number of ms from 0, or Infinity",
@@ -213,11 +223,11 @@ const isStates = (value: unknown): value is unknown[] => Array.isArray(value) &&
 
 const filterChecks: OptionChecks<TaskFilter> = {
   states: { expected: `an array of states (${taskStates.join(", ")})`, holds: isStates },
-  group: text,
-  key: text,
-  text,
-  since: time,
-  until: time,
+  group: sent(text),
+  key: sent(text),
+  text: sent(text),
+  since: sent(time),
+  until: sent(time),
 };
 
 export const changesChecks: OptionChecks<ChangesOptions> = {

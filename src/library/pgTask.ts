@@ -17,10 +17,11 @@ export interface EntryStatus {
   readonly table: string;
   /**
    * `working`: the manager serves the table. `waiting`: it cannot, and tries again. `starting`: it has not found out yet.
-   * `none`: no manager runs here, because this process does not lead.
+   * `none`: no manager runs here, because this process does not lead. On a standby, all entries are `none` as long as it
+   * stands by, and the leader serves their tables.
    */
   readonly state: "starting" | "working" | "waiting" | "none";
-  /** Why the manager is waiting; null in any other state. */
+  /** Why the manager is waiting; null in any other state, so also on a standby. */
   readonly reason: string | null;
   /** The code of this reason (docs/errors.md); null in any other state. */
   readonly code: ErrorCode | null;

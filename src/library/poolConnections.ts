@@ -2,19 +2,25 @@ import { errorMessage, PgTaskError, systemErrorCode } from "../shared/errors.js"
 import { sqlState } from "../shared/postgres/client.js";
 import type { SqlPool, SqlPoolClient } from "./sqlClient.js";
 
+/** How long to wait for a connection of a pool, and what to do if none becomes free. */
+interface Waiting {
+  readonly timeoutMs: number;
+  readonly remedy: string;
+}
+
 /** Takes connections out of a pool, and waits for each for a limited time. */
 export class PoolConnections {
   readonly #pool: SqlPool;
-  readonly #timeoutMs: number;
+  readonly #waiting: Waiting;
   /**
    * Requests that nobody waits for any more, and that are still in the pool's queue. A pool cannot withdraw them, so the
    * next calls take them over. The queue would otherwise grow with each call for as long as the pool is exhausted.
    */
   readonly #queued = new Set<Promise<SqlPoolClient>>();
 
-  constructor(pool: SqlPool, timeoutMs: number) {
+  constructor(pool: SqlPool, waiting: Waiting) {
     this.#pool = pool;
-    this.#timeoutMs = timeoutMs;
+    this.#waiting = waiting;
   }
 
   /**
@@ -28,13 +34,13 @@ export class PoolConnections {
     this.#queued.delete(request);
     let timer: NodeJS.Timeout | undefined;
     const timeout = new Promise<null>((resolve) => {
-      timer = setTimeout(resolve, this.#timeoutMs, null);
+      timer = setTimeout(resolve, this.#waiting.timeoutMs, null);
     });
     try {
       const client = await Promise.race([request, timeout]);
       if (client !== null) return client;
     } catch (error) {
-      throw toConnectError(error, this.#pool, this.#timeoutMs);
+      throw toConnectError(error, this.#pool, this.#waiting);
     } finally {
       clearTimeout(timer);
     }
@@ -48,7 +54,7 @@ export class PoolConnections {
     const isQueued = this.#pool.waitingCount > 0;
     if (isQueued) this.#queued.add(request);
     void this.#settle(request, isQueued);
-    return isQueued ? busyError(this.#pool, this.#timeoutMs) : slowError(this.#timeoutMs);
+    return isQueued ? busyError(this.#pool, this.#waiting) : slowError(this.#waiting.timeoutMs);
   }
 
   /** Waits for the answer to a request that was given up, and releases its client unless a call has taken it over. */
@@ -62,7 +68,7 @@ export class PoolConnections {
   }
 }
 
-function toConnectError(error: unknown, pool: SqlPool, timeoutMs: number): PgTaskError {
+function toConnectError(error: unknown, pool: SqlPool, waiting: Waiting): PgTaskError {
   const state = sqlState(error);
   const cause = { cause: error };
   if (state !== null) {
@@ -79,7 +85,7 @@ function toConnectError(error: unknown, pool: SqlPool, timeoutMs: number): PgTas
   if (errorMessage(error).includes("Cannot use a pool after calling end")) {
     return new PgTaskError("CONNECTION_CLOSED", "the pool of the TaskClient has been ended", cause);
   }
-  if (errorMessage(error).includes("timeout exceeded when trying to connect")) return busyError(pool, timeoutMs);
+  if (errorMessage(error).includes("timeout exceeded when trying to connect")) return busyError(pool, waiting);
   return new PgTaskError("CONNECTION_FAILED", `no connection to the server: ${reason(error)}`, cause);
 }
 
@@ -89,8 +95,8 @@ const reason = (error: unknown): string =>
     ? error.errors.map(errorMessage).join("; ")
     : errorMessage(error) || systemErrorCode(error);
 
-function busyError({ totalCount, idleCount, waitingCount }: SqlPool, timeoutMs: number): PgTaskError {
-  const message = `no connection of the pool became free within ${timeoutMs} ms (${totalCount} open, ${idleCount} idle, ${waitingCount} waiting)`;
+function busyError({ totalCount, idleCount, waitingCount }: SqlPool, { timeoutMs, remedy }: Waiting): PgTaskError {
+  const message = `no connection of the pool became free within ${timeoutMs} ms (${totalCount} open, ${idleCount} idle, ${waitingCount} waiting): ${remedy}`;
   return new PgTaskError("CONNECTION_BUSY", message);
 }
 

@@ -1,5 +1,8 @@
-import { explainConfiguration, type LoadOptions } from "../shared/config/loadConfiguration.js";
-import { findSource } from "../shared/config/findSource.js";
+import {
+  explainConfiguration,
+  type ExplainedConfiguration,
+  type LoadOptions,
+} from "../shared/config/loadConfiguration.js";
 import { logLevels } from "../shared/config/parameterTable.js";
 import { PgTaskError } from "../shared/errors.js";
 import type { Config, ConfigEntry } from "./config.js";
@@ -67,7 +70,7 @@ export interface ConfigOptions {
  * before pg-task is ready; an EMBEDDED error if the embedded server cannot be started
  */
 export async function runPgTask(options: StartOptions): Promise<PgTask> {
-  const service = new Service(await serviceOptions(options));
+  const service = new Service(serviceOptions(options));
   const { signal } = options;
   if (signal?.aborted === true) throw abortedError(signal);
   const stop = (): void => void service.stop();
@@ -81,35 +84,42 @@ export async function runPgTask(options: StartOptions): Promise<PgTask> {
 const abortedError = (signal: AbortSignal): PgTaskError =>
   new PgTaskError("START_ABORTED", "pg-task was stopped before it was started", { cause: signal.reason });
 
-async function serviceOptions(options: StartOptions): Promise<ServiceOptions> {
+function serviceOptions(options: StartOptions): ServiceOptions {
   checkOptions(options, startChecks, "an option of start");
   if (typeof options.embedded === "object") checkOptions(options.embedded, embeddedChecks, "an option of embedded");
   const { config, embedded = false, logger, signals = false } = options;
   const content = contentOf(options);
   refuseSecondServer(options);
   const cwd = process.cwd();
-  const source = {
-    file: typeof config === "string" ? config : undefined,
-    content,
-    cwd,
-    env: process.env,
-  };
-  if (embedded === false && (await findSource(source)).nothing) {
-    throw new PgTaskError(
-      "CONFIG_MISSING",
-      "no server configured: give start a url or a config, set DATABASE_URL or PG* variables, or give embedded: true",
-    );
-  }
+  const source = { file: typeof config === "string" ? config : undefined, content, cwd, env: process.env };
   const { data = defaultDataDirectory, port } = typeof embedded === "object" ? embedded : {};
   return {
     source,
-    read: async (loading) => await explainConfiguration({ ...loading, byProgram: true }),
+    read: readConfiguration,
     embedded:
       embedded === false ? null : { dataDirectory: () => resolveDataDirectory(data, cwd, "embedded.data"), port },
     openLog: (level) => logOf(logger, level),
     handlesSignals: signals,
     defaults: defaultsFor(logger),
+    noServerRemedy: "set url in the file, DATABASE_URL or PG* variables; or give start embedded: true",
   };
+}
+
+/**
+ * Reads the configuration. One that a program gives has to name the server: the url is often a variable that is not set,
+ * and libpq's default would then be tried for ever.
+ *
+ * @throws PgTaskError of the family CONFIG; CONFIG_MISSING if nothing names a server
+ */
+async function readConfiguration(options: LoadOptions): Promise<ExplainedConfiguration> {
+  const explained = await explainConfiguration({ ...options, byProgram: true });
+  const { controlFrom, configuration } = explained;
+  const isNamed = controlFrom !== "libpq's defaults" || configuration.file !== null || options.inUse !== undefined;
+  if (isNamed) return explained;
+  throw new PgTaskError(
+    "CONFIG_MISSING",
+    "no server configured: give start a url, or a config with url, set DATABASE_URL or PG* variables, or give embedded: true",
+  );
 }
 
 function logOf(logger: Logger | false | undefined, level: string): OpenLog | Promise<OpenLog> {

@@ -25,6 +25,7 @@ import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
 import { closedError, Connections, requireConnected } from "./connections.js";
 import { getTask } from "./getTask.js";
+import { nameInvalidTime } from "./nameInvalidTime.js";
 import { nameKeyHolder } from "./nameKeyHolder.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
@@ -88,7 +89,8 @@ export interface AddOptions extends CallOptions {
 export interface RetryOptions extends CallOptions {
   /**
    * Only tasks in these states; any other task is `refused`. Whether a task is in one of them is checked when it is changed,
-   * so a task that somebody else has retried meanwhile, and that is `DONE` now, does not run again. Default: all states of
+   * so a task that somebody else has retried meanwhile, and that is `DONE` now, does not run again. While somebody else is
+   * retrying it, it is `locked`. Default: all states of
    * tasks that have ended.
    */
   readonly states?: readonly FinalState[];
@@ -137,7 +139,8 @@ export interface ChangedTask {
   readonly id: string;
   /**
    * `changed`, or why the task was not changed: its state does not allow it (`refused`), there is no such task
-   * (`missing`), another transaction has locked the row (`locked`), or the server reported an error (`failed`).
+   * (`missing`), another transaction holds a lock on the row, such as one that is just changing it (`locked`), or the server
+   * reported an error (`failed`).
    */
   readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
   /** The state before the change. Null if the outcome is `missing` or `failed`. */
@@ -298,7 +301,7 @@ export class TaskClient {
       // A filter that matches few tasks would otherwise keep one statement after another from being aborted.
       const enough = (): boolean => ending.aborted;
       const page = await this.#connections.runPatiently((client) => listTasks(client, this.#table, request, enough), {
-        toError: this.#toError,
+        toError: (error) => this.#toError(nameInvalidTime(error, filter)),
         signal: ending,
       });
       ending.throwIfAborted();
@@ -334,7 +337,10 @@ export class TaskClient {
         tookMs = performance.now() - began;
         return found;
       };
-      const changes = await this.#connections.runPatiently(read, { toError: this.#toError, signal: ending });
+      const changes = await this.#connections.runPatiently(read, {
+        toError: (error) => this.#toError(nameInvalidTime(error, filter)),
+        signal: ending,
+      });
       yield* changes;
       if (follower.isDone) return;
       pauseMs = changes.length > 0 ? changesPauseMs.first : Math.min(changesPauseMs.longest, pauseMs * 1.5);

@@ -1,3 +1,5 @@
+import { types } from "node:util";
+
 /** Describes a value that was given instead of what is expected. What objects contain is not shown: it can be secret. */
 export function describeValue(value: unknown): string {
   if (!Array.isArray(value)) return describeElement(value);
@@ -7,7 +9,14 @@ export function describeValue(value: unknown): string {
 function describeElement(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.slice(0, 100));
   if (typeof value === "function") return "a function";
-  if (value instanceof Date && Number.isNaN(value.getTime())) return "an invalid date";
-  if (typeof value === "object" && value !== null) return Array.isArray(value) ? "an array" : "an object";
-  return String(value);
+  // With the n, because a number may be expected.
+  if (typeof value === "bigint") return `${value}n`;
+  return typeof value === "object" && value !== null ? describeObject(value) : String(value);
+}
+
+function describeObject(value: object): string {
+  if (Array.isArray(value)) return "an array";
+  if (types.isPromise(value)) return "a promise: await it";
+  if (types.isDate(value)) return Number.isNaN(value.getTime()) ? "an invalid date" : "a Date";
+  return value instanceof URL ? "a URL object: give its href" : "an object";
 }

@@ -1,11 +1,26 @@
-/** Returns the known name that is closest to a mistyped name; undefined if none is close. */
+/**
+ * Returns the known name that is closest to a mistyped name; undefined if none is close. Letters that were left out are
+ * likelier than others, so that `grp` is rather `group` than `gap`.
+ */
 export function nearestName(given: string, known: readonly string[]): string | undefined {
   const limit = Math.max(1, Math.floor(given.length / 3));
   const ranked = known
-    .map((name) => ({ name, edits: editDistance(given.toLowerCase(), name.toLowerCase()) }))
-    .filter(({ edits }) => edits <= limit)
-    .toSorted((a, b) => a.edits - b.edits);
+    .map((name) => ({
+      name,
+      edits: editDistance(given.toLowerCase(), name.toLowerCase()),
+      shortened: isShortened(given.toLowerCase(), name.toLowerCase()),
+    }))
+    .filter(({ edits, shortened }) => edits <= (shortened ? Math.max(2, limit) : limit))
+    .toSorted((a, b) => Number(b.shortened) - Number(a.shortened) || a.edits - b.edits);
   return ranked[0]?.name;
+}
+
+/** Whether the given letters, three or more, are those of the name without some others. */
+function isShortened(given: string, name: string): boolean {
+  if (given.length < 3 || given[0] !== name[0]) return false;
+  let at = 0;
+  for (const letter of name) if (letter === given[at]) at += 1;
+  return at === given.length;
 }
 
 /**

@@ -1,6 +1,7 @@
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import { sqlState } from "../shared/postgres/client.js";
 import {
+  failedTransaction,
   insufficientPrivilege,
   lockNotAvailable,
   undefinedColumn,
@@ -40,8 +41,13 @@ export function toTaskError(error: unknown, table: TaskTable): unknown {
       options,
     );
   }
-  if (state === undefinedColumn)
+  if (state === undefinedColumn) {
     return new PgTaskError("STATEMENT_FAILED", `${details}: ${missingColumnHint}`, options);
+  }
+  if (state === failedTransaction) {
+    const hint = "an earlier statement of the transaction has failed: ROLLBACK first";
+    return new PgTaskError("STATEMENT_FAILED", `${details}: ${hint}`, options);
+  }
   // A data exception means that a given value is invalid for its type or out of range.
   if (state.startsWith("22")) return new PgTaskError("USAGE", `invalid value: ${details}`, options);
   return new PgTaskError("STATEMENT_FAILED", details, options);

@@ -47,6 +47,7 @@ export async function start(options: StartOptions): Promise<number> {
       : null,
     openLog,
     handlesSignals: true,
+    noServerRemedy: "set url in the file, DATABASE_URL or PG* variables; or use --embedded to start a server",
   });
   service.once("ready", () => process.send?.("ready"));
   if (process.stdout.isTTY) service.once("ready", () => void showNextSteps(service));

@@ -39,6 +39,8 @@ export interface ServiceOptions {
   readonly handlesSignals: boolean;
   /** Values of parameters that the configuration does not give. */
   readonly defaults?: LoadOptions["defaults"];
+  /** What the log says to do if nothing names a server. */
+  readonly noServerRemedy: string;
 }
 
 /**
@@ -52,8 +54,6 @@ const placeholderUrl = serverUrlWithoutTls(5432);
  * it does not wait for ever.
  */
 const tablesTimeoutMs = 10_000;
-
-const noServerRemedy = "set url in the file, DATABASE_URL or PG* variables; or use --embedded to start a server";
 
 /**
  * Everything that runs in a pg-task process: the supervisor, the web server, the embedded server, and what reloads the
@@ -212,7 +212,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
       : null;
     if (initial.controlFrom === "libpq's defaults") {
       output.log.warn(
-        { server: describeTarget(initial.configuration.control), remedy: noServerRemedy },
+        { server: describeTarget(initial.configuration.control), remedy: this.#options.noServerRemedy },
         "no server configured, using libpq's default",
       );
     }

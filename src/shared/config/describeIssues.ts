@@ -2,6 +2,7 @@ import type { z } from "zod";
 import { allowedValues, entryKeys } from "./describeAllowedValues.js";
 import { entryParameters, fileParameters, findParameter } from "./parameters.js";
 import { secretParameters } from "./parameters.js";
+import { describeValue } from "../describeValue.js";
 import { maskPasswords } from "../postgres/connectionString/maskPasswords.js";
 import { nearestName } from "../nearestName.js";
 import { mask } from "../logRedaction.js";
@@ -109,16 +110,16 @@ const secretKeys = ["password", ...secretParameters];
 
 /** Formats a value for a message: shortened, and with secrets masked. */
 function valueText(value: unknown, path: Path): string {
-  if (value === null) return "null";
   if (value === undefined) return "nothing";
   if (Array.isArray(value)) return "an array";
-  if (typeof value === "object") return "an object";
+  if (typeof value === "object") return describeValue(value);
   if (secretKeys.some((secret) => path.includes(secret))) {
     if (value === "") return "an empty string";
     const length = typeof value === "string" && !path.includes("password") ? ` of ${value.length} characters` : "";
     return `a ${typeof value} (${mask})${length}`;
   }
-  if (typeof value !== "string") return JSON.stringify(value);
+  // A program can give values that JSON does not have.
+  if (typeof value !== "string") return describeValue(value);
   // The string is not a valid URL, so a password can be in any part of it. No part of it is shown.
   if (path.at(-1) === "url") return value === "" ? "an empty string" : `another string (${mask})`;
   const masked = maskPasswords(value);

@@ -7,6 +7,7 @@ export const notNullViolation = "23502";
 export const uniqueViolation = "23505";
 export const checkViolation = "23514";
 export const readOnlyTransaction = "25006";
+export const failedTransaction = "25P02";
 export const noActiveTransaction = "25P01";
 export const serializationFailure = "40001";
 export const deadlockDetected = "40P01";

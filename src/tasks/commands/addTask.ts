@@ -183,7 +183,7 @@ function convertAddError(error: unknown, table: TaskTable, rows: readonly NewRow
   const broken = findBrokenChecks(error, rows).map(
     ({ column, value, demand }) => `${column} ${demand}, got ${JSON.stringify(value)}: `,
   );
-  const reason = isGroupNull(error) ? "group must not be null" : errorMessage(error);
+  const reason = nullReason(error, rows) ?? errorMessage(error);
   const refused = findRefusedRow(error, rows);
   const which = refused === null ? "the task" : `tasks[${refused}]`;
   const hint = state === undefinedColumn && !concernsOwnColumn(error, rows) ? `: ${missingColumnHint}` : "";
@@ -195,6 +195,14 @@ function convertAddError(error: unknown, table: TaskTable, rows: readonly NewRow
   // large or too deeply nested, an undefined column, or a value of a wrong type.
   const isRefused = /^(?:22|23|0A|54)/.test(state) || state === undefinedColumn || state === "42804";
   return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
+}
+
+/** Says which column was given as null although the table does not allow it. Returns null for any other error. */
+function nullReason(error: unknown, rows: readonly NewRow[]): string | null {
+  if (!isServerError(error) || error.code !== notNullViolation) return null;
+  const column = isGroupNull(error) ? "group" : error.column;
+  const isGiven = column !== undefined && rows.some(({ columns }) => columns.get(column) === null);
+  return isGiven ? `${column} must not be null: leave it out for its default` : null;
 }
 
 /** Whether an error names a column that was given as one of the user's own, which may be misspelt. */

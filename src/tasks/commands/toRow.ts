@@ -1,7 +1,9 @@
+import { types } from "node:util";
 import { PgTaskError } from "../../shared/errors.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
 import { describeValue } from "../../shared/describeValue.js";
 import { refuseUnknownKeys } from "../../shared/refuseUnknownKeys.js";
+import { unstorablePart } from "../../shared/storableText.js";
 import { intervals, newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
 import { allFeatures, featureColumns, type Feature } from "../../manager/schema/features.js";
 import { maxArgsBytes } from "../../manager/schema/options/argumentsCheck.sql.js";
@@ -17,8 +19,8 @@ type GivenTask = Partial<Omit<NewTask, "args">> & { readonly args?: unknown };
  *
  * @param copied values that are copied from another row; the task does not need these
  * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, a column twice,
- * an interval that is no text, a value that JSON cannot represent, `columns` without properties such as a Map, or an empty
- * name or one of pg-task's columns in `columns`; TASK_REJECTED for more than one character in a column that holds one, for
+ * an interval that is no text, a value that JSON cannot represent, `columns` without properties such as a Map, or a name in
+ * `columns` that is empty, that no column can have, or that is one of pg-task's; TASK_REJECTED for more than one character in a column that holds one, for
  * text that PostgreSQL cannot store, and for `args` that are certainly too large
  */
 export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
@@ -70,17 +72,12 @@ function refuseTexts(values: Iterable<readonly [name: string, value: string | nu
 }
 
 /**
- * Refuses text that PostgreSQL cannot store. The server would not say in which value it is, and the driver would replace a
- * lone surrogate in a text column with another character.
+ * Refuses text that PostgreSQL cannot store. The server would not say in which value it is.
  *
  * @throws PgTaskError TASK_REJECTED
  */
 function refuseText(text: string, place: string): void {
-  const problem = text.includes("\0")
-    ? "the NUL character"
-    : /\p{Surrogate}/u.test(text)
-      ? "a lone surrogate (half of a character)"
-      : null;
+  const problem = unstorablePart(text);
   if (problem === null) return;
   throw new PgTaskError("TASK_REJECTED", `expected ${place} without ${problem}, which PostgreSQL cannot store`);
 }
@@ -102,7 +99,7 @@ const isRecord = (given: unknown): given is object =>
   typeof given === "object" && given !== null && !Array.isArray(given);
 
 function expectKnown(task: GivenTask): GivenTask {
-  if (!isRecord(task)) {
+  if (!isRecord(task) || types.isPromise(task)) {
     throw new PgTaskError("USAGE", `expected a task: its SQL, or an object with input, got ${describeValue(task)}`);
   }
   refuseUnknownKeys(task, newTaskKeys, "a property of a task (columns of your own belong in its property columns)");
@@ -136,11 +133,24 @@ function refuseLengths(given: Readonly<Record<string, unknown>>): void {
 function refuseNotOwn(own: object, given: Readonly<Record<string, unknown>>): string[] {
   const names = Object.entries(own).flatMap(([name, value]) => (value === undefined ? [] : [name]));
   if (names.includes("")) throw new PgTaskError("USAGE", "expected names of columns in columns, got an empty one");
+  refuseNames(names);
   const twice = names.find((name) => given[name] !== undefined);
   if (twice !== undefined) throw new PgTaskError("USAGE", `expected column ${twice} once, got it in columns, too`);
   const taken = names.find((name) => isPgTaskColumn(name) && !perhapsOwn.has(name));
   if (taken !== undefined) throw notOwnError(taken);
   return names.filter((name) => perhapsOwn.has(name));
+}
+
+/** Refuses names that no column can have, and that would spoil the statement. */
+function refuseNames(names: readonly string[]): void {
+  for (const name of names) {
+    const problem = unstorablePart(name);
+    if (problem === null) continue;
+    throw new PgTaskError(
+      "USAGE",
+      `expected names of columns in columns without ${problem}, got ${JSON.stringify(name)}`,
+    );
+  }
 }
 
 /**

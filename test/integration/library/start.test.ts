@@ -87,10 +87,10 @@ it("refuses unknown options", async () => {
 
 it("refuses values that an option cannot have", async () => {
   const refused: [object, RegExp][] = [
-    [{ url: new URL(url) }, /^expected url to be a string, got an object$/],
+    [{ url: new URL(url) }, /^expected url to be a string, got a URL object: give its href$/],
     [{ config: 5 }, /^expected config to be a configuration, or the path of a file, got 5$/],
     [{ config: "" }, /^expected config to be a configuration, or the path of a file, got ""$/],
-    [{ config: new Date() }, /^expected config to be a configuration, or the path of a file, got an object$/],
+    [{ config: new Date() }, /^expected config to be a configuration, or the path of a file, got a Date$/],
     [{ logger: true }, /^expected logger to be false, or a logger with the methods trace, debug, .*, fatal, got true$/],
     [{ logger: {} }, /^expected logger to be false, or a logger with the methods trace, .*, got an object$/],
     [{ logger: { info: assert.fail, error: assert.fail } }, /^expected logger /],
@@ -278,6 +278,27 @@ it("rejects an invalid configuration, and names the value", async () => {
     ],
     [{ config: { url }, embedded: {} }, "CONFIG_CONFLICT", /^config\.url names a server, and embedded starts another /],
     [{ url: "postgresql://u:p@ss@h/d" }, "CONFIG_INVALID", /url: expected a host name/],
+    [{ url: `${url}\0` }, "CONFIG_INVALID", /^url: expected a URL without the NUL character$/],
+    [{ url: `${url}\ud800` }, "CONFIG_INVALID", /^url: expected a URL without a lone surrogate /],
+    ...(
+      [
+        [5n, "5n"],
+        [Infinity, "Infinity"],
+        [Math.abs, "a function"],
+        [new Date(), "a Date"],
+        [Promise.resolve(5), "a promise: await it"],
+        [null, "null"],
+      ] as const
+    ).map(([sleep, got]): [StartOptions, string, RegExp] => [
+      untyped({ url, config: { "pg_task.sleep": sleep } }),
+      "CONFIG_INVALID",
+      new RegExp(`^config: pg_task\\.sleep: expected a whole number of ms from 1 to \\d+, got ${got}$`),
+    ]),
+    [
+      untyped({ config: { url: new URL(url) } }),
+      "CONFIG_INVALID",
+      /^config: url: expected .*, got a URL object: give its href$/,
+    ],
   ];
   for (const [options, code, message] of refused) {
     await assert.rejects(begin(options), (error: unknown) => {
@@ -404,7 +425,7 @@ it("a stop with an option that is none stops nothing, and with the longest grace
   }
   await assert.rejects(pgTask.stop(untyped({ grace: 500 })), {
     code: "USAGE",
-    message: '"grace" is not an option of stop: expected one of graceMs',
+    message: '"grace" is not an option of stop: perhaps "graceMs" is meant',
   });
   assert.equal(pgTask.role, "leader");
   const stopping = pgTask.stop({ graceMs: 2_147_483_647 });
@@ -438,11 +459,25 @@ it("finds its configuration as pg-task start does, and says so if there is none"
   await writeFile(
     file,
     `import { start } from ${JSON.stringify(library)};
-     try { const pgTask = await start(); await pgTask.stop(); } catch (error) { console.log(JSON.stringify({ msg: error.code })); }`,
+     const options = process.env.OPTIONS === undefined ? undefined : JSON.parse(process.env.OPTIONS);
+     try { const pgTask = await start(options); await pgTask.stop(); } catch (error) { console.log(JSON.stringify({ msg: error.code })); }`,
   );
+  for (const config of [{}, [], { "pg_task.sleep": 100 }, [{ data: "shop" }]]) {
+    const unnamed = await startProcess({
+      command: [process.execPath, file],
+      cwd: folder,
+      env: { OPTIONS: JSON.stringify({ config }) },
+    });
+    await unnamed.exit;
+    assert.equal(unnamed.linesMatching("CONFIG_MISSING").length, 1, JSON.stringify(config));
+  }
   const without = await startProcess({ command: [process.execPath, file], cwd: folder });
   await without.exit;
   assert.equal(without.linesMatching("CONFIG_MISSING").length, 1);
+  const withoutUrl = await startProcess({ command: [process.execPath, file], cwd: folder, config: {} });
+  const { remedy } = await withoutUrl.line("no server configured, using libpq's default");
+  assert.equal(remedy, "set url in the file, DATABASE_URL or PG* variables; or give start embedded: true");
+  await withoutUrl.end("SIGKILL");
   const withUrl = await startProcess({ command: [process.execPath, file], cwd: folder, env: { DATABASE_URL: url } });
   await withUrl.exit;
   assert.equal(withUrl.linesMatching("ready").length, 1);

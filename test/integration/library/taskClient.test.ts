@@ -311,6 +311,12 @@ describe("add", () => {
     ] as const) {
       await fails(tasks.add(task), "TASK_REJECTED", message);
     }
+    for (const [name, message] of [
+      ["a\0b", /^expected names of columns in columns without the NUL character, got "a\\u0000b"$/],
+      ["a\ud800", /^expected names of columns in columns without a lone surrogate .*, got "a\\ud800"$/],
+    ] as const) {
+      await fails(tasks.add({ input: "SELECT", columns: { [name]: 1 } }), "USAGE", message);
+    }
     await fails(tasks.addMany(["SELECT", "SELECT '\0'"]), "TASK_REJECTED", /^tasks\[1\]: expected input without /);
     assert.deepEqual(await inputs(), before);
     const id = await tasks.add({ input: "SELECT '😀'", args: ["😀", "\\u0000", { "😀": "\u001f" }] });
@@ -506,8 +512,13 @@ describe("add", () => {
       [
         { input: "SELECT", group: null },
         "TASK_REJECTED",
-        /rejects the task: group must not be null \(SQLSTATE 23502\)$/,
+        /rejects the task: group must not be null: leave it out for its default \(SQLSTATE 23502\)$/,
       ],
+      ...["max", "plan", "delete", "atomic"].map((name): [object, string, RegExp] => [
+        { input: "SELECT", [name]: null },
+        "TASK_REJECTED",
+        new RegExp(`rejects the task: ${name} must not be null: leave it out for its default \\(SQLSTATE 23502\\)$`),
+      ]),
       [
         { input: "SELECT", timeout: "soon" },
         "TASK_REJECTED",
@@ -810,6 +821,8 @@ describe("unknown options", () => {
     const before = await inputs();
     await fails(tasks.add(untyped({ inpt: "SELECT 1" })), "USAGE", near("inpt", "input"));
     await fails(tasks.add(untyped({ input: "SELECT 1", dealy: "1 hour" })), "USAGE", near("dealy", "delay"));
+    await fails(tasks.add(untyped({ input: "SELECT 1", grp: "a" })), "USAGE", near("grp", "group"));
+    await fails(tasks.add(untyped({ input: "SELECT 1", gao: "1 s" })), "USAGE", near("gao", "gap"));
     await fails(
       tasks.addMany(["SELECT 1", untyped({ input: "SELECT 2", grup: "a" })]),
       "USAGE",
@@ -913,6 +926,17 @@ it("values that an option cannot have are refused", async () => {
     [{ since: new Date(Number.NaN) }, "list", /^expected since to be .*, got an invalid date$/],
     [{ until: new Date(Number.NaN) }, "list", /^expected until to be .*, got an invalid date$/],
     [{ until: new Date(Number.NaN) }, "changes", /^expected until to be .*, got an invalid date$/],
+    ...(["list", "changes"] as const).flatMap((method) =>
+      ["group", "key", "text", "since", "until"].flatMap((name): [object, "list" | "changes", RegExp][] => [
+        [{ [name]: "a\0" }, method, new RegExp(`^expected ${name} without the NUL character, got "a\\\\u0000"$`)],
+        [{ [name]: "\ud800" }, method, new RegExp(`^expected ${name} without a lone surrogate .*, got "\\\\ud800"$`)],
+      ]),
+    ),
+    ...(["list", "changes"] as const).flatMap((method): [object, "list" | "changes", RegExp][] => [
+      [{ since: "soon" }, method, /^invalid since: invalid input syntax for type .*: "soon" \(SQLSTATE 22007\)$/],
+      [{ since: "today", until: "2100-13-01" }, method, /^invalid until: date\/time field value out of range: /],
+      [{ since: "today", until: "today Mars/X" }, method, /^invalid (?:since or )?until: time zone .* not recognized /],
+    ]),
     [{ before: "x" }, "list", /^expected before to be a task's id, got "x"$/],
     [{ waitingFor: null }, "list", /^expected waitingFor /],
     [{ characters: -1 }, "list", /^expected characters to be a whole number from 0 /],
@@ -937,6 +961,8 @@ it("values that an option cannot have are refused", async () => {
     [{ reconnectMs: Number.NaN }, /^expected reconnectMs to be a number of ms from 0, or Infinity, got NaN$/],
     [{ schema: "" }, /^expected schema to be a name, got ""$/],
     [{ table: null }, /^expected table to be a name, got null$/],
+    [{ table: "a\0" }, /^expected table without the NUL character, got "a\\u0000"$/],
+    [{ schema: "\udc00" }, /^expected schema without a lone surrogate \(half of a character\), got "\\udc00"$/],
   ] as const) {
     assert.throws(() => new TaskClient(pool, untyped(options)), { code: "USAGE", message });
   }
@@ -952,7 +978,7 @@ it("values of a wrong type in a task are refused, and nothing is added", async (
       [{ [name]: ["a"] }, new RegExp(`^expected ${name} to be a string, got \\["a"\\]$`)],
       [{ [name]: 5 }, new RegExp(`^expected ${name} to be a string, got 5$`)],
       [{ [name]: { a: 1 } }, new RegExp(`^expected ${name} to be a string, got an object$`)],
-      [{ [name]: new Date() }, new RegExp(`^expected ${name} to be a string, got an object$`)],
+      [{ [name]: new Date() }, new RegExp(`^expected ${name} to be a string, got a Date$`)],
     ]),
     ...flags.flatMap((name): [object, RegExp][] => [
       [{ [name]: "true" }, new RegExp(`^expected ${name} to be true or false, got "true"$`)],
@@ -963,6 +989,9 @@ it("values of a wrong type in a task are refused, and nothing is added", async (
       [{ [name]: 1.5 }, new RegExp(`^expected ${name} to be a whole number, got 1.5$`)],
       [{ [name]: [1] }, new RegExp(`^expected ${name} to be a whole number, got \\[1\\]$`)],
     ]),
+    [{ max: 5n }, /^expected max to be a whole number, got 5n$/],
+    [{ data: new URL(url) }, /^expected data to be a string, got a URL object: give its href$/],
+    [{ key: Promise.resolve("k") }, /^expected key to be a string, got a promise: await it$/],
     [{ plan: 5 }, /^expected plan to be a Date, or a time in PostgreSQL's syntax, got 5$/],
     [{ after: "1" }, /^expected after to be an array of tasks' ids, got "1"$/],
     [{ after: [["1"]] }, /^expected after to be an array of tasks' ids, got \[an array\]$/],
@@ -971,7 +1000,7 @@ it("values of a wrong type in a task are refused, and nothing is added", async (
     [{ parent: {} }, /^expected parent to be a task's id, got an object$/],
     [{ input: { text: "SELECT" } }, /^expected the task's SQL in input, got an object$/],
     [{ input: ["SELECT"] }, /^expected the task's SQL in input, got \["SELECT"\]$/],
-    [{ input: 5n }, /^expected the task's SQL in input, got 5$/],
+    [{ input: 5n }, /^expected the task's SQL in input, got 5n$/],
   ];
   for (const [wrong, message] of refused) {
     const task = untyped({ input: "SELECT 'wrong type'", ...wrong });
@@ -1003,6 +1032,12 @@ it("arguments that are none are refused", async () => {
   const before = await inputs();
   const none = untyped({ undefined: undefined, null: null, number: 5, list: [], object: {} });
   const task = /^expected a task: its SQL, or an object with input, got /;
+  const promise = Promise.resolve("1");
+  const forgotten = untyped({ promise }).promise;
+  await fails(tasks.add(forgotten), "USAGE", /^expected a task: .*, got a promise: await it$/);
+  await fails(tasks.addMany(forgotten), "USAGE", /^expected an array of tasks, got a promise: await it$/);
+  await fails(tasks.wait(forgotten), "USAGE", /^expected a task's id, got a promise: await it$/);
+  await fails(tasks.stop([forgotten]), "USAGE", /^expected a task's id, got a promise: await it$/);
   for (const wrong of [none.undefined, none.null, none.number, none.list]) {
     await fails(tasks.add(wrong), "USAGE", task);
     await fails(tasks.addMany(["SELECT 1", wrong]), "USAGE", /^tasks\[1\]: expected a task: its SQL, or an object /);
@@ -1065,7 +1100,7 @@ describe("errors", () => {
   it("are not retryable if the caller's transaction takes no statements, but if the server may become writable", async () => {
     const id = await tasks.add("SELECT 1");
     const client = await openClient();
-    const aborted = { code: "STATEMENT_FAILED", sqlState: "25P02", retryable: false };
+    const aborted = { code: "STATEMENT_FAILED", sqlState: "25P02", retryable: false, message: /: ROLLBACK first$/ };
     await client.query("BEGIN");
     await assert.rejects(client.query("SELECT 1/0"));
     await assert.rejects(tasks.add("SELECT 1", { client }), aborted);
@@ -1163,7 +1198,11 @@ describe("errors", () => {
     const small = openPool(1);
     const impatient = new TaskClient(small, { acquireTimeoutMs: 50, reconnectMs: 0 });
     const held = await small.connect();
-    await fails(impatient.add("SELECT"), "CONNECTION_BUSY", /within 50 ms \(1 open, 0 idle, 1 waiting\)/);
+    await fails(
+      impatient.add("SELECT"),
+      "CONNECTION_BUSY",
+      /within 50 ms \(1 open, 0 idle, 1 waiting\): raise the pool's max, or pass the client of your transaction to the call$/,
+    );
     await fails(impatient.wait(1), "CONNECTION_BUSY", /became free/);
     held.release();
     const patient = new TaskClient(small);
@@ -1196,10 +1235,10 @@ describe("errors", () => {
   });
 
   it("a connection that is none, an id that is none, and an ended client are refused", async () => {
-    for (const wrong of ["http://x", "postgresql://u:p@ss@host/x"]) {
+    for (const wrong of ["http://x", "postgresql://u:p@ss@host/x", `${url}\0`]) {
       assert.throws(() => new TaskClient(wrong), {
         code: "USAGE",
-        message: /expected a (?:URL like postgresql|host name)/,
+        message: /expected a (?:URL like postgresql|URL without the NUL|host name)/,
       });
     }
     for (const several of ["postgresql://u:hidden@a,b/x", "postgresql://u:hidden@a:1,b:2/x"]) {
@@ -1211,6 +1250,7 @@ describe("errors", () => {
       [7, "7"],
       [["postgresql://u:hidden@h/x"], "an array"],
       [undefined, "undefined"],
+      [new URL("postgresql://u:hidden@h/x"), "a URL object: give its href"],
     ] as const) {
       const message = new RegExp(`^expected a Pool or Client of pg, or a URL like .*, got ${got}$`);
       assert.throws(() => Reflect.construct(TaskClient, [wrong]), { code: "USAGE", message });

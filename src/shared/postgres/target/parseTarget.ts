@@ -1,4 +1,5 @@
 import { isAbsolute } from "node:path";
+import { unstorablePart } from "../../storableText.js";
 import { isIP } from "node:net";
 import { keywords, type KeywordName } from "../connectionString/keywords.js";
 import { parseConnectionUri } from "../connectionString/parse.js";
@@ -59,6 +60,9 @@ const urlPattern =
  * @throws ConnectionStringError
  */
 export function parseTargetUrl(url: string): PartialTarget {
+  // The server would end the connection because of a NUL, and the driver would replace a lone surrogate.
+  const problem = unstorablePart(url);
+  if (problem !== null) throw new ConnectionStringError(`expected a URL without ${problem}`);
   if (!urlPattern.test(url)) {
     throw new ConnectionStringError(
       "expected a URL like postgresql://user:password@host:port/database (special characters in a name or password are percent-encoded)",
