@@ -128,7 +128,8 @@ function formatTask(terminal: Terminal, task: TaskColumns, notRetried: string | 
 function describeAttempt(task: TaskColumns): string | null {
   const [state, attempt, retry] = ["state", "attempt", "retry"].map((name) => task.get(name));
   if (typeof state !== "string" || typeof attempt !== "number" || typeof retry !== "number") return null;
-  return attemptText({ state, attempt, retry });
+  const text = attemptText({ state, attempt, retry });
+  return text?.startsWith("attempt") === true && attempt > 0 ? `failed before ${text}` : text;
 }
 
 function formatColumn(
