@@ -4,6 +4,7 @@ import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
 import { toReport } from "../shared/errors.js";
 import type { CheckOptions } from "./commands/check.js";
 import { configOption, refuseRepeated, type RunCommand } from "./support/options.js";
+import { describeUsageErrors } from "./support/usageErrors.js";
 import { handleOutputErrors } from "./terminal/outputErrors.js";
 import { processTerminal } from "./terminal/terminal.js";
 import { printableText } from "../shared/printable.js";
@@ -27,10 +28,7 @@ export async function main(argv: readonly string[]): Promise<number> {
       "after",
       "\nEvery command has --help. The commands find their server as start does: in pg_task.json, DATABASE_URL or the\nPG* variables, else the embedded server of this folder (start needs --embedded for that). Exit\ncodes: 0 done, 1 not everything done, 2 usage or configuration, 3 no connection, 4 table or\nprivilege missing.",
     )
-    .configureOutput({
-      writeErr: (text) => void process.stderr.write(printableText(text)),
-      outputError: (text, write) => write(text.replace(/^error: /, "pg-task: ")),
-    })
+    .configureOutput({ writeErr: (text) => void process.stderr.write(printableText(text)) })
     .exitOverride();
   program
     .command("start")
@@ -64,6 +62,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   }
   addExamples(program);
   for (const command of program.commands) refuseRepeated(command);
+  describeUsageErrors(program);
   try {
     await program.parseAsync(argv);
     return code;

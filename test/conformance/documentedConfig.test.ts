@@ -104,14 +104,15 @@ for (const { file, command } of commands) {
   });
 }
 
-test("the README's configuration starts", async () => {
-  const { text = "" } = configurations.find(({ file }) => file === "README.md") ?? {};
-  const shop = text.replaceAll(
-    '"data": "shop"',
-    `"data": "${database.target.database}", "user": "${database.target.user}"`,
-  );
-  const program = await startProcess({ config: here(shop), env: { SHOP_PASSWORD: "unasked" } });
-  await program.line("ready");
-  await program.line("serving table");
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
-});
+for (const [index, { text }] of configurations.filter(({ file }) => file === "README.md").entries()) {
+  test(`the README's configuration ${index + 1} starts`, async () => {
+    const shop = text.replaceAll(
+      '"data": "shop"',
+      `"data": "${database.target.database}", "user": "${database.target.user}"`,
+    );
+    const program = await startProcess({ config: here(shop), env: { SHOP_PASSWORD: "unasked" } });
+    await program.line("ready");
+    await program.line("serving table");
+    assert.deepEqual(await program.end(), { code: 0, signal: null });
+  });
+}

@@ -144,12 +144,14 @@ export function registerRetry(program: Command, run: RunCommand): void {
 
 async function retry(terminal: Terminal, given: readonly string[], options: RetryOptions): Promise<number> {
   const filter = filterFromOptions(options);
-  const filtered = Object.keys(filter).length > 0;
-  if (given.length > 0 && filtered) {
-    throw new PgTaskError("USAGE", "expected ids or a filter, got both");
+  const { states, ...others } = filter;
+  const { key } = others;
+  if (given.length > 0) {
+    if (Object.keys(others).length > 0) {
+      throw new PgTaskError("USAGE", "expected ids or a filter, got both: only --state can be combined with ids");
+    }
+    return await changeIds(terminal, "retry", given, options, states);
   }
-  if (given.length > 0) return await changeIds(terminal, "retry", given, options);
-  const { key, states } = filter;
   if (key !== undefined) {
     return await changeWithKey(terminal, "retry", { ...filter, key, states: states ?? ["FAIL"] }, options);
   }
@@ -199,8 +201,11 @@ export async function changeIds(
   kind: Change,
   given: readonly string[],
   options: CommandOptions,
+  states?: readonly TaskState[],
 ): Promise<number> {
-  const changes = await withTable(options, kind, (opened) => applyChange(terminal, opened, kind, [...new Set(given)]));
+  const changes = await withTable(options, kind, (opened) =>
+    applyChange(terminal, opened, kind, [...new Set(given)], states),
+  );
   return printResults(terminal, kind, changes, options);
 }
 

@@ -60,10 +60,21 @@ async function list(terminal: Terminal, options: ListOptions): Promise<number> {
   }
   const lines = renderTable(terminal, terminal.isTerminal ? taskColumns(tasks) : taskFields, tasks);
   if (tasks.length > 0 || !terminal.isTerminal) terminal.write(lines.map((line) => `${line}\n`).join(""));
-  if (!terminal.isTerminal) return 0;
+  if (!terminal.isTerminal) {
+    if (tasks.length === 0) noteMissingKey(terminal, options);
+    return 0;
+  }
   if (tasks.length === 0) terminal.write(before === undefined ? "no tasks\n" : "no more tasks\n");
   else if (next !== null) terminal.write(colourText(terminal, "grey", `more: --before ${next}\n`));
   return 0;
+}
+
+/**
+ * Says that nothing has the key, which may be misspelt or one of another table. Other filters often match nothing, which
+ * is no reason for a script to write to standard error.
+ */
+function noteMissingKey(terminal: Terminal, { key, schedules }: ListOptions): void {
+  if (key !== undefined) terminal.writeError(`no matching ${schedules === true ? "schedules" : "tasks"}\n`);
 }
 
 async function listSchedules(terminal: Terminal, options: ListOptions): Promise<number> {
@@ -93,6 +104,7 @@ async function listSchedules(terminal: Terminal, options: ListOptions): Promise<
   const columns = fittingColumns(terminal, wanted, schedules);
   if (schedules.length === 0 && terminal.isTerminal) terminal.write("no schedules\n");
   else for (const line of renderTable(terminal, columns, schedules)) terminal.write(`${line}\n`);
+  if (schedules.length === 0 && !terminal.isTerminal) noteMissingKey(terminal, options);
   const leftOut = wanted.flatMap((column) => (columns.includes(column) ? [] : [column.title]));
   if (leftOut.length > 0) {
     const note = `without ${leftOut.join(", ")}, which a wider terminal shows`;

@@ -23,7 +23,7 @@ export function registerNext(program: Command, run: RunCommand): void {
     .argument("<rule>", "the rule, such as '30 2 * * MON-FRI'")
     .option("-z, --zone <zone>", "time zone of the rule (default: pg_task.zone, or the database's)")
     .option("-n, --count <n>", "at most this many", integerParser(1, 1000), 10)
-    .option("--since <time>", "after this time, in PostgreSQL's syntax (default: now)");
+    .option("--since <time>", "after this time, in PostgreSQL's syntax and the rule's zone (default: now)");
   addTableOptions(command).action((rule: string, options: NextOptions) =>
     run((terminal) => next(terminal, rule, options)),
   );

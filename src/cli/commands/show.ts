@@ -76,7 +76,7 @@ async function show(terminal: Terminal, given: string | undefined, options: Show
     terminal.write(lines.join(""));
     return 0;
   }
-  terminal.write(`${formatTask(terminal, task, notRetried, options.full === true).join("\n")}\n`);
+  terminal.write(`${formatTask(terminal, task, notRetried?.text ?? null, options.full === true).join("\n")}\n`);
   const trees = dependencies === null ? [] : formatDependencies(terminal, dependencies, options.full === true);
   terminal.write(trees.map(({ title, lines }) => formatSection(terminal, title, lines)).join(""));
   terminal.write(formatChain(terminal, chain, options.full === true));
@@ -128,7 +128,8 @@ function formatTask(terminal: Terminal, task: TaskColumns, notRetried: string | 
 function describeAttempt(task: TaskColumns): string | null {
   const [state, attempt, retry] = ["state", "attempt", "retry"].map((name) => task.get(name));
   if (typeof state !== "string" || typeof attempt !== "number" || typeof retry !== "number") return null;
-  return attemptText({ state, attempt, retry });
+  const text = attemptText({ state, attempt, retry });
+  return text?.startsWith("attempt") === true && attempt > 0 ? `failed before ${text}` : text;
 }
 
 function formatColumn(

@@ -16,7 +16,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
     "add 'CALL ship(42)' --key 'order 42' --if-key-taken skip",
   ],
   stop: ["stop 1", "stop 2 3", "stop --key 'order 42'"],
-  retry: ["retry 4", "retry --state FAIL --yes", "retry --key 'order 42' --state FAIL,GONE"],
+  retry: ["retry 4", "retry 4 --state FAIL", "retry --state FAIL --yes", "retry --key 'order 42' --state FAIL,GONE"],
   "run-now": ["run-now 5", "run-now --key 'order 42'"],
   delete: ["delete 6"],
   pause: ["pause --group mail --reason 'server moves'", "pause"],

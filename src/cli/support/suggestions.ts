@@ -29,12 +29,29 @@ async function suggestZone(client: Client, zone: string): Promise<string | undef
   const { rows } = await client.query<{ name: string }>(
     "SELECT name FROM pg_catalog.pg_timezone_names WHERE name !~ '^(posix|right)/' ORDER BY name",
   );
-  const near = nearestName(
-    zone,
-    rows.map(({ name }) => name),
-  );
-  return near === undefined ? undefined : `perhaps "${near}"`;
+  const names = rows.map(({ name }) => name);
+  const city = cityOf(zone.replaceAll(" ", "_"));
+  const ofCity = zonesOf(city, names);
+  if (ofCity.length > 0) return describeZones(ofCity);
+  const near = nearestName(zone, names);
+  if (near !== undefined) return describeZones([near]);
+  const nearCity = zone.includes("/") ? undefined : nearestName(city, names.map(cityOf));
+  return nearCity === undefined ? undefined : describeZones(zonesOf(nearCity, names));
 }
+
+/** How many zones are suggested at most. */
+const maxZones = 3;
+
+/** Returns the last part of a zone's name, which people give without its region. */
+const cityOf = (zone: string): string => (zone.split("/").at(-1) ?? "").toLowerCase();
+
+const zonesOf = (city: string, names: readonly string[]): string[] => names.filter((name) => cityOf(name) === city);
+
+const describeZones = (names: readonly string[]): string =>
+  `perhaps ${names
+    .slice(0, maxZones)
+    .map((name) => `"${name}"`)
+    .join(" or ")}`;
 
 /** Returns the names of three letters for those that begin differently, such as `Mo-Fr` or `Monday`. */
 function suggestWeekdays(given: string): string {

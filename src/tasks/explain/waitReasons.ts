@@ -4,6 +4,7 @@ import { planReasons } from "./planReasons.js";
 import { lockReason, type LockWait } from "./lockWait.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { finalStates } from "../../shared/taskState.js";
+import type { NotRetried } from "./notRetried.js";
 import type { LockHolder, TaskSituation } from "./taskSituation.js";
 
 /** A reason why a task does not start. If the task is running or has ended, the reason says so. */
@@ -57,7 +58,7 @@ export interface TableSituation {
   /** The lock for which the task's run waits. Null if it waits for none. */
   readonly lockWait: LockWait | null;
   /** Why the task has failed although its `retry` allows more tries. Null if this is not so. */
-  readonly notRetried: string | null;
+  readonly notRetried: NotRetried | null;
   /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
   readonly triggers: readonly string[];
   readonly hasLeader: boolean | null;
@@ -135,13 +136,10 @@ function endedReason(
     };
   }
   const when = stop === null ? "" : ` at ${stop}`;
-  const retryAnyway =
-    notRetried === null
-      ? ""
-      : `; to have an error tried again, name its SQLSTATE: UPDATE … SET sqlstate = '{CODE}' WHERE id = ${id}, or add … --sqlstate CODE`;
+  const retryAnyway = notRetried === null ? "" : `; ${notRetried.remedy}`;
   const texts: Readonly<Record<string, string>> = {
     DONE: `it ran without error and ended${when}`,
-    FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried}`}`,
+    FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried.text}`}`,
     GONE:
       problem === null || problem === "ERROR:  task not active"
         ? `it expired${when}: it was late by more than active allows`

@@ -31,7 +31,10 @@ export interface RuleTimesRequest {
   readonly zone: string | null;
   /** `pg_task.zone` of the configuration. Empty means the time zone of the session. */
   readonly defaultZone: string;
-  /** The first time is later than this one, given in PostgreSQL's syntax. Null means now. */
+  /**
+   * The first time is later than this one, given in PostgreSQL's syntax. Without a zone of its own, it is in the zone of
+   * the rule. Null means now.
+   */
   readonly since: string | null;
   /** How many times are returned at most. */
   readonly count: number;
@@ -50,9 +53,10 @@ export async function readRuleTimes(client: Client, schema: string, request: Rul
        AND pg_catalog.to_regprocedure($1 || '.task_rule_zone(text)') IS NOT NULL AS there`,
     [identifier(schema)],
   );
-  if (rows[0]?.there === true) return await queryTimes(client, identifier(schema), request);
-  await client.query("BEGIN READ WRITE");
+  const isThere = rows[0]?.there === true;
+  await client.query(isThere ? "BEGIN" : "BEGIN READ WRITE");
   try {
+    if (isThere) return await queryTimes(client, identifier(schema), request);
     await client.query(calendarText.replaceAll(':"schema"', "pg_temp"));
     return await queryTimes(client, "pg_temp", request);
   } finally {
@@ -60,6 +64,7 @@ export async function readRuleTimes(client: Client, schema: string, request: Rul
   }
 }
 
+/** Must be called in a transaction. */
 async function queryTimes(
   client: Client,
   calendar: string,
@@ -71,11 +76,30 @@ async function queryTimes(
     [rule, zone, defaultZone],
   );
   const used = zones[0]?.zone ?? "UTC";
+  const after = since === null ? null : await readTime(client, calendar, since, used);
   const { rows } = await client.query<RuleTime>(
     `SELECT ${isoTimeSql("n.time")} AS at, to_char(n.wall, 'YYYY-MM-DD HH24:MI:SS') AS wall,
        ${offsetSql("n.wall - (n.time AT TIME ZONE 'UTC')")} AS offset, n.note
      FROM ${calendar}.task_times($1::text, $2::text, coalesce($3::timestamptz, statement_timestamp()), $4::integer) AS n`,
-    [rule, used, since, count],
+    [rule, used, after, count],
   );
   return { zone: used, times: rows };
+}
+
+/**
+ * Reads a time as the clock of the zone shows it, unless the text names another zone. Must be called in a transaction.
+ *
+ * @returns the time in ISO 8601
+ */
+async function readTime(client: Client, calendar: string, text: string, zone: string): Promise<string> {
+  const { rows: settings } = await client.query<{ own: string }>(
+    `SELECT current_setting('TimeZone') AS own, ${calendar}.task_zone_check($1::text)`,
+    [zone],
+  );
+  const setZone = async (name: string): Promise<unknown> =>
+    await client.query("SELECT set_config('TimeZone', $1::text, true)", [name]);
+  await setZone(zone);
+  const { rows } = await client.query<{ time: string }>(`SELECT ${isoTimeSql("$1::timestamptz")} AS time`, [text]);
+  await setZone(settings[0]?.own ?? "UTC");
+  return rows[0]?.time ?? text;
 }

@@ -247,6 +247,27 @@ describe("pg-task retry", () => {
     assert.equal((await row(id))["state"], "PLAN");
   });
 
+  test("runs those of the ids again that are in one of the given states, without asking", async () => {
+    const failed = await insert({ ...past, state: "FAIL" });
+    const done = await insert({ ...past, state: "DONE" });
+    const gone = await insert({ ...past, state: "GONE" });
+    const waiting = await insert({ plan: "2999-01-01" });
+    const ids = [failed, done, gone, waiting];
+    const { code, stdout } = await cli(["retry", `${failed},${done}`, gone, waiting, "-s", "FAIL,GONE"], { env });
+    assert.equal(code, 1);
+    assert.equal(
+      stdout,
+      [
+        `${failed}\tchanged\twas FAIL, runs again now\n`,
+        `${done}\trefused\tis DONE, which is none of the given states\n`,
+        `${gone}\tchanged\twas GONE, runs again now\n`,
+        `${waiting}\trefused\talready waiting (PLAN)\n`,
+      ].join(""),
+    );
+    const states = await Promise.all(ids.map(async (id) => (await row(id))["state"]));
+    assert.deepEqual(states, ["PLAN", "DONE", "PLAN", "PLAN"]);
+  });
+
   test("does not ask with --yes", async () => {
     const id = await insert({ state: "FAIL", group: "unasked" });
     const { code } = await cliOnTerminal(["retry", "-s", "FAIL", "-g", "unasked", "--yes"], {
@@ -258,8 +279,10 @@ describe("pg-task retry", () => {
   for (const [args, said] of [
     [[], /expected ids, --state \(such as --state FAIL\) or --key/],
     [["--group", "g"], /expected ids, --state .* or --key/],
-    [["1", "--state", "FAIL"], /expected ids or a filter, got both/],
-    [["--state", "PLAN"], /expected states from DONE, FAIL, GONE, STOP/],
+    [["1", "--group", "g"], /expected ids or a filter, got both: only --state can be combined with ids/],
+    [["1", "--key", "k", "--state", "FAIL"], /expected ids or a filter, got both/],
+    [["--state", "PLAN"], /^pg-task: --state: expected states from DONE, FAIL, GONE, STOP, got "PLAN"\n$/],
+    [["3,3,x"], /^pg-task: expected a task id, got "x"\n$/],
   ] as const) {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
       const { code, stderr } = await cli(["retry", ...args], { env });

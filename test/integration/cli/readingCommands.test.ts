@@ -158,11 +158,13 @@ describe("pg-task list", () => {
 
   for (const [args, said] of [
     [["--state", "OPEN"], /expected states from PLAN, TAKE/],
-    [["--limit", "0"], /expected a whole number from 1 to 1000000/],
-    [["--before", "9223372036854775808"], /expected a task id/],
+    [["--limit", "0"], /^pg-task: --limit: expected a whole number from 1 to 1000000, got "0"\n$/],
+    [["-n", "many"], /^pg-task: --limit: expected a whole number from 1 to 1000000, got "many"\n$/],
+    [["--before", "9223372036854775808"], /^pg-task: --before: expected a task id, got "9223372036854775808"\n$/],
     [["--before", "1e3"], /expected a task id/],
     [["--since", "whenever"], /invalid value.*whenever/],
-    [["--wrong"], /unknown option/],
+    [["--data"], /^pg-task: unknown option '--data': pg-task list --help lists the options\n$/],
+    [["--stat", "FAIL"], /^pg-task: unknown option '--stat'\n\(Did you mean --state\?\)\n$/],
     [["--state", "STOP", "-s", "DONE"], /^pg-task: expected --state once, got it more than once\n$/],
     [["-n", "1", "--limit=2"], /^pg-task: expected --limit once, got it more than once\n$/],
   ] as const) {
@@ -173,6 +175,19 @@ describe("pg-task list", () => {
       assert.doesNotMatch(stderr, /\n\s+at /);
     });
   }
+});
+
+test("a list of a key that nothing has says so on standard error", async () => {
+  for (const [args, said] of [
+    [["--key", "nobody's"], "no matching tasks\n"],
+    [["--schedules", "--key", "nobody's"], "no matching schedules\n"],
+    [["--group", "nobody"], ""],
+    [["--schedules", "--group", "nobody"], ""],
+  ] as const) {
+    assert.deepEqual(await cli(["list", ...args], { env }), { code: 0, stdout: "", stderr: said });
+  }
+  const json = await cli(["list", "--key", "nobody's", "--json"], { env });
+  assert.deepEqual([JSON.parse(json.stdout).tasks, json.stderr], [[], ""]);
 });
 
 async function chain(): Promise<string[]> {
@@ -287,7 +302,7 @@ describe("pg-task show", () => {
   test("says which attempt it is in the words of the page", async () => {
     await client.query("UPDATE task SET attempt = 3, retry = 3 WHERE id = 2");
     const { shown } = await cliOnTerminal(["show", "2"], { env: { ...env, NO_COLOR: "1" } });
-    assert.match(shown, /^attempt +3 \(attempt 4 of 4\)$/m);
+    assert.match(shown, /^attempt +3 \(failed before attempt 4 of 4\)$/m);
     await client.query("UPDATE task SET attempt = NULL, retry = NULL WHERE id = 2");
   });
 

@@ -718,6 +718,23 @@ describe("pg-task next", () => {
     });
   }
 
+  test("reads --since by the clock of the rule's zone, unless it names another", async () => {
+    for (const [zone, since, first] of [
+      ["Europe/Berlin", "2027-10-31", "2027-11-01T00:00:00+01:00"],
+      ["Europe/Berlin", "2027-10-30 23:59:59", "2027-10-31T00:00:00+02:00"],
+      ["America/New_York", "2027-10-30 23:59:59", "2027-10-31T00:00:00-04:00"],
+      ["America/New_York", "2027-10-31 00:00 Europe/Berlin", "2027-10-31T00:00:00-04:00"],
+    ] as const) {
+      for (const url of [database.url, empty.url]) {
+        const args = ["next", "0 0 * * *", "--zone", zone, "--since", since, "-n", "1"];
+        const { stdout } = await cli(args, { env: { DATABASE_URL: url } });
+        assert.equal(stdout.split("\t")[0], first, `${zone} ${since}`);
+      }
+    }
+    const { stdout } = await cli(["next", "0 0 * * *", "-z", "Asia/Tokyo", "--since", "2027-10-31", "--json"], { env });
+    assert.match(JSON.parse(stdout).times[0].at, /^2027-10-31T15:00:00\+00:00$/, "at is in the zone of the session");
+  });
+
   test("uses the zone that an INSERT would use", async () => {
     const named = "DTSTART;TZID=Asia/Tokyo:20300101T000000\nRRULE:FREQ=DAILY";
     assert.equal(await zoneOf("@daily", "America/New_York"), "America/New_York");
@@ -765,6 +782,11 @@ describe("pg-task next", () => {
     [["SELECT now()"], /query/],
     [["* * * * *", "--zone", "Mars/Base"], /time zone "Mars\/Base"/],
     [["* * * * *", "--zone", "Europe/Berln"], /"Europe\/Berln" not recognized .*: perhaps "Europe\/Berlin"$/m],
+    [["* * * * *", "--zone", "Berlin"], /"Berlin" not recognized .*: perhaps "Europe\/Berlin"$/m],
+    [["* * * * *", "--zone", "Germany/Berlin"], /: perhaps "Europe\/Berlin"$/m],
+    [["* * * * *", "--zone", "new york"], /: perhaps "America\/New_York"$/m],
+    [["* * * * *", "--zone", "Pariss"], /: perhaps "Europe\/Paris"$/m],
+    [["* * * * *", "--zone", "Louisville"], /: perhaps "America\/.*" or "America\/.*"$/m],
     [["0 9 * * Mo-Fr"], /'Mo-Fr' is not understood .*: write MON-FRI$/m],
     [["0 9 * * MON-FR"], /: write MON-FRI$/m],
     [["0 9 * * Lun"], /: weekdays are SUN, MON, TUE, WED, THU, FRI, SAT$/m],

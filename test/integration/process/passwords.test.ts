@@ -23,15 +23,8 @@ await server.start();
 const admin = await connectTo(server.url);
 after(() => admin.end());
 const readme = readFileSync(projectPath("README.md"), "utf8");
-/** The variables that the README sets before it starts pg-task. */
-const exported = Object.fromEntries(
-  [...(/^export (.*)$/m.exec(readme)?.[1] ?? "").matchAll(/(\w+)='([^']*)'/g)].map(([, name = "", value = ""]) => [
-    name,
-    value,
-  ]),
-);
-const { PGPASSWORD: controlPassword = "", SHOP_PASSWORD: shopPassword = "" } = exported;
-assert.ok(controlPassword !== "" && shopPassword !== "");
+const [ownersText = "", creatingText = ""] = [...readme.matchAll(/```json\n([^]*?)```/g)].map(([, text = ""]) => text);
+const [controlPassword, shopPassword] = ["the control password", "shop's password"];
 await admin.query(`SET password_encryption = 'scram-sha-256'; ALTER ROLE postgres PASSWORD '${controlPassword}'`);
 const rules = join(server.dataDirectory, "pg_hba.conf");
 await writeFile(rules, (await readFile(rules, "utf8")).replaceAll(/trust$/gm, "scram-sha-256"));
@@ -53,24 +46,37 @@ async function check(content: object): Promise<{ code: number | null; text: stri
   return { code, text: stdout + stderr, cwd };
 }
 
-test("the README's configuration works on a server that requires passwords", async () => {
-  const [, text = ""] = /```json\n([^]*?)```/.exec(readme) ?? [];
-  const configuration = { ...JSON.parse(text), url: server.url };
-  const before = await check(configuration);
-  assert.equal(before.code, 0, before.text);
-  assert.match(before.text, /role +shop +would be created/);
-  assert.doesNotMatch(before.text, /^warning/m);
-  const program = await startProcess({ config: configuration, env });
+/** Runs a task on a server that requires passwords with a configuration that gives the role `shop` its table. */
+async function serveShop(content: object, more: Readonly<Record<string, string>>, table: string): Promise<void> {
+  const program = await startProcess({ config: content, env: more });
   const ready = await program.line("ready");
   assert.deepEqual([ready["serving"], ready["waiting"]], [1, []]);
   const shop = new URL(server.url);
   [shop.username, shop.password, shop.pathname] = ["shop", env.SHOP_PASSWORD, "/shop"];
   const client = await connectTo(shop.href);
-  await client.query(`INSERT INTO task (input) VALUES ('SELECT session_user')`);
-  const done = await waitForRow<{ output: string }>(client, `SELECT output FROM task WHERE state = 'DONE'`, []);
+  await client.query(`INSERT INTO ${table} (input) VALUES ('SELECT session_user')`);
+  const done = await waitForRow<{ output: string }>(client, `SELECT output FROM ${table} WHERE state = 'DONE'`, []);
   assert.equal(done.output, "shop");
   await client.end();
   assert.equal((await program.end()).code, 0);
+}
+
+test("the README's configuration that makes role and database works on a server that requires passwords", async () => {
+  const configuration = { ...JSON.parse(creatingText), url: server.url };
+  const before = await check(configuration);
+  assert.equal(before.code, 0, before.text);
+  assert.match(before.text, /role +shop +would be created/);
+  assert.doesNotMatch(before.text, /^warning/m);
+  await serveShop(configuration, env, "task");
+});
+
+test("the README's configuration for the owner of the tables works with a password file", async () => {
+  const file = join(await temporaryFolder(), ".pgpass");
+  await writeFile(file, `127.0.0.1:${server.port}:shop:shop:${shopPassword}\n`, { mode: 0o600 });
+  const owners: { url: string } = JSON.parse(ownersText);
+  const url = new URL(owners.url);
+  url.host = `127.0.0.1:${server.port}`;
+  await serveShop({ ...owners, url: url.href }, { PGPASSFILE: file }, "shop.task");
 });
 
 test("the library does not call a wrong or missing password retryable", async () => {

@@ -244,8 +244,12 @@ test("says which list decides why a failed task with tries left was not tried ag
   await tasks.ended(own, setting, spent, once);
   const ownNote = note("3 more tries", "its sqlstate {40,55P03}");
   await endsWith(own, `: ERROR:  division by zero${ownNote}`);
-  const anyway = `; to have an error tried again, name its SQLSTATE: UPDATE … SET sqlstate = '{CODE}' WHERE id = ${own}, or add … --sqlstate CODE`;
-  assert.equal((await firstReason(own))?.remedy, `pg-task retry ${own} runs it again${anyway}`);
+  const anyway = /^pg-task retry (\d+) runs it again; to have every error tried again, first: (UPDATE .*;)$/;
+  const [, retried, statement = ""] = anyway.exec((await firstReason(own))?.remedy ?? "") ?? [];
+  assert.equal(retried, own);
+  await client.query(statement);
+  await endsWith(own, note("3 more tries", "its sqlstate {}"));
+  await client.query("UPDATE task SET sqlstate = '{40,55P03}' WHERE id = $1", [own]);
   assert.equal((await firstReason(spent))?.remedy, `pg-task retry ${spent} runs it again`);
   await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "!42,!0A"'));
   for (const id of [spent, once]) await endsWith(id, ": ERROR:  division by zero");
@@ -264,6 +268,40 @@ test("says which list decides why a failed task with tries left was not tried ag
     error: "ERROR:  no\nDETAIL:  Task 9 with the same key takes its place.",
   });
   await endsWith(replaced, ": ERROR:  no");
+  await client.query("DELETE FROM task");
+});
+
+test("the remedy of a failed run of a schedule changes the row that goes on with it", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  // A task is also the parent of other schedules that it inserts.
+  const other = `INSERT INTO task (input, rule, "group") VALUES ('SELECT 2', '@yearly', 'other')`;
+  const [first = ""] = await tasks.insert({
+    input: `${other}; COMMIT; SELECT nothing`,
+    retry: 2,
+    rule: "@yearly",
+  });
+  await client.query("UPDATE task SET plan = now() WHERE id = $1", [first]);
+  await tasks.ended(first);
+  const remedy = (await firstReason(first))?.remedy ?? "";
+  const again = /^pg-task retry \d+ runs it again; to have every error of the schedule's next runs tried again: (.*;)$/;
+  await client.query(again.exec(remedy)?.[1] ?? remedy);
+  const { rows } = await client.query("SELECT id::text AS id, sqlstate::text AS list FROM task WHERE parent = $1", [
+    first,
+  ]);
+  assert.equal(rows.filter(({ list }) => list === "{}").length, 1);
+  const next = rows.find(({ list }) => list === "{}").id;
+  assert.ok(remedy.endsWith(` WHERE id = ${next};`), remedy);
+  // The row of a later run is found, too.
+  await client.query("UPDATE task SET plan = now(), sqlstate = '{40}' WHERE id = $1", [next]);
+  await tasks.ended(next);
+  const later = await client.query<{ id: string }>(
+    "SELECT id::text AS id FROM task WHERE parent = $1 AND input <> 'SELECT 2'",
+    [next],
+  );
+  assert.ok((await firstReason(first))?.remedy?.endsWith(` WHERE id = ${later.rows[0]?.id};`));
+  await client.query("DELETE FROM task WHERE state = 'PLAN'");
+  assert.match((await firstReason(first))?.remedy ?? "", /in the row that pg-task list --schedules shows$/);
+  await pgTask.stop();
   await client.query("DELETE FROM task");
 });
 
