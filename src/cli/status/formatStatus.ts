@@ -11,10 +11,11 @@ import { colourText, type Terminal } from "../terminal/terminal.js";
 import { truncate } from "../terminal/displayWidth.js";
 import { formatCount, formatNumber, formatTime } from "../terminal/format.js";
 import type { Status, TableStatus } from "./readStatus.js";
+import { refusalRemedy } from "../../tasks/queries/sessionRefusal.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 /**
- * Formats a status as lines. For a terminal, adds colours and truncates the lines.
+ * Formats a status as lines. For a terminal, adds colours and truncates the lines, except those of errors.
  *
  * @param options the options of the command
  * @param selecting for each table, the options that select it
@@ -72,11 +73,14 @@ const formatEstimate = ({ value, exact }: Count): string => `${exact ? "" : "abo
  * @param selecting the options that select the table, for commands that change it; null to name no such commands
  */
 export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {
-  const { error, manager, sessions, backlog, rates, counts, pauses, pausedSchedules } = status;
+  const { error, manager, sessions, sessionsRefused, backlog, rates, counts, pauses, pausedSchedules } = status;
   if (error !== null) return [`error      ${error.message}`];
   return [
     `manager    ${manager === null ? "none" : formatProcess(manager)}`,
     `sessions   ${sessions?.sessions ?? 0}, ${sessions?.running ?? 0} running`,
+    ...(sessionsRefused === null
+      ? []
+      : [`refused    new sessions, tasks wait: ${sessionsRefused.reason}; ${refusalRemedy(sessionsRefused)}`]),
     ...(backlog === null ? [] : formatBacklog(backlog)),
     ...(rates === null ? [] : [formatRates(rates)]),
     ...(counts === null ? [] : [formatStates(counts)]),
