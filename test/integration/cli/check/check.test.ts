@@ -317,6 +317,19 @@ void test("reports missing privileges to create objects, with exit code 4", asyn
   const [code, objects] = await states(entry);
   assert.deepEqual([code, objects["schema"]], [4, "not allowed"]);
 
+  const inDatabase = await run([entry]);
+  assert.match(
+    inDatabase.text,
+    new RegExp(`^error .* may not create a schema .*: GRANT CREATE ON DATABASE ${name} TO "${role}"$`, "m"),
+  );
+  const client = await database.connect();
+  await client.query(`CREATE SCHEMA seen; GRANT USAGE ON SCHEMA seen TO ${role}`);
+  const inSchema = await run([{ ...entry, schema: "seen" }]);
+  assert.match(
+    inSchema.text,
+    new RegExp(`^error .* may not create in the schema seen: GRANT CREATE ON SCHEMA seen TO "${role}"$`, "m"),
+  );
+
   const url = `postgresql://${role}@${host}:${port}/${name}`;
   const entries = [{ data: `${name}_missing`, create: true }];
   const { exitCode, text } = await run({ url, "pg_task.json": entries });
