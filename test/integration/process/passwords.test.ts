@@ -104,8 +104,19 @@ test("a missing password of the control connection is not to be given in an entr
     // The remedy is a field of its own in the output of doctor, where the text does not repeat it.
     const given = /none was given for [^\t\n]*(?:: |\t)give one in the URL, in PGPASSWORD or in a password file/;
     assert.match(stdout + stderr, given, command);
+    assert.match(stdout + stderr, /; the password of an entry does not count for the control connection; /, command);
     assert.doesNotMatch(stdout + stderr, /in the entry/, command);
   }
+  const passwords = join(cwd, "passwords");
+  const withFile = async () => (await cli(["list"], { cwd, env: { PGPASSFILE: passwords } })).stderr;
+  assert.match(await withFile(), new RegExp(`password file \\(there is no ${passwords}\\)`));
+  await writeFile(passwords, "other:*:*:*:secret\n", { mode: 0o600 });
+  assert.match(await withFile(), new RegExp(`password file \\(no matching line was read from ${passwords}\\)`));
+  await writeFile(passwords, "*:*:*:*:secret\n");
+  assert.match(await withFile(), new RegExp(`28P01\\): the password is from ${passwords}: give the role's password`));
+  await chmod(passwords, 0o644);
+  // The driver does not warn in its own words, too.
+  assert.doesNotMatch(await withFile(), /WARNING/);
   const program = await startProcess({
     config: { url: server.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
   });
@@ -139,7 +150,10 @@ test("check fails for a role that could not log in, and the entry's password is 
   const fixed = await check(config(entry));
   assert.deepEqual([fixed.code, /error:/.test(fixed.text)], [0, false], fixed.text);
   assert.match(fixed.text, /role +bare +exists: with another password than the entry's, which pg-task start sets\n/);
-  assert.match(fixed.text, /table +task +unknown: unknown until the role "bare" has the entry's password\n/);
+  assert.match(
+    fixed.text,
+    /table +task +unknown: cannot be inspected before the role "bare" has the entry's password\n/,
+  );
   await replaceConfig(program, config(entry));
   assert.equal((await program.line("password of the role changed"))["role"], "bare");
   await program.line("serving table");
