@@ -283,7 +283,7 @@ function describeLater(entry: Entry, absent: readonly Finding[]): Finding[] {
       ? ({ state: "would be created", why: "in the new database" } as const)
       : ({
           state: "unknown",
-          why: `unknown until the ${names} ${absent.length > 1 ? "exist" : "exists"}`,
+          why: `cannot be inspected before the ${names} ${absent.length > 1 ? "exist" : "exists"}`,
         } as const);
   return objectFindings(entry, rest);
 }

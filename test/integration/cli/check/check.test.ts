@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -345,12 +345,39 @@ void test("reports missing privileges on a table beside the other findings", asy
   const { exitCode, text } = await run([{ data: name, user: role, schema: "private" }]);
   assert.equal(exitCode, 4);
   assert.match(text, /^error .*: permission denied on "private"."task": permission denied for table task_pause/);
+  await client.query("CREATE TABLE private.task (id bigint)");
+  const owned = await run([{ data: name, user: role, schema: "private" }]);
+  assert.match(
+    owned.text,
+    new RegExp(
+      `^error .*: permission denied for table task_pause .*: ALTER TABLE "private"."task" OWNER TO "${role}"$`,
+      "m",
+    ),
+  );
   const entry = text.slice(text.indexOf("\nentries\n"));
   for (const what of ["role", "database", "schema", "table"]) {
     assert.equal(entry.match(new RegExp(`^ +${what} `, "gm"))?.length, 1, text);
   }
   const neither = await run([{ data: `${name}_missing`, create: false }]);
-  assert.match(neither.text, /unknown until the role and database exist\n/);
+  assert.match(neither.text, /unknown: cannot be inspected before the role and database exist\n/);
+});
+
+void test("warns of a password in a file that everybody can read", async () => {
+  const file = join(cwd, "c.json");
+  const warning =
+    /^warning +\S+c\.json holds a password, and every user of this machine can read it: chmod 600 \S+c\.json, or /m;
+  const url = `postgresql://postgres:${password}@${host}:${port}/${name}`;
+  const entry = { data: name, user: "postgres" };
+  await run([entry]);
+  for (const [content, mode, isWarned] of [
+    [{ url }, 0o644, true],
+    [[{ ...entry, password }], 0o644, true],
+    [[entry], 0o644, false],
+    [{ url }, 0o640, false],
+  ] as const) {
+    await chmod(file, mode);
+    assert.equal(warning.test((await run(content)).text), isWarned, JSON.stringify({ content, mode }));
+  }
 });
 
 void test("names sources and values, but no passwords", async () => {
