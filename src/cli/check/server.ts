@@ -154,7 +154,7 @@ async function inspectInside(entry: Entry, password: OwnRolePassword, fileZone: 
       try {
         return await inspectDatabase(entry, client, fileZone);
       } catch (error) {
-        throw await withPrivilegeRemedy(error, client, entry);
+        throw await withPrivilegeRemedy(client, entry, error);
       }
     });
   } catch (error) {
@@ -167,7 +167,7 @@ async function inspectInside(entry: Entry, password: OwnRolePassword, fileZone: 
  * Adds what grants the privilege to an error of the server that says that the entry's user lacks one. Returns any other
  * error unchanged.
  */
-async function withPrivilegeRemedy(error: unknown, client: Client, { schema, table: name }: Entry): Promise<unknown> {
+async function withPrivilegeRemedy(client: Client, { schema, table: name }: Entry, error: unknown): Promise<unknown> {
   if (error instanceof PgTaskError || sqlState(error) !== insufficientPrivilege) return error;
   const table = taskTable(schema, name);
   const denied = toTaskError(error, table);

@@ -169,7 +169,7 @@ export class ManagerConnection {
       this.#leaveReason = null;
       if (reason !== null) throw fromReport(reason);
       if (isConnectionLoss(error)) throw connectionLost(client, "the manager's");
-      throw await missingPrivilege(error, client, components.table);
+      throw await missingPrivilege(client, components.table, error);
     } finally {
       ended.abort();
       watchdog?.stop();

@@ -68,7 +68,7 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
     if (entry.create && table.features.has("schedules")) await tryEnsureSchedulesIndex(client, table, log);
     return oid;
   } catch (error) {
-    throw await toSchemaError(error, client, table);
+    throw await toSchemaError(client, table, error);
   }
 }
 
@@ -244,7 +244,7 @@ function whatIsMissing(table: TaskTable, hasSchema: boolean, version: number): s
 /**
  * Turns an error of the server into a PgTaskError with a SCHEMA code if one applies. Returns any other error unchanged.
  */
-async function toSchemaError(error: unknown, client: Client, table: TaskTable): Promise<unknown> {
+async function toSchemaError(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
   const message = errorMessage(error);
   switch (sqlState(error)) {
     case lockNotAvailable:
@@ -290,7 +290,7 @@ const createdConcurrently = (table: TaskTable): PgTaskError =>
 /**
  * Returns an error that names the needed privileges if the server denied permission. Returns any other error unchanged.
  */
-export async function missingPrivilege(error: unknown, client: Client, table: TaskTable): Promise<unknown> {
+export async function missingPrivilege(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
   if (error instanceof PgTaskError || sqlState(error) !== insufficientPrivilege) return error;
   const remedy = await readPrivilegeRemedy(client, table).catch(() => null);
   const how = remedy === null ? "" : `: ${remedy}`;

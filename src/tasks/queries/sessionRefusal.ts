@@ -11,7 +11,7 @@ export interface SessionRefusal {
 }
 
 /** The log line that says in the server's words why sessions are refused. */
-export const refusalLogLine = "cannot open a session, tasks wait";
+const refusalLogLine = "cannot open a session, tasks wait";
 
 /**
  * Returns why the server refuses the sessions of a table, as the table's manager shows it by a lock
