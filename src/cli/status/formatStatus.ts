@@ -37,17 +37,25 @@ export function formatStatus(
   return lines;
 }
 
+/**
+ * Fits a line to the terminal. An error ends with its remedy, which may have to be pasted, so the terminal breaks its line
+ * and nothing is cut off.
+ */
 function fitLine(terminal: Terminal, line: string): string {
   const text = printableLine(line);
-  return terminal.isTerminal ? truncate(text, terminal.columns) : text;
+  return terminal.isTerminal && !/^ *(?:error|refused) /.test(text) ? truncate(text, terminal.columns) : text;
 }
 
-function formatCluster({ name, cluster, error }: Status, options: TableOptions): string[] {
+function formatCluster({ name, cluster, error, tables }: Status, options: TableOptions): string[] {
   if (cluster === null) return [`cluster    ${name}`, `error      ${error?.message ?? ""}`];
   const { leader, standbys, otherLeaders, connections } = cluster;
+  const isServed = tables.some(({ manager }) => manager !== null);
+  const none = isServed
+    ? "none with this configuration, but a manager serves a table: see the log of the pg-task that runs"
+    : withTableOptions("none: run pg-task start", options);
   return [
     `cluster    ${name}`,
-    `leader     ${leader === null ? withTableOptions("none: run pg-task start", options) : formatProcess(leader)}`,
+    `leader     ${leader === null ? none : formatProcess(leader)}`,
     ...otherLeaders.map((other) => `other      ${formatOtherLeader(other)}`),
     `standbys   ${standbys.length === 0 ? "none" : standbys.map(formatProcess).join("; ")}`,
     `server     ${connections.taken} of ${connections.most} connections in use`,
