@@ -286,7 +286,7 @@ function sessionEvents(
     },
     openFailed: (reason) => {
       const { poolScaler, sessionAccess } = components();
-      poolScaler.sessionFailed(reason.message);
+      poolScaler.sessionFailed(reason);
       sessionAccess.refused(reason);
       if (reason.code === "CONNECTION_MOVED") serverMoved(reason);
       if (reason.sqlState === undefinedFunction || reason.sqlState === undefinedTable) objectMissing();

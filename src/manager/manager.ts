@@ -12,7 +12,6 @@ import { ManagerConnection } from "./loop/managerConnection.js";
 import { SettingsReloader } from "./loop/settingsReloader.js";
 import { WorkCycle } from "./loop/workCycle.js";
 import { FinalWriteDeadline } from "./results/finalWriteDeadline.js";
-import { missingPrivilege } from "./schema/ensureTable.js";
 import { taskTable, type TaskTable } from "./schema/taskTable.js";
 import { changedSettings, type ManagerSettings } from "./settings.js";
 import type { CreateTracing } from "./telemetry/loadTracing.js";
@@ -252,7 +251,7 @@ export class Manager implements LifecycleHooks {
           loggedReason = null;
         });
       } catch (error) {
-        const reason = toReport(missingPrivilege(error, this.#table));
+        const reason = toReport(error);
         const pauseMs = this.#backoff.next();
         // The end of the manager also ends its attempt to connect. The error of that is no news.
         const isEndedAttempt = this.#ending.signal.aborted && reason.code === "CONNECTION_FAILED";

@@ -1,5 +1,6 @@
 import { locateTable } from "../../manager/schema/locateTable.js";
 import { describeUnknownZone, placeZone, unknownZones } from "../../manager/schema/unknownZones.js";
+import { readLackingToCreate, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import { serverParameters } from "../../shared/config/parameters.js";
@@ -16,6 +17,7 @@ import { isPasswordRefused } from "../../shared/postgres/connectionErrors.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
+import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
 import { readScheduleWarnings } from "../../tasks/explain/scheduleWarnings.js";
@@ -148,16 +150,39 @@ export async function inspectEntry(
  */
 async function inspectInside(entry: Entry, password: OwnRolePassword, fileZone: string): Promise<EntryFindings | null> {
   try {
-    return await withConnection(entry.target, (client) => inspectDatabase(entry, client, fileZone));
+    return await withConnection(entry.target, async (client) => {
+      try {
+        return await inspectDatabase(entry, client, fileZone);
+      } catch (error) {
+        throw await withPrivilegeRemedy(client, entry, error);
+      }
+    });
   } catch (error) {
     if (password !== "kept" && isPasswordRefused(error)) return null;
     throw toTaskError(error, taskTable(entry.schema, entry.table));
   }
 }
 
+/**
+ * Adds what grants the privilege to an error of the server that says that the entry's user lacks one. Returns any other
+ * error unchanged.
+ */
+async function withPrivilegeRemedy(client: Client, { schema, table: name }: Entry, error: unknown): Promise<unknown> {
+  if (error instanceof PgTaskError || sqlState(error) !== insufficientPrivilege) return error;
+  const table = taskTable(schema, name);
+  const denied = toTaskError(error, table);
+  const remedy = await readPrivilegeRemedy(client, table).catch(() => null);
+  if (remedy === null || !(denied instanceof PgTaskError)) return error;
+  return new PgTaskError(denied.code, `${denied.message}: ${remedy}`, {
+    cause: error,
+    sqlState: insufficientPrivilege,
+    remedy,
+  });
+}
+
 const untilPassword = ({ target }: Entry): Pick<Finding, "state" | "why"> => ({
   state: "unknown",
-  why: `unknown until the role ${identifier(target.user)} has the entry's password`,
+  why: `cannot be inspected before the role ${identifier(target.user)} has the entry's password`,
 });
 
 async function inspectDatabase(entry: Entry, client: Client, fileZone: string): Promise<EntryFindings> {
@@ -258,7 +283,7 @@ function describeLater(entry: Entry, absent: readonly Finding[]): Finding[] {
       ? ({ state: "would be created", why: "in the new database" } as const)
       : ({
           state: "unknown",
-          why: `unknown until the ${names} ${absent.length > 1 ? "exist" : "exists"}`,
+          why: `cannot be inspected before the ${names} ${absent.length > 1 ? "exist" : "exists"}`,
         } as const);
   return objectFindings(entry, rest);
 }
@@ -316,11 +341,13 @@ async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> 
   const { user, database } = target;
   const reserved = schema.startsWith("pg_");
   const allowed = (row.schema || row.inDatabase) && row.inSchema && !reserved;
+  const { lacking } = await readLackingToCreate(client, { schema });
+  const grant = lacking === null ? "" : `: GRANT ${lacking} TO ${identifier(user)}`;
   const right = reserved
     ? 'schema names that begin with "pg_" are reserved'
     : row.schema
-      ? `the user ${user} may not create in the schema ${schema}`
-      : `the user ${user} may not create a schema in the database ${database}`;
+      ? `the user ${user} may not create in the schema ${schema}${grant}`
+      : `the user ${user} may not create a schema in the database ${database}${grant}`;
   const names = row.kind === null ? await inspectNames(client, entry) : { type: null, table: null };
   return [
     describeObject("schema", schema, row.schema, create, { allowed, right }),

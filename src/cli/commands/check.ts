@@ -1,3 +1,4 @@
+import { stat } from "node:fs/promises";
 import type { ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import type { Entry } from "../../shared/config/types.js";
 import { PgTaskError } from "../../shared/errors.js";
@@ -11,6 +12,7 @@ import {
   type EntryFindings,
 } from "../check/server.js";
 import { noServerError } from "../support/noServerError.js";
+import { shellWord } from "../support/shellWord.js";
 import { resolveConfiguration } from "../support/resolveConfiguration.js";
 
 export interface CheckOptions {
@@ -54,12 +56,25 @@ export async function check(
   });
   if (explained === null) throw noServerError({ cwd, env });
   const { configuration } = explained;
+  const exposed = await exposedPassword(explained);
+  if (exposed !== null) warnings.add(exposed);
   const control = await inspectControl(configuration.control, configuration.parameters).catch(toPgTaskError);
   const inspected = await inspectEntries(explained, control);
   const report = buildReport(explained, control, inspected, [...warnings]);
   write(options.json === true ? `${JSON.stringify(report, null, 2)}\n` : formatReport(report, options.all === true));
   return report.exitCode;
 }
+
+/** Returns a warning if the configuration file holds a password and others can read the file; null if not. */
+async function exposedPassword({ configuration, holdsPassword }: ExplainedConfiguration): Promise<string | null> {
+  const { file } = configuration;
+  if (file === null || !holdsPassword || process.platform === "win32") return null;
+  const stats = await stat(file).catch(() => null);
+  if (stats === null || (stats.mode & othersCanRead) === 0) return null;
+  return `${file} holds a password, and every user of this machine can read it: chmod 600 ${shellWord(file)}, or keep the password in a password file or in an environment variable ({ "env": "NAME" })`;
+}
+
+const othersCanRead = 0o004;
 
 function processEnvironment(): CheckEnvironment {
   return {

@@ -6,7 +6,7 @@ import { errorDefinitions, exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError, toReport } from "../../shared/errors.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { fail, ok, type Check } from "../doctor/check.js";
-import { checkServer, directConnection } from "../doctor/server.js";
+import { checkServer, directConnection, withRunningManager } from "../doctor/server.js";
 import { checkStalls } from "../doctor/stalled.js";
 import { checkTable } from "../doctor/table.js";
 import {
@@ -41,11 +41,17 @@ async function doctor(terminal: Terminal, options: CommandOptions): Promise<numb
   const configuration = await loadForCommand(options);
   const entries = findEntries(configuration, options);
   if (entries.length === 0) chooseEntry(configuration, options);
-  const sections = [withOptions(await checkControl(configuration), options)];
+  const control = await checkControl(configuration);
+  const sections: Section[] = [];
   for (const entry of entries) {
     const selecting = optionsFor(configuration, entry, options);
     sections.push(withOptions(await checkEntry(configuration, entry, selecting), selecting));
   }
+  const isServed = sections.some(({ checks }) =>
+    checks.some(({ name, level }) => name === "manager" && level === "ok"),
+  );
+  const controlChecks = isServed ? withRunningManager(control.checks) : control.checks;
+  sections.unshift(withOptions({ ...control, checks: controlChecks }, options));
   const failed = sections.flatMap(({ checks }) => checks).filter(({ level }) => level === "fail");
   const code = failed[0]?.exitCode ?? commandExitCodes.done;
   if (options.json === true) {

@@ -1,3 +1,4 @@
+import { ownerRemedy } from "../../manager/schema/privilegeRemedy.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -33,9 +34,7 @@ export async function checkPrivileges(client: Client, { qualified }: TaskTable):
     sequence = null,
     user = "",
   } = rows[0] ?? {};
-  const takeOver = `ALTER TABLE ${qualified} OWNER TO ${identifier(user)}`;
-  // Membership in a superuser would allow the tasks everything.
-  const become = isOwnerSuperuser ? takeOver : `${takeOver}, or GRANT ${identifier(owner)} TO ${identifier(user)}`;
+  const become = ownerRemedy(qualified, user, { owner, isOwnerSuperuser });
   if (lacking.length > 0) {
     return fail(
       "rights",

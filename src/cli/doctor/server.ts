@@ -103,11 +103,28 @@ async function checkLeader(
   );
 }
 
+const startRemedy = "run pg-task start";
+
+/**
+ * Replaces the remedy for a missing leader if a manager serves one of the tables all the same. Another process would
+ * compete with the one that runs.
+ */
+export const withRunningManager = (checks: readonly Check[]): Check[] =>
+  checks.map((check) =>
+    check.name === "leader" && check.level === "warn" && check.remedy === startRemedy
+      ? warn(
+          "leader",
+          `${check.text}, but a manager serves a table of this configuration`,
+          "see the log of the pg-task that runs: its control connection may have failed, or lead to another control database or pg_conf.name than here",
+        )
+      : check,
+  );
+
 async function warnNoLeader(client: Client, name: string, database: string): Promise<Check> {
   const others = await readOtherLeaders(client, name);
   const other = others.find((each) => !each.sameName && each.database === database);
   const text = `cluster ${name} has no leader`;
-  if (other === undefined) return warn("leader", text, "run pg-task start");
+  if (other === undefined) return warn("leader", text, startRemedy);
   return warn(
     "leader",
     `${text}; server process ${other.pid} leads a cluster with another name`,

@@ -3,6 +3,7 @@ import { exitCodes } from "../../shared/errorCodes.js";
 import { stalledMs } from "../../shared/tuning.js";
 import { readFirstDueTasks, type FirstDueTask } from "../../tasks/queries/firstDueTasks.js";
 import { readSessions } from "../../tasks/queries/executorSessions.js";
+import { readSessionRefusal, refusalRemedy } from "../../tasks/queries/sessionRefusal.js";
 import { readUserTriggers } from "../../tasks/queries/userTriggers.js";
 import type { OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/readReasons.js";
@@ -26,6 +27,15 @@ export async function checkStalls(opened: OpenTable): Promise<Check> {
   if (startable.length === 0) return ok("stalls", "no due task that could start");
   const list = startable.map(({ id, group }) => `${id} of group ${JSON.stringify(group)}`);
   const triggers = await readUserTriggers(opened.client, opened.table);
+  const refusal = await readSessionRefusal(opened.client, opened.table);
+  if (refusal !== null) {
+    return fail(
+      "stalls",
+      `due, not claimed in ${stalledMs / 1000} s, no session is free, and the server refuses new ones, ${refusal.reason}: ${list.join(", ")}`,
+      refusalRemedy(refusal),
+      exitCodes.CONNECTION,
+    );
+  }
   // If a trigger rejects the first task that is claimed, no session is opened.
   if (triggers.length === 0 && (await readSessions(opened.client, opened.table)).sessions === 0) {
     return fail(
@@ -60,7 +70,7 @@ async function readStartable(
   const same = due.filter(({ id }) => previous === null || previous.some((each) => each.id === id));
   if (same.length === 0) return same;
   const { running, idle } = await readSessions(client, table);
-  if (running > 0 && idle === 0) return [];
+  if (running > 0 && idle === 0 && (await readSessionRefusal(client, table)) === null) return [];
   const startable: FirstDueTask[] = [];
   for (const task of same) {
     const reasons = await readReasons(opened, task.id, { localTimes: false });

@@ -11,10 +11,11 @@ import { colourText, type Terminal } from "../terminal/terminal.js";
 import { truncate } from "../terminal/displayWidth.js";
 import { formatCount, formatNumber, formatTime } from "../terminal/format.js";
 import type { Status, TableStatus } from "./readStatus.js";
+import { refusalRemedy } from "../../tasks/queries/sessionRefusal.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 /**
- * Formats a status as lines. For a terminal, adds colours and truncates the lines.
+ * Formats a status as lines. For a terminal, adds colours and truncates the lines, except those of errors.
  *
  * @param options the options of the command
  * @param selecting for each table, the options that select it
@@ -36,17 +37,25 @@ export function formatStatus(
   return lines;
 }
 
+/**
+ * Fits a line to the terminal. An error ends with its remedy, which may have to be pasted, so the terminal breaks its line
+ * and nothing is cut off.
+ */
 function fitLine(terminal: Terminal, line: string): string {
   const text = printableLine(line);
-  return terminal.isTerminal ? truncate(text, terminal.columns) : text;
+  return terminal.isTerminal && !/^ *(?:error|refused) /.test(text) ? truncate(text, terminal.columns) : text;
 }
 
-function formatCluster({ name, cluster, error }: Status, options: TableOptions): string[] {
+function formatCluster({ name, cluster, error, tables }: Status, options: TableOptions): string[] {
   if (cluster === null) return [`cluster    ${name}`, `error      ${error?.message ?? ""}`];
   const { leader, standbys, otherLeaders, connections } = cluster;
+  const isServed = tables.some(({ manager }) => manager !== null);
+  const none = isServed
+    ? "none with this configuration, but a manager serves a table: see the log of the pg-task that runs"
+    : withTableOptions("none: run pg-task start", options);
   return [
     `cluster    ${name}`,
-    `leader     ${leader === null ? withTableOptions("none: run pg-task start", options) : formatProcess(leader)}`,
+    `leader     ${leader === null ? none : formatProcess(leader)}`,
     ...otherLeaders.map((other) => `other      ${formatOtherLeader(other)}`),
     `standbys   ${standbys.length === 0 ? "none" : standbys.map(formatProcess).join("; ")}`,
     `server     ${connections.taken} of ${connections.most} connections in use`,
@@ -72,11 +81,14 @@ const formatEstimate = ({ value, exact }: Count): string => `${exact ? "" : "abo
  * @param selecting the options that select the table, for commands that change it; null to name no such commands
  */
 export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {
-  const { error, manager, sessions, backlog, rates, counts, pauses, pausedSchedules } = status;
+  const { error, manager, sessions, sessionsRefused, backlog, rates, counts, pauses, pausedSchedules } = status;
   if (error !== null) return [`error      ${error.message}`];
   return [
     `manager    ${manager === null ? "none" : formatProcess(manager)}`,
     `sessions   ${sessions?.sessions ?? 0}, ${sessions?.running ?? 0} running`,
+    ...(sessionsRefused === null
+      ? []
+      : [`refused    new sessions, tasks wait: ${sessionsRefused.reason}; ${refusalRemedy(sessionsRefused)}`]),
     ...(backlog === null ? [] : formatBacklog(backlog)),
     ...(rates === null ? [] : [formatRates(rates)]),
     ...(counts === null ? [] : [formatStates(counts)]),

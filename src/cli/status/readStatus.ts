@@ -15,6 +15,7 @@ import {
 import { readRates, type Rates } from "../../tasks/queries/recentRuns.js";
 import { readRowCounts, type RowCounts } from "../../tasks/queries/rowCounts.js";
 import { readSessions, type ExecutorSessions } from "../../tasks/queries/executorSessions.js";
+import { readSessionRefusal, type SessionRefusal } from "../../tasks/queries/sessionRefusal.js";
 import { connectForCommand, withEntry, type OpenTable } from "../support/openTable.js";
 
 /** Rates are calculated from at most this many of the newest rows. */
@@ -37,6 +38,8 @@ export interface TableStatus {
   readonly error: ErrorReport | null;
   readonly manager: ServerProcess | null;
   readonly sessions: Pick<ExecutorSessions, "sessions" | "running"> | null;
+  /** Why tasks wait for sessions that the server refuses. Null if it refuses none, or no task waits. */
+  readonly sessionsRefused: SessionRefusal | null;
   readonly backlog: Backlog | null;
   readonly rates: Rates | null;
   readonly counts: RowCounts | null;
@@ -91,6 +94,7 @@ async function readEntryStatus(configuration: Configuration, entry: Entry): Prom
       error: toReport(failure),
       manager: null,
       sessions: null,
+      sessionsRefused: null,
       backlog: null,
       rates: null,
       counts: null,
@@ -120,6 +124,8 @@ export async function queryTableStatus({ client, table, entry }: OpenTable, maxR
     error: null,
     manager,
     sessions: { sessions, running },
+    // The manager shows a refusal until a session can be opened, also if the tasks that waited have been deleted.
+    sessionsRefused: backlog.due.value > 0 ? await readSessionRefusal(client, table) : null,
     backlog,
     rates: await readRates(client, table, maxRows),
     counts: await readRowCounts(client, table, backlog),

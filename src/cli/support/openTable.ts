@@ -1,3 +1,4 @@
+import { readLackingToCreate } from "../../manager/schema/privilegeRemedy.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
@@ -206,19 +207,11 @@ async function requireCreatePrivilege(
   { target }: Entry,
   { qualified, schema }: TaskTable,
 ): Promise<void> {
-  const { rows } = await client.query<{ lacking: string | null; user: string }>(
-    `SELECT current_user::text AS "user", CASE
-       WHEN n.oid IS NULL AND NOT has_database_privilege(current_database(), 'CREATE') THEN format('DATABASE %I', current_database())
-       WHEN n.oid IS NOT NULL AND NOT has_schema_privilege(n.oid, 'CREATE') THEN format('SCHEMA %I', n.nspname)
-       END AS lacking
-     FROM (SELECT $1::text AS name) AS s LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = s.name`,
-    [schema],
-  );
-  const { lacking = null, user = "" } = rows[0] ?? {};
+  const { user, lacking } = await readLackingToCreate(client, { schema });
   if (lacking === null) return;
   throw new PgTaskError(
     "SCHEMA_NOT_ALLOWED",
-    `no table ${qualified} in database ${target.database}, and ${user} may not create it: GRANT CREATE ON ${lacking} TO ${identifier(user)}`,
+    `no table ${qualified} in database ${target.database}, and ${user} may not create it: GRANT ${lacking} TO ${identifier(user)}`,
   );
 }
 

@@ -12,7 +12,7 @@ import { connectManager, readIdentity, setApplicationName, tryLock, unlock } fro
 import { isRollCall } from "../../shared/postgres/rollCall.js";
 import { OtherManagers } from "../recovery/otherManagers.js";
 import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
-import { ensureTable } from "../schema/ensureTable.js";
+import { ensureTable, missingPrivilege } from "../schema/ensureTable.js";
 import { listenToTable } from "../schema/listen.js";
 import { locateTable } from "../schema/locateTable.js";
 import { readSettings, type ManagerSettings } from "../settings.js";
@@ -168,7 +168,8 @@ export class ManagerConnection {
       const reason = this.#leaveReason;
       this.#leaveReason = null;
       if (reason !== null) throw fromReport(reason);
-      throw isConnectionLoss(error) ? connectionLost(client, "the manager's") : error;
+      if (isConnectionLoss(error)) throw connectionLost(client, "the manager's");
+      throw await missingPrivilege(client, components.table, error);
     } finally {
       ended.abort();
       watchdog?.stop();

@@ -28,6 +28,7 @@ import {
 import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns.js";
 import type { Feature } from "./features.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
+import { readPrivilegeRemedy } from "./privilegeRemedy.js";
 import { ensureStateType } from "./stateType.js";
 import { ensureUserFunctions } from "./ensureUserFunctions.js";
 import type { TaskTable } from "./taskTable.js";
@@ -67,7 +68,7 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
     if (entry.create && table.features.has("schedules")) await tryEnsureSchedulesIndex(client, table, log);
     return oid;
   } catch (error) {
-    throw toSchemaError(error, table);
+    throw await toSchemaError(client, table, error);
   }
 }
 
@@ -243,7 +244,7 @@ function whatIsMissing(table: TaskTable, hasSchema: boolean, version: number): s
 /**
  * Turns an error of the server into a PgTaskError with a SCHEMA code if one applies. Returns any other error unchanged.
  */
-function toSchemaError(error: unknown, table: TaskTable): unknown {
+async function toSchemaError(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
   const message = errorMessage(error);
   switch (sqlState(error)) {
     case lockNotAvailable:
@@ -251,10 +252,14 @@ function toSchemaError(error: unknown, table: TaskTable): unknown {
       return new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is locked by another session`, {
         cause: error,
       });
-    case insufficientPrivilege:
-      return new PgTaskError("SCHEMA_NOT_ALLOWED", `cannot create or change ${table.qualified}: ${message}`, {
+    case insufficientPrivilege: {
+      const remedy = await readPrivilegeRemedy(client, table).catch(() => null);
+      const how = remedy === null ? "" : `: ${remedy}`;
+      return new PgTaskError("SCHEMA_NOT_ALLOWED", `cannot create or change ${table.qualified}: ${message}${how}`, {
         cause: error,
+        ...(remedy === null ? {} : { remedy }),
       });
+    }
     // A name is already taken, or a column is missing or has another type.
     case "42P07":
     case "42710":
@@ -285,11 +290,13 @@ const createdConcurrently = (table: TaskTable): PgTaskError =>
 /**
  * Returns an error that names the needed privileges if the server denied permission. Returns any other error unchanged.
  */
-export function missingPrivilege(error: unknown, table: TaskTable): unknown {
-  if (sqlState(error) !== insufficientPrivilege) return error;
+export async function missingPrivilege(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
+  if (error instanceof PgTaskError || sqlState(error) !== insufficientPrivilege) return error;
+  const remedy = await readPrivilegeRemedy(client, table).catch(() => null);
+  const how = remedy === null ? "" : `: ${remedy}`;
   return new PgTaskError(
     "SCHEMA_NOT_ALLOWED",
-    `${toReport(error).message}: the entry's user needs the privileges of the owner of ${table.qualified}`,
-    { cause: error },
+    `${toReport(error).message}: the entry's user needs the privileges of the owner of ${table.qualified}${how}`,
+    { cause: error, ...(remedy === null ? {} : { remedy }) },
   );
 }

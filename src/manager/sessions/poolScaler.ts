@@ -2,10 +2,12 @@ import { Backoff } from "../../shared/backoff.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
+import type { ErrorReport } from "../../shared/errors.js";
 import type { ExecutorThreads } from "./executorThreads.js";
 import type { RunTimes } from "./runTimes.js";
 import type { SessionPool } from "./sessionPool.js";
 import { availableConnections } from "./availableConnections.sql.js";
+import { RefusalLock } from "./refusalLock.sql.js";
 import {
   computeSessions,
   exclusiveSessions,
@@ -43,6 +45,9 @@ export class PoolScaler {
   /** Whether a session of the last batch failed to open. */
   #openFailed = false;
   #failureLogged = false;
+  /** Why the last session failed to open. Shown while `failureLogged`. */
+  #failure: Pick<ErrorReport, "sqlState"> = {};
+  readonly #refusalLock = new RefusalLock();
 
   constructor(options: {
     readonly sessions: SessionPool;
@@ -150,9 +155,10 @@ export class PoolScaler {
   }
 
   /** Handles the failure to open a session: no session is opened for some time. This delay grows with every failure. */
-  sessionFailed(reason: string): void {
+  sessionFailed(reason: Pick<ErrorReport, "message" | "sqlState">): void {
     this.#openFailed = true;
-    if (!this.#failureLogged) this.#log.warn({ reason }, "cannot open a session, tasks wait");
+    this.#failure = reason;
+    if (!this.#failureLogged) this.#log.warn({ reason: reason.message }, "cannot open a session, tasks wait");
     this.#failureLogged = true;
     // All sessions of one batch fail for the same reason, so they cause only one delay.
     if (performance.now() < this.#notBefore) return;
@@ -167,6 +173,14 @@ export class PoolScaler {
    * @param more how many more tasks could start if there were sessions for them.
    */
   async grow(client: Client, more: number): Promise<void> {
+    await this.#open(client, more);
+    // Without the lock, only the commands say less. If the connection is lost, other statements report it.
+    await this.#refusalLock.show(client, this.#failureLogged ? this.#failure : null).catch((error: unknown) => {
+      this.#log.debug({ err: error }, "refused sessions not shown");
+    });
+  }
+
+  async #open(client: Client, more: number): Promise<void> {
     const { size, opening, free } = this.#sessions;
     if (opening > 0 || performance.now() < this.#notBefore) return;
     if (more === 0) {

@@ -57,6 +57,8 @@ export interface ExplainedConfiguration {
   readonly configuration: Configuration;
   readonly controlFrom: ControlSource;
   readonly controlGiven: PartialTarget;
+  /** Whether the file holds the password of a connection itself, instead of the name of an environment variable. */
+  readonly holdsPassword: boolean;
   /** Whether the control connection in the file now has another server or database than the one in use. */
   readonly controlMoved: boolean;
   /** Parameters given in the file. */
@@ -115,6 +117,7 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
     configuration: { file, control, parameters, entries },
     controlFrom: chosen.from,
     controlGiven: inForce.given,
+    holdsPassword: file !== null && holdsPassword(document),
     controlMoved,
     given,
     entriesGiven: entries.map((entry, index) => ({
@@ -122,6 +125,14 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
       ...shortNames(entry),
     })),
   };
+}
+
+function holdsPassword({ values, entries }: ConfigDocument): boolean {
+  const urls = [values.url, ...entries.map(({ url }) => url)];
+  return (
+    entries.some(({ password }) => typeof password === "string") ||
+    urls.some((url) => url !== undefined && parseTargetUrl(url).password !== undefined)
+  );
 }
 
 const givenDocument = ({ content }: LoadOptions): ConfigDocument =>
@@ -213,7 +224,9 @@ async function resolveEntries(
       const entry = await resolveEntry(raw, context);
       const duplicate = seen.get(entry.key);
       if (duplicate !== undefined) {
-        problems.push(`${path}: expected each task table once, got ${entry.key} as in ${duplicate}`);
+        problems.push(
+          `${path}: expected each task table once, got ${entry.key} as in ${duplicate}: remove one of the two, or give it another "schema" or "table"`,
+        );
       }
       seen.set(entry.key, path);
       const { missingPassword } = entry;

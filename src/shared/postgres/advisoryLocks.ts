@@ -33,7 +33,20 @@ export const lockClasses = {
    * rejects. The second key is the lower half of the task's id.
    */
   rejectedResult: 0x70677408,
+  /**
+   * Held by the manager of a table, in shared mode, while tasks wait because the server refuses new sessions. The second
+   * key is the SQLSTATE of the refusal (see `sqlStateToLockKey`).
+   */
+  sessionsRefused: 0x70677409,
 } as const;
+
+/** Returns a SQLSTATE as the second key of an advisory lock. 0 stands for none. */
+export const sqlStateToLockKey = (sqlState: string | undefined): number =>
+  sqlState !== undefined && /^[0-9A-Z]{5}$/.test(sqlState) ? Number.parseInt(sqlState, 36) : 0;
+
+/** Returns the SQLSTATE of a lock's second key, or null if it stands for none. */
+export const lockKeyToSqlState = (key: number): string | null =>
+  key === 0 ? null : key.toString(36).toUpperCase().padStart(5, "0");
 
 /** Maximum number of locks `rejectedResult` of a manager, because each takes a place in the server's memory. */
 export const maxRejectedResultLocks = 100;

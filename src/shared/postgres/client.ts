@@ -67,6 +67,13 @@ export function serverOf(client: Client): ConnectionTarget {
   return server;
 }
 
+class MissingPassword extends Error {}
+
+/** Keeps the driver from reading the password file once more, about which it would warn in its own words. */
+const noPassword = (): never => {
+  throw new MissingPassword("the server asks for a password");
+};
+
 async function open(target: ConnectionTarget, options: ClientOptions, encrypted: boolean): Promise<Client> {
   const startup = buildStartup({ ...ownSettings(target), ...options.settings });
   const client = new Client({
@@ -74,7 +81,7 @@ async function open(target: ConnectionTarget, options: ClientOptions, encrypted:
     port: target.port,
     database: target.database,
     user: target.user,
-    ...(target.password === undefined ? {} : { password: target.password }),
+    password: target.password ?? noPassword,
     ssl: encrypted ? await clientTlsOptions(target) : false,
     application_name: options.applicationName,
     options: startup.options,
@@ -210,7 +217,7 @@ function failure(target: ConnectionTarget, error: unknown, isControl = false): P
   if (error instanceof DatabaseError) {
     return rejectedError(target, { message: error.message, code: error.code }, error);
   }
-  if (error instanceof Error && error.message.includes("client password must be")) {
+  if (error instanceof MissingPassword) {
     return missingPasswordError(target, error, isControl);
   }
   return unreachableError(target, error);

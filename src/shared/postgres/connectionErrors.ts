@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { DatabaseError } from "pg";
 import { type ConnectionTarget, describeTarget } from "./target/target.js";
 import { PgTaskError } from "../errors.js";
@@ -43,12 +44,27 @@ export function rejectedError(
   }
   const reserved = code?.startsWith("28") === true ? whyReserved(target.user) : null;
   const password = code === "28P01" ? `give the role's password, or set it by ${alterRole(target)}` : null;
-  const hint = reserved ?? password;
+  const { passwordFile } = target;
+  const source =
+    password === null || passwordFile === undefined || target.password === undefined
+      ? null
+      : `the password is from ${passwordFile}: `;
+  const hint = reserved ?? password ?? remedyOf(refusal, target);
   return new PgTaskError(
     "CONNECTION_REJECTED",
-    `the server refused the connection ${describeTarget(target)}: ${message} (SQLSTATE ${code})${hint === null ? "" : `: ${hint}`}`,
+    `the server refused the connection ${describeTarget(target)}: ${message} (SQLSTATE ${code})${hint === null ? "" : `: ${source ?? ""}${hint}`}`,
     { cause, ...(code === undefined ? {} : { sqlState: code }), ...(hint === null ? {} : { remedy: hint }) },
   );
+}
+
+/** Returns what to do about a refusal whose reason is certain. The server may translate its messages. */
+function remedyOf(
+  { message, code }: { readonly message: string; readonly code: string | undefined },
+  { user, database }: ConnectionTarget,
+): string | null {
+  if (code === "3D000") return `create the database ${identifier(database)}, or correct its name`;
+  if (code === "28000" && message.includes("is not permitted to log in")) return `ALTER ROLE ${identifier(user)} LOGIN`;
+  return null;
 }
 
 /**
@@ -58,13 +74,20 @@ export function rejectedError(
  */
 export function missingPasswordError(target: ConnectionTarget, cause: unknown, isControl = false): PgTaskError {
   const where = isControl ? "the URL" : "the entry or the URL";
-  const remedy = `give one in ${where}, in PGPASSWORD or in a password file; set the password of a role without one by ${alterRole(target)}`;
+  const { passwordFile } = target;
+  const file = passwordFile === undefined ? "" : ` (${whyNoPassword(passwordFile)})`;
+  const entry = isControl ? "; the password of an entry does not count for the control connection" : "";
+  const remedy = `give one in ${where}, in PGPASSWORD or in a password file${file}${entry}; set the password of a role without one by ${alterRole(target)}`;
   return new PgTaskError(
     "CONNECTION_REJECTED",
     `the server asks for a password, and none was given for ${describeTarget(target)}: ${remedy}`,
     { cause, remedy },
   );
 }
+
+/** Returns why the password file gives no password. What keeps it from being read has a warning of its own. */
+const whyNoPassword = (file: string): string =>
+  existsSync(file) ? `no matching line was read from ${file}` : `there is no ${file}`;
 
 /** Whether a connection failed because the server asked for a password and got none, or a wrong one. */
 export function isPasswordRefused(error: unknown): boolean {

@@ -9,6 +9,7 @@ import { countSessions, entriesOnServer, readSessions, type EntryLocation } from
 import { readLockWait, type LockWait } from "./lockWait.js";
 import { explainNotRetried } from "./notRetried.js";
 import { readRowLock, readSituation, type TaskSituation } from "./taskSituation.js";
+import { readSessionRefusal } from "../queries/sessionRefusal.js";
 import { readUserTriggers } from "../queries/userTriggers.js";
 import { waitReasons, type Reason } from "./waitReasons.js";
 
@@ -55,6 +56,7 @@ export async function explainTask(
     maxSessions: context.maxSessions,
     runningSessions: (await countSessions(client, entriesOnServer(context.entry.target, context.entries))).running,
     openSessions: (await readSessions(client, table)).sessions,
+    sessionRefusal: await readSessionRefusal(client, table),
     freeConnections: most - reservedConnections - taken,
   });
 }

@@ -1,5 +1,6 @@
 import { runInstead, stopAndRetry } from "../commands/describeChange.js";
 import type { Pause } from "../commands/pauses.js";
+import { refusalRemedy, type SessionRefusal } from "../queries/sessionRefusal.js";
 import { planReasons } from "./planReasons.js";
 import { lockReason, type LockWait } from "./lockWait.js";
 import { formatDuration } from "../../shared/formatDuration.js";
@@ -70,6 +71,8 @@ export interface TableSituation {
   readonly runningSessions: number;
   /** Number of sessions of the task's table. */
   readonly openSessions: number;
+  /** Why the server refuses new sessions of the task's table. Null if it is not known to. */
+  readonly sessionRefusal: SessionRefusal | null;
   /**
    * Number of connections that pg-task can still open on the server: the free ones, less those that pg-task leaves to
    * other clients. Can be negative.
@@ -98,6 +101,7 @@ export function waitReasons(task: TaskSituation, table: TableSituation): Reason[
     ...(task.waitMs !== null && task.waitMs <= 0 ? limitReasons(task, table) : []),
   ];
   if (reasons.length > 0) return reasons;
+  if (table.sessionRefusal !== null) return [refusedReason(table.sessionRefusal)];
   const isOverdue = task.waitMs !== null && task.waitMs < -sessionMs;
   const lacksSession = table.openSessions === 0 && table.triggers.length === 0;
   return [lacksSession && isOverdue ? noSessionReason : dueReason(table)];
@@ -105,6 +109,12 @@ export function waitReasons(task: TaskSituation, table: TableSituation): Reason[
 
 /** How long a manager may take to open the first session of a table, in ms. */
 const sessionMs = 2_000;
+
+const refusedReason = (refusal: SessionRefusal): Reason => ({
+  code: "no-session",
+  text: `nothing in the table blocks it, but no session is free for it, and the server refuses new ones: ${refusal.reason}`,
+  remedy: refusalRemedy(refusal),
+});
 
 const noSessionReason: Reason = {
   code: "no-session",

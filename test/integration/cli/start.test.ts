@@ -812,7 +812,13 @@ describe("pg-task status", () => {
       const cwd = await temporaryFolder();
       await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ url, "pg_conf.name": name }));
       const { stdout } = await cli(["status"], { cwd });
-      assert.match(stdout, /^leader {5}none: run pg-task start$/m);
+      // The role may not read the table, so nothing is known of its manager.
+      assert.match(
+        stdout,
+        url === database.url
+          ? /^leader {5}none with this configuration, but a manager serves a table: see the log of the pg-task that runs$/m
+          : /^leader {5}none: run pg-task start$/m,
+      );
       assert.equal(leader.exec(stdout)?.[1], note, stdout);
     }
     const cwd = await temporaryFolder();
@@ -824,6 +830,13 @@ describe("pg-task status", () => {
         `cluster mine has no leader; server process ${only(rows).pid} leads a cluster with another name\tset pg_conf.name `,
       ),
       diagnosis.stdout,
+    );
+    const { database: data, user } = database.target;
+    const apart = { url: elsewhere.url, "pg_task.json": [{ data, user }] };
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(apart));
+    assert.match(
+      (await cli(["doctor"], { cwd })).stdout,
+      /\tcluster pg_task has no leader, but a manager serves a table of this configuration\tsee the log of the pg-task/,
     );
     assert.doesNotMatch((await cli(["status"], { env })).stdout, /^other/m);
   });

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { chmod, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { z } from "zod";
 import { freePort } from "../../../src/embedded/port.js";
 import { cli } from "../../support/cli.js";
 import { connectTo } from "../../support/connectTo.js";
@@ -31,6 +32,10 @@ await writeFile(rules, (await readFile(rules, "utf8")).replaceAll(/trust$/gm, "s
 await admin.query("SELECT pg_reload_conf()");
 
 const env = { PGPASSWORD: controlPassword, SHOP_PASSWORD: shopPassword };
+
+const statusSchema = z.object({
+  tables: z.array(z.object({ sessionsRefused: z.object({ sqlState: z.string().nullable() }).nullable() })),
+});
 
 const config = (entry: object): object => ({ url: server.url, "pg_task.json": [entry] });
 
@@ -105,8 +110,19 @@ test("a missing password of the control connection is not to be given in an entr
     // The remedy is a field of its own in the output of doctor, where the text does not repeat it.
     const given = /none was given for [^\t\n]*(?:: |\t)give one in the URL, in PGPASSWORD or in a password file/;
     assert.match(stdout + stderr, given, command);
+    assert.match(stdout + stderr, /; the password of an entry does not count for the control connection; /, command);
     assert.doesNotMatch(stdout + stderr, /in the entry/, command);
   }
+  const passwords = join(cwd, "passwords");
+  const withFile = async () => (await cli(["list"], { cwd, env: { PGPASSFILE: passwords } })).stderr;
+  assert.match(await withFile(), new RegExp(`password file \\(there is no ${passwords}\\)`));
+  await writeFile(passwords, "other:*:*:*:secret\n", { mode: 0o600 });
+  assert.match(await withFile(), new RegExp(`password file \\(no matching line was read from ${passwords}\\)`));
+  await writeFile(passwords, "*:*:*:*:secret\n");
+  assert.match(await withFile(), new RegExp(`28P01\\): the password is from ${passwords}: give the role's password`));
+  await chmod(passwords, 0o644);
+  // The driver does not warn in its own words, too.
+  assert.doesNotMatch(await withFile(), /WARNING/);
   const program = await startProcess({
     config: { url: server.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
   });
@@ -140,7 +156,10 @@ test("check fails for a role that could not log in, and the entry's password is 
   const fixed = await check(config(entry));
   assert.deepEqual([fixed.code, /error:/.test(fixed.text)], [0, false], fixed.text);
   assert.match(fixed.text, /role +bare +exists: with another password than the entry's, which pg-task start sets\n/);
-  assert.match(fixed.text, /table +task +unknown: unknown until the role "bare" has the entry's password\n/);
+  assert.match(
+    fixed.text,
+    /table +task +unknown: cannot be inspected before the role "bare" has the entry's password\n/,
+  );
   await replaceConfig(program, config(entry));
   assert.equal((await program.line("password of the role changed"))["role"], "bare");
   await program.line("serving table");
@@ -289,14 +308,84 @@ test("a table whose sessions are refused is not served, and why, doctor and /rea
   assert.equal(diagnosis.code, 3);
   const stalls = diagnosis.lines.find(({ name }) => name === "stalls");
   assert.equal(stalls?.level, "fail");
-  assert.match(stalls?.text ?? "", /no session of the table is open: 1 of group "group"/);
+  assert.match(
+    stalls?.text ?? "",
+    /no session is free, and the server refuses new ones, .* \(SQLSTATE 28P01\): 1 of group "group"/,
+  );
   const why = await cli(["why", "1"], { cwd, env });
-  assert.match(why.stdout, /no session of the table is open to run it/);
+  assert.match(why.stdout, /no session is free for it, and the server refuses new ones/);
   assert.match(why.stdout, /cannot open a session, tasks wait/);
 
   await replaceConfig(program, { ...content, ...config({ data: "changed", password: "second password" }) });
   await waitForRow(client, "SELECT FROM task WHERE state = 'DONE'", []);
   while (ready.status !== 200) ready = await web.requestWithoutToken("/ready");
+  await client.end();
+  assert.equal((await program.end()).code, 0);
+});
+
+test("why, doctor and status say that sessions are refused also while others are busy", async () => {
+  await admin.query("CREATE ROLE busy LOGIN PASSWORD 'first password'");
+  await admin.query("CREATE DATABASE busy OWNER busy");
+  const content = { ...config({ data: "busy", password: "first password" }), "pg_work.restart": 1 };
+  const program = await startProcess({ config: content, env });
+  await program.line("ready");
+  const database = new URL(server.url);
+  [database.username, database.password, database.pathname] = ["postgres", controlPassword, "/busy"];
+  const client = await connectTo(database.href);
+  await client.query("SELECT pg_advisory_lock(1)");
+  const insert = (input: string, group: string) =>
+    client.query('INSERT INTO task (input, "group") VALUES ($1, $2)', [input, group]);
+  const ofRun = "wait_event_type = 'Lock' AND application_name LIKE 'pg\\_task %'";
+  for (const group of ["one", "two"]) await insert("SELECT pg_advisory_lock_shared(1)", group);
+  await waitForRow(client, `SELECT FROM pg_stat_activity WHERE ${ofRun} HAVING count(*) = 2`, []);
+
+  const cwd = await temporaryFolder();
+  const entry = { data: "busy", user: "postgres", password: controlPassword };
+  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config(entry)));
+  const refusal = async () => {
+    const { stdout } = await cli(["status", "--json"], { cwd, env });
+    return statusSchema.parse(JSON.parse(stdout)).tables[0]?.sessionsRefused;
+  };
+  const untilRefused = async (sqlState: string | null) => {
+    while (((await refusal())?.sqlState ?? null) !== sqlState);
+  };
+  assert.equal(await refusal(), null);
+  await admin.query("ALTER ROLE busy PASSWORD 'second password'");
+  await insert("SELECT 1", "three");
+  await program.line("cannot open a session, tasks wait");
+  await untilRefused("28P01");
+  const reason = /the server refuses new (?:ones|sessions): it does not accept the role's password \(SQLSTATE 28P01\)/;
+  const why = await cli(["why", "3"], { cwd, env });
+  assert.match(why.stdout, /^no-session\tnothing in the table blocks it, but no session is free for it, and /);
+  assert.match(why.stdout, reason);
+  assert.match(why.stdout, /\("cannot open a session, tasks wait"\); give pg-task the role's new password\n$/);
+  const status = await cli(["status"], { cwd, env });
+  assert.match(
+    status.stdout,
+    /\n {2}sessions {3}2, 2 running\n {2}refused {4}new sessions, tasks wait: it does not accept/,
+  );
+  const diagnosis = await doctor(env, cwd);
+  const stalls = diagnosis.lines.find(({ name }) => name === "stalls");
+  assert.equal(diagnosis.code, 3);
+  assert.equal(stalls?.level, "fail");
+  assert.match(
+    stalls.text,
+    /no session is free, and the server refuses new ones, .* \(SQLSTATE 28P01\): 3 of group "three"$/,
+  );
+  assert.match(stalls.remedy, /give pg-task the role's new password$/);
+
+  // The manager's own connection and the two sessions are at the limit.
+  await admin.query("ALTER ROLE busy PASSWORD 'first password' CONNECTION LIMIT 3");
+  await untilRefused("53300");
+  assert.match((await cli(["why", "3"], { cwd, env })).stdout, /there are too many connections \(SQLSTATE 53300\)/);
+  await admin.query("ALTER ROLE busy CONNECTION LIMIT -1");
+  await waitForRow(client, "SELECT FROM task WHERE id = 3 AND state = 'DONE'", []);
+  await client.query("SELECT pg_advisory_unlock(1)");
+  // A task that waits only for its group is not said to wait for a session.
+  await insert("SELECT pg_sleep(600)", "four");
+  await insert("SELECT 1", "four");
+  await untilRefused(null);
+  await client.query("DELETE FROM task");
   await client.end();
   assert.equal((await program.end()).code, 0);
 });

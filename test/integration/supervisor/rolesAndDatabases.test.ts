@@ -383,7 +383,7 @@ it("waits for missing rights on another owner's table, and logs which", async ()
   assert.equal(waits["code"], "SCHEMA_NOT_ALLOWED");
   assert.match(
     String(waits["reason"]),
-    /^permission denied for .* \(SQLSTATE 42501\): the entry's user needs the privileges of the owner of "theirs"\."task"$/,
+    /^permission denied for .* \(SQLSTATE 42501\): the entry's user needs the privileges of the owner of "theirs"\."task": ALTER TABLE "theirs"\."task" OWNER TO "guest"$/,
   );
   await admin.query("GRANT postgres TO guest");
   await program.line("serving table");

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -317,6 +317,19 @@ void test("reports missing privileges to create objects, with exit code 4", asyn
   const [code, objects] = await states(entry);
   assert.deepEqual([code, objects["schema"]], [4, "not allowed"]);
 
+  const inDatabase = await run([entry]);
+  assert.match(
+    inDatabase.text,
+    new RegExp(`^error .* may not create a schema .*: GRANT CREATE ON DATABASE ${name} TO "${role}"$`, "m"),
+  );
+  const client = await database.connect();
+  await client.query(`CREATE SCHEMA seen; GRANT USAGE ON SCHEMA seen TO ${role}`);
+  const inSchema = await run([{ ...entry, schema: "seen" }]);
+  assert.match(
+    inSchema.text,
+    new RegExp(`^error .* may not create in the schema seen: GRANT CREATE ON SCHEMA seen TO "${role}"$`, "m"),
+  );
+
   const url = `postgresql://${role}@${host}:${port}/${name}`;
   const entries = [{ data: `${name}_missing`, create: true }];
   const { exitCode, text } = await run({ url, "pg_task.json": entries });
@@ -332,12 +345,39 @@ void test("reports missing privileges on a table beside the other findings", asy
   const { exitCode, text } = await run([{ data: name, user: role, schema: "private" }]);
   assert.equal(exitCode, 4);
   assert.match(text, /^error .*: permission denied on "private"."task": permission denied for table task_pause/);
+  await client.query("CREATE TABLE private.task (id bigint)");
+  const owned = await run([{ data: name, user: role, schema: "private" }]);
+  assert.match(
+    owned.text,
+    new RegExp(
+      `^error .*: permission denied for table task_pause .*: ALTER TABLE "private"."task" OWNER TO "${role}"$`,
+      "m",
+    ),
+  );
   const entry = text.slice(text.indexOf("\nentries\n"));
   for (const what of ["role", "database", "schema", "table"]) {
     assert.equal(entry.match(new RegExp(`^ +${what} `, "gm"))?.length, 1, text);
   }
   const neither = await run([{ data: `${name}_missing`, create: false }]);
-  assert.match(neither.text, /unknown until the role and database exist\n/);
+  assert.match(neither.text, /unknown: cannot be inspected before the role and database exist\n/);
+});
+
+void test("warns of a password in a file that everybody can read", async () => {
+  const file = join(cwd, "c.json");
+  const warning =
+    /^warning +\S+c\.json holds a password, and every user of this machine can read it: chmod 600 \S+c\.json, or /m;
+  const url = `postgresql://postgres:${password}@${host}:${port}/${name}`;
+  const entry = { data: name, user: "postgres" };
+  await run([entry]);
+  for (const [content, mode, isWarned] of [
+    [{ url }, 0o644, true],
+    [[{ ...entry, password }], 0o644, true],
+    [[entry], 0o644, false],
+    [{ url }, 0o640, false],
+  ] as const) {
+    await chmod(file, mode);
+    assert.equal(warning.test((await run(content)).text), isWarned, JSON.stringify({ content, mode }));
+  }
 });
 
 void test("names sources and values, but no passwords", async () => {

@@ -94,7 +94,7 @@ describe("missing rights", () => {
     const role = await createRole(client, unique("stranger"));
     await assert.rejects(ensureTaskTable({ ...target, user: role }, { schema: "forbidden" }), {
       code: "SCHEMA_NOT_ALLOWED",
-      message: `cannot create or change "forbidden"."task": permission denied for database ${target.database}`,
+      message: `cannot create or change "forbidden"."task": permission denied for database ${target.database}: GRANT CREATE ON DATABASE ${target.database} TO "${role}"`,
     });
   });
 
@@ -103,7 +103,7 @@ describe("missing rights", () => {
     const role = await createRole(client, unique("reader"));
     await assert.rejects(ensureTaskTable({ ...target, user: role }, { schema: "readable" }), {
       code: "SCHEMA_NOT_ALLOWED",
-      message: `cannot create or change "readable"."task": permission denied for schema readable`,
+      message: `cannot create or change "readable"."task": permission denied for schema readable: GRANT CREATE ON SCHEMA readable TO "${role}"`,
     });
   });
 
@@ -112,7 +112,7 @@ describe("missing rights", () => {
     const role = await createRole(client, unique("outsider"));
     await assert.rejects(ensureTaskTable({ ...target, user: role }, { schema: "closed" }), {
       code: "SCHEMA_NOT_ALLOWED",
-      message: `cannot create or change "closed"."task": permission denied for schema closed`,
+      message: `cannot create or change "closed"."task": permission denied for schema closed: GRANT USAGE, CREATE ON SCHEMA closed TO "${role}"`,
     });
   });
 
@@ -124,7 +124,7 @@ describe("missing rights", () => {
     await ensureTaskTable(other, { schema: "owned" });
     await assert.rejects(ensureTaskTable(other, { schema: "owned", parameters: { "pg_task.max": 7 } }), {
       code: "SCHEMA_NOT_ALLOWED",
-      message: `cannot create or change "owned"."task": must be owner of table task`,
+      message: `cannot create or change "owned"."task": must be owner of table task: ALTER TABLE "owned"."task" OWNER TO "${role}"`,
     });
   });
 

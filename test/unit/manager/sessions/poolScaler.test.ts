@@ -28,7 +28,7 @@ function refused(times: number, longestPauseMs: number): number {
   for (let count = 0; count < times; count += 1) {
     const until = performance.now() + (scaler.pauseMs ?? 0);
     while (performance.now() < until) continue;
-    scaler.sessionFailed("no");
+    scaler.sessionFailed({ message: "no" });
   }
   return scaler.pauseMs ?? 0;
 }

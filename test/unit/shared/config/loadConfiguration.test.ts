@@ -323,8 +323,8 @@ void test("duplicate keys, aliases and entries are rejected", async () => {
   });
   assert.deepEqual(lines, [
     "CONFIG_INVALID",
-    "pg_task.json[1]: expected each task table once, got db.example:5432/a/public.task as in pg_task.json[0]",
-    "pg_task.json[2]: expected each task table once, got db.example:5432/a/public.task as in pg_task.json[1]",
+    'pg_task.json[1]: expected each task table once, got db.example:5432/a/public.task as in pg_task.json[0]: remove one of the two, or give it another "schema" or "table"',
+    'pg_task.json[2]: expected each task table once, got db.example:5432/a/public.task as in pg_task.json[1]: remove one of the two, or give it another "schema" or "table"',
     'pg_task.json[3]: expected one of "sleep" and "pg_task.sleep" in one entry, got both',
     'pg_task.json[4].data: expected the same as in the entry\'s url, "d", got "c"',
     'pg_task.json[4].user: expected the same as in the entry\'s url, "q", got "u"',

@@ -1,0 +1,53 @@
+import type { Client } from "../../shared/postgres/client.js";
+import { identifier } from "../../shared/postgres/quoting.js";
+import type { TaskTable } from "./taskTable.js";
+
+/** Returns how a role can get the privileges of a table's owner. */
+export function ownerRemedy(
+  qualified: string,
+  user: string,
+  { owner, isOwnerSuperuser }: { readonly owner: string; readonly isOwnerSuperuser: boolean },
+): string {
+  const takeOver = `ALTER TABLE ${qualified} OWNER TO ${identifier(user)}`;
+  // Membership in a superuser would allow the tasks everything.
+  return isOwnerSuperuser ? takeOver : `${takeOver}, or GRANT ${identifier(owner)} TO ${identifier(user)}`;
+}
+
+/** Returns the current role, and the privilege that it lacks to create the table, as in GRANT. Null if it lacks none. */
+export async function readLackingToCreate(
+  client: Client,
+  { schema }: Pick<TaskTable, "schema">,
+): Promise<{ readonly user: string; readonly lacking: string | null }> {
+  const { rows } = await client.query<{ lacking: string | null; user: string }>(
+    `SELECT current_user::text AS "user", CASE
+       WHEN n.oid IS NULL AND NOT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
+         THEN pg_catalog.format('CREATE ON DATABASE %I', pg_catalog.current_database())
+       WHEN n.oid IS NOT NULL AND NOT pg_catalog.has_schema_privilege(n.oid, 'CREATE') THEN pg_catalog.format(
+         CASE WHEN pg_catalog.has_schema_privilege(n.oid, 'USAGE') THEN 'CREATE' ELSE 'USAGE, CREATE' END || ' ON SCHEMA %I', n.nspname)
+       END AS lacking
+     FROM (SELECT $1::text AS name) AS s LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = s.name`,
+    [schema],
+  );
+  return rows[0] ?? { user: "", lacking: null };
+}
+
+/**
+ * Returns what an administrator can run so that the current role may create or serve the table, after the server denied
+ * it a permission. Null if the role owns the table, or may create it.
+ */
+export async function readPrivilegeRemedy(
+  client: Client,
+  table: Pick<TaskTable, "qualified" | "schema" | "table">,
+): Promise<string | null> {
+  const { rows } = await client.query<{ owns: boolean; owner: string; isOwnerSuperuser: boolean; user: string }>(
+    `SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AS owns, current_user::text AS "user",
+       o.rolname::text AS owner, o.rolsuper AS "isOwnerSuperuser"
+     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+     JOIN pg_catalog.pg_roles AS o ON o.oid = c.relowner WHERE n.nspname = $1 AND c.relname = $2`,
+    [table.schema, table.table],
+  );
+  const [row] = rows;
+  if (row !== undefined) return row.owns ? null : ownerRemedy(table.qualified, row.user, row);
+  const { user, lacking } = await readLackingToCreate(client, table);
+  return lacking === null ? null : `GRANT ${lacking} TO ${identifier(user)}`;
+}
