@@ -62,7 +62,7 @@ export async function addTasks(
   client: Queryable,
   table: TaskTable,
   rows: readonly NewRow[],
-  { ifKeyTaken = "error" as IfKeyTaken } = {},
+  { ifKeyTaken = "error" }: { readonly ifKeyTaken?: IfKeyTaken | undefined } = {},
 ): Promise<string[]> {
   await requireColumns(client, table, new Set(rows.flatMap(({ taskColumns = [] }) => taskColumns)));
   if (ifKeyTaken === "join") return await joinTasks(client, table, rows);
