@@ -27,7 +27,7 @@ export async function nameKeyHolder(
   const holder = id === null ? unknown : `task ${id} waits with ${named}`;
   return new PgTaskError(
     "TASK_KEY_TAKEN",
-    `${message}: ${holder}; if one task is enough, ifKeyTaken: "join" returns the id of the task that waits`,
+    `${message}: ${holder}; if one task is enough, ifKeyTaken: "join" or "skip" makes this no error`,
     { cause, ...(sqlState === undefined ? {} : { sqlState }) },
   );
 }

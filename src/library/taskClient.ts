@@ -363,6 +363,10 @@ export class TaskClient {
   }
 
   async #add(rows: readonly NewRow[], { client, ifKeyTaken = "error" }: AddOptions): Promise<string[]> {
+    const hasKey = rows.some(({ columns }) => (columns.get("key") ?? null) !== null);
+    if (ifKeyTaken !== "error" && !hasKey && rows.length > 0) {
+      throw new PgTaskError("USAGE", `expected a task with a key, because of ifKeyTaken: ${describeValue(ifKeyTaken)}`);
+    }
     const work = async (given: Queryable): Promise<string[]> => {
       await this.#refuseFeatureColumns(given, rows);
       try {

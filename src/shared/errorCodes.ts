@@ -73,7 +73,7 @@ export const errorDefinitions = {
     retryable: false,
     when: "another task with the same key waits",
     remedy:
-      'nothing, if one task is enough; `ifKeyTaken: "join"` in the library and `--if-key-taken skip` leave the new one out without an error',
+      'nothing, if one task is enough; `ifKeyTaken: "join"` or `"skip"` in the library and `--if-key-taken skip` leave the new one out without an error',
   },
   TASK_MISSING: {
     family: "CONFIG",

@@ -138,6 +138,9 @@ async function add(terminal: Terminal, sql: string | undefined, options: AddOpti
     wait,
     skipTaken,
   };
+  if (skipTaken && !request.columns.has("key")) {
+    throw new PgTaskError("USAGE", "expected --key, because of --if-key-taken skip");
+  }
   return await withTable(options, "add", async (opened) => {
     const json = options.json === true;
     if (wait) return await waitForTask(terminal, opened, () => insertOne(opened, request), json);

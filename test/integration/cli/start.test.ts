@@ -81,6 +81,8 @@ describe("pg-task add", () => {
     assert.deepEqual([waits.code, waits.stdout], [2, ""]);
     assert.match(waits.stderr, /^pg-task: --wait cannot be combined with --if-key-taken skip/);
     assert.equal((await cli(["add", "SELECT 1", "--if-key-taken", "ignore"], { env })).code, 2);
+    const without = await cli(["add", "SELECT 1", "--if-key-taken", "skip"], { env });
+    assert.equal(without.stderr, "pg-task: expected --key, because of --if-key-taken skip\n");
     assert.deepEqual(await count(), before);
     await client.query("DELETE FROM task WHERE id = $1", [id]);
   });

@@ -455,7 +455,7 @@ describe("add", () => {
   it("fails or leaves the task out if its key is taken", async () => {
     const id = await tasks.add({ input: "SELECT", key: "once", plan: "2100-01-01" });
     const again = { input: "SELECT 'again'", key: "once" };
-    const remedy = 'if one task is enough, ifKeyTaken: "join" returns the id of the task that waits$';
+    const remedy = 'if one task is enough, ifKeyTaken: "join" or "skip" makes this no error$';
     const named = new RegExp(`: task ${id} waits with the key "once"; ${remedy}`);
     await fails(tasks.add(again), "TASK_KEY_TAKEN", named);
     await fails(tasks.addMany([{ input: "SELECT", key: "free" }, again]), "TASK_KEY_TAKEN", named);
@@ -488,6 +488,12 @@ describe("add", () => {
     assert.deepEqual((await pool.query(isFree, [id])).rows, []);
     await client.query("ROLLBACK");
     assert.deepEqual((await pool.query(isFree, [id])).rows, [{ id }]);
+    for (const ifKeyTaken of ["join", "skip"] as const) {
+      const message = new RegExp(`^expected a task with a key, because of ifKeyTaken: "${ifKeyTaken}"$`);
+      await fails(tasks.add("SELECT 1", { ifKeyTaken }), "USAGE", message);
+      await fails(tasks.addMany([{ input: "SELECT 1", key: null }], { ifKeyTaken }), "USAGE", message);
+      assert.deepEqual(await tasks.addMany([], { ifKeyTaken }), []);
+    }
     // Which of the tasks has the invalid value is not known if a statement may hold fewer rows than there are tasks.
     await fails(
       tasks.addMany([again, again, { input: "SELECT", plan: "soon" }], { ifKeyTaken: "join" }),
