@@ -11,8 +11,7 @@ export type { TaskChange, TaskFilter, TaskOutcome, TaskSummary } from "../tasks/
 export type { Config, ConfigEntry, ConfigParameters, Secret } from "./config.js";
 export type { SqlClient, SqlPool, SqlPoolClient, SqlResult } from "./sqlClient.js";
 export type { Logger } from "./logger.js";
-export type { IfKeyTaken } from "../tasks/commands/addTask.js";
-export type { ArgObject, ArgValue, NewTask, OwnValue, PlainObject } from "../tasks/newTask.js";
+export type { ArgObject, ArgValue, IfKeyTaken, NewTask, OwnValue, PlainObject } from "../tasks/newTask.js";
 export type { EntryStatus, PgTask, PgTaskEvents } from "./pgTask.js";
 export type { ConfigOptions, EmbeddedServerOptions, StartOptions, UrlOptions } from "./start.js";
 export type { Task } from "./task.js";

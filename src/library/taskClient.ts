@@ -8,13 +8,7 @@ import { describeValue } from "../shared/describeValue.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import type { FinalState, TaskState } from "../shared/taskState.js";
-import {
-  addTasks,
-  needsSeveralStatements,
-  toNamedAddError,
-  type IfKeyTaken,
-  type NewRow,
-} from "../tasks/commands/addTask.js";
+import { addTasks, needsSeveralStatements, toNamedAddError, type NewRow } from "../tasks/commands/addTask.js";
 import { changeInBatches } from "../tasks/commands/changeInBatches.js";
 import type { Change, ChangeOptions, ChangeResult } from "../tasks/commands/changeTasks.js";
 import { describeChange, libraryRemedies } from "../tasks/commands/describeChange.js";
@@ -27,7 +21,7 @@ import { closedError, Connections, requireConnected } from "./connections.js";
 import { getTask } from "./getTask.js";
 import { nameInvalidTime } from "./nameInvalidTime.js";
 import { nameKeyHolder } from "./nameKeyHolder.js";
-import type { NewTask } from "../tasks/newTask.js";
+import type { IfKeyTaken, NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { Task } from "./task.js";
 import { refuseFeatureColumns, toRow } from "../tasks/commands/toRow.js";

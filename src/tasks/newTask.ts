@@ -104,6 +104,16 @@ export interface NewTask {
   readonly columns?: Readonly<Record<string, OwnValue>>;
 }
 
+/**
+ * What to do if another task with the key of a new task waits:
+ *
+ * - `error`: fail with TASK_KEY_TAKEN
+ * - `skip`: leave the new task out
+ * - `join`: leave the new task out, and lock the row of the task that waits, so that it starts after the caller's
+ *   transaction and sees its changes
+ */
+export type IfKeyTaken = "error" | "skip" | "join";
+
 /** The properties of a task to add. */
 export const newTaskKeys: KnownKeys<NewTask> = {
   input: true,

@@ -3,7 +3,7 @@ import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { notNullViolation, undefinedColumn, uniqueViolation } from "../../shared/postgres/sqlStates.js";
-import { intervals } from "../newTask.js";
+import { intervals, type IfKeyTaken } from "../newTask.js";
 import { missingColumnHint } from "../taskError.js";
 import { requireColumns } from "../requireFeatures.js";
 import { findBrokenChecks } from "./brokenChecks.js";
@@ -28,16 +28,6 @@ export interface CopiedValues {
   /** The names of the columns. */
   readonly columns: readonly string[];
 }
-
-/**
- * What to do if another task with the key of a new task waits:
- *
- * - `error`: fail with TASK_KEY_TAKEN
- * - `skip`: leave the new task out
- * - `join`: leave the new task out, and lock the row of the task that waits, so that it starts after the caller's
- *   transaction and sees its changes
- */
-export type IfKeyTaken = "error" | "skip" | "join";
 
 const conflictTarget = "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL";
 
