@@ -88,7 +88,9 @@ export function formatTableStatus(status: TableStatus, selecting: TableOptions |
     `sessions   ${sessions?.sessions ?? 0}, ${sessions?.running ?? 0} running`,
     ...(sessionsRefused === null
       ? []
-      : [`refused    new sessions, tasks wait: ${sessionsRefused.reason}; ${refusalRemedy(sessionsRefused)}`]),
+      : [
+          `refused    the server refuses new sessions, tasks wait: ${sessionsRefused.reason}; ${refusalRemedy(sessionsRefused)}`,
+        ]),
     ...(backlog === null ? [] : formatBacklog(backlog)),
     ...(rates === null ? [] : [formatRates(rates)]),
     ...(counts === null ? [] : [formatStates(counts)]),

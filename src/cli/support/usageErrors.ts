@@ -1,8 +1,10 @@
 import type { Command } from "commander";
 
 /** Matches what commander says of an option or argument whose parser throws an InvalidArgumentError. */
-const invalidOption = /^option '(?:-\w, )?(--[\w-]+)[^']*' argument '([^]*)' is invalid\. ([^]*)\n$/;
-const invalidArgument = /^command-argument value '[^]*' is invalid for argument '[^']*'\. /;
+const invalidOption =
+  /^option '(?:-\w, )?(?<option>--[\w-]+)[^']*' argument '(?<value>[^]*)' is invalid\. (?<message>[^]*)\n$/;
+const invalidArgument =
+  /^command-argument value '(?<value>[^]*)' is invalid for argument '[^']*'\. (?<message>[^]*)\n$/;
 
 /** Lets all commands of the program say what is wrong with a command line in pg-task's words instead of commander's. */
 export function describeUsageErrors(program: Command): void {
@@ -17,7 +19,9 @@ export function describeUsageErrors(program: Command): void {
 function describeUsageError(text: string, help: string): string {
   // The second line is a suggestion.
   if (/^unknown option [^\n]*\n$/.test(text)) return `${text.trimEnd()}: ${help} lists the options\n`;
-  const [, option, value = "", message = ""] = invalidOption.exec(text) ?? [];
-  if (option === undefined) return text.replace(invalidArgument, "");
-  return `${option}: ${message}${message.includes(", got ") ? "" : `, got ${JSON.stringify(value)}`}\n`;
+  const { option, value, message } = (invalidOption.exec(text) ?? invalidArgument.exec(text))?.groups ?? {};
+  if (message === undefined) return text;
+  const expected = message.replace(/^Allowed choices are (.*)\.$/, "expected one of $1");
+  const got = expected.includes(", got ") ? "" : `, got ${JSON.stringify(value)}`;
+  return `${option === undefined ? "" : `${option}: `}${expected}${got}\n`;
 }

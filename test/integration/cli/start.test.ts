@@ -80,7 +80,9 @@ describe("pg-task add", () => {
     const waits = await cli([...skip, "--wait"], { env });
     assert.deepEqual([waits.code, waits.stdout], [2, ""]);
     assert.match(waits.stderr, /^pg-task: --wait cannot be combined with --if-key-taken skip/);
-    assert.equal((await cli(["add", "SELECT 1", "--if-key-taken", "ignore"], { env })).code, 2);
+    const ignore = await cli(["add", "SELECT 1", "--if-key-taken", "ignore"], { env });
+    const choices = 'pg-task: --if-key-taken: expected one of error, skip, got "ignore"\n';
+    assert.deepEqual([ignore.code, ignore.stderr], [2, choices]);
     const without = await cli(["add", "SELECT 1", "--if-key-taken", "skip"], { env });
     assert.equal(without.stderr, "pg-task: expected --key, because of --if-key-taken skip\n");
     assert.deepEqual(await count(), before);

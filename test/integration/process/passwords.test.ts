@@ -362,7 +362,7 @@ test("why, doctor and status say that sessions are refused also while others are
   const status = await cli(["status"], { cwd, env });
   assert.match(
     status.stdout,
-    /\n {2}sessions {3}2, 2 running\n {2}refused {4}new sessions, tasks wait: it does not accept/,
+    /\n {2}sessions {3}2, 2 running\n {2}refused {4}the server refuses new sessions, tasks wait: it does not accept/,
   );
   const diagnosis = await doctor(env, cwd);
   const stalls = diagnosis.lines.find(({ name }) => name === "stalls");
