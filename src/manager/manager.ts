@@ -156,7 +156,7 @@ export class Manager implements LifecycleHooks {
   async drain(signal: AbortSignal, graceMs: number): Promise<void> {
     if (graceMs < Infinity) this.#deadline = performance.now() + graceMs;
     this.#beginDraining();
-    await this.#changes.until(() => this.#components.sessions.busy === 0, signal);
+    await this.#changes.until(() => !this.#connection.mayClaim && this.#components.sessions.busy === 0, signal);
   }
 
   /** Cancels running tasks, which return to `PLAN`. The connection is closed last. */
@@ -169,6 +169,8 @@ export class Manager implements LifecycleHooks {
       return timeoutSignal(Math.min(leftMs, longestTimerMs));
     };
     const haveRunsEnded = (): boolean => sessions.busy === 0;
+    // The tasks of a claim whose answer is under way are not known yet. They are cancelled, too.
+    await this.#changes.until(() => !this.#connection.mayClaim, until(stopMarginsMs.cancelledRuns));
     if (!haveRunsEnded()) {
       this.#log.warn({ tasks: sessions.busy }, "cancelling running tasks");
       sessions.abort();

@@ -86,6 +86,11 @@ export class ManagerConnection {
     return this.#loop !== null;
   }
 
+  /** Whether the server may be claiming tasks for this manager, or its answer may be under way. */
+  get mayClaim(): boolean {
+    return this.#loop?.mayClaim ?? false;
+  }
+
   /** Whether the manager's role is a superuser. Other roles need a password for each remote task. */
   get isSuperuser(): boolean {
     return this.#isSuperuser;
@@ -313,6 +318,7 @@ export class ManagerConnection {
     const { cancellations, largeResultWriter, orphans, recalls, sessions } = this.#options.components;
     this.#loop = null;
     this.#client = null;
+    this.#options.changes.notify();
     this.#others?.detach();
     cancellations.detach();
     orphans.clearBlame(sessions.owners());

@@ -123,6 +123,11 @@ export class ManagerLoop {
     return this.#deepSleep.isAsleep;
   }
 
+  /** Whether a claim may be under way. False once a drain has ended the cycle that was running. */
+  get mayClaim(): boolean {
+    return !this.#hasReleased;
+  }
+
   /** Stops claiming tasks. Rejected rows are tried once more, but the manager does not wait for them. */
   drain(): void {
     this.#isAccepting = false;

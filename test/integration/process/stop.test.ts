@@ -127,6 +127,47 @@ it("leaves no task claimed when it stops while tasks are inserted", async () => 
   await client.query("DELETE FROM task");
 });
 
+/** Starts a stop while a claim is under way, and lets the claim end. Returns the id of the claimed task. */
+async function stopDuringClaim(program: TestProcess, input: string): Promise<string> {
+  await client.query("SELECT pg_advisory_lock(8)");
+  await client.query(`
+    CREATE FUNCTION hold_claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      WHILE NOT pg_try_advisory_xact_lock_shared(8) LOOP PERFORM pg_sleep(0.1); END LOOP;
+      RETURN NEW;
+    END $$;
+    CREATE TRIGGER hold_claim BEFORE UPDATE ON task FOR EACH ROW
+      WHEN (OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK')) EXECUTE FUNCTION hold_claim()`);
+  const id = await insertTask(client, input, "claimed");
+  await waitForRow(
+    client,
+    `SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND application_name ~ '^pg_work'
+     AND datname = current_database()`,
+  );
+  program.child.kill("SIGTERM");
+  await program.line(/^stopping: /);
+  await unlock(8);
+  assert.deepEqual(await program.exit, { code: 0, signal: null });
+  await client.query("DROP TRIGGER hold_claim ON task; DROP FUNCTION hold_claim()");
+  return id;
+}
+
+it("finishes the tasks of a claim that is under way when it stops", async () => {
+  const id = await stopDuringClaim(await startReady(60_000), "SELECT 7");
+  assert.deepEqual(
+    await client.query("SELECT state::text, output FROM task WHERE id = $1", [id]).then(({ rows }) => rows),
+    [{ state: "DONE", output: "7" }],
+  );
+  await client.query("DELETE FROM task");
+});
+
+it("releases the tasks of a claim that is under way when it stops without a grace period", async () => {
+  await client.query("SELECT pg_advisory_lock(9)");
+  const id = await stopDuringClaim(await startReady(0), "SELECT pg_advisory_lock(9)");
+  assert.deepEqual(await row(id), untouched);
+  await unlock(9);
+  await client.query("DELETE FROM task");
+});
+
 it("leaves no connection on the server", async () => {
   const program = await startReady(60_000);
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
