@@ -84,8 +84,7 @@ export interface RetryOptions extends CallOptions {
   /**
    * Only tasks in these states; any other task is `refused`. Whether a task is in one of them is checked when it is changed,
    * so a task that somebody else has retried meanwhile, and that is `DONE` now, does not run again. While somebody else is
-   * retrying it, it is `locked`. Default: all states of
-   * tasks that have ended.
+   * retrying it, it is `locked`. Default: all states of tasks that have ended.
    */
   readonly states?: readonly FinalState[];
 }
@@ -178,8 +177,8 @@ export class TaskClient {
    * Adds a task, given as its SQL or with its options.
    *
    * @returns the task's id; if its key is taken, null with `skip`, and the id of the waiting task with `join`
-   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a value of a wrong type, or for
-   * an option whose feature is off in this table
+   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a value of a wrong type, for
+   * an option whose feature is off in this table, or for `skip` or `join` without a key
    */
   add(task: NewTask | string, options?: AddOptions & { readonly ifKeyTaken?: "error" | "join" }): Promise<string>;
   /** Adds a task unless another task with its key waits. */

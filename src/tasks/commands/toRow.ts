@@ -20,8 +20,8 @@ type GivenTask = Partial<Omit<NewTask, "args">> & { readonly args?: unknown };
  * @param copied values that are copied from another row; the task does not need these
  * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, a column twice,
  * an interval that is no text, a value that JSON cannot represent, `columns` without properties such as a Map, or a name in
- * `columns` that is empty, that no column can have, or that is one of pg-task's; TASK_REJECTED for more than one character in a column that holds one, for
- * text that PostgreSQL cannot store, and for `args` that are certainly too large
+ * `columns` that is empty, that no column can have, or that is one of pg-task's; TASK_REJECTED for more than one character
+ * in a column that holds one, for text that PostgreSQL cannot store, and for `args` that are certainly too large
  */
 export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : expectKnown(task);
