@@ -44,11 +44,7 @@ export function rejectedError(
   }
   const reserved = code?.startsWith("28") === true ? whyReserved(target.user) : null;
   const password = code === "28P01" ? `give the role's password, or set it by ${alterRole(target)}` : null;
-  const { passwordFile } = target;
-  const source =
-    password === null || passwordFile === undefined || target.password === undefined
-      ? null
-      : `the password is from ${passwordFile}: `;
+  const source = password === null || target.password === undefined ? null : `${sourceOfPassword(target)}: `;
   const hint = reserved ?? password ?? remedyOf(refusal, target);
   return new PgTaskError(
     "CONNECTION_REJECTED",
@@ -56,6 +52,12 @@ export function rejectedError(
     { cause, ...(code === undefined ? {} : { sqlState: code }), ...(hint === null ? {} : { remedy: hint }) },
   );
 }
+
+/** Says where the password is from. One that is given has precedence over a password file. */
+const sourceOfPassword = ({ passwordFile }: ConnectionTarget): string =>
+  passwordFile === undefined
+    ? "the password is from the connection's settings or PGPASSWORD, so no password file was read"
+    : `the password is from ${passwordFile}`;
 
 /** Returns what to do about a refusal whose reason is certain. The server may translate its messages. */
 function remedyOf(

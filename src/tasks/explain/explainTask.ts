@@ -3,11 +3,13 @@ import { parseSettingNumber, readServerSettings } from "../../shared/config/serv
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { reservedConnections } from "../../shared/postgres/serverLimits.js";
+import { isFinalState } from "../../shared/taskState.js";
 import { readPauses } from "../commands/pauses.js";
 import { readConnections, readManager } from "../queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, readSessions, type EntryLocation } from "../queries/executorSessions.js";
 import { readLockWait, type LockWait } from "./lockWait.js";
 import { explainNotRetried } from "./notRetried.js";
+import { readScheduleState, type Successor } from "./scheduleSuccessor.js";
 import { readRowLock, readSituation, type TaskSituation } from "./taskSituation.js";
 import { readSessionRefusal } from "../queries/sessionRefusal.js";
 import { readUserTriggers } from "../queries/userTriggers.js";
@@ -49,6 +51,9 @@ export async function explainTask(
     lockWait: withBlockersTimes(await readOwnersLockWait(client, situation), formatTime),
     notRetried:
       situation.state === "FAIL" ? await explainNotRetried(client, table, id, context.entry.parameters) : null,
+    successor: hasEnded(situation)
+      ? withTime((await readScheduleState(client, table, id)).successor, formatTime)
+      : null,
     triggers: await readUserTriggers(client, table),
     hasManager: manager !== null,
     hasLeader: manager === null ? await context.hasLeader() : true,
@@ -60,6 +65,11 @@ export async function explainTask(
     freeConnections: most - reservedConnections - taken,
   });
 }
+
+const hasEnded = ({ state, owner }: TaskSituation): boolean => isFinalState(state) && owner === null;
+
+const withTime = (successor: Successor | null, formatTime: (iso: string) => string): Successor | null =>
+  successor === null || successor.plan === "infinity" ? successor : { ...successor, plan: formatTime(successor.plan) };
 
 /** Returns the lock for which the task's run waits. Null if there is none, or the task runs on another server. */
 async function readOwnersLockWait(

@@ -1,11 +1,10 @@
 import { readFeatures } from "../../manager/schema/ownColumns.js";
-import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { readServerSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { parseSqlstates } from "../../shared/sqlstateList.js";
-import { readChain } from "../queries/taskChain.js";
+import { readScheduleState } from "./scheduleSuccessor.js";
 
 /** Matches errors that say themselves why the task was not tried again. */
 const explainedErrors = "task took its own session down|with the same key takes its place|next run was not planned";
@@ -48,32 +47,15 @@ export async function explainNotRetried(
   };
 }
 
-/** Time limit for the search for the row that goes on with a schedule, in ms. */
-const searchMs = 1_000;
-
 /**
  * Says how to have every error tried again. The statement is complete, so that it can be pasted. It changes the row that
  * goes on with the schedule of the task, if there is one: in the ended row it would have no effect on the next runs.
  */
 async function describeRemedy(client: Client, table: TaskTable, id: string): Promise<string> {
   const change = (row: string): string => `UPDATE ${table.qualified} SET sqlstate = '{}' WHERE id = ${row};`;
-  const isSchedule = hasSchedule("t", await readHasRules(client, table));
-  const { rows } = await client.query<{ repeats: boolean }>(
-    `SELECT ${isSchedule} AS repeats FROM ${table.qualified} AS t WHERE t.id = $1::bigint`,
-    [id],
-  );
-  if (rows[0]?.repeats !== true) return `to have every error tried again, first: ${change(id)}`;
-  const { descendants } = await readChain(client, table, id, { characters: 1, scanLimitMs: searchMs });
-  // A task can also insert other schedules, which become its children.
-  const { rows: successors } = await client.query<{ id: string }>(
-    `SELECT t.id::text AS id FROM ${table.qualified} AS t
-     WHERE t.id = ANY ($2::bigint[]) AND t.state::text IN ('PLAN', 'TAKE', 'WORK') AND ${isSchedule}
-       AND t.input::text = (SELECT f.input::text FROM ${table.qualified} AS f WHERE f.id = $1::bigint)
-     ORDER BY t.id DESC LIMIT 1`,
-    [id, descendants.map((task) => task.id)],
-  );
-  const [successor] = successors;
-  return successor === undefined
+  const { repeats, successor } = await readScheduleState(client, table, id);
+  if (!repeats) return `to have every error tried again, first: ${change(id)}`;
+  return successor === null
     ? "to have every error of a schedule tried again, set its sqlstate to '{}' in the row that pg-task list --schedules shows"
     : `to have every error of the schedule's next runs tried again: ${change(successor.id)}`;
 }

@@ -6,6 +6,7 @@ import { lockReason, type LockWait } from "./lockWait.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { finalStates } from "../../shared/taskState.js";
 import type { NotRetried } from "./notRetried.js";
+import type { Successor } from "./scheduleSuccessor.js";
 import type { LockHolder, TaskSituation } from "./taskSituation.js";
 
 /** A reason why a task does not start. If the task is running or has ended, the reason says so. */
@@ -60,6 +61,8 @@ export interface TableSituation {
   readonly lockWait: LockWait | null;
   /** Why the task has failed although its `retry` allows more tries. Null if this is not so. */
   readonly notRetried: NotRetried | null;
+  /** The row that goes on with the schedule of an ended run. Null if there is none. */
+  readonly successor: Successor | null;
   /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
   readonly triggers: readonly string[];
   readonly hasLeader: boolean | null;
@@ -137,7 +140,7 @@ function dueReason({ triggers }: TableSituation): Reason {
 
 function endedReason(
   { id, state, owner, stop, problem, keyWaitsIn }: TaskSituation,
-  { notRetried }: TableSituation,
+  { notRetried, successor }: TableSituation,
 ): Reason {
   if (owner !== null) {
     return {
@@ -158,9 +161,16 @@ function endedReason(
   };
   return {
     code: "ended",
-    text: texts[state] ?? state,
+    text: `${texts[state] ?? state}${successor === null ? "" : `; ${successorText(successor)}`}`,
     remedy: keyWaitsIn === null ? `pg-task retry ${id} runs it again${retryAnyway}` : runInstead(keyWaitsIn),
   };
+}
+
+function successorText({ id, state, plan }: Successor): string {
+  if (state !== "PLAN") return `the next run of its schedule is task ${id}, which runs now`;
+  return plan === "infinity"
+    ? `its schedule is paused in task ${id}`
+    : `the next run of its schedule is task ${id}, planned for ${plan}`;
 }
 
 function rejectedReason({ id, start }: TaskSituation, { triggers }: TableSituation): Reason {

@@ -36,8 +36,11 @@ export type WebChange = Exclude<Change, "delete even running">;
  *
  * @throws ApiError FORBIDDEN if the entry's user may not change any; READ_ONLY
  */
-export async function changeMany(webTable: WebTable, { change, ids }: ChangesBody): Promise<ChangeResults> {
-  const results = await makeChange(webTable, change, ids);
+export async function changeMany(webTable: WebTable, { change, ids, states }: ChangesBody): Promise<ChangeResults> {
+  if (states !== undefined && change !== "retry") {
+    throw new ApiError("INVALID", "states: only a retry can be limited to states");
+  }
+  const results = await makeChange(webTable, change, ids, states);
   return {
     changed: results.filter(({ outcome }) => outcome === "changed").length,
     tasks: results.map((result) => ({
@@ -77,6 +80,7 @@ async function makeChange(
   { pool, table, changes }: WebTable,
   change: WebChange,
   ids: readonly string[],
+  states?: ChangesBody["states"],
 ): Promise<ChangeResult[]> {
   const results = await pool.change(async (client) => {
     const privileges = await readChangePrivileges(client, table);
@@ -87,7 +91,7 @@ async function makeChange(
       const grant = `GRANT ${lacking.join(", ")} ON ${table.qualified} TO ${privileges.user}`;
       throw new ApiError("FORBIDDEN", `the entry's user may not ${verbs[change]} tasks: ${grant}`);
     }
-    return await changeTasks(client, table, change, [...new Set(ids)], { isFatal });
+    return await changeTasks(client, table, change, [...new Set(ids)], { isFatal, states: states ?? null });
   });
   changes.noteChange();
   return results;

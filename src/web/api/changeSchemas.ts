@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { finalStates } from "../../shared/taskState.js";
 import { model, taskIdSchema } from "./model.js";
 import { textSchema } from "./schemas.js";
 
@@ -20,6 +21,11 @@ export const changesBodySchema = model(
   z.strictObject({
     change: z.enum(["stop", "retry", "run-now", "delete"]),
     ids: z.array(taskIdSchema).min(1).max(maxChangedTasks).meta({ description: "the tasks" }),
+    states: z
+      .array(z.enum(finalStates))
+      .min(1)
+      .optional()
+      .meta({ description: "for retry: tasks in other states are refused; default: all final states" }),
   }),
 );
 

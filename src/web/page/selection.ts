@@ -81,7 +81,9 @@ export function SelectionBar(props: {
     busy.current = true;
     const ids = tasks.map(({ id }) => id);
     try {
-      const results = await postJson<ChangeResults>(`/tables/${table}/changes`, { change: kind.name, ids });
+      // Another user may have retried a task in the meantime, and its new run may have ended.
+      const seen = kind.name === "retry" ? { states: [...new Set(tasks.map(({ state }) => state))] } : {};
+      const results = await postJson<ChangeResults>(`/tables/${table}/changes`, { change: kind.name, ids, ...seen });
       setOutcome({ kind, results, problem: null });
       const changed = new Set(results.tasks.filter((each) => each.outcome === "changed").map(({ id }) => id));
       selection.set(

@@ -99,6 +99,22 @@ test("the library does not call a wrong or missing password retryable", async ()
   }
 });
 
+test("says what to do about a missing database and a role without LOGIN", async () => {
+  await admin.query("CREATE ROLE nobody NOLOGIN PASSWORD 'nobody'");
+  const withPassword = server.url.replace("@", `:${encodeURIComponent(controlPassword)}@`);
+  const database = new URL(withPassword);
+  database.pathname = "/misspelt";
+  const role = new URL(withPassword);
+  role.username = role.password = "nobody";
+  for (const [url, remedy] of [
+    [database, /\(SQLSTATE 3D000\): create the database "misspelt", or correct its name$/],
+    [role, /\(SQLSTATE 28000\): ALTER ROLE "nobody" LOGIN$/],
+  ] as const) {
+    const { stderr } = await cli(["list"], { cwd: await temporaryFolder(), env: { DATABASE_URL: url.href } });
+    assert.match(stderr.trim(), remedy);
+  }
+});
+
 test("a missing password of the control connection is not to be given in an entry, that of an entry is", async () => {
   const cwd = await temporaryFolder();
   const file = join(cwd, "pg_task.json");
@@ -120,6 +136,9 @@ test("a missing password of the control connection is not to be given in an entr
   assert.match(await withFile(), new RegExp(`password file \\(no matching line was read from ${passwords}\\)`));
   await writeFile(passwords, "*:*:*:*:secret\n");
   assert.match(await withFile(), new RegExp(`28P01\\): the password is from ${passwords}: give the role's password`));
+  // A password that is given has precedence over the file.
+  const wrong = (await cli(["list"], { cwd, env: { PGPASSFILE: passwords, PGPASSWORD: "wrong" } })).stderr;
+  assert.match(wrong, /28P01\): the password is from the connection's settings or PGPASSWORD, so no password file/);
   await chmod(passwords, 0o644);
   // The driver does not warn in its own words, too.
   assert.doesNotMatch(await withFile(), /WARNING/);
@@ -243,7 +262,10 @@ test("the password of a role that pg-task did not create stays, and ALTER ROLE i
   const { lines } = await doctor(env, cwd);
   const refused = lines.find(({ level }) => level === "fail");
   assert.equal(refused?.remedy, `give the role's password, or set it by ALTER ROLE "theirs" PASSWORD '…'`);
-  assert.match(refused.text, /password authentication failed for user "theirs" \(SQLSTATE 28P01\)$/);
+  assert.match(
+    refused.text,
+    /password authentication failed for user "theirs" \(SQLSTATE 28P01\): the password is from the connection's settings or PGPASSWORD, so no/,
+  );
   const program = await startProcess({ config: config(entry), env });
   const { reason } = await program.line("manager unavailable, retrying");
   assert.match(String(reason), /ALTER ROLE "theirs" PASSWORD '…'/);

@@ -305,6 +305,37 @@ test("the remedy of a failed run of a schedule changes the row that goes on with
   await client.query("DELETE FROM task");
 });
 
+test("an ended run of a schedule names the task that goes on with it", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  const [first = ""] = await tasks.insert({ input: "SELECT 1/0", rule: "@yearly" });
+  await client.query("UPDATE task SET plan = now() WHERE id = $1", [first]);
+  await tasks.ended(first);
+  const {
+    rows: [next],
+  } = await client.query<{ id: string; year: string }>(
+    "SELECT id::text AS id, extract(year FROM plan)::text AS year FROM task WHERE parent = $1",
+    [first],
+  );
+  const { id = "", year = "" } = next ?? {};
+  assert.match(
+    (await firstReason(first))?.text ?? "",
+    new RegExp(`: ERROR:  division by zero; the next run of its schedule is task ${id}, planned for ${year}-`),
+  );
+  assert.equal((await cli(["pause", "--schedule", id], { env: { DATABASE_URL: database.url } })).code, 0);
+  await endsWith(first, `: ERROR:  division by zero; its schedule is paused in task ${id}`);
+  await client.query("UPDATE task SET input = 'SELECT 1' WHERE id = $1", [id]);
+  await endsWith(first, ": ERROR:  division by zero");
+  await client.query("UPDATE task SET input = 'SELECT pg_sleep(3600)' WHERE id = ANY ($1)", [[first, id]]);
+  await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
+  await tasks.until([id], ({ state }) => state === "WORK");
+  await endsWith(first, `; the next run of its schedule is task ${id}, which runs now`);
+  await cli(["stop", id], { env: { DATABASE_URL: database.url } });
+  await tasks.ended(id);
+  await endsWith(first, ": ERROR:  division by zero");
+  await pgTask.stop();
+  await client.query("DELETE FROM task");
+});
+
 test("the API also reports why a task waits, and nothing for a finished one", async () => {
   const program = await startProcess({
     config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },

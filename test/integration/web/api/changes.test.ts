@@ -85,6 +85,35 @@ it("changes many tasks in one request, and says what came of each", async () => 
   );
 });
 
+it("retries only tasks in the given states", async () => {
+  const done = await add({ input: "SELECT 1" });
+  const failed = await add({ input: "SELECT 1/0" });
+  await waitForState(client, done, "DONE");
+  await waitForState(client, failed, "FAIL");
+  const { status, value } = await web.post(`${path}/changes`, {
+    change: "retry",
+    ids: [done, failed],
+    states: ["FAIL", "STOP"],
+  });
+  assert.equal(status, 200);
+  assert.deepEqual(
+    changesSchema.parse(value).tasks.map(({ id, outcome, text }) => [id, outcome, text]),
+    [
+      [done, "refused", "is DONE, which is none of the given states"],
+      [failed, "changed", "was FAIL, runs again now"],
+    ],
+  );
+  assert.deepEqual(await refused(`${path}/changes`, { change: "delete", ids: [done], states: ["DONE"] }), [
+    400,
+    "INVALID",
+    "states: only a retry can be limited to states",
+  ]);
+  for (const states of [[], ["WORK"], "FAIL"]) {
+    const [code] = await refused(`${path}/changes`, { change: "retry", ids: [done], states });
+    assert.equal(code, 400, JSON.stringify(states));
+  }
+});
+
 it("changes the other tasks if the server refuses one", async () => {
   await client.query(`CREATE FUNCTION guard() RETURNS trigger LANGUAGE plpgsql AS
     $$BEGIN IF OLD.data = 'keep' THEN RAISE 'this one stays'; END IF; RETURN OLD; END$$;

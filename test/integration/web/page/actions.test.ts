@@ -74,7 +74,9 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
       const other = await database.connect();
       await other.query("BEGIN");
       await other.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [second]);
+      const request = page.waitForRequest((each) => each.url().endsWith("/changes"));
       await bar.getByRole("button", { name: "Retry 2" }).click();
+      assert.deepEqual((await request).postDataJSON(), { change: "retry", ids: [first, second], states: ["FAIL"] });
       await page.getByText("1 of 2 tasks planned again.").waitFor();
       await page.getByText(`Not ${second}: row locked by another transaction: try again`).waitFor();
       assert.equal(await focused(page), "DIV What came of it");

@@ -1,0 +1,41 @@
+import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { readChain } from "../queries/taskChain.js";
+import { isoTimeSql } from "../sqlFragments.js";
+
+/** Time limit for the search for the row that goes on with a schedule, in ms. */
+const searchMs = 1_000;
+
+/** The unfinished row that goes on with the schedule of an ended run. */
+export interface Successor {
+  readonly id: string;
+  readonly state: string;
+  /** When it is planned, in ISO 8601. `infinity` if the schedule is paused. */
+  readonly plan: string;
+}
+
+/** Whether a task is a run of a schedule, and the row that goes on with it, as far as it is found within a second. */
+export interface ScheduleState {
+  readonly repeats: boolean;
+  readonly successor: Successor | null;
+}
+
+export async function readScheduleState(client: Client, table: TaskTable, id: string): Promise<ScheduleState> {
+  const isSchedule = hasSchedule("t", await readHasRules(client, table));
+  const { rows } = await client.query<{ repeats: boolean }>(
+    `SELECT ${isSchedule} AS repeats FROM ${table.qualified} AS t WHERE t.id = $1::bigint`,
+    [id],
+  );
+  if (rows[0]?.repeats !== true) return { repeats: false, successor: null };
+  const { descendants } = await readChain(client, table, id, { characters: 1, scanLimitMs: searchMs });
+  // A task can also insert other schedules, which become its children.
+  const { rows: successors } = await client.query<Successor>(
+    `SELECT t.id::text AS id, t.state::text AS state, ${isoTimeSql("t.plan")} AS plan FROM ${table.qualified} AS t
+     WHERE t.id = ANY ($2::bigint[]) AND t.state::text IN ('PLAN', 'TAKE', 'WORK') AND ${isSchedule}
+       AND t.input::text = (SELECT f.input::text FROM ${table.qualified} AS f WHERE f.id = $1::bigint)
+     ORDER BY t.id DESC LIMIT 1`,
+    [id, descendants.map((task) => task.id)],
+  );
+  return { repeats: true, successor: successors[0] ?? null };
+}
