@@ -31,6 +31,8 @@ import { timeoutSignal } from "../shared/timeoutSignal.js";
 export class Manager implements LifecycleHooks {
   /** The latest entry (the task table's configuration). Its target never changes. */
   #entry: Entry;
+  /** How many managers the process has. */
+  #managers: number;
   readonly #takesOver: boolean;
   readonly #table: TaskTable;
   readonly #send: (message: FromManager) => void;
@@ -60,7 +62,7 @@ export class Manager implements LifecycleHooks {
   #serving: Promise<void> = Promise.resolve();
 
   constructor(
-    { entry, takesOver, afterFrozen = false }: ManagerParameters,
+    { entry, takesOver, managers, afterFrozen = false }: ManagerParameters,
     options: {
       readonly send: (message: FromManager) => void;
       readonly log: Log;
@@ -72,6 +74,7 @@ export class Manager implements LifecycleHooks {
   ) {
     const { log, send, threadLog, createTracing = null } = options;
     this.#entry = entry;
+    this.#managers = managers;
     this.#takesOver = takesOver;
     this.#table = taskTable(entry.schema, entry.table);
     this.#send = send;
@@ -111,6 +114,7 @@ export class Manager implements LifecycleHooks {
       reload: () => this.#settingsReloader.restart(),
       cycled: () => this.#onCycle(),
       isFinished: () => this.#isFinished(),
+      managers: () => this.#managers,
       afterFrozen,
       changes: this.#changes,
     });
@@ -129,8 +133,9 @@ export class Manager implements LifecycleHooks {
   }
 
   /** Applies new parameters and the server's current settings. */
-  reconfigure({ entry }: Pick<ManagerParameters, "entry">): void {
+  reconfigure({ entry, managers }: Pick<ManagerParameters, "entry" | "managers">): void {
     this.#entry = entry;
+    this.#managers = managers;
     const level = entry.parameters["pg_conf.log"];
     this.#log.level = level;
     this.#threadLog.level = level;
@@ -144,6 +149,11 @@ export class Manager implements LifecycleHooks {
   /** Starts the next attempt to connect without further delay, because the server accepts connections again. */
   retry(): void {
     this.#retry.abort();
+  }
+
+  /** Finds out whether the connection has been cut, because another one to the same server was lost. */
+  probe(): void {
+    this.#connection.probe();
   }
 
   async start(): Promise<void> {

@@ -55,6 +55,9 @@ function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: 
       case "retryNow":
         hosted?.manager.retry();
         break;
+      case "probe":
+        hosted?.manager.probe();
+        break;
       case "heartbeat":
         send({ type: "heartbeat" });
         break;

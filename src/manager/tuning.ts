@@ -309,6 +309,18 @@ export const zoneCheckRows = 50;
 /** How long the server can be silent, in ms, before the manager checks whether its own connection is half-open. */
 export const managerQuietMs = 150;
 
+/**
+ * The same in deep sleep, in ms. The managers of one process together send at most one probe every `perManager` ms: with
+ * a hundred idle managers, probes every `least` ms would be most of what the process does.
+ */
+const sleepersQuietMs = { least: 4_500, perManager: 200, most: 30_000 };
+
+/** Returns how long the server can be silent in deep sleep, in ms, if the process has this many managers. */
+export function sleeperQuietMs(managers: number): number {
+  const { least, perManager, most } = sleepersQuietMs;
+  return Math.min(Math.max(least, managers * perManager), most);
+}
+
 /** Interval between checks of the sessions' backends, in ms: `busy` if any session is busy, `idle` if none is. */
 export const backendCheckMs = { busy: 150, idle: 300 };
 

@@ -31,6 +31,8 @@ const handOverTimeoutMs = 1_000;
 const maxRetryMs = 1_000;
 /** Time without traffic after which the connection is probed, in ms. */
 const quietMs = 200;
+/** The same while this process leads and no manager needs a session, in ms. */
+const idleQuietMs = 6_000;
 
 interface LeadershipEvents {
   /** The control connection has been opened. */
@@ -206,7 +208,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     const watchdog = new ConnectionWatchdog(client, {
       name: applicationNames.supervisorWatch,
       quietMs,
-      isAtRest: () => this.#isLeader && this.#isIdle(),
+      restMs: () => (this.#isLeader && this.#isIdle() ? idleQuietMs : null),
     });
     try {
       // If stop() was called while connecting, it could not end this connection.

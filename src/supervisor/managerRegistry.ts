@@ -7,7 +7,7 @@ import type { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerThread, type ManagerThreadOptions } from "./managerThread.js";
 import { SpareWorkers } from "./spareWorkers.js";
 
-type RegistryOptions = Omit<ManagerThreadOptions, "spareWorkers" | "takesOver" | "afterFrozen"> & {
+type RegistryOptions = Omit<ManagerThreadOptions, "spareWorkers" | "takesOver" | "afterFrozen" | "managers"> & {
   readonly board: ClusterStatusBoard;
 };
 
@@ -15,8 +15,13 @@ type Predecessor = Pick<ManagerThreadOptions, "takesOver" | "afterFrozen">;
 
 const noPredecessor: Predecessor = { takesOver: false, afterFrozen: false };
 
+/** Least time between two requests to all managers on a server to probe, in ms. A server can end all connections. */
+const probePauseMs = 1_000;
+
 /** Least time between two log lines about too few sessions, in ms. Many short batches would log one line each. */
 const shortageLogMs = 60_000;
+
+const labelOfServers = (target: ConnectionTarget): string => serversOf(target).map(serverLabel).toSorted().join(",");
 
 /**
  * Runs the leader's managers, one for each entry, and shares the sessions among them. The manager of one entry:
@@ -41,6 +46,8 @@ export class ManagerRegistry {
   #configuration: Configuration;
   #isShort = false;
   #shortageLoggedAt = -Infinity;
+  /** When all managers on a server were last told to probe, as a value of performance.now(), by the servers' label. */
+  readonly #probedAt = new Map<string, number>();
 
   constructor(configuration: Configuration, options: RegistryOptions) {
     this.#configuration = configuration;
@@ -146,10 +153,11 @@ export class ManagerRegistry {
     const manager = new ManagerThread(entry, {
       ...this.#options,
       spareWorkers: this.#spareWorkers,
+      managers: () => this.#configuration.entries.length,
       ...predecessor,
     });
     this.#managers.set(entry.key, manager);
-    this.#grants.join(manager, serversOf(entry.target).map(serverLabel).toSorted().join(","));
+    this.#grants.join(manager, labelOfServers(entry.target));
     this.#options.board.follow(entry, manager);
     manager.on("demand", (sessions) => {
       this.#grants.setDemand(manager, sessions);
@@ -160,6 +168,7 @@ export class ManagerRegistry {
     );
     manager.on("serverFull", (room) => this.#grants.reportFull(manager, room));
     manager.on("grantAnswered", (sessions, number) => this.#grants.acknowledge(manager, sessions, number));
+    manager.on("disconnected", () => this.#probeOthers(manager));
     manager.on("ready", () => this.retryOnServer(manager.target));
     manager.on("died", () => this.#grants.clear(manager));
     await this.#ended.get(entry.key);
@@ -167,6 +176,20 @@ export class ManagerRegistry {
       manager.start();
       await manager.settled;
     });
+  }
+
+  /**
+   * Makes the other managers on the server of `lost`, which may be in deep sleep, probe their connections. A network
+   * often drops all connections to a server at once, and a server that is shut down need not close them all.
+   */
+  #probeOthers(lost: ManagerThread): void {
+    const servers = labelOfServers(lost.target);
+    const now = performance.now();
+    if (now - (this.#probedAt.get(servers) ?? -Infinity) < probePauseMs) return;
+    this.#probedAt.set(servers, now);
+    for (const manager of this.#managers.values()) {
+      if (manager !== lost && shareServer(manager.target, lost.target)) manager.probe();
+    }
   }
 
   #logShortage(): void {

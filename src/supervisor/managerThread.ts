@@ -23,6 +23,8 @@ const missingRoleOrDatabase = new Set(["3D000", "28000", "28P01"]);
 interface ManagerThreadEvents {
   /** The manager serves its table. */
   ready: [];
+  /** The manager has lost its connection, or cannot open one. */
+  disconnected: [];
   /** The manager cannot serve its table for this reason, and keeps trying. */
   unavailable: [reason: ErrorReport];
   demand: [sessions: number];
@@ -50,6 +52,8 @@ export interface ManagerThreadOptions {
   readonly takesOver: boolean;
   /** Whether the leader before this process was frozen. */
   readonly afterFrozen: boolean;
+  /** Returns how many managers the process has. */
+  readonly managers: () => number;
   readonly log: Log;
   /** Receives the thread's log lines. */
   readonly writeLine: (line: string) => void;
@@ -125,6 +129,11 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     if (!this.#isDisconnected) return;
     this.#retryNow.abort();
     this.#post({ type: "retryNow" });
+  }
+
+  /** Makes the manager find out whether its connection has been cut. */
+  probe(): void {
+    if (!this.#isDisconnected) this.#post({ type: "probe" });
   }
 
   get target(): ConnectionTarget {
@@ -251,7 +260,9 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   #setUnavailable(reason: ErrorReport): void {
+    const wasDisconnected = this.#isDisconnected;
     this.#isDisconnected = errorDefinitions[reason.code].family === "CONNECTION";
+    if (this.#isDisconnected && !wasDisconnected) this.emit("disconnected");
     this.emit("unavailable", reason);
   }
 
@@ -300,6 +311,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     const parameters: ManagerParameters = {
       entry: { ...this.#entry, ...this.#location },
       takesOver: this.#takesOver,
+      managers: this.#options.managers(),
       afterFrozen: this.#options.afterFrozen,
     };
     sender

@@ -186,6 +186,7 @@ export async function startManagerLoop(
   let over = false;
   const work = loop.run(() => over, {
     began: nothing,
+    asks: nothing,
     cycled: nothing,
     handOver: () => Promise.resolve(),
     released: nothing,

@@ -22,7 +22,7 @@ import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
 import { ManagerLoop } from "./managerLoop.js";
 import { BusyMode } from "./busyMode.js";
 import type { WorkCycle } from "./workCycle.js";
-import { lockRetryMs, managerQuietMs } from "../tuning.js";
+import { lockRetryMs, managerQuietMs, sleeperQuietMs } from "../tuning.js";
 
 /**
  * The time after which another manager that still holds the table's lock is named in the log, in ms. A manager that stops
@@ -47,6 +47,8 @@ export interface ManagerConnectionOptions {
   /** Called after each cycle. */
   readonly cycled: () => void;
   readonly isFinished: () => boolean;
+  /** Returns how many managers the process has. */
+  readonly managers: () => number;
   /** A condition that checks its predicates again whenever sessions or results change. */
   readonly changes: Condition;
   /** Whether the leader before this process was frozen. */
@@ -68,6 +70,7 @@ export class ManagerConnection {
   readonly #options: ManagerConnectionOptions;
   #client: Client | null = null;
   #loop: ManagerLoop | null = null;
+  #watchdog: ConnectionWatchdog | null = null;
   #isSuperuser = false;
   #server: ServerOfManager | null = null;
   /** Why this manager has ended its connection by itself. */
@@ -108,6 +111,11 @@ export class ManagerConnection {
     this.#client.connection.stream.destroy();
   }
 
+  /** Finds out whether the connection has been cut. */
+  probe(): void {
+    this.#watchdog?.probeNow();
+  }
+
   /** Stops claiming tasks, on this connection and on later ones. */
   drain(): void {
     this.#isDraining = true;
@@ -137,7 +145,6 @@ export class ManagerConnection {
     const client = await connectManager(entry, signal);
     components.sessionAccess.accepted();
     const ended = new AbortController();
-    let watchdog: ConnectionWatchdog | null = null;
     try {
       let isLost = false;
       const lost = new Promise<never>((_, reject) => {
@@ -152,10 +159,10 @@ export class ManagerConnection {
         await changes.until(() => false, signal);
         return;
       }
-      watchdog = new ConnectionWatchdog(client, {
+      this.#watchdog = new ConnectionWatchdog(client, {
         name: applicationNames.managerWatch,
         quietMs: managerQuietMs,
-        isAtRest: () => this.#loop?.isAsleep ?? true,
+        restMs: () => this.#quietAtRestMs(),
       });
       const runLoop = await this.#prepare(client, entry, succeeded);
       // A cycle without statements would not notice the loss, and the loop would compete with the next one.
@@ -177,9 +184,16 @@ export class ManagerConnection {
       throw await missingPrivilege(client, components.table, error);
     } finally {
       ended.abort();
-      watchdog?.stop();
+      this.#watchdog?.stop();
+      this.#watchdog = null;
       await this.#end(client);
     }
+  }
+
+  /** Returns the silence after which a connection is probed whose loss would not be felt at once. */
+  #quietAtRestMs(): number | null {
+    if (this.#loop === null) return sleeperQuietMs(1);
+    return this.#loop.isAsleep ? sleeperQuietMs(this.#options.managers()) : null;
   }
 
   /**
@@ -232,6 +246,7 @@ export class ManagerConnection {
           log.info({ table: table.logName, sleepMs: settings.sleepMs }, "serving table");
           send({ type: "ready" });
         },
+        asks: () => this.#watchdog?.expectAnswer(),
         cycled: () => {
           succeeded();
           this.#options.cycled();

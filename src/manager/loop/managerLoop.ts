@@ -39,6 +39,8 @@ export interface ManagerLoopEvents {
    * makes the loop wait before its first cycle.
    */
   readonly began: () => void;
+  /** Called before each cycle in deep sleep: the server is about to be asked after a long silence. */
+  readonly asks: () => void;
   /** Called after each cycle. */
   readonly cycled: () => void;
   /**
@@ -163,6 +165,7 @@ export class ManagerLoop {
     const { ledgers, poolScaler, pruner, runTimes, statistics } = this.#components;
     const { wakeSignal, busyMode, workCycle } = this.#components;
     const since = performance.now();
+    if (this.isAsleep) events.asks();
     const outcome = await workCycle.run(this.#client, this.#settings, this.#request());
     this.#cycleEndedAt = performance.now();
     begin();

@@ -14,6 +14,8 @@ export interface ManagerParameters {
   readonly entry: Entry;
   /** Whether an earlier manager may have left claimed tasks behind. */
   readonly takesOver: boolean;
+  /** How many managers the process has. The more there are, the less often each of them does what can wait. */
+  readonly managers: number;
   /** Whether the leader before this process was frozen, so that its managers are frozen as well. */
   readonly afterFrozen?: boolean;
 }
@@ -28,6 +30,8 @@ export type ToManager =
   | { readonly type: "grant"; readonly sessions: number; readonly number: number }
   /** The server accepts connections again. A manager that is waiting to reconnect retries at once. */
   | { readonly type: "retryNow" }
+  /** Another manager has lost its connection to the same server. This manager probes its own connection at once. */
+  | { readonly type: "probe" }
   /** Asks a thread that was busy whether its event loop is running. Answered by `heartbeat`. */
   | { readonly type: "heartbeat" }
   | { readonly type: "stop"; readonly graceMs: number };

@@ -4,8 +4,6 @@ import { PgTaskError } from "../errors.js";
 import { ownerSql } from "./backendIdentity.js";
 import { timeoutSignal } from "../timeoutSignal.js";
 
-/** While nothing depends on the connection, the time between probes is multiplied by this factor. */
-const restFactor = 30;
 /**
  * How many times, and at which interval in ms, the watchdog looks for the answer to a probe before it queries the
  * server over a second connection.
@@ -38,7 +36,7 @@ export class ConnectionWatchdog {
   readonly #client: Client;
   readonly #name: string;
   readonly #quietMs: number;
-  readonly #isAtRest: () => boolean;
+  readonly #restMs: () => number | null;
   #timer: NodeJS.Timeout;
   #heardAt = performance.now();
   /** Number of probes so far. */
@@ -47,7 +45,7 @@ export class ConnectionWatchdog {
   #heard = true;
   /** How many times the watchdog has looked for the answer to the last probe. */
   #checks = 0;
-  /** Whether the next probe is delayed because nothing depends on the connection at present. */
+  /** Whether the next probe is delayed because the loss of the connection may be noticed late at present. */
   #resting = false;
   #inquiring = false;
   #inquiredAt = -Infinity;
@@ -57,18 +55,18 @@ export class ConnectionWatchdog {
   /**
    * @param options.name application name of the second connection
    * @param options.quietMs silence after which the connection is probed
-   * @param options.isAtRest returns whether nothing depends on the connection at present, so that its loss may be
-   * noticed late
+   * @param options.restMs returns the longer silence, in ms, that is allowed while the loss of the connection may be
+   * noticed late; null if it may not be at present
    */
   constructor(
     client: Client,
-    options: { readonly name: string; readonly quietMs: number; readonly isAtRest?: () => boolean },
+    options: { readonly name: string; readonly quietMs: number; readonly restMs?: () => number | null },
   ) {
     this.#client = client;
     this.#name = options.name;
     this.#quietMs = options.quietMs;
-    this.#isAtRest = options.isAtRest ?? (() => false);
-    this.#timer = this.#after(this.#quietMs, () => this.#probe());
+    this.#restMs = options.restMs ?? (() => null);
+    this.#timer = this.#after(this.#quietMs, () => this.#probeIfSilent());
     client.connection.stream.on("data", this.#hear);
     client.once("end", this.stop);
   }
@@ -80,6 +78,20 @@ export class ConnectionWatchdog {
     this.#client.off("end", this.stop);
   };
 
+  /** Probes the connection without waiting for a silence, unless an earlier probe is still unanswered. */
+  probeNow(): void {
+    if (this.#stopped || !this.#heard) return;
+    clearTimeout(this.#timer);
+    this.#probe();
+  }
+
+  /** Ends a long silence: something is about to be sent, and the connection is probed if no data arrives soon. */
+  expectAnswer(): void {
+    if (this.#stopped || !this.#resting) return;
+    clearTimeout(this.#timer);
+    this.#timer = this.#after(this.#quietMs, () => this.#probe());
+  }
+
   #after(ms: number, then: () => void): NodeJS.Timeout {
     return setTimeout(then, ms).unref();
   }
@@ -88,26 +100,31 @@ export class ConnectionWatchdog {
     this.#heardAt = performance.now();
     if (this.#heard && !this.#resting) return;
     this.#heard = true;
-    this.#resting = this.#isAtRest();
     clearTimeout(this.#timer);
-    this.#timer = this.#after(this.#resting ? restFactor * this.#quietMs : this.#quietMs, () => this.#probe());
+    this.#timer = this.#after(this.#allowedSilence(), () => this.#probeIfSilent());
   };
 
-  /** Sends a probe if the silence has lasted long enough. */
+  /** Returns the silence that is allowed at present, in ms. */
+  #allowedSilence(): number {
+    const restMs = this.#restMs();
+    this.#resting = restMs !== null;
+    return restMs ?? this.#quietMs;
+  }
+
+  #probeIfSilent(): void {
+    const leftMs = this.#heardAt + this.#allowedSilence() - performance.now();
+    if (leftMs > 0) this.#timer = this.#after(Math.ceil(leftMs), () => this.#probeIfSilent());
+    else this.#probe();
+  }
+
   #probe(): void {
-    this.#resting = this.#isAtRest();
-    const quietMs = this.#resting ? restFactor * this.#quietMs : this.#quietMs;
-    const leftMs = this.#heardAt + quietMs - performance.now();
-    if (leftMs > 0) this.#timer = this.#after(Math.ceil(leftMs), () => this.#probe());
-    else {
-      this.#resting = false;
-      this.#checks = 0;
-      this.#probes += 1;
-      this.#heard = false;
-      this.#pauseMs = inquiryPauseMs.first;
-      this.#client.query("SELECT").catch(() => {});
-      this.#timer = this.#after(answerChecks.everyMs, () => this.#checkAnswer());
-    }
+    this.#resting = false;
+    this.#checks = 0;
+    this.#probes += 1;
+    this.#heard = false;
+    this.#pauseMs = inquiryPauseMs.first;
+    this.#client.query("SELECT").catch(() => {});
+    this.#timer = this.#after(answerChecks.everyMs, () => this.#checkAnswer());
   }
 
   /**

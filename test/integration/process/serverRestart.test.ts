@@ -9,9 +9,12 @@ import { connectionLost } from "../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../src/shared/errors.js";
 import type { FromManager } from "../../../src/shared/ipc/managerMessages.js";
 import { ClusterStatusBoard } from "../../../src/supervisor/clusterStatusBoard.js";
+import { ConnectionWatchdog } from "../../../src/shared/postgres/connectionWatchdog.js";
 import { ManagerRegistry } from "../../../src/supervisor/managerRegistry.js";
+import { ManagerThread } from "../../../src/supervisor/managerThread.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
+import { waitForRow } from "../../support/waitFor.js";
 import { makeEntry, silentLog as log } from "../../support/taskTables.js";
 
 const database = await createDatabase();
@@ -52,7 +55,7 @@ test("a manager that waits for its server retries as soon as it is told to", asy
     const send = ({ type }: FromManager): void => {
       if (type === "unavailable") waited.add();
     };
-    const manager = new Manager({ entry, takesOver: false }, { send, log, threadLog: log });
+    const manager = new Manager({ entry, takesOver: false, managers: 1 }, { send, log, threadLog: log });
     await manager.start();
     for (let tries = 1; tries <= 3; tries += 1) {
       await waited.reaches(tries);
@@ -101,6 +104,50 @@ test("when a server accepts another entry, exactly the entries that wait for it 
     await registry.stop(0);
     assert.deepEqual(counts, [1, 3, 1, 1]);
   });
+});
+
+test("when a manager loses its connection, exactly the others on its server probe theirs", async (context) => {
+  const { target } = database;
+  const own = (table: string, where = target): Entry => makeEntry(where, { table, fixed: { table } });
+  // To pg-task, the same server under another name is another one.
+  const entries = [own("lost"), own("same"), own("too"), own("other", { ...target, host: "localhost" })];
+  const parameters = defaultParameters();
+  const registry = new ManagerRegistry(
+    { file: null, control: target, parameters, entries },
+    { rolesAndDatabases: { ensure: async () => {} }, board: new ClusterStatusBoard(), log, writeLine: () => {} },
+  );
+  context.after(() => registry.stop(0));
+  await registry.start({ takesOver: false, afterFrozen: false });
+  const probe = context.mock.method(ManagerThread.prototype, "probe");
+  const probed = new Promise<void>((resolve) => probe.mock.mockImplementation(() => resolve()));
+  const user = await database.connect();
+  await user.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name LIKE 'pg_work public lost %'`);
+  await probed;
+  assert.equal(probe.mock.callCount(), 2);
+});
+
+test("in deep sleep, a manager among many seldom probes its connection, but does so when told", async (context) => {
+  const user = await database.connect();
+  const fixed = { table: "asleep", sleep: 100 };
+  const entry = makeEntry(database.target, { table: "asleep", fixed, parameters: { "pg_task.idle": 1 } });
+  const manager = new Manager({ entry, takesOver: false, managers: 200 }, { send: () => {}, log, threadLog: log });
+  context.after(() => manager.stop());
+  await manager.start();
+  // Alone, it would not be silent for so long.
+  await waitForRow(
+    user,
+    `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'pg_work public asleep %'
+       AND state_change < clock_timestamp() - interval '7 seconds'`,
+  );
+  // Before a cycle, an answer is expected.
+  const expectAnswer = context.mock.method(ConnectionWatchdog.prototype, "expectAnswer");
+  const asked = new Promise<void>((resolve) => expectAnswer.mock.mockImplementation(() => resolve()));
+  await user.query("SELECT pg_notify('pg_task_' || to_regclass('asleep')::oid, '')");
+  await asked;
+  const probeNow = context.mock.method(ConnectionWatchdog.prototype, "probeNow");
+  manager.probe();
+  assert.equal(probeNow.mock.callCount(), 1);
 });
 
 test("the error for a terminated connection quotes the server", async () => {

@@ -25,7 +25,7 @@ async function startManager(user: string): Promise<Manager> {
   const parameters = { ...entry.parameters, "pg_conf.log": "trace" } as const;
   const log = createLog({ level: "trace", name: "test", write: writeLine });
   const manager = new Manager(
-    { entry: { ...entry, parameters }, takesOver: false },
+    { entry: { ...entry, parameters }, takesOver: false, managers: 1 },
     { send: () => {}, log, threadLog: log },
   );
   await manager.start();

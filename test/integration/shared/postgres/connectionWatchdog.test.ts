@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { ConnectionWatchdog } from "../../../../src/shared/postgres/connectionWatchdog.js";
@@ -27,6 +28,26 @@ test("a half-open connection and its backend are ended", async () => {
   watchdog.stop();
   await waitForRow(user, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [rows[0]?.pid]);
 });
+
+for (const how of ["probeNow", "expectAnswer"] as const) {
+  test(`a half-open connection that may be silent for long is found by ${how}`, async () => {
+    const client = await connectClient(target, { applicationName: how });
+    const watchdog = new ConnectionWatchdog(client, { name: "watchdog", quietMs: 100, restMs: () => 3_600_000 });
+    for (let time = 0; time < 2; time += 1) {
+      // The answer arrives, and a long silence begins.
+      const answered = once(client.connection, "readyForQuery");
+      watchdog.probeNow();
+      await answered;
+    }
+    watchdog.expectAnswer();
+    assert.deepEqual((await client.query("SELECT 1 AS one")).rows, [{ one: 1 }]);
+    const ended = new Promise((resolve) => client.once("end", resolve));
+    assert.equal(proxy.freeze(how), 1);
+    watchdog[how]();
+    await ended;
+    watchdog.stop();
+  });
+}
 
 test("a connection whose backend works on a long statement is left alone", async () => {
   const client = await connectClient(target, { applicationName: "long" });
