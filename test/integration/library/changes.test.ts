@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { after, it } from "node:test";
 import { Client, Pool } from "pg";
 import { TaskClient, type TaskChange } from "../../../src/library/index.js";
+import { endPool } from "../../support/endPool.js";
 import { createDatabase } from "../../support/database.js";
 import { closeGate, waitAt } from "../../support/gates.js";
 import { PgTask } from "../../support/pgTask.js";
@@ -86,7 +87,7 @@ it("takes dates as times", async () => {
 it("yields a task whose transaction commits after later ids have been seen", async () => {
   const { seen, until, end } = await follow({ group: "late" });
   const pool = new Pool({ connectionString: url, max: 1 });
-  closing.push(() => pool.end());
+  closing.push(() => endPool(pool));
   const late = await pool.connect();
   await late.query("BEGIN");
   const first = await tasks.add({ input: "SELECT", group: "late", plan: "2100-01-01" }, { client: late });
@@ -108,7 +109,7 @@ it("yields a task whose transaction commits after later ids have been seen", asy
 it("yields the end of each of many tasks once, however their transactions interleave", async () => {
   const { seen, until, end } = await follow({ group: "many" });
   const pool = new Pool({ connectionString: url, max: 8 });
-  closing.push(() => pool.end());
+  closing.push(() => endPool(pool));
   const committed: string[] = [];
   const rolledBack: string[] = [];
   const produce = async (producer: number): Promise<void> => {
@@ -174,7 +175,7 @@ it("throws the reason of its signal, and CONNECTION_CLOSED when the client is en
 it("goes on over a pool when its connection is lost, without missing a change", async () => {
   const pool = new Pool({ connectionString: url, application_name: "library changes", max: 1 });
   pool.on("error", () => {});
-  closing.push(() => pool.end());
+  closing.push(() => endPool(pool));
   const { until, end } = await follow({ group: "drop" }, new TaskClient(pool));
   const client = await database.connect();
   const ids: string[] = [];

@@ -3,6 +3,7 @@ import { EventEmitter, once } from "node:events";
 import { after, it } from "node:test";
 import { Pool } from "pg";
 import { TaskClient, type SqlPool, type SqlPoolClient } from "../../../src/library/index.js";
+import { endPool } from "../../support/endPool.js";
 import { createDatabase } from "../../support/database.js";
 
 const closing: (() => Promise<unknown>)[] = [];
@@ -13,7 +14,7 @@ closing.push(() => tasks.end());
 
 function openPool(max?: number): Pool {
   const pool = new Pool({ connectionString: url, ...(max === undefined ? {} : { max }) });
-  closing.push(() => pool.end());
+  closing.push(() => endPool(pool));
   return pool;
 }
 

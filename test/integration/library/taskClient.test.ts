@@ -11,6 +11,7 @@ import {
   type SqlPool,
 } from "../../../src/library/index.js";
 import { longestTimerMs } from "../../../src/shared/backoff.js";
+import { endPool } from "../../support/endPool.js";
 import { createDatabase } from "../../support/database.js";
 import { ensureTaskTable } from "../../support/taskTables.js";
 import { createVersionOne } from "../../support/versionOne.js";
@@ -23,7 +24,7 @@ const { url } = database;
 
 function openPool(max = 4): Pool {
   const pool = new Pool({ connectionString: url, max });
-  closing.push(() => pool.end());
+  closing.push(() => endPool(pool));
   return pool;
 }
 const pool = openPool();
@@ -1119,7 +1120,7 @@ describe("errors", () => {
     await assert.rejects(tasks.add("SELECT 1", { client }), readOnly);
     await client.query("ROLLBACK");
     const standby = new Pool({ connectionString: url, options: "-c default_transaction_read_only=on" });
-    closing.push(() => standby.end());
+    closing.push(() => endPool(standby));
     const ours = new TaskClient(standby);
     const unwritable = { code: "CONNECTION_READ_ONLY", sqlState: "25006", retryable: true };
     await assert.rejects(ours.add("SELECT 1"), unwritable);
@@ -1170,7 +1171,7 @@ describe("errors", () => {
     const own = new Pool({ connectionString: url });
     const ours = new TaskClient(own);
     const id = await ours.add({ input: "SELECT", plan: "2100-01-01" });
-    await own.end();
+    await endPool(own);
     await assert.rejects(ours.add("SELECT 1"), { code: "CONNECTION_CLOSED", retryable: false });
     await fails(ours.wait(id), "CONNECTION_CLOSED", /^the pool of the TaskClient has been ended$/);
     await fails(ours.list().next(), "CONNECTION_CLOSED", /^the pool /);

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { after, it } from "node:test";
 import { Client, Pool } from "pg";
 import { TaskClient } from "../../../src/library/index.js";
+import { endPool } from "../../support/endPool.js";
 import { createDatabase } from "../../support/database.js";
 import { closeGate, waitAt } from "../../support/gates.js";
 import { PgTask } from "../../support/pgTask.js";
@@ -34,7 +35,7 @@ it("resolves with the outcome, whatever it is", async () => {
 
 it("waits for many tasks with one connection", async () => {
   const pool = new Pool({ connectionString: url, max: 1 });
-  closing.push(() => pool.end());
+  closing.push(() => endPool(pool));
   const ours = new TaskClient(pool);
   const ids = await ours.addMany(Array.from({ length: 200 }, (_, n) => ({ input: `SELECT ${n}`, max: 10 })));
   const controller = new AbortController();
@@ -123,7 +124,7 @@ it("goes on over a pool when its connection is lost", async () => {
   const open = await closeGate(database, "lost");
   const pool = new Pool({ connectionString: url, application_name: "library wait", max: 1 });
   pool.on("error", () => {});
-  closing.push(() => pool.end());
+  closing.push(() => endPool(pool));
   const ours = new TaskClient(pool);
   const id = await ours.add({ input: waitAt("lost"), delete: false });
   const waiting = ours.wait(id);
@@ -153,7 +154,7 @@ it("gives up when the server stays away for longer than reconnectMs", async () =
   const failed = assert.rejects(ours.wait(id), { family: "CONNECTION" });
   proxy.refuse();
   await failed;
-  await pool.end();
+  await endPool(pool);
 });
 
 it("runs a task that was joined only when the transaction that joined it has committed", async () => {
