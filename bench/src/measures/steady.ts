@@ -153,7 +153,8 @@ const perAddedTask = ({ load, tasks }: Run): number => (load.program + load.serv
 /** The subjects of this measure belong to those of the other measures. */
 function isMeasuredWith(name: string, steady: SteadySubject): boolean {
   if (steady.name.startsWith("pg-boss")) return name === "pg-boss-best";
-  return name === steady.name || (name === "graphile-worker-best" && steady.name.startsWith("graphile-worker"));
+  const belongsToReference = steady.name === "bare-queue" || steady.name.startsWith("graphile-worker");
+  return name === steady.name || (name === steadyReference && belongsToReference);
 }
 
 function rowsOf(runs: readonly Run[]): string[][] {

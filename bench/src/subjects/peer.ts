@@ -12,7 +12,7 @@ import type { Subject } from "./subject.js";
 /** A queue library for Node, which runs in a separate process. */
 export interface Peer {
   /** Name of its module in the folder `peers`. */
-  readonly file: "graphileWorker" | "pgBoss";
+  readonly file: "graphileWorker" | "pgBoss" | "bareQueue";
   readonly pool: number;
   setting(work: Pick<Work, "groups" | "serial">): PeerArguments["setting"];
   /**

@@ -5,7 +5,7 @@ import { one, type Database } from "../database.js";
 import { startPgTask, type Configuration } from "../pgTaskProcess.js";
 import { checkTasks, bestConfiguration } from "./pgTask.js";
 import { hear, sendToPeer, startPeer, type Peer } from "./peer.js";
-import { bossNotified, graphileConcurrent, graphileBest, graphileDirect } from "./peers.js";
+import { bareQueue, bossNotified, graphileConcurrent, graphileBest, graphileDirect } from "./peers.js";
 import type { Subject } from "./subject.js";
 
 /** A queue that is given single tasks at a steady rate. */
@@ -124,6 +124,13 @@ const boss = {
   clear: "DELETE FROM pgboss.job WHERE name = 'run'",
 };
 
+const bare = {
+  add: () => `INSERT INTO bare.job (payload) VALUES (${payload}) RETURNING id`,
+  isDone: "SELECT FROM bare.job WHERE id = $1 AND state = 'done'",
+  left: "SELECT count(*)::integer AS left FROM bare.job WHERE state <> 'done'",
+  clear: "TRUNCATE bare.job",
+};
+
 /** The subject that all others are compared with. */
 export const steadyReference = "graphile-worker-best";
 
@@ -133,6 +140,7 @@ export const steadySubjects: readonly SteadySubject[] = [
   pgTask("pg-task", "pg-task, best setting of bursts", bestConfiguration),
   peer("graphile-worker-direct", "graphile-worker, best setting without local queue", graphileDirect, graphile),
   peer("graphile-worker-default", "graphile-worker, default settings, 24 jobs at once", graphileConcurrent, graphile),
+  peer("bare-queue", "bare claim and completion, no guarantees", bareQueue, bare),
   peer("pg-boss-notified", "pg-boss, batches of 1,000, LISTEN", bossNotified, boss),
 ];
 
