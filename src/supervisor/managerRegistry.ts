@@ -179,8 +179,8 @@ export class ManagerRegistry {
   }
 
   /**
-   * Makes the other managers on the server of `lost`, which may be in deep sleep, probe their connections. A network
-   * often drops all connections to a server at once, and a server that is shut down need not close them all.
+   * Makes the other managers on the server of `lost`, which may be in deep sleep, probe their connections: a network that
+   * fails often drops all connections to a server at once.
    */
   #probeOthers(lost: ManagerThread): void {
     const servers = labelOfServers(lost.target);

@@ -76,7 +76,7 @@ async function show(terminal: Terminal, given: string | undefined, options: Show
     terminal.write(lines.join(""));
     return 0;
   }
-  terminal.write(`${formatTask(terminal, task, notRetried?.text ?? null, options.full === true).join("\n")}\n`);
+  terminal.write(`${formatTask(terminal, task, notRetried, options.full === true).join("\n")}\n`);
   const trees = dependencies === null ? [] : formatDependencies(terminal, dependencies, options.full === true);
   terminal.write(trees.map(({ title, lines }) => formatSection(terminal, title, lines)).join(""));
   terminal.write(formatChain(terminal, chain, options.full === true));

@@ -8,8 +8,8 @@ import { readPauses } from "../commands/pauses.js";
 import { readConnections, readManager } from "../queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, readSessions, type EntryLocation } from "../queries/executorSessions.js";
 import { readLockWait, type LockWait } from "./lockWait.js";
-import { explainNotRetried } from "./notRetried.js";
-import { readScheduleState, type Successor } from "./scheduleSuccessor.js";
+import { explainNotRetried, retryEveryError } from "./notRetried.js";
+import { noSchedule, readScheduleState, type Successor } from "./scheduleState.js";
 import { readRowLock, readSituation, type TaskSituation } from "./taskSituation.js";
 import { readSessionRefusal } from "../queries/sessionRefusal.js";
 import { readUserTriggers } from "../queries/userTriggers.js";
@@ -44,16 +44,16 @@ export async function explainTask(
   const situation = await readSituation(client, table, id, manager?.since ?? null);
   if (situation === null) return null;
   const { most, taken } = await readConnections(client);
+  const schedule = hasEnded(situation) ? await readScheduleState(client, table, id) : noSchedule;
+  const notRetried =
+    situation.state === "FAIL" ? await explainNotRetried(client, table, id, context.entry.parameters) : null;
   const { formatTime = (iso: string): string => iso } = context;
   return waitReasons(withTimes(situation, formatTime), {
     pauses: (await readPauses(client, table)).map((pause) => ({ ...pause, since: formatTime(pause.since) })),
     lock: context.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
     lockWait: withBlockersTimes(await readOwnersLockWait(client, situation), formatTime),
-    notRetried:
-      situation.state === "FAIL" ? await explainNotRetried(client, table, id, context.entry.parameters) : null,
-    successor: hasEnded(situation)
-      ? withTime((await readScheduleState(client, table, id)).successor, formatTime)
-      : null,
+    notRetried: notRetried === null ? null : { text: notRetried, remedy: retryEveryError(table, id, schedule) },
+    successor: withPlan(schedule.successor, formatTime),
     triggers: await readUserTriggers(client, table),
     hasManager: manager !== null,
     hasLeader: manager === null ? await context.hasLeader() : true,
@@ -68,7 +68,7 @@ export async function explainTask(
 
 const hasEnded = ({ state, owner }: TaskSituation): boolean => isFinalState(state) && owner === null;
 
-const withTime = (successor: Successor | null, formatTime: (iso: string) => string): Successor | null =>
+const withPlan = (successor: Successor | null, formatTime: (iso: string) => string): Successor | null =>
   successor === null || successor.plan === "infinity" ? successor : { ...successor, plan: formatTime(successor.plan) };
 
 /** Returns the lock for which the task's run waits. Null if there is none, or the task runs on another server. */

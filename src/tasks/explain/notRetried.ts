@@ -4,16 +4,10 @@ import { readServerSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { parseSqlstates } from "../../shared/sqlstateList.js";
-import { readScheduleState } from "./scheduleSuccessor.js";
+import type { ScheduleState } from "./scheduleState.js";
 
 /** Matches errors that say themselves why the task was not tried again. */
 const explainedErrors = "task took its own session down|with the same key takes its place|next run was not planned";
-
-/** Why a task was not tried again, and how to have its errors tried again. */
-export interface NotRetried {
-  readonly text: string;
-  readonly remedy: string;
-}
 
 /**
  * Says why a task has failed although its `retry` allows more tries. The row does not store the SQLSTATE of the last
@@ -26,7 +20,7 @@ export async function explainNotRetried(
   table: TaskTable,
   id: string,
   parameters: Entry["parameters"],
-): Promise<NotRetried | null> {
+): Promise<string | null> {
   if (!(await readFeatures(client, table)).has("retries")) return null;
   const { rows } = await client.query<{ more: number; list: string | null }>(
     `SELECT (t.retry - coalesce(t.attempt, 0))::float8 AS more, t.sqlstate::text AS list FROM ${table.qualified} AS t
@@ -41,19 +35,15 @@ export async function explainNotRetried(
     list === null
       ? `pg_task.sqlstate, which is now ${JSON.stringify(await readSqlstates(client, parameters))}`
       : `its sqlstate ${list}`;
-  return {
-    text: `it was not tried again, although its retry allows ${more} more ${more === 1 ? "try" : "tries"}: its error is not among those to retry (${decides}), or is one that never is (docs/failure.md)`,
-    remedy: await describeRemedy(client, table, id),
-  };
+  return `it was not tried again, although its retry allows ${more} more ${more === 1 ? "try" : "tries"}: its error is not among those to retry (${decides}), or is one that never is (docs/failure.md)`;
 }
 
 /**
  * Says how to have every error tried again. The statement is complete, so that it can be pasted. It changes the row that
  * goes on with the schedule of the task, if there is one: in the ended row it would have no effect on the next runs.
  */
-async function describeRemedy(client: Client, table: TaskTable, id: string): Promise<string> {
+export function retryEveryError(table: TaskTable, id: string, { repeats, successor }: ScheduleState): string {
   const change = (row: string): string => `UPDATE ${table.qualified} SET sqlstate = '{}' WHERE id = ${row};`;
-  const { repeats, successor } = await readScheduleState(client, table, id);
   if (!repeats) return `to have every error tried again, first: ${change(id)}`;
   return successor === null
     ? "to have every error of a schedule tried again, set its sqlstate to '{}' in the row that pg-task list --schedules shows"

@@ -5,8 +5,7 @@ import { planReasons } from "./planReasons.js";
 import { lockReason, type LockWait } from "./lockWait.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { finalStates } from "../../shared/taskState.js";
-import type { NotRetried } from "./notRetried.js";
-import type { Successor } from "./scheduleSuccessor.js";
+import type { Successor } from "./scheduleState.js";
 import type { LockHolder, TaskSituation } from "./taskSituation.js";
 
 /** A reason why a task does not start. If the task is running or has ended, the reason says so. */
@@ -59,8 +58,8 @@ export interface TableSituation {
   readonly lock: { readonly by: LockHolder | null } | null;
   /** The lock for which the task's run waits. Null if it waits for none. */
   readonly lockWait: LockWait | null;
-  /** Why the task has failed although its `retry` allows more tries. Null if this is not so. */
-  readonly notRetried: NotRetried | null;
+  /** Why the task has failed although its `retry` allows more tries, and what to do. Null if this is not so. */
+  readonly notRetried: { readonly text: string; readonly remedy: string } | null;
   /** The row that goes on with the schedule of an ended run. Null if there is none. */
   readonly successor: Successor | null;
   /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */

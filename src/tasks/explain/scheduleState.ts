@@ -15,19 +15,22 @@ export interface Successor {
   readonly plan: string;
 }
 
-/** Whether a task is a run of a schedule, and the row that goes on with it, as far as it is found within a second. */
+/** Whether a task is a run of a schedule, and the row that goes on with the schedule. */
 export interface ScheduleState {
   readonly repeats: boolean;
   readonly successor: Successor | null;
 }
 
+export const noSchedule: ScheduleState = { repeats: false, successor: null };
+
+/** Reads the state of an ended run's schedule. The row that goes on with it is searched for a second. */
 export async function readScheduleState(client: Client, table: TaskTable, id: string): Promise<ScheduleState> {
   const isSchedule = hasSchedule("t", await readHasRules(client, table));
   const { rows } = await client.query<{ repeats: boolean }>(
     `SELECT ${isSchedule} AS repeats FROM ${table.qualified} AS t WHERE t.id = $1::bigint`,
     [id],
   );
-  if (rows[0]?.repeats !== true) return { repeats: false, successor: null };
+  if (rows[0]?.repeats !== true) return noSchedule;
   const { descendants } = await readChain(client, table, id, { characters: 1, scanLimitMs: searchMs });
   // A task can also insert other schedules, which become its children.
   const { rows: successors } = await client.query<Successor>(
