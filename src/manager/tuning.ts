@@ -37,7 +37,7 @@ export const maxLookAhead = 64;
  * How many sessions short exclusive tasks can use. With fewer sessions, the manager claims few tasks at once, and each
  * claim costs almost as much as one of many tasks.
  */
-export const exclusiveSessions = Math.max(16, computeSessions);
+export const exclusiveSessions = Math.max(32, computeSessions);
 
 /** The scaler assumes short runs until it has seen this many runs per session. */
 export const samplesPerSession = 4;

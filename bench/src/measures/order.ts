@@ -33,6 +33,8 @@ const fanOut: Work = { ...plain, name: "fan-out", title: "1 → 1,000", shape: {
 const fanIn: Work = { ...plain, name: "fan-in", title: "1,000 → 1", shape: { kind: "fan-in", size: 1001 } };
 
 const own = pgTask("pg-task", "pg-task", bestConfiguration);
+/** Tasks with keys need more sessions than the best setting for other tasks has. */
+const standard = pgTask("pg-task-default", "pg-task, default settings", {});
 const timed = pgTask("pg-task-timeout", "pg-task, with a `timeout`", {
   ...bestConfiguration,
   "pg_task.timeout": "1 hour",
@@ -47,12 +49,12 @@ const flow = peerSubject("pg-boss-best", "pg-boss", bossFlow);
 
 const variants: readonly Variant[] = [
   { work: plain, subjects: [own, timed, graphile, boss] },
-  { work: keyed, subjects: [own, graphile, short, stately] },
+  { work: keyed, subjects: [own, standard, graphile, short, stately] },
   { work: failing, subjects: [own, graphile, boss] },
   { work: retried, subjects: [own, graphileRetry, boss] },
   ...[chain, fanOut, fanIn].map((work) => ({ work, subjects: [own, graphile, direct, flow] })),
 ];
-const rows: readonly Subject[] = [own, timed, graphile, direct, boss, short, stately];
+const rows: readonly Subject[] = [own, standard, timed, graphile, direct, boss, short, stately];
 
 /** The kinds of work that this measure adds to those of the other measures. */
 export const orderWorks: readonly Work[] = variants.map(({ work }) => work);

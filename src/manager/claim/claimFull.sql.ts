@@ -20,7 +20,11 @@ export interface ClaimResult {
   /** Due tasks that were skipped because their rows are locked. */
   readonly locked: readonly DueTask[];
   /** The next head (first due task) of each group in which the claim read one. */
-  readonly heads: readonly (DueTask & { readonly paused: boolean; readonly gapMs: number })[];
+  readonly heads: readonly (DueTask & {
+    readonly paused: boolean;
+    readonly gapMs: number;
+    readonly exclusive: boolean;
+  })[];
 }
 
 /** A group whose tasks are to be claimed. */
@@ -167,7 +171,12 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
     moreOf: new Set(more.map(({ hash }) => hash)),
     exclusive: of("exclusive").length,
     locked: of("locked").map(due),
-    heads: of("head").map((row) => ({ ...due(row), paused: row.paused, gapMs: row.gap_ms })),
+    heads: of("head").map((row) => ({
+      ...due(row),
+      paused: row.paused,
+      gapMs: row.gap_ms,
+      exclusive: row.exclusive,
+    })),
   };
 }
 

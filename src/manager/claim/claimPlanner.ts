@@ -29,9 +29,11 @@ export interface PlanLimits {
   readonly minGroups: number;
 }
 
+type PlannedSessions = Pick<SessionPool, "offer" | "withdrawOffers" | "queueable">;
+
 /** Decides which groups the next claim reads, and which queue slots the claim fills. */
 export class ClaimPlanner {
-  readonly #sessions: SessionPool;
+  readonly #sessions: PlannedSessions;
   readonly #groups: ActiveGroups;
   readonly #runTimes: RunTimes;
   /** How many busy sessions get no more tasks, so that they become free for exclusive tasks. */
@@ -42,7 +44,7 @@ export class ClaimPlanner {
     groups,
     runTimes,
   }: {
-    readonly sessions: SessionPool;
+    readonly sessions: PlannedSessions;
     readonly groups: ActiveGroups;
     readonly runTimes: RunTimes;
   }) {
@@ -119,14 +121,14 @@ export class ClaimPlanner {
   }
 
   /**
-   * Returns slots behind the tasks that start now. Returns none if tasks of several groups are claimed, or if the runs
-   * of the only group are not known to be short.
+   * Returns slots behind the tasks that start now. Returns none if tasks of several groups are claimed, if the runs of
+   * the only group are not known to be short, or if its tasks are expected to be exclusive.
    */
   #slotsBehind(offered: readonly OfferedSession[], groups: readonly ActiveGroup[], maxSlots: number): QueueSlot[] {
     const [group] = groups;
     const sessions = offered.map((session) => ({ ...session, expectedMs: 0, groups: [] }));
     const capacity = new QueueCapacity(sessions, this.#runTimes);
-    if (group === undefined || groups.length > 1) return [];
+    if (group === undefined || groups.length > 1 || group.expectsExclusive) return [];
     if (!capacity.isShort(group) || this.#runTimes.count(group.hash) === 0) return [];
     const slots: QueueSlot[] = [];
     for (let taken = 0; slots.length < maxSlots; taken += 1) {
@@ -140,8 +142,8 @@ export class ClaimPlanner {
 
   /**
    * Plans more tasks for busy sessions, best task first. A task does not queue behind others if it is expected to be
-   * long or if no run times are known for its group. Instead, one session is reserved for each such task: the session
-   * gets no further tasks, so that it becomes free for that task.
+   * exclusive or long, or if no run times are known for its group. Instead, one session is reserved for each such task:
+   * the session gets no further tasks, so that it becomes free for that task.
    */
   #planQueued(maxTasks: number): ClaimPlan | null {
     const capacity = new QueueCapacity(this.#sessions.queueable(), this.#runTimes);
@@ -169,7 +171,7 @@ export class ClaimPlanner {
       }
       const group = this.#groups.takeBest();
       if (group === null) break;
-      if (!capacity.isShort(group)) {
+      if (group.expectsExclusive || !capacity.isShort(group)) {
         skipped.push(group);
         capacity.reserve(1);
         continue;

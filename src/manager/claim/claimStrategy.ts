@@ -64,7 +64,11 @@ export class ClaimStrategy {
       try {
         const { needsFull, claimed, heads } = await claimQueued(client, this.#table, request);
         this.#needsFull = needsFull;
-        return { ...emptyClaim, claimed, heads: heads.map((head) => ({ ...head, paused: false, gapMs: 0 })) };
+        return {
+          ...emptyClaim,
+          claimed,
+          heads: heads.map((head) => ({ ...head, paused: false, gapMs: 0, exclusive: false })),
+        };
       } catch (error) {
         if (!isTransient(error)) throw error;
         this.#log.debug({ err: error }, "queued claim failed, sending a full claim");

@@ -406,6 +406,7 @@ function updateHeads(groups: ActiveGroups, { planned }: ClaimPlan, result: Claim
   }
   for (const { group, maxTasks } of planned) {
     const next = heads.get(group.hash);
+    group.expectsExclusive = next?.exclusive ?? false;
     const tasks = read.get(group.hash) ?? [];
     if (next !== undefined) groups.setHead(group.hash, { ...position(next), gapMs: next.gapMs }, next.paused);
     else groups.setHead(group.hash, tasks.length > maxTasks ? lastOf(tasks) : null, false);

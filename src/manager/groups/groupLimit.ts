@@ -20,6 +20,8 @@ interface GroupState {
   /** The smallest `max` of the group's queued tasks. */
   readonly minQueuedMax: number;
   readonly paused: boolean;
+  /** Whether the head is probably exclusive, that is, has to be alone in its session's queue. */
+  readonly expectsExclusive: boolean;
   /** Whether a claim that reads this group is in progress. */
   readonly claiming: boolean;
 }
@@ -31,8 +33,8 @@ export function canStart({ head, running, minQueuedMax, paused, claiming }: Grou
 
 /**
  * Returns whether more tasks of the group can queue behind its own tasks. When such a task starts, the task before it
- * has ended. A task with a gap is never queued.
+ * has ended. An exclusive task is never queued.
  */
-export function canQueue({ head, running, paused, claiming }: GroupState): boolean {
-  return head !== null && !head.gapMs && !paused && !claiming && head.max >= running - 1;
+export function canQueue({ head, running, paused, expectsExclusive, claiming }: GroupState): boolean {
+  return head !== null && !expectsExclusive && !head.gapMs && !paused && !claiming && head.max >= running - 1;
 }

@@ -20,6 +20,11 @@ export interface ActiveGroup extends HeapItem {
   /** The scan round in which the head (first due task) was last set. */
   round: number;
   paused: boolean;
+  /**
+   * Whether the head is probably exclusive, that is, has to be alone in its session's queue: the last claim has found
+   * that the group's next task is exclusive.
+   */
+  expectsExclusive: boolean;
   /** Whether a claim that reads this group is in progress. */
   claiming: boolean;
   /** The latest time at which a task of the group may have started, in ms, on the process's clock. */
@@ -382,6 +387,7 @@ export class ActiveGroups {
         head: null,
         round: this.#round,
         paused: false,
+        expectsExclusive: false,
         claiming: false,
         startedAt: this.#rememberedStarts.take(hash),
         starting: 0,
