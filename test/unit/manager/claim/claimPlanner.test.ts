@@ -6,6 +6,8 @@ import type { OfferedSession, QueueableSession } from "../../../../src/manager/m
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 
 const hash = 1;
+/** A group whose tasks come after those of the first one. */
+const otherHash = 2;
 const limits = { maxTasks: 100, maxStarts: 2, lookAhead: 0, minGroups: 0 };
 
 /** Makes a planner for a group with many due tasks, whose runs have been short, and for these sessions. */
@@ -33,7 +35,7 @@ function makePlanner(sessions: {
     for (const planned of result?.planned ?? []) groups.putBack(planned.group);
     return result;
   };
-  return { plan, group };
+  return { plan, group, groups };
 }
 
 const free = [1, 2].map((number) => ({ number, owner: `session ${number}`, pid: number, dedication: null }));
@@ -63,9 +65,16 @@ test("nothing is claimed for busy sessions if only tasks that are expected to be
 });
 
 test("a busy session is reserved for a group whose next task is expected to be exclusive", () => {
-  const { plan, group } = makePlanner({ free: [], busy: busy.slice(0, 1) });
-  group.expectsExclusive = true;
-  assert.equal(plan(), null);
-  group.expectsExclusive = false;
-  assert.notEqual(plan(), null);
+  for (const sessions of [busy, busy.slice(0, 1)]) {
+    const { plan, group, groups } = makePlanner({ free: [], busy: sessions });
+    groups.addDue(otherHash, { max: 50, id: 2n });
+    group.expectsExclusive = true;
+    const { groups: planned = [], slots = [] } = plan() ?? {};
+    const others = sessions.length - 1;
+    assert.deepEqual(
+      planned.map((each) => each.hash),
+      others > 0 ? [otherHash] : [],
+    );
+    assert.equal(new Set(slots.map(({ owner }) => owner)).size, others);
+  }
 });
