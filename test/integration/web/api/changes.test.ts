@@ -3,7 +3,7 @@ import { it } from "node:test";
 import { serverMajor } from "../../../support/database.js";
 import { startProcess } from "../../../support/process.js";
 import { startWeb } from "../../../support/startWeb.js";
-import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
 import { addedTaskSchema, changesSchema, columnsInfoSchema } from "../../../../src/web/api/changeSchemas.js";
 import { problemSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
@@ -46,16 +46,19 @@ it("says what becomes of a schedule", async () => {
   assert.deepEqual(await change("delete", [daily]), [[daily, "changed", "was STOP, deleted"]]);
 });
 
-it("changes many tasks in one request, and says what came of each", async () => {
+it("changes many tasks in one request, and says what came of each", async (t) => {
   const done = await insertTask(client, "SELECT 1");
   await waitForState(client, done, "DONE");
   const running = await insertTask(client, "SELECT pg_sleep(3600)", "long");
   await waitForRun(client, running);
   const later = await add({ input: "SELECT 2", plan: "infinity" });
   const held = await add({ input: "SELECT 3", after: [later] });
+  // Until the manager has looked up what the task waits for, it can hold a lock on the row.
+  await waitForRow(client, `SELECT FROM task WHERE id = ${held} AND wait = 0`);
   const locked = await add({ input: "SELECT 4", plan: "infinity" });
   const other = await database.connect();
   await other.query("BEGIN");
+  t.after(() => other.query("ROLLBACK"));
   await other.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [locked]);
 
   assert.deepEqual(await change("run-now", [held, done, running, locked, "404404"]), [
