@@ -4,7 +4,7 @@ import { QueueCapacity } from "./queueCapacity.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { ClaimedGroup, ClaimRequest } from "./claimFull.sql.js";
-import type { DedicatedSession, OfferedSession, QueueSlot } from "../model.js";
+import type { DedicatedSession, OfferedSession, QueueableSession, QueueSlot } from "../model.js";
 
 /** A position before every task of a group. */
 const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
@@ -13,7 +13,20 @@ const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 export interface ClaimPlan extends Omit<ClaimRequest, "except" | "contended" | "runningKeys" | "traced"> {
   readonly offered: readonly OfferedSession[];
   readonly planned: readonly { readonly group: ActiveGroup; readonly maxTasks: number }[];
+  /** Whether the claim fills the queues as far as known tasks can be queued, so that no other claim has to follow. */
+  readonly fillsQueues: boolean;
 }
+
+/** The queue slots that a claim fills. */
+interface QueueSlots {
+  /** For each group, slots in sessions that already have tasks of the group. */
+  readonly own: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
+  /** Slots for the other groups, and these groups. */
+  readonly shared: readonly QueueSlot[];
+  readonly sharing: readonly ActiveGroup[];
+}
+
+const noQueueSlots: QueueSlots = { own: new Map(), shared: [], sharing: [] };
 
 export interface PlanLimits {
   /** Maximum number of tasks. */
@@ -76,8 +89,8 @@ export class ClaimPlanner {
   }
 
   /**
-   * Plans one task for each free session. If all of these tasks are short and of one group, more tasks of the group are
-   * queued behind them.
+   * Plans one task for each free session. If all of these tasks are short, more tasks are queued behind them: tasks of
+   * the same group if there is only one group, and otherwise tasks of further groups.
    */
   #planStarts(
     offered: readonly OfferedSession[],
@@ -89,55 +102,86 @@ export class ClaimPlanner {
       const group = this.#groups.take(hash);
       if (group !== null) taken.add(group);
     }
-    const best = this.#takeBestGroups(offered.length, lookAhead, minGroups);
+    const best = this.#takeBestGroups(Math.max(1, offered.length, minGroups));
     for (const group of best) taken.add(group);
     if (taken.size === 0) return null;
     const starting = offered.flatMap(({ owner, pid, dedication }) =>
       dedication === null ? { owner, pid, startsNow: true } : [],
     );
     const maxQueued = maxTasks - starting.length;
-    const queued = dedicated.length > 0 ? [] : this.#slotsBehind(offered, best, maxQueued);
-    const maxCandidates = Math.max(offered.length + queued.length + lookAhead, minGroups);
+    const canQueueBehind = offered.length > 0 && dedicated.length === 0 && minGroups === 0;
+    const queue = canQueueBehind ? this.#queueBehind(offered, best, maxQueued) : noQueueSlots;
+    for (const group of [...queue.sharing, ...this.#takeToCount(lookAhead)]) taken.add(group);
+    const maxCandidates = Math.max(offered.length + queue.shared.length + lookAhead, minGroups);
+    const maxTasksOf = maxTasksOfEach([...taken], maxCandidates);
+    for (const [group, slots] of queue.own) maxTasksOf.set(group, slots.length);
     return toPlan(this.#groups, {
       offered,
-      slots: [...starting, ...queued],
+      slots: [...starting, ...queue.shared],
       dedicated,
       maxCandidates,
-      maxTasks: maxTasksOfEach([...taken], maxCandidates),
+      maxTasks: maxTasksOf,
+      ownSlots: queue.own,
+      fillsQueues: canQueueBehind && queue !== noQueueSlots && (queue.sharing.length > 0 || best.every(hasOneStart)),
     });
   }
 
-  #takeBestGroups(sessions: number, lookAhead: number, minGroups: number): ActiveGroup[] {
+  #takeBestGroups(count: number): ActiveGroup[] {
     const groups: ActiveGroup[] = [];
-    const enough = Math.max(1, sessions, minGroups);
-    while (groups.length < Math.max(sessions + lookAhead, minGroups)) {
+    while (groups.length < count) {
       const group = this.#groups.takeBest();
       if (group === null) break;
       groups.push(group);
-      // The remaining groups are only counted, so the claim need not read them.
-      if (groups.length >= enough && this.#groups.startable >= lookAhead) break;
     }
     return groups;
   }
 
   /**
-   * Returns slots behind the tasks that start now. Returns none if tasks of several groups are claimed, if the runs of
-   * the only group are not known to be short, or if its tasks are expected to be exclusive.
+   * Takes groups whose startable tasks the claim counts. If enough groups are startable, each counts as one task, and the
+   * claim need not read them.
    */
-  #slotsBehind(offered: readonly OfferedSession[], groups: readonly ActiveGroup[], maxSlots: number): QueueSlot[] {
-    const [group] = groups;
-    const sessions = offered.map((session) => ({ ...session, expectedMs: 0, groups: [] }));
-    const capacity = new QueueCapacity(sessions, this.#runTimes);
-    if (group === undefined || groups.length > 1 || group.expectsExclusive) return [];
-    if (!capacity.isShort(group) || this.#runTimes.count(group.hash) === 0) return [];
-    const slots: QueueSlot[] = [];
-    for (let taken = 0; slots.length < maxSlots; taken += 1) {
+  #takeToCount(lookAhead: number): ActiveGroup[] {
+    const groups: ActiveGroup[] = [];
+    while (groups.length < lookAhead && this.#groups.startable < lookAhead) {
+      const group = this.#groups.takeBest();
+      if (group === null) break;
+      groups.push(group);
+    }
+    return groups;
+  }
+
+  /** Returns slots behind the tasks that start now, and in the queues of busy sessions. */
+  #queueBehind(offered: readonly OfferedSession[], best: ActiveGroup[], maxSlots: number): QueueSlots {
+    const [group] = best;
+    if (group === undefined) return noQueueSlots;
+    if (best.length === 1 && this.#groups.startable === 0 && !hasOneStart(group))
+      return this.#queueBehindOwn(offered, group, maxSlots);
+    const capacity = new QueueCapacity(
+      [...this.#sessions.queueable(), ...this.#expectStarts(offered, best)],
+      this.#runTimes,
+    );
+    const areShort = best.every((each) => !each.expectsExclusive && !each.head?.gapMs && capacity.isShort(each));
+    if (!areShort || this.reservedSessions > 0) return noQueueSlots;
+    return this.#fillQueues(capacity, best, maxSlots);
+  }
+
+  /** Returns slots behind the tasks that start now, for more tasks of the only group. */
+  #queueBehindOwn(offered: readonly OfferedSession[], group: ActiveGroup, maxSlots: number): QueueSlots {
+    const capacity = new QueueCapacity(
+      offered.map((session) => ({ ...session, expectedMs: 0, groups: [] })),
+      this.#runTimes,
+    );
+    if (group.expectsExclusive || !capacity.isShort(group) || this.#runTimes.count(group.hash) === 0) {
+      return noQueueSlots;
+    }
+    const shared: QueueSlot[] = [];
+    for (let taken = 0; shared.length < maxSlots; taken += 1) {
       const slot = capacity.takeAny(group.hash);
       if (slot === null) break;
       // The first slot of each session belongs to the task that starts in the session at once.
-      if (taken >= offered.length) slots.push(slot);
+      if (taken >= offered.length) shared.push(slot);
     }
-    return slots;
+    return { ...noQueueSlots, shared };
   }
 
   /**
@@ -149,23 +193,42 @@ export class ClaimPlanner {
     const capacity = new QueueCapacity(this.#sessions.queueable(), this.#runTimes);
     capacity.reserve(this.reservedSessions);
     if (capacity.isExhausted) return null;
-    const ownGroups = this.#groupsForOwnSlots(capacity);
-    const maxTasksOf = new Map<ActiveGroup, number>();
-    const ownSlots = new Map<ActiveGroup, readonly QueueSlot[]>();
-    const sharedSlots: QueueSlot[] = [];
+    const { own, shared, sharing } = this.#fillQueues(capacity, [], maxTasks);
+    const maxTasksOf = maxTasksOfEach(sharing, shared.length);
+    for (const [group, slots] of own) maxTasksOf.set(group, slots.length);
+    if (maxTasksOf.size === 0) return null;
+    return toPlan(this.#groups, {
+      offered: [],
+      slots: shared,
+      dedicated: [],
+      maxCandidates: shared.length,
+      maxTasks: maxTasksOf,
+      ownSlots: own,
+      fillsQueues: true,
+    });
+  }
+
+  /**
+   * Fills queue slots, best task first, and takes the groups of these tasks.
+   *
+   * @param starting groups that the claim has taken already
+   */
+  #fillQueues(capacity: QueueCapacity, starting: readonly ActiveGroup[], maxTasks: number): QueueSlots {
+    const ownGroups = this.#groupsForOwnSlots(capacity).filter((group) => !starting.includes(group));
+    const own = new Map<ActiveGroup, readonly QueueSlot[]>();
+    const shared: QueueSlot[] = [];
     const sharing: ActiveGroup[] = [];
     const skipped: ActiveGroup[] = [];
     let remaining = maxTasks;
     while (remaining > 0 && !capacity.isExhausted) {
       const best = this.#groups.best;
-      const own = ownGroups[0];
-      if (own !== undefined && (best === null || own === best || precedesOnceDone(own, best))) {
+      const next = ownGroups[0];
+      if (next !== undefined && (best === null || next === best || precedesOnceDone(next, best))) {
         ownGroups.shift();
-        const slots = capacity.takeOwn(own.hash, remaining);
+        const slots = capacity.takeOwn(next.hash, remaining);
         if (slots.length === 0) continue;
-        this.#groups.take(own.hash);
-        maxTasksOf.set(own, slots.length);
-        ownSlots.set(own, slots);
+        this.#groups.take(next.hash);
+        own.set(next, slots);
         remaining -= slots.length;
         continue;
       }
@@ -181,20 +244,20 @@ export class ClaimPlanner {
         skipped.push(group);
         break;
       }
-      sharedSlots.push(slot);
+      shared.push(slot);
       sharing.push(group);
       remaining -= 1;
     }
     for (const group of skipped) this.#groups.putBack(group);
-    for (const [group, count] of maxTasksOfEach(sharing, sharedSlots.length)) maxTasksOf.set(group, count);
-    if (maxTasksOf.size === 0) return null;
-    return toPlan(this.#groups, {
-      offered: [],
-      slots: sharedSlots,
-      dedicated: [],
-      maxCandidates: sharedSlots.length,
-      maxTasks: maxTasksOf,
-      ownSlots,
+    return { own, shared, sharing };
+  }
+
+  /** Returns the free sessions with the work that they are about to get. */
+  #expectStarts(offered: readonly OfferedSession[], best: readonly ActiveGroup[]): QueueableSession[] {
+    return offered.map((session, index) => {
+      const group = best[index];
+      const expectedMs = group === undefined ? 0 : (this.#runTimes.expectedMs(group.hash) ?? 0);
+      return { ...session, expectedMs, groups: [] };
     });
   }
 
@@ -230,7 +293,8 @@ function toPlan(
     readonly dedicated: readonly DedicatedSession[];
     readonly maxCandidates: number;
     readonly maxTasks: ReadonlyMap<ActiveGroup, number>;
-    readonly ownSlots?: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
+    readonly ownSlots: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
+    readonly fillsQueues: boolean;
   },
 ): ClaimPlan {
   const planned = [...maxTasks].map(([group, count]) => ({ group, maxTasks: count }));
@@ -244,7 +308,7 @@ function toPlan(
       max,
       id,
       maxTasks: count,
-      ownSlots: ownSlots?.get(group) ?? null,
+      ownSlots: ownSlots.get(group) ?? null,
     };
   });
   return { ...plan, planned, groups };
@@ -261,6 +325,9 @@ export function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): Cla
     offered: plan.offered.filter(({ dedication }) => dedication === null || !hashes.has(dedication.hash)),
   };
 }
+
+/** Returns whether only one task of the group can start now. */
+const hasOneStart = ({ head, running }: ActiveGroup): boolean => head !== null && head.max <= running;
 
 /**
  * Returns whether the head (first due task) of group `own` comes before the head of group `other`. The head of `own` is

@@ -2,7 +2,7 @@ import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { ClaimPlanner, withoutGroups, type ClaimPlan, type PlanLimits } from "./claimPlanner.js";
 import { headPrecedes, type ActiveGroup, type ActiveGroups } from "../groups/groups.js";
-import type { Head } from "../groups/groupLimit.js";
+import { canQueue, type Head } from "../groups/groupLimit.js";
 import type { GroupScanner } from "../groups/groupScanner.js";
 import type { LedgerRotation } from "../upkeep/ledgerRotation.js";
 import type { PendingResults } from "../results/pendingResults.js";
@@ -175,6 +175,7 @@ export class Claimer {
     let moreOf: ReadonlySet<number> = new Set();
     const searchUntil = performance.now() + rejectedSearchMs;
     let emptyClaims = 0;
+    let hasFilled = false;
     // If tasks that would come first are about to be released, or if a pause is about to be written, claiming waits for
     // the next cycle, which writes these changes first.
     while (!this.#pendingResults.blocksAnyGroup) {
@@ -198,15 +199,13 @@ export class Claimer {
       ({ more, moreOf } = result);
       // The claim was rejected, and some groups were left out. The other groups need not wait for the next cycle.
       if (this.#suspectGroups.length > suspects && claimed < limits.limit) continue;
-      // If the claim only added tasks to queues, the queues are full now. The few slots that may have become free in
-      // the meantime are not worth another claim.
-      const isFilled = plan.offered.length === 0 && result.claimed.length < maxTasks;
       if (result.claimed.length === 0) {
         // The tasks known to be next have been stopped or deleted, so other tasks may be next now.
         if (result.locked.length > 0 || this.#groups.startable >= startable) break;
         emptyClaims += 1;
         if (emptyClaims === maxEmptyClaims) break;
-      } else if (isFilled || claimed >= limits.limit) break;
+      } else if (claimed >= limits.limit || areQueuesFull(plan, result, { maxTasks, hasFilled })) break;
+      hasFilled ||= plan.fillsQueues;
     }
     locked += this.#suspectGroups.length;
     // `more` counts only tasks in groups whose tasks were read. Every other startable group adds one known task: its
@@ -393,6 +392,21 @@ export class Claimer {
     for (const { id, owner, hash, max } of [...blocked, ...missed])
       this.#pendingResults.requeue([], [{ id, owner, due: { hash, max } }]);
   }
+}
+
+/**
+ * Returns whether another claim would hardly find free queue slots. The few that may have become free in the meantime
+ * are not worth it. The first claim that fills the queues may start tasks behind which others of their groups can wait.
+ *
+ * @param request.hasFilled whether an earlier claim of the cycle has filled the queues
+ */
+function areQueuesFull(
+  { offered, planned, fillsQueues }: ClaimPlan,
+  { claimed }: ClaimResult,
+  { maxTasks, hasFilled }: { readonly maxTasks: number; readonly hasFilled: boolean },
+): boolean {
+  if (!fillsQueues || claimed.length < offered.length || claimed.length >= maxTasks) return false;
+  return offered.length === 0 || hasFilled || !planned.some(({ group }) => canQueue(group));
 }
 
 /** Sets the next head (first due task) of each group of a claim. A group that was read to its end has no head. */

@@ -33,6 +33,7 @@ function planOf(...hashes: readonly number[]): ClaimPlan {
     slots: [session],
     dedicated: [],
     maxCandidates: 1,
+    fillsQueues: false,
     groups: [],
     planned: hashes.flatMap((hash) => {
       groups.addDue(hash, { max: 0, id: 1n });
