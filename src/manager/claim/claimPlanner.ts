@@ -13,7 +13,7 @@ const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 export interface ClaimPlan extends Omit<ClaimRequest, "except" | "contended" | "runningKeys" | "traced"> {
   readonly offered: readonly OfferedSession[];
   readonly planned: readonly { readonly group: ActiveGroup; readonly maxTasks: number }[];
-  /** Whether the claim fills the queues as far as known tasks can be queued, so that no other claim has to follow. */
+  /** Whether the claim gives slots to all tasks that are known and can be queued, as far as there are free slots. */
   readonly fillsQueues: boolean;
 }
 
@@ -24,9 +24,11 @@ interface QueueSlots {
   /** Slots for the other groups, and these groups. */
   readonly shared: readonly QueueSlot[];
   readonly sharing: readonly ActiveGroup[];
+  /** Whether no more of the known tasks could be queued. */
+  readonly areAll: boolean;
 }
 
-const noQueueSlots: QueueSlots = { own: new Map(), shared: [], sharing: [] };
+const noQueueSlots: QueueSlots = { own: new Map(), shared: [], sharing: [], areAll: false };
 
 export interface PlanLimits {
   /** Maximum number of tasks. */
@@ -122,7 +124,7 @@ export class ClaimPlanner {
       maxCandidates,
       maxTasks: maxTasksOf,
       ownSlots: queue.own,
-      fillsQueues: canQueueBehind && queue !== noQueueSlots && (queue.sharing.length > 0 || best.every(hasOneStart)),
+      fillsQueues: queue.areAll,
     });
   }
 
@@ -150,8 +152,8 @@ export class ClaimPlanner {
     return groups;
   }
 
-  /** Returns slots behind the tasks that start now, and in the queues of busy sessions. */
-  #queueBehind(offered: readonly OfferedSession[], best: ActiveGroup[], maxSlots: number): QueueSlots {
+  /** Returns slots behind the tasks of the best groups, which start now, and in the queues of busy sessions. */
+  #queueBehind(offered: readonly OfferedSession[], best: readonly ActiveGroup[], maxSlots: number): QueueSlots {
     const [group] = best;
     if (group === undefined) return noQueueSlots;
     if (best.length === 1 && this.#groups.startable === 0 && !hasOneStart(group))
@@ -162,7 +164,8 @@ export class ClaimPlanner {
     );
     const areShort = best.every((each) => !each.expectsExclusive && !each.head?.gapMs && capacity.isShort(each));
     if (!areShort || this.reservedSessions > 0) return noQueueSlots;
-    return this.#fillQueues(capacity, best, maxSlots);
+    const queue = this.#fillQueues(capacity, best, maxSlots);
+    return { ...queue, areAll: queue.sharing.length > 0 || best.every(hasOneStart) };
   }
 
   /** Returns slots behind the tasks that start now, for more tasks of the only group. */
@@ -249,7 +252,7 @@ export class ClaimPlanner {
       remaining -= 1;
     }
     for (const group of skipped) this.#groups.putBack(group);
-    return { own, shared, sharing };
+    return { own, shared, sharing, areAll: true };
   }
 
   /** Returns the free sessions with the work that they are about to get. */

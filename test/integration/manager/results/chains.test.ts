@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
-import { after, beforeEach } from "node:test";
+import { after, beforeEach, type TestContext } from "node:test";
 import { Claimer } from "../../../../src/manager/claim/claimer.js";
 import { ExecutorThreads } from "../../../../src/manager/sessions/executorThreads.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
@@ -439,6 +439,54 @@ for (const [what, columns] of Object.entries(alone)) {
     await open();
   });
 }
+
+/** Counts the full and queued claims that the manager sends from now on. */
+function countClaims(context: TestContext): () => number {
+  const query = context.mock.method(manager, "query");
+  const names = ["claim", "claim queued"];
+  return () => query.mock.calls.filter(({ arguments: [sent] }) => names.includes(Object(sent).name)).length;
+}
+
+test("one claim starts short tasks in all free sessions and queues those of other groups", async (context) => {
+  const chain = await managing(2, { a: 0.1, b: 0.1, c: 0.1, d: 0.1 });
+  const claims = countClaims(context);
+  await plant({ group: "a", gated: true }, { group: "b", gated: true }, { group: "c" }, { group: "d" });
+  await chain.step();
+  assert.deepEqual([await states(), claims()], [["WORK", "WORK", "TAKE", "TAKE"], 1]);
+  await open();
+  await chain.finish();
+  assert.deepEqual(
+    (await ran()).toSorted((a, b) => a - b),
+    [1, 2, 3, 4],
+  );
+});
+
+test("a second claim queues tasks behind those of their group that have just started", async (context) => {
+  const chain = await managing(2, { a: 0.1, b: 0.1, c: 0.1 });
+  const claims = countClaims(context);
+  await plant({ group: "a", gated: true }, { group: "b", gated: true }, { group: "c" }, { group: "a" });
+  await chain.step();
+  assert.deepEqual([await states(), claims()], [["WORK", "WORK", "TAKE", "TAKE"], 2]);
+  const { rows } = await user.query("SELECT count(DISTINCT owner) AS owners FROM task WHERE id IN (1, 4)");
+  assert.deepEqual(rows, [{ owners: "1" }]);
+  await open();
+  await chain.finish();
+  assert.deepEqual(
+    (await ran()).toSorted((a, b) => a - b),
+    [1, 2, 3, 4],
+  );
+});
+
+test("no short task queues behind a long one that starts at once", async () => {
+  const chain = await managing(2, { long: 100, b: 0.1, c: 0.1 }, never);
+  await plant({ group: "long", gated: true, max: 9 }, { group: "b", gated: true }, { group: "c" });
+  await chain.step();
+  assert.deepEqual(await states(), ["WORK", "WORK", "TAKE"]);
+  const { rows } = await user.query("SELECT count(DISTINCT owner) AS owners FROM task WHERE id IN (2, 3)");
+  assert.deepEqual(rows, [{ owners: "1" }]);
+  await open();
+  await chain.finish();
+});
 
 test("when no session is free, tasks of other groups queue in order of rank", async () => {
   const chain = await managing(1, { g: 0.1, a: 0.1, b: 0.1, long: 100 }, never);
