@@ -15,6 +15,8 @@ export interface ClaimPlan extends Omit<ClaimRequest, "except" | "contended" | "
   readonly planned: readonly { readonly group: ActiveGroup; readonly maxTasks: number }[];
   /** Whether the claim gives slots to all tasks that are known and can be queued, as far as there are free slots. */
   readonly fillsQueues: boolean;
+  /** If the claim fills the queues: how many tasks it starts at once, provided that all these tasks are still due. */
+  readonly starts: number;
 }
 
 /** The queue slots that a claim fills. */
@@ -111,9 +113,11 @@ export class ClaimPlanner {
       dedication === null ? { owner, pid, startsNow: true } : [],
     );
     const maxQueued = maxTasks - starting.length;
-    const canQueueBehind = offered.length > 0 && dedicated.length === 0 && minGroups === 0;
+    const canQueueBehind = offered.length > 0 && maxQueued > 0 && dedicated.length === 0 && minGroups === 0;
     const queue = canQueueBehind ? this.#queueBehind(offered, best, maxQueued) : noQueueSlots;
-    for (const group of [...queue.sharing, ...this.#takeToCount(lookAhead)]) taken.add(group);
+    // A group that is only counted must not get a queue slot, because its tasks may be long.
+    const others = queue.sharing.length > 0 ? queue.sharing : this.#takeToCount(lookAhead);
+    for (const group of others) taken.add(group);
     const maxCandidates = Math.max(offered.length + queue.shared.length + lookAhead, minGroups);
     const maxTasksOf = maxTasksOfEach([...taken], maxCandidates);
     for (const [group, slots] of queue.own) maxTasksOf.set(group, slots.length);
@@ -125,6 +129,7 @@ export class ClaimPlanner {
       maxTasks: maxTasksOf,
       ownSlots: queue.own,
       fillsQueues: queue.areAll,
+      starts: best.length,
     });
   }
 
@@ -162,10 +167,17 @@ export class ClaimPlanner {
       [...this.#sessions.queueable(), ...this.#expectStarts(offered, best)],
       this.#runTimes,
     );
-    const areShort = best.every((each) => !each.expectsExclusive && !each.head?.gapMs && capacity.isShort(each));
+    const areShort = best.every(
+      (each) =>
+        !each.expectsExclusive &&
+        !each.head?.gapMs &&
+        capacity.isShort(each) &&
+        // Otherwise, more tasks of a new group could be queued behind its first runs.
+        (hasOneStart(each) || this.#runTimes.count(each.hash) > 0),
+    );
     if (!areShort || this.reservedSessions > 0) return noQueueSlots;
     const queue = this.#fillQueues(capacity, best, maxSlots);
-    return { ...queue, areAll: queue.sharing.length > 0 || best.every(hasOneStart) };
+    return { ...queue, areAll: queue.areAll && (queue.sharing.length > 0 || best.every(hasOneStart)) };
   }
 
   /** Returns slots behind the tasks that start now, for more tasks of the only group. */
@@ -208,6 +220,7 @@ export class ClaimPlanner {
       maxTasks: maxTasksOf,
       ownSlots: own,
       fillsQueues: true,
+      starts: 0,
     });
   }
 
@@ -252,7 +265,7 @@ export class ClaimPlanner {
       remaining -= 1;
     }
     for (const group of skipped) this.#groups.putBack(group);
-    return { own, shared, sharing, areAll: true };
+    return { own, shared, sharing, areAll: remaining > 0 };
   }
 
   /** Returns the free sessions with the work that they are about to get. */
@@ -298,6 +311,7 @@ function toPlan(
     readonly maxTasks: ReadonlyMap<ActiveGroup, number>;
     readonly ownSlots: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
     readonly fillsQueues: boolean;
+    readonly starts: number;
   },
 ): ClaimPlan {
   const planned = [...maxTasks].map(([group, count]) => ({ group, maxTasks: count }));

@@ -401,11 +401,12 @@ export class Claimer {
  * @param request.hasFilled whether an earlier claim of the cycle has filled the queues
  */
 function areQueuesFull(
-  { offered, planned, fillsQueues }: ClaimPlan,
+  { offered, planned, fillsQueues, starts }: ClaimPlan,
   { claimed }: ClaimResult,
   { maxTasks, hasFilled }: { readonly maxTasks: number; readonly hasFilled: boolean },
 ): boolean {
-  if (!fillsQueues || claimed.length < offered.length || claimed.length >= maxTasks) return false;
+  if (!fillsQueues || claimed.length >= maxTasks) return false;
+  if (claimed.filter(({ startsNow }) => startsNow).length < starts) return false;
   return offered.length === 0 || hasFilled || !planned.some(({ group }) => canQueue(group));
 }
 

@@ -34,6 +34,7 @@ function planOf(...hashes: readonly number[]): ClaimPlan {
     dedicated: [],
     maxCandidates: 1,
     fillsQueues: false,
+    starts: 0,
     groups: [],
     planned: hashes.flatMap((hash) => {
       groups.addDue(hash, { max: 0, id: 1n });

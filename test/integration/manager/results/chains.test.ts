@@ -150,11 +150,11 @@ async function managing(count: number, known: Readonly<Record<string, number>>, 
   const until = async (condition: () => boolean): Promise<void> => {
     while (!condition()) await once(news, "news");
   };
-  const step = (limits: Partial<ManagerSettings> = {}) =>
+  const step = (limits: Partial<ManagerSettings> = {}, lookAhead = 0) =>
     turn.run(
       manager,
       { ...settings, ...limits },
-      { start: 100, lookAhead: 0, checkRuns: true, notified: true, polls: false },
+      { start: 100, lookAhead, checkRuns: true, notified: true, polls: false },
     );
   sessions.open(count);
   await until(() => sessions.free === count);
@@ -484,6 +484,64 @@ test("no short task queues behind a long one that starts at once", async () => {
   assert.deepEqual(await states(), ["WORK", "WORK", "TAKE"]);
   const { rows } = await user.query("SELECT count(DISTINCT owner) AS owners FROM task WHERE id IN (2, 3)");
   assert.deepEqual(rows, [{ owners: "1" }]);
+  await open();
+  await chain.finish();
+});
+
+test("a long task does not queue behind short ones while other sessions can be opened", async () => {
+  const chain = await managing(2, { a: 0.1, b: 0.1, long: 100, d: 0.1 }, never);
+  const starting = [
+    { group: "a", gated: true, max: 9 },
+    { group: "b", gated: true, max: 8 },
+  ];
+  await plant(...starting, { group: "long", max: 3 }, { group: "d" });
+  const { more } = await chain.step({}, 5);
+  assert.deepEqual([await states(), more > 0], [["WORK", "WORK", "PLAN", "TAKE"], true]);
+  await open();
+  await chain.finish();
+});
+
+test("nothing is queued behind the first runs of a new group, although tasks of other groups could be", async () => {
+  const chain = await managing(1, { a: 0.1, b: 0.1 }, never);
+  const task = { group: "new", max: 9, gated: true };
+  await plant(task, task, task, { group: "a" }, { group: "b" });
+  await chain.step();
+  assert.deepEqual((await states()).slice(0, 3), ["WORK", "PLAN", "PLAN"]);
+  await open();
+  await chain.finish();
+});
+
+test("a free session gets another task if the one it was to start is gone, although others are queued", async (context) => {
+  const chain = await managing(2, { own: 0.1, gone: 0.1, long: 100 }, never);
+  await plant({ group: "own", gated: true });
+  await chain.step();
+  await plant({ group: "gone" }, { group: "own" }, { group: "long", gated: true });
+  const query: (...sent: unknown[]) => unknown = manager.query.bind(manager);
+  let isDeleted = false;
+  context.mock.method(manager, "query", async (...sent: unknown[]) => {
+    if (!isDeleted && Object(sent[0]).name === "claim") {
+      isDeleted = true;
+      await user.query("DELETE FROM task WHERE id = 2");
+    }
+    return query(...sent);
+  });
+  await chain.step();
+  assert.deepEqual(await states(), ["WORK", "TAKE", "WORK"]);
+  await open();
+  await chain.finish();
+});
+
+test("while each claim takes a single task, a cycle still gives one to each free session", async (context) => {
+  const chain = await managing(3, { a: 0.1, b: 0.1, c: 0.1 }, never);
+  await user.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+    IF (SELECT count(*) FROM changed WHERE state = 'WORK') > 1 THEN RAISE 'one at a time'; END IF; RETURN NULL; END$$`);
+  await user.query(`CREATE TRIGGER refuse AFTER UPDATE ON task REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse()`);
+  context.after(() => user.query("DROP FUNCTION refuse CASCADE"));
+  await plant(...["a", "b", "c"].map((group) => ({ group, gated: true })));
+  await chain.step();
+  await chain.step();
+  assert.deepEqual(await states(), ["WORK", "WORK", "WORK"]);
   await open();
   await chain.finish();
 });
