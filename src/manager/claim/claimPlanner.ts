@@ -4,7 +4,7 @@ import { QueueCapacity } from "./queueCapacity.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { ClaimedGroup, ClaimRequest } from "./claimFull.sql.js";
-import type { DedicatedSession, OfferedSession, QueueableSession, QueueSlot } from "../model.js";
+import type { OfferedSession, QueueableSession, QueueSlot } from "../model.js";
 
 /** A position before every task of a group. */
 const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
@@ -303,15 +303,9 @@ function toPlan(
     maxTasks,
     ownSlots,
     ...plan
-  }: {
-    readonly offered: readonly OfferedSession[];
-    readonly slots: readonly QueueSlot[];
-    readonly dedicated: readonly DedicatedSession[];
-    readonly maxCandidates: number;
+  }: Omit<ClaimPlan, "groups" | "planned"> & {
     readonly maxTasks: ReadonlyMap<ActiveGroup, number>;
     readonly ownSlots: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
-    readonly fillsQueues: boolean;
-    readonly starts: number;
   },
 ): ClaimPlan {
   const planned = [...maxTasks].map(([group, count]) => ({ group, maxTasks: count }));
