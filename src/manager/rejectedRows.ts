@@ -62,14 +62,12 @@ export async function changeRows<Row>(
     const [first] = part;
     if (first === undefined) return true;
     try {
-      await change(part);
+      await (part.length > 1 ? change(part) : changeOne(() => change(part)));
     } catch (error) {
       if (!isRowError(error)) throw error;
       if (part === rows && isLockTimeout(error)) await recordLockTimeout(client);
       if (part.length > 1) return false;
-      // Another client may have inserted a row with the same key in the meantime. The second attempt sees that row.
-      const second = sqlState(error) === uniqueViolation ? await tryInOrder(error, [() => change(part)]) : error;
-      if (second !== null) await onRejected(first, second);
+      await onRejected(first, error);
     }
     isAnySettled = true;
     return true;
@@ -88,6 +86,19 @@ export async function changeRows<Row>(
   if (await attempt(rows)) return remaining;
   await withShortLockTimeout(client, () => isolate(rows));
   return remaining;
+}
+
+/**
+ * Changes one row. If this violates a unique index, it is tried a second time at once: another client may have inserted
+ * a row with the same key in the meantime, and only the second attempt sees that row.
+ */
+export async function changeOne(change: () => Promise<void>): Promise<void> {
+  try {
+    await change();
+  } catch (error) {
+    if (sqlState(error) !== uniqueViolation) throw error;
+    await change();
+  }
 }
 
 /**
@@ -123,7 +134,7 @@ export async function tryInOrder(
   let last = rejection;
   for (const attempt of attempts) {
     try {
-      await attempt(last);
+      await changeOne(() => attempt(last));
       return null;
     } catch (error) {
       if (!isRowError(error)) throw error;

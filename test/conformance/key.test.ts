@@ -36,6 +36,19 @@ async function hold(name: string): Promise<() => Promise<void>> {
   };
 }
 
+async function backendPid(connection: Client): Promise<number> {
+  const { rows } = await connection.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+  return only(rows).pid;
+}
+
+/** Queries again and again, without a pause, until the first row satisfies the condition. */
+async function promptly<Row extends object>(query: string, wanted: (row: Row) => boolean): Promise<Row> {
+  for (;;) {
+    const [row] = (await client.query<Row>(query)).rows;
+    if (row !== undefined && wanted(row)) return row;
+  }
+}
+
 for (const [key, message] of [
   ["", "key is empty"],
   ["é".repeat(1001), "key has 2002 bytes, at most 2000 are allowed"],
@@ -384,6 +397,44 @@ test("an open transaction that has inserted the key delays neither other tasks n
   );
   assert.deepEqual(left, [{ id: only(rows).id, repeats: true }]);
 });
+
+for (const [what, inputOf, left] of [
+  ["schedule", held, "DONE"],
+  ["schedule that fails", (name) => `${held(name)}; SELECT 1/0`, "FAIL"],
+  [
+    "schedule whose rows are deleted",
+    (name) => `SELECT FROM (${held(name)} OFFSET 0) AS released WHERE released IS NULL`,
+    null,
+  ],
+] as const satisfies readonly (readonly [string, (name: string) => string, string | null])[]) {
+  test(`a ${what} passes to a task that is committed while the result is tried again`, async () => {
+    const key = `committed, ${what}`;
+    const release = await hold(key);
+    const [first = ""] = await tasks.insert({
+      input: inputOf(key),
+      key,
+      group: key,
+      repeat: "1 year",
+      delete: left === null,
+    });
+    await tasks.running(first);
+    const producer = await database.connect();
+    await producer.query("BEGIN");
+    const insert = `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', $1, '2100-01-01Z', $1) RETURNING id`;
+    const next = only((await producer.query<{ id: string }>(insert, [key])).rows).id;
+    await release();
+    const waits = `SELECT query_start::text AS since FROM pg_stat_activity WHERE ${await backendPid(producer)} = ANY (pg_blocking_pids(pid))`;
+    const { since } = await promptly<{ since: string }>(waits, () => true);
+    // The first statement runs into its lock timeout. A later one waits for the producer again.
+    await promptly<{ since: string }>(waits, (wait) => wait.since !== since);
+    await producer.query("COMMIT");
+    await until(client, `SELECT FROM task WHERE id = ${first} AND owner IS NOT NULL`, (rows) => rows.length === 0);
+    const { rows } = await client.query(
+      `SELECT (SELECT state::text FROM task WHERE id = ${first}) AS state, repeat > '0' AS repeats FROM task WHERE id = ${next}`,
+    );
+    assert.deepEqual(rows, [{ state: left, repeats: true }]);
+  });
+}
 
 test("a task set to PLAN while it runs waits for an open transaction with its key, and is GONE once that commits", async () => {
   const [first = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", key: "open plan", group: "open plan" });

@@ -3,7 +3,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { ClaimPlan } from "./claimPlanner.js";
-import { tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../rejectedRows.js";
+import { changeOne, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { failUnreadable, isUnreadable, readTexts } from "./failUnreadable.sql.js";
 import { lockTimeoutMs, recordLockTimeout } from "../sql/lockTimeout.js";
@@ -151,7 +151,7 @@ export class RejectedClaims {
     const columnSet = await readColumnSet(client, this.#table);
     const task = { id, reason: toReport(error).message };
     try {
-      await failUnreadable(client, this.#table, columnSet, task);
+      await changeOne(() => failUnreadable(client, this.#table, columnSet, task));
     } catch (refusal) {
       if (!isRowError(refusal)) throw refusal;
       const reason = await tryInOrder(refusal, [

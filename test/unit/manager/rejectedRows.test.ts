@@ -3,7 +3,7 @@ import { setTimeout as passed } from "node:timers/promises";
 import { test } from "node:test";
 import { Client, DatabaseError } from "pg";
 import { expireTasks } from "../../../src/manager/groups/expireTasks.js";
-import { isRowError, RejectedRows, changeRows } from "../../../src/manager/rejectedRows.js";
+import { isRowError, RejectedRows, changeRows, tryInOrder } from "../../../src/manager/rejectedRows.js";
 import { taskTable } from "../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../src/shared/log.js";
 
@@ -101,6 +101,24 @@ test("an error that no row causes is thrown when everything that was sent has be
   await passed(20);
   assert.equal(other.written.length, before);
   assert.ok(before > 500);
+});
+
+test("a row that violates a unique index is tried once more before anything is omitted", async () => {
+  const tried: string[] = [];
+  /** An attempt that fails with these errors, one after the other, and then succeeds. */
+  const attempt = (name: string, ...codes: string[]): ((rejection: DatabaseError) => Promise<void>) => {
+    const left = [...codes];
+    return async ({ code = "" }) => {
+      tried.push(`${name} after ${code}`);
+      const next = left.shift();
+      if (next !== undefined) throw refusal(next, "a context");
+    };
+  };
+  assert.equal(await tryInOrder(refusal("55P03"), [attempt("all", "23505"), attempt("less")]), null);
+  assert.deepEqual(tried.splice(0), ["all after 55P03", "all after 55P03"]);
+  const twice = [attempt("all", "23505", "23505"), attempt("less", "23505", "55P03")];
+  assert.equal((await tryInOrder(refusal("55P03"), twice))?.code, "55P03");
+  assert.deepEqual(tried, ["all after 55P03", "all after 55P03", "less after 23505", "less after 23505"]);
 });
 
 test("an exceeded limit, for example of an index, counts as an error of a row, as do errors of triggers in C", () => {
