@@ -50,7 +50,7 @@ test("§4 two starts of a group are at least gap apart, in the order of the task
 });
 
 test("§4 runs with a gap may overlap, up to max + 1 at once", async () => {
-  const ids = await together(...many(5, { input: "SELECT pg_sleep(0.5)", group: "overlapping", max: 2, gap: "50 ms" }));
+  const ids = await together(...many(5, { input: "SELECT pg_sleep(1.5)", group: "overlapping", max: 2, gap: "50 ms" }));
   const rows = await tasks.ended(...ids);
   assertGaps(rows, 50);
   assert.equal(maxConcurrent(rows), 3);

@@ -375,8 +375,9 @@ test("with overlap and a key, one runs and one waits", async () => {
 });
 
 test("an open transaction that has inserted the key delays neither other tasks nor the result for ever", async () => {
+  const release = await hold("open");
   const [first = ""] = await tasks.insert({
-    input: "SELECT pg_sleep(0.1)",
+    input: held("open"),
     key: "open",
     group: "open",
     repeat: "1 year",
@@ -387,6 +388,7 @@ test("an open transaction that has inserted the key delays neither other tasks n
   const { rows } = await producer.query<{ id: string }>(
     `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', 'open', '2100-01-01Z', 'open') RETURNING id`,
   );
+  await release();
   for (let round = 0; round < 10; round += 1)
     assert.equal((await tasks.run("SELECT 1", { group: `others ${round}` })).state, "DONE");
   assert.equal((await tasks.row(first)).state, "WORK");

@@ -303,7 +303,7 @@ test("a retry that comes too late is GONE, with the last error as DETAIL", async
 });
 
 test("active counts from the plan of the retry", async () => {
-  const [tries] = await runTries(divide, { retry: 1, backoff: "1200 ms", active: "500 ms" });
+  const [tries] = await runTries(divide, { retry: 1, backoff: "4 s", active: "3 s" });
   assert.equal(tries, 2);
 });
 

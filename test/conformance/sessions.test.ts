@@ -54,7 +54,7 @@ test("§6 with live, a session runs the tasks of its group that start within tha
 });
 
 test("§6 live counts from the session's first task", async () => {
-  const ids = await together(3, { input: "SELECT pg_sleep(0.3)", group: "short", live: "400 ms" });
+  const ids = await together(3, { input: "SELECT pg_sleep(1.6)", group: "short", live: "3 sec" });
   assert.deepEqual(runsByPid(await tasks.ended(...ids)), [2, 1]);
 });
 
@@ -161,8 +161,8 @@ test("§6 a timeout does not leak into the session's next task", async () => {
     const group = `timeout ${save}`;
     await client.query("BEGIN");
     const ids = await tasks.insert(
-      { input: "SELECT 1", group, count: 2, save, timeout: "100 ms" },
-      { input: "SELECT pg_sleep(0.3); SHOW statement_timeout", group, count: 2, save },
+      { input: "SELECT 1", group, count: 2, save, timeout: "1 sec" },
+      { input: "SELECT pg_sleep(1.2); SHOW statement_timeout", group, count: 2, save },
     );
     await client.query("COMMIT");
     const [first, second] = await tasks.ended(...ids);

@@ -52,7 +52,7 @@ test("tasks of a paused group wait while others run, and start when the pause en
 });
 
 test("a pause applies at once to tasks inserted after it, and a running task goes on", async () => {
-  const running = only(await tasks.insert({ input: "SELECT pg_sleep(0.3)", group: "long", max: 1 }));
+  const running = only(await tasks.insert({ input: "SELECT pg_sleep(1)", group: "long", max: 1 }));
   await tasks.running(running);
   await client.query(`INSERT INTO task_pause ("group") VALUES ('long')`);
   const waiting = await tasks.insert({ input: "SELECT 1", group: "long", max: 1 });
