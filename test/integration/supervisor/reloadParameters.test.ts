@@ -68,13 +68,15 @@ async function waitForSessions(count: number): Promise<void> {
 
 /** Cancels this many of the running tasks. */
 async function endRunning(count: number): Promise<void> {
-  const { rows } = await client.query<{ id: string }>(
-    `SELECT id, pg_cancel_backend(pid)
-     FROM (SELECT id, pid FROM ${sleeping} ORDER BY id LIMIT $1) AS chosen`,
+  // Backends leave pg_sleep for a moment when the server interrupts them, so they may not all be seen in it at once.
+  const { ids, pids } = await waitForRow<{ ids: string[]; pids: number[] }>(
+    client,
+    `SELECT array_agg(id::text) AS ids, array_agg(pid) AS pids
+     FROM (SELECT id, pid FROM ${sleeping} ORDER BY id LIMIT $1) AS chosen HAVING count(*) = $1`,
     [count],
   );
-  assert.equal(rows.length, count);
-  for (const { id } of rows) await ended(id);
+  await client.query("SELECT pg_cancel_backend(pid) FROM unnest($1::integer[]) AS pid", [pids]);
+  for (const id of ids) await ended(id);
 }
 
 /** Deletes the planned tasks and cancels the running ones. */
