@@ -1,5 +1,5 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { ColumnSet } from "../schema/columnSet.js";
+import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
@@ -40,7 +40,8 @@ const notActive = ({ features }: TaskTable): string =>
 
 /**
  * Expires the given tasks that are still due and late. If such a task repeats, its successor is inserted. Locked rows
- * are skipped.
+ * are skipped. So are repeating tasks if the columns of the table have changed since `columnSet` was read, because their
+ * successors would lack the new columns.
  *
  * @param unrepeated if null, successors are inserted; otherwise they are not, because the server has rejected that
  *   before, and this note is written to the column `error`
@@ -59,6 +60,7 @@ export async function expire(
 WITH locked AS MATERIALIZED (
   SELECT id FROM ${table.qualified}
   WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate(table)}
+    AND (NOT ${isRepeating(table)} OR ${columnsUnchanged(table, columnSet)})
   FOR NO KEY UPDATE SKIP LOCKED
 ), expired AS (
   UPDATE ${table.qualified}

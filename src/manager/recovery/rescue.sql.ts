@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { isOwnerSql, ownerSql } from "../../shared/postgres/backendIdentity.js";
-import type { ColumnSet } from "../schema/columnSet.js";
+import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
@@ -97,7 +97,7 @@ export interface RescuedTask {
  *
  * With `blame` (the task's own run ended its session, while pg-task and the server kept running), the crash is counted.
  * After `crashes` crashes, the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are
- * skipped.
+ * skipped. So are repeating tasks if the columns of the table have changed since `columns` was read.
  *
  * @param request.reasons why the tasks' sessions ended, by id, for the errors of those that become FAIL
  * @param request.omissions which parts to omit, for example a group's pause. The outcome itself is always
@@ -156,6 +156,7 @@ function rescueStatement(table: TaskTable, columns: ColumnSet): string {
 WITH lost AS MATERIALIZED (
   SELECT id, state::text AS state, hash, max, ${isRepeating(table)} AND NOT ${mustRunQuery(table)} AS repeats, crash + $3::integer AS crash, ${claimTime("t")} AS taken
   FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
+    AND (NOT ${isRepeating(table)} OR ${columnsUnchanged(table, columns)})
   FOR NO KEY UPDATE SKIP LOCKED
 ), proof AS MATERIALIZED (
   SELECT id, bool_or(running) AS running, max(start) AS start, max(stop) AS stop

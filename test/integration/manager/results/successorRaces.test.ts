@@ -1,10 +1,15 @@
 import assert from "node:assert/strict";
+import type { QueryConfig } from "pg";
+import { failUnreadable } from "../../../../src/manager/claim/failUnreadable.sql.js";
+import { expireTasks } from "../../../../src/manager/groups/expireTasks.js";
 import type { OwnedResult } from "../../../../src/manager/model.js";
+import { RejectedRows } from "../../../../src/manager/rejectedRows.js";
 import { rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { createLog } from "../../../../src/shared/log.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -20,14 +25,19 @@ const managerPid = only((await manager.query<{ pid: number }>("SELECT pg_backend
 const table = taskTable("public", "task");
 const owner = "2147483647 2001-01-01T00:00:00.000000";
 
+/** The group hashes of the inserted tasks, by id. */
+const hashes = new Map<string, number>();
+
 async function insert(values: Readonly<Record<string, string | null>>): Promise<string> {
-  const { rows } = await client.query<{ id: string }>(
+  const { rows } = await client.query<{ id: string; hash: number }>(
     `INSERT INTO task (input, ${Object.keys(values).join(", ")}) VALUES ('SELECT 1', ${Object.keys(values)
       .map((_, index) => `$${index + 1}`)
-      .join(", ")}) RETURNING id`,
+      .join(", ")}) RETURNING id, hash`,
     Object.values(values),
   );
-  return only(rows).id;
+  const { id, hash } = only(rows);
+  hashes.set(id, hash);
+  return id;
 }
 
 /** Waits until the manager's statement waits for the user's transaction. */
@@ -56,6 +66,15 @@ const rescue: Way = async (connection, id) => {
   await rescueTasks(connection, table, columns, { dead: [owner], ids: [id], blame: true, crashes: 3 });
 };
 
+const rejectedRows = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
+
+const expire: Way = async (connection, id) => {
+  await expireTasks(connection, table, [hashes.get(id) ?? 0], 10, { except: [], rejectedRows });
+};
+
+const fail: Way = async (connection, id) =>
+  await failUnreadable(connection, table, await readColumnSet(connection, table), { id, reason: "test" });
+
 const running = { state: "WORK", owner };
 
 for (const [way, end] of [
@@ -75,5 +94,43 @@ for (const [way, end] of [
     await ended;
     const { rows } = await client.query("SELECT id, repeat::text FROM task WHERE key = $1 AND state = 'PLAN'", [key]);
     assert.deepEqual(rows, [{ id: next, repeat: "1 day" }]);
+  });
+}
+
+/** The manager's connection. Before its first statement whose name begins with `name`, `change` is executed. */
+function changedBefore(name: string, change: string): Client {
+  let isChanged = false;
+  const query = async (statement: string | QueryConfig, values?: unknown[]): Promise<unknown> => {
+    if (typeof statement === "string") return await manager.query(statement, values);
+    if (!isChanged && statement.name?.startsWith(name) === true) {
+      isChanged = true;
+      await user.query(change);
+    }
+    return await manager.query(statement);
+  };
+  return new Proxy(manager, { get: (target, key) => (key === "query" ? query : Reflect.get(target, key, target)) });
+}
+
+for (const [what, statement, values, end, outcome] of [
+  ["expires", "expire", { plan: "2001-01-01Z" }, expire, "GONE"],
+  ["is not readable", "fail unreadable", {}, fail, "FAIL"],
+  ["has ended its session too often", "rescue", { ...running, crash: "2" }, rescue, "FAIL"],
+] as const) {
+  test(`the successor of a task that ${what} while a column is added has the value of that column`, async () => {
+    const column = `own_${statement.replaceAll(" ", "_")}`;
+    const id = await insert({ repeat: "1 day", '"group"': what, ...values });
+    const add = `ALTER TABLE task ADD COLUMN ${column} text; UPDATE task SET ${column} = 'mine';
+      ALTER TABLE task ALTER COLUMN ${column} SET NOT NULL`;
+    await end(changedBefore(statement, add), id);
+    await end(manager, id);
+    await client.query(`ALTER TABLE task ALTER COLUMN ${column} DROP NOT NULL`);
+    const { rows } = await client.query(
+      `SELECT state::text, ${column} AS own, repeat::text FROM task WHERE "group" = $1 ORDER BY id`,
+      [what],
+    );
+    assert.deepEqual(rows, [
+      { state: outcome, own: "mine", repeat: "1 day" },
+      { state: "PLAN", own: "mine", repeat: "1 day" },
+    ]);
   });
 }
