@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import type { QueryConfig } from "pg";
 import { failUnreadable } from "../../../../src/manager/claim/failUnreadable.sql.js";
+import { planOverlapping } from "../../../../src/manager/claim/planOverlapping.sql.js";
 import { expireTasks } from "../../../../src/manager/groups/expireTasks.js";
 import type { OwnedResult } from "../../../../src/manager/model.js";
 import { RejectedRows } from "../../../../src/manager/rejectedRows.js";
@@ -75,6 +76,10 @@ const expire: Way = async (connection, id) => {
 const fail: Way = async (connection, id) =>
   await failUnreadable(connection, table, await readColumnSet(connection, table), { id, reason: "test" });
 
+const overlap: Way = async (connection, id) => {
+  await planOverlapping(connection, table, await readColumnSet(connection, table), [{ id, owner }]);
+};
+
 const running = { state: "WORK", owner };
 
 for (const [way, end] of [
@@ -132,5 +137,35 @@ for (const [what, statement, values, end, outcome] of [
       { state: outcome, own: "mine", repeat: "1 day" },
       { state: "PLAN", own: "mine", repeat: "1 day" },
     ]);
+  });
+}
+
+for (const [what, values, end] of [
+  ["is completed", running, complete],
+  ["is released", running, release],
+  ["has ended its session too often", { ...running, crash: "2" }, rescue],
+  ["expires", { plan: "2001-01-01Z" }, expire],
+  ["is not readable", {}, fail],
+  ["starts and overlaps", { ...running, overlap: "true" }, overlap],
+] as const) {
+  test(`a change of a schedule counts if it is committed before the row of a task that ${what} is locked`, async () => {
+    const key = `changed ${what}`;
+    const id = await insert({ repeat: "1 day", key, '"group"': key, ...values });
+    const before = await insert({ repeat: "1 day", '"group"': `before ${key}`, ...values });
+    // A task that is released passes its schedule to this one.
+    if (end === release) await insert({ key, '"group"': key, plan: "2100-01-01Z" });
+    // With a plan made before, the statement takes its snapshot, and then waits for the index.
+    await manager.query("SET plan_cache_mode = force_generic_plan");
+    await end(manager, before);
+    await user.query("BEGIN");
+    await user.query("UPDATE task SET repeat = '2 days' WHERE id = $1", [id]);
+    await user.query("ALTER INDEX task_pkey SET TABLESPACE pg_default");
+    const ended = end(manager, id);
+    await managerWaits();
+    await user.query("COMMIT");
+    await ended;
+    await end(manager, id);
+    const { rows } = await client.query(`SELECT repeat::text FROM task WHERE "group" = $1 AND state = 'PLAN'`, [key]);
+    assert.deepEqual(rows, [{ repeat: "2 days" }]);
   });
 }
