@@ -1,12 +1,12 @@
 import { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
 import { characterNotInRepertoire, untranslatableCharacter } from "../../shared/postgres/sqlStates.js";
-import type { ColumnSet } from "../schema/columnSet.js";
+import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns } from "./claimedTask.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
-import { isLate, isReady, isRepeating } from "../sql/fragments.sql.js";
+import { isLate, isReady, isRepeating, isSeen } from "../sql/fragments.sql.js";
 
 /**
  * SQLSTATEs of the errors about a text that the server cannot send, because the text's bytes are invalid in their
@@ -39,7 +39,8 @@ WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate(table)}) FOR NO
 }
 
 /**
- * Ends a due task with unreadable values as FAIL. If the task repeats, its successor is inserted.
+ * Ends a due task with unreadable values as FAIL. If the task repeats, its successor is inserted, unless it has just
+ * been changed, or the columns of the table have changed since `columnSet` was read. Then the row is left as it is.
  *
  * @param unrepeated if null, the successor is inserted; otherwise it is not, because the server has rejected that
  *   before, and this note is written to the column `error`
@@ -55,8 +56,12 @@ export async function failUnreadable(
     name: `fail unreadable ${columnSet.name}`,
     text: `
 WITH locked AS MATERIALIZED (
-  SELECT id FROM ${table.qualified} WHERE id = $1 AND ${isReady} AND state::text = 'PLAN'
-  FOR NO KEY UPDATE SKIP LOCKED
+  SELECT l.id FROM (
+    SELECT id, ctid AS version, ${isRepeating(table)} AS repeats FROM ${table.qualified}
+    WHERE id = $1 AND ${isReady} AND state::text = 'PLAN'
+      AND (NOT ${isRepeating(table)} OR ${columnsUnchanged(table, columnSet)})
+    FOR NO KEY UPDATE SKIP LOCKED
+  ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
 ), failed AS (
   UPDATE ${table.qualified}
   SET state = 'FAIL', ready = NULL, start = now(), stop = now(), output = '',

@@ -1,8 +1,8 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { ClaimedTask } from "../model.js";
+import type { OwnedTask } from "../model.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isOverlapping } from "../sql/fragments.sql.js";
+import { isOverlapping, isSeen } from "../sql/fragments.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 
 /**
@@ -10,23 +10,25 @@ import { successorCtes } from "../sql/insertSuccessors.sql.js";
  * statement. It is sent before the tasks are handed to their sessions: if the manager dies before the statement, a task
  * still has its schedule, and if the manager dies later, the successor has it.
  *
- * If a row is locked, or if the columns of the table have changed since `columns` was read, the row keeps its schedule.
- * Its successor is then planned when the run ends.
+ * If a row is locked or has just been changed, or if the columns of the table have changed since `columns` was read, the
+ * row keeps its schedule. Its successor is then planned when the run ends.
  */
 export async function planOverlapping(
   client: Client,
   table: TaskTable,
   columns: ColumnSet,
-  tasks: readonly ClaimedTask[],
+  tasks: readonly OwnedTask[],
 ): Promise<void> {
   await client.query({
     name: `plan overlapping ${columns.name}`,
     text: `
 WITH started AS MATERIALIZED (
-  SELECT id, now() AS stop, 'WORK' AS outcome FROM ${table.qualified}
-  WHERE id = ANY ($1::bigint[]) AND owner = ANY ($2::text[]) AND state::text IN ('TAKE', 'WORK')
-    AND ${isOverlapping(table)} AND ${columnsUnchanged(table, columns)}
-  FOR NO KEY UPDATE SKIP LOCKED
+  SELECT l.id, now() AS stop, 'WORK' AS outcome FROM (
+    SELECT id, ctid AS version FROM ${table.qualified}
+    WHERE id = ANY ($1::bigint[]) AND owner = ANY ($2::text[]) AND state::text IN ('TAKE', 'WORK')
+      AND ${isOverlapping(table)} AND ${columnsUnchanged(table, columns)}
+    FOR NO KEY UPDATE SKIP LOCKED
+  ) AS l WHERE ${isSeen(table, "l")}
 ), ${successorCtes(table, columns, "started")}
 UPDATE ${table.qualified} SET rule = NULL, zone = NULL, repeat = interval '0' WHERE id = ANY (ARRAY(SELECT id FROM started))`,
     values: [tasks.map(({ id }) => id), tasks.map(({ owner }) => owner)],

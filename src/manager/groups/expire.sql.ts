@@ -1,9 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { ColumnSet } from "../schema/columnSet.js";
+import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote } from "../sql/omissions.js";
-import { isGroupPaused, isLate, isNotIn, isReady, isRepeating, maxOthers } from "../sql/fragments.sql.js";
+import { isGroupPaused, isLate, isNotIn, isReady, isRepeating, isSeen, maxOthers } from "../sql/fragments.sql.js";
 
 /**
  * Reads the ids of late tasks. It looks at the first `limit` due tasks of each of these groups and returns at most
@@ -40,7 +40,8 @@ const notActive = ({ features }: TaskTable): string =>
 
 /**
  * Expires the given tasks that are still due and late. If such a task repeats, its successor is inserted. Locked rows
- * are skipped.
+ * are skipped. So are repeating tasks that have just been changed. If the columns of the table have changed since
+ * `columnSet` was read, all repeating tasks are skipped, because their successors would lack the new columns.
  *
  * @param unrepeated if null, successors are inserted; otherwise they are not, because the server has rejected that
  *   before, and this note is written to the column `error`
@@ -57,9 +58,12 @@ export async function expire(
     name: `expire ${columnSet.name}`,
     text: `
 WITH locked AS MATERIALIZED (
-  SELECT id FROM ${table.qualified}
-  WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate(table)}
-  FOR NO KEY UPDATE SKIP LOCKED
+  SELECT l.id FROM (
+    SELECT id, ctid AS version, ${isRepeating(table)} AS repeats FROM ${table.qualified}
+    WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate(table)}
+      AND (NOT ${isRepeating(table)} OR ${columnsUnchanged(table, columnSet)})
+    FOR NO KEY UPDATE SKIP LOCKED
+  ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
 ), expired AS (
   UPDATE ${table.qualified}
   SET state = 'GONE', ready = NULL, start = now(), stop = now(),

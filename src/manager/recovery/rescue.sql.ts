@@ -1,12 +1,12 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { isOwnerSql, ownerSql } from "../../shared/postgres/backendIdentity.js";
-import type { ColumnSet } from "../schema/columnSet.js";
+import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { isReplaced, keyOf, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
-import { claimTime, isRepeating, mustRunQuery } from "../sql/fragments.sql.js";
+import { claimTime, isRepeating, isSeen, mustRunQuery } from "../sql/fragments.sql.js";
 
 /** A task that a session has claimed. */
 export interface OwnedRow {
@@ -97,7 +97,8 @@ export interface RescuedTask {
  *
  * With `blame` (the task's own run ended its session, while pg-task and the server kept running), the crash is counted.
  * After `crashes` crashes, the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are
- * skipped.
+ * skipped. So are repeating tasks that have just been changed, or if the columns of the table have changed since
+ * `columns` was read.
  *
  * @param request.reasons why the tasks' sessions ended, by id, for the errors of those that become FAIL
  * @param request.omissions which parts to omit, for example a group's pause. The outcome itself is always
@@ -154,9 +155,13 @@ function rescueStatement(table: TaskTable, columns: ColumnSet): string {
   const { qualified, stateType, qualifiedLedger1, qualifiedLedger2 } = table;
   return `
 WITH lost AS MATERIALIZED (
-  SELECT id, state::text AS state, hash, max, ${isRepeating(table)} AND NOT ${mustRunQuery(table)} AS repeats, crash + $3::integer AS crash, ${claimTime("t")} AS taken
-  FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
-  FOR NO KEY UPDATE SKIP LOCKED
+  SELECT l.* FROM (
+    SELECT id, ctid AS version, state::text AS state, hash, max, ${isRepeating(table)} AS scheduled, ${isRepeating(table)} AND NOT ${mustRunQuery(table)} AS repeats,
+      crash + $3::integer AS crash, ${claimTime("t")} AS taken
+    FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
+      AND (NOT ${isRepeating(table)} OR ${columnsUnchanged(table, columns)})
+    FOR NO KEY UPDATE SKIP LOCKED
+  ) AS l WHERE NOT l.scheduled OR ${isSeen(table, "l")}
 ), proof AS MATERIALIZED (
   SELECT id, bool_or(running) AS running, max(start) AS start, max(stop) AS stop
   FROM (SELECT * FROM ${qualifiedLedger1} UNION ALL SELECT * FROM ${qualifiedLedger2}) AS p

@@ -10,10 +10,13 @@ import { isReplaced, keyWaits, replacedError, waitingWithKey } from "../sql/keyW
 import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
 import { planFromRule } from "../sql/ruleQuery.sql.js";
 import { isRetried, planRetries } from "./retry.sql.js";
-import { hasId, isAwaited, isRepeating, mustRunQuery, isSetByTask } from "../sql/fragments.sql.js";
+import { hasId, isAwaited, isRepeating, isSeen, mustRunQuery, isSetByTask } from "../sql/fragments.sql.js";
 
 export interface Completion {
-  /** Ids of the results that were not written because their rows are locked. */
+  /**
+   * Ids of the results that were not written because their rows are locked, or because their tasks repeat and were
+   * changed after the statement had begun.
+   */
   readonly lockedIds: ReadonlySet<string>;
   /** Tasks that should be postponed by their group's pause, but whose rows are locked. */
   readonly deferredPauses: readonly DeferredPause[];
@@ -146,13 +149,13 @@ WITH result AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], ${outputs}, $6::text[], $7::boolean[], $11::text[])
     AS r(id, owner, start, stop, output, error, committed, sqlstate)
 ), locked AS MATERIALIZED (
-  SELECT r.id, r.owner, r.start, r.stop, r.output, r.error, r.committed, r.sqlstate, l.* FROM result AS r CROSS JOIN LATERAL (
-    SELECT delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${mustRunQuery(table)} AS computing, ${isSetByTask} AS own,
+  SELECT r.owner, r.start, r.stop, r.output, r.error, r.committed, r.sqlstate, l.* FROM result AS r CROSS JOIN LATERAL (
+    SELECT t.id, t.ctid AS version, delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${mustRunQuery(table)} AS computing, ${isSetByTask} AS own,
       ${isRetried(table, "$12::text[]")} AS retriable, CASE WHEN ${isRetried(table, "$12::text[]")} THEN ${waitingWithKey(table)} END AS replacement,
       ${isAwaited(table)} AS awaited FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating(table)} OR ${holds})
     FOR UPDATE SKIP LOCKED
-  ) AS l
+  ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
 ), ended AS MATERIALIZED (
   SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN coalesce(error, $9::text) ELSE ${withReplacement} END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
     repeats AND NOT computing AND NOT retried AS repeats, own, retried, sqlstate, awaited,

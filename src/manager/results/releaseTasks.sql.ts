@@ -2,6 +2,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { OwnedTask } from "../model.js";
 import { inheritedCte } from "../sql/insertSuccessors.sql.js";
+import { isRepeating, isSeen } from "../sql/fragments.sql.js";
 import { isReplaced, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
 
 /**
@@ -9,8 +10,8 @@ import { isReplaced, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
  * meantime keeps that state. If another task waits with the key of such a task, the task becomes GONE instead, and the
  * waiting task inherits its schedule.
  *
- * @returns ids of tasks that still have the same owner but whose rows are locked. They have to be tried
- *   again.
+ * @returns ids of tasks that still have the same owner but whose rows are locked, or have just been changed. They have to
+ *   be tried again.
  */
 export async function releaseTasks(
   client: Client,
@@ -32,8 +33,11 @@ WITH owned AS MATERIALIZED (
   SELECT t.id FROM ${qualified} AS t JOIN unnest($1::bigint[], $2::text[]) AS r(id, owner) ON r.id = t.id
   WHERE t.id = ANY ($1::bigint[]) AND t.owner = r.owner
 ), locked AS MATERIALIZED (
-  SELECT id FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM owned)) AND owner = ANY ($2::text[])
-  FOR NO KEY UPDATE SKIP LOCKED
+  SELECT l.id FROM (
+    SELECT id, ctid AS version, ${isRepeating(table)} AS repeats FROM ${qualified}
+    WHERE id = ANY (ARRAY(SELECT id FROM owned)) AND owner = ANY ($2::text[])
+    FOR NO KEY UPDATE SKIP LOCKED
+  ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
 ), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM locked")}
 ), replaced AS (
   UPDATE ${qualified} AS t SET owner = NULL, stop = now(), state = 'GONE'::${stateType}, error = ${replacedError("k.waiting")}

@@ -40,6 +40,16 @@ export const isRepeating = ({ features }: TaskTable, alias = ""): string =>
     ? `(${alias}repeat > interval '0' OR ${alias}rule IS NOT NULL)`
     : `${alias}repeat > interval '0'`;
 
+/**
+ * SQL condition that is true if `row`, a row that the statement has locked, is the version that the statement sees
+ * everywhere else. Another client may have changed the row after the statement began and before it was locked. Then the
+ * lock returns the new version, but a successor would be made from the old one.
+ *
+ * @param row name of a relation with the columns id and version, which is the `ctid` of the locked row
+ */
+export const isSeen = ({ qualified }: TaskTable, row: string): string =>
+  `${row}.version = ANY (ARRAY(SELECT s.ctid FROM ${qualified} AS s WHERE s.id = ANY (ARRAY[${row}.id])))`;
+
 /** SQL condition that is true if the rule of a row is a query that has to run before its planned time is known. */
 export const mustRunQuery = ({ features }: TaskTable, alias = ""): string =>
   features.has("schedules") ? `(${alias}wait IS NOT NULL AND ${alias}wait < 0)` : "false";

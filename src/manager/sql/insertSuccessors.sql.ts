@@ -83,16 +83,16 @@ export function inheritedCte(table: TaskTable, ended: string): string {
   UPDATE ${qualified} AS w SET parent = coalesce(w.parent, s.id), ${columns.map((column) => `${column} = s.${column}`).join(", ")}${rules ? `, due = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.due ELSE s.last END" : "s.last"}, wait = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.wait END" : "NULL"}` : ""}
   FROM (
     SELECT t.id, k.waiting, ${rules ? "s.last, " : ""}${columns.map((column) => `t.${column}`).join(", ")}
-    FROM ${nextRuns(table, ended)} JOIN key_waits AS k ON k.id = e.id WHERE ${isEnded(table, ended)} AND ${goesOn}
+    FROM ${nextRuns(table, ended)} JOIN key_waits AS k ON k.id = e.id WHERE NOT k.repeats AND ${isEnded(table, ended)} AND ${goesOn}
   ) AS s
-  WHERE w.id = ANY (ARRAY[s.waiting]) AND NOT ${isRepeating(table, "w.")}
+  WHERE w.id = ANY (ARRAY[s.waiting])
 ), replacing AS (
   UPDATE ${qualified} AS w SET parent = s.id
   FROM (
     SELECT t.id, k.waiting FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id JOIN key_waits AS k ON k.id = e.id
-    WHERE ${isEnded(table, ended)}
+    WHERE k.repeats AND ${isEnded(table, ended)}
   ) AS s
-  WHERE w.id = ANY (ARRAY[s.waiting]) AND ${isRepeating(table, "w.")} AND w.parent IS NULL
+  WHERE w.id = ANY (ARRAY[s.waiting]) AND w.parent IS NULL
 ), `;
 }
 

@@ -1,5 +1,6 @@
 /** SQL that deals with the keys of tasks. If keys are off for the table, no SQL names the column `key`. */
 import type { TaskTable } from "../schema/taskTable.js";
+import { isRepeating } from "./fragments.sql.js";
 
 /** SQL condition on a row that is true if no task with the row's key runs. */
 export const isKeyFree = ({ features }: TaskTable, parameter: string): string =>
@@ -28,15 +29,18 @@ export const waitingWithKey = ({ qualified, features }: TaskTable): string =>
 
 /**
  * SQL of the body of a CTE that finds the tasks whose key another task waits with, and locks these other tasks, so that
- * they cannot be deleted or changed. Its columns are `id` and `waiting`, the id of the other task.
+ * they cannot be deleted or changed. Its columns are `id`, `waiting`, the id of the other task, and `repeats`, whether the
+ * other task repeats. Another client may have changed this while the statement waited for the lock: `repeats` comes from
+ * the locked version of the row, but a condition on the row in the same statement would see the version before.
  *
  * @param ids SQL of a query for ids of tasks that do not wait themselves
  */
-export function keyWaits({ qualified, features }: TaskTable, ids: string): string {
-  if (!features.has("keys")) return "SELECT NULL::bigint AS id, NULL::bigint AS waiting WHERE false";
+export function keyWaits(table: TaskTable, ids: string): string {
+  const { qualified, features } = table;
+  if (!features.has("keys")) return "SELECT NULL::bigint AS id, NULL::bigint AS waiting, false AS repeats WHERE false";
   return `
-  SELECT t.id, l.id AS waiting FROM ${qualified} AS t
-  CROSS JOIN LATERAL (SELECT w.id FROM ${qualified} AS w WHERE ${waitsWithKey} FOR NO KEY UPDATE) AS l
+  SELECT t.id, l.id AS waiting, l.repeats FROM ${qualified} AS t
+  CROSS JOIN LATERAL (SELECT w.id, ${isRepeating(table, "w.")} AS repeats FROM ${qualified} AS w WHERE ${waitsWithKey} FOR NO KEY UPDATE) AS l
   WHERE t.id = ANY (ARRAY(${ids})) AND t.key IS NOT NULL`;
 }
 
