@@ -30,6 +30,7 @@ import { ZoneChanges } from "./upkeep/zoneChanges.js";
 import { PipelineRecalls } from "./sessions/pipelineRecalls.js";
 import type { RemotePid, StartedTask } from "./model.js";
 import { RetryQueue } from "./results/retryQueue.js";
+import { ruleQueryResult } from "./results/ruleQueryResult.js";
 import { RunTimes } from "./sessions/runTimes.js";
 import { RemoteConnectionCapacity } from "./sessions/remoteConnectionCapacity.js";
 import type { SessionPoolEvents } from "./sessions/session.js";
@@ -268,7 +269,7 @@ function sessionEvents(
     result: (result, owner, queued) => {
       const { remoteCapacity, pendingResults, statistics } = components();
       if (result.outcome === "released" && result.serverFull === true) remoteCapacity.deferGroup(queued.task.hash);
-      pendingResults.add(result, owner, queued);
+      pendingResults.add(queued.task.planned === null ? ruleQueryResult(result) : result, owner, queued);
       statistics.runEnded(result, queued.task.planned);
     },
     started: (task) => components().starts.add(task),

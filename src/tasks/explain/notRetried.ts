@@ -13,7 +13,7 @@ const explainedErrors = "task took its own session down|with the same key takes 
  * Says why a task has failed although its `retry` allows more tries. The row does not store the SQLSTATE of the last
  * error, and the setting may have changed since, so this names the list that decides instead of deciding again.
  *
- * @returns null if no tries are left, or if the task has not failed
+ * @returns null if no tries are left, or if the task has not failed. The query in a rule has no tries.
  */
 export async function explainNotRetried(
   client: Client,
@@ -21,11 +21,12 @@ export async function explainNotRetried(
   id: string,
   parameters: Entry["parameters"],
 ): Promise<string | null> {
-  if (!(await readFeatures(client, table)).has("retries")) return null;
+  const features = await readFeatures(client, table);
+  if (!features.has("retries")) return null;
   const { rows } = await client.query<{ more: number; list: string | null }>(
     `SELECT (t.retry - coalesce(t.attempt, 0))::float8 AS more, t.sqlstate::text AS list FROM ${table.qualified} AS t
      WHERE t.id = $1::bigint AND t.state::text = 'FAIL' AND t.owner IS NULL AND t.retry > coalesce(t.attempt, 0)
-       AND t.error::text !~ $2 LIMIT 1`,
+       AND t.error::text !~ $2${features.has("schedules") ? " AND (t.wait >= 0) IS NOT FALSE" : ""} LIMIT 1`,
     [id, explainedErrors],
   );
   const [row] = rows;

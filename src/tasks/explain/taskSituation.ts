@@ -30,6 +30,8 @@ export interface TaskSituation {
   readonly remote: boolean;
   /** First line of the task's error, cut after 1000 characters. */
   readonly problem: string | null;
+  /** Whether what failed is not the task's input, but the query in its rule, which computes when the task runs. */
+  readonly queryFailed: boolean;
   /** The backend that owns the task, as pid and start time. Null if no backend owns the task. */
   readonly owner: string | null;
   /** Whether the owner is alive, as far as this role can see. */
@@ -148,7 +150,8 @@ export async function readSituation(
        ${rules ? `it.plan::timestamptz = 'infinity' AND ${hasSchedule("it", rules)}` : "false"} AS "pausedSchedule",
        it.ready, ${isTooLateSql} AS "tooLate",
        ${isoTimeSql("it.start")} AS start, ${isoTimeSql("it.stop")} AS stop, it.pid::float8 AS pid,
-       it.remote IS NOT NULL AS remote, ${problemSql} AS problem, it.owner::text AS owner,
+       it.remote IS NOT NULL AS remote, ${problemSql} AS problem,
+       ${features.has("schedules") ? "it.state::text = 'FAIL' AND coalesce(it.wait < 0, false)" : "false"} AS "queryFailed", it.owner::text AS owner,
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)) AS "ownerLives",
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
          AND a.state = 'idle' AND a.state_change > it.start::timestamptz AND a.state_change < clock_timestamp() - interval '1 second')

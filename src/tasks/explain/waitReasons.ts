@@ -138,7 +138,7 @@ function dueReason({ triggers }: TableSituation): Reason {
 }
 
 function endedReason(
-  { id, state, owner, stop, problem, keyWaitsIn }: TaskSituation,
+  { id, state, owner, stop, problem, queryFailed, keyWaitsIn }: TaskSituation,
   { notRetried, successor }: TableSituation,
 ): Reason {
   if (owner !== null) {
@@ -151,7 +151,7 @@ function endedReason(
   const retryAnyway = notRetried === null ? "" : `; ${notRetried.remedy}`;
   const texts: Readonly<Record<string, string>> = {
     DONE: `it ran without error and ended${when}`,
-    FAIL: `it failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried.text}`}`,
+    FAIL: `${queryFailed ? "the query in its rule" : "it"} failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried.text}`}${queryFailed ? "; its schedule has ended" : ""}`,
     GONE:
       problem === null || problem === "ERROR:  task not active"
         ? `it expired${when}: it was late by more than active allows`
@@ -161,7 +161,10 @@ function endedReason(
   return {
     code: "ended",
     text: `${texts[state] ?? state}${successor === null ? "" : `; ${successorText(successor)}`}`,
-    remedy: keyWaitsIn === null ? `pg-task retry ${id} runs it again${retryAnyway}` : runInstead(keyWaitsIn),
+    remedy:
+      keyWaitsIn === null
+        ? `pg-task retry ${id} runs ${queryFailed ? "the query" : "it"} again${retryAnyway}`
+        : runInstead(keyWaitsIn),
   };
 }
 

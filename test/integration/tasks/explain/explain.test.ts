@@ -271,6 +271,22 @@ test("says which list decides why a failed task with tries left was not tried ag
   await client.query("DELETE FROM task");
 });
 
+test("a failed query in a rule is called that, and no list of SQLSTATEs is blamed for it", async () => {
+  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", retry: 2, rule: "SELECT now() / 0" });
+  await tasks.ended(id);
+  const { text = "", remedy } = (await firstReason(id)) ?? {};
+  assert.match(
+    text,
+    /^the query in its rule failed at .*: ERROR: {2}operator does not exist: .*; its schedule has ended$/,
+  );
+  assert.equal(remedy, `pg-task retry ${id} runs the query again`);
+  const env = { DATABASE_URL: database.url, NO_COLOR: "1" };
+  assert.doesNotMatch((await cliOnTerminal(["show", id], { env })).shown, /tried again/);
+  await pgTask.stop();
+  await client.query("DELETE FROM task");
+});
+
 test("the remedy of a failed run of a schedule changes the row that goes on with it", async () => {
   await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
   // A task is also the parent of other schedules that it inserts.
