@@ -9,12 +9,12 @@ const positionInStatement = /^([^\n]*(?:\n\t[^\n]*)*) at character ([0-9]+)(?=\n
 
 /**
  * Returns the result of a run that was the query of a rule as the user has to see it. The run's input is not what the
- * user wrote: the query stands in a longer statement (`ruleInput`). If it has failed, there is no output, and the error
- * shows the query alone, with the position in it.
+ * user wrote: the query stands in a longer statement (`ruleInput`). If it has failed, the output is empty, as that of
+ * any task that fails without rows, and the error shows the query alone, with the position in it.
  */
 export function ruleQueryResult(result: RunResult): RunResult {
   if (result.outcome !== "ended" || result.error === null) return result;
-  return { ...result, output: null, error: errorOfQuery(result.error) };
+  return { ...result, output: "", error: errorOfQuery(result.error) };
 }
 
 function errorOfQuery(error: string): string {

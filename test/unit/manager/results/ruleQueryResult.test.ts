@@ -33,7 +33,7 @@ test("a query that has succeeded keeps its output, which is the time", () => {
 
 test("the statement is the query, and the position is that in the query", () => {
   const error = wrapped(`ERROR:  what at character ${opening.length + 8}\nHINT:  hint`, "SELECT\n\t  1/0");
-  assert.deepEqual(shown(error), [null, "ERROR:  what at character 8\nHINT:  hint\nSTATEMENT:  SELECT\n\t  1/0"]);
+  assert.deepEqual(shown(error), ["", "ERROR:  what at character 8\nHINT:  hint\nSTATEMENT:  SELECT\n\t  1/0"]);
 });
 
 test("a position outside of the query is left out", () => {
