@@ -231,10 +231,10 @@ export function findTakenKey(error: unknown, rows: readonly NewRow[]): string | 
 }
 
 /**
- * The context of an error in the value of a parameter. The context of an error in a function contains its name, or a
- * statement in quotes.
+ * The context of an error in the value of a parameter, whose last line names the parameter. The lines before it show
+ * where the value is no valid JSON. The context of an error in a function contains its name, or a statement in quotes.
  */
-const portalParameter = /^[^\n"]*\$(\d+)(?: = '[^\n]*)?$/;
+const portalParameter = /(?:^|\n)[^\n"]*\$(\d+)(?: = '[^\n]*)?$/;
 
 /** Whether the server's error names the parameter whose value it cannot read. */
 const namesParameter = ({ where = "" }: { readonly where?: string | undefined }): boolean =>

@@ -405,6 +405,7 @@ describe("pg-task add", () => {
       /^pg-task: --max: .*invalid input syntax for type integer: "many"/,
     ],
     ["a plan that is no time", ["SELECT 1", "--plan", "yesterda"], "", /^pg-task: --plan: .*"yesterda"/],
+    ["args that are no JSON", ["SELECT 1", "--max", "1", "--args", "{bad"], "", /^pg-task: --args: .*for type json/],
     ["a delay that is no interval", ["SELECT 1", "--max", "1", "--in", "soon"], "", /^pg-task: --in: .*"soon"/],
     ["a wrong value of --set", ["SELECT 1", "--set", "crash=no"], "", /^pg-task: --set crash: .*"no"/],
     ["an after that is no list of ids", ["SELECT 1", "--after", "x y"], "", /^pg-task: --after: .*"x y"/],
