@@ -36,9 +36,9 @@ export interface Completion {
  * group is paused. A task that has another owner by now is left alone.
  *
  * If another client has set another state while the task ran, that state stays and the task does not repeat. A task
- * that was set to PLAN runs again, unless another task waits with the same key: then it becomes GONE. Output and error are added to a row in state STOP or FAIL unless something else was
- * written there. If another client set STOP, FAIL or GONE after the effect was committed, it was too late: the task
- * becomes DONE, but does not repeat.
+ * that was set to PLAN runs again, unless another task waits with the same key: then it becomes GONE. Output and error
+ * are added to a row in state STOP or FAIL unless something else was written there. If another client set STOP, FAIL or
+ * GONE after the effect was committed, it was too late: the task becomes DONE, but does not repeat.
  *
  * A task whose error is worth a retry goes back to PLAN.
  *

@@ -10,8 +10,8 @@ import { isReplaced, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
  * meantime keeps that state. If another task waits with the key of such a task, the task becomes GONE instead, and the
  * waiting task inherits its schedule.
  *
- * @returns ids of tasks that still have the same owner but whose rows are locked, or have just been changed. They have to
- *   be tried again.
+ * @returns ids of tasks that still have the same owner but whose rows are locked, or have just been changed. They have
+ *   to be tried again.
  */
 export async function releaseTasks(
   client: Client,

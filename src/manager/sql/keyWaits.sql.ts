@@ -29,9 +29,9 @@ export const waitingWithKey = ({ qualified, features }: TaskTable): string =>
 
 /**
  * SQL of the body of a CTE that finds the tasks whose key another task waits with, and locks these other tasks, so that
- * they cannot be deleted or changed. Its columns are `id`, `waiting`, the id of the other task, and `repeats`, whether the
- * other task repeats. Another client may have changed this while the statement waited for the lock: `repeats` comes from
- * the locked version of the row, but a condition on the row in the same statement would see the version before.
+ * they cannot be deleted or changed. Its columns are `id`, `waiting`, the id of the other task, and `repeats`, whether
+ * the other task repeats. Another client may have changed this while the statement waited for the lock: `repeats` comes
+ * from the locked version of the row, but a condition on the row in the same statement would see the version before.
  *
  * @param ids SQL of a query for ids of tasks that do not wait themselves
  */
