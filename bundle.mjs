@@ -1,5 +1,5 @@
-// Bundles the code of each kind of thread into one CommonJS file, and makes the command executable. docs/decisions/0017
-// and 0029 say why. Packages are not bundled.
+// Bundles the code of each kind of thread into one CommonJS file, and that of each command into a few modules, because few
+// files load faster than many. docs/decisions/0017 and 0029 say more. Packages are not bundled.
 import { chmod } from "node:fs/promises";
 import { build } from "esbuild";
 
@@ -7,17 +7,23 @@ const common = {
   bundle: true,
   platform: "node",
   target: "node20",
-  format: "cjs",
   packages: "external",
+  minifyWhitespace: true,
+  minifySyntax: true,
   sourcemap: true,
   sourcesContent: false,
   logLevel: "warning",
+};
+
+const thread = {
+  ...common,
+  format: "cjs",
   // Only the manager's bundle replaces import.meta.
   logOverride: { "empty-import-meta": "error" },
 };
 
 await build({
-  ...common,
+  ...thread,
   entryPoints: ["src/executor/host.ts"],
   outfile: "dist/src/executor/host.cjs",
 });
@@ -26,17 +32,23 @@ await build({
 // code of `fetch`: 1.6 MB in each thread. Later versions of Node.js have a `navigator` like this one.
 const defineNavigator = 'globalThis.navigator ??= { userAgent: "Node.js/" + process.versions.node.split(".")[0] };';
 
-// The modules that use import.meta.url are in folders of src/manager. The bundle behaves as if it were in one too.
 await build({
-  ...common,
+  ...thread,
   entryPoints: ["src/manager/thread.ts"],
   outfile: "dist/src/manager/thread.cjs",
-  minifyWhitespace: true,
-  minifySyntax: true,
   define: { "import.meta.url": "bundleUrl" },
-  banner: {
-    js: `${defineNavigator} const bundleUrl = require("node:url").pathToFileURL(__dirname + "/bundle/").href;`,
-  },
+  banner: { js: `${defineNavigator} const bundleUrl = require("node:url").pathToFileURL(__filename).href;` },
+});
+
+// What a command imports when it is called becomes modules of its own.
+await build({
+  ...common,
+  format: "esm",
+  splitting: true,
+  entryPoints: ["src/cli/bin.ts"],
+  outdir: "dist/src/cli",
+  // As deep as src/shared/packageFile.ts expects.
+  chunkNames: "[name]-[hash]",
 });
 
 await chmod("dist/src/cli/bin.js", 0o755);

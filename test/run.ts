@@ -1,27 +1,42 @@
-import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { chmod, mkdtemp, readdir, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { availableParallelism, tmpdir } from "node:os";
+import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 import { startEmbeddedWith } from "../src/embedded/embeddedServer.js";
 import { createLog } from "../src/shared/log.js";
+import type { FileResult } from "./runner/messages.js";
+import { runFiles } from "./runner/pool.js";
+import { formatResult, formatSummary } from "./runner/report.js";
+import { isOnlyInAll } from "./runner/suites.js";
 import { needsServer } from "./support/needsServer.js";
 import { otherPackage, serverPackage } from "./support/serverPackage.js";
 import { createTemplate } from "./support/template.js";
 
 /**
- * Runs the test files whose path contains one of the arguments, or all test files if there are no arguments. They use a
+ * Runs tests: those of `npm test`, all with `--all`, or the files whose path contains one of the arguments. They use a
  * new PostgreSQL server, or the server at TEST_DATABASE_URL if this variable is set. If TEST_POSTGRES is set, the new
  * server comes from the npm package in that folder, and only test files that need a server are run.
  */
+const { values, positionals: wanted } = parseArgs({
+  options: { all: { type: "boolean", default: false } },
+  allowPositionals: true,
+});
 const folder = fileURLToPath(new URL(".", import.meta.url));
-const wanted = process.argv.slice(2);
+const nameOf = (path: string): string => relative(folder, path).replace(/\.test\.js$/, "");
+
 const files = (await readdir(folder, { recursive: true }))
   .filter((file) => file.endsWith(".test.js"))
-  .filter((file) => wanted.length === 0 || wanted.some((part) => file.includes(part)))
-  .toSorted()
+  .filter((file) =>
+    wanted.length === 0 ? values.all || !isOnlyInAll(file) : wanted.some((part) => file.includes(part)),
+  )
   .map((file) => join(folder, file))
-  .filter((file) => otherPackage === null || needsServer(file));
+  .filter((path) => otherPackage === null || needsServer(path))
+  .map((path) => ({ path, text: readFileSync(path, "utf8") }))
+  // The longest first, so that no worker is alone with a long one at the end.
+  .toSorted((a, b) => b.text.length - a.text.length)
+  .map(({ path, text }) => ({ path, ownProcess: /^\/\/ Needs a process of its own/m.test(text) }));
 if (files.length === 0) throw new Error(`no test file's path contains ${wanted.join(" or ")}`);
 
 const given = process.env["TEST_DATABASE_URL"];
@@ -40,23 +55,22 @@ const server =
         {
           dataDirectory: join(scratch, "data"),
           // Durability costs time, and none of the data is needed after the tests.
-          settings: { fsync: "off", max_connections: 200 },
+          settings: { fsync: "off", full_page_writes: "off", max_connections: 200 },
           log,
         },
       )
     : null;
 try {
-  const url = given ?? server?.url ?? "";
-  await createTemplate(url);
-  process.exitCode = await new Promise<number>((resolve) => {
-    // A file that hangs is killed, so that the others are still reported.
-    const options = ["--test", "--test-concurrency=2", "--test-timeout=900000"];
-    const tests = spawn(process.execPath, [...options, ...files], {
-      stdio: "inherit",
-      env: { ...process.env, TEST_DATABASE_URL: url },
-    });
-    tests.once("exit", (code) => resolve(code ?? 1));
+  process.env["TEST_DATABASE_URL"] = given ?? server?.url ?? "";
+  process.env["TZ"] = "UTC";
+  await createTemplate(process.env["TEST_DATABASE_URL"]);
+  const results: FileResult[] = [];
+  await runFiles(files, Math.min(4, availableParallelism()), (result) => {
+    results.push(result);
+    process.stdout.write(`${formatResult(nameOf(result.file), result)}\n`);
   });
+  process.stdout.write(`${formatSummary(results, nameOf, "npm test --")}\n`);
+  process.exitCode = results.some(({ failures }) => failures.length > 0) ? 1 : 0;
 } finally {
   await server?.stop();
   await rm(scratch, { recursive: true, force: true });

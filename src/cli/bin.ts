@@ -9,7 +9,7 @@ async function run(): Promise<number> {
     return 2;
   }
   const { main } = await import("./main.js");
-  return await main(process.argv);
+  return await main();
 }
 
 void run().then((code) => (process.exitCode = code));

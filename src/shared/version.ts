@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { packageFile } from "./packageFile.js";
 
 interface Manifest {
   readonly version: string;
@@ -12,6 +13,5 @@ export const packageVersion = (): string => readManifest().version;
 export const optionalVersion = (name: string): string | undefined => readManifest().optionalDependencies[name];
 
 function readManifest(): Manifest {
-  const file = new URL("../../../package.json", import.meta.url);
-  return JSON.parse(readFileSync(file, "utf8"));
+  return JSON.parse(readFileSync(packageFile("package.json"), "utf8"));
 }

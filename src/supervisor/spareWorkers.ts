@@ -1,8 +1,9 @@
 import { Worker } from "node:worker_threads";
 import { HandshakeSender } from "../shared/ipc/handshake/sender.js";
 import type { ManagerThreadData } from "../shared/ipc/managerMessages.js";
+import { packageFile } from "../shared/packageFile.js";
 
-const entryFile = new URL("../manager/thread.cjs", import.meta.url);
+const entryFile = packageFile("dist/src/manager/thread.cjs");
 
 /** A thread that loads the manager's code and then waits for parameters. */
 export interface ManagerWorker {

@@ -12,7 +12,7 @@ import {
   type EmbeddedEnvironment,
 } from "../../src/embedded/embeddedServer.js";
 import { createLog, type Log } from "../../src/shared/log.js";
-import type { LogLine } from "./process.js";
+import type { LogLine } from "./logLines.js";
 
 export const isRoot = process.getuid?.() === 0;
 

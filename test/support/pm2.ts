@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { after } from "node:test";
 import { promisify } from "node:util";
-import { type LogLine } from "./process.js";
+import type { LogLine } from "./logLines.js";
 import { projectPath } from "./project.js";
 import { temporaryFolder } from "./temporaryFolder.js";
 

@@ -1,20 +1,12 @@
 import { spawn, type ChildProcess } from "node:child_process";
-import { EventEmitter, once } from "node:events";
+import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
+import { LogLines } from "./logLines.js";
 import { bin } from "./project.js";
 import { temporaryFolder } from "./temporaryFolder.js";
-
-/** A line of pg-task's log. */
-export interface LogLine {
-  readonly level: string;
-  readonly name: string;
-  readonly pid: number;
-  readonly msg: string;
-  readonly [key: string]: unknown;
-}
 
 export interface ProcessOptions {
   /** Arguments of the program. `start` by default. */
@@ -38,20 +30,18 @@ export interface Exit {
 }
 
 /** A pg-task process that a test has started. It is killed after the file's tests. */
-export class TestProcess {
+export class TestProcess extends LogLines {
   readonly child: ChildProcess;
   readonly cwd: string;
-  readonly lines: LogLine[] = [];
   /** Everything that the process has written. */
   readonly output = { stdout: "", stderr: "" };
   /** The messages that the process has sent to its parent. */
   readonly messages: unknown[] = [];
   /** Resolves when the process has ended and its output has been read. */
   readonly exit: Promise<Exit>;
-  readonly #events = new EventEmitter().setMaxListeners(0);
-  #ended: Exit | null = null;
 
   constructor(child: ChildProcess, cwd: string) {
+    super();
     this.child = child;
     this.cwd = cwd;
     child.stdout?.on("data", (data: Buffer) => (this.output.stdout += data.toString()));
@@ -61,12 +51,12 @@ export class TestProcess {
     }
     child.on("message", (message) => {
       this.messages.push(message);
-      this.#events.emit("news");
+      this.notify();
     });
     this.exit = once(child, "close").then(([code, signal]) => {
       const exit: Exit = { code, signal };
-      this.#ended = exit;
-      this.#events.emit("news");
+      const { stdout, stderr } = this.output;
+      this.setEnd(`it ended (${exit.signal ?? `code ${exit.code}`}) after\n${stdout}${stderr}`);
       return exit;
     });
   }
@@ -77,35 +67,8 @@ export class TestProcess {
     return pid;
   }
 
-  /** Returns the log lines whose `msg` is equal to this text or matches this pattern. */
-  linesMatching(msg: string | RegExp): LogLine[] {
-    return this.lines.filter((line) => (typeof msg === "string" ? line.msg === msg : msg.test(line.msg)));
-  }
-
-  /** Waits for the `count`th log line whose `msg` is equal to this text or matches this pattern, and returns it. */
-  async line(msg: string | RegExp, count = 1): Promise<LogLine> {
-    await this.until(() => this.linesMatching(msg).length >= count, `${count} lines ${String(msg)}`);
-    const line = this.linesMatching(msg)[count - 1];
-    if (line === undefined) throw new Error("a log line has vanished");
-    return line;
-  }
-
   async message(message: unknown): Promise<void> {
     await this.until(() => this.messages.includes(message), `the message ${String(message)}`);
-  }
-
-  /**
-   * Resolves when `condition` returns true. It is called after each log line, after each message, and when the process
-   * ends.
-   */
-  async until(condition: () => boolean, what: string): Promise<void> {
-    while (!condition()) {
-      if (this.#ended !== null) {
-        const exit = this.#ended.signal ?? `code ${this.#ended.code}`;
-        throw new Error(`expected ${what}, but it ended (${exit}) after\n${this.output.stdout}${this.output.stderr}`);
-      }
-      await once(this.#events, "news");
-    }
   }
 
   /** Sends a signal to the process, and waits until it has ended. */
@@ -116,8 +79,8 @@ export class TestProcess {
 
   #readLine(text: string): void {
     // Other lines come from npm, or are printed by a program that uses pg-task.
-    if (text.startsWith('{"')) this.lines.push(JSON.parse(text));
-    this.#events.emit("news");
+    if (text.startsWith('{"')) this.add(JSON.parse(text));
+    else this.notify();
   }
 }
 

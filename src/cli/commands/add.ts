@@ -1,5 +1,6 @@
 import { constants } from "node:buffer";
 import { readFile } from "node:fs/promises";
+import { resolve } from "node:path";
 import { Option, type Command } from "commander";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
@@ -132,7 +133,7 @@ async function add(terminal: Terminal, sql: string | undefined, options: AddOpti
   refuseTwice(given, options);
   requireSingleCharacters([...given, ...(options.set ?? [])]);
   const request: Request = {
-    columns: new Map([["input", await readSql(sql, options.file)], ...given, ...(options.set ?? [])]),
+    columns: new Map([["input", await readSql(terminal, sql, options.file)], ...given, ...(options.set ?? [])]),
     taskColumns: given.map(([name]) => name),
     delay: options.in,
     wait,
@@ -141,7 +142,7 @@ async function add(terminal: Terminal, sql: string | undefined, options: AddOpti
   if (skipTaken && !request.columns.has("key")) {
     throw new PgTaskError("USAGE", "expected --key, because of --if-key-taken skip");
   }
-  return await withTable(options, "add", async (opened) => {
+  return await withTable(terminal, options, "add", async (opened) => {
     const json = options.json === true;
     if (wait) return await waitForTask(terminal, opened, () => insertOne(opened, request), json);
     const id = await insert(opened, request);
@@ -346,24 +347,24 @@ function parseSet(text: string, previous: ReadonlyMap<string, string> = new Map(
  *
  * @throws PgTaskError USAGE unless there is exactly one source of SQL and the SQL is not empty
  */
-async function readSql(sql: string | undefined, file: string | undefined): Promise<string> {
+async function readSql(terminal: Terminal, sql: string | undefined, file: string | undefined): Promise<string> {
   if (sql !== undefined && file !== undefined) {
     throw new PgTaskError("USAGE", "expected the SQL as an argument or from --file, got both");
   }
   const from = file ?? (sql === undefined || sql === "-" ? "-" : null);
-  const text = from === null ? (sql ?? "") : await readText(from);
+  const text = from === null ? (sql ?? "") : await readText(terminal, from);
   if (text.trim() === "") {
     throw new PgTaskError("USAGE", "no SQL: give it as an argument, with --file, or on standard input");
   }
   return text;
 }
 
-async function readText(file: string): Promise<string> {
-  if (file === "-" && process.stdin.isTTY) {
+async function readText(terminal: Terminal, file: string): Promise<string> {
+  if (file === "-" && terminal.isInputTerminal) {
     throw new PgTaskError("USAGE", "no SQL: give it as an argument, with --file, or on standard input");
   }
   const name = file === "-" ? "standard input" : file;
-  const bytes = file === "-" ? await readStandardInput() : await readBytes(file);
+  const bytes = file === "-" ? await terminal.readInput() : await readBytes(resolve(terminal.cwd, file));
   if (bytes.length > maxTextBytes) {
     throw new PgTaskError("USAGE", `${name} has ${bytes.length} bytes, and an input can have at most ${maxTextBytes}`);
   }
@@ -385,10 +386,4 @@ async function readBytes(file: string): Promise<Buffer> {
       cause: error,
     });
   }
-}
-
-async function readStandardInput(): Promise<Buffer> {
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of process.stdin) if (chunk instanceof Uint8Array) chunks.push(chunk);
-  return Buffer.concat(chunks);
 }

@@ -96,7 +96,7 @@ export async function changeWithKey(
   filter: KeyFilter,
   options: KeyOptions,
 ): Promise<number> {
-  return await withTable(options, change, async (opened) => {
+  return await withTable(terminal, options, change, async (opened) => {
     const { client, table } = opened;
     const ids = await readIdsWithKey(client, table, change, filter);
     const key = quotedLine(filter.key);
@@ -158,7 +158,7 @@ async function retry(terminal: Terminal, given: readonly string[], options: Retr
   if (states === undefined) {
     throw new PgTaskError("USAGE", "expected ids, --state (such as --state FAIL) or --key");
   }
-  return await withTable(options, "retry", (opened) => retryFiltered(terminal, opened, filter, options));
+  return await withTable(terminal, options, "retry", (opened) => retryFiltered(terminal, opened, filter, options));
 }
 
 async function retryFiltered(
@@ -203,7 +203,7 @@ export async function changeIds(
   options: CommandOptions,
   states?: readonly TaskState[],
 ): Promise<number> {
-  const changes = await withTable(options, kind, (opened) =>
+  const changes = await withTable(terminal, options, kind, (opened) =>
     applyChange(terminal, opened, kind, [...new Set(given)], states),
   );
   return printResults(terminal, kind, changes, options);

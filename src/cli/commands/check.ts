@@ -1,4 +1,5 @@
 import { stat } from "node:fs/promises";
+import type { Command } from "commander";
 import type { ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import type { Entry } from "../../shared/config/types.js";
 import { PgTaskError } from "../../shared/errors.js";
@@ -13,26 +14,29 @@ import {
 } from "../check/server.js";
 import { noServerError } from "../support/noServerError.js";
 import { shellWord } from "../support/shellWord.js";
+import { configOption, type RunCommand } from "../support/options.js";
 import { resolveConfiguration } from "../support/resolveConfiguration.js";
+import type { Terminal } from "../terminal/terminal.js";
 
-export interface CheckOptions {
-  /** The value of `--config`. */
-  readonly config?: string | undefined;
-  /** Whether to print JSON instead of text. */
-  readonly json?: boolean | undefined;
+interface CheckOptions {
+  readonly config?: string;
+  readonly json?: true;
   /** Whether the text also lists the parameters that have their defaults. */
-  readonly all?: boolean | undefined;
-}
-
-/** The parts of the process environment that the command depends on. */
-export interface CheckEnvironment {
-  readonly cwd: string;
-  readonly env: NodeJS.ProcessEnv;
-  readonly write: (text: string) => void;
+  readonly all?: true;
 }
 
 /** Number of entries that are inspected at a time, each on its own connection. */
 const concurrentEntries = 10;
+
+export function registerCheck(program: Command, run: RunCommand): void {
+  program
+    .command("check")
+    .description("validate and explain the configuration; changes nothing")
+    .addOption(configOption())
+    .option("--all", "list also the parameters that have their defaults")
+    .option("--json", "print JSON")
+    .action((options: CheckOptions) => run((terminal) => check(terminal, options)));
+}
 
 /**
  * Validates the configuration and prints its meaning. Also reads from each entry's server which objects exist and which
@@ -42,11 +46,8 @@ const concurrentEntries = 10;
  * pg-task is not allowed to create it, or if the server is too old; 2 if the server refuses a value
  * @throws PgTaskError of the family CONFIG if the configuration is invalid or names no server
  */
-export async function check(
-  options: CheckOptions,
-  environment: CheckEnvironment = processEnvironment(),
-): Promise<number> {
-  const { cwd, env, write } = environment;
+async function check(terminal: Terminal, options: CheckOptions): Promise<number> {
+  const { cwd, env } = terminal;
   const warnings = new Set<string>();
   const explained = await resolveConfiguration({
     file: options.config,
@@ -61,7 +62,9 @@ export async function check(
   const control = await inspectControl(configuration.control, configuration.parameters).catch(toPgTaskError);
   const inspected = await inspectEntries(explained, control);
   const report = buildReport(explained, control, inspected, [...warnings]);
-  write(options.json === true ? `${JSON.stringify(report, null, 2)}\n` : formatReport(report, options.all === true));
+  terminal.write(
+    options.json === true ? `${JSON.stringify(report, null, 2)}\n` : formatReport(report, options.all === true),
+  );
   return report.exitCode;
 }
 
@@ -75,14 +78,6 @@ async function exposedPassword({ configuration, holdsPassword }: ExplainedConfig
 }
 
 const othersCanRead = 0o004;
-
-function processEnvironment(): CheckEnvironment {
-  return {
-    cwd: process.cwd(),
-    env: process.env,
-    write: (text) => process.stdout.write(text),
-  };
-}
 
 async function inspectEntries(
   { configuration }: ExplainedConfiguration,

@@ -3,6 +3,7 @@ import type { Entry } from "../../shared/config/types.js";
 import { entryNames, tableNames } from "../../shared/config/entryNames.js";
 import { resolveConfiguration } from "../support/resolveConfiguration.js";
 import { configOption, type RunCommand } from "../support/options.js";
+import type { Terminal } from "../terminal/terminal.js";
 
 const kinds = ["table", "entry"] as const;
 
@@ -16,18 +17,22 @@ export function registerCompleteValues(program: Command, run: RunCommand): void 
     .addOption(configOption())
     .action((kind: (typeof kinds)[number], { config }: { readonly config?: string }) =>
       run(async (terminal) => {
-        for (const name of await readNames(kind, config)) terminal.write(`${name}\n`);
+        for (const name of await readNames(terminal, kind, config)) terminal.write(`${name}\n`);
         return 0;
       }),
     );
 }
 
 /** Returns the values that `--table` or `--entry` may have, without connecting to a server. */
-async function readNames(kind: (typeof kinds)[number], file: string | undefined): Promise<ReadonlySet<string>> {
+async function readNames(
+  { cwd, env }: Terminal,
+  kind: (typeof kinds)[number],
+  file: string | undefined,
+): Promise<ReadonlySet<string>> {
   const explained = await resolveConfiguration({
     file,
-    cwd: process.cwd(),
-    env: process.env,
+    cwd,
+    env,
     warn: () => {},
     lazySecrets: true,
   });

@@ -38,9 +38,9 @@ export function registerDoctor(program: Command, run: RunCommand): void {
 }
 
 async function doctor(terminal: Terminal, options: CommandOptions): Promise<number> {
-  const configuration = await loadForCommand(options);
+  const configuration = await loadForCommand(terminal, options);
   const entries = findEntries(configuration, options);
-  if (entries.length === 0) chooseEntry(configuration, options);
+  if (entries.length === 0) chooseEntry(terminal, configuration, options);
   const control = await checkControl(configuration);
   const sections: Section[] = [];
   for (const entry of entries) {

@@ -19,7 +19,7 @@ export function registerGroups(program: Command, run: RunCommand): void {
 }
 
 async function listGroups(terminal: Terminal, options: GroupsOptions): Promise<number> {
-  const found = await withTable(options, "groups", ({ client, table: names }) =>
+  const found = await withTable(terminal, options, "groups", ({ client, table: names }) =>
     readGroups(client, names, { limit: options.limit, ended: false, limits: thoroughLimits }),
   );
   if (options.json === true) terminal.write(`${JSON.stringify(found, null, 2)}\n`);

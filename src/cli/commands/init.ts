@@ -25,7 +25,7 @@ export function registerInit(program: Command, run: RunCommand): void {
 }
 
 async function init(terminal: Terminal, options: InitOptions): Promise<number> {
-  const file = resolve(options.config ?? defaultFileName);
+  const file = resolve(terminal.cwd, options.config ?? defaultFileName);
   try {
     // Only the owner can read the file, because it can contain a password.
     await writeFile(file, formatInitialFile(), { flag: "wx", mode: 0o600 });

@@ -42,7 +42,7 @@ export function registerList(program: Command, run: RunCommand): void {
 
 async function list(terminal: Terminal, options: ListOptions): Promise<number> {
   const { limit, before, waitingFor } = options;
-  const { tasks, next } = await withTable(options, "list", ({ client, table: names }) =>
+  const { tasks, next } = await withTable(terminal, options, "list", ({ client, table: names }) =>
     listTasks(
       client,
       names,
@@ -87,7 +87,7 @@ async function listSchedules(terminal: Terminal, options: ListOptions): Promise<
   if (waitingFor !== undefined) {
     throw new PgTaskError("USAGE", "--waiting-for cannot be combined with --schedules");
   }
-  const found = await withTable(options, "list", ({ client, table }) =>
+  const found = await withTable(terminal, options, "list", ({ client, table }) =>
     readSchedules(client, table, {
       filter: omitUndefined({ group, key, text, since, until }),
       limit,

@@ -30,7 +30,7 @@ export function registerNext(program: Command, run: RunCommand): void {
 }
 
 async function next(terminal: Terminal, rule: string, options: NextOptions): Promise<number> {
-  const found = await readTimes(rule, options);
+  const found = await readTimes(terminal, rule, options);
   if (options.json === true) {
     terminal.write(`${JSON.stringify({ rule, ...found }, null, 2)}\n`);
     return 0;
@@ -41,11 +41,11 @@ async function next(terminal: Terminal, rule: string, options: NextOptions): Pro
 }
 
 /** Reads the times from the server of an entry. All servers know all rules, so any entry will do. */
-async function readTimes(rule: string, options: NextOptions): Promise<RuleTimes> {
-  const configuration = await loadForCommand(options);
+async function readTimes(terminal: Terminal, rule: string, options: NextOptions): Promise<RuleTimes> {
+  const configuration = await loadForCommand(terminal, options);
   const found = findEntries(configuration, options);
   const usable = found.find(({ missingPassword }) => missingPassword === undefined);
-  const entry = usable ?? requirePassword(found[0] ?? chooseEntry(configuration, options));
+  const entry = usable ?? requirePassword(found[0] ?? chooseEntry(terminal, configuration, options));
   const table = taskTable(entry.schema, entry.table);
   const client = await connectForCommand(entry.target, "next", { isControl: entry.target === configuration.control });
   try {

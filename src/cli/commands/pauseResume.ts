@@ -76,7 +76,7 @@ async function pause(terminal: Terminal, options: PauseOptions): Promise<number>
   const code = await changeSchedules(terminal, "pause", options);
   if (code !== null) return code;
   const { group = null, reason = null } = options;
-  return await withTable(options, "pause", async (opened) => {
+  return await withTable(terminal, options, "pause", async (opened) => {
     const { client, table } = opened;
     const changed = await pauseTasks(client, table, group, reason);
     const unused = changed && group !== null && (await isUnused(opened, group));
@@ -99,7 +99,7 @@ async function resume(terminal: Terminal, options: PauseOptions): Promise<number
   const code = await changeSchedules(terminal, "resume", options);
   if (code !== null) return code;
   const { group = null } = options;
-  return await withTable(options, "resume", async ({ client, table }) => {
+  return await withTable(terminal, options, "resume", async ({ client, table }) => {
     const changed = await resumeTasks(client, table, group);
     const left = await readPauses(client, table);
     const still = left.some((each) => each.group === null || each.group === group);

@@ -36,7 +36,7 @@ export function registerPrune(program: Command, run: RunCommand): void {
 }
 
 async function prune(terminal: Terminal, options: PruneOptions): Promise<number> {
-  return await withTable(options, "prune", async (opened) => {
+  return await withTable(terminal, options, "prune", async (opened) => {
     const { client, table } = opened;
     await requireFilter(client, table, filterFromOptions(options));
     const cutoff = await readPruneCutoff(client, table, options.older);

@@ -41,7 +41,7 @@ export function registerShow(program: Command, run: RunCommand): void {
 
 async function show(terminal: Terminal, given: string | undefined, options: ShowOptions): Promise<number> {
   requireIdOrKey(given, options);
-  const found = await withTable(options, "show", async (opened) => {
+  const found = await withTable(terminal, options, "show", async (opened) => {
     const { client, table: names, entry } = opened;
     const id = await readGivenId(opened, given, options);
     const task = id === null ? null : await readTask(client, names, id);

@@ -13,9 +13,9 @@ export function registerStatus(program: Command, run: RunCommand): void {
 }
 
 async function showStatus(terminal: Terminal, options: CommandOptions): Promise<number> {
-  const configuration = await loadForCommand(options);
+  const configuration = await loadForCommand(terminal, options);
   const entries = findEntries(configuration, options);
-  if (entries.length === 0) chooseEntry(configuration, options);
+  if (entries.length === 0) chooseEntry(terminal, configuration, options);
   const found = await readStatus(configuration, entries);
   const selecting = entries.map((entry) => optionsFor(configuration, entry, options));
   const lines =

@@ -47,8 +47,8 @@ async function watch(terminal: Terminal, options: WatchOptions): Promise<number>
   if (options.json !== true && !terminal.isInteractive) {
     throw new PgTaskError("USAGE", "watch needs a terminal: in scripts use pg-task watch --json");
   }
-  const configuration = await loadForCommand(options);
-  const entry = chooseEntry(configuration, options);
+  const configuration = await loadForCommand(terminal, options);
+  const entry = chooseEntry(terminal, configuration, options);
   const filter = filterFromOptions(options);
   const intervalMs = options.interval * 1000;
   if (options.json === true) {

@@ -21,7 +21,7 @@ export function registerWhy(program: Command, run: RunCommand): void {
 async function explain(terminal: Terminal, given: string | undefined, options: OneTaskOptions): Promise<number> {
   requireIdOrKey(given, options);
   const isForTerminal = terminal.isTerminal && options.json !== true;
-  const found = await withTable(options, "why", async (opened) => {
+  const found = await withTable(terminal, options, "why", async (opened) => {
     const id = await readGivenId(opened, given, options);
     const reasons = id === null ? null : await readReasons(opened, id, { localTimes: isForTerminal });
     return reasons === null ? null : { id, reasons };

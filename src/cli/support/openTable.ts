@@ -13,6 +13,7 @@ import { toTaskError } from "../../tasks/taskError.js";
 import { explainRefusal } from "./explainRefusal.js";
 import { withTableOptions } from "./pastedCommands.js";
 import { unreadVariables } from "./noServerError.js";
+import type { Terminal } from "../terminal/terminal.js";
 
 /** Options that select the task table. */
 export interface TableOptions {
@@ -33,26 +34,25 @@ export interface OpenTable {
   readonly given: TableOptions;
 }
 
-const warn = (message: string): void => void process.stderr.write(`pg-task: ${message}\n`);
-
 /**
  * Reads the configuration as `start` does, but needs the environment variables with passwords only of the entries that
  * the command uses, and those with tokens not at all: whoever uses a command need not know all the secrets.
  *
  * @throws PgTaskError of the family CONFIG; CONFIG_MISSING if nothing names a server
  */
-export async function loadForCommand(options: TableOptions): Promise<Configuration> {
+export async function loadForCommand(terminal: Terminal, options: TableOptions): Promise<Configuration> {
+  const { cwd, env } = terminal;
   const explained = await resolveConfiguration({
     file: options.config,
-    cwd: process.cwd(),
-    env: process.env,
-    warn,
+    cwd,
+    env,
+    warn: (message) => terminal.writeError(`pg-task: ${message}\n`),
     lazySecrets: true,
   });
   if (explained !== null) return explained.configuration;
   throw new PgTaskError(
     "CONFIG_MISSING",
-    `no server configured: no pg_task.json here, neither DATABASE_URL nor PG* variables set, and no embedded server running in this folder; give --config, or run pg-task start --embedded${unreadVariables(process.env)}`,
+    `no server configured: no pg_task.json here, neither DATABASE_URL nor PG* variables set, and no embedded server running in this folder; give --config, or run pg-task start --embedded${unreadVariables(env)}`,
   );
 }
 
@@ -93,12 +93,13 @@ export function optionsFor(configuration: Configuration, chosen: Entry, given: T
  *
  * @throws PgTaskError USAGE unless exactly one entry matches; CONFIG_INVALID if its password is missing
  */
-export function chooseEntry(configuration: Configuration, options: TableOptions): Entry {
+export function chooseEntry(terminal: Terminal, configuration: Configuration, options: TableOptions): Entry {
   const matching = findEntries(configuration, options);
   const [entry] = matching;
   if (entry !== undefined && matching.length === 1) return requirePassword(entry);
   const all = configuration.entries;
-  if (options.entry === undefined && options.table === undefined) return requirePassword(defaultEntry(configuration));
+  if (options.entry === undefined && options.table === undefined)
+    return requirePassword(defaultEntry(terminal, configuration));
   const list = (matching.length === 0 ? all : matching)
     .map((each) => `  ${all.indexOf(each) + 1}  ${each.target.database}  ${each.schema}.${each.table}  ${each.key}`)
     .join("\n");
@@ -122,11 +123,13 @@ export function requirePassword(entry: Entry): Entry {
   throw new PgTaskError("CONFIG_INVALID", missingPassword);
 }
 
-function defaultEntry({ entries, parameters }: Configuration): Entry {
+function defaultEntry(terminal: Terminal, { entries, parameters }: Configuration): Entry {
   const name = parameters["pg_task.default"];
   const [entry] = name === "" ? entries : entriesNamed(entries, name);
   if (entry === undefined) throw new PgTaskError("INTERNAL", "a configuration without its default entry");
-  warn(`using ${entry.schema}.${entry.table} in ${entry.target.database}; --entry or --table choose another table`);
+  terminal.writeError(
+    `pg-task: using ${entry.schema}.${entry.table} in ${entry.target.database}; --entry or --table choose another table\n`,
+  );
   return entry;
 }
 
@@ -188,12 +191,15 @@ export async function withEntry<T>(
 
 /** Like `withEntry`, but for the only table that the options select. */
 export async function withTable<T>(
+  terminal: Terminal,
   options: TableOptions,
   command: string,
   action: (opened: OpenTable) => Promise<T>,
 ): Promise<T> {
-  const configuration = await loadForCommand(options);
-  return await withEntry(configuration, chooseEntry(configuration, options), command, action, { given: options });
+  const configuration = await loadForCommand(terminal, options);
+  return await withEntry(configuration, chooseEntry(terminal, configuration, options), command, action, {
+    given: options,
+  });
 }
 
 /**

@@ -1,7 +1,9 @@
 import { createInterface } from "node:readline/promises";
 
-/** A command's input and output. */
+/** Where a command runs: its input and output, its working directory and its environment. */
 export interface Terminal {
+  readonly cwd: string;
+  readonly env: NodeJS.ProcessEnv;
   /** Whether standard output is a terminal. Tables and truncated values are written only to a terminal. */
   readonly isTerminal: boolean;
   readonly hasColours: boolean;
@@ -9,6 +11,10 @@ export interface Terminal {
   readonly rows: number;
   /** Whether the command can ask the user questions. */
   readonly isInteractive: boolean;
+  /** Whether standard input is a terminal, so that nothing is piped into the command. */
+  readonly isInputTerminal: boolean;
+  /** Reads standard input to its end. */
+  readInput(): Promise<Buffer>;
   write(text: string): void;
   /** Writes to standard error. */
   writeError(text: string): void;
@@ -20,11 +26,31 @@ export interface Terminal {
 
 const minColumns = 40;
 
-export function processTerminal(): Terminal {
-  const { stdout, stderr, stdin, env } = process;
-  const isTerminal = stdout.isTTY;
+/** A stream of output, such as a process has two. */
+interface Output {
+  /** True for a terminal, otherwise missing. */
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+  readonly rows?: number;
+  write(text: string): unknown;
+}
+
+/** What `process` has for a command. */
+export interface Surroundings {
+  readonly stdin: NodeJS.ReadableStream & { readonly isTTY?: boolean };
+  readonly stdout: Output;
+  readonly stderr: Output & NodeJS.WritableStream;
+  readonly env: NodeJS.ProcessEnv;
+  cwd(): string;
+}
+
+export function openTerminal(surroundings: Surroundings): Terminal {
+  const { stdout, stderr, stdin, env } = surroundings;
+  const isTerminal = stdout.isTTY === true;
   let hasProgress = false;
   return {
+    cwd: surroundings.cwd(),
+    env,
     isTerminal,
     hasColours: isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb",
     get columns() {
@@ -33,7 +59,13 @@ export function processTerminal(): Terminal {
     get rows() {
       return stdout.rows || 24;
     },
-    isInteractive: isTerminal && stdin.isTTY,
+    isInteractive: isTerminal && stdin.isTTY === true,
+    isInputTerminal: stdin.isTTY === true,
+    async readInput() {
+      const chunks: Uint8Array[] = [];
+      for await (const chunk of stdin) if (typeof chunk !== "string") chunks.push(chunk);
+      return Buffer.concat(chunks);
+    },
     write: (text) => void stdout.write(text),
     writeError: (text) => void stderr.write(text),
     showProgress: (text) => {

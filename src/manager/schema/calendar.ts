@@ -1,13 +1,14 @@
 import { readFileSync } from "node:fs";
 import type { Entry } from "../../shared/config/types.js";
 import { PgTaskError } from "../../shared/errors.js";
+import { packageFile } from "../../shared/packageFile.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
 
 /** The folder of the .sql files. They stay next to their TypeScript source because the compiler does not copy them. */
-const folder = new URL("../../../../src/manager/schema/calendar/", import.meta.url);
+const folder = packageFile("src/manager/schema/calendar/");
 
 const files = ["zone.sql", "cron.sql", "recurrence.sql", "schedule.sql"] as const;
 

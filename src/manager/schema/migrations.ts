@@ -1,11 +1,12 @@
 import { readdirSync, readFileSync } from "node:fs";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
+import { packageFile } from "../../shared/packageFile.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 
 /** The folder of the .sql files. They stay next to their TypeScript source because the compiler does not copy them. */
-const folder = new URL("../../../../src/manager/schema/migrations/", import.meta.url);
+const folder = packageFile("src/manager/schema/migrations/");
 
 /** All migrations in the order of their versions. The files are named `NNNN_name.sql`, where NNNN is the version. */
 export const migrations = readdirSync(folder)

@@ -5,6 +5,7 @@ import { sleep } from "../../shared/backoff.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { HandshakeSender } from "../../shared/ipc/handshake/sender.js";
 import type { Log } from "../../shared/log.js";
+import { packageFile } from "../../shared/packageFile.js";
 import type {
   Dispatch,
   ExecutorParameters,
@@ -17,7 +18,7 @@ import type { RemoteProcess, Run } from "../../shared/ipc/run.js";
 // The executor's code, bundled into one CommonJS file. It does not consist of ES modules, because Node.js aborts the
 // whole process if a thread is terminated while it loads ES modules for Piscina. It is one file, because one file loads
 // faster than many.
-const entry = fileURLToPath(new URL("../../executor/host.cjs", import.meta.url));
+const entry = fileURLToPath(packageFile("dist/src/executor/host.cjs"));
 
 /** The largest value that the setting `pg_conf.threads` can have. */
 const maxThreads = 1024;

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { packageFile } from "../../shared/packageFile.js";
 import { loadFailureScript } from "./loadFailure.js";
 
 export interface Asset {
@@ -67,9 +68,9 @@ export const pageHtml = `<!doctype html>
 </html>
 `;
 
-const compiledFolder = fileURLToPath(new URL("../page", import.meta.url));
-const sourceFolder = fileURLToPath(new URL("../../../../src/web/page", import.meta.url));
-const sharedFolder = fileURLToPath(new URL("../../shared", import.meta.url));
+const compiledFolder = fileURLToPath(packageFile("dist/src/web/page"));
+const sourceFolder = fileURLToPath(packageFile("src/web/page"));
+const sharedFolder = fileURLToPath(packageFile("dist/src/shared"));
 
 /** The modules of `src/shared` that the page imports. They must not import modules that are not served. */
 const sharedModuleNames = [

@@ -5,7 +5,8 @@ import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { startProcess, type LogLine, type TestProcess } from "../../support/process.js";
+import type { LogLine } from "../../support/logLines.js";
+import { startProcess, type TestProcess } from "../../support/process.js";
 import { insertTask, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());

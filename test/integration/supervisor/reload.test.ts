@@ -7,7 +7,8 @@ import { doctor } from "../../support/doctor.js";
 import { replaceConfig } from "../../support/configFile.js";
 import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { startProcess, type LogLine, type TestProcess } from "../../support/process.js";
+import type { LogLine } from "../../support/logLines.js";
+import { startProcess, type TestProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const server = await RestartableServer.create(await freePort());

@@ -33,8 +33,8 @@ interface Reference {
   readonly to: string;
 }
 
-/** Returns the references to other layers. The pattern's first group must match a relative module specifier. */
-const references = (pattern: RegExp): Reference[] =>
+/** Returns the references to other layers. `target` returns the path that a match of the pattern refers to. */
+const references = (pattern: RegExp, target: (file: string, matched: string) => string): Reference[] =>
   readdirSync(projectPath("src"), { recursive: true, encoding: "utf8" })
     .filter((name) => name.endsWith(".ts"))
     .map((name) => join("src", name.replaceAll("\\", "/")))
@@ -42,13 +42,15 @@ const references = (pattern: RegExp): Reference[] =>
       [...read(file).matchAll(pattern)].map(([, specifier = ""]) => ({
         file,
         from: layerOf(file),
-        to: layerOf(join(dirname(file), specifier)),
+        to: layerOf(target(file, specifier)),
       })),
     )
     .filter(({ from, to }) => from !== to);
 
-const imports = references(/(?:\bfrom|\bimport|\bimport\()\s*"(\.[^"]+)"/g);
-const threads = references(/\bnew URL\("(\.[^"]+\.c?js)", import\.meta\.url\)/g);
+const imports = references(/(?:\bfrom|\bimport|\bimport\()\s*"(\.[^"]+)"/g, (file, specifier) =>
+  join(dirname(file), specifier),
+);
+const threads = references(/\bpackageFile\("dist\/([^"]+\.cjs)"\)/g, (_, path) => path);
 
 function isAbove(from: string, to: string): boolean {
   return solid.some(([a, b]) => a === from && (b === to || isAbove(b, to)));

@@ -4,12 +4,12 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { check } from "../../../../src/cli/commands/check.js";
 import type { CheckReport } from "../../../../src/cli/check/report.js";
 import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { loadConfiguration } from "../../../../src/shared/config/loadConfiguration.js";
 import { createLog } from "../../../../src/shared/log.js";
+import { cli } from "../../../support/cli.js";
 import { createDatabase, onServer } from "../../../support/database.js";
 
 const database = await createDatabase("empty");
@@ -27,11 +27,10 @@ async function run(
   options: { json?: boolean; all?: boolean } = {},
 ): Promise<{ exitCode: number; text: string }> {
   await writeFile(join(cwd, "c.json"), JSON.stringify(content));
-  let text = "";
+  const flags = (["json", "all"] as const).filter((flag) => options[flag] === true).map((flag) => `--${flag}`);
   const env = { HOME: cwd, DATABASE_URL: database.url };
-  const write = (more: string): void => void (text += more);
-  const exitCode = await check({ config: "c.json", ...options }, { cwd, env, write });
-  return { exitCode, text };
+  const { code, stdout, stderr } = await cli(["check", "--config", "c.json", ...flags], { cwd, env });
+  return { exitCode: code ?? -1, text: stdout + stderr };
 }
 
 /** Checks a configuration with this entry. Returns the exit code, and the report's findings for the entry. */
@@ -424,11 +423,12 @@ void test("inspects an entry on another server there, and reports its failure be
 
 void test("fails as start does if nothing is configured", async () => {
   const empty = await mkdtemp(join(tmpdir(), "pg-task-nothing-"));
-  const environment = { cwd: empty, env: {}, write: () => {} };
-  await assert.rejects(check({}, environment), { code: "CONFIG_MISSING", exitCode: 2 });
+  const { code, stderr } = await cli(["check"], { cwd: empty });
+  assert.equal(code, 2);
+  assert.match(stderr, /^pg-task: no server configured/);
   await rm(empty, { recursive: true });
 });
 
-void test("throws an error of the family CONFIG before it connects, if the configuration is invalid", async () => {
-  await assert.rejects(run([{ sleep: 0 }]), { code: "CONFIG_INVALID", exitCode: 2 });
+void test("fails before it connects if the configuration is invalid", async () => {
+  assert.equal((await run([{ sleep: 0 }])).exitCode, 2);
 });

@@ -3,7 +3,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { only, Tasks } from "../../../support/tasks.js";
-import { check } from "../../../../src/cli/commands/check.js";
+import { cli } from "../../../support/cli.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -13,18 +13,8 @@ const configuration = { url: database.url, "pg_task.sleep": 50, "pg_task.idle": 
 await pgTask.start(configuration);
 
 async function checked(): Promise<unknown> {
-  let printed = "";
-  await check(
-    { json: true },
-    {
-      cwd: "/",
-      env: { DATABASE_URL: database.url },
-      write: (text) => {
-        printed += text;
-      },
-    },
-  );
-  const report: { entries: { paused: unknown }[] } = JSON.parse(printed);
+  const { stdout } = await cli(["check", "--json"], { env: { DATABASE_URL: database.url } });
+  const report: { entries: { paused: unknown }[] } = JSON.parse(stdout);
   return only(report.entries).paused;
 }
 

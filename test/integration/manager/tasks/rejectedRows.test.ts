@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import type { LogLine } from "../../../support/process.js";
+import type { LogLine } from "../../../support/logLines.js";
 import { only, Tasks } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { examples } from "../../../src/cli/definitions/examples.js";
-import { createDatabase } from "../../support/database.js";
-import { test } from "../../support/limitedTest.js";
-import { bin } from "../../support/project.js";
-import { cli, onShellTerminal } from "../../support/cli.js";
-import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { examples } from "../../src/cli/definitions/examples.js";
+import { createDatabase } from "../support/database.js";
+import { test } from "../support/limitedTest.js";
+import { bin } from "../support/project.js";
+import { cli, onShellTerminal } from "../support/cli.js";
+import { temporaryFolder } from "../support/temporaryFolder.js";
 
 const database = await createDatabase();
 const client = await database.connect();

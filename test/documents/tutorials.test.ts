@@ -27,7 +27,7 @@ const setUp: Readonly<Record<string, string>> = {
 };
 
 for (const file of pages) {
-  // The examples after the sections about groups are executed by documentedOrder.test.ts.
+  // The examples after the sections about groups are executed by order.test.ts.
   const [text = ""] = readFileSync(projectPath(file), "utf8").split("\n## Keys\n");
   const steps = documentedSteps(text);
   const pgTask = new PgTask();

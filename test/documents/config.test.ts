@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { check } from "../../src/cli/commands/check.js";
+import { cli } from "../support/cli.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { startProcess } from "../support/process.js";
@@ -48,7 +48,6 @@ for (const [index, { file, text }] of configurations.entries()) {
   test(`configuration ${index + 1} in ${file} is valid, and check explains it`, async () => {
     const cwd = await temporaryFolder();
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(here(text)));
-    let output = "";
     const env = {
       HOME: cwd,
       DATABASE_URL: database.url,
@@ -57,10 +56,10 @@ for (const [index, { file, text }] of configurations.entries()) {
       SHOP_PASSWORD: "secret",
       PG_TASK_TOKEN: "secret-secret-secret",
     };
-    const write = (more: string): void => void (output += more);
-    assert.equal(await check({}, { cwd, env, write }), 0, output);
-    assert.match(output, /^entries$/m);
-    assert.doesNotMatch(output, /secret/);
+    const { code, stdout, stderr } = await cli(["check"], { cwd, env });
+    assert.equal(code, 0, stderr);
+    assert.match(stdout, /^entries$/m);
+    assert.doesNotMatch(stdout + stderr, /secret/);
   });
 }
 

@@ -5,11 +5,11 @@ import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { it } from "node:test";
 import { promisify } from "node:util";
-import { PgTask } from "../../support/pgTask.js";
-import { createDatabase } from "../../support/database.js";
-import { startProcess } from "../../support/process.js";
-import { projectPath } from "../../support/project.js";
-import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { PgTask } from "../support/pgTask.js";
+import { createDatabase } from "../support/database.js";
+import { startProcess } from "../support/process.js";
+import { projectPath } from "../support/project.js";
+import { temporaryFolder } from "../support/temporaryFolder.js";
 
 const page = readFileSync(projectPath("docs/library.md"), "utf8");
 

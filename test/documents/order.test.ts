@@ -9,8 +9,8 @@ import { Tasks } from "../support/tasks.js";
 
 const whole = readFileSync(new URL("../../../docs/order.md", import.meta.url), "utf8");
 /**
- * The examples of the sections before "Keys" are executed by documentedTutorials.test.ts, and those of "Gap" by
- * documentedGap.test.ts.
+ * The examples of the sections before "Keys" are executed by tutorials.test.ts, and those of "Gap" by
+ * gap.test.ts.
  */
 const [, page = ""] = whole.split(/\n## (?:Keys|Gap)\n/);
 

@@ -9,9 +9,9 @@ import { basename, dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, it } from "node:test";
 import { promisify } from "node:util";
-import { parameters } from "../../../src/shared/config/parameterTable.js";
-import { exitCodes } from "../../../src/shared/errorCodes.js";
-import { projectPath } from "../../support/project.js";
+import { parameters } from "../../src/shared/config/parameterTable.js";
+import { exitCodes } from "../../src/shared/errorCodes.js";
+import { projectPath } from "../support/project.js";
 
 const run = promisify(execFile);
 const root = projectPath();

@@ -1,0 +1,51 @@
+import type { FileResult } from "./messages.js";
+
+/** Number of files in the table of the slowest ones. */
+const slowest = 10;
+
+/** Wall time and CPU time. */
+const times = ({ seconds, cpuSeconds }: FileResult): string =>
+  `${seconds.toFixed(1).padStart(6)} s ${cpuSeconds.toFixed(1).padStart(6)} CPU-s`;
+
+/** A line for a file that has ended. */
+export function formatResult(name: string, result: FileResult): string {
+  const { passed, failures, skipped } = result;
+  const parts = [
+    `${passed} passed`,
+    ...(failures.length === 0 ? [] : [`${failures.length} failed`]),
+    ...(skipped.length === 0 ? [] : [`${skipped.length} skipped`]),
+  ];
+  return `${failures.length === 0 ? "ok  " : "FAIL"} ${times(result)}  ${name}  ${parts.join(", ")}`;
+}
+
+/**
+ * Returns what to print after all tests: the skipped tests with their reasons, the slowest files, the failures with the
+ * commands that run their files again, and how many tests passed and failed.
+ *
+ * @param nameOf returns the name of a file, which is also what to give `npm test` to run it again
+ * @param rerun the command that runs files again, such as `npm test --`
+ */
+export function formatSummary(results: readonly FileResult[], nameOf: (file: string) => string, rerun: string): string {
+  const skipped = results.flatMap((result) => result.skipped);
+  const failures = results.flatMap(({ file, failures: each, diagnostics }) =>
+    each.map(({ name, error }) => ({ file: nameOf(file), name, error, diagnostics })),
+  );
+  const passed = results.reduce((sum, result) => sum + result.passed, 0);
+  return [
+    ...(skipped.length === 0 ? [] : ["", "skipped", ...skipped.map((each) => `  ${each}`)]),
+    "",
+    "slowest files (their CPU time is without the server's)",
+    ...results
+      .toSorted((a, b) => b.seconds - a.seconds)
+      .slice(0, slowest)
+      .map((result) => `  ${times(result)}  ${nameOf(result.file)}`),
+    ...failures.flatMap(({ file, name, error, diagnostics }) => [
+      "",
+      `failed: ${name}`,
+      ...[...error.split("\n"), ...diagnostics].map((line) => `  ${line}`),
+      `  run again: ${rerun} ${file}`,
+    ]),
+    "",
+    `${passed} passed, ${failures.length} failed${skipped.length === 0 ? "" : `, ${skipped.length} skipped`}`,
+  ].join("\n");
+}

@@ -1,0 +1,15 @@
+import { suite } from "node:test";
+import { pathToFileURL } from "node:url";
+import type { ToWorker } from "./messages.js";
+
+/*
+ * Runs test files in this process, one after another, as the runner asks for them. Loading the code and compiling it
+ * takes longer than most files run, so it is done once. Each file is a suite: what it registers with `after` runs at its
+ * end. The reporter tells the runner how it has ended.
+ */
+
+process.on("message", ({ file }: ToWorker) => {
+  // Without the channel, nothing keeps the process from ending.
+  if (file === null) process.disconnect();
+  else void suite(file, () => import(pathToFileURL(file).href));
+});
