@@ -1,6 +1,6 @@
 // Bundles the code of each kind of thread into one CommonJS file, and that of each command into a few modules, because few
 // files load faster than many. docs/decisions/0017 and 0029 say more. Packages are not bundled.
-import { chmod } from "node:fs/promises";
+import { chmodSync, readdirSync, rmSync } from "node:fs";
 import { build } from "esbuild";
 
 const common = {
@@ -40,7 +40,10 @@ await build({
   banner: { js: `${defineNavigator} const bundleUrl = require("node:url").pathToFileURL(__filename).href;` },
 });
 
-// What a command imports when it is called becomes modules of its own.
+// What a command imports when it is called becomes modules of its own. Their names contain hashes, so those of an earlier
+// build would stay.
+const chunk = /-[A-Z0-9]{8}\.js(?:\.map)?$/;
+for (const name of readdirSync("dist/src/cli")) if (chunk.test(name)) rmSync(`dist/src/cli/${name}`);
 await build({
   ...common,
   format: "esm",
@@ -51,4 +54,4 @@ await build({
   chunkNames: "[name]-[hash]",
 });
 
-await chmod("dist/src/cli/bin.js", 0o755);
+chmodSync("dist/src/cli/bin.js", 0o755);

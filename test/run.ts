@@ -6,31 +6,35 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { startEmbeddedWith } from "../src/embedded/embeddedServer.js";
 import { createLog } from "../src/shared/log.js";
+import { cpuSeconds } from "./runner/cpuSeconds.js";
 import type { FileResult } from "./runner/messages.js";
 import { runFiles } from "./runner/pool.js";
 import { formatResult, formatSummary } from "./runner/report.js";
-import { isOnlyInAll } from "./runner/suites.js";
+import { suites } from "./runner/suites.js";
 import { needsServer } from "./support/needsServer.js";
+import { projectPath } from "./support/project.js";
 import { otherPackage, serverPackage } from "./support/serverPackage.js";
 import { createTemplate } from "./support/template.js";
 
 /**
- * Runs tests: those of `npm test`, all with `--all`, or the files whose path contains one of the arguments. They use a
- * new PostgreSQL server, or the server at TEST_DATABASE_URL if this variable is set. If TEST_POSTGRES is set, the new
+ * Runs the tests of a suite (`--suite quick`, `slow` or `all`), or the files whose path contains one of the arguments.
+ * They use a new PostgreSQL server, or the server at TEST_DATABASE_URL if this variable is set. If TEST_POSTGRES is set, the new
  * server comes from the npm package in that folder, and only test files that need a server are run.
  */
 const { values, positionals: wanted } = parseArgs({
-  options: { all: { type: "boolean", default: false } },
+  options: { suite: { type: "string", default: "quick" } },
   allowPositionals: true,
 });
+const suite = Object.entries(suites).find(([name]) => name === values.suite);
+if (suite === undefined) throw new Error(`expected --suite quick, slow or all, got ${values.suite}`);
 const folder = fileURLToPath(new URL(".", import.meta.url));
 const nameOf = (path: string): string => relative(folder, path).replace(/\.test\.js$/, "");
 
-const files = (await readdir(folder, { recursive: true }))
-  .filter((file) => file.endsWith(".test.js"))
-  .filter((file) =>
-    wanted.length === 0 ? values.all || !isOnlyInAll(file) : wanted.some((part) => file.includes(part)),
-  )
+// The folder of the compiled files may still have some whose sources are gone.
+const files = (await readdir(projectPath("test"), { recursive: true }))
+  .filter((file) => file.endsWith(".test.ts"))
+  .map((file) => file.replace(/\.ts$/, ".js"))
+  .filter(wanted.length === 0 ? suite[1] : (file) => wanted.some((part) => file.includes(part)))
   .map((file) => join(folder, file))
   .filter((path) => otherPackage === null || needsServer(path))
   .map((path) => ({ path, text: readFileSync(path, "utf8") }))
@@ -38,6 +42,9 @@ const files = (await readdir(folder, { recursive: true }))
   .toSorted((a, b) => b.text.length - a.text.length)
   .map(({ path, text }) => ({ path, ownProcess: /^\/\/ Needs a process of its own/m.test(text) }));
 if (files.length === 0) throw new Error(`no test file's path contains ${wanted.join(" or ")}`);
+
+/** Many tests wait most of the time, so there is one more than the cores can run at a time. */
+const workers = Math.min(6, availableParallelism() + 1);
 
 const given = process.env["TEST_DATABASE_URL"];
 const scratch = await mkdtemp(join(tmpdir(), "pg-task-test-"));
@@ -60,18 +67,19 @@ const server =
         },
       )
     : null;
+const results: FileResult[] = [];
 try {
   process.env["TEST_DATABASE_URL"] = given ?? server?.url ?? "";
   process.env["TZ"] = "UTC";
   await createTemplate(process.env["TEST_DATABASE_URL"]);
-  const results: FileResult[] = [];
-  await runFiles(files, Math.min(4, availableParallelism()), (result) => {
+  await runFiles(files, workers, (result) => {
     results.push(result);
     process.stdout.write(`${formatResult(nameOf(result.file), result)}\n`);
   });
-  process.stdout.write(`${formatSummary(results, nameOf, "npm test --")}\n`);
-  process.exitCode = results.some(({ failures }) => failures.length > 0) ? 1 : 0;
 } finally {
   await server?.stop();
   await rm(scratch, { recursive: true, force: true });
 }
+const total = { seconds: performance.now() / 1000, cpuSeconds: cpuSeconds() };
+process.stdout.write(`${formatSummary(results, total, nameOf)}\n`);
+process.exitCode = results.some(({ failures }) => failures.length > 0) ? 1 : 0;

@@ -35,20 +35,19 @@ export async function runCell(cell: Cell, patterns: readonly string[]): Promise<
       ...(cell.postgres === null ? {} : { TEST_POSTGRES: cell.postgres }),
     },
   });
-  const counts = new Map<string, number>();
+  let counts = { passed: 0, failed: 0 };
   createInterface({ input: child.stdout }).on("line", (line) => {
     process.stdout.write(`${line}\n`);
-    const [, what = "", number] = /^[#ℹ] (pass|fail|cancelled) (\d+)$/.exec(line) ?? [];
-    if (number !== undefined) counts.set(what, Number(number));
+    const [, passed, failed] = /^(\d+) passed, (\d+) failed/.exec(line) ?? [];
+    if (passed !== undefined) counts = { passed: Number(passed), failed: Number(failed) };
   });
   const code = await new Promise<number>((resolve, reject) => {
     child.once("error", reject);
     child.once("close", (status) => resolve(status ?? 1));
   });
-  const failed = (counts.get("fail") ?? 0) + (counts.get("cancelled") ?? 0);
   return {
-    passed: counts.get("pass") ?? 0,
-    failed: code !== 0 && failed === 0 ? 1 : failed,
+    passed: counts.passed,
+    failed: code !== 0 && counts.failed === 0 ? 1 : counts.failed,
     seconds: Math.round((performance.now() - start) / 1000),
   };
 }

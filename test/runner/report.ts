@@ -3,8 +3,7 @@ import type { FileResult } from "./messages.js";
 /** Number of files in the table of the slowest ones. */
 const slowest = 10;
 
-/** Wall time and CPU time. */
-const times = ({ seconds, cpuSeconds }: FileResult): string =>
+const times = ({ seconds, cpuSeconds }: Times): string =>
   `${seconds.toFixed(1).padStart(6)} s ${cpuSeconds.toFixed(1).padStart(6)} CPU-s`;
 
 /** A line for a file that has ended. */
@@ -18,14 +17,20 @@ export function formatResult(name: string, result: FileResult): string {
   return `${failures.length === 0 ? "ok  " : "FAIL"} ${times(result)}  ${name}  ${parts.join(", ")}`;
 }
 
+interface Times {
+  /** Wall time, in s. */
+  readonly seconds: number;
+  /** CPU time, in s. */
+  readonly cpuSeconds: number;
+}
+
 /**
  * Returns what to print after all tests: the skipped tests with their reasons, the slowest files, the failures with the
- * commands that run their files again, and how many tests passed and failed.
+ * command that runs the file again, and how many tests have passed and failed.
  *
- * @param nameOf returns the name of a file, which is also what to give `npm test` to run it again
- * @param rerun the command that runs files again, such as `npm test --`
+ * @param nameOf returns the name of a file, which is also what `npm test` takes to run it again
  */
-export function formatSummary(results: readonly FileResult[], nameOf: (file: string) => string, rerun: string): string {
+export function formatSummary(results: readonly FileResult[], total: Times, nameOf: (file: string) => string): string {
   const skipped = results.flatMap((result) => result.skipped);
   const failures = results.flatMap(({ file, failures: each, diagnostics }) =>
     each.map(({ name, error }) => ({ file: nameOf(file), name, error, diagnostics })),
@@ -34,16 +39,17 @@ export function formatSummary(results: readonly FileResult[], nameOf: (file: str
   return [
     ...(skipped.length === 0 ? [] : ["", "skipped", ...skipped.map((each) => `  ${each}`)]),
     "",
-    "slowest files (their CPU time is without the server's)",
+    "slowest files (without the server's CPU time)",
     ...results
       .toSorted((a, b) => b.seconds - a.seconds)
       .slice(0, slowest)
       .map((result) => `  ${times(result)}  ${nameOf(result.file)}`),
+    `  ${times(total)}  in all, with the server's`,
     ...failures.flatMap(({ file, name, error, diagnostics }) => [
       "",
       `failed: ${name}`,
       ...[...error.split("\n"), ...diagnostics].map((line) => `  ${line}`),
-      `  run again: ${rerun} ${file}`,
+      `  run again: npm test -- ${file}`,
     ]),
     "",
     `${passed} passed, ${failures.length} failed${skipped.length === 0 ? "" : `, ${skipped.length} skipped`}`,

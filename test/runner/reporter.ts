@@ -1,6 +1,6 @@
-import { readFileSync } from "node:fs";
 import type { TestEvent } from "node:test/reporters";
 import { inspect } from "node:util";
+import { cpuSeconds } from "./cpuSeconds.js";
 import type { FileResult } from "./messages.js";
 
 /** Tells the runner how each file of a worker has ended. Node.js loads it as the worker's test reporter. */
@@ -54,14 +54,4 @@ class FileReport {
       cpuSeconds: cpuSeconds() - this.#cpuSeconds,
     };
   }
-}
-
-const clockTicksPerSecond = 100;
-
-/** Returns the CPU time of this process and of the processes that it has waited for, in s. */
-function cpuSeconds(): number {
-  const { user, system } = process.cpuUsage();
-  const fields = readFileSync("/proc/self/stat", "utf8").split(") ")[1]?.split(" ") ?? [];
-  const children = (Number(fields[13]) + Number(fields[14])) / clockTicksPerSecond;
-  return (user + system) / 1e6 + children;
 }

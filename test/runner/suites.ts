@@ -1,8 +1,5 @@
-/**
- * Beginnings of the paths that only `npm run test:all` runs. `npm test` runs the others: they show within minutes whether
- * a change works.
- */
-const onlyInAll = [
+/** Beginnings of the paths of the slow tests, which `npm run test:all` runs beside those of `npm test`. */
+const slow = [
   "chaos/",
   "documents/",
   "integration/embedded/",
@@ -15,4 +12,11 @@ const onlyInAll = [
   "soak/",
 ];
 
-export const isOnlyInAll = (path: string): boolean => onlyInAll.some((beginning) => path.startsWith(beginning));
+const isSlow = (path: string): boolean => slow.some((beginning) => path.startsWith(beginning));
+
+/** The suites, and whether each contains a test file with this path. */
+export const suites = {
+  quick: (path: string): boolean => !isSlow(path),
+  slow: isSlow,
+  all: (): boolean => true,
+} as const;
