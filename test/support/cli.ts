@@ -56,15 +56,22 @@ export async function cliProcess(args: readonly string[], options: CliOptions = 
   return { code: child.exitCode, ...output };
 }
 
-/**
- * Runs a command until it ends, with a terminal for its input and output, on which nobody types. It runs in this process.
- */
+interface TerminalOptions extends CliOptions {
+  readonly columns?: number;
+  readonly rows?: number;
+  /** Keys that the user types. Without them, the input of the terminal is at its end. */
+  readonly typed?: string;
+  /** Called with everything shown so far, when the command has written more. */
+  readonly onOutput?: (shown: string) => void;
+}
+
+/** Runs a command until it ends, with a terminal for its input and output. It runs in this process. */
 export async function cliOnTerminal(
   args: readonly string[],
-  options: CliOptions & { readonly columns?: number; readonly rows?: number } = {},
+  options: TerminalOptions = {},
 ): Promise<{ readonly code: number; readonly shown: string }> {
-  const { columns = 100, rows = 30 } = options;
-  const screen = new TextOutput({ isTTY: true, columns, rows });
+  const { columns = 100, rows = 30, onOutput } = options;
+  const screen = new TextOutput({ isTTY: true, columns, rows, ...(onOutput === undefined ? {} : { onOutput }) });
   const env = { TERM: "xterm", ...options.env };
   const code = await runHere(args, { ...options, env }, { stdout: screen, stderr: screen });
   return { code, shown: screen.text };
@@ -76,24 +83,29 @@ class TextOutput extends PassThrough {
   readonly isTTY?: true;
   readonly columns?: number;
   readonly rows?: number;
+  readonly onOutput?: (text: string) => void;
 
-  constructor(terminal: { readonly isTTY?: true; readonly columns?: number; readonly rows?: number } = {}) {
+  constructor(terminal: Partial<Pick<TextOutput, "isTTY" | "columns" | "rows" | "onOutput">> = {}) {
     super();
     Object.assign(this, terminal);
   }
 
   override write(text: unknown): boolean {
     this.text += String(text);
+    this.onOutput?.(this.text);
     return true;
   }
 }
 
 async function runHere(
   args: readonly string[],
-  { cwd = tmpdir(), env, input = "" }: CliOptions,
+  { cwd = tmpdir(), env, input = "", typed }: TerminalOptions,
   { stdout, stderr }: { readonly stdout: TextOutput; readonly stderr: TextOutput },
 ): Promise<number> {
-  const stdin = Object.assign(new PassThrough().end(input), stdout.isTTY === undefined ? {} : { isTTY: true });
+  const stdin = Object.assign(new PassThrough(), stdout.isTTY === undefined ? {} : { isTTY: true });
+  // A terminal whose user types has no end.
+  if (typed === undefined) stdin.end(input);
+  else stdin.write(typed);
   const surroundings = { stdin, stdout, stderr, env: environment(env), cwd: () => cwd };
   const zone = env?.["TZ"];
   // test/run.ts lets the tests run in UTC.

@@ -3,7 +3,7 @@ import { createServer, type Server } from "node:http";
 import { after } from "node:test";
 import type { z } from "zod";
 import { clusterSchema } from "../../src/web/api/schemas.js";
-import type { TestProcess } from "./process.js";
+import type { LogLines } from "./logLines.js";
 
 export interface WebResponse {
   readonly status: number;
@@ -13,7 +13,7 @@ export interface WebResponse {
 
 export const token = "open-sesame-0123";
 
-/** A client of a process's web server. */
+/** A client of pg-task's web server. */
 export class Web {
   readonly url: string;
   readonly token: string;
@@ -27,7 +27,7 @@ export class Web {
    * Waits for the `count`th log line `page`. Uses the token in the logged address, or `given` if the address contains
    * none.
    */
-  static async connect(program: TestProcess, given = token, count = 1): Promise<Web> {
+  static async connect(program: LogLines, given = token, count = 1): Promise<Web> {
     const { url } = await program.line("page", count);
     const page = new URL(String(url));
     return new Web(page.origin, page.hash === "" ? given : page.hash.replace("#token=", ""));

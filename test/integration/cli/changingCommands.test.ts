@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal, OnTerminal } from "../../support/cli.js";
+import { cli, cliOnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole, ensureTaskTable } from "../../support/taskTables.js";
 import { createVersionOne } from "../../support/versionOne.js";
@@ -222,17 +222,14 @@ describe("pg-task retry", () => {
   test("asks on a terminal, and changes nothing unless confirmed", async () => {
     const id = await insert({ state: "FAIL", group: "asked" });
     const args = ["retry", "--state", "FAIL", "--group", "asked"];
-    for (const answer of ["n\n", "\n", "\x03", "\x04"]) {
-      const program = new OnTerminal(args, { env });
-      await program.until('Retry 1 task of "public"."task"');
-      program.type(answer);
-      assert.equal(await program.end(), 1, program.shown);
+    for (const typed of ["n\n", "\n", "\x03", "\x04"]) {
+      const { code, shown } = await cliOnTerminal(args, { env, typed });
+      assert.equal(code, 1, shown);
+      assert.match(shown, /Retry 1 task of "public"\."task" in \w+\? \[y\/N\] /);
       assert.equal((await row(id))["state"], "FAIL");
     }
-    const program = new OnTerminal(args, { env });
-    await program.until("[y/N]");
-    program.type("y\n");
-    assert.equal(await program.end(), 0, program.shown);
+    const { code, shown } = await cliOnTerminal(args, { env, typed: "y\n" });
+    assert.equal(code, 0, shown);
     assert.equal((await row(id))["state"], "PLAN");
   });
 
@@ -434,10 +431,9 @@ describe("--key", () => {
       unattended.stderr,
       /^pg-task: Delete 3 tasks with the key "delete 1" of "public"\."task" in \w+\? Without a terminal, give --yes\n$/,
     );
-    const program = new OnTerminal(["delete", "--key", key], { env });
-    await program.until("Delete 3 tasks with the key");
-    program.type("n\n");
-    assert.equal(await program.end(), 1, program.shown);
+    const declined = await cliOnTerminal(["delete", "--key", key], { env, typed: "n\n" });
+    assert.equal(declined.code, 1, declined.shown);
+    assert.match(declined.shown, /Delete 3 tasks with the key/);
     assert.equal((await row(waiting))["state"], "PLAN");
     const all = await cli(["delete", "--key", key, "--yes"], { env });
     assert.equal(all.code, 1);
@@ -669,11 +665,9 @@ describe("pg-task prune", () => {
   });
 
   test("asks on a terminal", async () => {
-    const program = new OnTerminal(["prune", "--older", "1 day"], { env });
-    await program.until('Delete 1 task of "public"."task"');
-    program.type("y\n");
-    assert.equal(await program.end(), 0, program.shown);
-    assert.match(program.shown, /1 task deleted/);
+    const { code, shown } = await cliOnTerminal(["prune", "--older", "1 day"], { env, typed: "y\n" });
+    assert.equal(code, 0, shown);
+    assert.match(shown, /Delete 1 task of "public"\."task"[^]*1 task deleted/);
   });
 
   for (const [args, said] of [

@@ -5,10 +5,11 @@ import { eventually } from "../../support/changes.js";
 import { cli } from "../../support/cli.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
-import { startProcess } from "../../support/process.js";
+import { PgTask } from "../../support/pgTask.js";
 import { Tasks } from "../../support/tasks.js";
 import { token, Web } from "../../support/web.js";
 
+const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
@@ -96,16 +97,14 @@ async function set(values: ReadonlyMap<string, string>): Promise<void> {
 
 /** Starts pg-task, uses most of its features and stops it. */
 async function exerciseFeatures(writes: string): Promise<void> {
-  const program = await startProcess({
-    config: {
-      url: database.url,
-      "pg_task.sleep": 200,
-      "pg_http.listen": "127.0.0.1:0",
-      "pg_http.token": token,
-    },
+  const from = pgTask.linesMatching("page").length;
+  await pgTask.start({
+    url: database.url,
+    "pg_task.sleep": 200,
+    "pg_http.listen": "127.0.0.1:0",
+    "pg_http.token": token,
   });
-  const web = await Web.connect(program);
-  await program.line("ready");
+  const web = await Web.connect(pgTask, token, from + 1);
 
   const ids = await tasks.insert(
     { input: writes },
@@ -140,7 +139,7 @@ async function exerciseFeatures(writes: string): Promise<void> {
     "SELECT FROM task WHERE input = 'SELECT 11' AND state = 'DONE'",
     (found) => found.length === 1,
   );
-  await program.end();
+  await pgTask.stop();
   await client.query("DELETE FROM task");
 }
 

@@ -88,7 +88,7 @@ describe("--json", () => {
       section.includes("\\-\\-json") ? (/^[a-z\\-]+/.exec(section)?.[0] ?? "").replaceAll("\\", "") : [],
     );
     const tested = new Set(Object.values(commands).map(([command]) => command));
-    // The lines of `watch --json` are tested in start.test.ts.
+    // The lines of `watch --json` are tested in watch.test.ts.
     assert.deepEqual(
       withJson.filter((name) => !tested.has(name)),
       ["watch"],

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { before, describe } from "node:test";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { taskDetailSchema } from "../../../../src/web/api/schemas.js";
@@ -9,7 +10,6 @@ import { eventually, until } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { startProcess } from "../../../support/process.js";
 import { Tasks } from "../../../support/tasks.js";
 import { token, Web } from "../../../support/web.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
@@ -36,6 +36,15 @@ async function explain(id: string, cwd?: string): Promise<Reason[]> {
 const firstReason = async (id: string): Promise<Reason | undefined> => (await explain(id))[0];
 
 const codes = (reasons: readonly Reason[]): string[] => reasons.map(({ code }) => code);
+
+/** The end of the text of a task that was not tried again. */
+const note = (tries: string, list: string): string =>
+  `; it was not tried again, although its retry allows ${tries}: its error is not among those to retry (${list}), or is one that never is (docs/failure.md)`;
+
+const endsWith = async (id: string, end: string): Promise<void> => {
+  const { text = "" } = (await firstReason(id)) ?? {};
+  assert.ok(text.endsWith(end), text);
+};
 
 test("reports that there is no leader", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1" });
@@ -117,6 +126,34 @@ test("reports an orphan, and what can keep a manager from rescuing it", async ()
   await client.query("DELETE FROM task");
 });
 
+/** A configuration with these tables. */
+const configOf = (...tables: string[]): string =>
+  JSON.stringify({
+    url: database.url,
+    "pg_conf.max": 2,
+    "pg_task.json": tables.map((table) => ({ data: name, user, table })),
+  });
+
+test("counts only the sessions of the configured tables towards pg_conf.max", async () => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 1" });
+  const cwd = await temporaryFolder();
+  const reasonsFor = async (...tables: string[]): Promise<string[]> => {
+    await writeFile(join(cwd, "pg_task.json"), configOf(...tables));
+    const { stdout } = await cli(["why", id, "--table", "task", "--json"], { cwd });
+    return codes(JSON.parse(stdout).reasons);
+  };
+  const sessions = await Promise.all(
+    ["others one", "others two", "others", "third three"].map((session) =>
+      connectClient(database.target, { applicationName: `pg_task public ${session}` }),
+    ),
+  );
+  assert.deepEqual(await reasonsFor("task"), ["no-leader"]);
+  assert.deepEqual(await reasonsFor("task", "third"), ["no-leader"]);
+  assert.deepEqual(await reasonsFor("task", "others"), ["no-leader", "session-limit"]);
+  await Promise.all(sessions.map((session) => session.end()));
+  await client.query("DELETE FROM task");
+});
+
 test("reports that the database's pg_task.run is reached", async () => {
   await client.query(`ALTER DATABASE ${name} SET pg_task.run = 1`);
   await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
@@ -153,304 +190,256 @@ test("reports that pg_conf.max is reached", async () => {
   await pgTask.stop();
 });
 
-/** A configuration with these tables. */
-const configOf = (...tables: string[]): string =>
-  JSON.stringify({
-    url: database.url,
-    "pg_conf.max": 2,
-    "pg_task.json": tables.map((table) => ({ data: name, user, table })),
+describe("while pg-task runs,", () => {
+  before(() =>
+    pgTask.start({
+      url: database.url,
+      "pg_task.sleep": 100,
+      "pg_http.listen": "127.0.0.1:0",
+      "pg_http.token": token,
+    }),
+  );
+
+  test("explains a negative max, before and during the pause", async () => {
+    const [first = "", second = ""] = await tasks.insert(
+      { input: "SELECT pg_sleep(60)", group: "slow", max: -3_600_000 },
+      { input: "SELECT 2", group: "slow", max: -3_600_000 },
+    );
+    await tasks.sleeping(first);
+    const [limited] = await explain(second);
+    assert.equal(limited?.code, "group-limit");
+    assert.match(limited?.text ?? "", /its max allows 0 besides it, since a negative max is a pause$/);
+    await client.query("SELECT pg_cancel_backend(pid) FROM task WHERE id = $1", [first]);
+    await tasks.ended(first);
+    await tasks.until([second], ({ plan }) => Date.parse(`${plan}Z`) > Date.now() + 60_000);
+    const [paused, ...more] = await explain(second);
+    assert.deepEqual([paused?.code, more], ["not-due", []]);
+    assert.match(paused?.text ?? "", /after each run its group pauses for 3600000 ms/);
   });
 
-test("counts only the sessions of the configured tables towards pg_conf.max", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT 1" });
-  const cwd = await temporaryFolder();
-  const reasonsFor = async (...tables: string[]): Promise<string[]> => {
-    await writeFile(join(cwd, "pg_task.json"), configOf(...tables));
-    const { stdout } = await cli(["why", id, "--table", "task", "--json"], { cwd });
-    return codes(JSON.parse(stdout).reasons);
-  };
-  const sessions = await Promise.all(
-    ["others one", "others two", "others", "third three"].map((session) =>
-      connectClient(database.target, { applicationName: `pg_task public ${session}` }),
-    ),
-  );
-  assert.deepEqual(await reasonsFor("task"), ["no-leader"]);
-  assert.deepEqual(await reasonsFor("task", "third"), ["no-leader"]);
-  assert.deepEqual(await reasonsFor("task", "others"), ["no-leader", "session-limit"]);
-  await Promise.all(sessions.map((session) => session.end()));
-  await client.query("DELETE FROM task");
-});
-
-test("explains a negative max, before and during the pause", async () => {
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  const [first = "", second = ""] = await tasks.insert(
-    { input: "SELECT pg_sleep(60)", group: "slow", max: -3_600_000 },
-    { input: "SELECT 2", group: "slow", max: -3_600_000 },
-  );
-  await tasks.sleeping(first);
-  const [limited] = await explain(second);
-  assert.equal(limited?.code, "group-limit");
-  assert.match(limited?.text ?? "", /its max allows 0 besides it, since a negative max is a pause$/);
-  await client.query("SELECT pg_cancel_backend(pid) FROM task WHERE id = $1", [first]);
-  await tasks.ended(first);
-  await tasks.until([second], ({ plan }) => Date.parse(`${plan}Z`) > Date.now() + 60_000);
-  const [paused, ...more] = await explain(second);
-  assert.deepEqual([paused?.code, more], ["not-due", []]);
-  assert.match(paused?.text ?? "", /after each run its group pauses for 3600000 ms/);
-});
-
-test("names the backend of a remote task, and the error of one whose server is unreachable", async () => {
-  const remote = `host=${host} port=${port} user=${user} dbname=${name}`;
-  const [running = "", refused = ""] = await tasks.insert(
-    { input: "SELECT pg_sleep(60)", group: "there", remote },
-    { input: "SELECT 1", group: "nowhere", remote: `${remote} port=1` },
-  );
-  // The remote backend's pid is written to the row as soon as it is known.
-  const [{ pid } = { pid: 0 }] = await until<{ pid: number }>(
-    client,
-    `SELECT a.pid FROM task AS t JOIN pg_stat_activity AS a USING (pid)
+  test("names the backend of a remote task, and the error of one whose server is unreachable", async () => {
+    const remote = `host=${host} port=${port} user=${user} dbname=${name}`;
+    const [running = "", refused = ""] = await tasks.insert(
+      { input: "SELECT pg_sleep(60)", group: "there", remote },
+      { input: "SELECT 1", group: "nowhere", remote: `${remote} port=1` },
+    );
+    // The remote backend's pid is written to the row as soon as it is known.
+    const [{ pid } = { pid: 0 }] = await until<{ pid: number }>(
+      client,
+      `SELECT a.pid FROM task AS t JOIN pg_stat_activity AS a USING (pid)
      WHERE t.id = ${running} AND a.state = 'active' AND a.query LIKE '%pg_sleep(60)%'`,
-    (rows) => rows.length === 1,
-  );
-  const [reason] = await explain(running);
-  assert.equal(reason?.code, "running");
-  assert.match(reason?.text ?? "", new RegExp(`on its remote server, in server process ${pid}$`));
-  await tasks.ended(refused);
-  const [failed] = await explain(refused);
-  assert.equal(failed?.code, "ended");
-  assert.match(failed?.text ?? "", /failed at [^:]+:.*: ERROR: .*Connection refused/);
-  await cli(["stop", running], { env: { DATABASE_URL: database.url } });
-  await tasks.ended(running);
-  await pgTask.stop();
-});
-
-/** The end of the text of a task that was not tried again. */
-const note = (tries: string, list: string): string =>
-  `; it was not tried again, although its retry allows ${tries}: its error is not among those to retry (${list}), or is one that never is (docs/failure.md)`;
-
-const endsWith = async (id: string, end: string): Promise<void> => {
-  const { text = "" } = (await firstReason(id)) ?? {};
-  assert.ok(text.endsWith(end), text);
-};
-
-test("says which list decides why a failed task with tries left was not tried again", async () => {
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  const [own = "", setting = "", spent = "", once = ""] = await tasks.insert(
-    { input: "SELECT 1/0", retry: 3, sqlstate: "{40,55P03}" },
-    { input: "SELECT nothing", retry: 1 },
-    { input: "SELECT 1/0", retry: 1, backoff: "1 ms" },
-    { input: "SELECT 1/0" },
-  );
-  await tasks.ended(own, setting, spent, once);
-  const ownNote = note("3 more tries", "its sqlstate {40,55P03}");
-  await endsWith(own, `: ERROR:  division by zero${ownNote}`);
-  const anyway = /^pg-task retry (\d+) runs it again; to have every error tried again, first: (UPDATE .*;)$/;
-  const [, retried, statement = ""] = anyway.exec((await firstReason(own))?.remedy ?? "") ?? [];
-  assert.equal(retried, own);
-  await client.query(statement);
-  await endsWith(own, note("3 more tries", "its sqlstate {}"));
-  await client.query("UPDATE task SET sqlstate = '{40,55P03}' WHERE id = $1", [own]);
-  assert.equal((await firstReason(spent))?.remedy, `pg-task retry ${spent} runs it again`);
-  await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "!42,!0A"'));
-  for (const id of [spent, once]) await endsWith(id, ": ERROR:  division by zero");
-  await client.query(`ALTER DATABASE ${name} SET pg_task.sqlstate = '40'`);
-  await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "40"'));
-  await client.query(`ALTER DATABASE ${name} RESET pg_task.sqlstate`);
-  const env = { DATABASE_URL: database.url, NO_COLOR: "1" };
-  assert.ok((await cliOnTerminal(["show", own], { env })).shown.includes(`\n${ownNote.slice(2)}\n`));
-  assert.doesNotMatch((await cliOnTerminal(["show", spent], { env })).shown, /tried again/);
-  await pgTask.stop();
-  // The error of such a task says itself why.
-  const [replaced = ""] = await tasks.insert({
-    input: "",
-    state: "FAIL",
-    retry: 2,
-    error: "ERROR:  no\nDETAIL:  Task 9 with the same key takes its place.",
+      (rows) => rows.length === 1,
+    );
+    const [reason] = await explain(running);
+    assert.equal(reason?.code, "running");
+    assert.match(reason?.text ?? "", new RegExp(`on its remote server, in server process ${pid}$`));
+    await tasks.ended(refused);
+    const [failed] = await explain(refused);
+    assert.equal(failed?.code, "ended");
+    assert.match(failed?.text ?? "", /failed at [^:]+:.*: ERROR: .*Connection refused/);
+    await cli(["stop", running], { env: { DATABASE_URL: database.url } });
+    await tasks.ended(running);
   });
-  await endsWith(replaced, ": ERROR:  no");
-  await client.query("DELETE FROM task");
-});
 
-test("a failed query in a rule is called that, and no list of SQLSTATEs is blamed for it", async () => {
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", retry: 2, rule: "SELECT now() / 0" });
-  await tasks.ended(id);
-  const { text = "", remedy } = (await firstReason(id)) ?? {};
-  assert.match(
-    text,
-    /^the query in its rule failed at .*: ERROR: {2}operator does not exist: .*; its schedule has ended$/,
-  );
-  assert.equal(remedy, `pg-task retry ${id} runs the query again`);
-  const env = { DATABASE_URL: database.url, NO_COLOR: "1" };
-  assert.doesNotMatch((await cliOnTerminal(["show", id], { env })).shown, /tried again/);
-  await pgTask.stop();
-  await client.query("DELETE FROM task");
-});
-
-test("the remedy of a failed run of a schedule changes the row that goes on with it", async () => {
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  // A task is also the parent of other schedules that it inserts.
-  const other = `INSERT INTO task (input, rule, "group") VALUES ('SELECT 2', '@yearly', 'other')`;
-  const [first = ""] = await tasks.insert({
-    input: `${other}; COMMIT; SELECT nothing`,
-    retry: 2,
-    rule: "@yearly",
+  test("says which list decides why a failed task with tries left was not tried again", async () => {
+    const [own = "", setting = "", spent = "", once = ""] = await tasks.insert(
+      { input: "SELECT 1/0", retry: 3, sqlstate: "{40,55P03}" },
+      { input: "SELECT nothing", retry: 1 },
+      { input: "SELECT 1/0", retry: 1, backoff: "1 ms" },
+      { input: "SELECT 1/0" },
+    );
+    await tasks.ended(own, setting, spent, once);
+    const ownNote = note("3 more tries", "its sqlstate {40,55P03}");
+    await endsWith(own, `: ERROR:  division by zero${ownNote}`);
+    const anyway = /^pg-task retry (\d+) runs it again; to have every error tried again, first: (UPDATE .*;)$/;
+    const [, retried, statement = ""] = anyway.exec((await firstReason(own))?.remedy ?? "") ?? [];
+    assert.equal(retried, own);
+    await client.query(statement);
+    await endsWith(own, note("3 more tries", "its sqlstate {}"));
+    await client.query("UPDATE task SET sqlstate = '{40,55P03}' WHERE id = $1", [own]);
+    assert.equal((await firstReason(spent))?.remedy, `pg-task retry ${spent} runs it again`);
+    await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "!42,!0A"'));
+    for (const id of [spent, once]) await endsWith(id, ": ERROR:  division by zero");
+    await client.query(`ALTER DATABASE ${name} SET pg_task.sqlstate = '40'`);
+    await endsWith(setting, note("1 more try", 'pg_task.sqlstate, which is now "40"'));
+    await client.query(`ALTER DATABASE ${name} RESET pg_task.sqlstate`);
+    const env = { DATABASE_URL: database.url, NO_COLOR: "1" };
+    assert.ok((await cliOnTerminal(["show", own], { env })).shown.includes(`\n${ownNote.slice(2)}\n`));
+    assert.doesNotMatch((await cliOnTerminal(["show", spent], { env })).shown, /tried again/);
+    // The error of such a task says itself why.
+    const [replaced = ""] = await tasks.insert({
+      input: "",
+      state: "FAIL",
+      retry: 2,
+      error: "ERROR:  no\nDETAIL:  Task 9 with the same key takes its place.",
+    });
+    await endsWith(replaced, ": ERROR:  no");
+    await client.query("DELETE FROM task");
   });
-  await client.query("UPDATE task SET plan = now() WHERE id = $1", [first]);
-  await tasks.ended(first);
-  const remedy = (await firstReason(first))?.remedy ?? "";
-  const again = /^pg-task retry \d+ runs it again; to have every error of the schedule's next runs tried again: (.*;)$/;
-  await client.query(again.exec(remedy)?.[1] ?? remedy);
-  const { rows } = await client.query("SELECT id::text AS id, sqlstate::text AS list FROM task WHERE parent = $1", [
-    first,
-  ]);
-  assert.equal(rows.filter(({ list }) => list === "{}").length, 1);
-  const next = rows.find(({ list }) => list === "{}").id;
-  assert.ok(remedy.endsWith(` WHERE id = ${next};`), remedy);
-  // The row of a later run is found, too.
-  await client.query("UPDATE task SET plan = now(), sqlstate = '{40}' WHERE id = $1", [next]);
-  await tasks.ended(next);
-  const later = await client.query<{ id: string }>(
-    "SELECT id::text AS id FROM task WHERE parent = $1 AND input <> 'SELECT 2'",
-    [next],
-  );
-  assert.ok((await firstReason(first))?.remedy?.endsWith(` WHERE id = ${later.rows[0]?.id};`));
-  await client.query("DELETE FROM task WHERE state = 'PLAN'");
-  assert.match((await firstReason(first))?.remedy ?? "", /in the row that pg-task list --schedules shows$/);
-  await pgTask.stop();
-  await client.query("DELETE FROM task");
-});
 
-test("an ended run of a schedule names the task that goes on with it", async () => {
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  const [first = ""] = await tasks.insert({ input: "SELECT 1/0", rule: "@yearly" });
-  await client.query("UPDATE task SET plan = now() WHERE id = $1", [first]);
-  await tasks.ended(first);
-  const {
-    rows: [next],
-  } = await client.query<{ id: string; year: string }>(
-    "SELECT id::text AS id, extract(year FROM plan)::text AS year FROM task WHERE parent = $1",
-    [first],
-  );
-  const { id = "", year = "" } = next ?? {};
-  assert.match(
-    (await firstReason(first))?.text ?? "",
-    new RegExp(`: ERROR:  division by zero; the next run of its schedule is task ${id}, planned for ${year}-`),
-  );
-  assert.equal((await cli(["pause", "--schedule", id], { env: { DATABASE_URL: database.url } })).code, 0);
-  await endsWith(first, `: ERROR:  division by zero; its schedule is paused in task ${id}`);
-  await client.query("UPDATE task SET input = 'SELECT 1' WHERE id = $1", [id]);
-  await endsWith(first, ": ERROR:  division by zero");
-  await client.query("UPDATE task SET input = 'SELECT pg_sleep(3600)' WHERE id = ANY ($1)", [[first, id]]);
-  await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
-  await tasks.until([id], ({ state }) => state === "WORK");
-  await endsWith(first, `; the next run of its schedule is task ${id}, which runs now`);
-  await cli(["stop", id], { env: { DATABASE_URL: database.url } });
-  await tasks.ended(id);
-  await endsWith(first, ": ERROR:  division by zero");
-  await pgTask.stop();
-  await client.query("DELETE FROM task");
-});
-
-test("the API also reports why a task waits, and nothing for a finished one", async () => {
-  const program = await startProcess({
-    config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
+  test("a failed query in a rule is called that, and no list of SQLSTATEs is blamed for it", async () => {
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", retry: 2, rule: "SELECT now() / 0" });
+    await tasks.ended(id);
+    const { text = "", remedy } = (await firstReason(id)) ?? {};
+    assert.match(
+      text,
+      /^the query in its rule failed at .*: ERROR: {2}operator does not exist: .*; its schedule has ended$/,
+    );
+    assert.equal(remedy, `pg-task retry ${id} runs the query again`);
+    const env = { DATABASE_URL: database.url, NO_COLOR: "1" };
+    assert.doesNotMatch((await cliOnTerminal(["show", id], { env })).shown, /tried again/);
+    await client.query("DELETE FROM task");
   });
-  const web = await Web.connect(program);
-  await program.line("ready");
-  await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
-  const [waits = "", ran = ""] = await tasks.insert({ input: "SELECT 1", group: "halted" }, { input: "SELECT 2" });
-  await tasks.ended(ran);
-  const path = `/api/tables/${await web.tableId()}/tasks`;
-  const page = await web.get(taskDetailSchema, `${path}/${waits}`);
-  assert.equal(page.waits.length, 1);
-  assert.match(page.waits[0] ?? "", /^its group "halted" has been paused since .*: why not$/);
-  assert.deepEqual((await web.get(taskDetailSchema, `${path}/${ran}`)).waits, []);
-  await program.end();
-});
 
-test("reports a finished run whose result the server rejects", async () => {
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  await client.query(`
+  test("the remedy of a failed run of a schedule changes the row that goes on with it", async () => {
+    // A task is also the parent of other schedules that it inserts.
+    const other = `INSERT INTO task (input, rule, "group") VALUES ('SELECT 2', '@yearly', 'other')`;
+    const [first = ""] = await tasks.insert({
+      input: `${other}; COMMIT; SELECT nothing`,
+      retry: 2,
+      rule: "@yearly",
+    });
+    await client.query("UPDATE task SET plan = now() WHERE id = $1", [first]);
+    await tasks.ended(first);
+    const remedy = (await firstReason(first))?.remedy ?? "";
+    const again =
+      /^pg-task retry \d+ runs it again; to have every error of the schedule's next runs tried again: (.*;)$/;
+    await client.query(again.exec(remedy)?.[1] ?? remedy);
+    const { rows } = await client.query("SELECT id::text AS id, sqlstate::text AS list FROM task WHERE parent = $1", [
+      first,
+    ]);
+    assert.equal(rows.filter(({ list }) => list === "{}").length, 1);
+    const next = rows.find(({ list }) => list === "{}").id;
+    assert.ok(remedy.endsWith(` WHERE id = ${next};`), remedy);
+    // The row of a later run is found, too.
+    await client.query("UPDATE task SET plan = now(), sqlstate = '{40}' WHERE id = $1", [next]);
+    await tasks.ended(next);
+    const later = await client.query<{ id: string }>(
+      "SELECT id::text AS id FROM task WHERE parent = $1 AND input <> 'SELECT 2'",
+      [next],
+    );
+    assert.ok((await firstReason(first))?.remedy?.endsWith(` WHERE id = ${later.rows[0]?.id};`));
+    await client.query("DELETE FROM task WHERE state = 'PLAN'");
+    assert.match((await firstReason(first))?.remedy ?? "", /in the row that pg-task list --schedules shows$/);
+    await client.query("DELETE FROM task");
+  });
+
+  test("an ended run of a schedule names the task that goes on with it", async () => {
+    const [first = ""] = await tasks.insert({ input: "SELECT 1/0", rule: "@yearly" });
+    await client.query("UPDATE task SET plan = now() WHERE id = $1", [first]);
+    await tasks.ended(first);
+    const {
+      rows: [next],
+    } = await client.query<{ id: string; year: string }>(
+      "SELECT id::text AS id, extract(year FROM plan)::text AS year FROM task WHERE parent = $1",
+      [first],
+    );
+    const { id = "", year = "" } = next ?? {};
+    assert.match(
+      (await firstReason(first))?.text ?? "",
+      new RegExp(`: ERROR:  division by zero; the next run of its schedule is task ${id}, planned for ${year}-`),
+    );
+    assert.equal((await cli(["pause", "--schedule", id], { env: { DATABASE_URL: database.url } })).code, 0);
+    await endsWith(first, `: ERROR:  division by zero; its schedule is paused in task ${id}`);
+    await client.query("UPDATE task SET input = 'SELECT 1' WHERE id = $1", [id]);
+    await endsWith(first, ": ERROR:  division by zero");
+    await client.query("UPDATE task SET input = 'SELECT pg_sleep(3600)' WHERE id = ANY ($1)", [[first, id]]);
+    await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
+    await tasks.until([id], ({ state }) => state === "WORK");
+    await endsWith(first, `; the next run of its schedule is task ${id}, which runs now`);
+    await cli(["stop", id], { env: { DATABASE_URL: database.url } });
+    await tasks.ended(id);
+    await endsWith(first, ": ERROR:  division by zero");
+    await client.query("DELETE FROM task");
+  });
+
+  test("the API also reports why a task waits, and nothing for a finished one", async () => {
+    const web = await Web.connect(pgTask);
+    await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
+    const [waits = "", ran = ""] = await tasks.insert({ input: "SELECT 1", group: "halted" }, { input: "SELECT 2" });
+    await tasks.ended(ran);
+    const path = `/api/tables/${await web.tableId()}/tasks`;
+    const page = await web.get(taskDetailSchema, `${path}/${waits}`);
+    assert.equal(page.waits.length, 1);
+    assert.match(page.waits[0] ?? "", /^its group "halted" has been paused since .*: why not$/);
+    assert.deepEqual((await web.get(taskDetailSchema, `${path}/${ran}`)).waits, []);
+  });
+
+  test("reports a finished run whose result the server rejects", async () => {
+    await client.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.state = 'DONE') EXECUTE FUNCTION refuse()`);
-  const [id = ""] = await tasks.insert({ input: "SELECT 1" });
-  await pgTask.logged(({ msg }) => msg === "result rejected by the server, retrying");
-  // The manager shows what it has logged in the next statement.
-  let found = await explain(id);
-  while (codes(found)[0] !== "rejected") found = await explain(id);
-  assert.deepEqual(codes(found), ["rejected"]);
-  assert.match(
-    found[0]?.text ?? "",
-    /, its run has ended, and the server rejects its result: a trigger or constraint of yours .*, perhaps refuse$/,
-  );
-  // The same holds when the session runs another task.
-  const [other = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "other" });
-  await tasks.sleeping(other);
-  assert.deepEqual(codes(await explain(id)), ["rejected"]);
-  assert.deepEqual(codes(await explain(other)), ["running"]);
-  await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
-  await cli(["stop", other], { env: { DATABASE_URL: database.url } });
-  await tasks.ended(id);
-  await eventually(
-    client,
-    `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.rejectedResult}::bigint::oid
+    const [id = ""] = await tasks.insert({ input: "SELECT 1" });
+    await pgTask.logged(({ msg }) => msg === "result rejected by the server, retrying");
+    // The manager shows what it has logged in the next statement.
+    let found = await explain(id);
+    while (codes(found)[0] !== "rejected") found = await explain(id);
+    assert.deepEqual(codes(found), ["rejected"]);
+    assert.match(
+      found[0]?.text ?? "",
+      /, its run has ended, and the server rejects its result: a trigger or constraint of yours .*, perhaps refuse$/,
+    );
+    // The same holds when the session runs another task.
+    const [other = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "other" });
+    await tasks.sleeping(other);
+    assert.deepEqual(codes(await explain(id)), ["rejected"]);
+    assert.deepEqual(codes(await explain(other)), ["running"]);
+    await client.query("DROP TRIGGER refuse ON task; DROP FUNCTION refuse()");
+    await cli(["stop", other], { env: { DATABASE_URL: database.url } });
+    await tasks.ended(id);
+    await eventually(
+      client,
+      `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ${lockClasses.rejectedResult}::bigint::oid
        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-    (rows) => rows.length === 0,
-  );
-  await pgTask.stop();
-});
+      (rows) => rows.length === 0,
+    );
+  });
 
-test("reports a finished run whose result is not written because its row is locked", async () => {
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  await client.query("SELECT pg_advisory_lock(7)");
-  const [id = ""] = await tasks.insert({ input: "SELECT pg_advisory_lock_shared(7)" });
-  await eventually(client, `SELECT FROM task WHERE id = ${id} AND state = 'WORK'`, (rows) => rows.length === 1);
-  const holder = await database.connect();
-  await holder.query("BEGIN");
-  await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
-  await client.query("SELECT pg_advisory_unlock(7)");
-  // `unwritten` is reported once the session has been idle for a second.
-  let found = await explain(id);
-  while (codes(found)[0] === "running") found = await explain(id);
-  assert.deepEqual(codes(found), ["unwritten"]);
-  assert.match(found[0]?.text ?? "", /has ended, and its result is not written yet$/);
-  await holder.query("COMMIT");
-  await tasks.ended(id);
-  await pgTask.stop();
-});
+  test("reports a finished run whose result is not written because its row is locked", async () => {
+    await client.query("SELECT pg_advisory_lock(7)");
+    const [id = ""] = await tasks.insert({ input: "SELECT pg_advisory_lock_shared(7)" });
+    await eventually(client, `SELECT FROM task WHERE id = ${id} AND state = 'WORK'`, (rows) => rows.length === 1);
+    const holder = await database.connect();
+    await holder.query("BEGIN");
+    await holder.query("SELECT FROM task WHERE id = $1 FOR UPDATE", [id]);
+    await client.query("SELECT pg_advisory_unlock(7)");
+    // `unwritten` is reported once the session has been idle for a second.
+    let found = await explain(id);
+    while (codes(found)[0] === "running") found = await explain(id);
+    assert.deepEqual(codes(found), ["unwritten"]);
+    assert.match(found[0]?.text ?? "", /has ended, and its result is not written yet$/);
+    await holder.query("COMMIT");
+    await tasks.ended(id);
+  });
 
-test("does not report the lock that the manager itself holds while it claims the task", async () => {
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  await client.query(`
+  test("does not report the lock that the manager itself holds while it claims the task", async () => {
+    await client.query(`
     CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END $$;
     CREATE TRIGGER hold_up BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.data = 'held') EXECUTE FUNCTION hold_up();
     SELECT pg_advisory_lock(7)`);
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", data: "held" });
-  await eventually(
-    client,
-    `SELECT FROM pg_stat_activity WHERE datname = current_database()
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", data: "held" });
+    await eventually(
+      client,
+      `SELECT FROM pg_stat_activity WHERE datname = current_database()
      AND application_name LIKE 'pg\\_work %' AND wait_event = 'advisory'`,
-    (rows) => rows.length > 0,
-  );
-  assert.deepEqual(codes(await explain(id)), ["due"]);
-  await client.query("SELECT pg_advisory_unlock(7); DROP FUNCTION hold_up CASCADE");
-  await tasks.ended(id);
-  await pgTask.stop();
-});
+      (rows) => rows.length > 0,
+    );
+    assert.deepEqual(codes(await explain(id)), ["due"]);
+    await client.query("SELECT pg_advisory_unlock(7); DROP FUNCTION hold_up CASCADE");
+    await tasks.ended(id);
+  });
 
-test("names the triggers that may suppress updates of a due task", async () => {
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  await client.query(`
+  test("names the triggers that may suppress updates of a due task", async () => {
+    await client.query(`
     CREATE FUNCTION keep_back() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
     CREATE TRIGGER keep_back BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.data = 'kept') EXECUTE FUNCTION keep_back()`);
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", data: "kept" });
-  const [reason, ...more] = await explain(id);
-  await client.query("DROP FUNCTION keep_back CASCADE");
-  assert.deepEqual(more, []);
-  assert.equal(reason?.code, "due");
-  assert.match(reason?.text ?? "", /one of your triggers on the table \(keep_back\) suppresses/);
-  await tasks.ended(id);
-  await pgTask.stop();
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", data: "kept" });
+    const [reason, ...more] = await explain(id);
+    await client.query("DROP FUNCTION keep_back CASCADE");
+    assert.deepEqual(more, []);
+    assert.equal(reason?.code, "due");
+    assert.match(reason?.text ?? "", /one of your triggers on the table \(keep_back\) suppresses/);
+    await tasks.ended(id);
+  });
 });

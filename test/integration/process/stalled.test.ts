@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
-import { doctor, type DoctorLine } from "../../../support/doctor.js";
-import { test } from "../../../support/limitedTest.js";
-import { startProcess } from "../../../support/process.js";
-import { suspend } from "../../../support/suspend.js";
-import { Tasks } from "../../../support/tasks.js";
-import { Web } from "../../../support/web.js";
-import { healthSchema } from "../../../../src/web/api/schemas.js";
+import { createDatabase } from "../../support/database.js";
+import { doctor, type DoctorLine } from "../../support/doctor.js";
+import { test } from "../../support/limitedTest.js";
+import { startProcess } from "../../support/process.js";
+import { suspend } from "../../support/suspend.js";
+import { Tasks } from "../../support/tasks.js";
+import { Web } from "../../support/web.js";
+import { healthSchema } from "../../../src/web/api/schemas.js";
 
 const database = await createDatabase();
 const tasks = await Tasks.create(await database.connect());
