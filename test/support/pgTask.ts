@@ -24,6 +24,7 @@ export interface PgTaskOptions {
  */
 export class PgTask extends LogLines {
   #service: Service | null = null;
+  #cwd = "/";
 
   constructor() {
     super();
@@ -32,6 +33,11 @@ export class PgTask extends LogLines {
 
   get pid(): number {
     return process.pid;
+  }
+
+  /** Folder in which pg-task looks for its configuration. */
+  get cwd(): string {
+    return this.#cwd;
   }
 
   /** Starts pg-task. Resolves when it is ready. */
@@ -43,6 +49,7 @@ export class PgTask extends LogLines {
 
   /** Starts pg-task, without waiting until it is ready. */
   launch(configuration?: unknown, { env = {}, cwd = "/" }: PgTaskOptions = {}): void {
+    this.#cwd = cwd;
     const writeLine = (line: string): void => this.add(JSON.parse(line));
     const service = new Service({
       source: {
@@ -63,9 +70,9 @@ export class PgTask extends LogLines {
     void service.stopped.then((error) => this.setEnd(`pg-task ended: ${error?.message ?? "stopped"}`));
   }
 
-  /** Reads the configuration again, as SIGHUP makes a process do. */
-  async reload(configuration?: never): Promise<void> {
-    await this.#service?.reload(configuration);
+  /** Reads the configuration again, as SIGHUP makes a process do, or takes this one if it was started with another. */
+  async reload(configuration?: unknown): Promise<void> {
+    await this.#service?.reload(configuration === undefined ? undefined : JSON.parse(JSON.stringify(configuration)));
   }
 
   /** Resolves when pg-task has ended, with the error that has ended it. */

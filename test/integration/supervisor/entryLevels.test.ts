@@ -1,14 +1,11 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { EventEmitter, once } from "node:events";
-import { readFile } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
-import { join } from "node:path";
 import { after, it } from "node:test";
 import { eventually } from "../../support/changes.js";
-import { replaceConfig } from "../../support/configFile.js";
 import { createDatabase, onServer } from "../../support/database.js";
-import { startProcess, type TestProcess } from "../../support/process.js";
+import { startPgTask, PgTask } from "../../support/pgTask.js";
 
 const database = await createDatabase("empty");
 const client = await database.connect();
@@ -23,13 +20,8 @@ await client.query(
 const entry = { data: name, user: role };
 const onDatabase = `DATABASE ${name}`;
 
-async function start(config: object): Promise<TestProcess> {
-  const program = await startProcess({
-    config: { url: database.url, "pg_task.json": [entry], ...config },
-  });
-  await program.line("ready");
-  return program;
-}
+const start = async (config: object): Promise<PgTask> =>
+  await startPgTask({ url: database.url, "pg_task.json": [entry], ...config });
 
 /** Waits until exactly these tables ("schema table") of the database have managers. */
 async function waitForManagers(...tables: string[]): Promise<void> {
@@ -90,32 +82,31 @@ async function startSilentServer(): Promise<{
 it("the location of the table comes from the entry, the role in the database, the role, the database, then the file", async () => {
   await client.query("CREATE SCHEMA of_file");
   await client.query(`GRANT ALL ON SCHEMA of_file TO ${role}`);
-  const program = await start({ "pg_task.schema": "of_file", "pg_task.table": "job" });
+  const pgTask = await start({ "pg_task.schema": "of_file", "pg_task.table": "job" });
   await waitForManagers("of_file job");
-  const reload = (): boolean => program.child.kill("SIGHUP");
 
   await alter(
     `ALTER ${onDatabase} SET pg_task.schema = 'of_database'`,
     `ALTER ${onDatabase} SET pg_task."table" = 'work'`,
   );
-  reload();
+  await pgTask.reload();
   await waitForManagers("of_database work");
   await runIn("of_database.work");
   await alter(`ALTER ROLE ${role} SET pg_task.schema = 'of_role'`);
-  reload();
+  await pgTask.reload();
   await waitForManagers("of_role work");
   await alter(`ALTER ROLE ${role} IN ${onDatabase} SET pg_task.schema = 'of_both'`);
-  reload();
+  await pgTask.reload();
   await waitForManagers("of_both work");
   await runIn("of_both.work");
 
   const own = { ...entry, schema: "of_entry" };
-  await replaceConfig(program, { url: database.url, "pg_task.json": [own] });
+  await pgTask.reload({ url: database.url, "pg_task.json": [own] });
   await waitForManagers("of_entry work");
   await alter(`ALTER ${onDatabase} RESET pg_task."table"`);
-  reload();
+  await pgTask.reload();
   await waitForManagers("of_entry task");
-  await replaceConfig(program, {
+  await pgTask.reload({
     url: database.url,
     "pg_task.json": [own, { ...own, table: "second" }],
   });
@@ -125,11 +116,11 @@ it("the location of the table comes from the entry, the role in the database, th
     `ALTER ROLE ${role} RESET ALL`,
     `ALTER ROLE ${role} IN ${onDatabase} RESET ALL`,
   );
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 it("finishes running tasks before a manager moves to another table", async () => {
-  const program = await start({});
+  const pgTask = await start({});
   await waitForManagers("public task");
   await client.query("SELECT pg_advisory_lock(4711)");
   await client.query("INSERT INTO public.task (input) VALUES ('SELECT pg_advisory_lock(4711)')");
@@ -141,83 +132,81 @@ it("finishes running tasks before a manager moves to another table", async () =>
     (rows) => rows.length === 1,
   );
   await client.query(`ALTER ROLE ${role} SET pg_task."table" = 'other'`);
-  program.child.kill("SIGHUP");
-  const moves = await program.line("table location changed, replacing the manager");
+  await pgTask.reload();
+  const moves = await pgTask.line("table location changed, replacing the manager");
   assert.equal(moves["table"], "other");
   await client.query("SELECT pg_advisory_unlock(4711)");
   await waitForManagers("public other");
   const { rows } = await client.query("SELECT state, error FROM task");
   assert.deepEqual(rows, [{ state: "DONE", error: null }]);
   await client.query(`ALTER ROLE ${role} RESET ALL`);
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 it("ignores an invalid table name set for the role, with a warning", async () => {
   const long = "x".repeat(64);
   await client.query(`ALTER ROLE ${role} SET pg_task."table" = '${long}'`);
-  const program = await start({ "pg_task.table": "job" });
+  const pgTask = await start({ "pg_task.table": "job" });
   await waitForManagers("public job");
-  const line = await program.line("invalid server setting ignored, file's value used");
+  const line = await pgTask.line("invalid server setting ignored, file's value used");
   assert.deepEqual([line["setting"], line["value"], line["used"]], ["pg_task.table", long, "job"]);
   await client.query(`ALTER ROLE ${role} RESET ALL`);
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 it("warns of a zone that the server does not know, at the start, after a reload and after ALTER ROLE", async () => {
   const message = "time zone unknown to the server, rules that need it are refused";
-  const program = await start({ "pg_task.zone": "Europe/Belrin" });
-  const first = await program.line(message);
+  const pgTask = await start({ "pg_task.zone": "Europe/Belrin" });
+  const first = await pgTask.line(message);
   const of = { setting: "pg_task.zone", level: "warn" };
   const { setting, level, value, from } = first;
   assert.deepEqual({ setting, level, value, from }, { ...of, value: "Europe/Belrin", from: "configuration" });
-  await program.line("ready");
-  const { cwd } = program;
-  const file = JSON.parse(await readFile(join(cwd, "pg_task.json"), "utf8"));
-  await replaceConfig(program, { ...file, "pg_task.zone": "Europe/Rmoe" });
-  const reloaded = await program.line(message, 2);
+  await pgTask.line("ready");
+  const file = { url: database.url, "pg_task.json": [entry] };
+  await pgTask.reload({ ...file, "pg_task.zone": "Europe/Rmoe" });
+  const reloaded = await pgTask.line(message, 2);
   assert.deepEqual([reloaded["value"], reloaded["from"]], ["Europe/Rmoe", "configuration"]);
-  await replaceConfig(program, { ...file, "pg_task.zone": "Europe/Rome" });
-  await program.line("configuration reloaded", 2);
+  await pgTask.reload({ ...file, "pg_task.zone": "Europe/Rome" });
+  await pgTask.line("configuration reloaded", 2);
   await client.query(`ALTER ROLE ${role} SET pg_task.zone = 'Moon/Sea'`);
-  program.child.kill("SIGHUP");
-  const altered = await program.line(message, 3);
+  await pgTask.reload();
+  const altered = await pgTask.line(message, 3);
   assert.deepEqual([altered["value"], altered["from"]], ["Moon/Sea", `ROLE ${role}`]);
   await client.query(`ALTER ROLE ${role} RESET ALL`);
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 it("says that a separator of two characters, set for the role, is cut off", async () => {
   await client.query(`ALTER ROLE ${role} SET pg_task.delimiter = '||'`);
-  const program = await start({});
-  const line = await program.line("server setting longer than one character, the rest is cut off");
+  const pgTask = await start({});
+  const line = await pgTask.line("server setting longer than one character, the rest is cut off");
   assert.deepEqual([line["setting"], line["value"], line["used"]], ["pg_task.delimiter", "||", "|"]);
   await client.query(`ALTER ROLE ${role} RESET ALL`);
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 it("the control database's pg_conf.fetch limits how many entries start at once, also after a reload", async () => {
   const silent = await startSilentServer();
-  const program = await startProcess({
-    config: {
-      url: database.url,
-      "pg_conf.fetch": 1,
-      "pg_task.json": [1, 2, 3].map((n) => ({ url: silent.url, schema: `s${n}` })),
-    },
+  const pgTask = new PgTask();
+  pgTask.launch({
+    url: database.url,
+    "pg_conf.fetch": 1,
+    "pg_task.json": [1, 2, 3].map((n) => ({ url: silent.url, schema: `s${n}` })),
   });
   await silent.connections(1);
   await alter(`ALTER ${onDatabase} SET pg_conf."fetch" = 2`);
-  program.child.kill("SIGHUP");
-  const changed = await program.line("control database settings changed");
+  await pgTask.reload();
+  const changed = await pgTask.line("control database settings changed");
   assert.deepEqual(changed["settings"], { "pg_conf.fetch": 2 });
   await silent.connections(2);
   await alter(`ALTER ${onDatabase} SET pg_conf."fetch" = 'few'`);
-  program.child.kill("SIGHUP");
-  const refused = await program.line("invalid server setting ignored, file's value used");
+  await pgTask.reload();
+  const refused = await pgTask.line("invalid server setting ignored, file's value used");
   assert.deepEqual([refused["setting"], refused["value"], refused["used"]], ["pg_conf.fetch", "few", 1]);
-  await program.line("control database settings changed", 2);
+  await pgTask.line("control database settings changed", 2);
   await alter(`ALTER ${onDatabase} SET pg_conf."fetch" = 3`);
-  program.child.kill("SIGHUP");
+  await pgTask.reload();
   await silent.connections(3);
   await alter(`ALTER ${onDatabase} RESET ALL`);
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
