@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import * as fc from "fast-check";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { startProcess } from "../support/process.js";
+import { PgTask } from "../support/pgTask.js";
 import { waitForRow } from "../support/waitFor.js";
 
+const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 await client.query("CREATE TABLE effect (task bigint, run integer)");
@@ -183,8 +184,7 @@ function assertAllowed(task: Task, row: Row | undefined, effects: number): void 
 
 test(`under random commands and terminated backends every task reaches an allowed outcome (SEED=${seed})`, async () => {
   const config = { url: database.url, "pg_task.sleep": 50, "pg_task.crash": 1000 };
-  const program = await startProcess({ config });
-  await program.line("ready");
+  await pgTask.start(config);
   let run = 0;
   await fc.assert(
     fc.asyncProperty(commands, async (some) => {
@@ -214,5 +214,5 @@ test(`under random commands and terminated backends every task reaches an allowe
     }),
     { seed, numRuns: 20, endOnFailure: true },
   );
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });

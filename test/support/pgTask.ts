@@ -77,7 +77,9 @@ export class PgTask extends LogLines {
 
   /** Resolves when pg-task has ended, with the error that has ended it. */
   async ended(): Promise<PgTaskError | null> {
-    return (await this.#service?.stopped) ?? null;
+    const error = (await this.#service?.stopped) ?? null;
+    this.#service = null;
+    return error;
   }
 
   /** Stops pg-task, and asserts that it ends without an error. */

@@ -5,22 +5,20 @@ import { eventually } from "../../support/changes.js";
 import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { startProcess, type TestProcess } from "../../support/process.js";
+import { startPgTask, type PgTask } from "../../support/pgTask.js";
 
-/** Starts a server with this max_connections, pg-task with two tables, and a client. */
-async function start(connections: number, config: object): Promise<{ client: Client; program: TestProcess }> {
-  const server = await RestartableServer.create(await freePort());
+const server = await RestartableServer.create(await freePort());
+
+/** Starts the server with this max_connections, pg-task with two tables, and a client. */
+async function start(connections: number, config: object): Promise<{ client: Client; pgTask: PgTask }> {
   await server.start({ max_connections: connections });
-  const program = await startProcess({
-    config: {
-      url: server.url,
-      "pg_task.sleep": 50,
-      "pg_task.json": [{ data: "postgres" }, { data: "postgres", table: "late" }],
-      ...config,
-    },
+  const pgTask = await startPgTask({
+    url: server.url,
+    "pg_task.sleep": 50,
+    "pg_task.json": [{ data: "postgres" }, { data: "postgres", table: "late" }],
+    ...config,
   });
-  await program.line("ready");
-  return { client: await connectTo(server.url), program };
+  return { client: await connectTo(server.url), pgTask };
 }
 
 async function insert(client: Client, table: string, tasks: number, input: string): Promise<void> {
@@ -34,21 +32,23 @@ const countUnfinished = (table: string): string =>
   `SELECT count(*)::integer AS count FROM ${table} WHERE state NOT IN ('DONE', 'FAIL')`;
 
 test("opens sessions for one table although another table's tasks use all connections of the server", async () => {
-  const { client, program } = await start(30, {});
+  const { client, pgTask } = await start(30, {});
   try {
     await insert(client, "task", 400, "SELECT pg_sleep(0.5)");
-    await program.line("connection limit of the server reached, tasks wait");
+    await pgTask.line("connection limit of the server reached, tasks wait");
     await insert(client, "late", 3, "SELECT 1");
     await eventually<{ count: number }>(client, countUnfinished("late"), ([row]) => row?.count === 0);
     const { rows } = await client.query<{ count: number }>(countUnfinished("task"));
     assert.ok(rows[0] !== undefined && rows[0].count > 0, "they waited for all tasks of the other table");
   } finally {
     await client.end();
+    await pgTask.stop({ graceMs: 0 });
+    await server.stop();
   }
 });
 
 test("grants sessions that one table does not use to another table at once", async () => {
-  const { client } = await start(100, { "pg_conf.max": 4, "pg_task.sleep": 1000 });
+  const { client, pgTask } = await start(100, { "pg_conf.max": 4, "pg_task.sleep": 1000 });
   try {
     await insert(client, "task", 12, "SELECT pg_sleep(0.3)");
     await eventually<{ count: number }>(client, countUnfinished("task"), ([row]) => row?.count === 0);
@@ -66,5 +66,7 @@ test("grants sessions that one table does not use to another table at once", asy
     await eventually<{ count: number }>(client, countUnfinished("late"), ([row]) => row?.count === 0);
   } finally {
     await client.end();
+    await pgTask.stop({ graceMs: 0 });
+    await server.stop();
   }
 });

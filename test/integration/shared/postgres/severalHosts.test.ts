@@ -8,10 +8,11 @@ import { openProtocolConnection } from "../../../../src/shared/postgres/openProt
 import { buildStartup } from "../../../../src/shared/postgres/startupOptions.js";
 import type { ConnectionTarget } from "../../../../src/shared/postgres/target/target.js";
 import { createDatabase } from "../../../support/database.js";
-import { startProcess } from "../../../support/process.js";
+import { PgTask } from "../../../support/pgTask.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
 import { insertTask, waitForRow, waitForState } from "../../../support/waitFor.js";
 
+const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const { target } = database;
@@ -125,8 +126,7 @@ test("sessions do not try a silent server again that the manager has passed over
   const port = typeof address === "object" && address !== null ? address.port : 0;
   const url = `postgresql://${target.user}@127.0.0.1:${port},127.0.0.1:${target.port}/${name}?connect_timeout=1`;
   // The url of the entry has several hosts as well.
-  const program = await startProcess({ config: { url, "pg_task.json": [{ url, table: "task" }] } });
-  await program.line("ready");
+  await pgTask.start({ url, "pg_task.json": [{ url, table: "task" }] });
   const before = attempts;
   assert.ok(before >= 2, String(before));
   await client.query("SELECT pg_advisory_lock(1)");
@@ -137,5 +137,5 @@ test("sessions do not try a silent server again that the manager has passed over
   await client.query("SELECT pg_advisory_unlock(1)");
   for (const id of ids) await waitForState(client, id, "DONE");
   assert.equal(attempts, before);
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  await pgTask.stop();
 });
