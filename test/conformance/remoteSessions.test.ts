@@ -73,7 +73,7 @@ test("§6 with live, a remote session runs the tasks of its group that start wit
 });
 
 test("§6 live counts from a remote session's first task", async () => {
-  const task = { input: "SELECT pg_sleep(1.6)", group: "short", live: "3 sec" };
+  const task = { input: "SELECT pg_sleep(1.1)", group: "short", live: "2 sec" };
   assert.deepEqual(runsByPid(await tasks.ended(...(await together(...times(3, task))))), [2, 1]);
 });
 

@@ -36,11 +36,17 @@ const later = { input: "SELECT 1", plan: "infinity" };
 const insert = `INSERT INTO task (input) VALUES ('SELECT 1') RETURNING id`;
 
 /**
- * Changes that a user may make while the manager is in deep sleep. Each resolves with the ids of the tasks that must
- * then run.
+ * Changes that a user may make while the manager is in deep sleep. Each waits for it, and resolves with the ids of the
+ * tasks that must then run.
  */
 const changes: readonly (readonly [what: string, change: () => Promise<string[]>])[] = [
-  ["an insert", () => tasks.insert({ input: "SELECT 1" })],
+  [
+    "an insert",
+    async () => {
+      await deepAsleep();
+      return await tasks.insert({ input: "SELECT 1" });
+    },
+  ],
   [
     "an insert in a transaction that is open while it sleeps",
     async () => {
@@ -85,6 +91,7 @@ const changes: readonly (readonly [what: string, change: () => Promise<string[]>
   [
     "several rows of one statement",
     async () => {
+      await deepAsleep();
       const { rows } = await client.query<{ id: string }>(
         "INSERT INTO task (input) SELECT 'SELECT 1' FROM generate_series(1, 3) RETURNING id",
       );
@@ -95,7 +102,6 @@ const changes: readonly (readonly [what: string, change: () => Promise<string[]>
 
 for (const [what, change] of changes) {
   void test(`§9 the wake-up alone ends deep sleep: ${what}`, { timeout }, async () => {
-    await deepAsleep();
     await tasks.ended(...(await change()));
   });
 }

@@ -1,9 +1,12 @@
+import { setTimeout as pause } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 
 const channel = "test_changes";
 
 /** Interval at which `eventually` polls, in ms. */
 const pollMs = 50;
+/** A query with more rows than this is executed again only after a pause, in ms, which covers further changes. */
+const many = { rows: 50, pauseMs: 20 };
 
 /** Makes a table notify after every statement that changes it. */
 export async function announceChanges(client: Client, table = "public.task"): Promise<void> {
@@ -37,6 +40,7 @@ export async function until<Row extends object>(
       const { rows } = await client.query<Row>(query);
       if (wanted(rows)) return rows;
       if (!changed) await new Promise<void>((resolve) => (wake = resolve));
+      if (rows.length > many.rows) await pause(many.pauseMs);
     }
   } finally {
     client.off("notification", onNotification);
@@ -54,6 +58,6 @@ export async function eventually<Row extends object>(
   for (;;) {
     const { rows } = await client.query<Row>(query);
     if (wanted(rows)) return rows;
-    await new Promise((resolve) => setTimeout(resolve, pollMs));
+    await pause(pollMs);
   }
 }

@@ -1,8 +1,9 @@
 import { syncBuiltinESMExports } from "node:module";
+import { after } from "node:test";
 import threads, { BroadcastChannel, type Worker, type WorkerOptions } from "node:worker_threads";
 import { saboteurFile, type Sabotage } from "./saboteur.js";
 
-/** The worker threads of this process. This module must be imported before the code that starts them. */
+/** The worker threads that this process has started since `recordWorkers`. */
 export const workers = new Set<Worker>();
 
 /** Source of a module that worker threads started from now on preload; none if it is empty. */
@@ -20,8 +21,16 @@ class RecordedWorker extends Original {
   }
 }
 
-threads.Worker = RecordedWorker;
-syncBuiltinESMExports();
+function use(worker: typeof Original): void {
+  threads.Worker = worker;
+  syncBuiltinESMExports();
+}
+
+/** Records the worker threads that this process starts, until the end of the file's tests. */
+export function recordWorkers(): void {
+  use(RecordedWorker);
+  after(() => use(Original));
+}
 
 /** Makes a thread fail. Resolves right before the thread fails. */
 export async function sabotage(order: Sabotage): Promise<void> {

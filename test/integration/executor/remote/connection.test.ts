@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { errorText, openDriver, remoteString, server, startRawServer } from "../../../support/remoteDriver.js";
+import { errorText, startRawServer, startRemoteDriver } from "../../../support/remoteDriver.js";
+
+const { openDriver, remoteString, server } = await startRemoteDriver();
 
 const driver = await openDriver();
 

@@ -2,16 +2,11 @@ import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { connect as connectSocket, type Socket } from "node:net";
 import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import type { ExecutorDriver } from "../../../support/executorDriver.js";
-import {
-  admin,
-  errorText,
-  openDriver,
-  remoteString,
-  passwordOption,
-  server,
-  startRawServer,
-} from "../../../support/remoteDriver.js";
+import { errorText, passwordOption, startRawServer, startRemoteDriver } from "../../../support/remoteDriver.js";
+
+const { admin, openDriver, remoteString, server } = await startRemoteDriver();
 
 await server.admin.query("CREATE TABLE effect (what text)");
 
@@ -26,6 +21,7 @@ async function running(text: string): Promise<number> {
       [text],
     );
     if (rows[0] !== undefined) return rows[0].pid;
+    await pause(5);
   }
 }
 
@@ -51,7 +47,7 @@ const sleep = "INSERT INTO effect VALUES ('slept'); SELECT pg_sleep(600)";
 async function expectNoEffect(): Promise<void> {
   const asleep =
     "SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid() AND state = 'active'";
-  while ((await server.admin.query(asleep)).rowCount !== 0);
+  while ((await server.admin.query(asleep)).rowCount !== 0) await pause(5);
   assert.equal((await server.admin.query("SELECT FROM effect")).rowCount, 0);
 }
 
@@ -96,7 +92,7 @@ for (const ending of ["cancel", "abort"] as const)
     const run = driver.makeRun(1, input, { remote: remoteString });
     driver.executor.dispatch([run]);
     const waits = "SELECT FROM pg_locks WHERE relation = 'task_ledger_1'::regclass AND NOT granted";
-    while ((await admin.query(waits)).rowCount === 0);
+    while ((await admin.query(waits)).rowCount === 0) await pause(5);
     if (ending === "cancel") driver.executor.cancel(1, run.id);
     else driver.executor.abort();
     await admin.query("COMMIT");
@@ -324,7 +320,7 @@ test("a run that lost its remote connection is lost only when the backend is gon
   const { pid } = await begin(driver, catching, { remote: `${remoteString} port=${port}` });
   connections[0]?.resetAndDestroy();
   // The cancelled input waits for the lock again. The session keeps the run as long as the backend exists.
-  while (connections.length < 4) await server.admin.query("SELECT 1");
+  while (connections.length < 4) await pause(5);
   assert.equal((await server.admin.query("SELECT FROM pg_stat_activity WHERE pid = $1", [pid])).rowCount, 1);
   assert.ok(!driver.messages.some(({ type }) => type === "lost"));
   await server.admin.query("SELECT pg_terminate_backend($1)", [pid]);

@@ -2,11 +2,14 @@ import assert from "node:assert/strict";
 import { chmod, copyFile, mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { Authority } from "../../../support/certificates.js";
-import { errorText, openDriver, remoteString, passwordOption, server } from "../../../support/remoteDriver.js";
+import { errorText, passwordOption, startRemoteDriver } from "../../../support/remoteDriver.js";
 import { password } from "../../../support/remoteServer.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
+
+const { openDriver, remoteString, server } = await startRemoteDriver();
 
 /** An empty home directory, without certificates or passwords. */
 const home = await temporaryFolder();
@@ -145,12 +148,12 @@ test("a server without TLS is refused if TLS is required", async () => {
   await server.admin.query("ALTER SYSTEM SET ssl = off");
   await server.admin.query("SELECT pg_reload_conf()");
   const off = async () => (await query("SHOW ssl", "sslmode=disable")) === "off";
-  while (!(await off()));
+  while (!(await off())) await pause(10);
   await refused("sslmode=require", `${at}server does not support SSL, but SSL was required`);
   assert.equal(await query(tls, "sslmode=prefer"), "f");
   await server.admin.query("ALTER SYSTEM SET ssl = on");
   await server.admin.query("SELECT pg_reload_conf()");
-  while (await off());
+  while (await off()) await pause(10);
 });
 
 test("direct TLS negotiation and the TLS version can be chosen", async () => {

@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
 import { connect as connectSocket, type Socket } from "node:net";
 import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import type { Run } from "../../../../src/shared/ipc/run.js";
 import { serverTarget } from "../../../support/database.js";
 import type { ExecutorDriver } from "../../../support/executorDriver.js";
-import { admin, openDriver, remoteString, server, startRawServer } from "../../../support/remoteDriver.js";
+import { startRawServer, startRemoteDriver } from "../../../support/remoteDriver.js";
+
+const { admin, openDriver, remoteString, server } = await startRemoteDriver();
 
 /** Runs a task with `count` in session 1, so that the remote session is kept. Returns the output. */
 async function runKept(driver: ExecutorDriver, input: string, options: Partial<Run> = {}): Promise<string | null> {
@@ -22,7 +25,7 @@ const pid = "SELECT pg_backend_pid()";
 /** Waits until the second server has no backend with this pid. */
 async function waitUntilGone(process: string | null): Promise<void> {
   const alive = "SELECT FROM pg_stat_activity WHERE pid = $1";
-  while ((await server.admin.query(alive, [process])).rowCount !== 0);
+  while ((await server.admin.query(alive, [process])).rowCount !== 0) await pause(5);
 }
 
 test("a remote session is kept for the next task of the same group and string", async () => {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { createDatabase } from "../../../support/database.js";
 import { ExecutorDriver } from "../../../support/executorDriver.js";
 
@@ -151,7 +152,7 @@ test("a closed session's backend is gone", async () => {
   const { pid } = await driver.open(1);
   driver.executor.close([1]);
   await driver.message("closed");
-  while (await isAlive(pid));
+  while (await isAlive(pid)) await pause(5);
   assert.deepEqual(typesOf(driver), ["opened", "closed"]);
 });
 

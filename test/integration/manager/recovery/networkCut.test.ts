@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { connectTo } from "../../../support/connectTo.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { startProcess } from "../../../support/process.js";
+import { startPgTask } from "../../../support/pgTask.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
 
@@ -24,33 +24,28 @@ async function runOne(group: string): Promise<void> {
 }
 
 test("a half-open connection of the manager is detected and replaced", async (t) => {
-  const program = await startProcess({ config: { url } });
-  await program.line("ready");
+  const pgTask = await startPgTask({ url });
   await runOne("before");
   const before = performance.now();
   assert.equal(proxy.freeze("pg_work"), 1);
   const id = await insertTask(client, `${effect}; SELECT 'after'`);
   assert.match((await waitForState(client, id, "DONE")).output ?? "", /after$/);
   t.diagnostic(`the manager's connection cut: ${Math.round(performance.now() - before)} ms`);
-  await program.line("serving table", 2);
+  await pgTask.line("serving table", 2);
   assert.equal(await effects(id), 1);
-  assert.equal((await program.end()).code, 0);
 });
 
 test("a half-open connection of the supervisor is detected, and it leads again", async (t) => {
-  const program = await startProcess({ config: { url } });
-  await program.line("ready");
+  const pgTask = await startPgTask({ url });
   const before = performance.now();
   assert.equal(proxy.freeze("pg_conf"), 1);
-  await program.line("leadership regained");
+  await pgTask.line("leadership regained");
   t.diagnostic(`the supervisor's connection cut: ${Math.round(performance.now() - before)} ms`);
   await runOne("supervisor");
-  assert.equal((await program.end()).code, 0);
 });
 
 test("a task that ran in a session that was cut off ends without blame", async (t) => {
-  const program = await startProcess({ config: { url, "pg_task.crash": 1 } });
-  await program.line("ready");
+  const pgTask = await startPgTask({ url, "pg_task.crash": 1 });
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
@@ -63,27 +58,23 @@ test("a task that ran in a session that was cut off ends without blame", async (
   t.diagnostic(`a session's connection cut: ${Math.round(performance.now() - before)} ms`);
   assert.equal(row.crash, 0);
   assert.equal(await effects(id), 1);
-  assert.equal(program.linesMatching("session connection is half-open").length, 1);
+  assert.equal(pgTask.linesMatching("session connection is half-open").length, 1);
   await runOne("session");
-  assert.equal((await program.end()).code, 0);
   await gate.end();
 });
 
 test("a task dispatched to a session that was cut off runs in another without blame", async () => {
-  const program = await startProcess({ config: { url, "pg_task.crash": 1 } });
-  await program.line("ready");
+  const pgTask = await startPgTask({ url, "pg_task.crash": 1 });
   await runOne("warm");
   assert.equal(proxy.freeze("pg_task"), 1);
   const id = await insertTask(client, effect, "warm");
   assert.equal((await waitForState(client, id, "DONE")).crash, 0);
   assert.equal(await effects(id), 1);
-  assert.equal(program.linesMatching("session connection is half-open").length, 1);
-  assert.equal((await program.end()).code, 0);
+  assert.equal(pgTask.linesMatching("session connection is half-open").length, 1);
 });
 
 test("a remote task whose connection is cut runs again once its server has ended the run", async (t) => {
-  const program = await startProcess({ config: { url } });
-  await program.line("ready");
+  const pgTask = await startPgTask({ url });
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(3)");
   const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=elsewhere`;
@@ -103,14 +94,12 @@ test("a remote task whose connection is cut runs again once its server has ended
   const row = await waitForState(client, id, "DONE");
   t.diagnostic(`a remote task's connection cut: ${Math.round(performance.now() - before)} ms`);
   assert.match(row.output ?? "", /there$/);
-  assert.equal(program.linesMatching("remote task lost its connection").length, 1);
-  assert.equal((await program.end()).code, 0);
+  assert.equal(pgTask.linesMatching("remote task lost its connection").length, 1);
   await gate.end();
 });
 
 test("a remote task that is silent for long is left alone while it runs", async () => {
-  const program = await startProcess({ config: { url } });
-  await program.line("ready");
+  const pgTask = await startPgTask({ url });
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(4)");
   const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=quiet`;
@@ -125,14 +114,12 @@ test("a remote task that is silent for long is left alone while it runs", async 
   await gate.query("SELECT pg_advisory_unlock(4)");
   await waitForState(client, id, "DONE");
   assert.equal(await effects(id), 1);
-  assert.equal(program.linesMatching("remote task lost its connection").length, 0);
-  assert.equal((await program.end()).code, 0);
+  assert.equal(pgTask.linesMatching("remote task lost its connection").length, 0);
   await gate.end();
 });
 
 test("work goes on after all connections were cut at once", async (t) => {
-  const program = await startProcess({ config: { url } });
-  await program.line("ready");
+  await startPgTask({ url });
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(2)");
   const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(2); ${effect}`, "all");
@@ -144,6 +131,5 @@ test("work goes on after all connections were cut at once", async (t) => {
   t.diagnostic(`all connections cut: ${Math.round(performance.now() - before)} ms`);
   assert.equal(await effects(id), 1);
   await runOne("all");
-  assert.equal((await program.end()).code, 0);
   await gate.end();
 });

@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { Manager } from "../../../../src/manager/manager.js";
 import { loadConfiguration } from "../../../../src/shared/config/loadConfiguration.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase, serverTarget } from "../../../support/database.js";
-import { remoteString, passwordOption, server } from "../../../support/remoteDriver.js";
+import { passwordOption, startRemoteDriver } from "../../../support/remoteDriver.js";
 import { password } from "../../../support/remoteServer.js";
+
+const { remoteString, server } = await startRemoteDriver();
 
 const database = await createDatabase();
 const admin = await database.connect();
@@ -56,6 +59,7 @@ async function until(id: string, fits: (row: Row) => boolean): Promise<Row> {
   for (;;) {
     const { rows } = await admin.query<Row>("SELECT * FROM task WHERE id = $1", [id]);
     if (rows[0] !== undefined && fits(rows[0])) return rows[0];
+    await pause(5);
   }
 }
 
@@ -198,6 +202,20 @@ test("with retry, the SQLSTATE with which the other server refuses a login count
   const task = { input: "SELECT 1", retry: 1, backoff: "1 ms", remote: `${remoteString} dbname=there_is_none` };
   assert.equal((await tries(await insert({ ...task, sqlstate: "{3D000}" }))).attempt, 1);
   assert.equal((await tries(await insert({ ...task, sqlstate: "{08}" }))).attempt, null);
+});
+
+test("a remote run whose location cannot be recorded does not begin", async () => {
+  await server.admin.query("CREATE TABLE effect (what text)");
+  for (const ledger of ["task_ledger_1", "task_ledger_2"])
+    await admin.query(`ALTER TABLE ${ledger} ADD CONSTRAINT shut CHECK (false) NOT VALID`);
+  const { state, error } = await ended(
+    await insert({ input: "INSERT INTO effect VALUES ('unrecorded')", remote: remoteString }),
+  );
+  assert.equal(state, "FAIL");
+  assert.match(error ?? "", /^ERROR: {2}new row for relation "task_ledger_\d" violates check constraint "shut"\n/);
+  assert.equal((await server.admin.query("SELECT FROM effect")).rows.length, 0);
+  for (const ledger of ["task_ledger_1", "task_ledger_2"])
+    await admin.query(`ALTER TABLE ${ledger} DROP CONSTRAINT shut`);
 });
 
 test("an error of a remote task is retried by its SQLSTATE", async () => {

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { startProcess } from "../../../support/process.js";
+import { PgTask } from "../../../support/pgTask.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
 import { insertTask, waitForRow, waitForState } from "../../../support/waitFor.js";
 
+const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const config = { url: database.url };
@@ -24,8 +25,7 @@ const writing = `SELECT FROM pg_stat_activity WHERE application_name = 'pg_work 
   AND datname = current_database()`;
 
 test("other tasks run and end while a large output is written", async () => {
-  const program = await startProcess({ config });
-  await program.line("ready");
+  await pgTask.start(config);
   const ids = [await insertTask(client, large), await insertTask(client, large, "other")];
   await waitForRow(client, writing);
   for (let time = 0; time < 3; time += 1) {
@@ -37,12 +37,11 @@ test("other tasks run and end while a large output is written", async () => {
     assert.equal((await waitForState(client, id, "DONE")).output, "x".repeat(3_000_000));
   }
   await client.query("TRUNCATE gate");
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 test("a large output is written again after its connection or the manager's is lost", async () => {
-  const program = await startProcess({ config });
-  await program.line("ready");
+  await pgTask.start(config);
   for (const lost of ["pg_work output", "pg_work public%"]) {
     const id = await insertTask(client, large);
     await waitForRow(client, writing);
@@ -57,15 +56,14 @@ test("a large output is written again after its connection or the manager's is l
     assert.deepEqual([row.output?.length, row.crash], [3_000_000, 0]);
     await client.query("TRUNCATE gate");
   }
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 test("a half-open connection for large outputs delays no other output", async () => {
   const { target } = database;
   const proxy = await TcpProxy.start(target.port, target.host);
   const url = `postgresql://${target.user}@127.0.0.1:${proxy.port}/${target.database}`;
-  const program = await startProcess({ config: { url } });
-  await program.line("ready");
+  await pgTask.start({ url });
   const first = await insertTask(client, large);
   await waitForRow(client, writing);
   assert.equal(proxy.freeze("pg_work output"), 1);
@@ -74,26 +72,24 @@ test("a half-open connection for large outputs delays no other output", async ()
   const next = await insertTask(client, large);
   assert.equal((await waitForState(client, next, "DONE")).output?.length, 3_000_000);
   await client.query("TRUNCATE gate");
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 test("a stop waits until large outputs are written", async () => {
-  const program = await startProcess({ config });
-  await program.line("ready");
+  await pgTask.start(config);
   const id = await insertTask(client, large);
   await waitForRow(client, writing);
-  program.child.kill("SIGTERM");
-  await program.line(/^stopping/);
+  const stopped = pgTask.stop();
+  await waitForRow(client, writing);
   await client.query("INSERT INTO gate VALUES (true)");
-  assert.equal((await program.exit).code, 0);
+  await stopped;
   assert.equal((await waitForState(client, id, "DONE")).output?.length, 3_000_000);
   await client.query("TRUNCATE gate");
 });
 
 test("a limit of more than 256 MB has the effect of a limit of 256 MB", async () => {
   await client.query("INSERT INTO gate VALUES (true)");
-  const program = await startProcess({ config: { ...config, "pg_task.output": "2000MB" } });
-  await program.line("ready");
+  await pgTask.start({ ...config, "pg_task.output": "2000MB" });
   const id = await insertTask(client, "SELECT repeat('x', 1000000) FROM generate_series(1, 300)", "large");
   const row = await waitForRow(
     client,
@@ -105,5 +101,5 @@ test("a limit of more than 256 MB has the effect of a limit of 256 MB", async ()
     error: "ERROR:  output exceeds 268435456 bytes",
     length: 268 * 1_000_001 - 1,
   });
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });

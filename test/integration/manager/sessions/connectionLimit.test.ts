@@ -5,8 +5,10 @@ import { connectClient, type Client } from "../../../../src/shared/postgres/clie
 import { eventually } from "../../../support/changes.js";
 import { createDatabase, onServer } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { startProcess, type TestProcess } from "../../../support/process.js";
+import type { LogLine } from "../../../support/logLines.js";
+import { PgTask } from "../../../support/pgTask.js";
 
+const pgTask = new PgTask();
 const database = await createDatabase("empty");
 const client = await database.connect();
 const { database: name } = database.target;
@@ -34,14 +36,16 @@ const waiting = `DO $$ BEGIN
   INSERT INTO public.ran SELECT current_setting('pg_task.id')::bigint, count(*) FROM pg_stat_activity
   WHERE datname = current_database() AND application_name LIKE 'pg\\_task %'`;
 
-async function start(config: object = {}): Promise<TestProcess> {
-  const program = await startProcess({
-    config: { url: url.href, "pg_conf.restart": 1, ...config },
-  });
-  await program.line("ready");
+/** Starts pg-task without a limit. Returns the index of its first log line. */
+async function start(config: object = {}): Promise<number> {
+  await limit(-1);
+  const from = pgTask.lines.length;
+  await pgTask.start({ url: url.href, "pg_conf.restart": 1, ...config });
   await client.query("TRUNCATE task, ran, gate");
-  return program;
+  return from;
 }
+
+const refusals = (from: number): readonly LogLine[] => pgTask.lines.slice(from).filter(({ msg }) => msg === refused);
 
 async function limit(connections: number): Promise<void> {
   await client.query(`ALTER ROLE ${role} CONNECTION LIMIT ${connections}`);
@@ -76,14 +80,13 @@ async function allAreDone(count: number): Promise<void> {
 }
 
 test("tasks wait while the role's connection limit is reached, and run once it is raised", async () => {
-  await limit(-1);
-  const program = await start();
+  const from = await start();
   // The supervisor and the manager have one connection each, which leaves three for sessions.
   await limit(5);
   await insert(20, waiting);
-  await program.line(refused);
+  await pgTask.logged(({ msg }) => msg === refused, from);
   await sessionsAre(3);
-  const [line, ...more] = program.linesMatching(refused);
+  const [line, ...more] = refusals(from);
   assert.match(String(line?.["reason"]), /too many connections for role .* \(SQLSTATE 53300\)/);
   assert.deepEqual(more, []);
   // The new limit is also reached, but this is not logged again.
@@ -91,12 +94,11 @@ test("tasks wait while the role's connection limit is reached, and run once it i
   await sessionsAre(8);
   await client.query("INSERT INTO gate VALUES (true)");
   await allAreDone(20);
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 test("tasks wait while other clients have all connections, and run once those are closed", async () => {
-  await limit(-1);
-  const program = await start();
+  const from = await start();
   const target = { ...database.target, user: role, password };
   const strangers: Client[] = [];
   for (let count = 0; count < 5; count += 1)
@@ -104,19 +106,18 @@ test("tasks wait while other clients have all connections, and run once those ar
   await limit(6);
   await insert(3, waiting);
   await client.query("INSERT INTO gate VALUES (true)");
-  await program.line(refused);
+  await pgTask.logged(({ msg }) => msg === refused, from);
   await sessionsAre(0);
   const { rows } = await client.query("SELECT DISTINCT state::text, crash FROM task");
   assert.deepEqual(rows, [{ state: "PLAN", crash: 0 }]);
   await Promise.all(strangers.map((stranger) => stranger.end()));
   await allAreDone(3);
-  assert.equal(program.linesMatching(refused).length, 1);
-  assert.equal((await program.end()).code, 0);
+  assert.equal(refusals(from).length, 1);
+  await pgTask.stop();
 });
 
 test("a large output is written although no connection is left for it", async () => {
-  await limit(-1);
-  const program = await start();
+  await start();
   await limit(3);
   const large = `INSERT INTO public.ran SELECT current_setting('pg_task.id')::bigint;
     SELECT repeat('x', 2000000)`;
@@ -130,20 +131,19 @@ test("a large output is written although no connection is left for it", async ()
   );
   await client.query("INSERT INTO gate VALUES (true)");
   await allAreDone(6);
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });
 
 test("there are never more sessions than pg_conf.max", async () => {
-  await limit(-1);
-  const program = await start({ "pg_conf.max": 3 });
+  await start({ "pg_conf.max": 3 });
   await insert(6, waiting);
   await sessionsAre(3);
-  await program.line("more sessions wanted than granted, tasks wait");
+  await pgTask.line("more sessions wanted than granted, tasks wait");
   await client.query("INSERT INTO gate VALUES (true)");
   await allAreDone(6);
   await insert(200, waiting);
   await allAreDone(206);
   const { rows } = await client.query("SELECT max(sessions)::integer AS most FROM ran");
   assert.deepEqual(rows, [{ most: 3 }]);
-  assert.equal((await program.end()).code, 0);
+  await pgTask.stop();
 });

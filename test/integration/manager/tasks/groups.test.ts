@@ -58,7 +58,8 @@ test("a group at its limit delays no other group", async () => {
   const [running] = await tasks.until(first, (row) => row.state === "WORK");
   const [waiting = ""] = await tasks.insert({ input: "SELECT 1", group: "full" });
   assert.equal((await tasks.run("SELECT 2", { group: "other" })).state, "DONE");
-  assert.equal((await tasks.row(waiting)).state, "PLAN");
+  // It may already be queued behind the running task.
+  assert.equal((await tasks.row(waiting)).start, null);
   await client.query("SELECT pg_cancel_backend($1)", [running?.pid]);
   await tasks.ended(waiting);
 });

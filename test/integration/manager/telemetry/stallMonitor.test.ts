@@ -396,7 +396,7 @@ describe("reports no tasks that have to wait", () => {
     await other.query("BEGIN; LOCK TABLE task");
     const { lines, passes } = createMonitor();
     // Each check waits a second for the lock.
-    await passes(15);
+    await passes(12.5);
     await other.query("ROLLBACK");
     assert.deepEqual(lines, []);
   });

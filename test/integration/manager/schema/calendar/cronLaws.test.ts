@@ -80,14 +80,11 @@ function fitsWeekdayField(field: string, date: Date): boolean {
 function fits(rule: string, wall: number): boolean {
   const [minute = "", hour = "", day = "", month = "", weekday = ""] = rule.split(" ");
   const date = new Date(wall);
+  if (!contains(minute, date.getUTCMinutes(), 0, 59) || !contains(hour, date.getUTCHours(), 0, 23)) return false;
+  if (!contains(month, date.getUTCMonth() + 1, 1, 12, monthNames)) return false;
   const both = /^[*?]/.test(day) || /^[*?]/.test(weekday);
   const [fitsDay, fitsWeekday] = [fitsDayField(day, date), fitsWeekdayField(weekday, date)];
-  return (
-    contains(minute, date.getUTCMinutes(), 0, 59) &&
-    contains(hour, date.getUTCHours(), 0, 23) &&
-    contains(month, date.getUTCMonth() + 1, 1, 12, monthNames) &&
-    (both ? fitsDay && fitsWeekday : fitsDay || fitsWeekday)
-  );
+  return both ? fitsDay && fitsWeekday : fitsDay || fitsWeekday;
 }
 
 /** Returns the instants of a rule among the given minutes, in ascending order, by looking at every minute. */

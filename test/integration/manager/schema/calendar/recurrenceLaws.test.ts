@@ -73,12 +73,14 @@ test("what is left of COUNT is written into the rule", async () => {
 /** An independent reading of RFC 5545 for rules in UTC without BYSETPOS: whether the rule allows the instant. */
 class Matcher {
   readonly #rule: RandomRule;
+  readonly #numbers: ReadonlyMap<string, readonly number[]>;
   readonly #start: Date;
   readonly #interval: number;
   readonly #weekStart: number;
 
   constructor(rule: RandomRule) {
     this.#rule = rule;
+    this.#numbers = new Map([...rule.parts].map(([name, value]) => [name, value.split(",").map(Number)]));
     this.#start = new Date(rule.start);
     this.#interval = Number(rule.parts.get("INTERVAL") ?? 1);
     this.#weekStart = weekday(rule.parts.get("WKST") ?? "MO");
@@ -86,10 +88,6 @@ class Matcher {
 
   allows(at: Date): boolean {
     return at >= this.#start && this.#inPeriod(at) && this.#fits(at);
-  }
-
-  #numbers(name: string): number[] | null {
-    return this.#rule.parts.get(name)?.split(",").map(Number) ?? null;
   }
 
   /** Number of the period of the rule's frequency that contains the instant. */
@@ -118,8 +116,8 @@ class Matcher {
     const start = this.#start;
     const has = (name: string): boolean => parts.has(name);
     const among = (name: string, value: number, size = 0): boolean => {
-      const numbers = this.#numbers(name);
-      return numbers === null || numbers.includes(value) || (size > 0 && numbers.includes(value - size - 1));
+      const numbers = this.#numbers.get(name);
+      return numbers === undefined || numbers.includes(value) || (size > 0 && numbers.includes(value - size - 1));
     };
     const monthLength = new Date(Date.UTC(at.getUTCFullYear(), at.getUTCMonth() + 1, 0)).getUTCDate();
     const slow = ["YEARLY", "MONTHLY", "WEEKLY", "DAILY"].includes(freq);
@@ -146,6 +144,7 @@ class Matcher {
   }
 
   #fitsWeek(at: Date, among: (name: string, value: number, size: number) => boolean): boolean {
+    if (!this.#numbers.has("BYWEEKNO")) return true;
     const begin = at.getTime() - ((at.getUTCDay() - this.#weekStart + 7) % 7) * day;
     const middle = new Date(begin + 3 * day);
     const number = Math.ceil(dayOfYear(middle) / 7);
@@ -182,12 +181,13 @@ function* candidates(rule: RandomRule): Generator<Date> {
     rule.parts.get(name)?.split(",").map(Number) ?? Array.from({ length: size }, (_, index) => index);
   const seconds = rule.freq === "SECONDLY" ? numbers("BYSECOND", 60) : numbers("BYSECOND", 1);
   const days = { YEARLY: 1500, MONTHLY: 400, WEEKLY: 200, DAILY: 100, HOURLY: 8, MINUTELY: 3 }[rule.freq] ?? 1;
-  const quarters = ["YEARLY", "MONTHLY", "WEEKLY", "DAILY"].includes(rule.freq)
-    ? [0, 15, 30, 45]
-    : numbers("BYMINUTE", 60);
-  const minutes = rule.parts.has("BYMINUTE") ? numbers("BYMINUTE", 60) : quarters;
+  // Without BYHOUR or BYMINUTE, all times of a slow rule have the hour and the minute of its start.
+  const isSlow = ["YEARLY", "MONTHLY", "WEEKLY", "DAILY"].includes(rule.freq);
+  const start = new Date(rule.start);
+  const hours = isSlow && !rule.parts.has("BYHOUR") ? [start.getUTCHours()] : numbers("BYHOUR", 24);
+  const minutes = isSlow && !rule.parts.has("BYMINUTE") ? [start.getUTCMinutes()] : numbers("BYMINUTE", 60);
   for (let date = Math.floor(since / day) * day; date < since + days * day; date += day) {
-    for (const hour of numbers("BYHOUR", 24)) {
+    for (const hour of hours) {
       for (const minute of minutes) {
         for (const second of seconds) yield new Date(date + ((hour * 60 + minute) * 60 + second) * 1000);
       }

@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { after, it } from "node:test";
 import { connectClient, disconnect, type Client } from "../../../../../src/shared/postgres/client.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
-import { startProcess } from "../../../../support/process.js";
+import { PgTask } from "../../../../support/pgTask.js";
 import { waitForState } from "../../../../support/waitFor.js";
 
+const pgTask = new PgTask();
 /** In this database, PUBLIC has no EXECUTE privilege on new functions. */
 const database = await createDatabase("empty");
 const admin = await database.connect();
@@ -30,10 +31,7 @@ await admin.query(`
   GRANT CREATE, USAGE ON SCHEMA public TO ${owner};
   GRANT USAGE ON SCHEMA public TO ${producer}, ${reader};
   ALTER DEFAULT PRIVILEGES FOR ROLE ${owner} REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC`);
-const program = await startProcess({
-  config: { url: database.url, "pg_task.json": [{ data: name, user: owner }] },
-});
-await program.line("ready");
+await pgTask.start({ url: database.url, "pg_task.json": [{ data: name, user: owner }] });
 
 const grants = `
   GRANT INSERT (input), SELECT (id) ON task TO ${producer};

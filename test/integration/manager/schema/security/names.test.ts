@@ -3,9 +3,10 @@ import { after, it } from "node:test";
 import { connectClient, type Client } from "../../../../../src/shared/postgres/client.js";
 import { identifier } from "../../../../../src/shared/postgres/quoting.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
-import { startProcess } from "../../../../support/process.js";
+import { PgTask } from "../../../../support/pgTask.js";
 import { waitForRow } from "../../../../support/waitFor.js";
 
+const pgTask = new PgTask();
 const database = await createDatabase("empty");
 const mark = database.target.database.slice(-8);
 
@@ -29,12 +30,10 @@ after(() =>
   }),
 );
 
-const program = await startProcess({
-  config: {
-    url: database.url,
-    "pg_task.create": true,
-    "pg_task.json": names.map((name) => ({ data: name, user: name, schema: name, table: name })),
-  },
+pgTask.launch({
+  url: database.url,
+  "pg_task.create": true,
+  "pg_task.json": names.map((name) => ({ data: name, user: name, schema: name, table: name })),
 });
 
 async function connectTo(name: string): Promise<Client> {
@@ -42,16 +41,16 @@ async function connectTo(name: string): Promise<Client> {
 }
 
 it("creates roles, databases, schemas and tables of any name, and serves them", async () => {
-  await program.line("ready");
-  assert.deepEqual(program.linesMatching(/wait/), []);
-  assert.equal(program.linesMatching("serving table").length, names.length);
+  await pgTask.line("ready");
+  assert.deepEqual(pgTask.linesMatching(/wait/), []);
+  assert.equal(pgTask.linesMatching("serving table").length, names.length);
 });
 
 for (const name of names) {
   const table = `${identifier(name)}.${identifier(name)}`;
 
   it(`runs, repeats, pauses, stops and returns tasks with all names being ${JSON.stringify(name)}`, async () => {
-    await program.line("ready");
+    await pgTask.line("ready");
     const client = await connectTo(name);
     await client.query("CREATE TABLE canary ()");
     const insert = async (columns: string, ...values: unknown[]): Promise<string> => {
@@ -90,9 +89,3 @@ for (const name of names) {
     await client.end();
   });
 }
-
-it("logs complete lines of JSON about all of them, and stops", async () => {
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
-  assert.equal(program.output.stdout.trimEnd().split("\n").length, program.lines.length);
-  assert.equal(program.output.stderr, "");
-});

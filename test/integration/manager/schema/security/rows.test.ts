@@ -3,11 +3,12 @@ import { readFileSync } from "node:fs";
 import { after, it } from "node:test";
 import { connectClient, disconnect, sqlState, type Client } from "../../../../../src/shared/postgres/client.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
-import { startProcess } from "../../../../support/process.js";
+import { PgTask, startPgTask } from "../../../../support/pgTask.js";
 import { only } from "../../../../support/tasks.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../../../support/waitFor.js";
 import { projectPath } from "../../../../support/project.js";
 
+const pgTask = new PgTask();
 const database = await createDatabase("empty");
 const admin = await database.connect();
 const name = database.target.database;
@@ -54,8 +55,7 @@ await admin.query(`
   CREATE ROLE ${scheduler} LOGIN IN ROLE ${producer};
   GRANT CREATE, USAGE ON SCHEMA public TO ${owner};
   CREATE FUNCTION public.report(integer) RETURNS text LANGUAGE sql AS $$ SELECT 'report of ' || $1 $$`);
-const program = await startProcess({ config });
-await program.line("ready");
+await pgTask.start(config);
 const [asOwner, asAlice, asBob] = [await opened(owner), await opened(alice), await opened(bob)];
 for (const sql of [grants, policies]) await asOwner.query(sql ?? "");
 
@@ -147,27 +147,24 @@ it("lets producers choose a job without writing SQL", limit, async () => {
 it("reports policies that are forced on the owner, and continues once they are not", limit, async () => {
   await admin.query("ALTER TABLE task FORCE ROW LEVEL SECURITY");
   await insertTask(admin, "SELECT 1");
-  const line = await program.line(/^manager unavailable/);
+  const line = await pgTask.line(/^manager unavailable/);
   assert.match(String(line["reason"]), /affected by row-level security policy/);
   await admin.query("ALTER TABLE task NO FORCE ROW LEVEL SECURITY");
-  await program.line("serving table", 2);
+  await pgTask.line("serving table", 2);
   await waitForState(admin, await insertTask(admin, "SELECT 1"), "DONE");
 });
 
 it("needs only a role and a schema for an entry", limit, async () => {
   await admin.query(entrys ?? "");
   const entry = { data: name, user: mail, schema: mail };
-  const other = await startProcess({
-    config: {
-      // No entry uses the role of the control connection.
-      url: database.url.replace("postgres@", `${bob}@`),
-      "pg_conf.name": "other",
-      "pg_task.json": [entry],
-    },
+  const other = await startPgTask({
+    // No entry uses the role of the control connection.
+    url: database.url.replace("postgres@", `${bob}@`),
+    "pg_conf.name": "other",
+    "pg_task.json": [entry],
   });
   await other.line("serving table");
   await admin.query(`INSERT INTO ${mail}.task (input) VALUES ('SELECT current_user')`);
   await waitForRow(admin, `SELECT FROM ${mail}.task WHERE state = 'DONE' AND output = '${mail}'`);
-  assert.equal((await other.end()).code, 0);
-  assert.equal((await program.end()).code, 0);
+  await other.stop();
 });

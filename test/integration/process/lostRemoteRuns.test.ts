@@ -1,9 +1,14 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
-import { test } from "../../../support/limitedTest.js";
-import { startProcess, type TestProcess } from "../../../support/process.js";
-import { remoteString, passwordOption, server } from "../../../support/remoteDriver.js";
-import { waitForRow, waitForState } from "../../../support/waitFor.js";
+import { freePort } from "../../../src/embedded/port.js";
+import { connectTo } from "../../support/connectTo.js";
+import { createDatabase } from "../../support/database.js";
+import { test } from "../../support/limitedTest.js";
+import { startProcess, type TestProcess } from "../../support/process.js";
+import { passwordOption, startRemoteDriver } from "../../support/remoteDriver.js";
+import { RestartableServer } from "../../support/restartableServer.js";
+import { waitForRow, waitForState } from "../../support/waitFor.js";
+
+const { remoteString, server } = await startRemoteDriver();
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -105,21 +110,37 @@ test("a lost remote task whose server cannot be asked is released after pg_task.
   assert.equal((await second.end()).code, 0);
 });
 
-test("a remote run whose location cannot be recorded does not begin", async () => {
-  const program = await startProcess({ config: { url: database.url } });
-  await program.line("ready");
-  for (const ledger of ["task_ledger_1", "task_ledger_2"])
-    await client.query(`ALTER TABLE ${ledger} ADD CONSTRAINT shut CHECK (false) NOT VALID`);
-  const id = await insert("INSERT INTO effect VALUES ('unrecorded')", remoteString);
-  const { error } = await waitForRow<{ error: string }>(
-    client,
-    "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'",
-    [id],
+test("a process started after a killed one leaves the server's last connections to others too", async () => {
+  const own = await RestartableServer.create(await freePort());
+  await own.start({ max_connections: 40, superuser_reserved_connections: 3 });
+  const config = { url: own.url, "pg_task.sleep": 50 };
+  const noRoom = "connection limit of the server reached, remote tasks wait";
+  const first = await startProcess({ config });
+  await first.line("ready");
+  const user = await connectTo(own.url);
+  await user.query("CREATE TABLE gate (open boolean)");
+  await user.query(
+    `INSERT INTO task (input, remote, max) SELECT $1, 'dbname=postgres', 39 FROM generate_series(1, 40)`,
+    [
+      `DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$;
+       SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'`,
+    ],
   );
-  assert.match(error, /^ERROR: {2}new row for relation "task_ledger_\d" violates check constraint "shut"\n/);
-  const { rows } = await server.admin.query("SELECT FROM effect WHERE what = 'unrecorded'");
-  assert.equal(rows.length, 0);
-  for (const ledger of ["task_ledger_1", "task_ledger_2"])
-    await client.query(`ALTER TABLE ${ledger} DROP CONSTRAINT shut`);
-  assert.equal((await program.end()).code, 0);
+  await first.line(noRoom);
+  await first.end("SIGKILL");
+  const second = await startProcess({ config });
+  await second.line(noRoom);
+  await user.query("INSERT INTO gate VALUES (true)");
+  await waitForRow(user, "SELECT FROM task HAVING count(*) FILTER (WHERE state IN ('DONE', 'FAIL')) = 40");
+  const { rows } = await user.query<{ state: string; crash: number; output: string }>(
+    "SELECT state::text, crash, output FROM task",
+  );
+  assert.deepEqual(
+    rows.filter(({ state, crash }) => state !== "DONE" || crash > 0),
+    [],
+  );
+  const most = Math.max(...rows.map(({ output }) => Number(output.split("\n").at(-1))));
+  assert.ok(most <= 30, `${most} connections`);
+  assert.equal((await second.end()).code, 0);
+  await user.end();
 });
