@@ -1,6 +1,5 @@
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
-import { after } from "node:test";
 import { promisify } from "node:util";
 import { chromium, type Browser } from "playwright-core";
 
@@ -37,10 +36,8 @@ export const noBrowserReason: string | false =
     : false;
 
 let launched: Promise<Browser> | null = null;
-// Registered at the top level, because a hook that is registered within a test runs after that test.
-after(async () => await (await launched)?.close());
 
-/** Returns the browser of this test file. It is closed when all tests of the file have ended. */
+/** Returns the browser of this process. All test files that the process runs share it. */
 export async function browser(): Promise<Browser> {
   launched ??= launch();
   return await launched;
@@ -49,9 +46,12 @@ export async function browser(): Promise<Browser> {
 async function launch(): Promise<Browser> {
   const executablePath = findChromium();
   if (executablePath === null) throw new Error(String(noBrowserReason));
-  return await chromium.launch({
+  const started = await chromium.launch({
     executablePath,
     // Chromium needs this option if it runs as root. It opens only pg-task's own page.
     args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
   });
+  // The runner closes the channel after the last test file. Without the browser, nothing keeps the process from ending.
+  process.once("disconnect", () => void started.close());
+  return started;
 }

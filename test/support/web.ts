@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { after } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import type { z } from "zod";
 import { clusterSchema } from "../../src/web/api/schemas.js";
 import type { LogLines } from "./logLines.js";
@@ -13,7 +14,7 @@ export interface WebResponse {
 
 export const token = "open-sesame-0123";
 
-/** A client of pg-task's web server. */
+/** A client of a web server. */
 export class Web {
   readonly url: string;
   readonly token: string;
@@ -66,6 +67,11 @@ export class Web {
     return { status, value: JSON.parse(text) };
   }
 
+  /** Scrapes the metrics, again and again until they satisfy the condition. */
+  async metricsUntil(fits: (text: string) => boolean): Promise<string> {
+    return await poll(async () => (await this.requestWithoutToken("/metrics")).text, fits);
+  }
+
   async events(): Promise<Events> {
     const ending = new AbortController();
     const { body } = await fetch(`${this.url}/api/events`, {
@@ -76,11 +82,23 @@ export class Web {
     return new Events(body.getReader(), ending);
   }
 
-  async tableId(name = "task"): Promise<string> {
+  async tableId(name = "task", schemaName = "public"): Promise<string> {
     const { tables } = await this.get(clusterSchema, "/api/tables");
-    const found = tables.find(({ table }) => table === name);
+    const found = tables.find(({ schema, table }) => schema === schemaName && table === name);
     if (found === undefined) throw new Error(`no table ${name}`);
     return found.id;
+  }
+}
+
+/** Time between two requests that wait for an answer, in ms. */
+const pollMs = 50;
+
+/** Asks until the answer satisfies the condition, and returns it. For what announces no changes. */
+export async function poll<T>(ask: () => Promise<T>, fits: (answer: T) => boolean): Promise<T> {
+  for (;;) {
+    const answer = await ask();
+    if (fits(answer)) return answer;
+    await pause(pollMs);
   }
 }
 

@@ -1,31 +1,34 @@
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
 import { request } from "node:http";
+import { join } from "node:path";
 import { it } from "node:test";
 import { healthSchema } from "../../../src/web/api/schemas.js";
-import { replaceConfig } from "../../support/configFile.js";
+import { cli } from "../../support/cli.js";
 import { createDatabase } from "../../support/database.js";
-import { startProcess, type TestProcess } from "../../support/process.js";
+import { doctor } from "../../support/doctor.js";
+import { PgTask } from "../../support/pgTask.js";
+import { startWeb } from "../../support/startWeb.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { untyped } from "../../support/untyped.js";
 import { insertTask, waitForState } from "../../support/waitFor.js";
-import { token, Web } from "../../support/web.js";
+import { poll, token, Web } from "../../support/web.js";
 
-const database = await createDatabase();
-const client = await database.connect();
 const readOnly = "only-for-reading-0123";
 /** An address of the loopback interface that pg-task does not know as such. */
 const beyondLoopback = "127.1:0";
-const config = { url: database.url, "pg_http.listen": beyondLoopback, "pg_http.token": token };
-
-async function serve(parameters: object): Promise<{ readonly program: TestProcess; readonly web: Web }> {
-  const program = await startProcess({ config: { ...config, ...parameters } });
-  const web = await Web.connect(program);
-  await program.line("ready");
-  return { program, web };
-}
+const unready = new PgTask();
+const taken = await createDatabase();
+const takenClient = await taken.connect();
+const { client, config, pgTask, web, table } = await startWeb({
+  "pg_http.listen": beyondLoopback,
+  "pg_http.readonly": readOnly,
+});
 
 /** Asks for an address as if the server had another host name. Fetch cannot do this. */
-function statusForHost(web: Web, host: string, path = "/api/openapi.json"): Promise<number> {
+function statusForHost(to: Web, host: string, path = "/api/openapi.json"): Promise<number> {
   return new Promise((resolve, reject) => {
-    const get = request(`${web.url}${path}`, { headers: { Host: host } }, (answer) => {
+    const get = request(`${to.url}${path}`, { headers: { Host: host } }, (answer) => {
       answer.resume();
       resolve(answer.statusCode ?? 0);
     });
@@ -37,7 +40,6 @@ function statusForHost(web: Web, host: string, path = "/api/openapi.json"): Prom
 const bearer = (given: string): RequestInit => ({ headers: { Authorization: `Bearer ${given}` } });
 
 it("tells other machines without a token only whether it is ready", async () => {
-  const { program, web } = await serve({ "pg_http.readonly": readOnly });
   const health = await web.requestWithoutToken("/health");
   assert.deepEqual([health.status, JSON.parse(health.text)], [200, { status: "ready" }]);
   assert.equal((await web.requestWithoutToken("/health", bearer("wrong-token-01234"))).text, health.text);
@@ -51,35 +53,66 @@ it("tells other machines without a token only whether it is ready", async () => 
     const { managers } = healthSchema.parse(JSON.parse((await web.requestWithoutToken("/health", bearer(given))).text));
     assert.equal(managers[0]?.table, "task");
   }
-  await program.end();
 });
 
-it("says why it is not ready only to those who may know", async () => {
-  const taken = await createDatabase();
-  const other = await taken.connect();
-  await other.query("DROP TABLE IF EXISTS task CASCADE; CREATE TABLE task (secret_column text)");
-  for (const [parameters, open] of [
-    [{ "pg_http.listen": beyondLoopback }, false],
-    [{ "pg_http.listen": "127.0.0.1:0" }, true],
-    [{ "pg_http.listen": "127.0.0.1:0", "pg_http.hosts": "tasks.example.com" }, false],
+it("is not ready while no manager serves its table, and says why only to those who may know", async () => {
+  await takenClient.query("DROP TABLE IF EXISTS task CASCADE; CREATE TABLE task (secret_column text)");
+  const base = { ...config, url: taken.url };
+  await unready.start(base);
+  for (const [parameters, pages, open] of [
+    [{}, 1, false],
+    [{ "pg_http.listen": "127.0.0.1:0", "pg_http.hosts": "tasks.example.com" }, 2, false],
+    // The address stays the same.
+    [{ "pg_http.listen": "127.0.0.1:0" }, 2, true],
   ] as const) {
-    const { program, web } = await serve({ url: taken.url, ...parameters });
+    await unready.reload(untyped({ ...base, ...parameters }));
+    const page = await Web.connect(unready, token, pages);
     const why = "not ready: no manager serves its table\n";
-    assert.equal((await web.requestWithoutToken("/ready")).text, open ? why : "not ready\n");
-    assert.equal((await web.request("/ready")).text, why);
-    const health = (await web.requestWithoutToken("/health")).text;
-    assert.equal(health.includes("managers"), open);
-    assert.doesNotMatch(health, /secret_column|reason":"/);
-    assert.equal((await web.requestWithoutToken("/metrics")).status, open ? 200 : 401);
-    await program.end();
+    const answer = await page.requestWithoutToken("/ready");
+    assert.deepEqual([answer.status, answer.text], [503, open ? why : "not ready\n"]);
+    assert.equal((await page.request("/ready")).text, why);
+    const untrusted = await page.requestWithoutToken("/health");
+    const wrong = await page.requestWithoutToken("/health", bearer("guess"));
+    for (const { status, text } of [untrusted, wrong]) {
+      assert.equal(status, 200);
+      assert.doesNotMatch(text, /secret_column|reason":"/);
+      if (!open) assert.doesNotMatch(text, /managers/);
+      else {
+        const [entry] = healthSchema.parse(JSON.parse(text)).managers;
+        assert.deepEqual([entry?.manager?.state, entry?.manager?.code], ["waiting", "SCHEMA_INCOMPATIBLE"]);
+      }
+    }
+    const [trusted] = healthSchema.parse(JSON.parse((await page.request("/health")).text)).managers;
+    assert.match(trusted?.manager?.reason ?? "", /task/);
+    assert.equal((await page.requestWithoutToken("/metrics")).status, open ? 200 : 401);
   }
+  const ready = await unready.line("ready");
+  assert.equal(ready["serving"], 0);
+  assert.match(String(ready["waiting"]), /public\.task$/);
+  const { code, lines } = await doctor({ DATABASE_URL: taken.url });
+  assert.notEqual(code, 0);
+  assert.ok(lines.some(({ level }) => level === "fail"));
+
+  // One of two entries is enough.
+  const { database: data, user } = taken.target;
+  const entries = [
+    { data, user },
+    { data, user, table: "other" },
+  ];
+  await unready.reload(untyped({ ...base, "pg_http.listen": "127.0.0.1:0", "pg_task.json": entries }));
+  const page = await Web.connect(unready, token, 2);
+  await unready.line("serving table");
+  // The manager's thread logs this before the supervisor has heard of it.
+  await poll(
+    () => page.requestWithoutToken("/ready"),
+    ({ status }) => status === 200,
+  );
+  await unready.stop();
 });
 
 it("reads everything with the read-only token, and changes nothing", async () => {
-  const { program, web } = await serve({ "pg_http.readonly": readOnly });
   const id = await insertTask(client, "SELECT 1");
   await waitForState(client, id, "DONE");
-  const table = await web.tableId();
   const paths = [
     "/api/tables",
     `/api/tables/${table}`,
@@ -103,17 +136,10 @@ it("reads everything with the read-only token, and changes nothing", async () =>
   const unchanged = await client.query("SELECT state::text, attempt FROM task WHERE id = $1", [id]);
   assert.deepEqual(unchanged.rows, [{ state: "DONE", attempt: null }]);
   assert.equal((await web.request(`/api/tables/${table}/tasks/${id}/retry`, { method: "POST" })).status, 200);
-
-  await replaceConfig(program, { ...config, "pg_http.readonly": `${readOnly}-4` });
-  const again = await Web.connect(program, token, 2);
-  assert.equal((await again.requestWithoutToken("/api/tables", bearer(readOnly))).status, 401);
-  assert.equal((await again.requestWithoutToken("/api/tables", bearer(`${readOnly}-4`))).status, 200);
-  await program.end();
-  assert.doesNotMatch(program.output.stdout, new RegExp(`${readOnly}|${token}`));
 });
 
 it("answers only for the host names that it is given", async () => {
-  const { program, web } = await serve({ "pg_http.hosts": "tasks.example.com,Other.Example" });
+  await pgTask.reload(untyped({ ...config, "pg_http.hosts": "tasks.example.com,Other.Example" }));
   for (const host of [
     "tasks.example.com",
     "TASKS.example.com:8443",
@@ -129,30 +155,31 @@ it("answers only for the host names that it is given", async () => {
       assert.equal(await statusForHost(web, host, path), 403, `${host}${path}`);
     }
   }
-  await replaceConfig(program, { ...config, "pg_http.hosts": "rebound.example" });
-  await program.line("configuration reloaded");
+  await pgTask.reload(untyped({ ...config, "pg_http.hosts": "rebound.example" }));
   assert.equal(await statusForHost(web, "rebound.example"), 200);
   assert.equal(await statusForHost(web, "tasks.example.com"), 403);
-  await replaceConfig(program, config);
-  await program.line("configuration reloaded", 2);
+  await pgTask.reload(untyped(config));
   assert.equal(await statusForHost(web, "any.example"), 200, "without a list, every name is answered");
-  await program.end();
 });
 
-it("answers on loopback also for the names of a proxy on the same machine", async () => {
-  const { program, web } = await serve({ "pg_http.listen": "127.0.0.1:0", "pg_http.hosts": "tasks.example.com" });
-  assert.equal(await statusForHost(web, "tasks.example.com"), 200);
-  assert.equal(await statusForHost(web, "rebound.example"), 403);
-  assert.equal(await statusForHost(web, "10.1.2.3"), 403);
-  await program.end();
+it("answers on loopback also for the names of a proxy on the same machine, and takes a new read-only token", async () => {
+  const other = `${readOnly}-4`;
+  const loopback = { "pg_http.listen": "127.0.0.1:0", "pg_http.hosts": "tasks.example.com", "pg_http.readonly": other };
+  await pgTask.reload(untyped({ ...config, ...loopback }));
+  const again = await Web.connect(pgTask, token, 2);
+  assert.equal(await statusForHost(again, "tasks.example.com"), 200);
+  assert.equal(await statusForHost(again, "rebound.example"), 403);
+  assert.equal(await statusForHost(again, "10.1.2.3"), 403);
+  assert.equal((await again.requestWithoutToken("/api/tables", bearer(readOnly))).status, 401);
+  assert.equal((await again.requestWithoutToken("/api/tables", bearer(other))).status, 200);
+  assert.doesNotMatch(JSON.stringify(pgTask.lines), new RegExp(`${readOnly}|${token}`));
 });
 
 it("does not start with a short token", async () => {
-  const program = await startProcess({ config: { ...config, "pg_http.token": "hunter2" } });
-  assert.equal((await program.exit).code, 2);
-  assert.match(
-    program.output.stderr + program.output.stdout,
-    /pg_http\.token: expected a token of at least 16 visible/,
-  );
-  assert.doesNotMatch(program.output.stderr + program.output.stdout, /hunter2/);
+  const cwd = await temporaryFolder();
+  await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ ...config, "pg_http.token": "hunter2" }));
+  const { code, stdout, stderr } = await cli(["start"], { cwd });
+  assert.equal(code, 2);
+  assert.match(stderr + stdout, /pg_http\.token: expected a token of at least 16 visible/);
+  assert.doesNotMatch(stderr + stdout, /hunter2/);
 });

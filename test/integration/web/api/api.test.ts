@@ -4,10 +4,9 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { it } from "node:test";
 import { z } from "zod";
-import { createDatabase } from "../../../support/database.js";
-import { startProcess } from "../../../support/process.js";
+import { startWeb } from "../../../support/startWeb.js";
 import { insertTask, waitForState } from "../../../support/waitFor.js";
-import { token, Web } from "../../../support/web.js";
+import { token } from "../../../support/web.js";
 import { dependencyGraphSchema } from "../../../../src/web/api/dependencySchemas.js";
 import { featureColumns } from "../../../../src/manager/schema/features.js";
 import { taskDetailSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
@@ -25,13 +24,7 @@ interface Document {
   readonly components: { readonly schemas: Readonly<Record<string, object>> };
 }
 
-const database = await createDatabase();
-const client = await database.connect();
-const program = await startProcess({
-  config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
-});
-const web = await Web.connect(program);
-await program.line("ready");
+const { client, web, table } = await startWeb();
 const document: Document = JSON.parse((await web.requestWithoutToken("/api/openapi.json")).text);
 
 const documentedTask = z.object({
@@ -75,7 +68,6 @@ async function ask(
   return status;
 }
 
-const table = await web.tableId();
 const done = await insertTask(client, "SELECT 1");
 const failed = await insertTask(client, "SELECT 1/0");
 await waitForState(client, done, "DONE");
@@ -396,5 +388,4 @@ it("has the same operations in the OpenAPI document, in docs/web.md and in this 
   for (const path of ["/api", "/api/nothing", `/api/tables/${table}/nothing`]) {
     assert.equal((await web.request(path)).status, 404, path);
   }
-  await program.end();
 });

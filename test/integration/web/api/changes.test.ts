@@ -1,14 +1,26 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import { serverMajor } from "../../../support/database.js";
-import { startProcess } from "../../../support/process.js";
+import { startPgTask } from "../../../support/pgTask.js";
 import { startWeb } from "../../../support/startWeb.js";
+import { createVersionOne } from "../../../support/versionOne.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
 import { addedTaskSchema, changesSchema, columnsInfoSchema } from "../../../../src/web/api/changeSchemas.js";
 import { problemSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
 
-const { database, client, program, web, table } = await startWeb();
+const { database, client, config, web, table } = await startWeb(
+  async ({ target: { database: data, user } }, connection) => {
+    await createVersionOne(connection, "own");
+    await connection.query("ALTER TABLE own.task ADD COLUMN key integer DEFAULT 7");
+    return {
+      "pg_task.json": [
+        { data, user },
+        { data, user, schema: "own" },
+      ],
+    };
+  },
+);
 const path = `/api/tables/${table}`;
 
 /** Makes a change, and returns the outcome and the text of each task. */
@@ -135,6 +147,16 @@ it("changes the other tasks if the server refuses one", async () => {
     ],
   );
   await client.query("DROP FUNCTION guard CASCADE");
+});
+
+it("refuses a key if the table has a column of its own named key", async () => {
+  const target = `/api/tables/${await web.tableId("task", "own")}/tasks`;
+  const [status, code, detail] = await refused(target, { input: "SELECT 1", key: "1" });
+  assert.deepEqual([status, code], [400, "INVALID"]);
+  assert.match(detail, /^tasks of "own"\."task" cannot have keys: the feature keys is off; /);
+  assert.equal((await web.post(target, { input: "SELECT 1", columns: { key: 8 } })).status, 201);
+  const { rows } = await client.query<{ key: number }>("SELECT key FROM own.task");
+  assert.deepEqual(rows, [{ key: 8 }]);
 });
 
 it("deletes one task", async () => {
@@ -313,9 +335,7 @@ it("tells a role without privileges what it lacks", async () => {
   await client.query(`CREATE ROLE ${role} LOGIN; GRANT SELECT ON task, task_pause TO ${role}`);
   const { host, port, database: name } = database.target;
   const url = `postgresql://${role}@${host}:${port}/${name}`;
-  const reader = await startProcess({
-    config: { url: database.url, "pg_task.json": [{ url }], "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
-  });
+  const reader = await startPgTask({ ...config, "pg_task.json": [{ url }] });
   const page = await Web.connect(reader);
   const from = `/api/tables/${await page.tableId()}`;
   const asked = async (target: string, body: object): Promise<unknown[]> =>
@@ -341,8 +361,6 @@ it("tells a role without privileges what it lacks", async () => {
     `the entry's user may not add this task: GRANT INSERT ("group", input) ON "public"."task" TO ${role}; GRANT USAGE ON SEQUENCE public.task_id_seq TO ${role}`,
   ]);
   assert.equal((await columnsOf(id, "state"))?.["state"], "PLAN");
-  assert.equal((await reader.end()).code, 0);
+  await reader.stop();
   await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
 });
-
-it("stops", async () => assert.equal((await program.end()).code, 0));

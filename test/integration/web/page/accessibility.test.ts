@@ -3,15 +3,16 @@ import { describe, it } from "node:test";
 import axe, { type AxeResults } from "axe-core";
 import type { Page } from "playwright-core";
 import { noBrowserReason } from "../../../support/browser.js";
-import { createDatabase } from "../../../support/database.js";
 import { openPage } from "../../../support/page.js";
-import { startProcess } from "../../../support/process.js";
+import { startWeb } from "../../../support/startWeb.js";
 import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.js";
-import { token, Web } from "../../../support/web.js";
 
-const database = await createDatabase();
-const client = await database.connect();
-const { database: data, user } = database.target;
+const { client, web, table } = await startWeb(({ target: { database: data, user } }) => ({
+  "pg_task.json": [
+    { data, user },
+    { data, user, table: "mail" },
+  ],
+}));
 
 /** Returns the violations of all rules of axe-core, including its best practices, in one line each. */
 async function violations(page: Page): Promise<string[]> {
@@ -47,91 +48,73 @@ async function insertSamples(): Promise<Sample> {
   return { failed, running, waiting: rows[0]?.id ?? "" };
 }
 
-const program = await startProcess({
-  config: {
-    "pg_task.json": [
-      { data, user },
-      { data, user, table: "mail" },
-    ],
-    url: database.url,
-    "pg_http.listen": "127.0.0.1:0",
-    "pg_http.token": token,
-    "pg_task.sleep": 100,
-  },
-});
-const web = await Web.connect(program);
-await program.line("ready");
-const table = await web.tableId();
 const sample = await insertSamples();
 
 describe("axe-core finds no violation", { skip: noBrowserReason }, () => {
-  for (const colorScheme of ["light", "dark"] as const) {
-    for (const [what, viewport] of [
-      ["a desktop", { width: 1280, height: 800 }],
-      ["a phone", { width: 360, height: 740 }],
-    ] as const) {
-      const open = async (path: string, given?: string | null): Promise<Page> => {
-        const options = given === undefined ? {} : { token: given };
-        const { page, errors } = await openPage(web, path, { colorScheme, viewport, ...options });
-        assert.deepEqual(errors, []);
-        return page;
-      };
+  // Colours depend on the scheme, and the layout on the width: both are checked with one run for each scheme.
+  for (const [colorScheme, what, viewport] of [
+    ["light", "a desktop", { width: 1280, height: 800 }],
+    ["dark", "a phone", { width: 360, height: 740 }],
+  ] as const) {
+    const open = async (path: string, given?: string | null): Promise<Page> => {
+      const options = given === undefined ? {} : { token: given };
+      const { page, errors } = await openPage(web, path, { colorScheme, viewport, ...options });
+      assert.deepEqual(errors, []);
+      return page;
+    };
 
-      it(`in the login form, ${colorScheme}, on ${what}`, async () => {
-        const page = await open("/", null);
-        await page.getByRole("heading", { name: "pg-task" }).waitFor();
-        assert.deepEqual(await violations(page), []);
-        await page.getByLabel("Token").fill("wrong");
-        await page.getByRole("button", { name: "Open" }).click();
-        await page.getByText("Wrong token").waitFor();
-        assert.deepEqual(await violations(page), []);
-        await page.context().close();
-      });
+    it(`in the login form, ${colorScheme}, on ${what}`, async () => {
+      const page = await open("/", null);
+      await page.getByRole("heading", { name: "pg-task" }).waitFor();
+      assert.deepEqual(await violations(page), []);
+      await page.getByLabel("Token").fill("wrong");
+      await page.getByRole("button", { name: "Open" }).click();
+      await page.getByText("Wrong token").waitFor();
+      assert.deepEqual(await violations(page), []);
+    });
 
-      it(`on every other page, ${colorScheme}, on ${what}`, async () => {
-        const page = await open("/");
-        const found: Record<string, string[]> = {};
-        for (const [path, shown] of [
-          ["/", "main td"],
-          ["/processes", "main td"],
-          ["/tables/00000000", "main a"],
-          [`/tables/${table}`, "main table.groups"],
-          [`/tables/${table}/tasks`, "main tr[data-id]"],
-          [`/tables/${table}/tasks?state=DONE&group=nothing`, "main .empty"],
-          [`/tables/${table}/tasks/${sample.failed}`, "main .chain"],
-          [`/tables/${table}/tasks/${sample.waiting}`, "main .graph"],
-          [`/tables/${table}/tasks/${sample.running}`, "main .times"],
-          [`/tables/${table}/tasks/404404`, "main .notice"],
-          [`/tables/${table}/schedules`, "main tr[data-id]"],
-          [`/tables/${table}/errors`, "main table.error-groups"],
-          [`/tables/${table}/add`, "main form"],
-          [`/tables/${table}/add?from=${sample.failed}`, "main form"],
-        ] as const) {
-          await page.goto(`${web.url}${path}`);
-          await page.locator(shown).first().waitFor();
-          for (const each of await violations(page)) (found[path] ??= []).push(each);
-          assert.equal(await page.locator("h1").count(), 1, `one h1 on ${path}`);
-        }
-        await page.goto(`${web.url}/tables/${table}`);
-        await page.getByRole("button", { name: "1 day" }).click();
-        await page.getByText(/^Read from the/).waitFor();
-        found["a day"] = await violations(page);
-        await page.goto(`${web.url}/tables/${table}/tasks/${sample.failed}`);
-        await page.getByRole("button", { name: /^Show all/ }).click();
-        await page.getByText("delimiter", { exact: true }).waitFor();
-        found["all settings"] = await violations(page);
-        await page.goto(`${web.url}/tables/${table}/tasks`);
-        await page.getByLabel(`Select task ${sample.failed}`).click();
-        await page.locator("main .selection").waitFor();
-        found["a selection"] = await violations(page);
-        await page.goto(`${web.url}/tables/${table}/tasks/${sample.failed}`);
-        await page.getByRole("button", { name: "Delete" }).click();
-        await page.locator("dialog[open]").waitFor();
-        found["a question"] = await violations(page);
-        assert.deepEqual(found, { "a day": [], "all settings": [], "a selection": [], "a question": [] });
-        await page.context().close();
-      });
-    }
+    it(`on every other page, ${colorScheme}, on ${what}`, async () => {
+      const page = await open("/");
+      const found: Record<string, string[]> = {};
+      for (const [path, shown] of [
+        ["/", "main td"],
+        ["/processes", "main td"],
+        ["/tables/00000000", "main a"],
+        [`/tables/${table}`, "main table.groups"],
+        [`/tables/${table}/tasks`, "main tr[data-id]"],
+        [`/tables/${table}/tasks?state=DONE&group=nothing`, "main .empty"],
+        [`/tables/${table}/tasks/${sample.failed}`, "main .chain"],
+        [`/tables/${table}/tasks/${sample.waiting}`, "main .graph"],
+        [`/tables/${table}/tasks/${sample.running}`, "main .times"],
+        [`/tables/${table}/tasks/404404`, "main .notice"],
+        [`/tables/${table}/schedules`, "main tr[data-id]"],
+        [`/tables/${table}/errors`, "main table.error-groups"],
+        [`/tables/${table}/add`, "main form"],
+        [`/tables/${table}/add?from=${sample.failed}`, "main form"],
+      ] as const) {
+        await page.goto(`${web.url}${path}`);
+        await page.locator(shown).first().waitFor();
+        for (const each of await violations(page)) (found[path] ??= []).push(each);
+        assert.equal(await page.locator("h1").count(), 1, `one h1 on ${path}`);
+      }
+      await page.goto(`${web.url}/tables/${table}`);
+      await page.getByRole("button", { name: "1 day" }).click();
+      await page.getByText(/^Read from the/).waitFor();
+      found["a day"] = await violations(page);
+      await page.goto(`${web.url}/tables/${table}/tasks/${sample.failed}`);
+      await page.getByRole("button", { name: /^Show all/ }).click();
+      await page.getByText("delimiter", { exact: true }).waitFor();
+      found["all settings"] = await violations(page);
+      await page.goto(`${web.url}/tables/${table}/tasks`);
+      await page.getByLabel(`Select task ${sample.failed}`).click();
+      await page.locator("main .selection").waitFor();
+      found["a selection"] = await violations(page);
+      await page.goto(`${web.url}/tables/${table}/tasks/${sample.failed}`);
+      await page.getByRole("button", { name: "Delete" }).click();
+      await page.locator("dialog[open]").waitFor();
+      found["a question"] = await violations(page);
+      assert.deepEqual(found, { "a day": [], "all settings": [], "a selection": [], "a question": [] });
+    });
   }
 
   it("and the first link of a page skips the navigation", async () => {

@@ -1,15 +1,12 @@
 import assert from "node:assert/strict";
-import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
 import type { Page } from "playwright-core";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { openPage } from "../../../support/page.js";
+import { colorSchemes, openPage, shoot } from "../../../support/page.js";
 import { waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
-import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
-const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
-const { database, client, program, web, table } = await startWeb();
+const { database, client, web, table } = await startWeb();
 const row = (id: string): string => `tr[data-id="${id}"]`;
 const inState = (id: string, state: string): string => `${row(id)} .state.s-${state}`;
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
@@ -54,7 +51,7 @@ const focused = async (page: Page): Promise<string> =>
 const dialog = (page: Page, name: string) => page.getByRole("dialog").getByRole("button", { name, exact: true });
 
 describe("actions on the page", { skip: noBrowserReason }, () => {
-  for (const colorScheme of ["light", "dark"] as const) {
+  for (const colorScheme of colorSchemes) {
     it(`changes many tasks at once, and shows what came of each, ${colorScheme}`, async () => {
       const [first = "", second = ""] = await insert(finished("FAIL"), 2);
       const later = await insertOne({ input: "SELECT 2", plan: "2999-01-01" });
@@ -69,7 +66,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
       for (const name of ["Retry 2", "Run now 1", "Stop 3", "Delete 4"]) {
         await bar.getByRole("button", { name, exact: true }).waitFor();
       }
-      await page.screenshot({ path: join(images, `select-${colorScheme}.png`) });
+      await shoot(page, `select-${colorScheme}`);
 
       const other = await database.connect();
       await other.query("BEGIN");
@@ -85,7 +82,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
       await bar.getByText("4 tasks selected").waitFor();
 
       await bar.getByRole("button", { name: "Stop 3" }).click();
-      await page.screenshot({ path: join(images, `confirm-${colorScheme}.png`) });
+      await shoot(page, `confirm-${colorScheme}`);
       assert.equal(await focused(page), "BUTTON Cancel");
       await dialog(page, "Cancel").click();
       await page.getByRole("dialog").waitFor({ state: "detached" });
@@ -103,7 +100,6 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
       await page.getByText("No tasks yet").waitFor();
       assert.deepEqual((await client.query("SELECT FROM task")).rows, []);
       assert.deepEqual(errors, []);
-      await page.context().close();
     });
   }
 
@@ -203,7 +199,7 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     await dialog(page, "Pause it").click();
     await page.getByText(/^The whole table has been paused since/).waitFor();
     assert.equal(await focused(page), "BUTTON Resume table");
-    await page.screenshot({ path: join(images, "paused-light.png") });
+    await shoot(page, "paused-light");
     assert.equal((await client.query("SELECT FROM task_pause")).rows.length, 2);
     await page.getByRole("button", { name: "Resume table", exact: true }).click();
     await page.getByText(/^The whole table has been paused since/).waitFor({ state: "detached" });
@@ -269,9 +265,9 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     await select(page, [first, later]);
     const bar = page.getByRole("region", { name: "Selected tasks" });
     assert.equal(await isWide(), 0);
-    await page.screenshot({ path: join(images, "select-phone.png") });
+    await shoot(page, "select-phone");
     await bar.getByRole("button", { name: "Delete 2" }).tap();
-    await page.screenshot({ path: join(images, "confirm-phone.png") });
+    await shoot(page, "confirm-phone");
     await dialog(page, "Delete 2").tap();
     await page.getByText("2 of 2 tasks deleted.").waitFor();
     const second = String(Number(first) + 1);
@@ -307,5 +303,3 @@ describe("actions on the page", { skip: noBrowserReason }, () => {
     await page.context().close();
   });
 });
-
-it("stops", async () => assert.equal((await program.end()).code, 0));

@@ -1,15 +1,12 @@
 import assert from "node:assert/strict";
-import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
 import { serverMajor } from "../../../support/database.js";
-import { openPage } from "../../../support/page.js";
+import { colorSchemes, openPage, shoot } from "../../../support/page.js";
 import { waitForRow, waitForState } from "../../../support/waitFor.js";
-import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
-const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
-const { client, program, web, table } = await startWeb();
+const { client, web, table } = await startWeb();
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
 
@@ -18,7 +15,7 @@ async function columnsOf(id: string, names: string): Promise<unknown> {
 }
 
 describe("the form that adds a task", { skip: noBrowserReason }, () => {
-  for (const colorScheme of ["light", "dark"] as const) {
+  for (const colorScheme of colorSchemes) {
     it(`adds a task with its options, ${colorScheme}`, async () => {
       const { page, errors } = await openPage(web, `/tables/${table}/tasks?group=reports`, { colorScheme });
       await page.getByRole("link", { name: "Add task" }).click();
@@ -33,7 +30,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
       await page.getByLabel("timeout", { exact: true }).fill("5 min");
       await page.getByLabel("header", { exact: true }).selectOption("no");
       await page.getByLabel("sqlstate", { exact: true }).fill("40, 55P03");
-      await page.screenshot({ path: join(images, `add-${colorScheme}.png`), fullPage: true });
+      await shoot(page, `add-${colorScheme}`, { fullPage: true });
       await page.getByRole("button", { name: "Add task" }).click();
       await page.getByRole("heading", { name: "Task 1" }).waitFor();
       assert.equal(await page.evaluate(() => document.activeElement?.tagName), "MAIN");
@@ -51,7 +48,6 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
       await page.getByRole("button", { name: "Run now" }).click();
       assert.equal((await waitForState(client, "1", "DONE")).output, "seven");
       assert.deepEqual(errors, []);
-      await page.context().close();
     });
   }
 
@@ -85,7 +81,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
       await page.locator("#field-timeout-problem", { hasText: wrong }).waitFor();
       await focused('[name="timeout"]');
     } else await page.getByText("More options").click();
-    await page.screenshot({ path: join(images, "add-problem-light.png"), fullPage: true });
+    await shoot(page, "add-problem-light", { fullPage: true });
     await page.getByLabel("timeout", { exact: true }).fill("");
     await page.getByLabel("keep", { exact: true }).fill("-1 s");
     await submit.click();
@@ -133,7 +129,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     for (const name of ["remote", "null", "data", "tags"]) {
       assert.equal(await page.getByLabel(name, { exact: true }).inputValue(), `as in task ${id}`, name);
     }
-    await page.screenshot({ path: join(images, "again-light.png"), fullPage: true });
+    await shoot(page, "again-light", { fullPage: true });
     await page.getByLabel("retry", { exact: true }).fill("0");
     await page.getByRole("button", { name: "Change null" }).click();
     await page.getByLabel("null", { exact: true }).fill("nil");
@@ -172,5 +168,3 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await page.context().close();
   });
 });
-
-it("stops", async () => assert.equal((await program.end()).code, 0));

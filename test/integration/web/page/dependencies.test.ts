@@ -1,17 +1,12 @@
 import assert from "node:assert/strict";
-import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
 import type { Locator, Page } from "playwright-core";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { openPage } from "../../../support/page.js";
+import { colorSchemes, openPage, shoot } from "../../../support/page.js";
 import { Tasks } from "../../../support/tasks.js";
-import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
-const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
-await mkdir(images, { recursive: true });
-const { client, program, web, table } = await startWeb();
+const { client, web, table } = await startWeb();
 const tasks = await Tasks.create(client);
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
@@ -84,7 +79,7 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
     await page.context().close();
   });
 
-  for (const colorScheme of ["light", "dark"] as const) {
+  for (const colorScheme of colorSchemes) {
     it(`shows a fan of five and what waits for all of it, ${colorScheme}`, async () => {
       await client.query("SELECT pg_advisory_lock(1)");
       const [load = ""] = await tasks.insert({ input: "CREATE TEMP TABLE part ()", group: "load" });
@@ -107,7 +102,7 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
       for (const id of parts) await inState(page, id, "WORK").waitFor();
       assert.deepEqual(await shownIds(page), [load, ...parts, report, cleanUp]);
       assert.equal(await page.locator(".graph .line").count(), 5 + 5 + 7);
-      await page.screenshot({ path: join(images, `dependencies-running-${colorScheme}.png`) });
+      await shoot(page, `dependencies-running-${colorScheme}`);
       await client.query("SELECT pg_advisory_unlock(1)");
       await inState(page, report, "GONE").waitFor();
       await inState(page, cleanUp, "DONE").waitFor();
@@ -115,13 +110,12 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
       assert.deepEqual(await shownIds(page), [load, ...parts, report, cleanUp]);
       // The parts are shown by all of their states, and the failed one is the reason for both.
       await page.locator(".graph .line.failed").first().waitFor();
-      await page.screenshot({ path: join(images, `dependencies-${colorScheme}.png`) });
+      await shoot(page, `dependencies-${colorScheme}`);
       await box(page, load).click();
       await page.getByRole("heading", { name: `Task ${load}` }).waitFor();
       await inState(page, report, "GONE").waitFor();
       assert.deepEqual(await shownIds(page), [load, ...parts, report, cleanUp]);
       assert.deepEqual(errors, []);
-      await page.context().close();
     });
   }
 
@@ -190,5 +184,3 @@ describe("a task's dependencies on the page", { skip: noBrowserReason }, () => {
     await page.context().close();
   });
 });
-
-it("stops", async () => assert.equal((await program.end()).code, 0));

@@ -1,18 +1,13 @@
 import assert from "node:assert/strict";
-import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
 import type { Locator, Page } from "playwright-core";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { openPage } from "../../../support/page.js";
+import { openPage, shoot } from "../../../support/page.js";
 import { Tasks } from "../../../support/tasks.js";
-import { temporaryFolder } from "../../../support/temporaryFolder.js";
 import { waitForRow } from "../../../support/waitFor.js";
 
-const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
-await mkdir(images, { recursive: true });
-const { client, program, web, table } = await startWeb();
+const { client, web, table } = await startWeb();
 const tasks = await Tasks.create(client);
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
@@ -41,7 +36,7 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
         /^it has failed, and its retry 1 of 2 is planned for \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d: ERROR/,
       )
       .waitFor();
-    await page.screenshot({ path: join(images, "retry-light.png") });
+    await shoot(page, "retry-light");
     assert.equal(await setting(page, "retry").textContent(), "2");
     assert.equal(await setting(page, "backoff").textContent(), "01:00:00");
 
@@ -115,5 +110,3 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
     await page.context().close();
   });
 });
-
-it("stops", async () => assert.equal((await program.end()).code, 0));

@@ -1,47 +1,21 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
-import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
 import type { Locator } from "playwright-core";
 import { noBrowserReason } from "../../../support/browser.js";
 import { createDatabase } from "../../../support/database.js";
-import { openPage } from "../../../support/page.js";
-import { startProcess } from "../../../support/process.js";
+import { colorSchemes, openPage, shoot, takesScreenshots } from "../../../support/page.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { startWeb } from "../../../support/startWeb.js";
 import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
-import { temporaryFolder } from "../../../support/temporaryFolder.js";
 
-/** Folder in which the screenshots are kept, if it is set. */
-const screenshotFolder = process.env["TEST_SCREENSHOTS"];
-const images = screenshotFolder ?? (await temporaryFolder());
-
-const database = await createDatabase();
-const client = await database.connect();
-const { database: data, user } = database.target;
+const several = new PgTask();
+const own = await createDatabase();
+const ownClient = await own.connect();
+const { client, config, web, table } = await startWeb();
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
-
-async function start(
-  entries: readonly object[] = [{ data, user }],
-): Promise<{ web: Web; table: string; end: () => Promise<void> }> {
-  const program = await startProcess({
-    config: {
-      "pg_task.json": entries,
-      url: database.url,
-      "pg_http.listen": "127.0.0.1:0",
-      "pg_http.token": token,
-      "pg_task.sleep": 100,
-    },
-  });
-  const web = await Web.connect(program);
-  await program.line("ready");
-  return {
-    web,
-    table: await web.tableId(),
-    end: async () => assert.equal((await program.end()).code, 0),
-  };
-}
 
 const row = (id: string): string => `tr[data-id="${id}"]`;
 const range = (from: number, to: number): string[] =>
@@ -50,7 +24,6 @@ const inState = (id: string, state: string): string => `${row(id)} .state.s-${st
 
 describe("the page", { skip: noBrowserReason }, () => {
   it("shows an inserted task as planned, running and done without a reload", async () => {
-    const { web, table, end } = await start();
     const { page, errors } = await openPage(web, `/tables/${table}/tasks`);
     await page.getByText("No tasks yet").waitFor();
     await page.evaluate("window.notReloaded = true");
@@ -72,12 +45,9 @@ describe("the page", { skip: noBrowserReason }, () => {
     await client.query("DELETE FROM task");
     await page.getByText("No tasks yet").waitFor();
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await end();
   });
 
   it("stops a running task, retries it, and runs a planned task now", async () => {
-    const { web, table, end } = await start();
     const id = await insertTask(client, "SELECT pg_sleep(3600)");
     await waitForRun(client, id);
     const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
@@ -101,12 +71,9 @@ describe("the page", { skip: noBrowserReason }, () => {
     await page.locator(row(later)).getByRole("button", { name: "Run now" }).click();
     await page.locator(inState(later, "DONE")).waitFor();
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await end();
   });
 
   it("shows what is paused, and why a task is waiting", async () => {
-    const { web, table, end } = await start();
     await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
     const id = await insertTask(client, "SELECT 1", "halted");
     const { page, errors } = await openPage(web, `/tables/${table}`);
@@ -127,12 +94,9 @@ describe("the page", { skip: noBrowserReason }, () => {
     await page.getByRole("link", { name: "All tasks" }).click();
     await page.locator(row(id)).waitFor();
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await end();
   });
 
   it("asks for a missing or wrong token", async () => {
-    const { web, end } = await start();
     const { page } = await openPage(web, "/", { token: null });
     await page.getByLabel("Token").waitFor();
     assert.equal(await page.locator("table, .tile").count(), 0);
@@ -154,11 +118,9 @@ describe("the page", { skip: noBrowserReason }, () => {
     await linked.locator(".tile").first().waitFor();
     assert.doesNotMatch(linked.url(), new RegExp(token));
     await linked.context().close();
-    await end();
   });
 
   it("stays usable after wrong tokens, and forgets the token in all tabs", async () => {
-    const { web, end } = await start();
     const { page, errors } = await openPage(web, "/", { token: "größe" });
     const input = page.getByLabel("Token");
     await page.getByText("Wrong token").waitFor();
@@ -191,12 +153,9 @@ describe("the page", { skip: noBrowserReason }, () => {
     await page.locator(".tile").first().waitFor();
     await other.locator(".tile").first().waitFor();
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await end();
   });
 
   it("escapes markup and scripts in the texts of a task", async () => {
-    const { web, table, end } = await start();
     const evil = `<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">`;
     const id = await insertTask(client, `SELECT $$${evil}$$; SELECT 1/0`, evil);
     await waitForState(client, id, "FAIL");
@@ -213,8 +172,6 @@ describe("the page", { skip: noBrowserReason }, () => {
     }
     assert.equal(await page.evaluate("window.hacked"), undefined);
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await end();
   });
 
   it("pages through a hundred thousand tasks, and finds a few among them", async () => {
@@ -225,7 +182,6 @@ describe("the page", { skip: noBrowserReason }, () => {
     );
     await client.query("UPDATE task SET state = 'FAIL', error = 'ERROR:  needle', output = '' WHERE id IN (77, 50000)");
     await client.query("ANALYZE task");
-    const { web, table, end } = await start();
     const { page, errors } = await openPage(web, `/tables/${table}/tasks`);
     const ids = async (): Promise<string[]> => await page.locator("tr[data-id] th").allTextContents();
     await page.locator(row("100000")).waitFor();
@@ -261,12 +217,9 @@ describe("the page", { skip: noBrowserReason }, () => {
     await page.goto(`${web.url}/tables/${table}`);
     await page.getByText(/≈ \S+ rows/).waitFor();
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await end();
   });
 
   it("continues a search until tasks are found, no rows are left, or it is stopped", async () => {
-    const { web, table, end } = await start();
     const { page, errors } = await openPage(web, `/tables/${table}`);
     const requested: (string | null)[] = [];
     await page.route(/\/api\/.*text=rare/, async (route) => {
@@ -297,12 +250,9 @@ describe("the page", { skip: noBrowserReason }, () => {
     gate.emit("open");
     await page.getByRole("button", { name: "Continue search" }).waitFor();
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await end();
   });
 
   it("shows the largest id and a long run time in full, and two lines of a long group name", async () => {
-    const { web, table, end } = await start();
     const largest = "9223372036854775807";
     const group = "a very long name ".repeat(100);
     await client.query(
@@ -325,12 +275,9 @@ describe("the page", { skip: noBrowserReason }, () => {
     await cell.waitFor();
     assert.equal(new URL(page.url()).searchParams.get("group"), group);
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await end();
   });
 
   it("can be used by keyboard alone, and on a phone without scrolling sideways", async () => {
-    const { web, table, end } = await start();
     const id = await insertTask(client, `SELECT '${"long ".repeat(100)}'`);
     await waitForState(client, id, "DONE");
     const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
@@ -350,30 +297,32 @@ describe("the page", { skip: noBrowserReason }, () => {
     await page.goBack();
     await link.waitFor();
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await end();
   });
 
-  for (const colorScheme of ["light", "dark"] as const) {
+  for (const colorScheme of colorSchemes) {
     it(`lists several tables, updates them live and navigates between them, ${colorScheme}`, async () => {
       const tables = ["task", "mail", "reports", "nightly"];
-      const { web, end } = await start(tables.map((name) => ({ data, user, table: name })));
+      const { database: data, user } = own.target;
+      await several.start({
+        ...config,
+        url: own.url,
+        "pg_task.json": tables.map((name) => ({ data, user, table: name })),
+      });
       const viewport = { width: 1100, height: 420 };
-      const { page, errors } = await openPage(web, "/", { colorScheme, viewport });
+      const { page, errors } = await openPage(await Web.connect(several), "/", { colorScheme, viewport });
       const due = (name: string): Locator =>
         page
           .locator("table.overall tr", { hasText: `public.${name}` })
           .locator("td")
           .nth(1);
       for (const name of tables) await due(name).getByText("0", { exact: true }).waitFor();
-      await client.query(`INSERT INTO mail_pause DEFAULT VALUES;
+      await ownClient.query(`INSERT INTO mail_pause DEFAULT VALUES;
         INSERT INTO mail (input) SELECT 'SELECT 1' FROM generate_series(1, 12);
         INSERT INTO reports (input) VALUES ('SELECT 1/0')`);
       await due("mail").getByText("12", { exact: true }).waitFor();
       const failed = page.locator("table.overall tr", { hasText: "public.reports" }).locator(".t-FAIL");
       await failed.getByText("1", { exact: true }).waitFor();
-      await mkdir(images, { recursive: true });
-      await page.screenshot({ path: join(images, `tables-${colorScheme}.png`) });
+      await shoot(page, `tables-${colorScheme}`);
       await page.getByRole("link", { name: "public.mail" }).click();
       await page.getByText(/^The whole table has been paused since/).waitFor();
       const choice = page.getByRole("navigation", { name: "Tables" });
@@ -382,46 +331,51 @@ describe("the page", { skip: noBrowserReason }, () => {
       await page.locator(inState("1", "FAIL")).waitFor();
       assert.equal(await page.locator("tr[data-id]").count(), 1);
       assert.deepEqual(errors, []);
-      await page.context().close();
-      await end();
-      await client.query("TRUNCATE mail, mail_pause, reports RESTART IDENTITY");
+      await several.stop();
+      several.lines.length = 0;
+      await ownClient.query("TRUNCATE mail, mail_pause, reports RESTART IDENTITY");
     });
 
-    it(`follows the system's ${colorScheme} theme, and remembers a switch`, async () => {
-      const { web, table, end } = await start();
+    it(`shows a table with tasks of all kinds, ${colorScheme}`, async () => {
       const task = await insertSampleTasks();
       const viewport = { width: 1100, height: 680 };
       const { page, errors } = await openPage(web, `/tables/${table}`, { colorScheme, viewport });
-      await mkdir(images, { recursive: true });
-      const shoot = async (name: string): Promise<void> => {
-        await page.screenshot({ path: join(images, `${name}-${colorScheme}.png`) });
-      };
       await page.locator("canvas").nth(3).waitFor();
       await page.locator("table.groups tbody tr").nth(4).waitFor();
       // In screenshots for the docs, the charts must show data.
-      if (screenshotFolder !== undefined) await page.locator(".tile.alarm").waitFor();
-      await shoot("overview");
+      if (takesScreenshots) await page.locator(".tile.alarm").waitFor();
+      await shoot(page, `overview-${colorScheme}`);
       await page.goto(`${web.url}/tables/${table}/tasks`);
       await page.locator("tr[data-id]").nth(10).waitFor();
-      await shoot("tasks");
+      await shoot(page, `tasks-${colorScheme}`);
       await page.goto(`${web.url}/tables/${table}/tasks/${task}`);
       await page.locator(".chain .child").first().waitFor();
-      await shoot("task");
-      const background = (): Promise<unknown> => page.evaluate("getComputedStyle(document.body).backgroundColor");
-      const before = await background();
-      await page.getByRole("button", { name: /^Switch to/ }).click();
-      assert.notEqual(await background(), before);
-      await page.reload();
-      await page.locator(".chain .child").first().waitFor();
-      assert.notEqual(await background(), before, "the choice is remembered");
+      await shoot(page, `task-${colorScheme}`);
       assert.deepEqual(errors, []);
       await page.setViewportSize({ width: 390, height: 780 });
-      await page.getByRole("button", { name: /^Switch to/ }).click();
       await page.goto(`${web.url}/tables/${table}/tasks`);
       await page.locator("tr[data-id]").nth(5).waitFor();
-      await shoot("phone");
-      await page.context().close();
-      await end();
+      await shoot(page, `phone-${colorScheme}`);
+    });
+  }
+
+  for (const colorScheme of ["light", "dark"] as const) {
+    it(`follows the system's ${colorScheme} theme, and remembers a switch`, async () => {
+      const { page, errors } = await openPage(web, `/tables/${table}/tasks`, { colorScheme });
+      const switchTo = page.getByRole("button", { name: /^Switch to/ });
+      await switchTo.waitFor();
+      const background = (): Promise<unknown> => page.evaluate("getComputedStyle(document.body).backgroundColor");
+      const before = await background();
+      await page.emulateMedia({ colorScheme: colorScheme === "light" ? "dark" : "light" });
+      assert.notEqual(await background(), before, "without a choice, it follows the system");
+      await page.emulateMedia({ colorScheme });
+      assert.equal(await background(), before);
+      await switchTo.click();
+      assert.notEqual(await background(), before);
+      await page.reload();
+      await switchTo.waitFor();
+      assert.notEqual(await background(), before, "the choice is remembered");
+      assert.deepEqual(errors, []);
     });
   }
 });

@@ -33,7 +33,6 @@ describe("the page with the read-only token", { skip: noBrowserReason }, () => {
         if (buttons.length > 0) await changing.first().waitFor();
         assert.equal((await changing.count()) > 0, buttons.length > 0, `${path} with ${given}`);
         assert.deepEqual(errors, []);
-        await page.context().close();
       }
     }
   });

@@ -3,19 +3,13 @@ import { beforeEach, describe, it } from "node:test";
 import type { Page } from "playwright-core";
 import { processesSchema } from "../../../../src/web/api/readSchemas.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { createDatabase } from "../../../support/database.js";
 import { openPage } from "../../../support/page.js";
-import { startProcess } from "../../../support/process.js";
+import { startPgTask } from "../../../support/pgTask.js";
+import { startWeb } from "../../../support/startWeb.js";
 import { insertTask, waitForState } from "../../../support/waitFor.js";
-import { token, Web } from "../../../support/web.js";
+import { Web } from "../../../support/web.js";
 
-const database = await createDatabase();
-const client = await database.connect();
-const config = { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token, "pg_task.sleep": 100 };
-const program = await startProcess({ config });
-const web = await Web.connect(program);
-await program.line("ready");
-const table = await web.tableId();
+const { client, config, web, table } = await startWeb();
 const path = (rest = ""): string => `/tables/${table}${rest}`;
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
@@ -155,9 +149,8 @@ describe("the page", { skip: noBrowserReason }, () => {
   });
 
   it("names the leader in the page of a standby, and shows all processes", async () => {
-    const standby = await startProcess({ config });
+    const standby = await startPgTask(config);
     const other = await Web.connect(standby);
-    await standby.line("standby");
     const processes = await other.get(processesSchema, "/api/processes");
     const leading = await web.get(processesSchema, "/api/processes");
     assert.deepEqual([leading.self.role, processes.self.role], ["leader", "standby"]);
@@ -191,6 +184,6 @@ describe("the page", { skip: noBrowserReason }, () => {
     await page.getByText("in another process").waitFor();
     assert.deepEqual(errors, []);
     await page.context().close();
-    await standby.end();
+    await standby.stop();
   });
 });

@@ -1,13 +1,10 @@
 import assert from "node:assert/strict";
-import { join } from "node:path";
 import { beforeEach, describe, it } from "node:test";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
-import { openPage } from "../../../support/page.js";
-import { temporaryFolder } from "../../../support/temporaryFolder.js";
+import { openPage, shoot } from "../../../support/page.js";
 
-const images = process.env["TEST_SCREENSHOTS"] ?? (await temporaryFolder());
-const { client, program, web, table } = await startWeb();
+const { client, web, table } = await startWeb();
 const row = (id: string): string => `tr[data-id="${id}"]`;
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
@@ -43,7 +40,7 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
       .first()
       .waitFor();
     await page.locator(row(id)).getByText("America/New_York").waitFor();
-    await page.screenshot({ path: join(images, "schedules-light.png") });
+    await shoot(page, "schedules-light");
     await page.goto(`${web.url}/tables/${table}/schedules?text=nothing`);
     await page.getByText("No matching schedules.").waitFor();
     assert.deepEqual(errors, []);
@@ -100,5 +97,3 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
     await page.context().close();
   });
 });
-
-it("stops", async () => assert.equal((await program.end()).code, 0));

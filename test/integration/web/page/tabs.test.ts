@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { EventEmitter, once } from "node:events";
 import { beforeEach, describe, it } from "node:test";
 import type { Page, Request } from "playwright-core";
 import { freePort } from "../../../../src/embedded/port.js";
@@ -6,34 +7,30 @@ import { noBrowserReason } from "../../../support/browser.js";
 import { createDatabase } from "../../../support/database.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { openPage } from "../../../support/page.js";
-import { startProcess, type TestProcess } from "../../../support/process.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { startProcess } from "../../../support/process.js";
+import { startWeb } from "../../../support/startWeb.js";
 import { insertTask } from "../../../support/waitFor.js";
-import { token, Web } from "../../../support/web.js";
+import { Web } from "../../../support/web.js";
 
-const database = await createDatabase();
-const client = await database.connect();
-const { database: data, user } = database.target;
+const server = await RestartableServer.create(await freePort());
+await server.start();
+/** Another pg-task than that of the other tests. */
+const otherPgTask = new PgTask();
+const own = await createDatabase();
+const ownClient = await own.connect();
+const { client, config, web, table } = await startWeb();
+const path = `/tables/${table}/tasks`;
 
 /** Number of tabs. It is larger than the number of connections that a browser opens to one server. */
 const manyTabs = 8;
 
 beforeEach(() => client.query("TRUNCATE task"));
 
-async function start(
-  entries: readonly object[] = [{ data, user }],
-  port = 0,
-): Promise<{ program: TestProcess; web: Web }> {
-  const program = await startProcess({
-    config: {
-      url: database.url,
-      "pg_http.listen": `127.0.0.1:${port}`,
-      "pg_http.token": token,
-      "pg_task.json": entries,
-    },
-  });
-  const web = await Web.connect(program);
-  await program.line("ready");
-  return { program, web };
+async function startOther(more: object): Promise<Web> {
+  otherPgTask.lines.length = 0;
+  await otherPgTask.start({ ...config, url: own.url, ...more });
+  return await Web.connect(otherPgTask);
 }
 
 const isStream = (request: Request): boolean => request.url().endsWith("/api/events");
@@ -41,17 +38,19 @@ const isStream = (request: Request): boolean => request.url().endsWith("/api/eve
 /** Tracks which pages of a browser have an open stream. */
 class OpenStreams {
   readonly open = new Set<Page>();
+  readonly #changes = new EventEmitter();
 
   watch(page: Page): void {
-    const ended = (request: Request): void => {
-      if (isStream(request)) this.open.delete(page);
-    };
-    page.on("request", (request) => {
-      if (isStream(request)) this.open.add(page);
-    });
-    page.on("requestfinished", ended);
-    page.on("requestfailed", ended);
-    page.on("close", () => this.open.delete(page));
+    const begin = (): void => void (this.open.add(page), this.#changes.emit("changed"));
+    const end = (): void => void (this.open.delete(page), this.#changes.emit("changed"));
+    page.on("request", (request) => isStream(request) && begin());
+    page.on("requestfinished", (request) => isStream(request) && end());
+    page.on("requestfailed", (request) => isStream(request) && end());
+    page.on("close", end);
+  }
+
+  async until(condition: () => boolean): Promise<void> {
+    while (!condition()) await once(this.#changes, "changed");
   }
 }
 
@@ -64,8 +63,6 @@ const isNotLive = async (page: Page): Promise<void> =>
 
 describe("pages in tabs", { skip: noBrowserReason }, () => {
   it("share one stream, which another tab takes over when its tab is closed or left", async () => {
-    const { program, web } = await start();
-    const path = `/tables/${await web.tableId()}/tasks`;
     const { page, errors } = await openPage(web, path);
     const context = page.context();
     const streams = new OpenStreams();
@@ -94,20 +91,13 @@ describe("pages in tabs", { skip: noBrowserReason }, () => {
       assert.ok(leader);
       tabs.splice(tabs.indexOf(leader), 1);
       await leave(leader);
-      while (streams.open.size === 0 || streams.open.has(leader)) {
-        await tabs[0]?.evaluate("1");
-      }
+      await streams.until(() => streams.open.size > 0 && !streams.open.has(leader));
       await allShow();
     }
     assert.deepEqual(errors, []);
-    await context.close();
-    assert.equal((await program.end()).code, 0);
-    assert.equal(program.output.stderr, "");
   });
 
   it("have a stream each without the Locks API", async () => {
-    const { program, web } = await start();
-    const path = `/tables/${await web.tableId()}/tasks`;
     const { page, errors } = await openPage(web, "/");
     await page.context().addInitScript("delete Navigator.prototype.locks");
     const other = await page.context().newPage();
@@ -121,30 +111,29 @@ describe("pages in tabs", { skip: noBrowserReason }, () => {
     const id = await insertTask(client, "SELECT 1");
     await Promise.all([page, other].map((tab) => tab.locator(`tr[data-id="${id}"]`).waitFor()));
     assert.deepEqual(errors, []);
-    await page.context().close();
-    await program.end();
   });
 
   it("show unknown values while a server is unresponsive, and recover afterwards", async () => {
-    const server = await RestartableServer.create(await freePort());
-    await server.start();
-    const { program, web } = await start([
-      { data, user },
-      { url: server.url, table: "other" },
-    ]);
-    const [hereId, otherId] = [await web.tableId(), await web.tableId("other")];
-    const { page: silent } = await openPage(web, `/tables/${otherId}`);
-    const other = await silent.context().newPage();
+    const { database: data, user } = own.target;
+    const otherWeb = await startOther({
+      "pg_task.json": [
+        { data, user },
+        { url: server.url, table: "other" },
+      ],
+    });
+    const [hereId, otherId] = [await otherWeb.tableId(), await otherWeb.tableId("other")];
+    const { page: silent } = await openPage(otherWeb, `/tables/${otherId}`);
+    const here = await silent.context().newPage();
     const all = await silent.context().newPage();
-    await other.goto(`${web.url}/tables/${hereId}`);
-    await all.goto(`${web.url}/`);
-    const cellOf = (table: string, column: number): ReturnType<Page["locator"]> =>
+    await here.goto(`${otherWeb.url}/tables/${hereId}`);
+    await all.goto(`${otherWeb.url}/`);
+    const cellOf = (name: string, column: number): ReturnType<Page["locator"]> =>
       all
-        .locator("table.overall tr", { hasText: `public.${table}` })
+        .locator("table.overall tr", { hasText: `public.${name}` })
         .locator("td")
         .nth(column);
-    await Promise.all([silent, other, all].map(isLive));
-    await Promise.all([tile(silent, "Running", "0"), tile(other, "Running", "0")]);
+    await Promise.all([silent, here, all].map(isLive));
+    await Promise.all([tile(silent, "Running", "0"), tile(here, "Running", "0")]);
 
     for (const [interrupt, resume] of [
       [() => server.freezeAll(), async () => server.thaw()],
@@ -158,21 +147,20 @@ describe("pages in tabs", { skip: noBrowserReason }, () => {
       await cellOf("other", 3).getByText("–").waitFor();
       await cellOf("other", 1).getByText("–").waitFor();
       await cellOf("task", 1).getByText("0", { exact: true }).waitFor();
-      await isLive(other);
-      const id = await insertTask(client, "SELECT 1");
-      await tile(other, "Due", "nothing due");
-      await other.goto(`${web.url}/tables/${hereId}/tasks`);
-      await other.locator(`tr[data-id="${id}"]`).waitFor();
-      await other.goto(`${web.url}/tables/${hereId}`);
+      await isLive(here);
+      const id = await insertTask(ownClient, "SELECT 1");
+      await tile(here, "Due", "nothing due");
+      await here.goto(`${otherWeb.url}/tables/${hereId}/tasks`);
+      await here.locator(`tr[data-id="${id}"]`).waitFor();
+      await here.goto(`${otherWeb.url}/tables/${hereId}`);
       await resume();
-      await Promise.all([silent, other, all].map(isLive));
+      await Promise.all([silent, here, all].map(isLive));
       await tile(silent, "Running", "0");
       await tile(silent, "Due", "nothing due");
       await silent.locator(".notice.bad").first().waitFor({ state: "detached" });
       await cellOf("other", 1).getByText("0", { exact: true }).waitFor();
     }
-    await silent.context().close();
-    await program.end();
+    await otherPgTask.stop();
   });
 
   for (const [what, gone, notice] of [
@@ -184,31 +172,32 @@ describe("pages in tabs", { skip: noBrowserReason }, () => {
     ["of the tables", "**/api/tables", /^pg-task does not answer\. This page keeps trying\.$/],
   ] as const) {
     it(`say so when pg-task is gone before the first request ${what}, and load when it is back`, async () => {
-      const port = await freePort();
-      const first = await start(undefined, port);
-      const { page } = await openPage(first.web, "/");
+      const listen = { "pg_http.listen": `127.0.0.1:${await freePort()}` };
+      const { page } = await openPage(await startOther(listen), "/");
       await isLive(page);
       await page.route(
         gone,
         async (route) => {
-          await first.program.end("SIGKILL");
+          await otherPgTask.stop();
           await route.continue();
         },
         { times: 1 },
       );
       await page.reload();
       await page.getByRole("alert").filter({ hasText: notice }).first().waitFor();
-      const second = await start(undefined, port);
+      await startOther(listen);
       await isLive(page);
       await page.getByRole("alert").first().waitFor({ state: "detached" });
-      await page.context().close();
-      await second.program.end();
+      await otherPgTask.stop();
     });
   }
 
   it("show when pg-task itself does not answer, and the time of the data", async () => {
-    const { program, web } = await start();
-    const { page } = await openPage(web, `/tables/${await web.tableId()}`);
+    // Only a process can be suspended.
+    const program = await startProcess({ config: { ...config, url: own.url } });
+    const suspended = await Web.connect(program);
+    await program.line("ready");
+    const { page } = await openPage(suspended, `/tables/${await suspended.tableId()}`);
     const tab = await page.context().newPage();
     await tab.goto(page.url());
     await Promise.all([page, tab].map(isLive));

@@ -7,16 +7,15 @@ import { join } from "node:path";
 import { text as readAll } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { describe, it } from "node:test";
-import { createDatabase } from "../../../support/database.js";
-import { startProcess } from "../../../support/process.js";
-import { findPromtool } from "../../../support/promtool.js";
-import { temporaryFolder } from "../../../support/temporaryFolder.js";
-import { insertTask, waitForState } from "../../../support/waitFor.js";
-import { token, Web } from "../../../support/web.js";
+import { findPromtool } from "../../support/promtool.js";
+import { startWeb } from "../../support/startWeb.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { insertTask, waitForState } from "../../support/waitFor.js";
 
-const rules = fileURLToPath(new URL("../../../../../examples/alerts.yml", import.meta.url));
-const documentation = fileURLToPath(new URL("../../../../../docs/web.md", import.meta.url));
+const rules = fileURLToPath(new URL("../../../../examples/alerts.yml", import.meta.url));
+const documentation = fileURLToPath(new URL("../../../../docs/web.md", import.meta.url));
 const promtool = await findPromtool();
+const { client, web } = await startWeb();
 
 async function runPromtool(args: string[], input = ""): Promise<{ readonly code: number; readonly output: string }> {
   const child = spawn(promtool, args, { stdio: "pipe" });
@@ -27,19 +26,11 @@ async function runPromtool(args: string[], input = ""): Promise<{ readonly code:
 }
 
 it("exports metrics that promtool has nothing to say about", async () => {
-  const database = await createDatabase();
-  const client = await database.connect();
-  const program = await startProcess({
-    config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
-  });
-  const web = await Web.connect(program);
-  await program.line("ready");
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   await client.query("INSERT INTO task (input, retry, backoff) VALUES ('SELECT 1/0', 1, '1 ms')");
-  let text = "";
-  do ({ text } = await web.requestWithoutToken("/metrics"));
-  while (!text.includes("pg_task_retries_total{") || !text.includes("\npg_task_event_loop_delay_max_seconds "));
-  await program.end();
+  const text = await web.metricsUntil(
+    (each) => each.includes("pg_task_retries_total{") && each.includes("\npg_task_event_loop_delay_max_seconds "),
+  );
   assert.deepEqual(await runPromtool(["check", "metrics"], text), { code: 0, output: "" });
   // A metric that breaks a rule shows that promtool does check.
   const broken = text.replaceAll("pg_task_started_total", "pg_task_started");
@@ -48,40 +39,6 @@ it("exports metrics that promtool has nothing to say about", async () => {
   assert.match(text, /^pg_task_build_info\{version="\d[^"]*",node="\d[^"]*"\} 1$/m);
   const started = Number(/^process_start_time_seconds (\S+)$/m.exec(text)?.[1]);
   assert.ok(started > 1.7e9 && started <= Date.now() / 1000, String(started));
-});
-
-/** Returns the count or the sum of the queue waits in a scrape. */
-const queueWait = (text: string, name: "count" | "sum"): number =>
-  Number(new RegExp(`^pg_task_queue_wait_seconds_${name}\\{.*\\} (\\S+)$`, "m").exec(text)?.[1]);
-
-it("measures from the planned time of a run to its start", async () => {
-  const database = await createDatabase();
-  const client = await database.connect();
-  const program = await startProcess({
-    config: { url: database.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
-  });
-  const web = await Web.connect(program);
-  await program.line("ready");
-  // One task is claimed alone, and the others by a claim of many.
-  await client.query("INSERT INTO task (input, plan) VALUES ('SELECT 1', now() - interval '100 seconds')");
-  await client.query(
-    `INSERT INTO task (input, plan, "group")
-     SELECT 'SELECT 1', now() - interval '100 seconds', n % 3 FROM generate_series(1, 99) AS n`,
-  );
-  await client.query("INSERT INTO task (input, plan) VALUES ('SELECT 2', '-infinity')");
-  let text = "";
-  do ({ text } = await web.requestWithoutToken("/metrics"));
-  while (!(queueWait(text, "count") >= 100));
-  await program.end();
-  assert.equal(queueWait(text, "count"), 100, "a wait since -infinity is not counted");
-  const rows = await client.query(
-    "SELECT count(*), sum(date_part('epoch', start - plan)) AS sum FROM task WHERE plan > '-infinity'",
-  );
-  // The server has microseconds, and the metric milliseconds.
-  assert.ok(
-    Math.abs(queueWait(text, "sum") - rows.rows[0]?.sum) < 0.11,
-    `${queueWait(text, "sum")} ${rows.rows[0]?.sum}`,
-  );
 });
 
 const table = '{job="pg-task",instance="a",server="s",database="d",schema="public",table="task"}';

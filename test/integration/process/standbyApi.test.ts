@@ -1,21 +1,19 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { freePort } from "../../../../src/embedded/port.js";
-import { withConnectionTo } from "../../../support/connectTo.js";
-import { startProcess } from "../../../support/process.js";
-import { makeReplica, waitForReplay } from "../../../support/replica.js";
-import { RestartableServer } from "../../../support/restartableServer.js";
-import { token, Web } from "../../../support/web.js";
-import { problemSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
+import { freePort } from "../../../src/embedded/port.js";
+import { withConnectionTo } from "../../support/connectTo.js";
+import { startPgTask } from "../../support/pgTask.js";
+import { makeReplica, waitForReplay } from "../../support/replica.js";
+import { RestartableServer } from "../../support/restartableServer.js";
+import { token, Web } from "../../support/web.js";
+import { problemSchema, taskListSchema } from "../../../src/web/api/schemas.js";
 
 const primary = await RestartableServer.create(await freePort());
 const standby = await RestartableServer.create(await freePort());
-const http = { "pg_http.listen": "127.0.0.1:0", "pg_http.token": token };
 
 it("reads from a standby, and refuses every change there", async () => {
   await primary.start();
-  const program = await startProcess({ config: { url: primary.url } });
-  await program.line("ready");
+  const first = await startPgTask({ url: primary.url });
   const id = await withConnectionTo(primary.url, async (client) => {
     const { rows } = await client.query<{ id: string }>(
       "INSERT INTO task (input, plan) VALUES ('SELECT 1', 'infinity') RETURNING id",
@@ -26,8 +24,12 @@ it("reads from a standby, and refuses every change there", async () => {
   await standby.start();
   await waitForReplay(primary, standby);
 
-  const other = await startProcess({
-    config: { url: primary.url, "pg_conf.name": "other", "pg_task.json": [{ url: standby.url }], ...http },
+  const other = await startPgTask({
+    url: primary.url,
+    "pg_conf.name": "other",
+    "pg_task.json": [{ url: standby.url }],
+    "pg_http.listen": "127.0.0.1:0",
+    "pg_http.token": token,
   });
   const web = await Web.connect(other);
   const path = `/api/tables/${await web.tableId()}`;
@@ -51,6 +53,6 @@ it("reads from a standby, and refuses every change there", async () => {
       target,
     );
   }
-  assert.equal((await other.end()).code, 0);
-  assert.equal((await program.end()).code, 0);
+  await other.stop();
+  await first.stop();
 });
