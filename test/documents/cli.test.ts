@@ -1,15 +1,14 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { mkdir, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
-import { test } from "node:test";
-import { onShellTerminal } from "../support/cli.js";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { eventually } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
+import { DocumentedPage, documentedSteps } from "../support/documentedPage.js";
+import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { Tasks } from "../support/tasks.js";
-import { bin, projectPath } from "../support/project.js";
-import { temporaryFolder } from "../support/temporaryFolder.js";
+import { projectPath } from "../support/project.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -17,36 +16,14 @@ const tasks = await Tasks.create(await database.connect());
 await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 const document = readFileSync(projectPath("docs/cli.md"), "utf8");
 
-interface Example {
-  readonly command: string;
-  readonly output: string;
-}
-
-/** Each `$ command` in the console blocks, with the output shown below it. */
-const examples: readonly Example[] = [...document.matchAll(/```console\n([\s\S]*?)```/g)].flatMap(([, block = ""]) =>
-  block
-    .split(/^\$ /m)
-    .slice(1)
-    .map((part) => {
-      const end = part.indexOf("\n");
-      return { command: part.slice(0, end), output: part.slice(end + 1) };
-    }),
-);
-
-const clearLine = "\u001B[K";
-
-/** Removes lines that the next output overwrites. `add --wait` shows them only if it takes long. */
-function withoutProgress(text: string): string {
-  const [first = "", ...others] = text.split(clearLine);
-  return first + others.filter((each) => !/^[^\n]*\r$/.test(each)).join("");
-}
+const examples = documentedSteps(document).filter(({ kind }) => kind === "console");
 
 /**
  * Replaces everything that differs from one run of the test to the next: times, durations, process ids, numbers of
  * rows, versions, and names of hosts, databases and folders.
  */
 function settled(text: string): string {
-  return withoutProgress(text)
+  return text
     .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b/g, "TIME")
     .replaceAll(/\b[\d.]+ (ms|s|min)\b/g, "LONG")
     .replaceAll(/server process \d+/g, "server process PID")
@@ -68,24 +45,17 @@ async function nothingToDo(): Promise<void> {
   );
 }
 
-// The test runs about thirty programs, one after another, which takes long on a busy machine.
-void test("every example of docs/cli.md prints what is shown below it", { timeout: 600_000 }, async () => {
-  const cwd = await temporaryFolder();
-  await mkdir(join(cwd, "bin"));
-  const wrapper = `#!/bin/sh\nexec "${process.execPath}" "${bin}" "$@"\n`;
-  await writeFile(join(cwd, "bin", "pg-task"), wrapper, { mode: 0o755 });
-  await writeFile(join(cwd, "report.sql"), "SELECT count(*) FROM pg_class WHERE relname = 'task';\n");
+test("every example of docs/cli.md prints what is shown below it", async () => {
+  const page = new DocumentedPage(database, tasks.client);
+  await writeFile(join(await page.folder(), "report.sql"), "SELECT count(*) FROM pg_class WHERE relname = 'task';\n");
   assert.ok(examples.length > 15);
-  for (const { command, output } of examples) {
-    const path = `${join(cwd, "bin")}:${dirname(process.execPath)}:${process.env["PATH"] ?? ""}`;
-    const { shown } = await onShellTerminal(command, {
-      cwd,
-      env: { DATABASE_URL: database.url, NO_COLOR: "1", PATH: path },
-    });
-    assert.equal(settled(shown), settled(output), command);
+  for (const example of examples) {
+    const { text } = example;
+    const shown = await page.result(example);
+    assert.equal(settled(shown), settled(example.result ?? ""), text);
     // The output of the next example depends on the state that this example's task has reached.
     const [, id] = /added task (\d+)/.exec(shown) ?? [];
-    if (id !== undefined && command.includes("pg_sleep")) await tasks.sleeping(id);
-    if (/pg-task (stop|run-now|retry)/.test(command)) await nothingToDo();
+    if (id !== undefined && text.includes("pg_sleep")) await tasks.sleeping(id);
+    if (/pg-task (stop|run-now|retry)/.test(text)) await nothingToDo();
   }
 });

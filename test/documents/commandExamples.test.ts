@@ -1,15 +1,22 @@
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe } from "node:test";
 import { examples } from "../../src/cli/definitions/examples.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
+import { cli } from "../support/cli.js";
+import { runCommandLine } from "../support/commandLine.js";
 import { bin } from "../support/project.js";
-import { cli, onShellTerminal } from "../support/cli.js";
 import { temporaryFolder } from "../support/temporaryFolder.js";
 
 const database = await createDatabase();
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
+const folder = await temporaryFolder();
+/** Finds `pg-task` for the commands that are not run in this process. */
+const path = `${folder}:${process.env["PATH"]}`;
+await writeFile(join(folder, "pg-task"), `#!/bin/sh\nexec "${process.execPath}" "${bin}" "$@"\n`, { mode: 0o755 });
 /** Commands that run until they are told to end; other tests start them. */
 const endless = new Set(["start", "watch"]);
 
@@ -38,8 +45,7 @@ describe("the examples in the help", () => {
              CASE WHEN id = ${line.startsWith("retry") ? 4 : 5} THEN 'order 42' END
            FROM generate_series(1, 6) AS id`,
         );
-        const program = `'${process.execPath}' '${bin}' ${line}`;
-        const { code, shown } = await onShellTerminal(program, { env, cwd: await temporaryFolder() });
+        const { code, shown } = await runCommandLine(`pg-task ${line}`, { env: { ...env, PATH: path }, cwd: folder });
         // No manager serves the table, which the doctor counts as a failure.
         assert.equal(code, name === "doctor" ? 4 : 0, shown);
       });

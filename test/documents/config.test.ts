@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { cli } from "../support/cli.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { startProcess } from "../support/process.js";
+import { startPgTask } from "../support/pgTask.js";
 import { temporaryFolder } from "../support/temporaryFolder.js";
 
 const root = new URL("../../../", import.meta.url);
@@ -82,9 +82,9 @@ for (const { file, command } of commands) {
       assert.ok(["start", "reload", "sendSignal", "stop"].includes(rest[0] ?? ""), command);
     } else if (program === "npx") {
       assert.equal(what, "pg-task");
-      const help = await startProcess({ args: [rest[0] ?? "", "--help"] });
-      assert.deepEqual(await help.exit, { code: 0, signal: null });
-      assert.match(help.output.stdout, new RegExp(`^Usage: pg-task ${rest[0]}`));
+      const help = await cli([rest[0] ?? "", "--help"]);
+      assert.equal(help.code, 0);
+      assert.match(help.stdout, new RegExp(`^Usage: pg-task ${rest[0]}`));
     } else if (program === "curl") {
       // The web server's tests request these paths.
       assert.match(command, /http:\/\/127\.0\.0\.1:8765\/(api\/|health|ready|metrics)/);
@@ -109,9 +109,8 @@ for (const [index, { text }] of configurations.filter(({ file }) => file === "RE
       '"data": "shop"',
       `"data": "${database.target.database}", "user": "${database.target.user}"`,
     );
-    const program = await startProcess({ config: here(shop), env: { SHOP_PASSWORD: "unasked" } });
-    await program.line("ready");
-    await program.line("serving table");
-    assert.deepEqual(await program.end(), { code: 0, signal: null });
+    const pgTask = await startPgTask(here(shop), { env: { SHOP_PASSWORD: "unasked" } });
+    await pgTask.line("serving table");
+    await pgTask.stop();
   });
 }

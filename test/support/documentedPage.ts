@@ -3,7 +3,7 @@ import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { eventually } from "./changes.js";
-import { onShellTerminal } from "./cli.js";
+import { runCommandLine } from "./commandLine.js";
 import type { TestDatabase } from "./database.js";
 import { startProcess } from "./process.js";
 import { bin, projectPath } from "./project.js";
@@ -101,7 +101,7 @@ export class DocumentedPage {
     const folder = await this.folder();
     const path = `${join(folder, "bin")}:${dirname(process.execPath)}:${process.env["PATH"] ?? ""}`;
     const env = { ...this.env, NO_COLOR: "1", PATH: path };
-    const { shown } = await onShellTerminal(command, { cwd: folder, env });
+    const { shown } = await runCommandLine(command, { cwd: folder, env });
     // On a slow machine, a command that waits shows its progress, and erases it.
     return shown
       .split("\n")

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { chmod, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { z } from "zod";
 import { freePort } from "../../../src/embedded/port.js";
 import { cli } from "../../support/cli.js";
@@ -11,6 +12,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { replaceConfig } from "../../support/configFile.js";
 import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
+import { PgTask } from "../../support/pgTask.js";
 import { startProcess } from "../../support/process.js";
 import { waitForRow } from "../../support/waitFor.js";
 import { processesSchema } from "../../../src/web/api/readSchemas.js";
@@ -31,6 +33,8 @@ const rules = join(server.dataDirectory, "pg_hba.conf");
 await writeFile(rules, (await readFile(rules, "utf8")).replaceAll(/trust$/gm, "scram-sha-256"));
 await admin.query("SELECT pg_reload_conf()");
 
+/** Interval at which a state is asked for, in ms. */
+const pollMs = 50;
 const env = { PGPASSWORD: controlPassword, SHOP_PASSWORD: shopPassword };
 
 const statusSchema = z.object({
@@ -38,6 +42,24 @@ const statusSchema = z.object({
 });
 
 const config = (entry: object): object => ({ url: server.url, "pg_task.json": [entry] });
+
+/** Starts a pg-task with this configuration, in the test's process. It is stopped after the test. */
+function start(content: unknown, more: Readonly<Record<string, string>> = {}): PgTask {
+  const pgTask = new PgTask();
+  pgTask.launch(content, { env: more });
+  return pgTask;
+}
+
+/** Starts a pg-task that has its configuration in a file. Returns it, and the folder of the file. */
+async function startWithFile(
+  content: unknown,
+): Promise<{ readonly program: PgTask; readonly folder: { cwd: string } }> {
+  const program = new PgTask();
+  const folder = { cwd: await temporaryFolder() };
+  await replaceConfig(folder, content);
+  program.launch(undefined, { env, cwd: folder.cwd });
+  return { program, folder };
+}
 
 /**
  * Runs `pg-task check` on a configuration.
@@ -53,7 +75,7 @@ async function check(content: object): Promise<{ code: number | null; text: stri
 
 /** Runs a task on a server that requires passwords with a configuration that gives the role `shop` its table. */
 async function serveShop(content: object, more: Readonly<Record<string, string>>, table: string): Promise<void> {
-  const program = await startProcess({ config: content, env: more });
+  const program = start(content, more);
   const ready = await program.line("ready");
   assert.deepEqual([ready["serving"], ready["waiting"]], [1, []]);
   const shop = new URL(server.url);
@@ -63,7 +85,7 @@ async function serveShop(content: object, more: Readonly<Record<string, string>>
   const done = await waitForRow<{ output: string }>(client, `SELECT output FROM ${table} WHERE state = 'DONE'`, []);
   assert.equal(done.output, "shop");
   await client.end();
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 }
 
 test("the README's configuration that makes role and database works on a server that requires passwords", async () => {
@@ -142,16 +164,14 @@ test("a missing password of the control connection is not to be given in an entr
   await chmod(passwords, 0o644);
   // The driver does not warn in its own words, too.
   assert.doesNotMatch(await withFile(), /WARNING/);
-  const program = await startProcess({
-    config: { url: server.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token },
-  });
+  const program = start({ url: server.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token });
   const web = await Web.connect(program);
   const { tables } = await web.get(clusterSchema, "/api/tables");
   const { error, managers } = await web.get(processesSchema, "/api/processes");
   for (const reason of [error, managers[0]?.error, tables[0]?.error]) {
     assert.match(reason ?? "", /none was given for .*: give one in the URL, in PGPASSWORD or in a password file/);
   }
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
   await writeFile(file, JSON.stringify({ url: withPassword, "pg_task.json": [{ user: "kept", data: "postgres" }] }));
   const { stderr } = await cli(["list"], { cwd, env: {} });
   assert.match(stderr, /none was given for .*: give one in the entry or the URL, in PGPASSWORD or in a password file/);
@@ -164,7 +184,7 @@ test("check fails for a role that could not log in, and the entry's password is 
     before.text,
     /^error .*: the server asks for a password, and the role "bare" would be created without one: set "password" in its entry/,
   );
-  const program = await startProcess({ config: config({ data: "bare", create: true }), env });
+  const { program, folder } = await startWithFile(config({ data: "bare", create: true }));
   const ready = await program.line("ready");
   assert.deepEqual([ready["serving"], ready["waiting"]], [0, [`127.0.0.1:${server.port}/bare/public.task`]]);
   const { reason } = await program.line("manager unavailable, retrying");
@@ -179,19 +199,19 @@ test("check fails for a role that could not log in, and the entry's password is 
     fixed.text,
     /table +task +unknown: cannot be inspected before the role "bare" has the entry's password\n/,
   );
-  await replaceConfig(program, config(entry));
+  await replaceConfig(folder, config(entry));
   assert.equal((await program.line("password of the role changed"))["role"], "bare");
   await program.line("serving table");
-  await program.end();
+  await program.stop();
   for (const changed of ["newer", "newest"]) {
-    const again = await startProcess({ config: config({ ...entry, password: changed }), env });
+    const again = start(config({ ...entry, password: changed }), env);
     const line = await again.line("ready");
     assert.deepEqual([line["serving"], line["waiting"]], [1, []]);
     assert.equal(again.linesMatching("password of the role changed").length, 1);
-    assert.equal((await again.end()).code, 0);
-    assert.ok(!again.output.stdout.includes(changed));
+    await again.stop();
+    assert.ok(!JSON.stringify(again.lines).includes(changed));
   }
-  const same = await startProcess({ config: config({ ...entry, password: "newest" }), env });
+  const same = start(config({ ...entry, password: "newest" }), env);
   await same.line("ready");
   // Nobody has changed the entry, so this change is not undone while pg-task runs.
   await admin.query("ALTER ROLE bare PASSWORD 'changed by hand'");
@@ -204,7 +224,7 @@ test("check fails for a role that could not log in, and the entry's password is 
   const { rows } = await admin.query("SELECT shobj_description('bare'::regrole, 'pg_authid') IS NOT NULL AS own");
   assert.deepEqual(rows, [{ own: true }]);
   assert.equal(same.linesMatching("password of the role changed").length, 0);
-  assert.equal((await same.end()).code, 0);
+  await same.stop();
 });
 
 test("check fails for a role that pg_hba.conf would keep out once it exists", async () => {
@@ -232,10 +252,10 @@ test("a control role that sees no passwords sets a changed one too", async () =>
     ["second", 0],
   ] as const) {
     const entry = { data: "made", create: true, password };
-    const program = await startProcess({ config: { url: url.href, "pg_task.json": [entry] } });
+    const program = start({ url: url.href, "pg_task.json": [entry] });
     assert.equal((await program.line("ready"))["serving"], 1);
     assert.equal(program.linesMatching("password of the role changed").length, changes);
-    assert.equal((await program.end()).code, 0);
+    await program.stop();
   }
   // Without the right to set it, check fails as start would.
   const changed = { url: url.href, "pg_task.json": [{ data: "made", create: true, password: "third" }] };
@@ -247,9 +267,9 @@ test("a control role that sees no passwords sets a changed one too", async () =>
     text,
     /^error .*: role made not allowed: it has another password than the entry's, and the control connection's user maker may not change it\n/,
   );
-  const refused = await startProcess({ config: changed });
+  const refused = start(changed);
   assert.equal((await refused.line("role or database unavailable, retrying"))["code"], "SCHEMA_NOT_ALLOWED");
-  assert.equal((await refused.end()).code, 0);
+  await refused.stop();
 });
 
 test("the password of a role that pg-task did not create stays, and ALTER ROLE is suggested", async () => {
@@ -266,12 +286,12 @@ test("the password of a role that pg-task did not create stays, and ALTER ROLE i
     refused.text,
     /password authentication failed for user "theirs" \(SQLSTATE 28P01\): the password is from the connection's settings or PGPASSWORD, so no/,
   );
-  const program = await startProcess({ config: config(entry), env });
+  const program = start(config(entry), env);
   const { reason } = await program.line("manager unavailable, retrying");
   assert.match(String(reason), /ALTER ROLE "theirs" PASSWORD '…'/);
   await admin.query("ALTER ROLE theirs PASSWORD 'mine'");
   await program.line("serving table");
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });
 
 test("commands name a missing role instead of its password", async () => {
@@ -302,7 +322,7 @@ test("a table whose sessions are refused is not served, and why, doctor and /rea
     "pg_http.token": token,
     "pg_work.restart": 1,
   };
-  const program = await startProcess({ config: content, env });
+  const { program, folder } = await startWithFile(content);
   const web = await Web.connect(program);
   await program.line("ready");
   assert.equal((await web.requestWithoutToken("/ready")).status, 200);
@@ -313,7 +333,10 @@ test("a table whose sessions are refused is not served, and why, doctor and /rea
   await client.query("INSERT INTO task (input) VALUES ('SELECT 1')");
   await program.line("cannot open a session, tasks wait");
   let ready = await web.requestWithoutToken("/ready");
-  while (ready.status === 200) ready = await web.requestWithoutToken("/ready");
+  while (ready.status === 200) {
+    await pause(pollMs);
+    ready = await web.requestWithoutToken("/ready");
+  }
   assert.deepEqual([ready.status, ready.text], [503, "not ready: the server refuses the sessions of the tables\n"]);
   const { managers } = healthSchema.parse(JSON.parse((await web.request("/health")).text));
   assert.equal(managers[0]?.manager?.state, "working");
@@ -338,18 +361,21 @@ test("a table whose sessions are refused is not served, and why, doctor and /rea
   assert.match(why.stdout, /no session is free for it, and the server refuses new ones/);
   assert.match(why.stdout, /cannot open a session, tasks wait/);
 
-  await replaceConfig(program, { ...content, ...config({ data: "changed", password: "second password" }) });
+  await replaceConfig(folder, { ...content, ...config({ data: "changed", password: "second password" }) });
   await waitForRow(client, "SELECT FROM task WHERE state = 'DONE'", []);
-  while (ready.status !== 200) ready = await web.requestWithoutToken("/ready");
+  while (ready.status !== 200) {
+    await pause(pollMs);
+    ready = await web.requestWithoutToken("/ready");
+  }
   await client.end();
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });
 
 test("why, doctor and status say that sessions are refused also while others are busy", async () => {
   await admin.query("CREATE ROLE busy LOGIN PASSWORD 'first password'");
   await admin.query("CREATE DATABASE busy OWNER busy");
   const content = { ...config({ data: "busy", password: "first password" }), "pg_work.restart": 1 };
-  const program = await startProcess({ config: content, env });
+  const program = start(content, env);
   await program.line("ready");
   const database = new URL(server.url);
   [database.username, database.password, database.pathname] = ["postgres", controlPassword, "/busy"];
@@ -369,7 +395,7 @@ test("why, doctor and status say that sessions are refused also while others are
     return statusSchema.parse(JSON.parse(stdout)).tables[0]?.sessionsRefused;
   };
   const untilRefused = async (sqlState: string | null) => {
-    while (((await refusal())?.sqlState ?? null) !== sqlState);
+    while (((await refusal())?.sqlState ?? null) !== sqlState) await pause(pollMs);
   };
   assert.equal(await refusal(), null);
   await admin.query("ALTER ROLE busy PASSWORD 'second password'");
@@ -409,14 +435,14 @@ test("why, doctor and status say that sessions are refused also while others are
   await untilRefused(null);
   await client.query("DELETE FROM task");
   await client.end();
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });
 
 test("check and doctor agree about the changed password of a role that pg-task has created", async () => {
   const content = config({ data: "agreed", password: "first password", create: true });
-  const program = await startProcess({ config: content, env });
+  const program = start(content, env);
   await program.line("ready");
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
   await admin.query("ALTER ROLE agreed PASSWORD 'second password'");
   const { text, cwd, code } = await check(content);
   assert.equal(code, 0, text);
@@ -429,14 +455,11 @@ test("check and doctor agree about the changed password of a role that pg-task h
 
 test("a role that another session changes at the same time gets its entry's password all the same", async () => {
   const content = config({ data: "raced", password: "first password", create: true });
-  const first = await startProcess({ config: content, env });
+  const first = start(content, env);
   await first.line("ready");
-  assert.equal((await first.end()).code, 0);
+  await first.stop();
   await admin.query("BEGIN; ALTER ROLE raced CONNECTION LIMIT 50");
-  const program = await startProcess({
-    config: config({ data: "raced", password: "second password", create: true }),
-    env,
-  });
+  const program = start(config({ data: "raced", password: "second password", create: true }), env);
   const other = await connectTo(server.url.replace("postgres@", `postgres:${encodeURIComponent(controlPassword)}@`));
   await waitForRow(
     other,
@@ -448,7 +471,7 @@ test("a role that another session changes at the same time gets its entry's pass
   await program.line("ready");
   assert.deepEqual(program.linesMatching(/unavailable/), []);
   await other.end();
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });
 
 test("a changed password shows at a reload and in deep sleep, although no task is due", async () => {
@@ -462,11 +485,11 @@ test("a changed password shows at a reload and in deep sleep, although no task i
     "pg_work.restart": 1,
     "pg_conf.restart": 1,
   };
-  const program = await startProcess({ config: content, env });
+  const { program, folder } = await startWithFile(content);
   const web = await Web.connect(program);
   await program.line("ready");
   const untilReady = async (status: number): Promise<void> => {
-    while ((await web.requestWithoutToken("/ready")).status !== status);
+    while ((await web.requestWithoutToken("/ready")).status !== status) await pause(pollMs);
   };
   const setPassword = (password: string) => admin.query(`ALTER ROLE idle PASSWORD '${password}'`);
   await untilReady(200);
@@ -481,16 +504,16 @@ test("a changed password shows at a reload and in deep sleep, although no task i
   await untilReady(200);
 
   // While the manager is awake, a reload finds it out.
-  await replaceConfig(program, { ...content, "pg_task.idle": 1_000_000 });
+  await replaceConfig(folder, { ...content, "pg_task.idle": 1_000_000 });
   await program.line("settings changed");
   await setPassword("second password");
-  program.child.kill("SIGHUP");
+  await program.reload();
   await program.line("changed parameters not applied yet, retrying");
   await untilReady(503);
   await setPassword("first password");
   await untilReady(200);
   assert.equal(program.linesMatching("the server refuses new sessions").length, 1);
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });
 
 test("a corrected password file is used at the next attempt to connect, without a signal", async () => {
@@ -503,6 +526,7 @@ test("a corrected password file is used at the next attempt to connect, without 
   const content = { url, "pg_task.json": [{ data: "filed" }], "pg_conf.restart": 1, "pg_work.restart": 1 };
   const endManager = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
      WHERE application_name LIKE 'pg\\_work %' AND usename = 'filed'`;
+  // Its threads read the variable from the environment of their process.
   const program = await startProcess({ config: content, env: { PGPASSFILE: file } });
   assert.match(String((await program.line("manager unavailable, retrying"))["reason"]), /28P01/);
   await setFile("first password");
