@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { writeFile } from "node:fs/promises";
+import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
@@ -29,7 +29,7 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A pg-task process that a test has started. It is killed after the file's tests. */
+/** A pg-task process that a test has started. */
 export class TestProcess extends LogLines {
   readonly child: ChildProcess;
   readonly cwd: string;
@@ -84,8 +84,35 @@ export class TestProcess extends LogLines {
   }
 }
 
-/** Starts pg-task. If the process still runs after the file's tests, it is killed. */
+/** Starts pg-task. If the process still runs after the test, or after the file's tests, it is killed. */
 export async function startProcess(options: ProcessOptions = {}): Promise<TestProcess> {
+  const started = await spawnProcess(options);
+  after(() => end(started));
+  return started;
+}
+
+/**
+ * Returns a function that starts pg-task as `startProcess` does, but also in a test, the process runs on until the file's
+ * tests have ended. Call this outside the tests, and before the database is created.
+ */
+export async function processesOfFile(): Promise<typeof startProcess> {
+  const all: TestProcess[] = [];
+  after(() => Promise.all(all.map(end)));
+  const folder = await temporaryFolder();
+  return async (options = {}) => {
+    const cwd = options.cwd ?? (await mkdtemp(join(folder, "process-")));
+    const started = await spawnProcess({ ...options, cwd });
+    all.push(started);
+    return started;
+  };
+}
+
+async function end({ child, exit }: TestProcess): Promise<void> {
+  if (child.exitCode === null && child.signalCode === null) child.kill("SIGKILL");
+  await exit;
+}
+
+async function spawnProcess(options: ProcessOptions): Promise<TestProcess> {
   const cwd = options.cwd ?? (await temporaryFolder());
   if (options.config !== undefined) {
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(options.config));
@@ -97,10 +124,5 @@ export async function startProcess(options: ProcessOptions = {}): Promise<TestPr
     stdio: ["ignore", "pipe", "pipe", ...(options.forked === true ? ["ipc" as const] : [])],
     ...(options.user === undefined ? {} : { uid: options.user, gid: options.user }),
   });
-  const started = new TestProcess(child, cwd);
-  after(async () => {
-    if (child.exitCode === null && child.signalCode === null) child.kill("SIGKILL");
-    await started.exit;
-  });
-  return started;
+  return new TestProcess(child, cwd);
 }

@@ -3,9 +3,11 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
+import { cli } from "../../support/cli.js";
 import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
+import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
 
 /** Every secret in these tests contains this text. */
@@ -43,7 +45,7 @@ async function descendants(pid: number): Promise<number[]> {
 const ofProcess = async (pid: number, what: "cmdline" | "environ"): Promise<string> =>
   (await readFile(`/proc/${pid}/${what}`, "utf8")).replaceAll("\0", " ");
 
-function assertSilent({ output, cwd }: TestProcess): void {
+function assertSilent({ output, cwd }: Pick<TestProcess, "output" | "cwd">): void {
   const written = output.stdout + output.stderr;
   assert.ok(written.length > 0, cwd);
   const index = written.indexOf(secret);
@@ -115,9 +117,10 @@ for (const [what, wrong] of [
   ["a password of the wrong type", { ...config, "pg_task.json": [{ data: "shop", password: [`type-${secret}`] }] }],
 ] as const) {
   it(`shows no secret when it rejects ${what}`, async () => {
-    const asked = await startProcess({ config: wrong, env, args: ["check"] });
-    await asked.exit;
-    assertSilent(asked);
+    const cwd = await temporaryFolder();
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(wrong));
+    const { stdout, stderr } = await cli(["check"], { cwd, env });
+    assertSilent({ output: { stdout, stderr }, cwd });
   });
 }
 
