@@ -12,7 +12,7 @@ import { RolesAndDatabases } from "../../../src/supervisor/rolesAndDatabases.js"
 import { createDatabase, serverTarget } from "../../support/database.js";
 import { ExecutorDriver } from "../../support/executorDriver.js";
 import { findPgBouncer, startPgBouncer, type PoolMode } from "../../support/pgbouncer.js";
-import { startProcess } from "../../support/process.js";
+import { PgTask } from "../../support/pgTask.js";
 import { only } from "../../support/tasks.js";
 import { waitForState } from "../../support/waitFor.js";
 
@@ -68,25 +68,25 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
 
       it("is named in the log when the control connection uses it", async () => {
         const { port } = await pooler;
-        const pgTask = await startProcess({ config: { url: throughPort(port) } });
+        const pgTask = new PgTask();
+        pgTask.launch({ url: throughPort(port) });
         const line = await pgTask.line("control connection failed, retrying");
         assert.equal(line["code"], "CONNECTION_POOLED");
         assertRefusal(line["reason"], port);
-        assert.equal((await pgTask.end()).code, 0);
+        await pgTask.stop();
         assert.equal(pgTask.linesMatching("became leader").length, 0);
       });
 
       it("lets producers insert, while an entry that uses it waits", async () => {
         const { port } = await pooler;
         const { database: data, user } = database.target;
-        const pgTask = await startProcess({
-          config: {
-            url: database.url,
-            "pg_task.json": [
-              { data, user },
-              { data, user, table: "other", url: throughPort(port) },
-            ],
-          },
+        const pgTask = new PgTask();
+        pgTask.launch({
+          url: database.url,
+          "pg_task.json": [
+            { data, user },
+            { data, user, table: "other", url: throughPort(port) },
+          ],
         });
         const line = await pgTask.line("manager unavailable, retrying");
         assert.equal(line["code"], "CONNECTION_POOLED");
@@ -99,7 +99,7 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
         );
         await waitForState(client, rows[0]?.id ?? "", "DONE");
         await producer.end();
-        assert.equal((await pgTask.end()).code, 0);
+        await pgTask.stop();
       });
     });
   }

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { join } from "node:path";
 import { after, it } from "node:test";
 import { createDatabase } from "../../support/database.js";
+import { PgTask } from "../../support/pgTask.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
@@ -28,6 +29,13 @@ async function startReady(graceMs: number): Promise<TestProcess> {
   const program = await startProcess({ config: { url: database.url, "pg_conf.grace": graceMs } });
   await program.line("ready");
   return program;
+}
+
+/** Starts a pg-task in the test's process, for what does not depend on who asks it to stop. */
+async function startHere(graceMs: number): Promise<PgTask> {
+  const pgTask = new PgTask();
+  await pgTask.start({ url: database.url, "pg_conf.grace": graceMs });
+  return pgTask;
 }
 
 const untouched = {
@@ -59,9 +67,10 @@ it("does not report a connection attempt that the stop has ended", async () => {
   assert.ok(typeof address === "object" && address !== null);
   const url = new URL(database.url);
   [url.hostname, url.port] = [address.address, String(address.port)];
-  const program = await startProcess({ config: { url: database.url, "pg_task.json": [{ url: url.href }] } });
+  const program = new PgTask();
+  program.launch({ url: database.url, "pg_task.json": [{ url: url.href }] });
   await once(silent, "connection");
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
   assert.deepEqual(program.linesMatching(/unavailable/), []);
 });
 
@@ -87,9 +96,9 @@ for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
 }
 
 it("releases tasks that still run when the grace period ends, leaving no trace in their rows", async () => {
-  const program = await startReady(50);
+  const program = await startHere(50);
   const { id, next } = await startTask(3);
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  await program.stop();
   assert.deepEqual(await row(id), untouched);
   assert.deepEqual(await row(next), untouched);
   await unlock(3);
@@ -115,11 +124,11 @@ it("ignores a second signal within a second, and stops at once on a later one", 
 });
 
 it("leaves no task claimed when it stops while tasks are inserted", async () => {
-  const program = await startReady(60_000);
+  const program = await startHere(60_000);
   await client.query(
     `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'many' || g % 100 FROM generate_series(1, 5000) AS g`,
   );
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  await program.stop();
   const { rows } = await client.query(
     "SELECT DISTINCT state::text FROM task WHERE state NOT IN ('PLAN', 'DONE') OR (state = 'PLAN' AND owner IS NOT NULL)",
   );
@@ -128,7 +137,7 @@ it("leaves no task claimed when it stops while tasks are inserted", async () => 
 });
 
 /** Starts a stop while a claim is under way, and lets the claim end. Returns the id of the claimed task. */
-async function stopDuringClaim(program: TestProcess, input: string): Promise<string> {
+async function stopDuringClaim(program: PgTask, input: string): Promise<string> {
   await client.query("SELECT pg_advisory_lock(8)");
   await client.query(`
     CREATE FUNCTION hold_claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -143,16 +152,15 @@ async function stopDuringClaim(program: TestProcess, input: string): Promise<str
     `SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND application_name ~ '^pg_work'
      AND datname = current_database()`,
   );
-  program.child.kill("SIGTERM");
-  await program.line(/^stopping: /);
+  const stopped = program.stop();
   await unlock(8);
-  assert.deepEqual(await program.exit, { code: 0, signal: null });
+  await stopped;
   await client.query("DROP TRIGGER hold_claim ON task; DROP FUNCTION hold_claim()");
   return id;
 }
 
 it("finishes the tasks of a claim that is under way when it stops", async () => {
-  const id = await stopDuringClaim(await startReady(60_000), "SELECT 7");
+  const id = await stopDuringClaim(await startHere(60_000), "SELECT 7");
   assert.deepEqual(
     await client.query("SELECT state::text, output FROM task WHERE id = $1", [id]).then(({ rows }) => rows),
     [{ state: "DONE", output: "7" }],
@@ -162,16 +170,16 @@ it("finishes the tasks of a claim that is under way when it stops", async () => 
 
 it("releases the tasks of a claim that is under way when it stops without a grace period", async () => {
   await client.query("SELECT pg_advisory_lock(9)");
-  const id = await stopDuringClaim(await startReady(0), "SELECT pg_advisory_lock(9)");
+  const id = await stopDuringClaim(await startHere(0), "SELECT pg_advisory_lock(9)");
   assert.deepEqual(await row(id), untouched);
   await unlock(9);
   await client.query("DELETE FROM task");
 });
 
 it("leaves no connection on the server", async () => {
-  const program = await startReady(60_000);
+  const program = await startHere(60_000);
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
-  await program.end();
+  await program.stop();
   const { rows } = await client.query(
     `SELECT application_name FROM pg_stat_activity
      WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`,

@@ -5,6 +5,7 @@ import { beforeEach, it } from "node:test";
 import type { Client } from "../../../src/shared/postgres/client.js";
 import { createDatabase, onServer, type TestDatabase } from "../../support/database.js";
 import type { LogLine } from "../../support/logLines.js";
+import { startPgTask } from "../../support/pgTask.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { failing, saboteurOption, type Sabotage } from "../../support/saboteur.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
@@ -78,6 +79,9 @@ it("restarts a manager whose thread died, after increasing pauses", async () => 
   assert.notEqual(later.owner, owner);
   assert.equal(later.crash, 0);
   assert.equal(program.linesMatching("ready").length, 1);
+  // It also stops while a manager waits to be restarted.
+  await sabotage(program, { thread: "manager", how: "throw" });
+  await program.line(/^manager died/, 4);
   assert.deepEqual(await program.end(), { code: 0, signal: null });
 });
 
@@ -94,13 +98,6 @@ it("leaves other managers and their tasks alone when a manager thread dies", asy
   await waitForState(otherClient, id, "DONE");
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   assert.equal((await program.end()).code, 0);
-});
-
-it("stops while a manager thread waits to be restarted", async () => {
-  const program = await startSabotaged({});
-  await sabotage(program, { thread: "manager", how: "throw" });
-  await program.line(/^manager died/);
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
 });
 
 it("runs the tasks of a dead executor thread again, and leaves those of other threads alone", async () => {
@@ -126,14 +123,15 @@ it("runs the tasks of a dead executor thread again, and leaves those of other th
   assert.equal((await program.end()).code, 0);
 });
 
-it("terminates an executor thread that hangs, and runs its tasks in another", async () => {
+it("terminates an executor thread that hangs, runs its tasks in another, and stops although one hangs", async () => {
   const program = await startSabotaged({ "pg_work.close": 6000 });
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   await sabotage(program, { thread: "executor", how: "block" });
   const id = await insertTask(client, "SELECT 2");
   await program.line("executor thread terminated");
   await waitForState(client, id, "DONE");
-  assert.equal((await program.end()).code, 0);
+  await sabotage(program, { thread: "executor", how: "block" });
+  assert.deepEqual(await program.end(), { code: 0, signal: null });
 });
 
 for (const failure of ["process.exit(3)", "throw new Error('sabotage')"]) {
@@ -170,23 +168,13 @@ for (const failure of ["process.exit(3)", "throw new Error('sabotage')"]) {
   });
 }
 
-it("stops although an executor thread hangs", async () => {
-  const program = await startSabotaged({});
-  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
-  await sabotage(program, { thread: "executor", how: "block" });
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
-});
-
 it("serves the other entries, and retries the one whose database is missing", async () => {
   const missing = `${database.target.database}_later`;
-  const program = await startProcess({
-    config: {
-      url: database.url,
-      "pg_conf.restart": 1,
-      "pg_task.json": [{ data: missing, user: "postgres", create: false }, entry(database), entry(other)],
-    },
+  const program = await startPgTask({
+    url: database.url,
+    "pg_conf.restart": 1,
+    "pg_task.json": [{ data: missing, user: "postgres", create: false }, entry(database), entry(other)],
   });
-  await program.line("ready");
   const wait = await program.line("role or database unavailable, retrying");
   assert.match(String(wait["reason"]), new RegExp(`database.*${missing}`));
   for (const each of [client, otherClient]) {
@@ -195,6 +183,6 @@ it("serves the other entries, and retries the one whose database is missing", as
   await onServer((server) => server.query(`CREATE DATABASE ${missing} TEMPLATE test_template`));
   await program.line("serving table", 3);
   assert.equal(program.linesMatching("role or database unavailable, retrying").length, 1);
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
   await onServer((server) => server.query(`DROP DATABASE ${missing}`));
 });
