@@ -6,11 +6,11 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { startEmbeddedWith } from "../src/embedded/embeddedServer.js";
 import { createLog } from "../src/shared/log.js";
-import { cpuSeconds } from "./runner/cpuSeconds.js";
 import type { FileResult } from "./runner/messages.js";
 import { runFiles } from "./runner/pool.js";
 import { formatResult, formatSummary } from "./runner/report.js";
 import { suites } from "./runner/suites.js";
+import { readTimes } from "./runner/times.js";
 import { needsServer } from "./support/needsServer.js";
 import { projectPath } from "./support/project.js";
 import { otherPackage, serverPackage } from "./support/serverPackage.js";
@@ -62,7 +62,7 @@ const server =
         {
           dataDirectory: join(scratch, "data"),
           // Durability costs time, and none of the data is needed after the tests.
-          settings: { fsync: "off", full_page_writes: "off", max_connections: 200 },
+          settings: { fsync: "off", full_page_writes: "off", max_connections: 200, max_prepared_transactions: 20 },
           log,
         },
       )
@@ -80,6 +80,5 @@ try {
   await server?.stop();
   await rm(scratch, { recursive: true, force: true });
 }
-const total = { seconds: performance.now() / 1000, cpuSeconds: cpuSeconds() };
-process.stdout.write(`${formatSummary(results, total, nameOf)}\n`);
+process.stdout.write(`${formatSummary(results, readTimes(), nameOf)}\n`);
 process.exitCode = results.some(({ failures }) => failures.length > 0) ? 1 : 0;

@@ -1,19 +1,18 @@
+import type { Times } from "./times.js";
+
 /** What a worker is told: the file to run next, or null if there is none. */
 export interface ToWorker {
   readonly file: string | null;
 }
 
-/** What a worker says when a file has ended. */
-export interface FileResult {
+/** What a worker says when a file has ended. The times are those of the worker, without the server's. */
+export interface FileResult extends Times {
   readonly file: string;
   readonly passed: number;
   readonly failures: readonly Failure[];
   /** Names of the skipped tests, with the reasons. */
   readonly skipped: readonly string[];
   readonly diagnostics: readonly string[];
-  readonly seconds: number;
-  /** CPU time of the worker and of the processes it has started, without the server's. */
-  readonly cpuSeconds: number;
 }
 
 interface Failure {

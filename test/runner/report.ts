@@ -1,4 +1,5 @@
 import type { FileResult } from "./messages.js";
+import type { Times } from "./times.js";
 
 /** Number of files in the table of the slowest ones. */
 const slowest = 10;
@@ -15,13 +16,6 @@ export function formatResult(name: string, result: FileResult): string {
     ...(skipped.length === 0 ? [] : [`${skipped.length} skipped`]),
   ];
   return `${failures.length === 0 ? "ok  " : "FAIL"} ${times(result)}  ${name}  ${parts.join(", ")}`;
-}
-
-interface Times {
-  /** Wall time, in s. */
-  readonly seconds: number;
-  /** CPU time, in s. */
-  readonly cpuSeconds: number;
 }
 
 /**

@@ -1,7 +1,7 @@
 import type { TestEvent } from "node:test/reporters";
 import { inspect } from "node:util";
-import { cpuSeconds } from "./cpuSeconds.js";
 import type { FileResult } from "./messages.js";
+import { timesOfFile } from "./times.js";
 
 /** Tells the runner how each file of a worker has ended. Node.js loads it as the worker's test reporter. */
 // oxlint-disable-next-line require-yield -- what a reporter yields is printed
@@ -20,8 +20,6 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
 
 class FileReport {
   readonly diagnostics: string[] = [];
-  readonly #startedAt = performance.now();
-  readonly #cpuSeconds = cpuSeconds();
   readonly #failures: { name: string; error: string; nesting: number }[] = [];
   readonly #skipped: string[] = [];
   #passed = 0;
@@ -50,8 +48,7 @@ class FileReport {
       failures: this.#failures.map(({ name, error }) => ({ name, error })),
       skipped: this.#skipped,
       diagnostics: this.diagnostics,
-      seconds: (performance.now() - this.#startedAt) / 1000,
-      cpuSeconds: cpuSeconds() - this.#cpuSeconds,
+      ...timesOfFile(),
     };
   }
 }

@@ -1,6 +1,7 @@
 import { suite } from "node:test";
 import { pathToFileURL } from "node:url";
 import type { ToWorker } from "./messages.js";
+import { startFile } from "./times.js";
 
 /*
  * Runs test files in this process, one after another, as the runner asks for them. Loading the code and compiling it
@@ -10,6 +11,10 @@ import type { ToWorker } from "./messages.js";
 
 process.on("message", ({ file }: ToWorker) => {
   // Without the channel, nothing keeps the process from ending.
-  if (file === null) process.disconnect();
-  else void suite(file, () => import(pathToFileURL(file).href));
+  if (file === null) {
+    process.disconnect();
+    return;
+  }
+  startFile();
+  void suite(file, () => import(pathToFileURL(file).href));
 });
