@@ -1,7 +1,7 @@
 import { isLoopback, parseListen } from "./listenAddress.js";
 import { secretParameters } from "./parameters.js";
 import type { FileParameters } from "./parameterTable.js";
-import { invalidConfiguration } from "./readConfigFile.js";
+import { invalidConfiguration } from "./configDocument.js";
 import { leastTokenLength, MissingSecret, resolveSecret, tokenPattern } from "./secretValue.js";
 
 /**

@@ -1,13 +1,7 @@
 import { PgTaskError } from "../errors.js";
 import { ConnectionStringError } from "../postgres/errors.js";
 import { resolveTarget, sharedContext, type ConnectionContext } from "../postgres/target/resolveTarget.js";
-import {
-  emptyDocument,
-  invalidConfiguration,
-  readDocument,
-  toDocument,
-  type ConfigDocument,
-} from "./readConfigFile.js";
+import { emptyDocument, invalidConfiguration, type ConfigDocument } from "./configDocument.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./resolveEntry.js";
 import { entriesNamed } from "./entryNames.js";
 import { checkTokens, resolveTokens, withoutTokens } from "./httpTokens.js";
@@ -80,7 +74,7 @@ export async function loadConfiguration(options: LoadOptions): Promise<Configura
 /** Like `loadConfiguration`, but also returns where the values come from. */
 export async function explainConfiguration(options: LoadOptions): Promise<ExplainedConfiguration> {
   const { file } = await findSource(options);
-  const document = file === null ? givenDocument(options) : await readDocument(file);
+  const document = await readGiven(file, options);
   const aliases = aliasProblems(document.values);
   if (aliases.length > 0) throw invalidConfiguration(file, aliases);
 
@@ -135,8 +129,12 @@ function holdsPassword({ values, entries }: ConfigDocument): boolean {
   );
 }
 
-const givenDocument = ({ content }: LoadOptions): ConfigDocument =>
-  content === undefined ? emptyDocument : toDocument(content, "config");
+async function readGiven(file: string | null, { content }: LoadOptions): Promise<ConfigDocument> {
+  if (file === null && content === undefined) return emptyDocument;
+  // Loading the schemas takes as long as a third of a short command, so it is done only if there is something to check.
+  const { readDocument, toDocument } = await import("./readConfigFile.js");
+  return file === null ? toDocument(content, "config") : await readDocument(file);
+}
 
 /** The web page is on by default with the embedded server. */
 const embeddedParameters: Partial<FileParameters> = { "pg_http.listen": listenAnywhere };

@@ -4,20 +4,8 @@ import type { z } from "zod";
 import { PgTaskError, systemErrorCode } from "../errors.js";
 import { JsonSyntaxError, parseJson } from "./parseJson.js";
 import { describeIssues } from "./describeIssues.js";
+import { invalidConfiguration, type ConfigDocument } from "./configDocument.js";
 import { arraySchema, fileSchema, type RawEntry, type RawFile } from "./fileSchema.js";
-
-/** The validated content of a configuration file, without defaults. */
-export interface ConfigDocument {
-  readonly values: RawFile;
-  readonly entries: readonly RawEntry[];
-  /** Path of the array of entries in the file. In messages, `[index]` follows this path. */
-  readonly entriesPath: readonly string[];
-  /** Whether the file is an array of entries, as the extension pg_task takes it. */
-  readonly isArray: boolean;
-}
-
-/** The content that is used when there is no configuration file. */
-export const emptyDocument: ConfigDocument = { values: {}, entries: [], entriesPath: [], isArray: false };
 
 /**
  * Reads a configuration file, which contains either an object or an array.
@@ -97,10 +85,4 @@ function parse(file: string, text: string): unknown {
     if (!(error instanceof JsonSyntaxError)) throw error;
     throw new PgTaskError("CONFIG_SYNTAX", `${file}:${error.line}:${error.column}: not JSON: ${error.message}`);
   }
-}
-
-/** Combines several problems into one error: first the file's name, then one line for each problem. */
-export function invalidConfiguration(file: string | null, problems: readonly string[]): PgTaskError {
-  const prefix = file === null ? "" : `${file}: `;
-  return new PgTaskError("CONFIG_INVALID", problems.map((problem) => `${prefix}${problem}`).join("\n"));
 }
