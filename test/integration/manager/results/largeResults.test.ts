@@ -86,20 +86,3 @@ test("a stop waits until large outputs are written", async () => {
   assert.equal((await waitForState(client, id, "DONE")).output?.length, 3_000_000);
   await client.query("TRUNCATE gate");
 });
-
-test("a limit of more than 256 MB has the effect of a limit of 256 MB", async () => {
-  await client.query("INSERT INTO gate VALUES (true)");
-  await pgTask.start({ ...config, "pg_task.output": "2000MB" });
-  const id = await insertTask(client, "SELECT repeat('x', 1000000) FROM generate_series(1, 300)", "large");
-  const row = await waitForRow(
-    client,
-    `SELECT split_part(error, E'\\n', 1) AS error, length(output) AS length FROM task
-     WHERE id = $1 AND state = 'FAIL'`,
-    [id],
-  );
-  assert.deepEqual(row, {
-    error: "ERROR:  output exceeds 268435456 bytes",
-    length: 268 * 1_000_001 - 1,
-  });
-  await pgTask.stop();
-});
