@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 import { after, it } from "node:test";
 import { pino } from "pino";
 import {
@@ -14,14 +13,12 @@ import {
 } from "../../../src/library/index.js";
 import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
 import type { Client } from "../../../src/shared/postgres/client.js";
+import { configFolder } from "../../support/configFile.js";
 import { createDatabase } from "../../support/database.js";
 import { untyped } from "../../support/untyped.js";
 import { closeGate, waitAt } from "../../support/gates.js";
-import { startProcess } from "../../support/process.js";
-import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
-const library = pathToFileURL(projectPath("dist/src/library/index.js")).href;
 const running: PgTask[] = [];
 // Before the database, so that it is dropped after pg-task has ended.
 after(() => Promise.all(running.map((pgTask) => pgTask.stop({ graceMs: 0 }))));
@@ -339,25 +336,6 @@ it("a reload with another configuration is refused if it came from a file, or af
   await assert.rejects(pgTask.reload(), { code: "USAGE" });
 });
 
-it("an error of a listener is an uncaught exception, and does not disturb pg-task", async () => {
-  const folder = await temporaryFolder();
-  const file = join(folder, "own.mjs");
-  await writeFile(
-    file,
-    `import { start } from ${JSON.stringify(library)};
-     const seen = [];
-     process.on("uncaughtException", (error) => seen.push(error.message));
-     const pgTask = await start({ url: ${JSON.stringify(url)}, logger: false });
-     pgTask.once("role", () => { throw new Error("mine"); });
-     await pgTask.stop();
-     console.log(JSON.stringify({ msg: "after", seen, error: await pgTask.stopped }));`,
-  );
-  const child = await startProcess({ command: [process.execPath, file], cwd: folder });
-  assert.deepEqual(await child.exit, { code: 0, signal: null });
-  const { seen, error } = await child.line("after");
-  assert.deepEqual({ seen, error }, { seen: ["mine"], error: null });
-});
-
 it("does not start if its signal has been aborted", async () => {
   const reason = new Error("not now");
   await assert.rejects(begin({ url, signal: AbortSignal.abort(reason) }), (error: unknown) => {
@@ -434,56 +412,51 @@ it("a stop with an option that is none stops nothing, and with the longest grace
   assert.equal((await tasks.get(id))?.state, "DONE");
 });
 
-it("handles signals if it is asked to", async () => {
-  const folder = await temporaryFolder();
-  const file = join(folder, "own.mjs");
-  await writeFile(
-    file,
-    `import { start } from ${JSON.stringify(library)};
-     const pgTask = await start({ url: ${JSON.stringify(url)}, signals: true });
-     await pgTask.stopped;
-     console.log(JSON.stringify({ msg: "after" }));`,
-  );
-  const child = await startProcess({ command: [process.execPath, file], cwd: folder });
-  await child.line("ready");
-  child.child.kill("SIGHUP");
-  await child.line("configuration reloaded");
-  assert.deepEqual(await child.end("SIGTERM"), { code: 0, signal: null });
-  assert.equal(child.linesMatching("stopped").length, 1);
-  assert.equal(child.linesMatching("after").length, 1);
-});
+/** Calls `work` in this folder and with these variables in place of those that name a server. */
+async function inSurroundings(cwd: string, env: Readonly<Record<string, string>>, work: () => Promise<void>) {
+  const before = { cwd: process.cwd(), env: { ...process.env } };
+  for (const name of Object.keys(before.env)) if (/^(?:PG|DATABASE_URL$)/.test(name)) delete process.env[name];
+  Object.assign(process.env, env);
+  process.chdir(cwd);
+  try {
+    await work();
+  } finally {
+    process.chdir(before.cwd);
+    for (const name of Object.keys(env)) delete process.env[name];
+    Object.assign(process.env, before.env);
+  }
+}
 
 it("finds its configuration as pg-task start does, and says so if there is none", async () => {
-  const folder = await temporaryFolder();
-  const file = join(folder, "own.mjs");
-  await writeFile(
-    file,
-    `import { start } from ${JSON.stringify(library)};
-     const options = process.env.OPTIONS === undefined ? undefined : JSON.parse(process.env.OPTIONS);
-     try { const pgTask = await start(options); await pgTask.stop(); } catch (error) { console.log(JSON.stringify({ msg: error.code })); }`,
-  );
-  for (const config of [{}, [], { "pg_task.sleep": 100 }, [{ data: "shop" }]]) {
-    const unnamed = await startProcess({
-      command: [process.execPath, file],
-      cwd: folder,
-      env: { OPTIONS: JSON.stringify({ config }) },
+  const missing = { code: "CONFIG_MISSING" };
+  await inSurroundings(await temporaryFolder(), {}, async () => {
+    for (const config of [{}, [], { "pg_task.sleep": 100 }, [{ data: "shop" }]]) {
+      await assert.rejects(begin({ config }), missing, JSON.stringify(config));
+    }
+    await assert.rejects(start(), missing);
+  });
+  await inSurroundings(await configFolder({}), {}, async () => {
+    const { logger, lines } = recorder();
+    const controller = new AbortController();
+    const starting = assert.rejects(start({ logger, signal: controller.signal }), { code: "START_ABORTED" });
+    const warning = (): Record<string, unknown> | undefined =>
+      lines.find(({ msg }) => msg === "no server configured, using libpq's default");
+    while (warning() === undefined) await new Promise((resolve) => setImmediate(resolve));
+    const remedy = "set url in the file, DATABASE_URL or PG* variables; or give start embedded: true";
+    assert.equal(warning()?.["remedy"], remedy);
+    controller.abort();
+    await starting;
+  });
+  for (const [folder, env] of [
+    [await temporaryFolder(), { DATABASE_URL: url }],
+    [await configFolder({ url }), {}],
+  ] as const) {
+    await inSurroundings(folder, env, async () => {
+      const pgTask = await begin({});
+      assert.equal(pgTask.url, url);
+      await pgTask.stop();
     });
-    await unnamed.exit;
-    assert.equal(unnamed.linesMatching("CONFIG_MISSING").length, 1, JSON.stringify(config));
   }
-  const without = await startProcess({ command: [process.execPath, file], cwd: folder });
-  await without.exit;
-  assert.equal(without.linesMatching("CONFIG_MISSING").length, 1);
-  const withoutUrl = await startProcess({ command: [process.execPath, file], cwd: folder, config: {} });
-  const { remedy } = await withoutUrl.line("no server configured, using libpq's default");
-  assert.equal(remedy, "set url in the file, DATABASE_URL or PG* variables; or give start embedded: true");
-  await withoutUrl.end("SIGKILL");
-  const withUrl = await startProcess({ command: [process.execPath, file], cwd: folder, env: { DATABASE_URL: url } });
-  await withUrl.exit;
-  assert.equal(withUrl.linesMatching("ready").length, 1);
-  const withFile = await startProcess({ command: [process.execPath, file], cwd: folder, config: { url } });
-  await withFile.exit;
-  assert.equal(withFile.linesMatching("ready").length, 1);
 });
 
 it("starts an embedded server, and stops it", async () => {

@@ -4,7 +4,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
-import { startPgTask } from "../../support/pgTask.js";
+import { PgTask, startPgTask } from "../../support/pgTask.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { waitForRow } from "../../support/waitFor.js";
 
@@ -97,11 +97,10 @@ it("starts many entries a few at a time, and keeps one connection for each and o
     "pg_conf.fetch": atOnce,
     "pg_task.json": Array.from({ length: tables }, (_, index) => ({ data: "many", table: `task_${index}` })),
   };
-  const starting = startPgTask(config);
-  let isReady = false;
-  void starting.then(() => (isReady = true));
+  const pgTask = new PgTask();
+  pgTask.launch(config);
   let maxStarting = 0;
-  while (!isReady) {
+  while (pgTask.linesMatching("ready").length === 0) {
     const { rows } = await observer.query<{ starting: number }>(
       `SELECT count(*)::integer AS starting FROM pg_stat_activity
        WHERE application_name = 'pg_conf' AND pid NOT IN
@@ -110,7 +109,6 @@ it("starts many entries a few at a time, and keeps one connection for each and o
     maxStarting = Math.max(maxStarting, rows[0]?.starting ?? 0);
     await pause(2);
   }
-  const pgTask = await starting;
   // The server counts a connection until its backend has ended, a little longer than pg-task does.
   assert.ok(maxStarting <= 2 * atOnce, `${maxStarting} concurrent connections besides the managers'`);
   assert.deepEqual(pgTask.linesMatching(/unavailable, retrying$/), [], "no entry hinders another");

@@ -1,29 +1,37 @@
 import assert from "node:assert/strict";
 import { beforeEach, it } from "node:test";
 import { parameters, type ParameterName } from "../../../src/shared/config/parameterTable.js";
-import { replaceConfig } from "../../support/configFile.js";
 import { createDatabase } from "../../support/database.js";
-import { startProcess, type TestProcess } from "../../support/process.js";
+import type { LogLine } from "../../support/logLines.js";
+import { PgTask } from "../../support/pgTask.js";
 import { waitForRow } from "../../support/waitFor.js";
 
+const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const { url } = database;
-const reloaded = "configuration reloaded";
+await pgTask.start({ url });
 
 beforeEach(() => client.query("DELETE FROM task"));
 
-async function start(config: object = {}): Promise<TestProcess> {
-  const program = await startProcess({ config: { url, ...config } });
-  await program.line("ready");
-  return program;
+let sleepMs = 500;
+
+/**
+ * Reloads with this configuration. Resolves when the manager has applied it.
+ *
+ * @returns how many lines the log had before
+ */
+async function reload(config: Readonly<Record<string, unknown>>): Promise<number> {
+  const from = pgTask.lines.length;
+  sleepMs += 1;
+  await pgTask.reload({ url, "pg_task.sleep": sleepMs, ...config });
+  const applied = config["pg_task.sleep"] ?? sleepMs;
+  await pgTask.logged((line) => line.msg === "settings changed" && line["sleepMs"] === applied, from);
+  return from;
 }
 
-async function reload(program: TestProcess, config: object): Promise<void> {
-  const count = program.linesMatching(reloaded).length + 1;
-  await replaceConfig(program, { url, ...config });
-  await program.line(reloaded, count);
-}
+const logged = async (message: string, from: number): Promise<LogLine> =>
+  await pgTask.logged(({ msg }) => msg === message, from);
 
 /**
  * Resolves when the manager's application_name shows this pg_task.sleep, which is after it has applied all settings.
@@ -166,10 +174,8 @@ it("covers every parameter of the file", () => {
 });
 
 it("applies the file's column defaults to the next insert, and restores the old ones", async () => {
-  const program = await start();
   const plain = await client.query("INSERT INTO task (input) VALUES ('SELECT 1') RETURNING *");
-  await reload(program, columns);
-  await program.line("column defaults changed");
+  await logged("column defaults changed", await reload(columns));
   const { rows } = await client.query<Record<string, unknown>>(
     `INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 day')
      RETURNING *, active::text, live::text, gap::text, repeat::text, keep::text, timeout::text, backoff::text`,
@@ -177,14 +183,12 @@ it("applies the file's column defaults to the next insert, and restores the old 
   for (const [name, value] of Object.entries(columns)) {
     assert.equal(rows[0]?.[name.replace("pg_task.", "")], value, name);
   }
-  await reload(program, {});
-  await program.line("column defaults changed", 2);
+  await logged("column defaults changed", await reload({}));
   const again = await client.query("INSERT INTO task (input) VALUES ('SELECT 1') RETURNING *");
   for (const name of Object.keys(columns)) {
     const column = name.replace("pg_task.", "");
     assert.deepEqual(again.rows[0]?.[column], plain.rows[0]?.[column], name);
   }
-  assert.equal((await program.end()).code, 0);
 });
 
 async function insertedZone(): Promise<unknown> {
@@ -193,137 +197,89 @@ async function insertedZone(): Promise<unknown> {
 }
 
 it("applies the file's zone to the next insert of a rule", async () => {
-  const program = await start();
   const before = await insertedZone();
-  await reload(program, { "pg_task.zone": "Asia/Kathmandu" });
-  await program.line("triggers of optional columns replaced");
+  await logged("triggers of optional columns replaced", await reload({ "pg_task.zone": "Asia/Kathmandu" }));
   assert.equal(await insertedZone(), "Asia/Kathmandu");
-  await reload(program, {});
-  await program.line("triggers of optional columns replaced", 2);
+  await logged("triggers of optional columns replaced", await reload({}));
   assert.equal(await insertedZone(), before);
-  assert.equal((await program.end()).code, 0);
 });
 
 it("applies every setting of the file that managers read", async () => {
-  const program = await start();
   const changed = Object.entries(settings).map(([name, { value }]) => [name, value]);
-  await reload(program, Object.fromEntries(changed));
-  const line = await program.line("settings changed");
+  const line = await logged("settings changed", await reload(Object.fromEntries(changed)));
   for (const [name, { line: expected }] of Object.entries(settings)) {
     for (const [key, value] of Object.entries(expected)) assert.deepEqual(line[key], value, name);
   }
-  assert.equal((await program.end()).code, 0);
 });
 
 it("shows the current sleep in the manager's name, the entry's over the database's", async () => {
-  const program = await start({
-    "pg_task.json": [{ data: database.target.database, user: "postgres" }],
-  });
-  await client.query(`ALTER DATABASE ${database.target.database} SET pg_task.sleep = 222`);
-  program.child.kill("SIGHUP");
+  const { database: data, user } = database.target;
+  await client.query(`ALTER DATABASE ${data} SET pg_task.sleep = 222`);
+  await pgTask.reload({ url, "pg_task.json": [{ data, user }] });
   await waitForSleep(222);
-  await reload(program, {
-    "pg_task.json": [{ data: database.target.database, user: "postgres", sleep: 333 }],
-  });
+  await pgTask.reload({ url, "pg_task.json": [{ data, user, sleep: 333 }] });
   await waitForSleep(333);
-  await client.query(`ALTER DATABASE ${database.target.database} RESET pg_task.sleep`);
-  assert.equal((await program.end()).code, 0);
+  await client.query(`ALTER DATABASE ${data} RESET pg_task.sleep`);
 });
 
 it("applies a new output limit in open sessions, also to large rows", async () => {
-  const program = await start({ "pg_task.output": 100 });
+  await reload({ "pg_task.output": 100 });
   const text = "SELECT repeat('x', 200)";
   assert.match((await ended(await insert(text))).error ?? "", /output exceeds 100 bytes/);
-  await reload(program, { "pg_task.output": 20_000_000 });
-  await program.line("settings changed");
+  await reload({ "pg_task.output": 20_000_000 });
   assert.equal((await ended(await insert(text))).output?.length, 200);
   const large = await ended(await insert("SELECT repeat('x', 15000000)"));
   assert.equal(large.error, null);
   assert.equal(large.output?.length, 15_000_000);
-  await reload(program, { "pg_task.output": 50 });
-  await program.line("settings changed", 2);
+  await reload({ "pg_task.output": 50 });
   assert.match((await ended(await insert(text))).error ?? "", /output exceeds 50 bytes/);
-  assert.equal((await program.end()).code, 0);
 });
 
 it("runs more tasks at once, then fewer, without interrupting any", async () => {
-  const program = await start({ "pg_task.run": 2 });
+  await reload({ "pg_task.run": 2 });
   await insert("SELECT pg_sleep(3600)", 6);
   await waitForRunning(2);
-  await reload(program, { "pg_task.run": 4 });
+  await reload({ "pg_task.run": 4 });
   await waitForRunning(4);
-  await reload(program, { "pg_task.run": 1 });
-  await program.line("settings changed", 2);
+  await reload({ "pg_task.run": 1 });
   await endRunning(1);
   await waitForRunning(3);
   await endRunning(3);
   await waitForRunning(1);
   await endAll(1);
-  assert.equal((await program.end()).code, 0);
 });
 
 it("opens and closes sessions as pg_conf.max changes", async () => {
-  const program = await start({ "pg_conf.max": 2 });
+  const from = await reload({ "pg_conf.max": 2 });
   await insert("SELECT pg_sleep(3600)", 8);
   await waitForSessions(2);
-  await program.line("more sessions wanted than granted, tasks wait");
-  await reload(program, { "pg_conf.max": 5 });
+  await logged("more sessions wanted than granted, tasks wait", from);
+  await reload({ "pg_conf.max": 5 });
   await waitForSessions(5);
   await waitForRunning(5);
-  await reload(program, { "pg_conf.max": 3 });
+  await reload({ "pg_conf.max": 3 });
   // Running tasks continue. Surplus sessions close when their tasks have ended.
   await waitForRunning(5);
   await endRunning(2);
   await waitForSessions(3);
   await waitForRunning(3);
   await endAll(3);
-  assert.equal((await program.end()).code, 0);
-});
-
-it("applies a new log level in all threads", async () => {
-  const program = await start();
-  await ended(await insert("SELECT 1"));
-  assert.deepEqual(program.linesMatching("task starts"), []);
-  await reload(program, { "pg_conf.log": "debug", "pg_task.sleep": 901 });
-  await waitForSleep(901);
-  await ended(await insert("SELECT 1"));
-  await program.line("task starts");
-  await reload(program, { "pg_conf.log": "error", "pg_task.sleep": 902 });
-  await waitForSleep(902);
-  const count = program.lines.length;
-  await ended(await insert("SELECT 1"));
-  assert.equal(program.lines.length, count);
-  await reload(program, { "pg_conf.log": "info" });
-  assert.equal((await program.end()).code, 0);
-  assert.equal(program.linesMatching("stopped").length, 1);
-});
-
-it("applies a new number of threads", async () => {
-  const program = await start({ "pg_conf.threads": 1, "pg_conf.log": "debug" });
-  await insert("SELECT pg_sleep(3600)", 20);
-  await waitForRunning(20);
-  assert.equal(program.linesMatching("executor thread started").length, 1);
-  await reload(program, { "pg_conf.threads": 2, "pg_conf.log": "debug", "pg_task.sleep": 903 });
-  await waitForSleep(903);
-  await insert("SELECT pg_sleep(3600)", 40);
-  await waitForRunning(60);
-  assert.equal(program.linesMatching("executor thread started").length, 2);
-  await endAll(60);
-  assert.equal((await program.end()).code, 0);
 });
 
 it("logs which of the supervisor's own parameters changed", async () => {
-  const program = await start();
-  await replaceConfig(program, {
-    url,
+  await reload({});
+  const own = {
+    "pg_task.sleep": sleepMs,
     "pg_conf.close": 59_000,
     "pg_conf.fetch": 3,
     "pg_conf.grace": 29_000,
     "pg_task.data": "other",
     "pg_task.user": "another",
     "pg_task.default": "1",
-  });
-  assert.deepEqual((await program.line(reloaded))["parameters"], [
+  };
+  const from = pgTask.lines.length;
+  await pgTask.reload({ url, ...own });
+  assert.deepEqual((await logged("configuration reloaded", from))["parameters"], [
     "pg_task.data",
     "pg_task.user",
     "pg_task.default",
@@ -331,5 +287,35 @@ it("logs which of the supervisor's own parameters changed", async () => {
     "pg_conf.fetch",
     "pg_conf.grace",
   ]);
-  assert.equal((await program.end()).code, 0);
+});
+
+it("applies a new log level in all threads", async () => {
+  await reload({});
+  await ended(await insert("SELECT 1"));
+  assert.deepEqual(pgTask.linesMatching("task starts"), []);
+  await reload({ "pg_conf.log": "debug" });
+  await ended(await insert("SELECT 1"));
+  await pgTask.line("task starts");
+  await pgTask.reload({ url, "pg_conf.log": "error", "pg_task.sleep": 902 });
+  await waitForSleep(902);
+  const count = pgTask.lines.length;
+  await ended(await insert("SELECT 1"));
+  assert.equal(pgTask.lines.length, count);
+  await pgTask.reload({ url, "pg_conf.log": "info" });
+  await pgTask.stop();
+  assert.equal(pgTask.linesMatching("stopped").length, 1);
+});
+
+it("applies a new number of threads", async () => {
+  const from = pgTask.lines.length;
+  const started = () => pgTask.lines.slice(from).filter(({ msg }) => msg === "executor thread started").length;
+  await pgTask.start({ url, "pg_conf.threads": 1, "pg_conf.log": "debug" });
+  await insert("SELECT pg_sleep(3600)", 20);
+  await waitForRunning(20);
+  assert.equal(started(), 1);
+  await reload({ "pg_conf.threads": 2, "pg_conf.log": "debug" });
+  await insert("SELECT pg_sleep(3600)", 40);
+  await waitForRunning(60);
+  assert.equal(started(), 2);
+  await pgTask.stop({ graceMs: 0 });
 });
