@@ -2,20 +2,20 @@ import assert from "node:assert/strict";
 import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { withConnectionTo } from "../../support/connectTo.js";
-import { startProcess } from "../../support/process.js";
+import { PgTask, startPgTask } from "../../support/pgTask.js";
 import { makeReplica, promote, waitForReplay } from "../../support/replica.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { TcpProxy } from "../../support/tcpProxy.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
+const program = new PgTask();
 const [a, b] = [await RestartableServer.create(await freePort()), await RestartableServer.create(await freePort())];
 await a.start();
 const proxy = await TcpProxy.start(a.port);
 const url = `postgresql://postgres@127.0.0.1:${proxy.port}/postgres`;
 const effect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
 
-const program = await startProcess({ config: { url } });
-await program.line("ready");
+await program.start({ url });
 await withConnectionTo(a.url, (client) => client.query("CREATE TABLE effect (task bigint)"));
 await makeReplica(a, b);
 await b.start();
@@ -88,10 +88,11 @@ it("leaves a server that lives on, when its address leads to another one and a s
 });
 
 it("waits for a server that turned read-only, says so once, and goes on when it can be written again", async () => {
-  const readOnly = await startProcess({
-    config: { url: `${a.url}?target_session_attrs=read-write`, "pg_conf.name": "another", "pg_task.table": "other" },
+  const readOnly = await startPgTask({
+    url: `${a.url}?target_session_attrs=read-write`,
+    "pg_conf.name": "another",
+    "pg_task.table": "other",
   });
-  await readOnly.line("ready");
   await withConnectionTo(a.url, async (client) => {
     const set = async (value: string): Promise<void> => {
       await client.query(`ALTER SYSTEM SET default_transaction_read_only = ${value}`);
@@ -105,6 +106,6 @@ it("waits for a server that turned read-only, says so once, and goes on when it 
     await waitForRow(client, "SELECT FROM other WHERE id = $1 AND state = 'DONE'", [rows[0]?.id]);
     assert.equal(readOnly.lines.filter(({ reason }) => refused.test(String(reason))).length, 1);
   });
-  assert.deepEqual(await readOnly.end(), { code: 0, signal: null });
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  await readOnly.stop();
+  await program.stop();
 });
