@@ -5,9 +5,10 @@ import { connectTo } from "../../support/connectTo.js";
 import { doctor } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { startProcess } from "../../support/process.js";
+import { PgTask } from "../../support/pgTask.js";
 import { insertTask, waitForState } from "../../support/waitFor.js";
 
+const program = new PgTask();
 const server = await RestartableServer.create(await freePort());
 await server.start();
 const env = { DATABASE_URL: server.url };
@@ -21,8 +22,7 @@ async function explain(id: string): Promise<{ readonly code: string; readonly te
 }
 
 test("a rejected result is kept when the server crashes, and neither why nor doctor takes its task for an orphan", async () => {
-  const program = await startProcess({ config: { url: server.url } });
-  await program.line("ready");
+  await program.start({ url: server.url });
   const user = await connectTo(server.url);
   await user.query(`
     CREATE TABLE effect (what text);
@@ -59,5 +59,5 @@ test("a rejected result is kept when the server crashes, and neither why nor doc
   assert.deepEqual(rows, [{ effects: 1 }]);
   assert.equal((await doctor(env)).lines.find(({ name }) => name === "results")?.level, "ok");
   await again.end();
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });

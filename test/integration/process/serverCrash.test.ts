@@ -3,15 +3,15 @@ import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { startProcess } from "../../support/process.js";
+import { PgTask } from "../../support/pgTask.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
+const program = new PgTask();
 const server = await RestartableServer.create(await freePort());
 await server.start();
 
 test("a task runs again when a server crash loses its commit", async () => {
-  const program = await startProcess({ config: { url: server.url } });
-  await program.line("ready");
+  await program.start({ url: server.url });
   const user = await connectTo(server.url);
   await user.query("CREATE TABLE effect (what text)");
   await user.query("SELECT pg_advisory_lock(1)");
@@ -39,5 +39,5 @@ test("a task runs again when a server crash loses its commit", async () => {
   );
   assert.deepEqual(rows, [{ again: true, output: "\nINSERT 0 1", crash: 0, effects: 1 }]);
   await again.end();
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });

@@ -5,6 +5,7 @@ import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { createDatabase } from "../../support/database.js";
 import { connectTo } from "../../support/connectTo.js";
+import { startPgTask } from "../../support/pgTask.js";
 import { startProcess } from "../../support/process.js";
 import { insertTask, waitForState } from "../../support/waitFor.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
@@ -38,24 +39,19 @@ it("starts with the file given by --config, also a bare array", async () => {
   assert.equal((await program.end()).code, 0);
 });
 
-it("starts with only DATABASE_URL", async () => {
-  const program = await startProcess({ env: { DATABASE_URL: database.url } });
-  assert.equal((await program.line("ready"))["url"], database.url);
-  assert.equal((await program.end()).code, 0);
-});
-
 it("starts with only PG* variables", async () => {
   const { host, port, user, database: name } = database.target;
   const env = { PGHOST: host, PGPORT: String(port), PGUSER: user, PGDATABASE: name };
-  const program = await startProcess({ env });
+  const program = await startPgTask(undefined, { env });
   assert.equal((await program.line("ready"))["url"], database.url);
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });
 
-it("sends ready to its parent process and stops at its shutdown message", async () => {
+it("with only DATABASE_URL, sends ready to its parent process and stops at its shutdown message", async () => {
   const program = await startProcess({ env: { DATABASE_URL: database.url }, forked: true });
   await program.message("ready");
   assert.equal(program.linesMatching("ready").length, 1);
+  assert.equal((await program.line("ready"))["url"], database.url);
   program.child.send("shutdown");
   assert.deepEqual(await program.exit, { code: 0, signal: null });
   assert.deepEqual(program.messages, ["ready"]);
@@ -105,19 +101,16 @@ it("exits with 0 when it is stopped while its embedded server starts", async () 
 
 it("runs the tasks of every entry", async () => {
   const other = await createDatabase("empty");
-  const program = await startProcess({
-    config: {
-      url: database.url,
-      "pg_task.json": [
-        { data: database.target.database, user: "postgres" },
-        { data: other.target.database, user: "postgres" },
-      ],
-    },
+  const program = await startPgTask({
+    url: database.url,
+    "pg_task.json": [
+      { data: database.target.database, user: "postgres" },
+      { data: other.target.database, user: "postgres" },
+    ],
   });
-  await program.line("ready");
   for (const each of [database, other]) {
     const client = await each.connect();
     await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
   }
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });
