@@ -9,6 +9,7 @@ const slow = [
   "integration/package/",
   "integration/process/",
   "integration/web/page/",
+  "integration/web/promtool",
   "soak/",
 ];
 
