@@ -43,8 +43,8 @@ const files = (await readdir(projectPath("test"), { recursive: true }))
   .map(({ path, text }) => ({ path, ownProcess: /^\/\/ Needs a process of its own/m.test(text) }));
 if (files.length === 0) throw new Error(`no test file's path contains ${wanted.join(" or ")}`);
 
-/** Many tests wait most of the time, so there is one more than the cores can run at a time. */
-const workers = Math.min(6, availableParallelism() + 1);
+/** Many tests wait most of the time, so there are more workers than cores. */
+const workers = Math.min(8, availableParallelism() + 2);
 
 const given = process.env["TEST_DATABASE_URL"];
 const scratch = await mkdtemp(join(tmpdir(), "pg-task-test-"));

@@ -7,7 +7,7 @@ const slowest = 10;
 const times = ({ seconds, cpuSeconds }: Times): string =>
   `${seconds.toFixed(1).padStart(6)} s ${cpuSeconds.toFixed(1).padStart(6)} CPU-s`;
 
-/** A line for a file that has ended. */
+/** A line for a file that has ended, and one for each of its failures. */
 export function formatResult(name: string, result: FileResult): string {
   const { passed, failures, skipped } = result;
   const parts = [
@@ -15,7 +15,9 @@ export function formatResult(name: string, result: FileResult): string {
     ...(failures.length === 0 ? [] : [`${failures.length} failed`]),
     ...(skipped.length === 0 ? [] : [`${skipped.length} skipped`]),
   ];
-  return `${failures.length === 0 ? "ok  " : "FAIL"} ${times(result)}  ${name}  ${parts.join(", ")}`;
+  // The whole errors follow at the end.
+  const failed = failures.map(({ name: test, error }) => `\n     ${test}: ${error.split("\n")[0]}`);
+  return `${failures.length === 0 ? "ok  " : "FAIL"} ${times(result)}  ${name}  ${parts.join(", ")}${failed.join("")}`;
 }
 
 /**

@@ -122,6 +122,7 @@ it("ends the streams when the configured tables change", async () => {
   await assert.rejects(events.until(/event: never/), /the stream ended/);
   const again = await web.events();
   await again.until(new RegExp(`"table":"${await web.tableId("another")}","live":true`));
+  await untilRows("another", (rows) => rows === 0);
   again.end();
 });
 
