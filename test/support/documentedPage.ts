@@ -146,11 +146,15 @@ export class DocumentedPage {
     );
   }
 
-  /** Resolves when a task is in pg_sleep. */
+  /**
+   * Resolves when a task is in pg_sleep, and has been running for a second. Until a run is known as a long one, other
+   * tasks of its group may be queued behind it, and are not shown as waiting for it.
+   */
   async sleeping(): Promise<void> {
     await eventually(
       this.#client,
-      `SELECT FROM task JOIN pg_stat_activity USING (pid) WHERE task.state = 'WORK' AND wait_event = 'PgSleep'`,
+      `SELECT FROM task JOIN pg_stat_activity USING (pid)
+       WHERE task.state = 'WORK' AND wait_event = 'PgSleep' AND start < clock_timestamp() - interval '1 s'`,
       (rows) => rows.length > 0,
     );
   }
