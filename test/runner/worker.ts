@@ -1,4 +1,4 @@
-import { suite } from "node:test";
+import { mock, suite } from "node:test";
 import { pathToFileURL } from "node:url";
 import type { ToWorker } from "./messages.js";
 import { startFile } from "./times.js";
@@ -9,12 +9,22 @@ import { startFile } from "./times.js";
  * end. The reporter tells the runner how it has ended.
  */
 
+const environment = { ...process.env };
+
+/** Undoes what a file has replaced and not restored, so that it cannot harm the next one. */
+function restore(): void {
+  mock.reset();
+  for (const name of Object.keys(process.env)) if (!(name in environment)) delete process.env[name];
+  Object.assign(process.env, environment);
+}
+
 process.on("message", ({ file }: ToWorker) => {
   // Without the channel, nothing keeps the process from ending.
   if (file === null) {
     process.disconnect();
     return;
   }
+  restore();
   startFile();
   void suite(file, () => import(pathToFileURL(file).href));
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
-import { beforeEach, mock } from "node:test";
+import { afterEach, beforeEach, mock } from "node:test";
 import { ConnectionPool } from "../../../../src/web/data/connectionPool.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -42,10 +42,8 @@ async function countSleeping(): Promise<number> {
   return rowCount ?? 0;
 }
 
-beforeEach(() => {
-  mock.timers.reset();
-  mock.timers.enable({ apis: ["setTimeout"] });
-});
+beforeEach(() => mock.timers.enable({ apis: ["setTimeout"] }));
+afterEach(() => mock.timers.reset());
 
 test("the time limit of a request starts when it gets a connection", async () => {
   const pool = new ConnectionPool(database.target);
