@@ -40,22 +40,6 @@ export async function cli(args: readonly string[], options: CliOptions = {}): Pr
   return { code, stdout: stdout.text, stderr: stderr.text };
 }
 
-/** Runs a command as `cli` does, in a process of its own: for exit codes, signals and what the process loads. */
-export async function cliProcess(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
-  const child = spawn(process.execPath, [bin, ...args], {
-    cwd: options.cwd ?? tmpdir(),
-    env: environment(options.env),
-    stdio: ["pipe", "pipe", "pipe"],
-  });
-  child.stdin.on("error", () => {});
-  child.stdin.end(options.input ?? "");
-  const output = { stdout: "", stderr: "" };
-  child.stdout.setEncoding("utf8").on("data", (text: string) => (output.stdout += text));
-  child.stderr.setEncoding("utf8").on("data", (text: string) => (output.stderr += text));
-  await once(child, "close");
-  return { code: child.exitCode, ...output };
-}
-
 interface TerminalOptions extends CliOptions {
   readonly columns?: number;
   readonly rows?: number;
