@@ -1,3 +1,4 @@
+// Needs a process of its own: it counts the timers that are created in the process.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { get } from "node:http";
