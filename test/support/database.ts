@@ -56,7 +56,7 @@ export async function createDatabase(kind: "task" | "empty" | "LATIN1" | "SQL_AS
 
 /** Returns the template and the options of CREATE DATABASE for a database with a task table, or an empty one. */
 async function copied(kind: "task" | "empty"): Promise<string> {
-  // To copy the files is faster than to write the WAL of a copy.
+  // Copying the files is faster than writing the copy to the WAL.
   const strategy = (await serverMajor()) < 15 ? "" : "STRATEGY FILE_COPY";
   return `${kind === "task" ? "test_template" : "template1"} ${strategy}`;
 }
