@@ -20,7 +20,7 @@ async function installChromium(): Promise<string | null> {
     // Other test files may install the package at the same time.
     const wait = ["-o", "DPkg::Lock::Timeout=300"];
     await run("apt-get", [...wait, "update", "-qq"], { env });
-    await run("apt-get", [...wait, "install", "-y", "--no-install-recommends", "chromium"], {
+    await run("apt-get", [...wait, "install", "-y", "--no-remove", "--no-install-recommends", "chromium"], {
       env,
     });
   } catch {

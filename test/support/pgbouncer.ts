@@ -32,7 +32,7 @@ export async function findPgBouncer(): Promise<string | null> {
   const wait = ["-o", "DPkg::Lock::Timeout=300"];
   try {
     await run("apt-get", [...wait, "update"], options);
-    const install = ["install", "-y", "--no-install-recommends", "pgbouncer"];
+    const install = ["install", "-y", "--no-remove", "--no-install-recommends", "pgbouncer"];
     await run("apt-get", [...wait, ...install], options);
   } catch {
     return null;

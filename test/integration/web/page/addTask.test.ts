@@ -33,7 +33,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
       await shoot(page, `add-${colorScheme}`, { fullPage: true });
       await page.getByRole("button", { name: "Add task" }).click();
       await page.getByRole("heading", { name: "Task 1" }).waitFor();
-      assert.equal(await page.evaluate(() => document.activeElement?.tagName), "MAIN");
+      await page.locator("main:focus").waitFor();
       const names = `args, retry, timeout::text, header, sqlstate, "group", plan > now() + interval '23 hours' AS later, quote`;
       assert.deepEqual(await columnsOf("1", names), {
         args: ["seven"],
