@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { chmod, mkdtemp, readdir, rm } from "node:fs/promises";
-import { availableParallelism, tmpdir } from "node:os";
+import { availableParallelism } from "node:os";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -15,6 +15,7 @@ import { needsServer } from "./support/needsServer.js";
 import { projectPath } from "./support/project.js";
 import { otherPackage, serverPackage } from "./support/serverPackage.js";
 import { createTemplate } from "./support/template.js";
+import { dataRoot } from "./support/temporaryFolder.js";
 
 /**
  * Runs the tests of a suite (`--suite quick`, `slow` or `all`), or the files whose path contains one of the arguments.
@@ -47,7 +48,7 @@ if (files.length === 0) throw new Error(`no test file's path contains ${wanted.j
 const workers = Math.min(8, availableParallelism() + 2);
 
 const given = process.env["TEST_DATABASE_URL"];
-const scratch = await mkdtemp(join(tmpdir(), "pg-task-test-"));
+const scratch = await mkdtemp(join(dataRoot(), "pg-task-test-"));
 // PostgreSQL before 16 needs search permission on all parent folders of its data.
 await chmod(scratch, 0o711);
 const log = createLog({
@@ -68,14 +69,18 @@ const server =
       )
     : null;
 const results: FileResult[] = [];
+// The server and its data must not stay behind, least of all in memory.
+const interrupt = new AbortController();
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => interrupt.abort());
 try {
   process.env["TEST_DATABASE_URL"] = given ?? server?.url ?? "";
   process.env["TZ"] = "UTC";
   await createTemplate(process.env["TEST_DATABASE_URL"]);
-  await runFiles(files, workers, (result) => {
+  const report = (result: FileResult): void => {
     results.push(result);
     process.stdout.write(`${formatResult(nameOf(result.file), result)}\n`);
-  });
+  };
+  await runFiles(files, workers, report, interrupt.signal);
 } finally {
   await server?.stop();
   await rm(scratch, { recursive: true, force: true });

@@ -16,23 +16,25 @@ export interface TestFile {
   readonly ownProcess: boolean;
 }
 
-/** Runs test files in `count` processes. Calls `onEnd` for each file as it ends. */
+/** Runs test files in `count` processes. Calls `onEnd` for each file as it ends. Kills the processes on `interrupt`. */
 export async function runFiles(
   files: readonly TestFile[],
   count: number,
   onEnd: (result: FileResult) => void,
+  interrupt: AbortSignal,
 ): Promise<void> {
   const waiting = [...files];
+  interrupt.addEventListener("abort", () => waiting.splice(0));
   const runInTurn = async (): Promise<void> => {
     let shared: Worker | null = null;
     for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
       if (file.ownProcess) {
-        const own = new Worker();
+        const own = new Worker(interrupt);
         onEnd(await own.run(file.path));
         await own.end(onEnd);
         continue;
       }
-      if (shared === null || shared.hasEnded) shared = new Worker();
+      if (shared === null || shared.hasEnded) shared = new Worker(interrupt);
       onEnd(await shared.run(file.path));
     }
     await shared?.end(onEnd);
@@ -60,7 +62,8 @@ class Worker {
   #hasFailures = false;
   hasEnded = false;
 
-  constructor() {
+  constructor(interrupt: AbortSignal) {
+    interrupt.addEventListener("abort", () => this.#child.kill("SIGKILL"));
     this.#end = new Promise((resolve) => {
       this.#child.once("close", (code, signal) => {
         this.hasEnded = true;

@@ -3,7 +3,7 @@ import { after } from "node:test";
 import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/embeddedServer.js";
 import { createLog } from "../../src/shared/log.js";
 import { serverPackage } from "./serverPackage.js";
-import { temporaryFolder } from "./temporaryFolder.js";
+import { dataRoot, temporaryFolder } from "./temporaryFolder.js";
 
 /** A server that a test may stop, kill and restart with the same data and port. */
 export class RestartableServer {
@@ -19,7 +19,7 @@ export class RestartableServer {
 
   /** Returns a server that is not started yet. It is stopped after the file's tests. */
   static async create(port: number): Promise<RestartableServer> {
-    const folder = await temporaryFolder();
+    const folder = await temporaryFolder(dataRoot());
     // PostgreSQL before 16 needs search permission on all parent folders of its data.
     await chmod(folder, 0o711);
     const server = new RestartableServer(folder, port);
