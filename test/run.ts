@@ -9,7 +9,7 @@ import { createLog } from "../src/shared/log.js";
 import type { FileResult } from "./runner/messages.js";
 import { runFiles } from "./runner/pool.js";
 import { formatResult, formatSummary } from "./runner/report.js";
-import { suites } from "./runner/suites.js";
+import { suites, takesLong } from "./runner/suites.js";
 import { readTimes } from "./runner/times.js";
 import { needsServer } from "./support/needsServer.js";
 import { projectPath } from "./support/project.js";
@@ -36,16 +36,15 @@ const files = (await readdir(projectPath("test"), { recursive: true }))
   .filter((file) => file.endsWith(".test.ts"))
   .map((file) => file.replace(/\.ts$/, ".js"))
   .filter(wanted.length === 0 ? suite[1] : (file) => wanted.some((part) => file.includes(part)))
-  .map((file) => join(folder, file))
-  .filter((path) => otherPackage === null || needsServer(path))
-  .map((path) => ({ path, text: readFileSync(path, "utf8") }))
-  // The longest first, so that no worker is alone with a long one at the end.
-  .toSorted((a, b) => b.text.length - a.text.length)
+  .map((file) => ({ path: join(folder, file), long: takesLong(file) }))
+  .filter(({ path }) => otherPackage === null || needsServer(path))
+  .map(({ path, long }) => ({ path, long, text: readFileSync(path, "utf8") }))
+  .toSorted((a, b) => Number(b.long) - Number(a.long) || b.text.length - a.text.length)
   .map(({ path, text }) => ({ path, ownProcess: /^\/\/ Needs a process of its own/m.test(text) }));
 if (files.length === 0) throw new Error(`no test file's path contains ${wanted.join(" or ")}`);
 
 /** Many tests wait most of the time, so there are more workers than cores. */
-const workers = Math.min(8, availableParallelism() + 2);
+const workers = Math.min(8, availableParallelism() + 3);
 
 const given = process.env["TEST_DATABASE_URL"];
 const scratch = await mkdtemp(join(dataRoot(), "pg-task-test-"));

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { afterEach, test } from "node:test";
 import * as fc from "fast-check";
 import { OutputFormatter } from "../../../../src/executor/output/outputFormatter.js";
 import { OutputLimit } from "../../../../src/executor/output/outputLimit.js";
@@ -21,8 +21,13 @@ const plain: OutputFormat = {
 function make(format: Partial<OutputFormat>, events: readonly ServerMessage[], limit = 1 << 20): OutputFormatter {
   const output = new OutputFormatter({ ...plain, ...format }, new OutputLimit(limit), () => {});
   for (const event of events) output.receive(event);
+  made.push(output);
   return output;
 }
+
+const made: OutputFormatter[] = [];
+// A buffer that is left counts towards the limit of this thread, in which other files run as well.
+afterEach(() => made.splice(0).forEach((output) => output.discard()));
 
 const column = (name: string, typeOid = text) => ({ name, typeOid, binary: false });
 
