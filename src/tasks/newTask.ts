@@ -31,77 +31,77 @@ export interface NewTask {
   /** The SQL to run. */
   readonly input: string;
   /** Values for the SQL: an array for the parameters `$1`, `$2` and so on, or an object for one parameter of type jsonb. */
-  readonly args?: readonly ArgValue[] | ArgObject | null;
+  readonly args?: readonly ArgValue[] | ArgObject | null | undefined;
   /** When to start, at the earliest: a Date, or a time in PostgreSQL's syntax. */
-  readonly plan?: Date | string;
+  readonly plan?: Date | string | undefined;
   /** The time from now after which it starts, at the earliest, instead of `plan`. */
-  readonly delay?: string;
+  readonly delay?: string | undefined;
   /** Name of its group. The tasks of a group share the limit `max`. */
-  readonly group?: string;
+  readonly group?: string | undefined;
   /** How many others of its group may run at the same time. A negative number is a pause after it, in ms. */
-  readonly max?: number;
+  readonly max?: number | undefined;
   /** How late it may start before it expires. */
-  readonly active?: string;
+  readonly active?: string | undefined;
   /** Maximum run time. `0` is unlimited. */
-  readonly timeout?: string;
+  readonly timeout?: string | undefined;
   /** Repeat at this interval. */
-  readonly repeat?: string;
+  readonly repeat?: string | undefined;
   /** Run by this schedule: a cron expression, an RRULE of RFC 5545, or a query that returns the next time. */
-  readonly rule?: string | null;
+  readonly rule?: string | null | undefined;
   /** Time zone of the rule. */
-  readonly zone?: string | null;
+  readonly zone?: string | null | undefined;
   /** Make up for every missed time of the schedule. */
-  readonly catchup?: boolean | null;
+  readonly catchup?: boolean | null | undefined;
   /** Plan the next run when this one starts. */
-  readonly overlap?: boolean | null;
+  readonly overlap?: boolean | null | undefined;
   /** The next plan counts from the end, not from the plan. */
-  readonly drift?: boolean;
+  readonly drift?: boolean | undefined;
   /** At most one task with this key waits, and at most one runs. */
-  readonly key?: string | null;
+  readonly key?: string | null | undefined;
   /** Ids of older tasks for whose end it waits. */
-  readonly after?: readonly (string | number | bigint)[] | null;
+  readonly after?: readonly (string | number | bigint)[] | null | undefined;
   /** How these have to end. */
-  readonly upon?: "done" | "fail" | "end" | null;
+  readonly upon?: "done" | "fail" | "end" | null | undefined;
   /** How often it is tried again after an error. */
-  readonly retry?: number | null;
+  readonly retry?: number | null | undefined;
   /** Pause before the first retry, doubled for each further one. */
-  readonly backoff?: string | null;
+  readonly backoff?: string | null | undefined;
   /** Errors after which it is tried again: SQLSTATEs, or their first two characters. */
-  readonly sqlstate?: readonly string[] | null;
+  readonly sqlstate?: readonly string[] | null | undefined;
   /** Least time since the last start of its group. */
-  readonly gap?: string | null;
+  readonly gap?: string | null | undefined;
   /** How long the finished row is kept. `0` is forever. */
-  readonly keep?: string;
+  readonly keep?: string | undefined;
   /** Delete the finished row if output and error are both null. */
-  readonly delete?: boolean;
+  readonly delete?: boolean | undefined;
   /** How many tasks its session runs before it ends. */
-  readonly count?: number;
+  readonly count?: number | undefined;
   /** Maximum age of its session. */
-  readonly live?: string;
+  readonly live?: string | undefined;
   /** Keep session state between the tasks of one session. */
-  readonly save?: boolean;
+  readonly save?: boolean | undefined;
   /** Commit effect and `DONE` in one transaction if the SQL allows it. */
-  readonly atomic?: boolean;
+  readonly atomic?: boolean | undefined;
   /** Column names in output. */
-  readonly header?: boolean;
+  readonly header?: boolean | undefined;
   /** Quote only strings in output. */
-  readonly string?: boolean;
+  readonly string?: boolean | undefined;
   /** Separates output columns: one ASCII character. */
-  readonly delimiter?: string;
+  readonly delimiter?: string | undefined;
   /** Escape character in output: one ASCII character, or none. */
-  readonly escape?: string;
+  readonly escape?: string | undefined;
   /** Quote character in output: one ASCII character, or none. */
-  readonly quote?: string;
+  readonly quote?: string | undefined;
   /** Represents null in output. */
-  readonly null?: string;
+  readonly null?: string | undefined;
   /** Free for your own use. */
-  readonly data?: string | null;
+  readonly data?: string | null | undefined;
   /** Connection string of another database. */
-  readonly remote?: string | null;
+  readonly remote?: string | null | undefined;
   /** Id of the task that is recorded as its parent. */
-  readonly parent?: string | number | bigint | null;
+  readonly parent?: string | number | bigint | null | undefined;
   /** Values of columns of your own, by name. */
-  readonly columns?: Readonly<Record<string, OwnValue>>;
+  readonly columns?: Readonly<Record<string, OwnValue>> | undefined;
 }
 
 /**

@@ -5,17 +5,17 @@ import type { FinalState, TaskState } from "../shared/taskState.js";
 /** Conditions on tasks. A condition that is omitted matches all tasks. */
 export interface TaskFilter {
   /** The states, any of which it has. */
-  readonly states?: readonly TaskState[];
+  readonly states?: readonly TaskState[] | undefined;
   /** The name of its group. */
-  readonly group?: string;
+  readonly group?: string | undefined;
   /** Its key. */
-  readonly key?: string;
+  readonly key?: string | undefined;
   /** A string that input, data or error contains, regardless of case. */
-  readonly text?: string;
+  readonly text?: string | undefined;
   /** A Date, or a time in PostgreSQL's syntax: it is planned at this time or later. */
-  readonly since?: Date | string;
+  readonly since?: Date | string | undefined;
   /** A Date, or a time in PostgreSQL's syntax: it is planned before this time. */
-  readonly until?: Date | string;
+  readonly until?: Date | string | undefined;
 }
 
 /** A task as shown in a list. Times are ISO 8601 strings or `infinity`. Long values are truncated. */

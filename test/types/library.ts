@@ -98,6 +98,17 @@ export async function useClient(pool: SqlPool, client: SqlClient): Promise<void>
   await tasks.add({ input: "SELECT", upon: "success" });
   await tasks.add({ input: "SELECT", columns: { tags: ["a"], at: new Date(), size: 1n } });
 
+  // What is undefined counts as left out.
+  const left: { signal?: AbortSignal; group?: string } = {};
+  const { signal, group } = left;
+  await tasks.add({ input: "SELECT", group });
+  tasks.list({ signal, group });
+  tasks.changes({ signal, group });
+  await tasks.wait(id, { signal });
+  await start({ signal });
+  // @ts-expect-error -- the call would not be part of the caller's transaction
+  await tasks.get(id, { client: undefined });
+
   const task = await tasks.get(id, { client });
   holds<Equal<typeof task, Task | null>>();
   const outcome = await tasks.wait(7n, { signal: AbortSignal.timeout(1) });

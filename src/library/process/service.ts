@@ -183,7 +183,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     throw error;
   }
 
-  async stop(options: { readonly graceMs?: number } = {}): Promise<void> {
+  async stop(options: { readonly graceMs?: number | undefined } = {}): Promise<void> {
     checkOptions(options, stopChecks, "an option of stop");
     const { graceMs } = options;
     this.#stopRequest = { graceMs };
