@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import { DatabaseError } from "pg";
+import { passwordFileProblem } from "./target/passwordFile.js";
 import { type ConnectionTarget, describeTarget } from "./target/target.js";
 import { PgTaskError } from "../errors.js";
 import { explainSystemError } from "../systemErrors.js";
@@ -77,9 +78,14 @@ function remedyOf(
 export function missingPasswordError(target: ConnectionTarget, cause: unknown, isControl = false): PgTaskError {
   const where = isControl ? "the URL" : "the entry or the URL";
   const { passwordFile } = target;
+  const problem = passwordFile === undefined ? null : passwordFileProblem(passwordFile);
   const file = passwordFile === undefined ? "" : ` (${whyNoPassword(passwordFile)})`;
+  const give =
+    problem === null
+      ? `give one in ${where}, in PGPASSWORD or in a password file${file}`
+      : `${problem}; or give one in ${where}, or in PGPASSWORD`;
   const entry = isControl ? "; the password of an entry does not count for the control connection" : "";
-  const remedy = `give one in ${where}, in PGPASSWORD or in a password file${file}${entry}; set the password of a role without one by ${alterRole(target)}`;
+  const remedy = `${give}${entry}; set the password of a role without one by ${alterRole(target)}`;
   return new PgTaskError(
     "CONNECTION_REJECTED",
     `the server asks for a password, and none was given for ${describeTarget(target)}: ${remedy}`,
@@ -87,7 +93,7 @@ export function missingPasswordError(target: ConnectionTarget, cause: unknown, i
   );
 }
 
-/** Returns why the password file gives no password. What keeps it from being read has a warning of its own. */
+/** Returns why a password file that can be used gives no password. */
 const whyNoPassword = (file: string): string =>
   existsSync(file) ? `no matching line was read from ${file}` : `there is no ${file}`;
 

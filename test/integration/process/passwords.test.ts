@@ -162,8 +162,14 @@ test("a missing password of the control connection is not to be given in an entr
   const wrong = (await cli(["list"], { cwd, env: { PGPASSFILE: passwords, PGPASSWORD: "wrong" } })).stderr;
   assert.match(wrong, /28P01\): the password is from the connection's settings or PGPASSWORD, so no password file/);
   await chmod(passwords, 0o644);
+  const refused = await withFile();
+  assert.match(
+    refused,
+    new RegExp(`none was given for [^ ]*: password file ${passwords} is not used: its group or others`),
+  );
+  assert.doesNotMatch(refused, /no matching line/);
   // The driver does not warn in its own words, too.
-  assert.doesNotMatch(await withFile(), /WARNING/);
+  assert.doesNotMatch(refused, /WARNING/);
   const program = start({ url: server.url, "pg_http.listen": "127.0.0.1:0", "pg_http.token": token });
   const web = await Web.connect(program);
   const { tables } = await web.get(clusterSchema, "/api/tables");

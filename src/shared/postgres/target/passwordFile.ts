@@ -1,4 +1,5 @@
-import { readFile, stat } from "node:fs/promises";
+import { statSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { systemErrorCode } from "../../errors.js";
@@ -24,27 +25,34 @@ export function passwordFilePath(env: NodeJS.ProcessEnv): string {
  * @returns the text; null if there is no file or the file is not used
  */
 export async function readPasswordFile(path: string, warn: (message: string) => void): Promise<string | null> {
+  const problem = passwordFileProblem(path);
+  if (problem !== null) {
+    warn(problem);
+    return null;
+  }
   try {
-    const stats = await stat(path);
-    if (!stats.isFile()) {
-      warn(`password file ${path} is not used: it is not a plain file`);
-      return null;
-    }
-    if (process.platform !== "win32" && (stats.mode & 0o077) !== 0) {
-      warn(
-        `password file ${path} is not used: its group or others can read it; permissions should be u=rw (0600) or less`,
-      );
-      return null;
-    }
     return await readFile(path, "utf8");
   } catch (error) {
-    const code = systemErrorCode(error) || String(error);
-    if (code !== "ENOENT" && code !== "ENOTDIR") {
-      warn(`password file ${path} is not used: ${code}`);
-    }
+    if (!isMissing(error)) warn(notUsed(path, systemErrorCode(error) || String(error)));
     return null;
   }
 }
+
+/** Returns why a password file must not be used, or null if it may be used or does not exist. */
+export function passwordFileProblem(path: string): string | null {
+  try {
+    const stats = statSync(path);
+    if (!stats.isFile()) return notUsed(path, "it is not a plain file");
+    if (process.platform === "win32" || (stats.mode & 0o077) === 0) return null;
+    return notUsed(path, "its group or others can read it; permissions should be u=rw (0600) or less");
+  } catch (error) {
+    return isMissing(error) ? null : notUsed(path, systemErrorCode(error) || String(error));
+  }
+}
+
+const notUsed = (path: string, why: string): string => `password file ${path} is not used: ${why}`;
+
+const isMissing = (error: unknown): boolean => ["ENOENT", "ENOTDIR"].includes(systemErrorCode(error));
 
 /**
  * Returns the password of the first matching line. A line has the form `host:port:database:user:password`. A field `*`
