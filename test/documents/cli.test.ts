@@ -24,7 +24,7 @@ const examples = documentedSteps(document).filter(({ kind }) => kind === "consol
  */
 function settled(text: string): string {
   return text
-    .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b/g, "TIME")
+    .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?[+-]\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b/g, "TIME")
     .replaceAll(/\b[\d.]+ (ms|s|min)\b/g, "LONG")
     .replaceAll(/server process \d+/g, "server process PID")
     .replaceAll(/\bPostgreSQL \d+\.\d+/g, "PostgreSQL VERSION")

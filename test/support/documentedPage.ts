@@ -49,7 +49,7 @@ const commands = (block: string): DocumentedStep[] =>
 /** Removes what differs from one run of a page to the next: times, durations, process ids, and the width of columns. */
 export const comparable = (text: string): string =>
   text
-    .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?([+-]\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b(\.\d+)?/g, "TIME")
+    .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?( ?[+-]\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b(\.\d+)?/g, "TIME")
     .replaceAll(/\b[\d.]+ (ms|s|min)\b/g, "LONG")
     .replaceAll(/server process \d+/g, "server process PID")
     .replaceAll(/announced process -?\d+, was answered by \d+/g, "two processes")

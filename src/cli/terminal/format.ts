@@ -14,20 +14,19 @@ export function formatTime(iso: string | null, now = new Date()): string {
   return time.toDateString() === now.toDateString() ? clockOf(time) : `${dayOf(time)} ${clockOf(time)}`;
 }
 
-/** Like `formatTime`, but always with the date, and to the millisecond. */
-export function formatFullTime(iso: string): string {
-  const time = new Date(iso);
-  if (Number.isNaN(time.getTime())) return iso;
-  return `${dayOf(time)} ${clockOf(time)}.${String(time.getMilliseconds()).padStart(3, "0")}`;
-}
-
 /** Formats a time of the server in the local time zone, to the second, with the zone's difference from UTC. */
-export function formatZonedTime(iso: string): string {
+export const formatZonedTime = (iso: string): string => formatWithZone(iso, "");
+
+/** Like `formatZonedTime`, but to the millisecond. */
+export const formatFullTime = (iso: string): string =>
+  formatWithZone(iso, `.${String(new Date(iso).getMilliseconds()).padStart(3, "0")}`);
+
+function formatWithZone(iso: string, fraction: string): string {
   const time = new Date(iso);
   if (Number.isNaN(time.getTime())) return iso;
   const minutes = -time.getTimezoneOffset();
   const offset = [Math.trunc(Math.abs(minutes) / 60), Math.abs(minutes) % 60].map(twoDigits).join(":");
-  return `${dayOf(time)} ${clockOf(time)} ${minutes < 0 ? "-" : "+"}${offset}`;
+  return `${dayOf(time)} ${clockOf(time)}${fraction} ${minutes < 0 ? "-" : "+"}${offset}`;
 }
 
 /** Formats a number with thousands separators, such as "1,234,567". */

@@ -286,9 +286,9 @@ describe("pg-task show", () => {
         "id  1",
         "state  DONE",
         "group  first",
-        "plan  2024-01-01 09:00:00.000",
-        "start  2024-01-01 09:00:00.000",
-        "stop  2024-01-01 09:00:01.500",
+        "plan  2024-01-01 09:00:00.000 +09:00",
+        "start  2024-01-01 09:00:00.000 +09:00",
+        "stop  2024-01-01 09:00:01.500 +09:00",
         "took  1.5 s",
         "input",
         "  SELECT 1",
@@ -308,7 +308,7 @@ describe("pg-task show", () => {
     await client.query("UPDATE task SET attempt = 1, errors = $1 WHERE id = 2", [JSON.stringify([entry])]);
     const short = await cliOnTerminal(["show", "2"], { env });
     const [line = "", ...after] = lines(short.shown.split(/errors.*\n/)[1] ?? "");
-    assert.match(line, /^ {2}(2024-01-01|2023-12-31) \d\d:\d\d:\d\d\.000 {2}40001 {2}a\\x1b/);
+    assert.match(line, /^ {2}(2024-01-01|2023-12-31) \d\d:\d\d:\d\d\.000 [+-]\d\d:\d\d {2}40001 {2}a\\x1b/);
     assert.ok(!after.some((each) => each.includes("DETAIL: more")));
     const full = await cliOnTerminal(["show", "2", "--full"], { env });
     assert.match(full.shown, /DETAIL: more/);

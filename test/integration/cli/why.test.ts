@@ -45,7 +45,7 @@ describe("pg-task why", () => {
   test("shows local times on a terminal, and ISO 8601 elsewhere", async () => {
     const [id = ""] = await tasks.insert({ input: "", plan: "2999-01-01 00:00:00.5+00" });
     const shown = await cliOnTerminal(["why", id], { env: { ...env, TZ: "Asia/Tokyo" } });
-    assert.match(shown.shown, /^it is planned for 2999-01-01 09:00:00\.500\n/);
+    assert.match(shown.shown, /^it is planned for 2999-01-01 09:00:00\.500 \+09:00\n/);
     assert.match((await cli(["why", id], { env })).stdout, /planned for 2999-01-01T00:00:00\.5\+00:00\t/);
   });
 
