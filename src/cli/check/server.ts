@@ -13,6 +13,7 @@ import type { Entry, TableLocation } from "../../shared/config/types.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { serverOf, sqlState, type Client } from "../../shared/postgres/client.js";
+import { hiddenBackendError, ownerSql } from "../../shared/postgres/backendIdentity.js";
 import { isPasswordRefused } from "../../shared/postgres/connectionErrors.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { PgTaskError } from "../../shared/errors.js";
@@ -204,7 +205,10 @@ async function inspectDatabase(entry: Entry, client: Client, fileZone: string): 
     location,
     settings: Object.fromEntries(settings),
     warnings: [...warnings, ...(await scheduleWarnings(located, client))],
-    error: (await checkPlan(located, client)) ?? (await checkZone(located, client, fileZone)),
+    error:
+      (await checkPlan(located, client)) ??
+      (await checkZone(located, client, fileZone)) ??
+      (await checkOwnBackend(located, client)),
   };
 }
 
@@ -244,6 +248,17 @@ async function checkZone(
   if (unknown.length === 0) return null;
   const problems = unknown.map((each) => describeUnknownZone(placeZone(each, configured === fileZone)));
   return new PgTaskError("CONFIG_INVALID", problems.map(({ text, remedy }) => `${text}; ${remedy}`).join("; "));
+}
+
+/** Returns the error with which sessions would fail because they cannot see their own backends; null if they can. */
+async function checkOwnBackend({ target }: Entry, client: Client): Promise<PgTaskError | null> {
+  const { rows } = await client.query<{ pid: number; user: string; role: string | null; owner: string | null }>(
+    `SELECT pid, session_user AS user, CASE WHEN current_user <> session_user THEN current_user END AS role,
+       ${ownerSql("a")} AS owner
+     FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a`,
+  );
+  const [own] = rows;
+  return own === undefined || own.owner !== null ? null : hiddenBackendError(target, own);
 }
 
 /** Returns a callback that collects warnings about invalid settings. */

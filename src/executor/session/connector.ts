@@ -1,7 +1,12 @@
 import { describeTarget } from "../../shared/postgres/target/target.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { idleSessionName } from "../../shared/postgres/applicationNames.js";
-import { ownerSql, serverStartSql, type BackendIdentity } from "../../shared/postgres/backendIdentity.js";
+import {
+  hiddenBackendError,
+  ownerSql,
+  serverStartSql,
+  type BackendIdentity,
+} from "../../shared/postgres/backendIdentity.js";
 import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import {
   connectionCheckSettings,
@@ -56,13 +61,6 @@ const identitySql =
   `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")}, ${serverStartSql}, session_user, ` +
   "CASE WHEN current_user OPERATOR(pg_catalog.<>) session_user THEN current_user END " +
   "FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS activity";
-
-/**
- * Explains why a session's own backend is not visible: the user's setting `role` selects a role that lacks the
- * privilege to see this backend.
- */
-const hiddenByRole = (user: string | null | undefined, role: string): string =>
-  `: the setting "role" of ${user} is ${role}, which may not see it; ALTER ROLE … RESET role, or GRANT pg_read_all_stats TO ${role}`;
 
 interface LoggedIn {
   readonly wire: ProtocolConnection;
@@ -133,13 +131,7 @@ export class Connector {
     for (const answer of [ownTimeout, identity, initialState, ...tests]) this.#expectSuccess(answer);
     const [pid, owner, serverStart, user, role = null] = identity.rows[0] ?? [];
     this.#expectSameServer(serverStart);
-    if (typeof owner !== "string") {
-      throw new PgTaskError(
-        "CONNECTION_REJECTED",
-        `expected to find backend ${pid} of ${describeTarget(this.#parameters.target)} with its start ` +
-          `in pg_stat_activity, found none${role === null ? "" : hiddenByRole(user, role)}`,
-      );
-    }
+    if (typeof owner !== "string") throw hiddenBackendError(this.#parameters.target, { pid, user, role });
     const initialValues = initialState.rows[0] ?? [];
     const session = {
       owner,

@@ -1,3 +1,6 @@
+import { PgTaskError } from "../errors.js";
+import { type ConnectionTarget, describeTarget } from "./target/target.js";
+
 /** Identity of a backend that runs tasks. Identities can only be compared for equality. */
 export interface BackendIdentity {
   readonly pid: number;
@@ -30,4 +33,22 @@ export const serverStartSql =
  */
 export function isOwnerSql(alias: string, owner: string): string {
   return `(${alias}.backend_start IS NULL OR ${ownerSql(alias)} OPERATOR(pg_catalog.=) ${owner})`;
+}
+
+/**
+ * The error for a session that cannot see its own backend in pg_stat_activity: usually, its user's setting `role` selects a
+ * role that lacks the privilege to see the backends of others.
+ */
+export function hiddenBackendError(
+  target: ConnectionTarget,
+  backend: { readonly pid: unknown; readonly user: unknown; readonly role: unknown },
+): PgTaskError {
+  const { pid, user, role } = backend;
+  const remedy = role === null ? undefined : `ALTER ROLE ${user} RESET role, or GRANT pg_read_all_stats TO ${role}`;
+  const why = remedy === undefined ? "" : `: the setting "role" of ${user} is ${role}, which may not see it; ${remedy}`;
+  return new PgTaskError(
+    "CONNECTION_REJECTED",
+    `expected to find backend ${pid} of ${describeTarget(target)} with its start in pg_stat_activity, found none${why}`,
+    { ...(remedy === undefined ? {} : { remedy }) },
+  );
 }

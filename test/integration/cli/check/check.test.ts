@@ -337,6 +337,25 @@ void test("reports missing privileges to create objects, with exit code 4", asyn
   assert.match(text, new RegExp(`not allowed: missing, and .* user ${role} lacks CREATEDB`));
 });
 
+void test("reports a role setting that hides the sessions from the entry's user", async () => {
+  const [user, owner] = [`${role}_as_owner`, `${role}_owner`];
+  const client = await database.connect();
+  await client.query(`
+    CREATE ROLE ${user} LOGIN; CREATE ROLE ${owner};
+    GRANT ${owner} TO ${user};
+    GRANT CREATE ON SCHEMA public TO ${owner};
+    ALTER ROLE ${user} SET role = '${owner}'`);
+  const [code, , error] = await states({ data: name, user });
+  assert.equal(code, 3);
+  assert.match(
+    error,
+    new RegExp(`the setting "role" of ${user} is ${owner}, which may not see it; ALTER ROLE ${user} RESET`),
+  );
+  await client.query(`GRANT pg_read_all_stats TO ${owner}`);
+  assert.deepEqual((await states({ data: name, user }))[0], 0);
+  await client.query(`REVOKE CREATE ON SCHEMA public FROM ${owner}; DROP ROLE ${user}; DROP ROLE ${owner}`);
+});
+
 void test("reports missing privileges on a table beside the other findings", async () => {
   const client = await database.connect();
   await client.query('CREATE SCHEMA private; CREATE TABLE private.task_pause ("group" text)');
