@@ -51,7 +51,10 @@ export class Web {
   }
 
   async requestWithoutToken(path: string, options: RequestInit = {}): Promise<WebResponse> {
-    const response = await fetch(`${this.url}${path}`, options);
+    const headers = new Headers(options.headers);
+    // fetch could otherwise send a request on a connection that the server is just closing because it was idle.
+    headers.set("Connection", "close");
+    const response = await fetch(`${this.url}${path}`, { ...options, headers });
     return { status: response.status, headers: response.headers, text: await response.text() };
   }
 
