@@ -19,7 +19,7 @@ export async function discardUnconfirmed(
   pendingResults: PendingResults,
 ): Promise<void> {
   const owners = sessions.owners();
-  if (owners.length > 0) sessions.distrust(await findDeadOwners(client, owners));
+  if (owners.length > 0) sessions.distrust(await findDeadOwners(client, table, owners));
   let unconfirmed = pendingResults.takeUnconfirmed();
   if (unconfirmed.length === 0) return;
   try {

@@ -228,7 +228,7 @@ export class OrphanRescuer {
       // After a failover, the row can have an older owner than the one that is known here.
       if (row !== undefined && !request.isKnown(row)) this.#addForeign(row);
     }
-    const dead = await findDeadOwners(client, [...new Set(claimed.map(({ owner }) => owner))]);
+    const dead = await findDeadOwners(client, this.#table, [...new Set(claimed.map(({ owner }) => owner))]);
     const gone = new Set(dead);
     await this.#terminateOwnSessions(client, gone);
     if (gone.size === 0) return 0;
@@ -303,10 +303,10 @@ export class OrphanRescuer {
 
   /** Terminates the sessions of other processes that have tasks. Their tasks are then rescued. */
   async endForeignOwners(client: Client): Promise<void> {
-    const dead = new Set(await findDeadOwners(client, this.foreignOwners));
+    const dead = new Set(await findDeadOwners(client, this.#table, this.foreignOwners));
     const alive = this.foreignOwners.filter((owner) => !dead.has(owner));
     if (alive.length === 0) return;
-    const ended = await terminateOwners(client, alive);
+    const ended = await terminateOwners(client, this.#table, { owners: alive, areOwn: false });
     const shown = { sessions: ended, left: alive.length - ended };
     this.#log.warn(shown, "sessions of a process that does not answer were ended");
     this.#pauseMs = orphanCheckMs.first;
@@ -338,11 +338,8 @@ export class OrphanRescuer {
    */
   async #terminateOwnSessions(client: Client, gone: ReadonlySet<string>): Promise<void> {
     const alive = [...this.#orphans.values()].filter((o) => o.isOwnSession && !gone.has(o.owner));
-    if (alive.length > 0)
-      await terminateOwners(
-        client,
-        alive.map((orphan) => orphan.owner),
-      );
+    const owners = alive.map(({ owner }) => owner);
+    if (owners.length > 0) await terminateOwners(client, this.#table, { owners, areOwn: true });
   }
 
   #remove(id: string): void {

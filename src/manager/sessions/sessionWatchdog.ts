@@ -113,7 +113,7 @@ export class SessionWatchdog {
       this.#log.warn({ id: runs.get(owner), owner }, "session connection is half-open");
       this.#clearBlame(owner);
     }
-    await terminateOwners(client, lost);
+    await terminateOwners(client, this.#table, { owners: lost, areOwn: true });
     this.#sessions.terminate(lost);
   }
 }

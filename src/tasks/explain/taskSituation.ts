@@ -3,6 +3,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
 import { keyHolderQuery } from "../queries/keyHolder.js";
@@ -152,7 +153,8 @@ export async function readSituation(
        ${isoTimeSql("it.start")} AS start, ${isoTimeSql("it.stop")} AS stop, it.pid::float8 AS pid,
        it.remote IS NOT NULL AS remote, ${problemSql} AS problem,
        ${features.has("schedules") ? "it.state::text = 'FAIL' AND coalesce(it.wait < 0, false)" : "false"} AS "queryFailed", it.owner::text AS owner,
-       EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)) AS "ownerLives",
+       EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
+         AND ${mayServeSql("a", table)}) AS "ownerLives",
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
          AND a.state = 'idle' AND a.state_change > it.start::timestamptz AND a.state_change < clock_timestamp() - interval '1 second')
        OR EXISTS (SELECT FROM scanned AS o WHERE o.owner::text = it.owner::text AND o.state = 'WORK' AND o.start > it.start::timestamptz) AS "runEnded",

@@ -199,7 +199,7 @@ function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEn
   if (!ownerLives) {
     return {
       code: "orphaned",
-      text: `the server process ${ownerPid} that ran it is gone`,
+      text: `the server process ${ownerPid} that ran it is gone, or serves another table of which this one is a copy`,
       remedy: `a manager rescues it within seconds; without a manager, the next one does when it starts; if this lasts although a manager serves the table, search the log for "rescue rejected by the server, retrying" with the id ${id}, or another transaction holds a lock on its row`,
     };
   }

@@ -1,4 +1,5 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { isRejectedSql } from "./rejectedResults.js";
 import { scanForIds } from "./scanForIds.js";
@@ -23,7 +24,7 @@ export async function readOrphans(client: Client, table: TaskTable): Promise<rea
     client,
     table,
     `t.state::text IN ('TAKE', 'WORK') AND CASE WHEN t.owner IS NULL THEN true ELSE t.remote IS NULL
-       AND split_part(t.owner::text, ' ', 1) <> ALL (ARRAY(SELECT pid::text FROM pg_catalog.pg_stat_activity)) END
+       AND split_part(t.owner::text, ' ', 1) <> ALL (ARRAY(SELECT a.pid::text FROM pg_catalog.pg_stat_activity AS a WHERE ${mayServeSql("a", table)})) END
      AND (${isRejectedSql(table, "t")}) IS NOT TRUE`,
   );
   if (ids === null) return null;

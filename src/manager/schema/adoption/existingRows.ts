@@ -59,7 +59,7 @@ export async function settleTakenRows(
   // A backend that started later than the run only has the same pid; it is not the one that ran the task.
   const { rows: alive } = await client.query<{ id: string; owner: string }>(
     `SELECT t.id::text AS id, coalesce(${ownerSql("a")}, a.pid::text) AS owner
-     FROM ${qualified} AS t JOIN pg_stat_activity AS a ON a.pid = t.pid AND a.pid <> pg_backend_pid()
+     FROM ${qualified} AS t JOIN pg_stat_activity AS a ON a.pid = t.pid AND a.pid <> pg_backend_pid() AND a.datname = current_database()
      WHERE t.id = ANY ($1::bigint[]) AND t.remote IS NULL
        AND (a.backend_start IS NULL OR t.start IS NULL OR a.backend_start <= t.start)`,
     [ids],

@@ -185,7 +185,10 @@ test("an owner is dead if its backend is gone, or if another backend has its pid
   const { owner } = only(alive);
   const [pid = ""] = owner.split(" ");
   const successor = `${pid} 2001-01-01T00:00:00.000000`;
-  assert.deepEqual(await findDeadOwners(manager, [owner, successor, "2147483647 x"]), [successor, "2147483647 x"]);
+  assert.deepEqual(await findDeadOwners(manager, table, [owner, successor, "2147483647 x"]), [
+    successor,
+    "2147483647 x",
+  ]);
 });
 
 /** Rescues tasks, and returns how many were rescued. */

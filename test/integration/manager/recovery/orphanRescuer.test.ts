@@ -4,6 +4,8 @@ import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js
 import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
+import type { Client } from "../../../../src/shared/postgres/client.js";
+import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
@@ -12,6 +14,7 @@ import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
 import { only } from "../../../support/tasks.js";
 
 const database = await createDatabase();
+const otherDatabase = await createDatabase();
 const user = await database.connect();
 const manager = await openManager(database.target);
 const table = taskTable("public", "task");
@@ -26,6 +29,13 @@ async function running(owner = nobody): Promise<{ id: string; hash: number; owne
     [owner],
   );
   return { ...only(rows), owner };
+}
+
+async function ownerOf(client: Client): Promise<string> {
+  const { rows } = await client.query<{ owner: string }>(
+    `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
+  );
+  return only(rows).owner;
 }
 
 async function crashes(id: string): Promise<number> {
@@ -136,14 +146,7 @@ test("a task that is lost again before the next check counts once", async () => 
 test("a lost session of this manager that is still alive is terminated, but not a session of another manager", async () => {
   const { orphans, groups } = some();
   const clients = [await database.connect(), await database.connect()];
-  const runs = await Promise.all(
-    clients.map(async (client) => {
-      const { rows } = await client.query<{ owner: string }>(
-        `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
-      );
-      return await running(only(rows).owner);
-    }),
-  );
+  const runs = await Promise.all(clients.map(async (client) => await running(await ownerOf(client))));
   const [ours, strangers] = runs;
   assert.ok(ours !== undefined && strangers !== undefined);
   const ended = new Promise((resolve) => clients[0]?.once("end", resolve));
@@ -157,4 +160,53 @@ test("a lost session of this manager that is still alive is terminated, but not 
   await orphans.check(manager, request);
   assert.equal(orphans.size, 1);
   await clients[1]?.query("SELECT 1");
+});
+
+test("the owner of a row that was copied from another database is dead here, and is not terminated", async () => {
+  const { orphans, groups } = some();
+  const original = await otherDatabase.connect();
+  const copy = await running(await ownerOf(original));
+  await orphans.scan(manager, ({ id }) => id !== copy.id);
+  await orphans.endForeignOwners(manager);
+  assert.equal(await orphans.check(manager, request), 1);
+  await orphans.check(manager, request);
+  assert.deepEqual([orphans.size, groups.totalRunning, await crashes(copy.id)], [0, 0, 0]);
+  // Neither is it terminated as one of the sessions that this manager has lost.
+  const lost = await running(await ownerOf(original));
+  groups.addOrphan(lost.hash);
+  orphans.add(lost);
+  await orphans.check(manager, request);
+  await original.query("SELECT 1");
+});
+
+test("the owner of a row that was copied from another table is dead here if a manager serves that table", async () => {
+  const { orphans } = some();
+  await user.query("CREATE TABLE original (LIKE task)");
+  const [original, otherManager] = [await database.connect(), await database.connect()];
+  const copy = await running(await ownerOf(original));
+  await orphans.scan(manager, ({ id }) => id !== copy.id);
+  // The name alone proves nothing: the table may have been renamed.
+  await original.query("SET application_name = 'pg_task public original group'");
+  assert.equal(await orphans.check(manager, request), 0);
+  await otherManager.query("SELECT pg_advisory_lock($1, 'original'::regclass::oid::integer)", [lockClasses.manager]);
+  // A task can change the name of its session. Nobody knows then which table it serves.
+  await original.query("SET application_name = 'own name'");
+  assert.equal(await orphans.check(manager, request), 0);
+  await orphans.endForeignOwners(manager);
+  await original.query("SET application_name = 'pg_task public task'");
+  assert.equal(await orphans.check(manager, request), 0);
+  await original.query("SET application_name = 'pg_task public original'");
+  await orphans.endForeignOwners(manager);
+  assert.equal(await orphans.check(manager, request), 1);
+  assert.equal(await crashes(copy.id), 0);
+  await original.query("SELECT 1");
+  // Another table whose name begins with the name of this one.
+  await user.query("DROP TABLE original");
+  await user.query("CREATE TABLE task_2 (LIKE task)");
+  await otherManager.query("SELECT pg_advisory_lock($1, 'task_2'::regclass::oid::integer)", [lockClasses.manager]);
+  await original.query("SET application_name = 'pg_task public task_2 group'");
+  const second = await running(await ownerOf(original));
+  await orphans.scan(manager, ({ id }) => id !== second.id);
+  assert.equal(await orphans.check(manager, request), 1);
+  await original.query("SELECT 1");
 });

@@ -7,7 +7,7 @@ import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { taskDetailSchema } from "../../../../src/web/api/schemas.js";
 import { cli, cliOnTerminal } from "../../../support/cli.js";
 import { eventually, until } from "../../../support/changes.js";
-import { createDatabase } from "../../../support/database.js";
+import { createDatabase, serverTarget } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { Tasks } from "../../../support/tasks.js";
@@ -121,8 +121,19 @@ test("reports an orphan, and what can keep a manager from rescuing it", async ()
   const [{ id } = { id: "" }] = rows;
   const [reason, ...more] = await explain(id);
   assert.deepEqual([reason?.code, more], ["orphaned", []]);
-  assert.equal(reason?.text, "the server process 2147483647 that ran it is gone");
+  assert.equal(
+    reason?.text,
+    "the server process 2147483647 that ran it is gone, or serves another table of which this one is a copy",
+  );
   assert.match(reason.remedy ?? "", new RegExp(`"rescue rejected by the server, retrying" with the id ${id}`));
+  // A row that was copied from another database, whose owner still runs the task there.
+  const elsewhere = await connectClient(serverTarget(), { applicationName: "test" });
+  const { rows: owners } = await elsewhere.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+  await client.query("UPDATE task SET owner = $1", [`${owners[0]?.pid} 2001-01-01T00:00:00.000000`]);
+  assert.deepEqual(codes(await explain(id)), ["orphaned"]);
+  const { stdout } = await cli(["doctor", "--json"], { env: { DATABASE_URL: database.url } });
+  assert.match(stdout, /in TAKE or WORK without a session/);
+  await elsewhere.end();
   await client.query("DELETE FROM task");
 });
 

@@ -3,7 +3,8 @@ import { describe } from "node:test";
 import { connectManager } from "../../../../../src/manager/connection.js";
 import { ensureTable } from "../../../../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../../../../src/manager/schema/taskTable.js";
-import { createDatabase } from "../../../../support/database.js";
+import { backendPid, connectClient } from "../../../../../src/shared/postgres/client.js";
+import { createDatabase, serverTarget } from "../../../../support/database.js";
 import { extensionTable, userTable } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
 import { PgTask } from "../../../../support/pgTask.js";
@@ -41,17 +42,22 @@ describe("a task that the extension left in TAKE or WORK", () => {
   test("counts as running while its backend lives, and waits again afterwards", async () => {
     await client.query(extensionTable("alive"));
     const worker = await database.connect();
+    const elsewhere = await connectClient(serverTarget(), { applicationName: "test" });
     const { rows: own } = await worker.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
     await client.query(
       `INSERT INTO alive.task (parent, input, state, pid, start, ${plainRow}) VALUES
          (NULL, 'SELECT ''worked on''', 'WORK', ${own[0]?.pid}, now(), ${plainValues}),
          (NULL, 'SELECT ''behind it''', 'PLAN', NULL, NULL, ${plainValues}),
-         (NULL, 'SELECT ''number given anew''', 'WORK', ${own[0]?.pid}, now() - interval '1 year', ${plainValues})`,
+         (NULL, 'SELECT ''number given anew''', 'WORK', ${own[0]?.pid}, now() - interval '1 year', ${plainValues}),
+         (NULL, 'SELECT ''copied''', 'WORK', ${backendPid(elsewhere)}, now(), ${plainValues})`,
     );
-    await client.query(`UPDATE alive.task SET "group" = 'other' WHERE id = 3`);
+    await client.query(`UPDATE alive.task SET "group" = 'other' WHERE id >= 3`);
     await pgTask.start({ url: database.url, "pg_task.schema": "alive" });
     // The backend with this pid was started after the run, so the pid was reused and the task is an orphan.
     await waitForRow(client, "SELECT FROM alive.task WHERE id = 3 AND state = 'DONE'");
+    // The other backend is of another database, so the row was copied from there.
+    await waitForRow(client, "SELECT FROM alive.task WHERE id = 4 AND state = 'DONE'");
+    await elsewhere.end();
     const { rows } = await client.query(
       "SELECT state::text, owner IS NOT NULL AS owned FROM alive.task WHERE id < 3 ORDER BY id",
     );
@@ -62,7 +68,10 @@ describe("a task that the extension left in TAKE or WORK", () => {
     await client.query("SELECT pg_terminate_backend($1)", [own[0]?.pid]);
     await waitForRow(client, "SELECT FROM alive.task WHERE state <> 'DONE' OR owner IS NOT NULL HAVING count(*) = 0");
     const { rows: outputs } = await client.query("SELECT output FROM alive.task ORDER BY id");
-    assert.deepEqual(outputs, [{ output: "worked on" }, { output: "behind it" }, { output: "number given anew" }]);
+    assert.deepEqual(
+      outputs,
+      ["worked on", "behind it", "number given anew", "copied"].map((output) => ({ output })),
+    );
   });
 });
 
