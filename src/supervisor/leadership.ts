@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { EventEmitter } from "eventemitter3";
 import { Backoff, sleep } from "../shared/backoff.js";
 import type { ConnectionTarget } from "../shared/postgres/target/target.js";
-import { applicationNames } from "../shared/postgres/applicationNames.js";
+import { applicationNames, isSupervisorSql } from "../shared/postgres/applicationNames.js";
 import { backendPid, connectClient, disconnect, type Client } from "../shared/postgres/client.js";
 import { PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
@@ -243,10 +243,13 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     const channel = await awaitAnswer(this.#channel(client), answerTimeoutMs);
     const holder = new FrozenHolder(client, () => rollCall.ask(), {
       lock: { class: lockClasses.supervisor, key: `hashtext(${literal(this.#name)})` },
+      isPgTaskSql: isSupervisorSql,
       frozenMs: this.#frozenMs,
       lines: {
         ended: "leader does not answer, its connection was ended",
         refused: "leader does not answer, and this role may not end its connection",
+        foreign: "a session of another role or program holds the leader's lock",
+        foreignEnded: "a session of another role and program held the leader's lock, it was ended",
       },
       fields: {},
       ended: () => (this.#hasReplacedFrozen = true),

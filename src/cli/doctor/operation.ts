@@ -1,12 +1,18 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
+import { foreignHolderRemedy } from "../../shared/postgres/frozenHolder.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readOrphans } from "../../tasks/queries/orphanIds.js";
 import { areMoreRejected, readRejectedResults } from "../../tasks/queries/rejectedResults.js";
 import { readPauses, type Pause } from "../../tasks/commands/pauses.js";
 import { stopAndRetry } from "../../tasks/commands/describeChange.js";
 import { readPausedSchedules, type PausedSchedules } from "../../tasks/queries/pausedSchedules.js";
-import { readManager, type ServerProcess } from "../../tasks/queries/clusterProcesses.js";
+import {
+  describeForeignHolder,
+  readTableLock,
+  type ForeignHolder,
+  type ServerProcess,
+} from "../../tasks/queries/clusterProcesses.js";
 import { howToResume } from "../support/resumeSchedules.js";
 import { shellWord } from "../support/shellWord.js";
 import { formatCount } from "../terminal/format.js";
@@ -14,7 +20,8 @@ import { fail, ok, warn, type Check } from "./check.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 export async function checkManager(client: Client, table: TaskTable): Promise<Check> {
-  const found = await readManager(client, table);
+  const { manager: found, foreignHolder } = await readTableLock(client, table);
+  if (foreignHolder !== null) return warnForeignHolder("manager", foreignHolder);
   const waiting = (await readWaitingManagers(client, table)).filter(({ pid }) => pid !== found?.pid);
   if (found !== null && waiting.length > 0) {
     return warn(
@@ -25,6 +32,12 @@ export async function checkManager(client: Client, table: TaskTable): Promise<Ch
   }
   if (found !== null) return ok("manager", `server process ${found.pid}`);
   return fail("manager", "no manager serves the table", "start pg-task, or see its log for why the manager waits");
+}
+
+/** A backend that is no pg-task keeps the tasks from running. One with the name of a pg-task may be one. */
+export function warnForeignHolder(name: string, holder: ForeignHolder): Check {
+  const report = holder.isPgTask ? warn : fail;
+  return report(name, describeForeignHolder(holder), foreignHolderRemedy(holder.pid));
 }
 
 type ManagerProcess = Pick<ServerProcess, "pid" | "address">;

@@ -5,6 +5,7 @@ import { readCluster, readConnections, readOtherLeaders } from "../../tasks/quer
 import { countSessions, entriesOnServer, type EntryLocation } from "../../tasks/queries/executorSessions.js";
 import { hashEntries, readLeaderEntries } from "../../supervisor/leaderEntries.js";
 import { fail, ok, warn, type Check } from "./check.js";
+import { warnForeignHolder } from "./operation.js";
 
 /**
  * Smallest difference between the clocks, in ms, that the check warns about. With such a difference, it is hard to
@@ -91,7 +92,8 @@ async function checkLeader(
   name: string,
   { control, entries }: Pick<Configuration, "control" | "entries">,
 ): Promise<Check> {
-  const { leader: found, standbys } = await readCluster(client, name);
+  const { leader: found, foreignHolder, standbys } = await readCluster(client, name);
+  if (foreignHolder !== null) return warnForeignHolder("leader", foreignHolder);
   if (found === null) return await warnNoLeader(client, name, control.database);
   const text = `server process ${found.pid}, standbys: ${standbys.length}`;
   const hash = await readLeaderEntries(client, name);

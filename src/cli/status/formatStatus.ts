@@ -2,7 +2,13 @@ import type { TableOptions } from "../support/openTable.js";
 import { withTableOptions } from "../support/pastedCommands.js";
 import { howToResume } from "../support/resumeSchedules.js";
 import type { Backlog } from "../../tasks/queries/backlog.js";
-import type { OtherLeader, ServerProcess } from "../../tasks/queries/clusterProcesses.js";
+import { foreignHolderRemedy } from "../../shared/postgres/frozenHolder.js";
+import {
+  describeForeignHolder,
+  type ForeignHolder,
+  type OtherLeader,
+  type ServerProcess,
+} from "../../tasks/queries/clusterProcesses.js";
 import type { EndedCounts, Rates } from "../../tasks/queries/recentRuns.js";
 import type { Count, RowCounts } from "../../tasks/queries/rowCounts.js";
 import type { PausedSchedules } from "../../tasks/queries/pausedSchedules.js";
@@ -43,12 +49,12 @@ export function formatStatus(
  */
 function fitLine(terminal: Terminal, line: string): string {
   const text = printableLine(line);
-  return terminal.isTerminal && !/^ *(?:error|refused) /.test(text) ? truncate(text, terminal.columns) : text;
+  return terminal.isTerminal && !/^ *(?:error|note|refused) /.test(text) ? truncate(text, terminal.columns) : text;
 }
 
 function formatCluster({ name, cluster, error, tables }: Status, options: TableOptions): string[] {
   if (cluster === null) return [`cluster    ${name}`, `error      ${error?.message ?? ""}`];
-  const { leader, standbys, otherLeaders, connections } = cluster;
+  const { leader, foreignHolder, standbys, otherLeaders, connections } = cluster;
   const isServed = tables.some(({ manager }) => manager !== null);
   const none = isServed
     ? "none with this configuration, but a manager serves a table: see the log of the pg-task that runs"
@@ -56,11 +62,19 @@ function formatCluster({ name, cluster, error, tables }: Status, options: TableO
   return [
     `cluster    ${name}`,
     `leader     ${leader === null ? none : formatProcess(leader)}`,
+    ...formatForeignHolder(foreignHolder),
     ...otherLeaders.map((other) => `other      ${formatOtherLeader(other)}`),
     `standbys   ${standbys.length === 0 ? "none" : standbys.map(formatProcess).join("; ")}`,
     `server     ${connections.taken} of ${connections.most} connections in use`,
   ];
 }
+
+const formatForeignHolder = (holder: ForeignHolder | null): string[] =>
+  holder === null
+    ? []
+    : [
+        `${holder.isPgTask ? "note " : "error"}      ${describeForeignHolder(holder)}; ${foreignHolderRemedy(holder.pid)}`,
+      ];
 
 function formatProcess({ pid, address, since }: ServerProcess): string {
   const from = address === null ? "" : ` from ${address}`;
@@ -81,10 +95,12 @@ const formatEstimate = ({ value, exact }: Count): string => `${exact ? "" : "abo
  * @param selecting the options that select the table, for commands that change it; null to name no such commands
  */
 export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {
-  const { error, manager, sessions, sessionsRefused, backlog, rates, counts, pauses, pausedSchedules } = status;
+  const { error, manager, foreignHolder, sessions, sessionsRefused, backlog, rates, counts, pauses, pausedSchedules } =
+    status;
   if (error !== null) return [`error      ${error.message}`];
   return [
     `manager    ${manager === null ? "none" : formatProcess(manager)}`,
+    ...formatForeignHolder(foreignHolder),
     `sessions   ${sessions?.sessions ?? 0}, ${sessions?.running ?? 0} running`,
     ...(sessionsRefused === null
       ? []

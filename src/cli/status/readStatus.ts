@@ -7,8 +7,9 @@ import { readPausedSchedules, type PausedSchedules } from "../../tasks/queries/p
 import {
   readCluster,
   readConnections,
-  readManager,
+  readTableLock,
   readOtherLeaders,
+  type ForeignHolder,
   type OtherLeader,
   type ServerProcess,
 } from "../../tasks/queries/clusterProcesses.js";
@@ -25,6 +26,8 @@ const concurrentEntries = 5;
 
 interface ClusterStatus {
   readonly leader: ServerProcess | null;
+  /** Who else holds the leader's lock. */
+  readonly foreignHolder: ForeignHolder | null;
   readonly standbys: readonly ServerProcess[];
   /** Leaders of other clusters on the server. They are read only if this cluster has no leader. */
   readonly otherLeaders: readonly OtherLeader[];
@@ -37,6 +40,8 @@ export interface TableStatus {
   readonly table: string;
   readonly error: ErrorReport | null;
   readonly manager: ServerProcess | null;
+  /** Who else holds the manager's lock. */
+  readonly foreignHolder: ForeignHolder | null;
   readonly sessions: Pick<ExecutorSessions, "sessions" | "running"> | null;
   /** Why tasks wait for sessions that the server refuses. Null if it refuses none, or no task waits. */
   readonly sessionsRefused: SessionRefusal | null;
@@ -93,6 +98,7 @@ async function readEntryStatus(configuration: Configuration, entry: Entry): Prom
       ...namesOf(entry),
       error: toReport(failure),
       manager: null,
+      foreignHolder: null,
       sessions: null,
       sessionsRefused: null,
       backlog: null,
@@ -116,13 +122,14 @@ const namesOf = ({ target, schema, table }: Entry): Pick<TableStatus, "database"
  * @param maxRows the rates are calculated from at most this many of the newest rows
  */
 export async function queryTableStatus({ client, table, entry }: OpenTable, maxRows: number): Promise<TableStatus> {
-  const manager = await readManager(client, table);
+  const { manager, foreignHolder } = await readTableLock(client, table);
   const { sessions, running } = await readSessions(client, table);
   const backlog = await readBacklog(client, table);
   return {
     ...namesOf(entry),
     error: null,
     manager,
+    foreignHolder,
     sessions: { sessions, running },
     // The manager shows a refusal until a session can be opened, also if the tasks that waited have been deleted.
     sessionsRefused: backlog.due.value > 0 ? await readSessionRefusal(client, table) : null,

@@ -297,7 +297,8 @@ export class ManagerConnection {
   async #logHolder(others: OtherManagers): Promise<void> {
     const { log, table } = this.#options.components;
     const holder = await others.findHolder();
-    if (holder === null) return;
+    // A session that is no manager has been named already.
+    if (holder?.isPgTask !== true) return;
     const { pid: backend, name, address } = holder;
     const remedy =
       "end one of the two: this is probably another pg-task with the same entry, and another control database or pg_conf.name";

@@ -1,6 +1,7 @@
 import { sleep } from "../../shared/backoff.js";
 import type { Log } from "../../shared/log.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
+import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { FrozenHolder, type Holder } from "../../shared/postgres/frozenHolder.js";
 import { RollCall } from "../../shared/postgres/rollCall.js";
@@ -44,10 +45,13 @@ export class OtherManagers {
     this.#afterFrozen = options.afterFrozen;
     this.#holder = new FrozenHolder(client, () => this.#ask(), {
       lock: { class: lockClasses.manager, key: String(options.oid) },
+      isPgTaskSql: isManagerSql,
       frozenMs: () => this.#limitMs,
       lines: {
         ended: "manager does not answer, its connection was ended",
         refused: "manager does not answer, and this role may not end its connection",
+        foreign: "a session of another role or program holds the table's lock",
+        foreignEnded: "a session of another role and program held the table's lock, it was ended",
       },
       fields: options.fields,
       ended: () => (this.#afterFrozen = true),

@@ -20,6 +20,13 @@ export function ownerSql(alias: string): string {
   return `${alias}.pid::pg_catalog.text OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) ${start}`;
 }
 
+/**
+ * SQL condition on a row of pg_stat_activity: the backend's role is that of this connection, a member of it, or a
+ * superuser. Such a role can do all that this connection can.
+ */
+export const isTrustedSql = (alias: string): string => `pg_catalog.pg_has_role(${alias}.usesysid,
+  (SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) session_user), 'MEMBER')`;
+
 /** SQL expression for the server's start time by its own clock. Identifies a running server. */
 export const serverStartSql =
   "pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.pg_postmaster_start_time()), 'YYYY-MM-DD\"T\"HH24:MI:SS.US')";

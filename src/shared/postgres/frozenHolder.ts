@@ -1,5 +1,5 @@
 import type { Log } from "../log.js";
-import { isOwnerSql, ownerSql } from "./backendIdentity.js";
+import { isOwnerSql, isTrustedSql, ownerSql } from "./backendIdentity.js";
 import { sqlState, type Client } from "./client.js";
 import { insufficientPrivilege } from "./sqlStates.js";
 
@@ -12,6 +12,11 @@ const lookAgainMs = 1_000;
 export interface Holder {
   readonly pid: number;
   readonly name: string;
+  readonly user: string | null;
+  /** Whether the backend has the application name of a pg-task that may hold the lock. */
+  readonly isPgTask: boolean;
+  /** Whether the backend's role has all privileges of this connection's role. */
+  readonly isTrusted: boolean;
   readonly address: string | null;
   /** Identity of the backend. Null if this role must not see it. */
   readonly owner: string | null;
@@ -22,10 +27,20 @@ export interface Holder {
 interface FrozenHolderOptions {
   /** Both keys of the advisory lock. The second is an SQL expression for an integer. */
   readonly lock: { readonly class: number; readonly key: string };
+  /** SQL condition on an application name: a pg-task that may hold the lock has it. */
+  readonly isPgTaskSql: (name: string) => string;
   /** How long the holder may go without an answer, in ms. 0 means forever. */
   readonly frozenMs: () => number;
-  /** The log lines for a holder whose connection was ended, and for one that this role may not end. */
-  readonly lines: { readonly ended: string; readonly refused: string };
+  /**
+   * The log lines for a holder whose connection was ended, and for one that this role may not end; and for a holder of
+   * another role or program that keeps the lock, and for one that was ended.
+   */
+  readonly lines: {
+    readonly ended: string;
+    readonly refused: string;
+    readonly foreign: string;
+    readonly foreignEnded: string;
+  };
   readonly fields: Readonly<Record<string, unknown>>;
   /** Called when the holder's backend has been terminated. */
   readonly ended: () => void;
@@ -41,6 +56,10 @@ interface FrozenHolderOptions {
  *       ▲                                    │  ▲                │
  *       └──────────────answered──────────────┘  └─backend works──┘
  *
+ * Any role that may connect can take the lock. A holder that has neither the name of a pg-task nor a role that has the
+ * privileges of this one is certainly not a pg-task, and is terminated without being asked. If only one of the two is
+ * missing, it may be one, so that it is named in the log and otherwise treated like any other.
+ *
  * Time is counted in calls of `check`. If this process itself is suspended, there are none, and so the holder is not
  * taken for frozen after that.
  */
@@ -53,6 +72,8 @@ export class FrozenHolder {
   /** How long the question has been unanswered, in ms. Null if no question is open. */
   #askedMs: number | null = null;
   #isRefusalLogged = false;
+  /** The holder of another role or program that was named last. */
+  #named: string | null = null;
 
   /** @param askAll asks all processes, and so also the holder */
   constructor(client: Client, askAll: () => Promise<void>, options: FrozenHolderOptions) {
@@ -72,21 +93,55 @@ export class FrozenHolder {
   /** Called after each failed attempt to take the lock, with the time since the last one in ms. */
   async check(ms: number): Promise<void> {
     const frozenMs = this.#options.frozenMs();
-    if (frozenMs === 0) return;
-    if (this.#askedMs === null) {
+    if (this.#askedMs === null || frozenMs === 0) {
       this.#quietMs += ms;
-      if (this.#quietMs >= Math.min(frozenMs / 3, maxAskMs)) await this.#ask();
+      if (this.#quietMs >= (frozenMs === 0 ? maxAskMs : Math.min(frozenMs / 3, maxAskMs))) await this.#look(frozenMs);
       return;
     }
     this.#askedMs += ms;
     if (this.#askedMs >= frozenMs) await this.#judge(frozenMs);
   }
 
-  async #ask(): Promise<void> {
-    this.#holder = await this.find();
-    if (this.#holder === null) return;
+  async #look(frozenMs: number): Promise<void> {
+    const holder = await this.find();
+    this.#holder = holder;
+    if (holder === null) return;
+    if (!holder.isPgTask && !holder.isTrusted) {
+      this.#quietMs = 0;
+      await this.#endForeign(holder);
+      return;
+    }
+    if (!holder.isPgTask || !holder.isTrusted) this.#nameForeign(holder);
+    if (frozenMs === 0) {
+      this.#quietMs = 0;
+      return;
+    }
     this.#askedMs = 0;
     await this.#askAll();
+  }
+
+  async #endForeign(holder: Holder): Promise<void> {
+    const { log, lines, fields } = this.#options;
+    try {
+      // The holder is looked up again, because the start time of its backend may be hidden and its pid be reused.
+      const { rows } = await this.#client.query<{ ended: boolean }>(
+        `SELECT pg_catalog.pg_terminate_backend(h.pid) AS ended FROM (${this.#findSql()}) AS h
+         WHERE h.pid = $2 AND NOT h."isPgTask" AND NOT h."isTrusted"`,
+        [this.#options.lock.class, holder.pid],
+      );
+      if (rows[0]?.ended === true) log.warn({ ...fields, ...shown(holder) }, lines.foreignEnded);
+    } catch (error) {
+      if (sqlState(error) !== insufficientPrivilege) throw error;
+      this.#nameForeign(holder);
+    }
+  }
+
+  #nameForeign(holder: Holder): void {
+    const { log, lines, fields } = this.#options;
+    const named = `${holder.pid} ${holder.owner}`;
+    if (named === this.#named) return;
+    this.#named = named;
+    log.warn({ ...fields, ...shown(holder), remedy: foreignHolderRemedy(holder.pid) }, lines.foreign);
   }
 
   async #judge(frozenMs: number): Promise<void> {
@@ -128,18 +183,31 @@ export class FrozenHolder {
 
   /** Returns the backend that holds the lock now, or null if none does. */
   async find(): Promise<Holder | null> {
-    const { lock } = this.#options;
+    const { rows } = await this.#client.query<Holder>(this.#findSql(), [this.#options.lock.class]);
+    return rows[0] ?? null;
+  }
+
+  #findSql(): string {
+    const { lock, isPgTaskSql } = this.#options;
     // For the backend of another role, pg_stat_activity shows neither state nor start time. Such a backend may be
     // working, but then this role cannot terminate it either, unless it may signal other roles' backends.
-    const { rows } = await this.#client.query<Holder>(
-      `SELECT l.pid, a.application_name AS name, host(a.client_addr) AS address, ${ownerSql("a")} AS owner,
+    return `SELECT l.pid, a.application_name AS name, a.usename AS user, ${isPgTaskSql("a.application_name")} AS "isPgTask",
+         ${isTrustedSql("a")} AS "isTrusted", host(a.client_addr) AS address, ${ownerSql("a")} AS owner,
          coalesce(a.state <> 'idle' AND a.wait_event_type IS DISTINCT FROM 'Client', false) AS works
        FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = $1::bigint::oid
          AND l.objid = ((${lock.key})::bigint & 4294967295)::oid
-         AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`,
-      [lock.class],
-    );
-    return rows[0] ?? null;
+         AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`;
   }
 }
+
+const shown = ({ pid, user, name, address }: Holder): object => ({
+  backend: pid,
+  role: user,
+  application: name,
+  address,
+});
+
+/** What to do about a backend of another role or program that holds one of pg-task's locks. */
+export const foreignHolderRemedy = (pid: number): string =>
+  `unless it is a pg-task of yours, end it: SELECT pg_terminate_backend(${pid}); let only roles that you trust connect to the database: REVOKE CONNECT ON DATABASE … FROM PUBLIC`;

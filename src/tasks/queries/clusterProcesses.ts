@@ -8,6 +8,7 @@ import {
   isSupervisorSql,
   isWebSql,
 } from "../../shared/postgres/applicationNames.js";
+import { isTrustedSql } from "../../shared/postgres/backendIdentity.js";
 import { isoTimeSql } from "../sqlFragments.js";
 
 /** A backend of one of pg-task's connections. Values that this role cannot see are null. */
@@ -23,33 +24,63 @@ export interface ServerProcess {
 const processColumns = `a.pid, host(a.client_addr) AS address, ${isoTimeSql("a.backend_start")} AS since,
   a.usename AS "user", a.application_name AS name`;
 
-/** Returns the leader and the standbys of the cluster with this name. */
+/**
+ * A backend that holds one of pg-task's locks, although its application name is not that of a pg-task, or its role is
+ * neither this connection's role, nor a member of it, nor a superuser. Any role that may connect can take such a lock.
+ */
+export interface ForeignHolder extends ServerProcess {
+  /** Whether it has the name of a pg-task. It may then be one that connects as another role. */
+  readonly isPgTask: boolean;
+}
+
+/** Says who holds the lock instead of a pg-task, or as another role. */
+export function describeForeignHolder({ pid, user, name, isPgTask }: ForeignHolder): string {
+  const who = `server process ${pid} of role ${user ?? "?"}`;
+  return isPgTask
+    ? `${who}, which is not the role that this configuration connects as, holds the lock of pg-task`
+    : `${who} (${name === null || name === "" ? "without an application name" : name}) holds the lock of pg-task, and is none`;
+}
+
+interface Holder extends ServerProcess {
+  readonly isPgTask: boolean;
+  readonly isTrusted: boolean;
+}
+
+const plain = ({ pid, address, since, user, name }: ServerProcess): ServerProcess => ({
+  pid,
+  address,
+  since,
+  user,
+  name,
+});
+
+const toForeign = (holder: Holder | undefined): ForeignHolder | null =>
+  holder === undefined || (holder.isPgTask && holder.isTrusted)
+    ? null
+    : { ...plain(holder), isPgTask: holder.isPgTask };
+
+/** Returns the leader and the standbys of the cluster with this name, and who else holds the leader's lock. */
 export async function readCluster(
   control: Client,
   name: string,
-): Promise<{ leader: ServerProcess | null; standbys: ServerProcess[] }> {
-  const { rows } = await control.query<ServerProcess & { leads: boolean; other: boolean }>(
+): Promise<{ leader: ServerProcess | null; foreignHolder: ForeignHolder | null; standbys: ServerProcess[] }> {
+  const { rows } = await control.query<Holder & { leads: boolean; other: boolean }>(
     `WITH led AS (
        SELECT pid, objid = hashtext($2)::bigint & 4294967295 AS ours FROM pg_catalog.pg_locks
        WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = $1::bigint::oid
          AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
      )
-     SELECT ${processColumns}, coalesce(l.ours, false) AS leads, coalesce(NOT l.ours, false) AS other
+     SELECT ${processColumns}, coalesce(l.ours, false) AS leads, coalesce(NOT l.ours, false) AS other,
+       coalesce(${isSupervisorSql("a.application_name")}, false) AS "isPgTask", ${isTrustedSql("a")} AS "isTrusted"
      FROM pg_catalog.pg_stat_activity AS a LEFT JOIN led AS l ON l.pid = a.pid
      WHERE (${isSupervisorSql("a.application_name")} OR l.ours) AND a.datname = current_database()
      ORDER BY a.backend_start, a.pid`,
     [lockClasses.supervisor, name],
   );
-  const plain = ({ pid, address, since, user, name: called }: ServerProcess): ServerProcess => ({
-    pid,
-    address,
-    since,
-    user,
-    name: called,
-  });
-  const leader = rows.find(({ leads }) => leads);
+  const holder = rows.find(({ leads }) => leads);
   return {
-    leader: leader === undefined ? null : plain(leader),
+    leader: holder?.isPgTask === true ? plain(holder) : null,
+    foreignHolder: toForeign(holder),
     standbys: rows.filter(({ leads, other }) => !leads && !other).map(plain),
   };
 }
@@ -78,24 +109,34 @@ export async function readOtherLeaders(control: Client, name: string): Promise<O
        FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_database AS d ON d.oid = l.database
        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = $1::bigint::oid
      ) AS led JOIN pg_catalog.pg_stat_activity AS a ON a.pid = led.pid
-     WHERE NOT (led.here AND led.same) ORDER BY NOT led.here, NOT led.same, a.backend_start, a.pid LIMIT ${maxOtherLeaders}`,
+     WHERE NOT (led.here AND led.same) AND ${isSupervisorSql("a.application_name")} ORDER BY NOT led.here, NOT led.same, a.backend_start, a.pid LIMIT ${maxOtherLeaders}`,
     [lockClasses.supervisor, name],
   );
   return rows;
 }
 
 /** Returns the backend of the manager that holds the table's lock, or null if no manager holds it. */
-export async function readManager(client: Client, { qualified }: TaskTable): Promise<ServerProcess | null> {
-  const { rows } = await client.query<ServerProcess>(
+export async function readManager(client: Client, table: TaskTable): Promise<ServerProcess | null> {
+  return (await readTableLock(client, table)).manager;
+}
+
+/** Returns the backend of the manager that holds the table's lock, and who else holds it. */
+export async function readTableLock(
+  client: Client,
+  { qualified }: TaskTable,
+): Promise<{ readonly manager: ServerProcess | null; readonly foreignHolder: ForeignHolder | null }> {
+  const { rows } = await client.query<Holder>(
     `SELECT l.pid, host(a.client_addr) AS address, ${isoTimeSql("a.backend_start")} AS since,
-       a.usename AS "user", a.application_name AS name
+       a.usename AS "user", a.application_name AS name,
+       coalesce(${isManagerSql("a.application_name")}, false) AS "isPgTask", coalesce(${isTrustedSql("a")}, false) AS "isTrusted"
      FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
      WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = $1::bigint::oid
        AND l.objid = to_regclass($2)::oid
        AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`,
     [lockClasses.manager, qualified],
   );
-  return rows[0] ?? null;
+  const [holder] = rows;
+  return { manager: holder?.isPgTask === true ? plain(holder) : null, foreignHolder: toForeign(holder) };
 }
 
 /**

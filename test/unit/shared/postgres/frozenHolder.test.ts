@@ -9,7 +9,8 @@ const log = createLog({ level: "silent", name: "test", write: () => {} });
 /** A server with one holder of the lock, which `holder` replaces. Records what it is asked. */
 function serverWith(frozenMs: number) {
   const asked: string[] = [];
-  const state = { holder: { pid: 1, owner: "1 then", address: null, works: false }, ended: 0 };
+  const holderNow = { pid: 1, owner: "1 then", address: null, works: false, isPgTask: true, isTrusted: true };
+  const state = { holder: holderNow, ended: 0 };
   const client = stubClient((text) => {
     const ends = text.includes("pg_terminate_backend");
     asked.push(ends ? "end" : "who");
@@ -22,7 +23,8 @@ function serverWith(frozenMs: number) {
   const holder = new FrozenHolder(client, askAll, {
     lock: { class: 1, key: "1" },
     frozenMs: () => frozenMs,
-    lines: { ended: "ended", refused: "refused" },
+    isPgTaskSql: () => "true",
+    lines: { ended: "ended", refused: "refused", foreign: "foreign", foreignEnded: "foreign ended" },
     fields: {},
     ended: () => (state.ended += 1),
     log,
@@ -55,10 +57,10 @@ void test("an answer gives the holder time again, and it is asked again later", 
   assert.equal(state.ended, 1);
 });
 
-void test("with pg_conf.frozen = 0, nobody is asked", async () => {
+void test("with pg_conf.frozen = 0, nobody is asked or ended", async () => {
   const { asked, holder } = serverWith(0);
   for (let ms = 0; ms < 100_000; ms += 200) await holder.check(200);
-  assert.deepEqual(asked, []);
+  assert.deepEqual([...new Set(asked)], ["who"]);
 });
 
 void test("a holder whose backend works is left alone, because it has not passed the question on", async () => {
