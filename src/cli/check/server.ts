@@ -1,3 +1,4 @@
+import { readWriters, revokeWriting } from "../../manager/schema/grants.js";
 import { locateTable } from "../../manager/schema/locateTable.js";
 import { describeUnknownZone, placeZone, unknownZones } from "../../manager/schema/unknownZones.js";
 import { readLackingToCreate, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
@@ -204,12 +205,23 @@ async function inspectDatabase(entry: Entry, client: Client, fileZone: string): 
     paused: await readPausedGroups(located, client),
     location,
     settings: Object.fromEntries(settings),
-    warnings: [...warnings, ...(await scheduleWarnings(located, client))],
+    warnings: [...warnings, ...(await writerWarnings(located, client)), ...(await scheduleWarnings(located, client))],
     error:
       (await checkPlan(located, client)) ??
       (await checkZone(located, client, fileZone)) ??
       (await checkOwnBackend(located, client)),
   };
+}
+
+/** Returns a warning if other roles may write tasks, and so run SQL as the entry's user. */
+async function writerWarnings({ schema, table: name }: Entry, client: Client): Promise<string[]> {
+  const table = taskTable(schema, name);
+  const { unrestricted: roles } = await readWriters(client, table);
+  if (roles.length === 0) return [];
+  const who = roles.join(", ");
+  return [
+    `${table.qualified}: ${who} may write tasks, and so run SQL as the entry's user: ${revokeWriting(table, roles)}`,
+  ];
 }
 
 /** Returns warnings about the schedules of a table that pg-task has already created or adopted. */

@@ -1,7 +1,7 @@
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { checkPrivileges, checkRoleSettings, checkRowSecurity, mayRead } from "./access.js";
+import { checkPrivileges, checkRoleSettings, checkRowSecurity, checkWriters, mayRead } from "./access.js";
 import type { Check } from "./check.js";
 import { checkManager, checkOrphans, checkBacklog, checkPauses, checkResults } from "./operation.js";
 import { checkOrder } from "./order.js";
@@ -23,6 +23,7 @@ export async function checkTable(client: Client, table: TaskTable, configured: C
     ...whole,
     ...(version.level === "ok" ? [await checkFeatures(client, table)] : []),
     await checkPrivileges(client, table),
+    await checkWriters(client, table),
     await checkRowSecurity(client, table),
     await checkTriggers(client, table),
     await checkIndexes(client, table),

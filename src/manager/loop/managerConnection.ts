@@ -13,6 +13,7 @@ import { isRollCall } from "../../shared/postgres/rollCall.js";
 import { OtherManagers } from "../recovery/otherManagers.js";
 import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
 import { ensureTable, missingPrivilege } from "../schema/ensureTable.js";
+import { logWriters } from "../schema/grants.js";
 import { listenToTable } from "../schema/listen.js";
 import { locateTable } from "../schema/locateTable.js";
 import { readSettings, type ManagerSettings } from "../settings.js";
@@ -218,6 +219,7 @@ export class ManagerConnection {
       log.warn({ table: table.logName }, "another table has this name now, without the tasks of the one before");
     }
     if (knownOid === null) await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
+    if (previousOid !== oid) await logWriters(client, table, log);
     const others = await this.#attachOthers(client, oid);
     const isLocked = await this.#lock(client, oid, others);
     components.groups.forgetStarts();

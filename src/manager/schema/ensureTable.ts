@@ -29,6 +29,7 @@ import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns
 import type { Feature } from "./features.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
 import { readPrivilegeRemedy } from "./privilegeRemedy.js";
+import { readRelations, revokeDefaultGrants } from "./grants.js";
 import { ensureStateType } from "./stateType.js";
 import { ensureUserFunctions } from "./ensureUserFunctions.js";
 import type { TaskTable } from "./taskTable.js";
@@ -85,6 +86,7 @@ async function ensureOwn(
     // The tables of a schema share the schema's enum type `state`, so their managers take turns.
     await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [lockClasses.migration, table.schema]);
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+    const before = await readRelations(client, table);
     const from = await migrate(client, table, entry);
     const restored = from === null ? await restoreObjects(client, table, entry) : [];
     const ownColumns = await settleOwnColumns(client, table, entry.create);
@@ -100,6 +102,7 @@ async function ensureOwn(
     const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"], keyProblem);
     await ensureSchedulesView(client, table);
     const taken = await ensureUserFunctions(client, table);
+    await revokeDefaultGrants(client, table, before);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");

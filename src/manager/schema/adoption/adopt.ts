@@ -5,6 +5,7 @@ import { lockClasses } from "../../../shared/postgres/advisoryLocks.js";
 import type { Log } from "../../../shared/log.js";
 import { applyColumnDefaults } from "../columnDefaults.js";
 import { appliedVersion, createObjectsBeside, recordVersion } from "../migrations.js";
+import { readRelations, revokeDefaultGrants } from "../grants.js";
 import { addMissingStates } from "../stateType.js";
 import type { TaskTable } from "../taskTable.js";
 import { addColumns, missingColumns } from "./addColumns.js";
@@ -65,7 +66,9 @@ async function changeTable(
     await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
     await refuseConflictingNames(client, table);
     await addColumns(client, table, layout, entry.parameters);
+    const before = await readRelations(client, table);
     await createObjectsBeside(client, table);
+    await revokeDefaultGrants(client, table, before);
     const complete = await readLayout(client, table);
     const condition = fillCondition(complete, entry.parameters);
     if (condition !== null) await ensureFillFunction(client, table, complete, entry.parameters);
