@@ -167,6 +167,12 @@ export class OnTerminal {
     this.#child.stdin?.write(keys);
   }
 
+  /** Closes the terminal. Its program gets SIGHUP. */
+  async hangUp(): Promise<void> {
+    this.#child.kill("SIGKILL");
+    await this.#exit;
+  }
+
   /** Waits until the program has ended, and returns its exit code. */
   async end(): Promise<number | null> {
     return await this.#exit;

@@ -1,26 +1,44 @@
 import { Argument, type Command } from "commander";
 import type { Entry } from "../../shared/config/types.js";
 import { entryNames, tableNames } from "../../shared/config/entryNames.js";
+import { completeValuesName, shells, type Shell } from "../definitions/completion.js";
+import { readBashWord, replaceBashWord } from "../support/bashWord.js";
 import { resolveConfiguration } from "../support/resolveConfiguration.js";
-import { configOption, type RunCommand } from "../support/options.js";
+import type { RunCommand } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 const kinds = ["table", "entry"] as const;
 
-/** The name of the command that the completion scripts call. The help does not list it. */
-export const completeValuesName = "complete-values";
-
+/**
+ * The names come from a file that may be anyone's, and can contain every character. The command therefore ends each with
+ * a zero byte, and the scripts must not let a shell evaluate them.
+ */
 export function registerCompleteValues(program: Command, run: RunCommand): void {
   program
     .command(completeValuesName, { hidden: true })
+    .addArgument(new Argument("<shell>").choices(shells))
     .addArgument(new Argument("<kind>").choices(kinds))
-    .addOption(configOption())
-    .action((kind: (typeof kinds)[number], { config }: { readonly config?: string }) =>
+    .argument("[words...]", "the words of the command line up to the one to complete; bash's with their quotes")
+    .action((shell: Shell, kind: (typeof kinds)[number], words: readonly string[]) =>
       run(async (terminal) => {
-        for (const name of await readNames(terminal, kind, config)) terminal.write(`${name}\n`);
+        const plain = shell === "bash" ? words.map((word) => readBashWord(word).text) : words;
+        const names = await readNames(terminal, kind, configIn(plain));
+        const replies = shell === "bash" ? bashReplies(words.at(-1) ?? "", names) : names;
+        terminal.write(replies.map((reply) => `${reply}\0`).join(""));
         return 0;
       }),
     );
+}
+
+function configIn(words: readonly string[]): string | undefined {
+  const option = words.findLastIndex((word) => word === "-c" || word === "--config");
+  return option === -1 ? undefined : words[option + 1];
+}
+
+/** The other shells choose and quote the names themselves. */
+function bashReplies(word: string, names: readonly string[]): string[] {
+  const typed = readBashWord(word);
+  return names.filter((name) => name.startsWith(typed.text)).map((name) => replaceBashWord(typed, name));
 }
 
 /** Returns the values that `--table` or `--entry` may have, without connecting to a server. */
@@ -28,7 +46,7 @@ async function readNames(
   { cwd, env }: Terminal,
   kind: (typeof kinds)[number],
   file: string | undefined,
-): Promise<ReadonlySet<string>> {
+): Promise<readonly string[]> {
   const explained = await resolveConfiguration({
     file,
     cwd,
@@ -37,8 +55,8 @@ async function readNames(
     lazySecrets: true,
   });
   const entries = explained?.configuration.entries ?? [];
-  // Shells split words at colons, so keys such as `host:5432/…` cannot be completed.
+  // Keys such as `host:5432/…` only repeat what the numbers and databases select.
   const namesOf = (entry: Entry): readonly string[] =>
     kind === "table" ? tableNames(entry) : entryNames(entries, entry).filter((name) => name !== entry.key);
-  return new Set(entries.flatMap(namesOf));
+  return [...new Set(entries.flatMap(namesOf))];
 }

@@ -1,17 +1,15 @@
-import { completeValuesName } from "../commands/completeValues.js";
 import type { CommandDefinition, OptionDefinition } from "./definitions.js";
 
 export const shells = ["bash", "zsh", "fish"] as const;
 export type Shell = (typeof shells)[number];
 
+/** The name of the command that the completion scripts call. The help does not list it. */
+export const completeValuesName = "complete-values";
+
 /** Returns the completion script of a shell. */
 export function completionScript(shell: Shell, commands: readonly CommandDefinition[]): string {
   if (shell === "fish") return fishScript(commands);
-  const script = bashScript(commands);
-  // zsh runs completion functions for bash if it is told to.
-  return shell === "bash"
-    ? script
-    : `autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n${script}`;
+  return shell === "bash" ? bashScript(commands) : zshScript(commands);
 }
 
 const optionNames = (options: readonly OptionDefinition[]): readonly string[] => options.flatMap(({ names }) => names);
@@ -21,53 +19,77 @@ const withValue = (options: readonly OptionDefinition[], value: OptionDefinition
 
 const statesOf = (options: readonly OptionDefinition[]): readonly string[] => options.flatMap(({ words }) => words);
 
-/** Returns a pattern of `case` that matches these words. The pattern matches nothing if there are none. */
-const pattern = (words: readonly string[]): string => (words.length === 0 ? "''" : words.join("|"));
-
-function bashScript(commands: readonly CommandDefinition[]): string {
-  const names = commands.flatMap((command) => command.names);
-  const cases = commands.map(
-    ({ names: called, options, choices }) => `    ${pattern(called)})
+/**
+ * Returns the cases for bash and zsh. They use the variables `place`, `command` and `previous`, and functions that each
+ * shell defines in its own way.
+ */
+function casesOf(commands: readonly CommandDefinition[]): string {
+  const names = commands.flatMap((command) => command.names).join(" ");
+  const cases = commands.map(({ names: called, options, choices }) => {
+    const values = [
+      [withValue(options, "path"), "_pg_task_files"],
+      [withValue(options, "table"), "_pg_task_values table"],
+      [withValue(options, "entry"), "_pg_task_values entry"],
+      [withValue(options, "states"), `_pg_task_list ${statesOf(options).join(" ")}`],
+      [withValue(options, "other"), ""],
+    ] as const;
+    return `    ${called.join("|")})
       case "$previous" in
-        ${pattern(withValue(options, "path"))}) COMPREPLY=($(compgen -f -- "$word")); return ;;
-        ${pattern(withValue(options, "table"))}) _pg_task_values table; return ;;
-        ${pattern(withValue(options, "entry"))}) _pg_task_values entry; return ;;
-        ${pattern(withValue(options, "states"))}) _pg_task_list "${statesOf(options).join(" ")}"; return ;;
-        ${pattern(withValue(options, "other"))}) return ;;
-      esac
-      words="${[...choices, ...optionNames(options)].join(" ")}" ;;`,
-  );
-  return `# Completion of pg-task for bash and zsh
+${values.map(([flags, action]) => (flags.length === 0 ? "" : `        ${flags.join("|")}) ${action} ;;\n`)).join("")}\
+        *) _pg_task_words ${[...choices, ...optionNames(options)].join(" ")} ;;
+      esac ;;`;
+  });
+  return `  if [ "$place" -eq 1 ]; then
+    _pg_task_words ${names} --help --version
+    return
+  fi
+  case "$command" in
+    help) _pg_task_words ${names} ;;
+${cases.join("\n")}
+  esac`;
+}
+
+/**
+ * bash evaluates the words that `compgen -W` gets, and the word on the command line still has its quotes. Names of the
+ * configuration are therefore compared and quoted by pg-task itself.
+ */
+const bashScript = (commands: readonly CommandDefinition[]): string => `# Completion of pg-task for bash
+_pg_task_words() { COMPREPLY=($(compgen -W "$*" -- "$word")); }
+_pg_task_files() { compopt -o default; }
 # Completes the names of tables or entries in the configuration.
 _pg_task_values() {
-  local index config=()
-  for ((index = 1; index < COMP_CWORD; index++)); do
-    case "\${COMP_WORDS[index]}" in -c|--config) config=(--config "\${COMP_WORDS[index+1]}") ;; esac
-  done
-  COMPREPLY=($(compgen -W "$("\${COMP_WORDS[0]}" ${completeValuesName} "$1" "\${config[@]}" 2>/dev/null)" -- "$word"))
+  mapfile -d '' -t COMPREPLY < <(pg-task ${completeValuesName} bash "$1" -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
 }
 # Completes the last word of a list with commas.
 _pg_task_list() {
   local before=""
   case "$word" in *,*) before="\${word%,*}," ;; esac
-  COMPREPLY=($(compgen -P "$before" -W "$1" -- "\${word##*,}"))
+  COMPREPLY=($(compgen -P "$before" -W "$*" -- "\${word##*,}"))
 }
 _pg_task() {
-  local word="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD-1]}" words=""
+  local place="$COMP_CWORD" command="\${COMP_WORDS[1]}" previous="\${COMP_WORDS[COMP_CWORD-1]}" word="\${COMP_WORDS[COMP_CWORD]}"
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "${names.join(" ")} --help --version" -- "$word"))
-    return
-  fi
-  case "\${COMP_WORDS[1]}" in
-    help) words="${names.join(" ")}" ;;
-${cases.join("\n")}
-  esac
-  COMPREPLY=($(compgen -W "$words" -- "$word"))
+${casesOf(commands)}
 }
 complete -F _pg_task pg-task
 `;
+
+const zshScript = (commands: readonly CommandDefinition[]): string => `# Completion of pg-task for zsh
+autoload -U +X compinit && compinit
+_pg_task_words() { compadd -- "$@" }
+_pg_task_files() { _files }
+# Completes the names of tables or entries in the configuration.
+_pg_task_values() {
+  compadd -- \${(0)"$(pg-task ${completeValuesName} zsh "$1" -- "\${(@Q)words[2,CURRENT]}" 2>/dev/null)"}
 }
+# Completes the last word of a list with commas.
+_pg_task_list() { compset -P '*,'; compadd -- "$@" }
+_pg_task() {
+  local place=$((CURRENT - 1)) command="$words[2]" previous="$words[CURRENT-1]"
+${casesOf(commands)}
+}
+compdef _pg_task pg-task
+`;
 
 /** Quotes a text for fish. */
 const fishQuoted = (text: string): string => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
@@ -90,7 +112,7 @@ function fishScript(commands: readonly CommandDefinition[]): string {
 function fishOption({ names, description, value, words }: OptionDefinition): string {
   const flags = names.map((name) => (name.startsWith("--") ? `-l ${name.slice(2)}` : `-s ${name.slice(1)}`));
   const valuesOf = (name: string): string =>
-    `-x -a ${fishQuoted(`(pg-task ${completeValuesName} ${name} 2>/dev/null)`)}`;
+    `-x -a ${fishQuoted(`(pg-task ${completeValuesName} fish ${name} -- (commandline -opc)[2..] 2>/dev/null | string split0)`)}`;
   const kind = {
     path: "-r -F",
     table: valuesOf("table"),

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { cli } from "../../support/cli.js";
+import { cli, OnTerminal } from "../../support/cli.js";
 import { bin, projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
@@ -32,7 +32,6 @@ describe("pg-task completion", () => {
     [["pg-task", "explain", "--js"], ["--json"]],
     [["pg-task", "add", "--no-dr"], ["--no-drift"]],
     [["pg-task", "add", "--group", ""], []],
-    [["pg-task", "list", "--config", "pg_t"], ["pg_task.json"]],
     [["pg-task", "nosuch", "-"], []],
     [["pg-task", "help", "pru"], ["prune"]],
     [["pg-task", "completion", "f"], ["fish"]],
@@ -80,13 +79,59 @@ describe("pg-task completion", () => {
     assert.deepEqual(complete("pg-task completion z"), ["zsh"]);
     assert.deepEqual(complete("pg-task list --table out"), ["outbox"]);
     assert.deepEqual(complete("pg-task list --entry sh"), ["shop"]);
+    await writeFile(join(folder, "other.json"), JSON.stringify([{ data: "elsewhere" }]));
+    assert.deepEqual(complete("pg-task list -c other.json --entry else"), ["elsewhere"]);
   });
 
-  test("defines the completion in zsh", skip("zsh"), async () => {
-    const program = `source '${await script("zsh")}' && print $_comps[pg-task]`;
-    const env = { ...process.env, ZDOTDIR: folder };
-    const output = execFileSync("zsh", ["--no-rcs", "-c", program], { encoding: "utf8", env });
-    assert.match(output, /_bash_complete.*_pg_task/);
+  describe("with names from anyone's file", () => {
+    const started = {
+      bash: (path: string) => `PS1='ready> ' exec bash --norc --rcfile /dev/null -i; # ${path}`,
+      zsh: (path: string) => `PS1='ready> ' exec zsh -f -i; # ${path}`,
+      fish: (path: string) => `exec fish --no-config -i -C 'function fish_prompt; echo "ready> "; end; source ${path}'`,
+    };
+    // Each has its own first two letters, which are all that is typed.
+    const names = [
+      "aa $(touch ran) `touch ran`",
+      `bb'x "y`,
+      String.raw`cc\x\\ *?[a-z] {a,b}`,
+      "dd\nx !;&|<> =:@ $HOME ~ #x",
+      "eeäx'",
+      'ff"',
+    ];
+    // zsh and fish quote by themselves.
+    const quotes = { bash: ["", "'", '"'], zsh: [""], fish: [""] };
+    for (const shell of ["bash", "zsh", "fish"] as const) {
+      test(`completes them as one word in ${shell}, and runs nothing`, skip(shell), async (t) => {
+        const home = await temporaryFolder();
+        // In place of pg-task, the shell runs this, which shows what the command would get.
+        const program = `#!/bin/sh\n[ "$1" = complete-values ] && exec '${process.execPath}' '${bin}' "$@"\nprintf '%s\\0' "$@" > got\necho "<got>"\n`;
+        await writeFile(join(home, "pg-task"), program, { mode: 0o755 });
+        await writeFile(
+          join(home, "pg_task.json"),
+          JSON.stringify(names.map((table, index) => ({ data: `d${index}`, table }))),
+        );
+        const path = await script(shell);
+        const terminal = new OnTerminal(started[shell](path), {
+          cwd: home,
+          columns: 1000,
+          env: { HOME: home, PATH: `${home}:${process.env["PATH"]}`, LC_ALL: "C.UTF-8" },
+        });
+        t.after(() => terminal.hangUp());
+        await terminal.until("ready> ");
+        if (shell !== "fish") terminal.type(`. '${path}'\r`);
+        const typed = quotes[shell].flatMap((quote) =>
+          names.map((name) => [`--table ${quote}${name.slice(0, 2)}`, name]),
+        );
+        for (const [line = "", value = ""] of [...typed, ["--config pg_t", "pg_task.json"]]) {
+          const from = terminal.shown.length;
+          terminal.type(`pg-task list ${line}\t\r`);
+          await terminal.until("<got>\r\n", from);
+          const got = readFileSync(join(home, "got"), "utf8").split("\0");
+          assert.deepEqual(got, ["list", line.split(" ")[0], value, ""], line);
+        }
+        assert.equal(existsSync(join(home, "ran")), false);
+      });
+    }
   });
 
   test("refuses another shell", async () => {

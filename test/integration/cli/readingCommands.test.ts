@@ -449,8 +449,8 @@ describe("a command", () => {
     // Any server knows the rule, so one that can be reached will do.
     assert.equal((await cli(["next", "0 4 * * *", "--entry", database.target.database], { cwd })).code, 0);
     assert.equal((await cli(["next", "0 4 * * *", "--table", "secret"], { cwd })).code, 2);
-    const { stdout: names } = await cli(["complete-values", "table"], { cwd });
-    assert.deepEqual(lines(names), ["task", "public.task", "secret", "public.secret"]);
+    const { stdout: names } = await cli(["complete-values", "fish", "table"], { cwd });
+    assert.deepEqual(names.split("\0"), ["task", "public.task", "secret", "public.secret", ""]);
     const status = await cli(["status", "--json"], { cwd });
     const { tables }: { tables: { error: { code: string; message: string } | null }[] } = JSON.parse(status.stdout);
     assert.deepEqual([status.code, tables[0]?.error, tables[1]?.error?.code], [2, null, "CONFIG_INVALID"]);
