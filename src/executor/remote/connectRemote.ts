@@ -1,6 +1,5 @@
 import { getSystemErrorMap } from "node:util";
 import { errorMessage, systemErrorCode } from "../../shared/errors.js";
-import { mask } from "../../shared/logRedaction.js";
 import type { RemoteProcess } from "../../shared/ipc/run.js";
 import { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { sendCancelRequest } from "../../shared/postgres/cancelRequest.js";
@@ -140,14 +139,9 @@ export async function resolveAddresses(
     signal.throwIfAborted();
     const temporary = systemErrorCode(error) === "EAI_AGAIN";
     const reason = temporary ? "Temporary failure in name resolution" : "Name or service not known";
-    throw new ConnectionProblem(`could not translate host name "${maskPassword(host)}" to address: ${reason}`);
+    throw new ConnectionProblem(`could not translate host name "${host}" to address: ${reason}`);
   }
 }
-
-/**
- * Masks the text before an "@" in a host name. Such text is most likely the rest of a password that contains an "@".
- */
-const maskPassword = (host: string): string => host.replace(/^.*@/s, `${mask}@`);
 
 interface ConnectAttempt {
   readonly server: RemoteServer;

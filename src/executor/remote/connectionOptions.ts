@@ -1,6 +1,7 @@
 import { defaultConnectTimeoutMs } from "../../shared/postgres/target/resolveTarget.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { keywords, type KeywordName } from "../../shared/postgres/connectionString/keywords.js";
+import { shownValue } from "../../shared/postgres/connectionString/mayShow.js";
 import type { GivenOptions } from "../../shared/postgres/connectionString/parse.js";
 import { ConnectionStringError } from "../../shared/postgres/errors.js";
 
@@ -57,7 +58,9 @@ export class ConnectionOptions {
     if (text === undefined) return undefined;
     const value = parseInteger(text);
     if (value !== null) return value;
-    throw new ConnectionStringError(`invalid integer value "${text}" for connection option "${keyword}"`);
+    throw new ConnectionStringError(
+      `invalid integer value "${shownValue(keyword, text)}" for connection option "${keyword}"`,
+    );
   }
 
   /**
@@ -69,7 +72,7 @@ export class ConnectionOptions {
     const text = this.text(keyword);
     const known = choices.find((choice) => choice === text);
     if (text === undefined || known !== undefined) return known;
-    throw new ConnectionStringError(`invalid ${keyword} value: "${text}"`);
+    throw new ConnectionStringError(`invalid ${keyword} value: "${shownValue(keyword, text)}"`);
   }
 
   /** Returns the elements of an option that is a comma-separated list. */

@@ -1,6 +1,9 @@
 import type { Run } from "../../shared/ipc/run.js";
 import { busySessionName, type TaskTableName } from "../../shared/postgres/applicationNames.js";
 import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
+import { maskConnectionString } from "../../shared/postgres/connectionString/maskConnectionString.js";
+import { ConnectionProblem } from "../../shared/postgres/errors.js";
+import { mask } from "../../shared/logRedaction.js";
 import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import type { ForwardingLog } from "../forwardingLog.js";
@@ -71,14 +74,26 @@ export async function openRemoteSession(
   const { connectRemote } = await import("./connectRemote.js");
   signal.throwIfAborted();
   const managerServer = new ManagerServer(context.connectionPermits, server);
-  const connection = await connectRemote(target, {
-    applicationName: busySessionName(context, group),
-    messageLimit: messageLimit(context.outputLimit),
-    managerServer,
-    signal,
-  });
-  return new RemoteSession(target, connection, managerServer);
+  try {
+    const connection = await connectRemote(target, {
+      applicationName: busySessionName(context, group),
+      messageLimit: messageLimit(context.outputLimit),
+      managerServer,
+      signal,
+    });
+    return new RemoteSession(target, connection, managerServer);
+  } catch (error) {
+    const isShown = !(error instanceof ConnectionProblem) || maskConnectionString(remote) !== mask;
+    throw isShown ? error : hiddenProblem(error);
+  }
 }
+
+/** Replaces an error that may quote a part of a password: the error names the server, and the server what it got. */
+const hiddenProblem = ({ sqlstate }: ConnectionProblem): ConnectionProblem =>
+  new ConnectionProblem(`connection to server "${mask}" failed (SQLSTATE ${sqlstate})`, {
+    sqlstate,
+    hint: 'A password may be in the wrong place of "remote". In a URL, write "@", ":" and "/" in a password as %40, %3A and %2F.',
+  });
 
 async function resolve({ id, remote }: RemoteTask, context: RemoteRunContext): Promise<RemoteTarget> {
   const { managerTarget, isSuperuser, log } = context;
@@ -89,6 +104,9 @@ async function resolve({ id, remote }: RemoteTask, context: RemoteRunContext): P
     env: process.env,
     warn: (message) => log.warn({ id }, message),
   });
-  log.debug({ id, server: describeRemoteTarget(target) }, "connecting for remote task");
+  log.debug(
+    { id, server: maskConnectionString(remote) === mask ? mask : describeRemoteTarget(target) },
+    "connecting for remote task",
+  );
   return target;
 }

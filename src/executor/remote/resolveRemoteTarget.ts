@@ -1,4 +1,5 @@
 import { parseConnectionString, type GivenOptions } from "../../shared/postgres/connectionString/parse.js";
+import { shownValue } from "../../shared/postgres/connectionString/mayShow.js";
 import { ConnectionStringError, ConnectionProblem, PasswordRequired } from "../../shared/postgres/errors.js";
 import { authMethods, channelBindings, type AuthMethod } from "../../shared/postgres/auth/credentials.js";
 import { resolveTls } from "./resolveTls.js";
@@ -63,7 +64,7 @@ function resolveAuthMethods(options: ConnectionOptions): ReadonlySet<AuthMethod>
   if (list.length === 0) return null;
   const negated = list.map((each) => each.startsWith("!"));
   if (new Set(negated).size > 1) {
-    const conflicting = list[negated.findIndex((each) => each !== negated[0])];
+    const conflicting = shownValue("require_auth", list[negated.findIndex((each) => each !== negated[0])] ?? "");
     const kind = negated[0] === true ? "cannot be mixed with" : "negative";
     throw new ConnectionStringError(
       negated[0] === true
@@ -74,7 +75,7 @@ function resolveAuthMethods(options: ConnectionOptions): ReadonlySet<AuthMethod>
   const named = list.map((each) => {
     const method = authMethods.find((known) => known === each.replace(/^!/, ""));
     if (method !== undefined) return method;
-    throw new ConnectionStringError(`invalid require_auth value: "${options.text("require_auth")}"`);
+    throw new ConnectionStringError(`invalid require_auth value: "${shownValue("require_auth", list.join(","))}"`);
   });
   if (negated[0] !== true) return new Set(named);
   return new Set(authMethods.filter((method) => !named.includes(method)));

@@ -5,6 +5,7 @@ import {
   passwordFilePath,
   readPasswordFile,
 } from "../../shared/postgres/target/passwordFile.js";
+import { shownValue } from "../../shared/postgres/connectionString/mayShow.js";
 import { shuffled } from "../../shared/postgres/target/tryServers.js";
 import { ConnectionStringError } from "../../shared/postgres/errors.js";
 import type { RemoteServer } from "./remoteTarget.js";
@@ -31,7 +32,9 @@ export function resolveServers(options: ConnectionOptions): Omit<RemoteServer, "
   return Array.from({ length: count }, (_, index) => {
     const address = addresses[index] || null;
     if (address !== null && isIP(address) === 0) {
-      throw new ConnectionStringError(`could not parse network address "${address}": Name or service not known`);
+      throw new ConnectionStringError(
+        `could not parse network address "${shownValue("hostaddr", address)}": Name or service not known`,
+      );
     }
     const host = hosts[index] || (address === null ? defaultSocketDirectory : "");
     return { host, address, port: parsePort(ports[index] ?? ports[0] ?? "") };
@@ -42,7 +45,7 @@ function parsePort(text: string): number {
   if (text === "") return 5432;
   const port = parseInteger(text);
   if (port === null) {
-    throw new ConnectionStringError(`invalid integer value "${text}" for connection option "port"`);
+    throw new ConnectionStringError(`invalid integer value "${shownValue("port", text)}" for connection option "port"`);
   }
   if (port >= 1 && port <= 65_535) return port;
   throw new ConnectionStringError(`invalid port number: "${text}"`);

@@ -1,4 +1,5 @@
 import type { DatabaseError } from "pg";
+import { checkOptionViolation, checkViolation, notNullViolation } from "../../shared/postgres/sqlStates.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 
 /** What a statement that ends tasks omits, because the server has rejected it. */
@@ -24,9 +25,13 @@ export const noOmissions: Omissions = { pause: false, repetition: null, deletion
 export function rejectedRepeatNote(rejection: DatabaseError): string {
   if (isTransient(rejection)) throw rejection;
   const lines = [`ERROR:  next run was not planned: ${rejection.message}`];
-  if (rejection.detail !== undefined) lines.push(`DETAIL:  ${rejection.detail}`);
+  if (rejection.detail !== undefined && !showsRow(rejection)) lines.push(`DETAIL:  ${rejection.detail}`);
   return lines.map((line) => line.replaceAll("\n", "\n\t")).join("\n");
 }
+
+/** Whether the detail contains the values of the whole row, of which `remote` may contain a password. */
+const showsRow = ({ code = "" }: DatabaseError): boolean =>
+  [notNullViolation, checkViolation, checkOptionViolation].includes(code);
 
 /**
  * SQL of an error text with a note in a new line. If the note is null, the error text is unchanged. If the error text

@@ -3,7 +3,7 @@ import { allowedValues, entryKeys } from "./describeAllowedValues.js";
 import { entryParameters, fileParameters, findParameter } from "./parameters.js";
 import { secretParameters } from "./parameters.js";
 import { describeValue } from "../describeValue.js";
-import { maskPasswords } from "../postgres/connectionString/maskPasswords.js";
+import { maskConnectionString } from "../postgres/connectionString/maskConnectionString.js";
 import { nearestName } from "../nearestName.js";
 import { mask } from "../logRedaction.js";
 
@@ -122,6 +122,6 @@ function valueText(value: unknown, path: Path): string {
   if (typeof value !== "string") return describeValue(value);
   // The string is not a valid URL, so a password can be in any part of it. No part of it is shown.
   if (path.at(-1) === "url") return value === "" ? "an empty string" : `another string (${mask})`;
-  const masked = maskPasswords(value);
+  const masked = /[@=]|:\/\//.test(value) ? maskConnectionString(value) : value;
   return JSON.stringify(masked.length > 60 ? `${masked.slice(0, 60)}…` : masked);
 }

@@ -15,6 +15,7 @@ export const insufficientPrivilege = "42501";
 export const undefinedColumn = "42703";
 export const undefinedFunction = "42883";
 export const undefinedTable = "42P01";
+export const checkOptionViolation = "44000";
 export const tooManyConnections = "53300";
 export const lockNotAvailable = "55P03";
 export const queryCanceled = "57014";

@@ -2,7 +2,7 @@ import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
-import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
+import { maskConnectionString } from "../../shared/postgres/connectionString/maskConnectionString.js";
 
 /**
  * The value of a column. Ids, and numbers that JavaScript cannot represent exactly, are strings. JSON that contains such
@@ -85,7 +85,7 @@ const idsIn = (json: string | null): string[] | null => (json === null ? null : 
 export function columnValue(name: string, type: string, value: string | null): ColumnValue {
   if (value === null) return null;
   if (name === "id" || name === "parent") return value;
-  if (name === "remote") return maskPasswords(value);
+  if (name === "remote") return maskConnectionString(value);
   if (type === "boolean") return value === "true";
   if (type === "number") return String(Number(value)) === value ? Number(value) : value;
   if (type === "object" || type === "array") return hasLongNumber(value) ? value : JSON.parse(value);

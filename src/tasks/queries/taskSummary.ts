@@ -3,7 +3,7 @@ import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import type { TaskSummary } from "../types.js";
-import { maskPasswords } from "../../shared/postgres/connectionString/maskPasswords.js";
+import { maskConnectionString } from "../../shared/postgres/connectionString/maskConnectionString.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 import { isHeldSql } from "./waitingTasks.js";
 
@@ -53,4 +53,4 @@ export async function readSummaries(
 }
 
 const masked = (row: TaskSummary): TaskSummary =>
-  row.remote === null ? row : { ...row, remote: maskPasswords(row.remote) };
+  row.remote === null ? row : { ...row, remote: maskConnectionString(row.remote) };

@@ -8,6 +8,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { secretRemotes } from "../../support/secretRemotes.js";
 import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
 
 /** Every secret in these tests contains this text. */
@@ -91,7 +92,30 @@ it("shows no secret in its log, its arguments, the server's activity or a task's
     await remote(`${at} user=keeper passwort=typo-${secret}`, "FAIL"),
     await remote(`postgresql://keeper:half-${secret}@127.0.0.1:${server.port}0/shop`, "FAIL"),
   ];
+  for (const text of secretRemotes(`form-${secret}`)) errors.push(await remote(text, "FAIL"));
+  // The server's message about a row that it refuses contains the row.
+  await shop.query("ALTER TABLE task ADD CHECK (parent IS NULL)");
+  await shop.query("INSERT INTO task (input, remote, repeat) VALUES ('SELECT 2', $1, '1 day')", [
+    `port=1 password=${secret}`,
+  ]);
+  const { error } = await waitForRow<{ error: string }>(
+    shop,
+    "SELECT error FROM task WHERE input = 'SELECT 2' AND state = 'FAIL'",
+    [],
+  );
+  assert.match(error, /next run was not planned: .* violates check constraint/);
+  errors.push(error);
   await waitForState(shop, await insertTask(shop, "SELECT 1/0"), "FAIL");
+  for (const args of [
+    ["list", "-n", "100"],
+    ["list", "--json"],
+    ["show", "2"],
+    ["show", "9", "--json"],
+  ]) {
+    const { code, stdout, stderr } = await cli(args, { cwd: program.cwd, env });
+    assert.equal(code, 0, stderr);
+    errors.push(stdout, stderr);
+  }
   over.abort();
   await watching;
   assert.deepEqual(seen, []);

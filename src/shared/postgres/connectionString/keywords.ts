@@ -11,11 +11,14 @@ interface Keyword {
   readonly variable?: string;
   /** Remote tasks take the value from the manager's own connection instead of the variable. */
   readonly inherited?: true;
+  /** The value must never be shown. */
+  readonly secret?: true;
 }
 
 const used = (variable?: string): Keyword => keyword("used", variable);
 const ignored = (variable?: string): Keyword => keyword("ignored", variable);
 const refused = (variable?: string): Keyword => keyword("refused", variable);
+const secret = (of: Keyword): Keyword => ({ ...of, secret: true });
 const inherited = (variable: string): Keyword => ({ treatment: "used", variable, inherited: true });
 
 function keyword(treatment: Treatment, variable: string | undefined): Keyword {
@@ -27,7 +30,7 @@ const table = {
   service: refused("PGSERVICE"),
   servicefile: refused("PGSERVICEFILE"),
   user: inherited("PGUSER"),
-  password: used("PGPASSWORD"),
+  password: secret(used("PGPASSWORD")),
   passfile: used("PGPASSFILE"),
   channel_binding: used("PGCHANNELBINDING"),
   connect_timeout: inherited("PGCONNECT_TIMEOUT"),
@@ -50,7 +53,7 @@ const table = {
   sslcert: inherited("PGSSLCERT"),
   sslkey: inherited("PGSSLKEY"),
   sslcertmode: used("PGSSLCERTMODE"),
-  sslpassword: used(),
+  sslpassword: secret(used()),
   sslrootcert: inherited("PGSSLROOTCERT"),
   sslcrl: used("PGSSLCRL"),
   sslcrldir: refused("PGSSLCRLDIR"),
@@ -69,11 +72,11 @@ const table = {
   replication: refused(),
   target_session_attrs: used("PGTARGETSESSIONATTRS"),
   load_balance_hosts: used("PGLOADBALANCEHOSTS"),
-  scram_client_key: refused(),
-  scram_server_key: refused(),
+  scram_client_key: secret(refused()),
+  scram_server_key: secret(refused()),
   oauth_issuer: refused(),
   oauth_client_id: refused(),
-  oauth_client_secret: refused(),
+  oauth_client_secret: secret(refused()),
   oauth_scope: refused(),
 } as const satisfies Readonly<Record<string, Keyword>>;
 

@@ -1,5 +1,7 @@
+import { mask } from "../../logRedaction.js";
 import { ConnectionStringError } from "../errors.js";
 import { isKeyword, keywords, type KeywordName } from "./keywords.js";
+import { shownKeyword } from "./mayShow.js";
 import { parseKeyValues, type Pair } from "./parseKeyValues.js";
 import { isUri, parseUri } from "./parseUri.js";
 
@@ -28,10 +30,10 @@ export function parseConnectionString(text: string): GivenOptions {
  * @throws ConnectionStringError
  */
 export function parseConnectionUri(uri: string, supported: readonly KeywordName[]): GivenOptions {
-  const pairs = parseUri(uri, (keyword) => {
+  const pairs = parseUri(uri, (keyword, shown) => {
     if (supported.some((name) => name === keyword)) return;
     throw new ConnectionStringError(
-      `unsupported URI query parameter: ${JSON.stringify(keyword)} (supported: ${supported.join(", ")})`,
+      `unsupported URI query parameter: ${JSON.stringify(shown)} (supported: ${supported.join(", ")})`,
     );
   });
   return collect(pairs);
@@ -41,22 +43,28 @@ function collect(pairs: readonly Pair[]): GivenOptions {
   const given = new Map<KeywordName, string>();
   for (const pair of pairs) {
     const [keyword, value] = translateRequiressl(pair);
-    if (!isKeyword(keyword)) throw invalidOption(keyword);
+    if (!isKeyword(keyword)) throw invalidOption(shownKeyword(keyword, pairs));
     if (value === "") given.delete(keyword);
     else given.set(keyword, value);
   }
   return given;
 }
 
-function parsePairs(text: string): Pair[] {
+/**
+ * Parses a connection string without looking into its `dbname`.
+ *
+ * @param quote returns what messages may show of an unknown keyword
+ * @throws ConnectionStringError
+ */
+export function parsePairs(text: string, quote = (shown: string): string => shown): Pair[] {
   if (isUri(text)) {
-    return parseUri(text, (keyword) => {
+    return parseUri(text, (keyword, shown) => {
       if (isAccepted(keyword)) return;
-      throw new ConnectionStringError(`invalid URI query parameter: "${keyword}"`);
+      throw new ConnectionStringError(`invalid URI query parameter: "${quote(shown)}"`);
     });
   }
   return parseKeyValues(text, (keyword, shown) => {
-    if (!isAccepted(keyword)) throw invalidOption(shown);
+    if (!isAccepted(keyword)) throw invalidOption(quote(shown));
   });
 }
 
@@ -68,7 +76,9 @@ function expandDatabase(pairs: readonly Pair[]): Pair[] {
   const index = pairs.findIndex(([keyword]) => keyword === "dbname");
   const [, name = ""] = pairs[index] ?? [];
   if (!isUri(name) && !name.includes("=")) return [...pairs];
-  return [...pairs.slice(0, index), ...parsePairs(name), ...pairs.slice(index + 1)];
+  // In a wrong URI, what looks like a connection string can be the rest of a password.
+  const expanded = parsePairs(name, () => mask);
+  return [...pairs.slice(0, index), ...expanded, ...pairs.slice(index + 1)];
 }
 
 const isAccepted = (keyword: string): boolean => keyword === "requiressl" || isKeyword(keyword);

@@ -1,5 +1,7 @@
 import { ConnectionStringError } from "../errors.js";
 import { mask } from "../../logRedaction.js";
+import { isKeyword } from "./keywords.js";
+import { shownKeyword } from "./mayShow.js";
 
 /** A keyword and its value, both unchecked. */
 export type Pair = readonly [keyword: string, value: string];
@@ -18,11 +20,12 @@ export function parseKeyValues(text: string, check: (keyword: string, shown: str
   let position = skipWhitespace(text, 0);
   while (position < text.length) {
     const keyword = readKeyword(text, position);
-    // This keyword may be the rest of an unquoted password that contains a space. Messages must therefore not show it.
-    const shown = pairs.at(-1)?.[0].includes("password") === true ? mask : keyword;
+    const shown = shownKeyword(keyword, pairs);
     position = skipWhitespace(text, position + keyword.length);
     if (text[position] !== "=") {
-      throw new ConnectionStringError(`missing "=" after "${shown}" in connection info string`);
+      throw new ConnectionStringError(
+        `missing "=" after "${isKeyword(keyword) ? shown : mask}" in connection info string`,
+      );
     }
     const { value, end } = readValue(text, skipWhitespace(text, position + 1));
     check(keyword, shown);

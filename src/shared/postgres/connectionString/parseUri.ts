@@ -1,7 +1,8 @@
 import type { Pair } from "./parseKeyValues.js";
 import { ConnectionStringError } from "../errors.js";
 import { mask } from "../../logRedaction.js";
-import { maskPasswords } from "./maskPasswords.js";
+import { isKeyword } from "./keywords.js";
+import { shownKeyword } from "./mayShow.js";
 
 const prefix = /^postgres(?:ql)?:\/\//;
 
@@ -9,27 +10,31 @@ export function isUri(text: string): boolean {
   return prefix.test(text);
 }
 
+/** Splits a URI into its scheme, what is before the "@" and including it, and the rest. The parts are not decoded. */
+export function splitUri(uri: string): { readonly scheme: string; readonly userinfo: string; readonly rest: string } {
+  const [scheme = ""] = prefix.exec(uri) ?? [];
+  const [userinfo = ""] = /^[^:@/]*(?::[^@/]*)?@/.exec(uri.slice(scheme.length)) ?? [];
+  return { scheme, userinfo, rest: uri.slice(scheme.length + userinfo.length) };
+}
+
 /**
  * Parses `postgresql://user:password@host:port,host:port/database?key=value&…` as libpq does. Every component is
  * optional and percent-encoded.
  *
- * @param check throws for a keyword that is not allowed as a query parameter
+ * @param check throws for a keyword that is not allowed as a query parameter; `shown` is what messages may show of it
  * @throws ConnectionStringError
  */
-export function parseUri(uri: string, check: (keyword: string) => void): Pair[] {
+export function parseUri(uri: string, check: (keyword: string, shown: string) => void): Pair[] {
   const pairs: Pair[] = [];
   const add = (keyword: string, text: string): void => {
-    if (text !== "") pairs.push([keyword, decode(text, keyword === "password" ? mask : text)]);
+    if (text !== "") pairs.push([keyword, decode(text)]);
   };
-  let rest = uri.replace(prefix, "");
-  const [userinfo, user, password] = /^([^:@/]*)(?::([^@/]*))?@/.exec(rest) ?? [];
-  if (userinfo !== undefined) {
-    add("user", user ?? "");
-    add("password", password ?? "");
-    rest = rest.slice(userinfo.length);
-  }
-  const { hosts, ports, end } = readServers(rest, uri);
-  rest = rest.slice(end);
+  const { userinfo, rest: all } = splitUri(uri);
+  const [user = "", password = ""] = userinfo.slice(0, -1).split(/:(.*)/s);
+  add("user", user);
+  add("password", password);
+  const { hosts, ports, end } = readServers(all, uri);
+  let rest = all.slice(end);
   // What looks like a port is probably the beginning of a password that contains a "/".
   if (/[^\d,]/.test(ports) && rest.includes("@")) {
     throw new ConnectionStringError(`invalid integer value "${mask}" for connection option "port"`);
@@ -41,7 +46,7 @@ export function parseUri(uri: string, check: (keyword: string) => void): Pair[] 
     add("dbname", database);
     rest = rest.slice(1 + database.length);
   }
-  if (rest !== "") pairs.push(...readParameters(rest.slice(1), check));
+  if (rest !== "") readParameters(rest.slice(1), pairs, check);
   return pairs;
 }
 
@@ -84,60 +89,60 @@ function readBracketed(text: string, from: number, uri: string): Token {
   const close = text.indexOf("]", from);
   if (close === -1) {
     throw new ConnectionStringError(
-      `end of string reached when looking for matching "]" in IPv6 host address in URI: "${maskPasswords(uri)}"`,
+      `end of string reached when looking for matching "]" in IPv6 host address in URI: "${mask}"`,
     );
   }
   if (close === from + 1) {
-    throw new ConnectionStringError(`IPv6 host address may not be empty in URI: "${maskPasswords(uri)}"`);
+    throw new ConnectionStringError(`IPv6 host address may not be empty in URI: "${mask}"`);
   }
   const next = text[close + 1];
   if (next !== undefined && !":/?,".includes(next)) {
     const position = uri.length - text.length + close + 2;
     throw new ConnectionStringError(
-      `unexpected character "${next}" at position ${position} in URI (expected ":" or "/"): "${maskPasswords(uri)}"`,
+      `unexpected character "${next}" at position ${position} in URI (expected ":" or "/"): "${mask}"`,
     );
   }
   return { text: text.slice(from + 1, close), end: close + 1 };
 }
 
-function readParameters(text: string, check: (keyword: string) => void): Pair[] {
-  const pairs: Pair[] = [];
+/** Reads the query parameters, and adds them to the pairs that precede them. */
+function readParameters(text: string, pairs: Pair[], check: (keyword: string, shown: string) => void): void {
+  // What follows a password that contains a "/" and a "?" looks like parameters.
+  const mayBeSecret = text.includes("@");
   for (const parameter of text.replace(/&$/, "").split("&")) {
     if (text === "") break;
     const [name = "", value, extra] = parameter.split("=");
+    const keyword = decode(name);
+    const shown = mayBeSecret ? mask : shownKeyword(keyword, pairs);
     if (value === undefined) {
-      throw new ConnectionStringError(`missing key/value separator "=" in URI query parameter: "${name}"`);
+      throw new ConnectionStringError(
+        `missing key/value separator "=" in URI query parameter: "${isKeyword(keyword) ? shown : mask}"`,
+      );
     }
     if (extra !== undefined) {
-      throw new ConnectionStringError(`extra key/value separator "=" in URI query parameter: "${name}"`);
+      throw new ConnectionStringError(`extra key/value separator "=" in URI query parameter: "${shown}"`);
     }
-    const keyword = decode(name, name);
-    const decoded = decode(value, keyword.includes("password") ? mask : value);
+    const decoded = decode(value);
     // URLs of the JDBC driver use `ssl=true`.
     if (keyword === "ssl" && decoded === "true") pairs.push(["sslmode", "require"]);
     else {
-      check(keyword);
+      check(keyword, shown);
       pairs.push([keyword, decoded]);
     }
   }
-  return pairs;
 }
 
-/**
- * Decodes percent-encoded text.
- *
- * @param shown what messages may show of the text
- */
-function decode(text: string, shown: string): string {
+/** Decodes percent-encoded text. Messages do not repeat the text, because any part of a wrong URI can be a password's. */
+export function decode(text: string): string {
   const trimmed = text.replace(/^[ \t\n\v\f\r]+|[ \t\n\v\f\r]+$/g, "");
   if (/[ \t\n\v\f\r]/.test(trimmed)) {
-    throw new ConnectionStringError(`unexpected spaces found in "${shown}", use percent-encoded spaces (%20) instead`);
+    throw new ConnectionStringError(`unexpected spaces found in "${mask}", use percent-encoded spaces (%20) instead`);
   }
   if (/%(?![0-9a-f]{2})/i.test(trimmed)) {
-    throw new ConnectionStringError(`invalid percent-encoded token: "${shown}"`);
+    throw new ConnectionStringError(`invalid percent-encoded token: "${mask}"`);
   }
   if (trimmed.includes("%00")) {
-    throw new ConnectionStringError(`forbidden value %00 in percent-encoded value: "${shown}"`);
+    throw new ConnectionStringError(`forbidden value %00 in percent-encoded value: "${mask}"`);
   }
   return trimmed.replace(/(?:%[0-9a-f]{2})+/gi, (bytes) => Buffer.from(bytes.replaceAll("%", ""), "hex").toString());
 }

@@ -8,7 +8,7 @@ import { resolveTarget, sharedContext } from "../../../../../src/shared/postgres
 import { findPassword } from "../../../../../src/shared/postgres/target/passwordFile.js";
 import { describeTarget, type ConnectionTarget } from "../../../../../src/shared/postgres/target/target.js";
 import { maskTarget } from "../../../../../src/shared/config/maskSecrets.js";
-import { maskPasswords } from "../../../../../src/shared/postgres/connectionString/maskPasswords.js";
+import { maskConnectionString } from "../../../../../src/shared/postgres/connectionString/maskConnectionString.js";
 import { ConnectionStringError } from "../../../../../src/shared/postgres/errors.js";
 import { parseTargetUrl } from "../../../../../src/shared/postgres/target/parseTarget.js";
 
@@ -65,9 +65,9 @@ void test("a masked URL shows no password, however malformed", () => {
   fc.assert(
     fc.property(fc.string({ minLength: 1 }), fc.constantFrom("postgres", "mysql"), (rest, scheme) => {
       const secret = `hunter2${rest.replaceAll("@", "")}`;
-      assert.doesNotMatch(maskPasswords(`${scheme}://user:${secret}@host/database`), /hunter2/);
+      assert.doesNotMatch(maskConnectionString(`${scheme}://user:${secret}@host/database`), /hunter2/);
       const inQuery = `${scheme}://host/database?password=${encodeURIComponent(secret)}`;
-      assert.doesNotMatch(maskPasswords(inQuery), /hunter2/);
+      assert.doesNotMatch(maskConnectionString(inQuery), /hunter2/);
     }),
   );
 });
