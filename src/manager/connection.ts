@@ -17,7 +17,6 @@ import { lockTimeoutMs } from "./sql/lockTimeout.js";
  */
 const managerSettings: StartupSettings = {
   "pgtask.manager": "on",
-  search_path: "pg_catalog",
   lock_timeout: lockTimeoutMs.normal,
   row_security: "off",
   enable_seqscan: "off",

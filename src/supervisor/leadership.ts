@@ -191,7 +191,6 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   async #connectAndCompete(onConnected: () => void): Promise<void> {
     const client = await connectClient(this.target, {
       applicationName: applicationNames.supervisor,
-      settings: { search_path: "pg_catalog" },
       writable: true,
       isControl: true,
       signal: this.#ending.signal,

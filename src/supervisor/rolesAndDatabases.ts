@@ -52,10 +52,7 @@ export class RolesAndDatabases {
       applicationName: applicationNames.supervisor,
       writable: true,
       isControl: true,
-      settings: {
-        search_path: "pg_catalog",
-        lock_timeout: "10s",
-      },
+      settings: { lock_timeout: "10s" },
     });
     try {
       await this.#create(client, entry, options);

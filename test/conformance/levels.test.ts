@@ -13,6 +13,7 @@ import { readControlSettings } from "../../src/supervisor/controlSettings.js";
 import { test } from "../support/limitedTest.js";
 import { RestartableServer } from "../support/restartableServer.js";
 import { withConnection, ensureTaskTable, makeEntry, silentLog } from "../support/taskTables.js";
+import { testConnection } from "../support/testConnection.js";
 
 const server = await RestartableServer.create(await freePort());
 await server.start();
@@ -25,7 +26,7 @@ const target: ConnectionTarget = {
   connectTimeoutMs: 10_000,
 };
 const role = { ...target, user: "worker" };
-const admin = await connectClient(target, { applicationName: "test" });
+const admin = await connectClient(target, testConnection);
 after(() => admin.end());
 await admin.query("CREATE ROLE worker LOGIN; GRANT CREATE ON SCHEMA public TO worker");
 

@@ -1,10 +1,11 @@
 import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
+import { testConnection } from "./testConnection.js";
 
 /** Opens a connection to a URL. The caller must end it. */
 export async function connectTo(url: string): Promise<Client> {
   const { control } = await loadConfiguration({ cwd: "/", env: {}, control: url });
-  return await connectClient(control, { applicationName: "test" });
+  return await connectClient(control, testConnection);
 }
 
 /** Calls `work` with a temporary connection to a URL. */

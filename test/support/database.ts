@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { after } from "node:test";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
+import { testConnection } from "./testConnection.js";
 
 /** A database for one test file. It is dropped after the file's tests. */
 export interface TestDatabase {
@@ -47,7 +48,7 @@ export async function createDatabase(kind: "task" | "empty" | "LATIN1" | "SQL_AS
     target,
     url: `postgresql://${target.user}@${target.host}:${target.port}/${name}`,
     async connect() {
-      const client = await connectClient(target, { applicationName: "test" });
+      const client = await connectClient(target, testConnection);
       clients.push(client);
       return client;
     },
@@ -88,7 +89,7 @@ export async function dropDatabase(client: Client, name: string): Promise<void> 
 
 /** Calls `work` with a temporary connection to the database `postgres`. */
 export async function onServer<T>(work: (client: Client) => Promise<T>): Promise<T> {
-  const client = await connectClient(serverTarget(), { applicationName: "test" });
+  const client = await connectClient(serverTarget(), testConnection);
   try {
     return await work(client);
   } finally {

@@ -5,6 +5,7 @@ import { connectClient, type Client } from "../../src/shared/postgres/client.js"
 import { Authority, type Certificate } from "./certificates.js";
 import { start } from "./embedded.js";
 import { temporaryFolder } from "./temporaryFolder.js";
+import { testConnection } from "./testConnection.js";
 
 /** The roles, with their authentication methods. */
 const roles = {
@@ -54,10 +55,7 @@ export async function startRemoteServer(): Promise<RemoteTestServer> {
     writeFile(join(dataDirectory, "pg_hba.conf"), hba),
   ]);
   const target = { host: "127.0.0.1", port, user: "postgres", database: "postgres" };
-  const admin = await connectClient(
-    { ...target, sslmode: "disable", connectTimeoutMs: 10_000 },
-    { applicationName: "test" },
-  );
+  const admin = await connectClient({ ...target, sslmode: "disable", connectTimeoutMs: 10_000 }, testConnection);
   after(() => admin.end());
   for (const role of [...Object.keys(roles), "certified", "encrypted", "plain"]) {
     const encryption = role === "hashed" ? "md5" : "scram-sha-256";

@@ -9,6 +9,7 @@ import { defaultParameters } from "../../src/shared/config/parameterValues.js";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog } from "../../src/shared/log.js";
+import { testConnection } from "./testConnection.js";
 
 /** The settings of an entry that a test overrides. */
 export interface EntryOptions {
@@ -60,7 +61,7 @@ export async function ensureTaskTable(target: ConnectionTarget, given: EntryOpti
 
 /** Calls `work` with a temporary connection. */
 export async function withConnection<T>(target: ConnectionTarget, work: (client: Client) => Promise<T>): Promise<T> {
-  const client = await connectClient(target, { applicationName: "test" });
+  const client = await connectClient(target, testConnection);
   try {
     return await work(client);
   } finally {

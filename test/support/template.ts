@@ -4,12 +4,13 @@ import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";
 import { connectClient } from "../../src/shared/postgres/client.js";
 import { createLog } from "../../src/shared/log.js";
+import { testConnection } from "./testConnection.js";
 
 /** Creates the template database, with a task table created by pg-task. */
 export async function createTemplate(url: string): Promise<void> {
   const env = {};
   const server = await loadConfiguration({ cwd: "/", env, control: url });
-  const client = await connectClient(server.control, { applicationName: "test" });
+  const client = await connectClient(server.control, testConnection);
   await client.query("DROP DATABASE IF EXISTS test_template");
   await client.query("CREATE DATABASE test_template");
   await client.end();

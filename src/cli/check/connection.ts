@@ -16,7 +16,6 @@ export async function withConnection<T>(
 ): Promise<T> {
   const client = await connectClient(target, {
     applicationName: applicationNames.check,
-    settings: { search_path: "pg_catalog" },
     isControl,
   });
   try {

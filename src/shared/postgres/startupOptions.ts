@@ -31,6 +31,9 @@ export const connectionCheckSettings = { client_connection_check_interval: 200 }
  * Settings that affect how statements are parsed, how results are formatted, and how long statements can take.
  * Connections that run only pg-task's own statements use these values, whatever the settings of the role or the
  * database. Settings that only a superuser can change cannot be listed here.
+ *
+ * With any other `search_path`, functions and operators of a role that may create in one of its schemas would run with
+ * the privileges of the connection: `unnest(text[])` in `public` is preferred to `unnest(anyarray)` in `pg_catalog`.
  */
 export const neutralSettings: StartupSettings = {
   array_nulls: "on",
@@ -47,6 +50,7 @@ export const neutralSettings: StartupSettings = {
   lock_timeout: 0,
   "plpgsql.extra_errors": "none",
   quote_all_identifiers: "off",
+  search_path: "pg_catalog, pg_temp",
   standard_conforming_strings: "on",
   statement_timeout: 0,
   transform_null_equals: "off",

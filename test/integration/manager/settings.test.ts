@@ -243,7 +243,7 @@ test("settings of a role or database do not affect the manager's statements", as
       lock_timeout: "1s",
       default_transaction_read_only: "off",
       default_transaction_isolation: "read committed",
-      search_path: "pg_catalog",
+      search_path: "pg_catalog, pg_temp",
       IntervalStyle: "postgres",
       "pgtask.manager": "on",
       standard_conforming_strings: "on",

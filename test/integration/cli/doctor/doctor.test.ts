@@ -171,7 +171,7 @@ describe("pg-task doctor", () => {
       "ALTER TABLE task ENABLE TRIGGER task_wake_up",
     );
     assert.deepEqual([failed, level], [["triggers"], "fail"]);
-    assert.match(text, /^task_wake_up on task is disabled/);
+    assert.match(text, /^task_wake_up on public.task is disabled/);
     await client.query("ALTER TABLE task DISABLE TRIGGER task_wake_up");
     await client.query(remedy);
     assert.deepEqual(failuresIn((await doctor(env)).lines), []);
@@ -214,7 +214,7 @@ describe("pg-task doctor", () => {
 
   test("reports an invalid index", async () => {
     const { failed, level, text } = await diagnose("indexes", markValid(false), markValid(true));
-    assert.deepEqual([failed, level, text], [["indexes"], "fail", "invalid: task_due_idx"]);
+    assert.deepEqual([failed, level, text], [["indexes"], "fail", "invalid: public.task_due_idx"]);
   });
 
   test("reports pauses and a long backlog", async () => {

@@ -9,6 +9,7 @@ import { test } from "../../../support/limitedTest.js";
 import { findPgBouncer, startPgBouncer } from "../../../support/pgbouncer.js";
 import { createRole } from "../../../support/taskTables.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
+import { testConnection } from "../../../support/testConnection.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -116,7 +117,7 @@ describe("pg-task doctor, of the server,", () => {
 describe("pg-task doctor, of a table,", () => {
   test("reports dead rows, with the VACUUM that removes them", async () => {
     assert.equal((await lineAbout("bloat", env)).level, "ok");
-    const writer = await connectClient(database.target, { applicationName: "test" });
+    const writer = await connectClient(database.target, testConnection);
     // Keeps autovacuum from vacuuming the table. Since version 13, inserts can be a reason to vacuum as well.
     await writer.query("ALTER TABLE task SET (autovacuum_vacuum_threshold = 2000000000)");
     if ((await serverMajor()) >= 13) {

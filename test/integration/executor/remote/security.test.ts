@@ -8,6 +8,7 @@ import { Authority } from "../../../support/certificates.js";
 import { errorText, passwordOption, startRemoteDriver } from "../../../support/remoteDriver.js";
 import { password } from "../../../support/remoteServer.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
+import { testConnection } from "../../../support/testConnection.js";
 
 const { openDriver, remoteString, server } = await startRemoteDriver();
 
@@ -92,7 +93,7 @@ test("too many connections are not retried with or without TLS", async () => {
   const options = { ...target, sslmode: "disable", connectTimeoutMs: 10_000 } as const;
   try {
     for (let count = 0; count <= Number(rows[0]?.max); count += 1) {
-      clients.push(await connectClient(options, { applicationName: "test" }));
+      clients.push(await connectClient(options, testConnection));
     }
     assert.fail("the server has no connection limit");
   } catch (error) {

@@ -8,6 +8,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { NoPruning, startManagerLoop } from "../../../support/managerLoop.js";
 import { openManager } from "../../../support/taskTables.js";
+import { testConnection } from "../../../support/testConnection.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -147,7 +148,7 @@ test("the login is checked with each check of the table in deep sleep, and soone
       const number = String(logins.length);
       if (refused)
         throw new PgTaskError("CONNECTION_REJECTED", "password authentication failed", { sqlState: "28P01" });
-      const client = await connectClient(database.target, { applicationName: "test" });
+      const client = await connectClient(database.target, testConnection);
       client.once("end", () => logouts.emit(number));
       return client;
     },

@@ -11,6 +11,7 @@ import { test } from "../../../support/limitedTest.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { Tasks } from "../../../support/tasks.js";
+import { testConnection } from "../../../support/testConnection.js";
 
 // The tests lock a catalog table that each login reads. They use a server of their own, so that no other test has to
 // wait.
@@ -23,10 +24,7 @@ await pgTask.start({ url: server.url, "pg_task.sleep": 200 });
 
 async function open(): Promise<Client> {
   const place = { host: "127.0.0.1", port: server.port, user: "postgres", database: "postgres" };
-  const client = await connectClient(
-    { ...place, sslmode: "disable", connectTimeoutMs: 10_000 },
-    { applicationName: "test" },
-  );
+  const client = await connectClient({ ...place, sslmode: "disable", connectTimeoutMs: 10_000 }, testConnection);
   clients.push(client);
   return client;
 }

@@ -16,6 +16,7 @@ import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
+import { testConnection } from "../../../support/testConnection.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -85,7 +86,7 @@ test("each effect happens once, whatever sessions die and managers change while 
 
   async function work(): Promise<void> {
     while (state.remaining > 0) {
-      const session = await connectClient(database.target, { applicationName: "test" });
+      const session = await connectClient(database.target, testConnection);
       const { rows } = await session.query<{ owner: string }>(
         `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
       );

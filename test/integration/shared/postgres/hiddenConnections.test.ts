@@ -5,6 +5,7 @@ import { readConnections } from "../../../../src/tasks/queries/clusterProcesses.
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { createRole } from "../../../support/taskTables.js";
+import { testConnection } from "../../../support/testConnection.js";
 
 const database = await createDatabase("empty");
 const client = await database.connect();
@@ -12,7 +13,7 @@ const client = await database.connect();
 test("a role that may not see others' sessions still counts their connections", async () => {
   const others = await Promise.all(Array.from({ length: 20 }, () => database.connect()));
   const user = await createRole(client, `counting_${database.target.database}`);
-  const ordinary = await connectClient({ ...database.target, user }, { applicationName: "test" });
+  const ordinary = await connectClient({ ...database.target, user }, testConnection);
   try {
     const { most, taken } = await readConnections(ordinary);
     assert.ok(taken > others.length, `${taken} of ${most} taken`);

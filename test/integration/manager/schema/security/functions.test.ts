@@ -4,6 +4,7 @@ import { connectClient, disconnect, type Client } from "../../../../../src/share
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { PgTask } from "../../../../support/pgTask.js";
 import { waitForState } from "../../../../support/waitFor.js";
+import { testConnection } from "../../../../support/testConnection.js";
 
 const pgTask = new PgTask();
 /** In this database, PUBLIC has no EXECUTE privilege on new functions. */
@@ -16,7 +17,7 @@ const [owner, producer, reader] = [`owner_${name}`, `producer_${name}`, `reader_
 
 const clients: Client[] = [];
 const opened = async (user: string): Promise<Client> => {
-  const client = await connectClient({ ...database.target, user }, { applicationName: "test" });
+  const client = await connectClient({ ...database.target, user }, testConnection);
   clients.push(client);
   return client;
 };

@@ -5,6 +5,7 @@ import { identifier } from "../../../../../src/shared/postgres/quoting.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { PgTask } from "../../../../support/pgTask.js";
 import { waitForRow } from "../../../../support/waitFor.js";
+import { testConnection } from "../../../../support/testConnection.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase("empty");
@@ -37,7 +38,7 @@ pgTask.launch({
 });
 
 async function connectTo(name: string): Promise<Client> {
-  return await connectClient({ ...database.target, database: name }, { applicationName: "test" });
+  return await connectClient({ ...database.target, database: name }, testConnection);
 }
 
 it("creates roles, databases, schemas and tables of any name, and serves them", async () => {

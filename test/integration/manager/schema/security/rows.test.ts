@@ -7,6 +7,7 @@ import { PgTask, startPgTask } from "../../../../support/pgTask.js";
 import { only } from "../../../../support/tasks.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../../../support/waitFor.js";
 import { projectPath } from "../../../../support/project.js";
+import { testConnection } from "../../../../support/testConnection.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase("empty");
@@ -21,7 +22,7 @@ const [alice, bob, scheduler] = [named("alice"), named("bob"), named("scheduler"
 
 const clients: Client[] = [];
 const opened = async (user: string): Promise<Client> => {
-  const client = await connectClient({ ...database.target, user }, { applicationName: "test" });
+  const client = await connectClient({ ...database.target, user }, testConnection);
   clients.push(client);
   return client;
 };
