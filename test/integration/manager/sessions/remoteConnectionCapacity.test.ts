@@ -5,6 +5,7 @@ import { freePort } from "../../../../src/embedded/port.js";
 import { test } from "../../../support/limitedTest.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { startPgTask, type PgTask } from "../../../support/pgTask.js";
+import { testConnection } from "../../../support/testConnection.js";
 
 /** Number of connections that are left to other clients. */
 const left = 10;
@@ -28,7 +29,7 @@ async function stranger(): Promise<Client> {
   const target = { host: "127.0.0.1", port: server.port, user: "postgres", database: "postgres" };
   return await connectClient(
     { ...target, sslmode: "disable", connectTimeoutMs: 10_000 },
-    { applicationName: "stranger" },
+    { ...testConnection, applicationName: "stranger" },
   );
 }
 
