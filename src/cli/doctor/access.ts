@@ -106,7 +106,7 @@ const harmfulSettings: readonly {
     name: "default_transaction_read_only",
     isHarmful: (value) => value === "on",
     level: "warn",
-    why: "tasks may not write",
+    why: "tasks may not write; if it is set for the database or the server, they wait",
   },
   {
     name: "statement_timeout",

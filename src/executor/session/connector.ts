@@ -1,4 +1,5 @@
 import { describeTarget } from "../../shared/postgres/target/target.js";
+import { readOnlyError } from "../../shared/postgres/connectionErrors.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { idleSessionName } from "../../shared/postgres/applicationNames.js";
 import {
@@ -59,8 +60,17 @@ export function messageLimit(outputLimit: number): number {
  */
 const identitySql =
   `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")}, ${serverStartSql}, session_user, ` +
-  "CASE WHEN current_user OPERATOR(pg_catalog.<>) session_user THEN current_user END " +
+  "CASE WHEN current_user OPERATOR(pg_catalog.<>) session_user THEN current_user END, " +
+  "CASE WHEN pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on' THEN (" +
+  "SELECT s.source FROM pg_catalog.pg_show_all_settings() AS s " +
+  "WHERE s.name OPERATOR(pg_catalog.=) 'default_transaction_read_only') END " +
   "FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS activity";
+
+/**
+ * The sources of `default_transaction_read_only` by which an administrator makes a whole server or database read-only.
+ * For a role, or in a connection string, it is a choice for the role's tasks, which then only read.
+ */
+const serverWideSources = new Set(["configuration file", "command line", "environment variable", "global", "database"]);
 
 interface LoggedIn {
   readonly wire: ProtocolConnection;
@@ -129,8 +139,9 @@ export class Connector {
     this.#expectSuccess(who);
     this.#expectServer(wire, who, startup);
     for (const answer of [ownTimeout, identity, initialState, ...tests]) this.#expectSuccess(answer);
-    const [pid, owner, serverStart, user, role = null] = identity.rows[0] ?? [];
+    const [pid, owner, serverStart, user, role = null, readOnlySource = null] = identity.rows[0] ?? [];
     this.#expectSameServer(serverStart);
+    this.#expectWritable(readOnlySource);
     if (typeof owner !== "string") throw hiddenBackendError(this.#parameters.target, { pid, user, role });
     const initialValues = initialState.rows[0] ?? [];
     const session = {
@@ -162,6 +173,13 @@ export class Connector {
       "CONNECTION_MOVED",
       `${describeTarget(target)} now leads to another server: expected the one that was started at ${serverStart}, got ${started}`,
     );
+  }
+
+  /** Refuses a session of a read-only server or database, so that tasks wait as on a standby instead of failing. */
+  #expectWritable(readOnlySource: string | null): void {
+    const { target } = this.#parameters;
+    if (!serverWideSources.has(readOnlySource ?? "") || target.sessionAttributes === "primary") return;
+    throw readOnlyError(target, "session");
   }
 
   /**

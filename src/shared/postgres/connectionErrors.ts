@@ -112,7 +112,8 @@ export function isUnknownRole(error: PgTaskError): boolean {
 
 /** The error for a server to which pg-task cannot write. */
 export function readOnlyError(target: ConnectionTarget, why: "standby" | "session"): PgTaskError {
-  const found = why === "standby" ? "the server is a standby" : "its sessions are read-only";
+  const found =
+    why === "standby" ? "the server is a standby" : "its sessions are read-only (default_transaction_read_only is on)";
   return new PgTaskError("CONNECTION_READ_ONLY", `no writable server at ${describeTarget(target)}: ${found}`);
 }
 

@@ -157,8 +157,22 @@ for (let round = 0; round < 5; round += 1) {
   });
 }
 
-test("with default_transaction_read_only, tasks that only read run and repeat", async () => {
-  await set(new Map([["default_transaction_read_only", "on"]]));
+test("with default_transaction_read_only for the role, tasks that only read run and repeat", async () => {
+  await client.query(`ALTER ROLE CURRENT_USER IN ${onDatabase} SET default_transaction_read_only = on`);
   await exerciseFeatures("SELECT 1");
+  await client.query(`ALTER ROLE CURRENT_USER IN ${onDatabase} RESET ALL`);
+});
+
+test("while default_transaction_read_only is on for the database, tasks wait; then they run", async () => {
+  await client.query(`ALTER ${onDatabase} SET default_transaction_read_only = on`);
+  const from = pgTask.lines.length;
+  await pgTask.start({ url: database.url, "pg_task.sleep": 200 });
+  const [id = ""] = await tasks.insert({ input: "INSERT INTO public.effect VALUES ('waited')" });
+  const refused = await pgTask.logged(({ msg }) => msg === "cannot open a session, tasks wait", from);
+  assert.match(String(refused["reason"]), /its sessions are read-only \(default_transaction_read_only is on\)/);
   await client.query(`ALTER ${onDatabase} RESET ALL`);
+  const [row] = await tasks.ended(id);
+  assert.deepEqual([row?.state, row?.error], ["DONE", null]);
+  await pgTask.stop();
+  await client.query("DELETE FROM task");
 });

@@ -100,7 +100,7 @@ it("waits for a server that turned read-only, says so once, and goes on when it 
     };
     await set("on");
     const { rows } = await client.query<{ id: string }>("INSERT INTO other (input) VALUES ($1) RETURNING id", [effect]);
-    const refused = /its sessions are read-only$/;
+    const refused = /its sessions are read-only \(default_transaction_read_only is on\)$/;
     await readOnly.until(() => readOnly.lines.some(({ reason }) => refused.test(String(reason))), "the reason");
     await set("off");
     await waitForRow(client, "SELECT FROM other WHERE id = $1 AND state = 'DONE'", [rows[0]?.id]);

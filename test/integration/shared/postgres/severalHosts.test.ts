@@ -93,7 +93,7 @@ test("read-write skips servers whose sessions are read-only; primary and any do 
     message: [first.port, second.port]
       .map(
         (port) =>
-          `no writable server at postgresql://${target.user}@127.0.0.1:${port}/${name}: its sessions are read-only`,
+          `no writable server at postgresql://${target.user}@127.0.0.1:${port}/${name}: its sessions are read-only (default_transaction_read_only is on)`,
       )
       .join("; "),
   });
