@@ -16,8 +16,20 @@ const sessionTimeoutSql =
   "(EXTRACT(epoch FROM pg_catalog.current_setting('statement_timeout')::pg_catalog.interval) " +
   "OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8";
 
-/** Reads the session's statement_timeout, in ms, and disables the timeout until the next reset. */
-export const clearSessionTimeoutSql = `SELECT ${sessionTimeoutSql}, pg_catalog.set_config('statement_timeout', '0', false)`;
+/**
+ * Disables the session's statement_timeout until the next reset. Like the statement that shows the timeout, it reads no
+ * catalog, so that hardly any timeout is too short for it, not even in a new backend.
+ */
+export const clearSessionTimeoutSql = "SET statement_timeout = 0";
+export const showSessionTimeoutSql = "SHOW statement_timeout";
+
+const unitMs: Readonly<Record<string, number>> = { ms: 1, s: 1_000, min: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** Converts a timeout as the server shows it, such as `5s`, to ms. */
+export function shownTimeoutMs(shown: string): number {
+  const [, count = "0", unit = "ms"] = /^(\d+)(\w*)$/.exec(shown) ?? [];
+  return Number(count) * (unitMs[unit] ?? 1);
+}
 
 /** Returns the smaller of a task's timeout and its session's statement_timeout, in ms. 0 means no timeout. */
 export function effectiveTimeoutMs(timeoutMs: number, sessionMs: number): number {

@@ -18,10 +18,11 @@ import {
   type Startup,
   type StartupSettings,
 } from "../../shared/postgres/startupOptions.js";
+import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import { openProtocolConnection } from "../../shared/postgres/openProtocolConnection.js";
 import { maxOutputBytes } from "../output/outputLimit.js";
 import { PipelinedMessages, initialStateSql, toFunctionOids, toInitialSettings } from "../run/pipelinedMessages.js";
-import { clearSessionTimeoutSql, SettingsSql } from "../run/runSettings.sql.js";
+import { clearSessionTimeoutSql, SettingsSql, showSessionTimeoutSql, shownTimeoutMs } from "../run/runSettings.sql.js";
 import { resetSql } from "./resetSession.sql.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
@@ -43,6 +44,9 @@ const laterSettings: StartupSettings = {
 
 /** SQLSTATEs with which the server refuses a setting: unknown name, invalid value. */
 const settingRefused = new Set(["42704", "22023"]);
+
+/** How often a session is set up at most, if a very short statement_timeout of the database ends its first statement. */
+const maxSetUps = 3;
 
 /** Messages other than rows are kept up to this size, in bytes, regardless of the output limit. */
 const minMessageLimit = 1 << 20;
@@ -95,12 +99,15 @@ export class Connector {
    * @throws PgTaskError CONNECTION_LOST
    */
   async open(group: string): Promise<OpenConnection> {
-    const loggedIn = await this.#connect(group);
-    try {
-      return await this.#setUp(loggedIn);
-    } catch (error) {
-      await loggedIn.wire.close();
-      throw error;
+    for (let attempt = 1; ; attempt += 1) {
+      const loggedIn = await this.#connect(group);
+      try {
+        return await this.#setUp(loggedIn);
+      } catch (error) {
+        await loggedIn.wire.close();
+        const isTimeout = error instanceof PgTaskError && error.sqlState === queryCanceled;
+        if (!isTimeout || attempt === maxSetUps) throw error;
+      }
     }
   }
 
@@ -129,7 +136,8 @@ export class Connector {
 
   /** Sets up a session in one round trip, because many sessions may be opened at once. */
   async #setUp({ wire, startup }: LoggedIn): Promise<OpenConnection> {
-    const [ownTimeout, who, identity, initialState, ...tests] = await Promise.all([
+    const [ownTimeout, cleared, who, identity, initialState, ...tests] = await Promise.all([
+      wire.query(showSessionTimeoutSql),
       wire.query(clearSessionTimeoutSql),
       wire.query(probeSql),
       wire.query(identitySql),
@@ -138,7 +146,7 @@ export class Connector {
     ]);
     this.#expectSuccess(who);
     this.#expectServer(wire, who, startup);
-    for (const answer of [ownTimeout, identity, initialState, ...tests]) this.#expectSuccess(answer);
+    for (const answer of [ownTimeout, cleared, identity, initialState, ...tests]) this.#expectSuccess(answer);
     const [pid, owner, serverStart, user, role = null, readOnlySource = null] = identity.rows[0] ?? [];
     this.#expectSameServer(serverStart);
     this.#expectWritable(readOnlySource);
@@ -148,7 +156,7 @@ export class Connector {
       owner,
       initialSettings: toInitialSettings(initialValues),
       functions: toFunctionOids(initialValues),
-      ownTimeoutMs: Number(ownTimeout.rows[0]?.[0] ?? 0),
+      ownTimeoutMs: shownTimeoutMs(ownTimeout.rows[0]?.[0] ?? "0"),
     };
     const messages = new PipelinedMessages(this.#parameters, session);
     return { wire, messages, backend: { pid: wire.pid, owner } };
@@ -190,7 +198,8 @@ export class Connector {
     const run = { id: "0", args: null, group: "", timeoutMs: 0, save: false };
     const { resetFunction: reset } = this.#parameters;
     const settingsSql = new SettingsSql(this.#parameters).sql(run);
-    return [settingsSql, `SELECT ${reset}()`, ...resetSql(run)];
+    // The reset restores the session's statement_timeout.
+    return [settingsSql, `SELECT ${reset}()`, clearSessionTimeoutSql, ...resetSql(run)];
   }
 
   #expectSuccess(answer: Answer): void {

@@ -193,3 +193,18 @@ test("a run whose settings are refused is released", async () => {
   const { outcome } = await driver.result(unsettable.id);
   assert.equal(outcome, "released");
 });
+
+test("a very short statement_timeout of the database does not keep sessions from opening, and applies to tasks", async () => {
+  const { database: name } = database.target;
+  await admin.query(`ALTER DATABASE ${name} SET statement_timeout = 1`);
+  const driver = new ExecutorDriver(database.target, admin);
+  for (let session = 1; session <= 60; session += 1) {
+    await driver.open(session);
+    driver.executor.close([session]);
+  }
+  await driver.open(61);
+  const { error } = await driver.run(61, "SELECT pg_sleep(600)");
+  assert.match(String(error), /canceling statement due to statement timeout/);
+  await driver.executor.stop();
+  await admin.query(`ALTER DATABASE ${name} RESET statement_timeout`);
+});
