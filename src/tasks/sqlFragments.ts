@@ -18,8 +18,9 @@ export const isPlannedSql = "NOT t.ready AND t.ready IS FALSE";
  * Returns the SQL of a time as ISO 8601 text with UTC offset, or as `infinity`. A timestamp without time zone is taken
  * to be in the session's time zone.
  */
-export const isoTimeSql = (expression: string): string => `pg_catalog.to_json((${expression})::timestamptz) #>> '{}'`;
+export const isoTimeSql = (expression: string): string =>
+  `pg_catalog.to_json((${expression})::pg_catalog.timestamptz) OPERATOR(pg_catalog.#>>) '{}'`;
 
 /** Returns the SQL of an interval in milliseconds. */
 export const millisecondsSql = (expression: string): string =>
-  `round((pg_catalog.date_part('epoch', ${expression}) * 1000)::numeric, 3)::float8`;
+  `pg_catalog.round((pg_catalog.date_part('epoch', ${expression}) OPERATOR(pg_catalog.*) 1000)::numeric, 3)::pg_catalog.float8`;

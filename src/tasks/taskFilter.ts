@@ -17,16 +17,21 @@ export function filterSql(filter: TaskFilter, values: unknown[]): string {
   const parameter = (value: unknown): string => `$${values.push(value)}`;
   const conditions: string[] = [];
   const { states, group, key, text, since, until } = filter;
-  if (states !== undefined) conditions.push(`t.state::text = ANY (${parameter(states)}::text[])`);
-  if (group !== undefined) conditions.push(`t."group"::text = ${parameter(group)}::text`);
-  if (key !== undefined) conditions.push(`t.key = ${parameter(key)}::text`);
+  if (states !== undefined)
+    conditions.push(`t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (${parameter(states)}::pg_catalog.text[])`);
+  if (group !== undefined)
+    conditions.push(`t."group"::pg_catalog.text OPERATOR(pg_catalog.=) ${parameter(group)}::pg_catalog.text`);
+  if (key !== undefined) conditions.push(`t.key OPERATOR(pg_catalog.=) ${parameter(key)}::pg_catalog.text`);
   if (text !== undefined) {
-    const pattern = `lower(${parameter(text)}::text)`;
-    const columns = ["input", "data", "error"].map((name) => `strpos(lower(t.${name}::text), ${pattern}) > 0`);
+    const pattern = `pg_catalog.lower(${parameter(text)}::pg_catalog.text)`;
+    const columns = ["input", "data", "error"].map(
+      (name) => `pg_catalog.strpos(pg_catalog.lower(t.${name}::pg_catalog.text), ${pattern}) OPERATOR(pg_catalog.>) 0`,
+    );
     conditions.push(`(${columns.join(" OR ")})`);
   }
-  if (since !== undefined) conditions.push(`t.plan >= ${parameter(since)}::timestamptz`);
-  if (until !== undefined) conditions.push(`t.plan < ${parameter(until)}::timestamptz`);
+  if (since !== undefined)
+    conditions.push(`t.plan OPERATOR(pg_catalog.>=) ${parameter(since)}::pg_catalog.timestamptz`);
+  if (until !== undefined) conditions.push(`t.plan OPERATOR(pg_catalog.<) ${parameter(until)}::pg_catalog.timestamptz`);
   return conditions.length === 0 ? "true" : conditions.join(" AND ");
 }
 
@@ -41,9 +46,9 @@ export async function readMatchingIds(
 ): Promise<string[]> {
   const values: unknown[] = [request.limit];
   const matches = filterSql(request.filter, values);
-  const after = request.after === null ? "" : `AND t.id > $${values.push(request.after)}::bigint`;
+  const after = request.after === null ? "" : `AND t.id OPERATOR(pg_catalog.>) $${values.push(request.after)}::bigint`;
   const { rows } = await client.query<{ id: string }>(
-    `SELECT t.id::text AS id FROM ${qualified} AS t WHERE ${matches} ${after} ORDER BY t.id LIMIT $1`,
+    `SELECT t.id::pg_catalog.text AS id FROM ${qualified} AS t WHERE ${matches} ${after} ORDER BY t.id LIMIT $1`,
     values,
   );
   return rows.map(({ id }) => id);
@@ -54,7 +59,7 @@ export async function countMatching(client: Client, { qualified }: TaskTable, fi
   const values: unknown[] = [];
   const matches = filterSql(filter, values);
   const { rows } = await client.query<{ count: string }>(
-    `SELECT count(*) AS count FROM ${qualified} AS t WHERE ${matches}`,
+    `SELECT pg_catalog.count(*) AS count FROM ${qualified} AS t WHERE ${matches}`,
     values,
   );
   return Number(rows[0]?.count ?? 0);

@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
-import { describe } from "node:test";
+import { after, describe } from "node:test";
 import { Command } from "commander";
+import { Pool } from "pg";
 import { registerCommands } from "../../src/cli/commands/index.js";
+import { TaskClient } from "../../src/library/taskClient.js";
 import { cli, OnTerminal } from "../support/cli.js";
 import { withConnectionTo } from "../support/connectTo.js";
-import { createDatabase } from "../support/database.js";
+import { createDatabase, onServer } from "../support/database.js";
+import { endPool } from "../support/endPool.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { createShadows, recordErrors, shadowError } from "../support/shadows.js";
@@ -12,18 +15,15 @@ import { token, Web } from "../support/web.js";
 
 const errors = recordErrors();
 
-/** Ids of tasks: one that waits, one with a rule, one with a query as rule, two that wait for the first, and ended ones. */
-const [waits, ruled, queried, repeats, follows, done, failed, again, gone] = [
-  "1",
-  "2",
-  "3",
-  "4",
-  "5",
-  "6",
-  "7",
-  "8",
-  "9",
-];
+/** Ids of tasks: those that wait, among them one for another, and those that have ended. */
+const { waits, ruled, queried, repeats, follows } = {
+  waits: "1",
+  ruled: "2",
+  queried: "3",
+  repeats: "4",
+  follows: "5",
+};
+const { done, failed, again, gone } = { done: "6", failed: "7", again: "8", gone: "9" };
 
 const rows = `
   INSERT INTO public.task (id, input, "group", key, plan, rule, repeat, after, state, start, stop, output, error, remote, retry) VALUES
@@ -39,72 +39,43 @@ const rows = `
   SELECT setval('public.task_id_seq', 100);
   INSERT INTO public.task_pause ("group", reason) VALUES ('paused', 'because')`;
 
-/** The arguments of each command that connects to a server. Those that change tasks may be refused some. */
-const commands: readonly (readonly string[])[] = [
-  ["check", "--all"],
-  ["status"],
-  ["status", "--json"],
-  ["list"],
-  [
-    "list",
-    "--state",
-    "PLAN",
-    "--group",
-    "a",
-    "--text",
-    "select",
-    "--since",
-    "2020-01-01",
-    "--until",
-    "infinity",
-    "--json",
-  ],
-  ["list", "--state", "PLAN"],
-  ["list", "--key", "waits", "--state", "PLAN"],
-  ["list", "--waiting-for", waits, "--before", "100"],
-  ["list", "--schedules"],
-  [
-    "list",
-    "--schedules",
-    "--group",
-    "a",
-    "--text",
-    "select",
-    "--key",
-    "ruled",
-    "--since",
-    "2020-01-01",
-    "--until",
-    "infinity",
-  ],
-  ...[waits, ruled, queried, repeats, follows, done, failed, again, gone].flatMap((id) => [
-    ["show", id],
-    ["why", id],
-  ]),
-  ["show", waits, "--json", "--full"],
-  ["next", "0 5 * * *", "--zone", "Europe/Berlin", "--since", "2030-01-01"],
-  ["groups"],
-  ["add", "SELECT 1", "--wait"],
-  ["add", "SELECT 1", "--in", "1 day", "--group", "a", "--set", "key=added", "--set", "data=x"],
-  ["pause", "task"],
-  ["resume", "task"],
-  ["pause", "task", "--group", "b", "--reason", "x"],
-  ["resume", "task", "--group", "b"],
-  ["pause", "task", "--schedule", `${ruled},${queried},${repeats}`],
-  ["resume", "task", "--schedule", `${ruled},${queried},${repeats}`],
-  ["pause", "task", "--key", "ruled"],
-  ["resume", "task", "--key", "ruled"],
-  ["run-now", repeats],
-  ["run-now", "--key", "added"],
-  ["retry", failed, again],
-  ["retry", "--state", "FAIL", "--group", "b", "--yes"],
-  ["stop", waits],
-  ["stop", "--key", "queried"],
-  ["delete", done],
-  ["delete", "--key", "queried", "--yes"],
-  ["prune", "--older", "0", "--dry-run"],
-  ["prune", "--older", "0", "--yes"],
-  ["doctor"],
+/** The commands that connect to a server. Those that change tasks may be refused some. */
+const commands: readonly string[] = [
+  "check --all",
+  "status",
+  "status --json",
+  "list",
+  "list --state PLAN --group a --text select --since 2020-01-01 --until infinity --json",
+  "list --state PLAN",
+  "list --key waits --state PLAN",
+  `list --waiting-for ${waits} --before 100`,
+  "list --schedules",
+  "list --schedules --group a --text select --key ruled --since 2020-01-01 --until infinity",
+  ...[waits, ruled, queried, repeats, follows, done, failed, again, gone].flatMap((id) => [`show ${id}`, `why ${id}`]),
+  `show ${waits} --json --full`,
+  "next @daily --zone Europe/Berlin --since 2030-01-01",
+  "groups",
+  "add SELECT --wait",
+  "add SELECT --in 1d --group a --set key=added --set data=x",
+  "pause task",
+  "resume task",
+  "pause task --group b --reason x",
+  "resume task --group b",
+  `pause task --schedule ${ruled},${queried},${repeats}`,
+  `resume task --schedule ${ruled},${queried},${repeats}`,
+  "pause task --key ruled",
+  "resume task --key ruled",
+  `run-now ${repeats}`,
+  "run-now --key added",
+  `retry ${failed} ${again}`,
+  "retry --state FAIL --group b --yes",
+  `stop ${waits}`,
+  "stop --key queried",
+  `delete ${done}`,
+  "delete --key queried --yes",
+  "prune --older 0 --dry-run",
+  "prune --older 0 --yes",
+  "doctor",
 ];
 
 /** Commands that send no statement, and those that have a test of their own. */
@@ -146,6 +117,45 @@ const requests: readonly (readonly [path: string, ...variants: (string | object)
   ],
 ];
 
+/** One call of each method of the library. `end` sends no statement. */
+const calls: Readonly<
+  Record<Exclude<keyof TaskClient, "end" | typeof Symbol.asyncDispose>, (client: TaskClient) => Promise<unknown>>
+> = {
+  add: async (client) => {
+    await client.add({ input: "SELECT 1", delay: "1 day", group: "a", key: "library", args: { a: 1 }, after: [waits] });
+    await client.add({ input: "SELECT 1", key: "library" }, { ifKeyTaken: "join" });
+    await client.add({ input: "SELECT 1", key: "library" }, { ifKeyTaken: "skip" });
+    await assert.rejects(client.add({ input: "SELECT 1", key: "library" }), /task \d+ waits with the key/);
+  },
+  addMany: (client) => client.addMany(["SELECT 1", { input: "SELECT 2", plan: "infinity" }]),
+  get: (client) => client.get(waits),
+  wait: (client) => client.wait(done),
+  list: async (client) => {
+    const all = [
+      {},
+      { states: ["PLAN"] as const },
+      { states: ["PLAN"] as const, key: "waits" },
+      { waitingFor: waits, before: 100 },
+    ];
+    for (const options of [...all, { group: "a", text: "select", since: "2020-01-01", until: "infinity" }])
+      for await (const task of client.list(options)) assert.ok(task.id);
+  },
+  changes: async (client) => {
+    for await (const change of client.changes({ ids: [done] })) assert.equal(change.state, "DONE");
+    const ending = new AbortController();
+    const changes = client.changes({ group: "changes", text: "select", signal: ending.signal });
+    let isFound = false;
+    const first = changes.next().then(() => (isFound = true));
+    // Tasks that are added before the first look at the table are no changes.
+    while (!isFound) await client.add({ input: "SELECT 1", plan: "infinity", group: "changes" });
+    await first;
+    ending.abort();
+  },
+  retry: async (client) => [await client.retry([failed, again, waits]), await client.retry(gone, { states: ["GONE"] })],
+  stop: (client) => client.stop([waits, ruled]),
+  delete: async (client) => [await client.delete(done), await client.delete(queried, { running: true })],
+};
+
 const documents: string[] = [];
 
 for (const path of ["public, pg_catalog", '"$user", public']) {
@@ -155,6 +165,13 @@ for (const path of ["public, pg_catalog", '"$user", public']) {
   await admin.query(rows);
   await createShadows(admin);
   await admin.query(`ALTER DATABASE ${database.target.database} SET search_path = ${path}`);
+  const role = `caller_${database.target.database}`;
+  after(() => onServer((client) => client.query(`DROP ROLE ${role}`)));
+  await admin.query(
+    `CREATE ROLE ${role} LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}; GRANT ALL ON SEQUENCE public.task_id_seq TO ${role}`,
+  );
+  const callerUrl = new URL(database.url);
+  callerUrl.username = role;
   const env = { DATABASE_URL: database.url };
   await pgTask.start({
     url: database.url,
@@ -191,10 +208,10 @@ for (const path of ["public, pg_catalog", '"$user", public']) {
       );
     });
 
-    for (const args of commands) {
-      test(`pg-task ${args.join(" ")}`, async () => {
+    for (const command of commands) {
+      test(`pg-task ${command}`, async () => {
         await usesNone(async () => {
-          const { code, stdout, stderr } = await cli(args, { env });
+          const { code, stdout, stderr } = await cli(command.split(" "), { env });
           const text = stdout + stderr;
           assert.ok((code === 0 || code === 1) && !shadowError.test(text), `${code} ${text}`);
         });
@@ -242,13 +259,35 @@ for (const path of ["public, pg_catalog", '"$user", public']) {
       });
     });
 
+    for (const [name, call] of Object.entries(calls)) {
+      test(`TaskClient.${name}`, async () => {
+        await reset();
+        const pool = new Pool({ connectionString: callerUrl.href });
+        await usesNone(() => call(new TaskClient(pool)));
+        await endPool(pool);
+      });
+    }
+
+    for (const view of ["stats", "errors", "groups", "schedules"]) {
+      test(`the view task_${view}`, async () => {
+        await usesNone(() =>
+          withConnectionTo(callerUrl.href, async (client) => {
+            await client.query(`SET search_path = ${path}`);
+            await client.query(`TABLE public.task_${view}`);
+          }),
+        );
+      });
+    }
+
     test("a session that inserts, changes and deletes a task", async () => {
       await usesNone(() =>
-        withConnectionTo(database.url, async (client) => {
+        withConnectionTo(callerUrl.href, async (client) => {
           await client.query(`SET search_path = ${path}`);
           await client.query(
             `INSERT INTO public.task (input, rule, retry, backoff, gap, args, "group") VALUES ('SELECT 1', '0 5 * * *', 1, '1 s', '1 s', '{}', 'own')`,
           );
+          await client.query("SET pg_task.plan = 'now() + interval ''1 day'''");
+          await client.query("INSERT INTO public.task (input) VALUES ('SELECT 1')");
           await client.query("UPDATE public.task SET plan = 'infinity', state = 'STOP'");
           await client.query("DELETE FROM public.task");
         }),
@@ -260,7 +299,7 @@ for (const path of ["public, pg_catalog", '"$user", public']) {
 test("the lists above have all commands and all paths of the API", async () => {
   const program = new Command();
   await registerCommands(program, undefined, async () => {});
-  const names = new Set([...commands.map(([name = ""]) => name), ...otherCommands]);
+  const names = new Set([...commands.map((command) => command.split(" ")[0] ?? ""), ...otherCommands]);
   assert.deepEqual(program.commands.map((command) => command.name()).toSorted(), [...names].toSorted());
   const { paths } = JSON.parse(documents[0] ?? "{}");
   assert.deepEqual(

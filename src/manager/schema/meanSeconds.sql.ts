@@ -1,8 +1,11 @@
-/**
- * SQL of the mean length of an interval in seconds, with Gregorian months. The functions and operators are exactly those
- * of pg_catalog, because views use this with the `search_path` of their readers.
- */
+/** The seconds of each field of an interval, with Gregorian months. */
+const fieldSeconds = { year: 31_556_952, month: 2_629_746, day: 86_400, hour: 3_600, minute: 60, second: 1 };
+
+/** SQL of the mean length of an interval in seconds. */
 export const meanSeconds = (interval: string): string =>
-  `(pg_catalog.date_part('year', ${interval}) * 31556952::float8 + pg_catalog.date_part('month', ${interval}) * 2629746::float8
-    + pg_catalog.date_part('day', ${interval}) * 86400::float8 + pg_catalog.date_part('hour', ${interval}) * 3600::float8
-    + pg_catalog.date_part('minute', ${interval}) * 60::float8 + pg_catalog.date_part('second', ${interval}))`;
+  `(${Object.entries(fieldSeconds)
+    .map(
+      ([name, seconds]) =>
+        `(pg_catalog.date_part('${name}', ${interval}) OPERATOR(pg_catalog.*) ${seconds}::pg_catalog.float8)`,
+    )
+    .join(" OPERATOR(pg_catalog.+) ")})`;

@@ -66,8 +66,8 @@ interface TableRecord {
 export async function readRecord(client: Queryable, table: TaskTable): Promise<TableRecord> {
   const { rows } = await client.query<{ name: string; comment: string | null }>(
     `SELECT p.proname AS name, pg_catalog.obj_description(p.oid, 'pg_proc') AS comment
-     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-     WHERE n.nspname = $1 AND p.proname IN ($2, $3) AND p.pronargs = 0`,
+     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
+     WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND p.proname OPERATOR(pg_catalog.=) ANY (ARRAY[$2, $3]::pg_catalog.name[]) AND p.pronargs OPERATOR(pg_catalog.=) 0`,
     [table.schema, table.readyFunction, table.wakeUp],
   );
   const commentOf = (name: string): string => rows.find((row) => row.name === name)?.comment ?? "";

@@ -24,7 +24,7 @@ const shownTimes = 3;
  * make the whole view fail.
  */
 const longestRepeat = "interval '1000 years'";
-const latestPlan = "'10000-01-01'::timestamptz";
+const latestPlan = "'10000-01-01'::pg_catalog.timestamptz";
 
 /** How far the estimated number of past repetitions can be wrong: months, years and days vary in length. */
 const margin = 40;
@@ -39,8 +39,8 @@ const margin = 40;
  */
 export const hasSchedule = (alias: string, rules: boolean): string =>
   rules
-    ? `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat > interval '0', false)`
-    : `${alias}.repeat > interval '0'`;
+    ? `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat OPERATOR(pg_catalog.>) interval '0', false)`
+    : `${alias}.repeat OPERATOR(pg_catalog.>) interval '0'`;
 
 /**
  * SQL of an array with the first `count` times of the repeating row `s` after `since`, in ascending order. Each is the
@@ -48,12 +48,13 @@ export const hasSchedule = (alias: string, rules: boolean): string =>
  * the bounds.
  */
 export function repetitions(since: string, count: number): string {
-  const passed = `floor(pg_catalog.date_part('epoch', ${since} - s.base) / nullif(${meanSeconds("s.repeat")}, 0::float8))::bigint`;
-  return `CASE WHEN s.drift OR s.base IS NULL OR s.base > ${latestPlan} OR s.repeat > ${longestRepeat} THEN NULL ELSE ARRAY(
-      SELECT r.at FROM (SELECT ${passed} AS n) AS p,
-        LATERAL pg_catalog.generate_series(greatest(1::bigint, p.n - ${margin}::bigint), greatest(1::bigint, p.n) + ${margin}::bigint) AS i,
-        LATERAL (SELECT s.base + s.repeat * i::float8 AS at) AS r
-      WHERE r.at > ${since} ORDER BY r.at LIMIT ${count}) END`;
+  const passed = `pg_catalog.floor(pg_catalog.date_part('epoch', ${since} OPERATOR(pg_catalog.-) s.base)
+      OPERATOR(pg_catalog./) CASE WHEN m.seconds OPERATOR(pg_catalog.<>) 0::pg_catalog.float8 THEN m.seconds END)::bigint`;
+  return `CASE WHEN s.drift OR s.base IS NULL OR s.base OPERATOR(pg_catalog.>) ${latestPlan} OR s.repeat OPERATOR(pg_catalog.>) ${longestRepeat} THEN NULL ELSE ARRAY(
+      SELECT r.at FROM (SELECT ${passed} AS n FROM (SELECT ${meanSeconds("s.repeat")} AS seconds) AS m) AS p,
+        LATERAL pg_catalog.generate_series(greatest(1::bigint, p.n OPERATOR(pg_catalog.-) ${margin}::bigint), greatest(1::bigint, p.n) OPERATOR(pg_catalog.+) ${margin}::bigint) AS i,
+        LATERAL (SELECT s.base OPERATOR(pg_catalog.+) (s.repeat OPERATOR(pg_catalog.*) i::pg_catalog.float8) AS at) AS r
+      WHERE r.at OPERATOR(pg_catalog.>) ${since} ORDER BY r.at LIMIT ${count}) END`;
 }
 
 const firstLine = (text: string, length: number): string =>
@@ -82,12 +83,12 @@ export function schedulesQuery(
 ): string {
   const calendar = identifier(schema);
   const tries = features.has("retries")
-    ? `CASE WHEN t.state::text = 'PLAN' THEN greatest(t.attempt::integer, 0) ELSE 0 END`
+    ? `CASE WHEN t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' THEN greatest(t.attempt::integer, 0) ELSE 0 END`
     : "0";
   const optional = rules
     ? `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due,
-      coalesce(t.wait < 0, false) AS computes, coalesce(t.wait >= 0, false) AS awaits, ${calendar}.task_rule_kind(t.rule) = 'query' AS is_query`
-    : `NULL::text AS rule, NULL::text AS zone, false AS catchup, false AS overlap, NULL::timestamptz AS due,
+      coalesce(t.wait OPERATOR(pg_catalog.<) 0, false) AS computes, coalesce(t.wait OPERATOR(pg_catalog.>=) 0, false) AS awaits, ${calendar}.task_rule_kind(t.rule) OPERATOR(pg_catalog.=) 'query' AS is_query`
+    : `NULL::pg_catalog.text AS rule, NULL::pg_catalog.text AS zone, false AS catchup, false AS overlap, NULL::pg_catalog.timestamptz AS due,
       false AS computes, false AS awaits, false AS is_query`;
   // Names rather than an asterisk, so that readers need no privilege on other columns, such as `remote`.
   const stored = [
@@ -108,21 +109,22 @@ export function schedulesQuery(
     ...(features.has("retries") ? ["attempt"] : []),
     ...(rules ? ["rule", "zone", "catchup", "overlap", "due", "wait"] : []),
   ].map((name) => `c.${identifier(name)}`);
-  const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::text AS "group", t.repeat, t.drift, t.active,
-      t.state::text AS state, t.plan::timestamptz AS plan, t.ready, t.max, t.owner, t.input::text AS input, ${features.has("keys") ? "t.key" : "NULL::text AS key"},
-      ${tries} AS failed_tries, CASE WHEN ${tries} > 0 THEN ${firstLine("t.error::text", 1000)} END AS try_error, ${optional}`;
-  return `SELECT s.*, s.state = 'PLAN' AND s.owner IS NULL AND s.plan = 'infinity' AND NOT s.awaits AS halted,
-      greatest(s.base, CASE WHEN s.catchup AND s.active < interval '5000 years' THEN pg_catalog.statement_timestamp() - s.active
+  const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::pg_catalog.text AS "group", t.repeat, t.drift, t.active,
+      t.state::pg_catalog.text AS state, t.plan::pg_catalog.timestamptz AS plan, t.ready, t.max, t.owner, t.input::pg_catalog.text AS input,
+      ${features.has("keys") ? "t.key" : "NULL::pg_catalog.text AS key"},
+      ${tries} AS failed_tries, CASE WHEN ${tries} OPERATOR(pg_catalog.>) 0 THEN ${firstLine("t.error::pg_catalog.text", 1000)} END AS try_error, ${optional}`;
+  return `SELECT s.*, s.state OPERATOR(pg_catalog.=) 'PLAN' AND s.owner IS NULL AND s.plan OPERATOR(pg_catalog.=) 'infinity' AND NOT s.awaits AS halted,
+      greatest(s.base, CASE WHEN s.catchup AND s.active OPERATOR(pg_catalog.<) interval '5000 years' THEN pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) s.active
         WHEN s.catchup THEN s.base ELSE pg_catalog.statement_timestamp() END) AS since
     FROM (
-      SELECT w.*, CASE WHEN isfinite(w.due) THEN w.due WHEN isfinite(w.plan) THEN w.plan END AS base
+      SELECT w.*, CASE WHEN pg_catalog.isfinite(w.due) THEN w.due WHEN pg_catalog.isfinite(w.plan) THEN w.plan END AS base
       FROM (
         SELECT ${columns} FROM ${qualified} AS t WHERE ${hasSchedule("t", rules)} AND t.ready IS NOT NULL
         UNION ALL
         SELECT ${columns} FROM (
           SELECT ${stored.join(", ")} FROM ${qualified} AS c WHERE ${hasSchedule("c", rules)} AND c.ready IS NULL AND c.take IS NOT NULL
           ORDER BY c.ready DESC, c.take DESC LIMIT ${maxClaimed}
-        ) AS t WHERE t.state::text IN ('TAKE', 'WORK')
+        ) AS t WHERE t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])
       ) AS w
     ) AS s`;
 }
@@ -137,7 +139,7 @@ export function comingTimes({ schema }: TaskTable, rules: boolean, count: number
       ? `CASE WHEN s.rule IS NULL THEN ${repetitions("s.since", most)}
         WHEN NOT s.is_query THEN ${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since, ${most}) END`
       : repetitions("s.since", most);
-  return `CASE WHEN s.halted OR s.awaits THEN '{}' WHEN s.state <> 'PLAN' THEN coalesce(${computed(count)}, '{}')
+  return `CASE WHEN s.halted OR s.awaits THEN '{}' WHEN s.state OPERATOR(pg_catalog.<>) 'PLAN' THEN coalesce(${computed(count)}, '{}')
       WHEN s.computes THEN '{}' ELSE pg_catalog.array_cat(ARRAY[s.plan], ${computed(count - 1)}) END`;
 }
 
@@ -146,11 +148,12 @@ export function comingTimes({ schema }: TaskTable, rules: boolean, count: number
  * change, the two may have nothing in common but the key.
  */
 export const isLastRun = (rules: boolean, features: ReadonlySet<Feature>): string =>
-  `l.id = s.parent AND (l.input::text = s.input OR s.repeat > interval '0' AND l.repeat = s.repeat${rules ? " OR l.rule = s.rule" : ""}${features.has("keys") ? " OR l.key = s.key" : ""})`;
+  `l.id OPERATOR(pg_catalog.=) s.parent AND (l.input::pg_catalog.text OPERATOR(pg_catalog.=) s.input OR s.repeat OPERATOR(pg_catalog.>) interval '0' AND l.repeat OPERATOR(pg_catalog.=) s.repeat
+    ${rules ? "OR l.rule OPERATOR(pg_catalog.=) s.rule" : ""}${features.has("keys") ? " OR l.key OPERATOR(pg_catalog.=) s.key" : ""})`;
 
 /** SQL condition: the schedule `s` itself, its group or the whole table is paused. */
 export const isPausedSchedule = ({ pauses }: TaskTable): string =>
-  `(s.halted OR EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" = s."group"))`;
+  `(s.halted OR EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" OPERATOR(pg_catalog.=) s."group"))`;
 
 const columnComments: readonly (readonly [name: string, type: string, comment: string])[] = [
   ["id", "bigint", "The row that waits or runs"],
@@ -180,11 +183,11 @@ export function functionStatement(table: TaskTable): string {
   const { qualified } = table;
   const columns = columnComments.map(([name, type]) => `${identifier(name)} ${type}`).join(", ");
   const body = `
-  SELECT s.id, s."group", s.rule, s.zone, CASE WHEN s.repeat > interval '0' THEN s.repeat END, s.catchup, s.overlap, s.state,
+  SELECT s.id, s."group", s.rule, s.zone, CASE WHEN s.repeat OPERATOR(pg_catalog.>) interval '0' THEN s.repeat END, s.catchup, s.overlap, s.state,
     CASE WHEN NOT s.computes AND NOT s.halted AND NOT s.awaits THEN s.plan END,
     ${comingTimes(table, true, shownTimes)},
     ${isPausedSchedule(table)},
-    l.id::bigint, l.state::text, l.stop::timestamptz, ${firstLine("l.error::text", 1000)},
+    l.id::bigint, l.state::pg_catalog.text, l.stop::pg_catalog.timestamptz, ${firstLine("l.error::pg_catalog.text", 1000)},
     ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}, s.key,
     s.failed_tries, s.try_error
   FROM (${schedulesQuery(table, true, table.features)}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true, table.features)}`;

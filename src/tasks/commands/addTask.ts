@@ -93,7 +93,7 @@ async function insertRows(
     const lines = batch.map((row) => `(${names.map((name) => valueSql(table, row, name, values)).join(", ")})`);
     const result = await client.query<{ id: string }>(
       `INSERT INTO ${table.qualified} (${names.map(identifier).join(", ")}) VALUES ${lines.join(", ")}
-       ${conflictClause} RETURNING id::text AS id`,
+       ${conflictClause} RETURNING id::pg_catalog.text AS id`,
       values,
     );
     ids.push(...result.rows.map(({ id }) => id));
@@ -131,9 +131,10 @@ function valueSql(
   const value = columns.get(name);
   if (value !== undefined) return `$${values.push(value)}`;
   if (copied?.columns.includes(name) === true) {
-    return `(SELECT t.${identifier(name)} FROM ${qualified} AS t WHERE t.id = $${values.push(copied.id)}::bigint)`;
+    return `(SELECT t.${identifier(name)} FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) $${values.push(copied.id)}::bigint)`;
   }
-  if (name === "plan" && delay !== undefined) return `statement_timestamp() + $${values.push(delay)}::interval`;
+  if (name === "plan" && delay !== undefined)
+    return `pg_catalog.statement_timestamp() OPERATOR(pg_catalog.+) $${values.push(delay)}::interval`;
   return "DEFAULT";
 }
 
@@ -317,13 +318,14 @@ export async function readMissingGrants(
   }>(
     `WITH lacking AS (
        SELECT a.attname AS name, w.what FROM (
-         SELECT unnest($2::text[]), 'INSERT' UNION ALL SELECT unnest($3::text[]), 'SELECT') AS w(name, what)
-       JOIN pg_catalog.pg_attribute AS a ON a.attrelid = $1::text::regclass AND a.attname = w.name
-       WHERE NOT has_column_privilege($1::text::regclass, a.attnum, w.what))
-     SELECT ARRAY(SELECT quote_ident(name) FROM lacking WHERE what = 'INSERT') AS insert,
-       ARRAY(SELECT quote_ident(name) FROM lacking WHERE what = 'SELECT') AS select,
-       (SELECT s FROM pg_get_serial_sequence($1::text, 'id') AS s WHERE NOT has_sequence_privilege(s, 'USAGE')) AS sequence,
-       quote_ident(current_user) AS grantee`,
+         SELECT pg_catalog.unnest($2::pg_catalog.text[]), 'INSERT' UNION ALL SELECT pg_catalog.unnest($3::pg_catalog.text[]), 'SELECT') AS w(name, what)
+       JOIN pg_catalog.pg_attribute AS a ON a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regclass AND a.attname OPERATOR(pg_catalog.=) w.name
+       WHERE NOT pg_catalog.has_column_privilege($1::pg_catalog.text::pg_catalog.regclass, a.attnum, w.what))
+     SELECT ARRAY(SELECT pg_catalog.quote_ident(name) FROM lacking WHERE what OPERATOR(pg_catalog.=) 'INSERT') AS insert,
+       ARRAY(SELECT pg_catalog.quote_ident(name) FROM lacking WHERE what OPERATOR(pg_catalog.=) 'SELECT') AS select,
+       (SELECT s FROM pg_catalog.pg_get_serial_sequence($1::pg_catalog.text, 'id') AS s
+         WHERE NOT pg_catalog.has_sequence_privilege(s, 'USAGE')) AS sequence,
+       pg_catalog.quote_ident(current_user) AS grantee`,
     [qualified, columns, wait ? outcomeColumns : ["id"]],
   );
   const { insert = [], select = [], sequence = null, grantee = "" } = rows[0] ?? {};

@@ -40,18 +40,22 @@ export interface ChangeResult {
   readonly reason: string | null;
 }
 
+/** SQL conditions on the column `state` of `found`, which is text. */
+const endedSql = `state OPERATOR(pg_catalog.=) ANY (ARRAY[${finalStates.map(literal).join(", ")}])`;
+const runningSql = "state OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])";
+const waitingSql = "state OPERATOR(pg_catalog.=) 'PLAN'";
+
 /**
  * For each change, the SQL condition that a row of `found` must meet. `found` contains the tasks with the given ids,
  * except those in locked rows. The condition is evaluated while the row is locked.
  */
 const allowedRows: Readonly<Record<Change, string>> = {
-  stop: "state IN ('PLAN', 'TAKE', 'WORK')",
-  retry: `state IN (${finalStates.map(literal).join(", ")}) AND NOT excluded AND NOT claimed AND key_waits_in IS NULL`,
-  "run-now": "state = 'PLAN' AND NOT claimed AND NOT waits",
-  pause: "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted AND NOT waits",
-  resume:
-    "state = 'PLAN' AND NOT claimed AND repeats AND keeps_place AND halted AND NOT waits AND resumes_at IS NOT NULL",
-  delete: "NOT claimed AND state NOT IN ('TAKE', 'WORK')",
+  stop: `${waitingSql} OR ${runningSql}`,
+  retry: `${endedSql} AND NOT excluded AND NOT claimed AND key_waits_in IS NULL`,
+  "run-now": `${waitingSql} AND NOT claimed AND NOT waits`,
+  pause: `${waitingSql} AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted AND NOT waits`,
+  resume: `${waitingSql} AND NOT claimed AND repeats AND keeps_place AND halted AND NOT waits AND resumes_at IS NOT NULL`,
+  delete: `NOT claimed AND NOT (${runningSql})`,
   "delete even running": "true",
 };
 
@@ -59,20 +63,20 @@ const keyTaken = "another task with the same key waits";
 
 /** SQL that says why a row of `found` may not be changed although its state allows it. Null if only its state prevents it. */
 const refusals: Readonly<Partial<Record<Change, string>>> = {
-  pause: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state IN ('TAKE', 'WORK') OR f.claimed
+  pause: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.${runningSql} OR f.claimed
       THEN 'running: pause its group, or pause it when the run has ended'
-    WHEN f.state <> 'PLAN' THEN concat('is ', f.state, ': pause the task of its next run, if there is one')
+    WHEN NOT f.${waitingSql} THEN pg_catalog.concat('is ', f.state, ': pause the task of its next run, if there is one')
     WHEN f.waits THEN 'it waits for other tasks: pause its group, or pause it when these have ended'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: pause its group'
     WHEN f.halted THEN 'already paused' ELSE 'its next time is being computed: try again' END`,
-  retry: `CASE WHEN f.excluded AND f.state IN (${finalStates.map(literal).join(", ")})
-      THEN concat('is ', f.state, ', which is none of the given states')
+  retry: `CASE WHEN f.excluded AND f.${endedSql}
+      THEN pg_catalog.concat('is ', f.state, ', which is none of the given states')
     WHEN f.key_waits_in IS NOT NULL THEN ${literal(keyTaken)} END`,
   "run-now": "CASE WHEN f.waits THEN 'it waits for other tasks: set its after to null, or end these' END",
-  resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.state <> 'PLAN' OR NOT f.halted THEN 'not paused'
+  resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN NOT f.${waitingSql} OR NOT f.halted THEN 'not paused'
     WHEN f.waits THEN 'not paused: it waits for other tasks'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: set its plan'
-    WHEN f.attempt > 0 THEN 'its rule has no further times; run-now makes its waiting retry'
+    WHEN f.attempt OPERATOR(pg_catalog.>) 0 THEN 'its rule has no further times; run-now makes its waiting retry'
     ELSE 'its rule has no further times' END`,
 };
 
@@ -82,16 +86,18 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
  */
 function resumeTime({ schema }: TaskTable): string {
   const calendar = identifier(schema);
-  const now = "statement_timestamp()";
-  return `CASE WHEN t.rule IS NULL AND t.due > ${now} THEN t.due WHEN t.rule IS NULL THEN (SELECT coalesce((${repetitions(now, 1)})[1], ${now} + s.repeat)
+  const now = "pg_catalog.statement_timestamp()";
+  return `CASE WHEN t.rule IS NULL AND t.due OPERATOR(pg_catalog.>) ${now} THEN t.due WHEN t.rule IS NULL THEN (SELECT coalesce((${repetitions(now, 1)})[1], ${now} OPERATOR(pg_catalog.+) s.repeat)
       FROM (SELECT t.repeat, t.drift, t.due AS base) AS s)
-    WHEN ${calendar}.task_rule_kind(t.rule) <> 'query' THEN ${calendar}.task_next(t.rule, t.zone, ${now})
-    WHEN t.wait < 0 THEN ${now} ELSE coalesce(t.due, ${now}) END`;
+    WHEN ${calendar}.task_rule_kind(t.rule) OPERATOR(pg_catalog.<>) 'query' THEN ${calendar}.task_next(t.rule, t.zone, ${now})
+    WHEN t.wait OPERATOR(pg_catalog.<) 0 THEN ${now} ELSE coalesce(t.due, ${now}) END`;
 }
 
 /** SQL condition that is true if the state of the task `t` is none of those to which the change is limited. */
 const isExcluded = (states: ChangeContext["states"]): string =>
-  states === null ? "false" : `(t.state::text <> ALL (ARRAY[${states.map(literal).join(", ")}]::text[]))`;
+  states === null
+    ? "false"
+    : `(t.state::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY[${states.map(literal).join(", ")}]::pg_catalog.text[]))`;
 
 /**
  * SQL of the id of a task that waits with the key of the finished task `t`. Null for the changes that this does not
@@ -110,18 +116,18 @@ const scheduleEffects: Readonly<Partial<Record<Change, string>>> = {
   stop: "CASE WHEN f.repeats THEN 'ended' END",
   retry: "CASE WHEN f.repeats AND NOT c.unlinked THEN 'started' END",
   "run-now": "CASE WHEN f.repeats AND f.halted THEN 'resumed' END",
-  delete: "CASE WHEN f.repeats AND f.state = 'PLAN' THEN 'ended' END",
-  "delete even running": "CASE WHEN f.repeats AND f.state IN ('PLAN', 'TAKE', 'WORK') THEN 'ended' END",
+  delete: `CASE WHEN f.repeats AND f.${waitingSql} THEN 'ended' END`,
+  "delete even running": `CASE WHEN f.repeats AND (f.${waitingSql} OR f.${runningSql}) THEN 'ended' END`,
 };
 
 /** SQL of the columns of `found` that concern schedules, keys and waiting, for the table `t`. */
 function foundColumns(table: TaskTable, context: ChangeContext): string {
   const { change, rules, order, retries } = context;
   const resumes = change === "resume" && rules;
-  return `${hasSchedule("t", rules)} AS repeats, t.plan = 'infinity' AS halted, ${rules} AS keeps_place,
-    ${isExcluded(context.states)} AS excluded, ${rules ? "coalesce(t.wait < 0, false)" : "false"} AS computes, ${retries ? "coalesce(t.attempt, 0)" : "0"} AS attempt,
-    ${order ? "coalesce(t.wait >= 0, false)" : "false"} AS waits, ${keyWaitsIn(table, context)} AS key_waits_in,
-    ${resumes ? `CASE WHEN t.plan = 'infinity' AND ${hasSchedule("t", rules)} THEN ${resumeTime(table)} END` : "NULL::timestamptz"} AS resumes_at`;
+  return `${hasSchedule("t", rules)} AS repeats, t.plan OPERATOR(pg_catalog.=) 'infinity' AS halted, ${rules} AS keeps_place,
+    ${isExcluded(context.states)} AS excluded, ${rules ? "coalesce(t.wait OPERATOR(pg_catalog.<) 0, false)" : "false"} AS computes, ${retries ? "coalesce(t.attempt, 0)" : "0"} AS attempt,
+    ${order ? "coalesce(t.wait OPERATOR(pg_catalog.>=) 0, false)" : "false"} AS waits, ${keyWaitsIn(table, context)} AS key_waits_in,
+    ${resumes ? `CASE WHEN t.plan OPERATOR(pg_catalog.=) 'infinity' AND ${hasSchedule("t", rules)} THEN ${resumeTime(table)} END` : "NULL::pg_catalog.timestamptz"} AS resumes_at`;
 }
 
 /**
@@ -129,9 +135,9 @@ function foundColumns(table: TaskTable, context: ChangeContext): string {
  * task were retried with its schedule, a second series of repetitions would start. A successor with `overlap` has passed
  * its schedule on when it started.
  */
-const hasSuccessor = (qualified: string, rules: boolean): string => `t.id = ANY (ARRAY(
+const hasSuccessor = (qualified: string, rules: boolean): string => `t.id OPERATOR(pg_catalog.=) ANY (ARRAY(
   SELECT c.parent FROM ${qualified} AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
-    AND c.parent = ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c", rules)}${rules ? " OR c.overlap IS TRUE" : ""})))`;
+    AND c.parent OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c", rules)}${rules ? " OR c.overlap IS TRUE" : ""})))`;
 
 /**
  * SQL of the columns of a schedule that is resumed while it waits for its next try. The time of this try has passed
@@ -139,28 +145,30 @@ const hasSuccessor = (qualified: string, rules: boolean): string => `t.id = ANY 
  */
 const droppedTry = (errors: boolean): string =>
   [
-    ...["attempt", "crash"].map((name) => `${name} = CASE WHEN f.attempt > 0 THEN 0 ELSE t.${name} END`),
+    ...["attempt", "crash"].map(
+      (name) => `${name} = CASE WHEN f.attempt OPERATOR(pg_catalog.>) 0 THEN 0 ELSE t.${name} END`,
+    ),
     ...["take", "start", "stop", "pid", "output", "error", ...(errors ? ["errors"] : [])].map(
-      (name) => `${name} = CASE WHEN f.attempt > 0 THEN NULL ELSE t.${name} END`,
+      (name) => `${name} = CASE WHEN f.attempt OPERATOR(pg_catalog.>) 0 THEN NULL ELSE t.${name} END`,
     ),
   ].join(", ");
 
 function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, errors }: ChangeContext): string {
-  const rows = `t.id = ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
+  const rows = `t.id OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
   const returning = "RETURNING t.id, false AS unlinked";
   switch (change) {
     case "stop":
       return `UPDATE ${qualified} AS t SET state = 'STOP' WHERE ${rows} ${returning}`;
     case "run-now":
-      return `UPDATE ${qualified} AS t SET plan = statement_timestamp() WHERE ${rows} ${returning}`;
+      return `UPDATE ${qualified} AS t SET plan = pg_catalog.statement_timestamp() WHERE ${rows} ${returning}`;
     case "pause":
       if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
       return `UPDATE ${qualified} AS t SET plan = 'infinity', due = coalesce(t.due, t.plan) WHERE ${rows} ${returning}`;
     case "resume":
       if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
       // If the rule is a query that has not run yet, `due` stays, because it is the time of the last run.
-      return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait < 0 THEN t.due END${retries ? `, ${droppedTry(errors)}` : ""}
-        FROM found AS f WHERE f.id = t.id AND ${rows} ${returning}`;
+      return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait OPERATOR(pg_catalog.<) 0 THEN t.due END${retries ? `, ${droppedTry(errors)}` : ""}
+        FROM found AS f WHERE f.id OPERATOR(pg_catalog.=) t.id AND ${rows} ${returning}`;
     case "retry": {
       const repeated = hasSuccessor(qualified, rules);
       const cleared = ["repeat", ...(rules ? ["rule", "zone"] : [])].map(
@@ -170,9 +178,9 @@ function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, e
       // All tries are made again. If the row has a schedule, `due` is the time from which it goes on.
       const due = `CASE WHEN ${hasSchedule("t", rules)} AND NOT ${repeated} THEN t.due END`;
       const tries = `${retries ? `attempt = 0, due = ${due}, ` : ""}${errors ? "errors = NULL, " : ""}`;
-      return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = statement_timestamp(), crash = 0, ${tries}${cleared.join(", ")},
+      return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = pg_catalog.statement_timestamp(), crash = 0, ${tries}${cleared.join(", ")},
         take = NULL, start = NULL, stop = NULL, pid = NULL, output = NULL, error = NULL
-        WHERE ${rows} RETURNING t.id, NOT ${hasSchedule("t", rules)} AND EXISTS (SELECT FROM found AS f WHERE f.id = t.id AND f.repeats) AS unlinked`;
+        WHERE ${rows} RETURNING t.id, NOT ${hasSchedule("t", rules)} AND EXISTS (SELECT FROM found AS f WHERE f.id OPERATOR(pg_catalog.=) t.id AND f.repeats) AS unlinked`;
     }
     case "delete":
     case "delete even running":
@@ -310,19 +318,20 @@ async function changeTogether(
   const { change } = context;
   const { rows } = await client.query<ChangeResult>(
     `WITH asked AS (
-       SELECT id, min(place) AS place FROM unnest($1::bigint[]) WITH ORDINALITY AS a(id, place) GROUP BY id
+       SELECT id, pg_catalog.min(place) AS place FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS a(id, place) GROUP BY id
      ), found AS MATERIALIZED (
-       SELECT t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, ${foundColumns(table, context)}
-       FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
+       SELECT t.id, t.state::pg_catalog.text AS state, t.owner IS NOT NULL AS claimed, ${foundColumns(table, context)}
+       FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
      ), changed AS (${changeSql(change, table, context)})
-     SELECT a.id::text AS id, coalesce(f.state, t.state::text) AS state,
-       coalesce(f.attempt, 0)::float8 AS attempt, coalesce(f.claimed, t.owner IS NOT NULL) AS claimed, coalesce(c.unlinked, false) AS unlinked, f.key_waits_in::text AS "keyWaitsIn",
-       CASE WHEN c.id IS NOT NULL THEN ${scheduleEffects[change] ?? "NULL::text"} END AS schedule,
+     SELECT a.id::pg_catalog.text AS id, coalesce(f.state, t.state::pg_catalog.text) AS state,
+       coalesce(f.attempt, 0)::pg_catalog.float8 AS attempt, coalesce(f.claimed, t.owner IS NOT NULL) AS claimed,
+       coalesce(c.unlinked, false) AS unlinked, f.key_waits_in::pg_catalog.text AS "keyWaitsIn",
+       CASE WHEN c.id IS NOT NULL THEN ${scheduleEffects[change] ?? "NULL::pg_catalog.text"} END AS schedule,
        CASE WHEN c.id IS NOT NULL THEN 'changed' WHEN f.id IS NOT NULL THEN 'refused'
          WHEN t.id IS NOT NULL THEN 'locked' ELSE 'missing' END AS outcome,
-       CASE WHEN c.id IS NULL AND f.id IS NOT NULL THEN ${refusals[change] ?? "NULL::text"} END AS reason
-     FROM asked AS a LEFT JOIN found AS f ON f.id = a.id LEFT JOIN changed AS c ON c.id = a.id
-     LEFT JOIN ${qualified} AS t ON t.id = a.id ORDER BY a.place`,
+       CASE WHEN c.id IS NULL AND f.id IS NOT NULL THEN ${refusals[change] ?? "NULL::pg_catalog.text"} END AS reason
+     FROM asked AS a LEFT JOIN found AS f ON f.id OPERATOR(pg_catalog.=) a.id LEFT JOIN changed AS c ON c.id OPERATOR(pg_catalog.=) a.id
+     LEFT JOIN ${qualified} AS t ON t.id OPERATOR(pg_catalog.=) a.id ORDER BY a.place`,
     [ids],
   );
   return rows;

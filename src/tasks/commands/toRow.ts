@@ -7,7 +7,7 @@ import { unstorablePart } from "../../shared/storableText.js";
 import { intervals, newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
 import { allFeatures, featureColumns, type Feature } from "../../manager/schema/features.js";
 import { maxArgsBytes } from "../../manager/schema/options/argumentsCheck.sql.js";
-import { isPgTaskColumn } from "../queries/optionColumns.js";
+import { isPgTaskColumn } from "../pgTaskColumns.js";
 import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
 import { isPropertyBag, jsonText } from "./jsonText.js";
 

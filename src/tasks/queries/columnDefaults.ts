@@ -9,7 +9,7 @@ import { columnValue, type TaskColumns } from "./readTask.js";
  */
 const constantDefault = new RegExp(
   [
-    String.raw`\(?COALESCE\(NULLIF\(current_setting\('pg_task\.\w+'::text, true\), ''::text\), '(?:[^']|'')*'::text\)(?:\)::[\w "]+)?`,
+    String.raw`\(?COALESCE\(NULLIF\(current_setting\('pg_task\.\w+'::text, true\), ''::text\), '(?:[^']|'')*'::text\)(?:\)::[\w ".]+)?`,
     String.raw`\(?'(?:[^']|'')*'::[\w "().\[\]]+`,
     String.raw`\(?-?\d+(?:\.\d+)?\)?(?:::[\w "]+)?`,
     "true|false",

@@ -107,10 +107,12 @@ async function readWindow(
   const values: unknown[] = [];
   const fits = filterSql(filter, values);
   const limits: string[] = [];
-  if (before !== undefined) limits.push(`t.id < $${values.push(before)}::bigint`);
-  if (after !== undefined) limits.push(`t.id > $${values.push(after)}::bigint`);
+  if (before !== undefined) limits.push(`t.id OPERATOR(pg_catalog.<) $${values.push(before)}::bigint`);
+  if (after !== undefined) limits.push(`t.id OPERATOR(pg_catalog.>) $${values.push(after)}::bigint`);
   if (waitingFor !== undefined) {
-    limits.push(`t.id = ANY (ARRAY(${waitingIdsSql(table, `$${values.push(waitingFor)}::bigint`)}))`);
+    limits.push(
+      `t.id OPERATOR(pg_catalog.=) ANY (ARRAY(${waitingIdsSql(table, `$${values.push(waitingFor)}::bigint`)}))`,
+    );
   }
   const where = limits.length === 0 ? "" : `WHERE ${limits.join(" AND ")}`;
   const direction = oldestFirst ? "ASC" : "DESC";
@@ -118,8 +120,8 @@ async function readWindow(
     `WITH seen AS MATERIALIZED (
        SELECT t.id, (${fits}) IS TRUE AS fits FROM ${table.qualified} AS t ${where} ORDER BY t.id ${direction} LIMIT ${size}
      )
-     SELECT count(*)::integer AS scanned, coalesce(${oldestFirst ? "max" : "min"}(id)::text, '') AS last,
-       ARRAY(SELECT id::text FROM seen WHERE fits ORDER BY seen.id ${direction} LIMIT ${wanted}) AS ids FROM seen`,
+     SELECT pg_catalog.count(*)::integer AS scanned, coalesce(pg_catalog.${oldestFirst ? "max" : "min"}(id)::pg_catalog.text, '') AS last,
+       ARRAY(SELECT id::pg_catalog.text FROM seen WHERE fits ORDER BY seen.id ${direction} LIMIT ${wanted}) AS ids FROM seen`,
     values,
   );
   return rows[0] ?? { scanned: 0, last: "", ids: [] };
@@ -147,11 +149,11 @@ async function readWaitingIds(
 ): Promise<string[] | null> {
   const values: unknown[] = [];
   const fits = filterSql(filter, values);
-  const older = before === undefined ? "" : `AND w.id < $${values.push(before)}::bigint`;
+  const older = before === undefined ? "" : `AND w.id OPERATOR(pg_catalog.<) $${values.push(before)}::bigint`;
   if (filter.key !== undefined) {
     // At most one task waits with a key, and the index of keys has it.
     const { rows } = await client.query<{ id: string }>(
-      `SELECT w.id::text AS id FROM (
+      `SELECT w.id::pg_catalog.text AS id FROM (
          SELECT t.id FROM ${qualified} AS t WHERE ${fits} AND t.key IS NOT NULL AND t.ready IS NOT NULL
        ) AS w WHERE true ${older} ORDER BY w.id DESC LIMIT ${limit + 1}`,
       values,
@@ -164,8 +166,9 @@ async function readWaitingIds(
      ), planned AS MATERIALIZED (
        SELECT t.id, (${fits}) IS TRUE AS fits FROM ${qualified} AS t WHERE ${isPlannedSql} ORDER BY t.plan LIMIT ${maxWaiting + 1}
      )
-     SELECT (SELECT count(*) > ${maxWaiting} FROM due) OR (SELECT count(*) > ${maxWaiting} FROM planned) AS many,
-       ARRAY(SELECT id::text FROM (TABLE due UNION ALL TABLE planned) AS w WHERE w.fits ${older}
+     SELECT (SELECT pg_catalog.count(*) OPERATOR(pg_catalog.>) ${maxWaiting} FROM due)
+       OR (SELECT pg_catalog.count(*) OPERATOR(pg_catalog.>) ${maxWaiting} FROM planned) AS many,
+       ARRAY(SELECT id::pg_catalog.text FROM (TABLE due UNION ALL TABLE planned) AS w WHERE w.fits ${older}
          ORDER BY w.id DESC LIMIT ${limit + 1}) AS ids`,
     values,
   );

@@ -3,6 +3,7 @@ import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { isPgTaskColumn, optionNames } from "../pgTaskColumns.js";
 import { isConstantDefault } from "./columnDefaults.js";
 
 /** A column to which a new task can give a value. */
@@ -17,22 +18,6 @@ export interface OptionColumn {
   /** Whether the column is the user's and not one of pg-task's. */
   readonly own: boolean;
 }
-
-/** The columns of pg-task that a new task can set. */
-const options = new Set([
-  ..."input args plan group max active timeout repeat rule zone catchup overlap drift key after upon retry".split(" "),
-  ..."backoff sqlstate gap keep delete count live save atomic header string delimiter escape quote null".split(" "),
-  ..."data remote parent".split(" "),
-]);
-
-/** Columns that pg-task sets by itself. */
-const internal = new Set([
-  ..."id take start stop hash pid crash state ready error output owner attempt errors role created due".split(" "),
-  ..."wait plain".split(" "),
-]);
-
-/** Whether this is the name of a column of pg-task. If it belongs to a feature that is off, the column is the user's. */
-export const isPgTaskColumn = (name: string): boolean => options.has(name) || internal.has(name);
 
 /** Reads the columns to which a new task can give a value, in the table's order, with their defaults. */
 export async function readOptionColumns(client: Queryable, table: TaskTable): Promise<OptionColumn[]> {
@@ -50,8 +35,8 @@ export async function readOptionColumns(client: Queryable, table: TaskTable): Pr
   );
   // If a feature is off, a column of its name is the user's.
   const isOwn = (name: string): boolean => absent.has(name) || !isPgTaskColumn(name);
-  const listed = rows.filter(({ name }) => options.has(name) || isOwn(name));
-  const known = listed.filter(({ name }) => options.has(name) && !isOwn(name));
+  const listed = rows.filter(({ name }) => optionNames.has(name) || isOwn(name));
+  const known = listed.filter(({ name }) => optionNames.has(name) && !isOwn(name));
   const defaults = await readDefaults(client, known);
   return listed.map(({ name, type, nullable }) => ({
     name,

@@ -30,11 +30,11 @@ export async function readTask(
 ): Promise<TaskColumns | null> {
   const { qualified } = table;
   const { rows } = await client.query<{ name: string; type: string; value: string | null }>(
-    `SELECT c.key AS name, json_typeof(c.value) AS type, c.value #>> '{}' AS value
-     FROM (SELECT row_to_json(o) AS task FROM (
+    `SELECT c.key AS name, pg_catalog.json_typeof(c.value) AS type, c.value OPERATOR(pg_catalog.#>>) '{}' AS value
+     FROM (SELECT pg_catalog.row_to_json(o) AS task FROM (
          SELECT ${maxTextLength === undefined ? "t.*" : await cutColumns(client, table, maxTextLength)}
-         FROM ${qualified} AS t WHERE t.id = $1::bigint LIMIT 1) AS o) AS one,
-       json_each(one.task) WITH ORDINALITY AS c(key, value, place) ORDER BY c.place`,
+         FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) $1::bigint LIMIT 1) AS o) AS one,
+       pg_catalog.json_each(one.task) WITH ORDINALITY AS c(key, value, place) ORDER BY c.place`,
     [id],
   );
   if (rows.length === 0) return null;
@@ -50,13 +50,13 @@ export async function readTask(
 async function cutColumns(client: Queryable, { qualified }: TaskTable, maxTextLength: number): Promise<string> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT attname AS name FROM pg_catalog.pg_attribute
-     WHERE attrelid = ${literal(qualified)}::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`,
+     WHERE attrelid OPERATOR(pg_catalog.=) ${literal(qualified)}::pg_catalog.regclass AND attnum OPERATOR(pg_catalog.>) 0 AND NOT attisdropped ORDER BY attnum`,
   );
   return rows
     .map(({ name }) => {
       const column = identifier(name);
       const long = longTextColumns.some((each) => each === name);
-      return long ? `substr(t.${column}::text, 1, ${maxTextLength}) AS ${column}` : `t.${column}`;
+      return long ? `pg_catalog.substr(t.${column}::pg_catalog.text, 1, ${maxTextLength}) AS ${column}` : `t.${column}`;
     })
     .join(", ");
 }
@@ -70,9 +70,11 @@ export async function readTextSizes(
   { qualified }: TaskTable,
   id: string,
 ): Promise<Readonly<Record<(typeof longTextColumns)[number], number | null>> | null> {
-  const sizes = longTextColumns.map((name) => `octet_length(t.${name}::text)::float8 AS ${name}`);
+  const sizes = longTextColumns.map(
+    (name) => `pg_catalog.octet_length(t.${name}::pg_catalog.text)::pg_catalog.float8 AS ${name}`,
+  );
   const { rows } = await client.query<Record<(typeof longTextColumns)[number], number | null>>(
-    `SELECT ${sizes.join(", ")} FROM ${qualified} AS t WHERE t.id = $1::bigint`,
+    `SELECT ${sizes.join(", ")} FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) $1::bigint`,
     [id],
   );
   return rows[0] ?? null;

@@ -8,8 +8,9 @@ import type { Queryable } from "../../shared/postgres/client.js";
 export async function readTableExistence(client: Queryable, table: TaskTable): Promise<"yes" | "no" | "not adopted"> {
   const { qualified, pauses } = table;
   const { rows } = await client.query<{ there: boolean; paused: boolean; ready: boolean }>(
-    `SELECT to_regclass($1) IS NOT NULL AS there, to_regclass($2) IS NOT NULL AS paused, EXISTS (
-       SELECT FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'ready' AND NOT attisdropped) AS ready`,
+    `SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there, pg_catalog.to_regclass($2) IS NOT NULL AS paused, EXISTS (
+       SELECT FROM pg_catalog.pg_attribute
+       WHERE attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1) AND attname OPERATOR(pg_catalog.=) 'ready' AND NOT attisdropped) AS ready`,
     [qualified, pauses],
   );
   const { there = false, paused = false, ready = false } = rows[0] ?? {};

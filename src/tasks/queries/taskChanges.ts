@@ -3,6 +3,7 @@ import type { Queryable } from "../../shared/postgres/client.js";
 import { isFinalState, isTaskState, type TaskState } from "../../shared/taskState.js";
 import { filterSql, requireFilter } from "../taskFilter.js";
 import type { TaskChange, TaskFilter } from "../types.js";
+import { isActiveSql } from "./waitingTasks.js";
 
 interface SeenRow {
   readonly id: string;
@@ -73,15 +74,16 @@ export class ChangeFollower {
     const { qualified } = this.#table;
     await requireFilter(client, this.#table, this.#filter);
     const { rows: found } = await client.query<{ last: string; gaps: string[] }>(
-      `SELECT m.last::text AS last, ARRAY(SELECT g::text FROM generate_series(greatest(m.last - ${maxGap}, 1), m.last) AS g
-         WHERE NOT EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = g)) AS gaps
-       FROM (SELECT coalesce(max(id), 0) AS last FROM ${qualified}) AS m`,
+      `SELECT m.last::pg_catalog.text AS last, ARRAY(
+         SELECT g::pg_catalog.text FROM pg_catalog.generate_series(greatest(m.last OPERATOR(pg_catalog.-) ${maxGap}, 1), m.last) AS g
+         WHERE NOT EXISTS (SELECT FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) g)) AS gaps
+       FROM (SELECT coalesce(pg_catalog.max(id), 0) AS last FROM ${qualified}) AS m`,
     );
     const { last = "0", gaps = [] } = found[0] ?? {};
     const values: unknown[] = [last];
     const { rows } = await client.query<SeenRow>(
-      `SELECT t.id::text AS id, t.state::text AS state FROM ${qualified} AS t
-       WHERE t.id <= $1::bigint AND (t.owner IS NOT NULL OR t.state::text IN ('PLAN', 'TAKE', 'WORK'))
+      `SELECT t.id::pg_catalog.text AS id, t.state::pg_catalog.text AS state FROM ${qualified} AS t
+       WHERE t.id OPERATOR(pg_catalog.<=) $1::bigint AND ${isActiveSql}
          AND ${filterSql(this.#filter, values)}`,
       values,
     );
@@ -95,8 +97,8 @@ export class ChangeFollower {
     for (let from = 0; from < ids.length; from += batchRows) {
       const batch = ids.slice(from, from + batchRows);
       const { rows } = await client.query<SeenRow>(
-        `SELECT t.id::text AS id, t.state::text AS state, t.owner IS NOT NULL AS claimed
-         FROM ${this.#table.qualified} AS t WHERE t.id = ANY ($1::bigint[])`,
+        `SELECT t.id::pg_catalog.text AS id, t.state::pg_catalog.text AS state, t.owner IS NOT NULL AS claimed
+         FROM ${this.#table.qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ANY ($1::bigint[])`,
         [batch],
       );
       const found = new Map(rows.map((row) => [row.id, row]));
@@ -108,12 +110,12 @@ export class ChangeFollower {
     const settled = await this.#readSettledGaps(client);
     const values: unknown[] = [String(last), [...this.#gaps.keys()].map(String)];
     const fits = filterSql(this.#filter, values);
-    const columns = `t.id, t.state::text AS state, t.owner IS NOT NULL AS claimed, (${fits}) IS TRUE AS fits`;
+    const columns = `t.id, t.state::pg_catalog.text AS state, t.owner IS NOT NULL AS claimed, (${fits}) IS TRUE AS fits`;
     const { qualified } = this.#table;
     const { rows } = await client.query<SeenRow>(
-      `SELECT n.id::text AS id, n.state, n.claimed, n.fits FROM (
-         SELECT ${columns} FROM ${qualified} AS t WHERE t.id = ANY ($2::bigint[])
-         UNION ALL (SELECT ${columns} FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT ${batchRows})
+      `SELECT n.id::pg_catalog.text AS id, n.state, n.claimed, n.fits FROM (
+         SELECT ${columns} FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])
+         UNION ALL (SELECT ${columns} FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.>) $1::bigint ORDER BY t.id LIMIT ${batchRows})
        ) AS n ORDER BY n.id`,
       values,
     );
@@ -134,7 +136,8 @@ export class ChangeFollower {
   async #readSettledGaps(client: Queryable): Promise<bigint[]> {
     if (this.#gaps.size === 0) return [];
     const { rows } = await client.query<{ oldest: string; next: string }>(
-      `SELECT txid_snapshot_xmin(s)::text AS oldest, txid_snapshot_xmax(s)::text AS next FROM txid_current_snapshot() AS s`,
+      `SELECT pg_catalog.txid_snapshot_xmin(s)::pg_catalog.text AS oldest, pg_catalog.txid_snapshot_xmax(s)::pg_catalog.text AS next
+       FROM pg_catalog.txid_current_snapshot() AS s`,
     );
     const { oldest = "0", next = "0" } = rows[0] ?? {};
     const settled: bigint[] = [];

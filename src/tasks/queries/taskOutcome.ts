@@ -18,10 +18,10 @@ export async function readOutcomes(
   ids: readonly string[],
 ): Promise<ReadonlyMap<string, TaskProgress>> {
   const { rows } = await client.query<TaskProgress & { readonly id: string }>(
-    `SELECT t.id::text AS id, t.state::text AS state, t.owner IS NOT NULL AS claimed,
-       CASE WHEN t.owner IS NULL THEN t.output::text END AS output,
-       CASE WHEN t.owner IS NULL THEN t.error::text END AS error
-     FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[])`,
+    `SELECT t.id::pg_catalog.text AS id, t.state::pg_catalog.text AS state, t.owner IS NOT NULL AS claimed,
+       CASE WHEN t.owner IS NULL THEN t.output::pg_catalog.text END AS output,
+       CASE WHEN t.owner IS NULL THEN t.error::pg_catalog.text END AS error
+     FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ANY ($1::bigint[])`,
     [ids],
   );
   return new Map(rows.map(({ id, ...progress }) => [id, progress]));

@@ -13,24 +13,25 @@ import { isHeldSql } from "./waitingTasks.js";
  */
 const maxReadOutputBytes = 1_000_000;
 
-const finite = (time: string): string => `isfinite(${time}::timestamptz)`;
+const finite = (time: string): string => `pg_catalog.isfinite(${time}::pg_catalog.timestamptz)`;
 
 /** Returns the SQL of a summary's columns for the table `t`. `substr` reads only the needed part of a stored value. */
 const columns = (characters: number, features: ReadonlySet<Feature>): string => `
-  t.id::text AS id, t.parent::text AS parent, t.state::text AS state, t."group"::text AS "group",
+  t.id::pg_catalog.text AS id, t.parent::pg_catalog.text AS parent, t.state::pg_catalog.text AS state, t."group"::pg_catalog.text AS "group",
   ${isoTimeSql("t.plan")} AS plan, ${isoTimeSql("t.start")} AS start, ${isoTimeSql("t.stop")} AS stop,
   ${millisecondsSql(
-    `CASE WHEN NOT ${finite("t.start")} THEN NULL WHEN t.owner IS NOT NULL THEN clock_timestamp() - t.start::timestamptz
-      WHEN ${finite("t.stop")} THEN t.stop::timestamptz - t.start::timestamptz END`,
+    `CASE WHEN NOT ${finite("t.start")} THEN NULL WHEN t.owner IS NOT NULL THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) t.start::pg_catalog.timestamptz
+      WHEN ${finite("t.stop")} THEN t.stop::pg_catalog.timestamptz OPERATOR(pg_catalog.-) t.start::pg_catalog.timestamptz END`,
   )} AS "tookMs",
-  t.ready, t.owner IS NOT NULL AS claimed, t.pid::float8 AS pid, t.max::float8 AS max,
-  CASE WHEN t.repeat > interval '0' THEN t.repeat::text END AS repeat, t.remote::text AS remote,
+  t.ready, t.owner IS NOT NULL AS claimed, t.pid::pg_catalog.float8 AS pid, t.max::pg_catalog.float8 AS max,
+  CASE WHEN t.repeat OPERATOR(pg_catalog.>) interval '0' THEN t.repeat::pg_catalog.text END AS repeat, t.remote::pg_catalog.text AS remote,
   ${features.has("schedules") ? "t.rule" : "NULL"} AS rule, ${features.has("keys") ? "t.key" : "NULL"} AS key,
   ${features.has("retries") ? "t.retry, t.attempt" : "NULL AS retry, NULL AS attempt"},
   ${features.has("order") ? `(${isHeldSql}) IS TRUE` : "false"} AS held,
-  substr(t.input::text, 1, ${characters}) AS input, substr(t.error::text, 1, ${characters}) AS error,
-  CASE WHEN octet_length(t.output::text) <= ${maxReadOutputBytes} THEN substr(t.output::text, 1, ${characters}) END AS output,
-  octet_length(t.output::text)::float8 AS "outputBytes"`;
+  pg_catalog.substr(t.input::pg_catalog.text, 1, ${characters}) AS input, pg_catalog.substr(t.error::pg_catalog.text, 1, ${characters}) AS error,
+  CASE WHEN pg_catalog.octet_length(t.output::pg_catalog.text) OPERATOR(pg_catalog.<=) ${maxReadOutputBytes}
+    THEN pg_catalog.substr(t.output::pg_catalog.text, 1, ${characters}) END AS output,
+  pg_catalog.octet_length(t.output::pg_catalog.text)::pg_catalog.float8 AS "outputBytes"`;
 
 /**
  * Returns summaries of tasks in the order of `ids`. Ids for which there is no task are skipped.
@@ -45,7 +46,7 @@ export async function readSummaries(
 ): Promise<TaskSummary[]> {
   if (ids.length === 0) return [];
   const { rows } = await client.query<TaskSummary>(
-    `SELECT ${columns(characters, await readFeatures(client, table))} FROM ${table.qualified} AS t WHERE t.id = ANY ($1::bigint[])`,
+    `SELECT ${columns(characters, await readFeatures(client, table))} FROM ${table.qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ANY ($1::bigint[])`,
     [ids],
   );
   const found = new Map(rows.map((row) => [row.id, masked(row)]));

@@ -10,13 +10,15 @@ export const maxLevels = 20;
 export const maxWidth = 30;
 
 /** SQL condition: the row `t` waits for the end of others. */
-export const isHeldSql = "t.wait >= 0 AND t.state::text = 'PLAN' AND t.owner IS NULL";
+export const isHeldSql =
+  "t.wait OPERATOR(pg_catalog.>=) 0 AND t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' AND t.owner IS NULL";
 
 /** SQL condition: the row `t` waits for the end of others, which the manager has not looked up yet. An index has it. */
-export const isToLookUpSql = `t.wait > 0 AND t.ready IS NOT NULL AND ${isHeldSql}`;
+export const isToLookUpSql = `t.wait OPERATOR(pg_catalog.>) 0 AND t.ready IS NOT NULL AND ${isHeldSql}`;
 
 /** SQL condition: the row `t` has not ended. */
-export const isActiveSql = "(t.owner IS NOT NULL OR t.state::text IN ('PLAN', 'TAKE', 'WORK'))";
+export const isActiveSql =
+  "(t.owner IS NOT NULL OR t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['PLAN', 'TAKE', 'WORK']))";
 
 /**
  * SQL of a query for the ids of the tasks that wait for the end of one task, and for no other reason than `after`.
@@ -27,11 +29,11 @@ export const isActiveSql = "(t.owner IS NOT NULL OR t.state::text IN ('PLAN', 'T
  * @param predecessor SQL of the id of the task
  */
 export const waitingIdsSql = ({ qualified, qualifiedDependencies }: TaskTable, predecessor: string): string => `
-  SELECT t.id FROM ${qualified} AS t WHERE t.wait = 0 AND ${isHeldSql} AND t.id = ANY (ARRAY(
-    SELECT d.task FROM ${qualifiedDependencies} AS d WHERE d.predecessor = ${predecessor} AND NOT d.failed))
+  SELECT t.id FROM ${qualified} AS t WHERE t.wait OPERATOR(pg_catalog.=) 0 AND ${isHeldSql} AND t.id OPERATOR(pg_catalog.=) ANY (ARRAY(
+    SELECT d.task FROM ${qualifiedDependencies} AS d WHERE d.predecessor OPERATOR(pg_catalog.=) ${predecessor} AND NOT d.failed))
   UNION
-  SELECT t.id FROM ${qualified} AS t WHERE ${isToLookUpSql} AND t.after @> ARRAY[${predecessor}]
-    AND EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = ${predecessor} AND ${isActiveSql})`;
+  SELECT t.id FROM ${qualified} AS t WHERE ${isToLookUpSql} AND t.after OPERATOR(pg_catalog.@>) ARRAY[${predecessor}]
+    AND EXISTS (SELECT FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ${predecessor} AND ${isActiveSql})`;
 
 /** Whether the role may read which tasks wait for which. True if the table has no dependencies. */
 export async function mayReadDependencies(client: Client, { qualifiedDependencies }: TaskTable): Promise<boolean> {

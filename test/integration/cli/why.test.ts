@@ -107,7 +107,7 @@ describe("pg-task why", () => {
     assert.match(
       await waits(),
       new RegExp(
-        `^waits-for-lock\\tit has been running since .* waits for a row of account, ${blocker}idle in transaction since .*pg_terminate_backend\\(${rows[0]?.pid}\\)`,
+        `^waits-for-lock\\tit has been running since .* waits for a row of public.account, ${blocker}idle in transaction since .*pg_terminate_backend\\(${rows[0]?.pid}\\)`,
       ),
     );
     // A role that must not see what other roles do.
@@ -116,7 +116,10 @@ describe("pg-task why", () => {
     const url = new URL(database.url);
     url.username = reader;
     const { stdout } = await cli(["why", id], { env: { DATABASE_URL: url.href } });
-    assert.match(stdout, new RegExp(`waits for a row of account, ${blocker}only members of pg_read_all_stats see`));
+    assert.match(
+      stdout,
+      new RegExp(`waits for a row of public.account, ${blocker}only members of pg_read_all_stats see`),
+    );
     await holder.query("ROLLBACK");
     await holder.query("BEGIN");
     await tasks.ended(id);
@@ -124,7 +127,7 @@ describe("pg-task why", () => {
     const [later = ""] = await tasks.insert({ input: "UPDATE account SET id = 1", group: "waits for a table" });
     for (;;) {
       const { stdout: now } = await cli(["why", later], { env });
-      if (now.includes(", and waits for the table account (RowExclusiveLock), blocked by")) break;
+      if (now.includes(", and waits for the table public.account (RowExclusiveLock), blocked by")) break;
       assert.match(now, /^(?:due|queued|running|no-session)\t/);
     }
     await holder.query("ROLLBACK");

@@ -126,10 +126,15 @@ test("the task that waits with a key is found by the index of keys, however many
 
 test("the defaults of a table's columns are read if they are constant", async () => {
   await client.query(
-    `ALTER TABLE task ADD COLUMN fixed text DEFAULT 'it''s', ADD COLUMN none integer, ADD COLUMN moment timestamptz DEFAULT now(),
+    `CREATE DOMAIN span AS interval;
+     ALTER TABLE task ADD COLUMN span span DEFAULT coalesce(nullif(current_setting('pg_task.timeout', true), ''), '1 s')::span;
+     ALTER TABLE task ADD COLUMN fixed text DEFAULT 'it''s', ADD COLUMN none integer, ADD COLUMN moment timestamptz DEFAULT now(),
        ADD COLUMN flag boolean DEFAULT true, ADD COLUMN list jsonb DEFAULT '[1]'::jsonb, ADD COLUMN below integer DEFAULT -5`,
   );
+  // As on pg-task's own connections, where the names of users' types are qualified.
+  await client.query("SET search_path = pg_catalog, pg_temp");
   const defaults = await readColumnDefaults(client, table);
+  assert.equal(defaults.get("span"), "00:00:01");
   const own = ["fixed", "none", "flag", "list", "below"].map((name) => defaults.get(name));
   assert.deepEqual(own, ["it's", null, true, [1], -5]);
   for (const name of ["moment", "id", "plan"]) assert.equal(defaults.has(name), false, name);
@@ -137,5 +142,5 @@ test("the defaults of a table's columns are read if they are constant", async ()
   assert.equal(defaults.get("timeout"), "00:00:00");
   await client.query("SET pg_task.timeout TO '5 s'");
   assert.equal((await readColumnDefaults(client, table)).get("timeout"), "00:00:05");
-  await client.query("RESET pg_task.timeout");
+  await client.query("RESET pg_task.timeout; RESET search_path");
 });
