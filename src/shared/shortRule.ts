@@ -1,11 +1,10 @@
 /**
- * Returns a rule as people usually write it: on one line, and without the DTSTART that pg-task adds to a recurrence
- * rule. Its zone is shown separately.
+ * Returns a rule as people usually write it: on one line, and without the DTSTART that pg-task adds to an RRULE. Its zone is shown separately.
  */
 export function shortRule(rule: string): string {
   return rule
     .trim()
-    .replace(/^DTSTART[^\n]*\n/i, "")
+    .replace(/^DTSTART[^\n]*\n(?=[^]*RRULE)/i, "")
     .replace(/^RRULE:/i, "")
     .replace(/\s+/g, " ");
 }

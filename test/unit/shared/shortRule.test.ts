@@ -7,6 +7,7 @@ for (const [rule, expected] of [
   ["DTSTART;TZID=Europe/Berlin:20261124T053952\nRRULE:FREQ=DAILY", "FREQ=DAILY"],
   ["RRULE:FREQ=DAILY", "FREQ=DAILY"],
   ["DTSTART:20261124T053952Z\nRRULE:FREQ=DAILY\nEXDATE:20261125T053952Z", "FREQ=DAILY EXDATE:20261125T053952Z"],
+  ["DTSTART:20261124T053952Z\nRDATE:20261125T053952Z", "DTSTART:20261124T053952Z RDATE:20261125T053952Z"],
   ["SELECT now()\n  + interval '1 day'", "SELECT now() + interval '1 day'"],
 ] as const) {
   it(`shortens ${JSON.stringify(rule)}`, () => assert.equal(shortRule(rule), expected));

@@ -18,6 +18,12 @@ DECLARE
   fields text[];
   daily text;
 BEGIN
+  IF line ~* '^(cron_)?tz=' THEN
+    RAISE EXCEPTION 'rule "%": the zone is not part of the rule', rule USING ERRCODE = '22023',
+      HINT = format('write zone = %L, rule = %L', substring(line FROM '=(\S*)'), btrim(substring(line FROM '\s.*'), E' \t\n\r\f\v'));
+  ELSIF octet_length(line) > length(line) AND line ~ '[\u00A0\u2007\u202F]' THEN
+    RAISE EXCEPTION 'rule "%": contains a no-break space', rule USING ERRCODE = '22023', HINT = 'write plain spaces between the fields';
+  END IF;
   IF line LIKE '@%' THEN
     CASE lower(line)
       WHEN '@yearly', '@annually' THEN RETURN '{0,0,0,1,1,*}';
@@ -47,7 +53,9 @@ BEGIN
   fields := CASE WHEN line = '' THEN '{}' ELSE regexp_split_to_array(line, '[ \t\n\r\f\v]+') END;
   IF cardinality(fields) NOT IN (5, 6) THEN
     RAISE EXCEPTION 'rule "%": expected 5 or 6 fields, got %', rule, cardinality(fields)
-      USING ERRCODE = '22023', HINT = 'write minute, hour, day, month and weekday, such as 30 9 * * MON-FRI';
+      USING ERRCODE = '22023', HINT = CASE cardinality(fields)
+        WHEN 7 THEN 'leave out the seventh field, which is the year in Quartz'
+        ELSE 'write minute, hour, day, month and weekday, such as 30 9 * * MON-FRI' END;
   END IF;
   RETURN CASE cardinality(fields) WHEN 5 THEN '0'::text || fields ELSE fields END;
 END $function$;

@@ -148,7 +148,26 @@ BEGIN
 END
 $function$;
 
--- Refuses a parameter of a line, unless it is a TZID that agrees with the zone, or a VALUE that agrees with the value.
+-- What precedes the colon of a line: its name and its parameters. A parameter's value may contain colons in quotes.
+CREATE OR REPLACE FUNCTION :"schema".task_rrule_head(line text) RETURNS text LANGUAGE sql IMMUTABLE AS $function$
+  SELECT CASE WHEN strpos(line, '"') = 0 THEN split_part(line, ':', 1)
+    ELSE substring(line FROM '^(?:[^":]|"[^"]*")*') END
+$function$;
+
+-- The parameters of a line. Those that begin with X- are left out (RFC 5545, section 3.2).
+CREATE OR REPLACE FUNCTION :"schema".task_rrule_parameters(head text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $function$
+  SELECT (string_to_array(CASE WHEN head ~* ';x-' THEN regexp_replace(head, ';x-(?:[^";]|"[^"]*")*', '', 'gi')
+    ELSE head END, ';'))[2:]
+$function$;
+
+-- Whether two names mean the same zone. Those of UTC do, and differences of case do not matter.
+CREATE OR REPLACE FUNCTION :"schema".task_rrule_same_zone(a text, b text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $function$
+  SELECT upper(a COLLATE "C") = upper(b COLLATE "C")
+    OR (a ~* '^(etc/)?(utc|uct|universal|zulu)$' AND b ~* '^(etc/)?(utc|uct|universal|zulu)$')
+$function$;
+
+-- Refuses a parameter of a line, unless it is a TZID, or a VALUE that agrees with the value. That of DTSTART agrees with
+-- the zone. Other lines may have a zone of their own.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_parameter(rule text, zone text, part text, parameter text, value text)
 RETURNS void LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -157,7 +176,7 @@ DECLARE
 BEGIN
   IF part = 'RRULE' OR NOT (name = 'TZID' OR (name = 'VALUE' AND setting IN ('DATE', 'DATE-TIME'))) THEN
     PERFORM :"schema".task_rrule_fail(rule, part, format('''%s'' is not known', parameter));
-  ELSIF name = 'TZID' AND setting <> upper(zone COLLATE "C") THEN
+  ELSIF name = 'TZID' AND part = 'DTSTART' AND NOT :"schema".task_rrule_same_zone(setting, zone) THEN
     PERFORM :"schema".task_rrule_fail(rule, part, 'zone and TZID differ');
   ELSIF name = 'VALUE' AND (setting = 'DATE') <> (strpos(value, 'T') = 0) THEN
     PERFORM :"schema".task_rrule_fail(rule, part, format('''%s'' is not a %s', value, setting));
@@ -165,15 +184,17 @@ BEGIN
 END
 $function$;
 
--- The values of the rule's lines. `added` and `removed` are those of RDATE and EXDATE.
+-- The values of the rule's lines. `added` and `removed` are those of RDATE and EXDATE; if a line has a zone of its own,
+-- its times are given in UTC.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_lines(
   rule text, zone text, OUT recurrence text, OUT start text, OUT added text[], OUT removed text[]
-) LANGUAGE plpgsql IMMUTABLE AS $function$
+) LANGUAGE plpgsql STABLE AS $function$
 DECLARE
   line text;
   head text;
   name text;
   parameter text;
+  own_zone text;
 BEGIN
   IF strpos(rule, ':') = 0 THEN
     recurrence := upper(btrim(rule, E' \t\r\n') COLLATE "C");
@@ -181,7 +202,7 @@ BEGIN
   END IF;
   FOREACH line IN ARRAY string_to_array(:"schema".task_rrule_unfold(rule), E'\n') LOOP
     CONTINUE WHEN line = '';
-    head := split_part(line, ':', 1);
+    head := :"schema".task_rrule_head(line);
     name := upper(split_part(head, ';', 1) COLLATE "C");
     IF name NOT IN ('DTSTART', 'RRULE', 'RDATE', 'EXDATE') OR head = line THEN
       PERFORM :"schema".task_rrule_fail(rule, name, 'is not a line DTSTART, RRULE, RDATE or EXDATE');
@@ -192,9 +213,20 @@ BEGIN
     IF name <> 'RRULE' AND line = '' THEN
       PERFORM :"schema".task_rrule_fail(rule, name, 'has no value');
     END IF;
-    FOREACH parameter IN ARRAY (string_to_array(head, ';'))[2:] LOOP
+    own_zone := NULL;
+    FOREACH parameter IN ARRAY :"schema".task_rrule_parameters(head) LOOP
       PERFORM :"schema".task_rrule_parameter(rule, zone, name, parameter, line);
+      IF name <> 'DTSTART' AND upper(left(parameter, 5) COLLATE "C") = 'TZID=' THEN
+        own_zone := btrim(substr(parameter, 6), '"');
+      END IF;
     END LOOP;
+    IF own_zone IS NOT NULL AND NOT :"schema".task_rrule_same_zone(own_zone, zone) THEN
+      PERFORM :"schema".task_zone_check(own_zone);
+      -- A day that EXDATE leaves out is one of the rule's zone.
+      line := (SELECT string_agg(CASE WHEN name = 'EXDATE' AND length(each) = 8 THEN each
+          ELSE to_char((:"schema".task_rrule_stamp(rule, name, each, own_zone)).instant AT TIME ZONE 'UTC', 'YYYYMMDD"T"HH24MISS"Z"') END, ',')
+        FROM unnest(string_to_array(line, ',')) AS each);
+    END IF;
     CASE name
       WHEN 'DTSTART' THEN start := line;
       WHEN 'RRULE' THEN recurrence := line;
@@ -255,7 +287,12 @@ DECLARE
 BEGIN
   step := 1;
   week_start := 1;
-  IF lines.recurrence IS NULL THEN
+  IF lines.recurrence IS NULL AND num_nulls(lines.start, lines.added) = 0 THEN
+    -- The times are DTSTART and RDATE, and the recurrence has none.
+    lines.recurrence := 'FREQ=DAILY';
+    lines.added := lines.start || lines.added;
+    times := 0;
+  ELSIF lines.recurrence IS NULL THEN
     PERFORM :"schema".task_rrule_fail(rule, 'RRULE', 'is missing');
   END IF;
   FOREACH item IN ARRAY string_to_array(lines.recurrence, ';') LOOP
@@ -878,21 +915,25 @@ SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan A
     greatest(since, timestamptz '1600-01-01 00:00:00Z'))
 $function$;
 
--- The TZID of the rule's DTSTART, or null.
+-- The zone of the rule's DTSTART, or null: its TZID, or UTC if it ends with Z (RFC 5545, section 3.3.5).
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_zone(rule text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
   line text;
+  head text;
   parameter text;
 BEGIN
   FOREACH line IN ARRAY string_to_array(:"schema".task_rrule_unfold(rule), E'\n') LOOP
-    line := split_part(line, ':', 1);
-    CONTINUE WHEN upper(left(line, 8) COLLATE "C") <> 'DTSTART;';
-    FOREACH parameter IN ARRAY string_to_array(line, ';') LOOP
+    head := :"schema".task_rrule_head(line);
+    CONTINUE WHEN upper(split_part(head, ';', 1) COLLATE "C") <> 'DTSTART';
+    FOREACH parameter IN ARRAY :"schema".task_rrule_parameters(head) LOOP
       IF upper(left(parameter, 5) COLLATE "C") = 'TZID=' THEN
         RETURN nullif(btrim(substr(parameter, 6), '"'), '');
       END IF;
     END LOOP;
+    IF line ~* 'z\s*$' THEN
+      RETURN 'UTC';
+    END IF;
   END LOOP;
   RETURN NULL;
 END

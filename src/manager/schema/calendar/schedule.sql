@@ -2,11 +2,12 @@
 -- rule is a cron expression, a recurrence rule of RFC 5545, or a query.
 
 -- The kind of a rule: 'query', 'recurrence' or 'cron'. A query may begin with comments and parentheses. No cron
--- expression contains an equals sign.
+-- expression contains an equals sign, except one that begins with a zone, which is refused.
 CREATE OR REPLACE FUNCTION :"schema".task_rule_kind(rule text) RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$
   SELECT CASE WHEN rule ~* '^(\s|\(|--[^\n]*\n|/\*.*?\*/)*(select|with|values|table)\y' THEN 'query'
-    WHEN rule ~* '^\s*(rrule|dtstart|rdate|exdate)\y' OR strpos(rule, '=') > 0 THEN 'recurrence' ELSE 'cron' END
+    WHEN rule ~* '^\s*(rrule|dtstart|rdate|exdate)\y' OR strpos(rule, '=') > 0 AND rule !~* '^\s*(cron_)?tz=' THEN 'recurrence'
+    ELSE 'cron' END
 $function$;
 
 -- The first time of the rule after `since`. Null if the rule has ended, or if `rule` or `since` is null. Without a

@@ -323,8 +323,18 @@ const refused: readonly (readonly [string, string])[] = [
   ],
   ["", `rule "": expected 5 or 6 fields, got 0 | ${fieldsHint}`],
   [" \t\n", `rule " \t\n": expected 5 or 6 fields, got 0 | ${fieldsHint}`],
-  ["0\u00a00 * * *", `rule "0\u00a00 * * *": expected 5 or 6 fields, got 4 | ${fieldsHint}`],
-  ["0 0 0 1 1 * 2027", `rule "0 0 0 1 1 * 2027": expected 5 or 6 fields, got 7 | ${fieldsHint}`],
+  ...["0\u00a00 * * *", "0 0 * *\u202f*", "0 0 * * MON\u00a0"].map((rule): [string, string] => [
+    rule,
+    `rule "${rule}": contains a no-break space | write plain spaces between the fields`,
+  ]),
+  [
+    "0 0 0 1 1 * 2027",
+    'rule "0 0 0 1 1 * 2027": expected 5 or 6 fields, got 7 | leave out the seventh field, which is the year in Quartz',
+  ],
+  ...["CRON_TZ=", "tz="].map((name): [string, string] => [
+    `${name}UTC 30 1 * * *`,
+    `rule "${name}UTC 30 1 * * *": the zone is not part of the rule | write zone = 'UTC', rule = '30 1 * * *'`,
+  ]),
   ["@reboot", "@reboot is not a time | insert a task without a rule from whatever starts the server"],
   [
     "@every 5m",

@@ -239,6 +239,45 @@ for (const [name, zone, rule, since, ...expected] of [
     "2023-01-04T23:00:00Z",
     "end",
   ],
+  [
+    "RDATE and EXDATE in zones of their own",
+    "Europe/Berlin",
+    "DTSTART;TZID=Europe/Berlin:20230101T090000\nRRULE:FREQ=DAILY;COUNT=4\nEXDATE;TZID=America/New_York:20230102T030000\n" +
+      "EXDATE:20230103T080000Z\nEXDATE;TZID=UTC:20230104\nRDATE;TZID=Asia/Tokyo:20230105T090000,20230106",
+    "2022-12-01T00:00:00Z",
+    "2023-01-01T08:00:00Z",
+    "2023-01-05T00:00:00Z",
+    "2023-01-05T15:00:00Z",
+    "end",
+  ],
+  [
+    "other names of UTC",
+    "UTC",
+    "DTSTART;TZID=Etc/UTC:20230101T090000Z\nRRULE:FREQ=DAILY;COUNT=2\nRDATE;TZID=UTC:20230102T100000Z",
+    "2022-12-01T00:00:00Z",
+    "2023-01-01T09:00:00Z",
+    "2023-01-02T09:00:00Z",
+    "2023-01-02T10:00:00Z",
+    "end",
+  ],
+  [
+    "DTSTART and RDATE alone",
+    "Europe/Berlin",
+    // The clocks skip this DTSTART, so the offset before the gap applies.
+    "DTSTART;TZID=Europe/Berlin:20230326T023000\nRDATE:20230401T090000,20230402T090000\nEXDATE:20230401T090000",
+    "2022-12-01T00:00:00Z",
+    "2023-03-26T01:30:00Z",
+    "2023-04-02T07:00:00Z",
+    "end",
+  ],
+  [
+    "parameters that begin with X-",
+    "Europe/Berlin",
+    'DTSTART;X-A=1;TZID=Europe/Berlin;x-b="a:b;c",d:20230101T090000\nRRULE;X-C="RRULE:":FREQ=DAILY;COUNT=2\nEXDATE;X-D=:20230102T090000',
+    "2022-12-01T00:00:00Z",
+    "2023-01-01T08:00:00Z",
+    "end",
+  ],
 ] as const) {
   test(`the next times: ${name}`, async () => {
     assert.deepEqual(await nextTimes(client, [{ rule, zone, since }], expected.length), [expected]);
@@ -276,18 +315,37 @@ test("DTSTART is added to a rule that has none", async () => {
 
 const zoneOf = (rule: string): Promise<string | null> => call("task_rrule_zone($1)", rule);
 
-test("the zone of a rule is its DTSTART's TZID", async () => {
+test("the zone of a rule is its DTSTART's TZID, or UTC after Z", async () => {
   assert.equal(await zoneOf("RRULE:FREQ=DAILY\r\nDTSTART;TZ\r\n ID=Europe/Berlin:20230319T023000"), "Europe/Berlin");
   assert.equal(
     await zoneOf('dtstart;value=date-time;tzid="Asia/Tokyo":20230319T023000\nRRULE:FREQ=DAILY'),
     "Asia/Tokyo",
   );
-  assert.equal(await zoneOf("DTSTART:20230319T023000Z\nRRULE:FREQ=DAILY\nRDATE;TZID=Asia/Tokyo:20230319T023000"), null);
+  assert.equal(
+    await zoneOf("DTSTART:20230319T023000Z\nRRULE:FREQ=DAILY\nRDATE;TZID=Asia/Tokyo:20230319T023000"),
+    "UTC",
+  );
+  assert.equal(await zoneOf('DTSTART;X-A="TZID=a:Z";TZID=Asia/Tokyo:20230319T023000Z\nRRULE:FREQ=DAILY'), "Asia/Tokyo");
+  assert.equal(await zoneOf("DTSTART:20230319T023000\nRRULE:FREQ=DAILY"), null);
   assert.equal(await zoneOf("FREQ=DAILY"), null);
+});
+
+test("a DTSTART in UTC does not follow the clocks of the session's zone", async () => {
+  await client.query("SET TimeZone = 'Europe/Berlin'");
+  const rule = "DTSTART:20260917T130000Z\nRRULE:FREQ=DAILY";
+  const next = "to_char(task_next($1, since => $2::timestamptz) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')";
+  assert.equal(await call(next, rule, "2026-10-24T20:00:00Z"), "2026-10-25 13:00");
+  await client.query("RESET TimeZone");
 });
 
 const lastOf = (rule: string): Promise<string | null> =>
   call("to_char(task_rrule_last($1, 'UTC') AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')", rule);
+
+test("DTSTART and RDATE alone end with the last of them", async () => {
+  const rule = "DTSTART:20230101T090000Z\nRDATE:20230301T090000Z";
+  assert.equal(await lastOf(rule), "2023-03-01 09:00:00");
+  assert.equal(await call("task_rrule_remaining($1, 'UTC', '2023-01-01 09:00Z')", rule), rule);
+});
 
 test("the last time of a rule that ends", async () => {
   const start = "DTSTART:20230101T090000Z\nRRULE:";
@@ -334,6 +392,13 @@ for (const [rule, message] of [
   ["DTSTART:20270101\nFREQ=DAILY", "FREQ=DAILY: is not a line DTSTART, RRULE, RDATE or EXDATE"],
   ["DTSTART;TZID=Asia/Tokyo:20270101\nRRULE:FREQ=DAILY", "DTSTART: zone and TZID differ"],
   ["DTSTART;X=1:20270101\nRRULE:FREQ=DAILY", "DTSTART: 'X=1' is not known"],
+  ["RDATE:20270101", "RRULE: is missing"],
+  ["DTSTART:20270101\nRRULE;Y-A=1:FREQ=DAILY", "RRULE: 'Y-A=1' is not known"],
+  ["FREQ=DAILY;X-A=1", "X-A: is not known"],
+  [
+    "DTSTART:20270101\nRRULE:FREQ=DAILY\nRDATE;TZID=Asia/Tokyo:2027",
+    "RDATE: '2027' is not a time such as 20270131T090000, 20270131T090000Z or 20270131",
+  ],
   ["DTSTART:20270101T090000Z\nRRULE:FREQ=DAILY;UNTIL=20261231", "UNTIL: is before DTSTART"],
   ["RRULE:FREQ=DAILY\nRDATE:", "RDATE: has no value"],
 ] as const) {
