@@ -46,7 +46,7 @@ export function parseUri(uri: string, check: (keyword: string, shown: string) =>
     add("dbname", database);
     rest = rest.slice(1 + database.length);
   }
-  if (rest !== "") readParameters(rest.slice(1), pairs, check);
+  if (rest !== "") pairs.push(...readParameters(rest.slice(1), check));
   return pairs;
 }
 
@@ -105,8 +105,8 @@ function readBracketed(text: string, from: number, uri: string): Token {
   return { text: text.slice(from + 1, close), end: close + 1 };
 }
 
-/** Reads the query parameters, and adds them to the pairs that precede them. */
-function readParameters(text: string, pairs: Pair[], check: (keyword: string, shown: string) => void): void {
+function readParameters(text: string, check: (keyword: string, shown: string) => void): Pair[] {
+  const pairs: Pair[] = [];
   // What follows a password that contains a "/" and a "?" looks like parameters.
   const mayBeSecret = text.includes("@");
   for (const parameter of text.replace(/&$/, "").split("&")) {
@@ -130,6 +130,7 @@ function readParameters(text: string, pairs: Pair[], check: (keyword: string, sh
       pairs.push([keyword, decoded]);
     }
   }
+  return pairs;
 }
 
 /** Decodes percent-encoded text. Messages do not repeat the text, because any part of a wrong URI can be a password's. */

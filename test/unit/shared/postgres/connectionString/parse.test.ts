@@ -82,6 +82,8 @@ const mistakes: readonly (readonly [string, string])[] = [
   ["replication=database", '"replication" is not supported in the connection string'],
   ["requirepeer=x", '"requirepeer" is not supported in the connection string'],
   ["postgresql://h?foo=1", 'invalid URI query parameter: "foo"'],
+  ["postgresql://u:p@h?foo=1", 'invalid URI query parameter: "foo"'],
+  ["postgresql://h?password=a&foo=1", 'invalid URI query parameter: "***"'],
   ["postgresql://h?host", 'missing key/value separator "=" in URI query parameter: "host"'],
   ["postgresql://h?host=a=b", 'extra key/value separator "=" in URI query parameter: "host"'],
   ["postgresql://h%zz/d", 'invalid percent-encoded token: "***"'],
