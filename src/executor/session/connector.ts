@@ -147,10 +147,11 @@ export class Connector {
     this.#expectSuccess(who);
     this.#expectServer(wire, who, startup);
     for (const answer of [ownTimeout, cleared, identity, initialState, ...tests]) this.#expectSuccess(answer);
-    const [pid, owner, serverStart, user, role = null, readOnlySource = null] = identity.rows[0] ?? [];
+    const [, owner, serverStart, user = null, role = null, readOnlySource = null] = identity.rows[0] ?? [];
     this.#expectSameServer(serverStart);
     this.#expectWritable(readOnlySource);
-    if (typeof owner !== "string") throw hiddenBackendError(this.#parameters.target, { pid, user, role });
+    if (typeof owner !== "string")
+      throw hiddenBackendError(this.#parameters.target, { pid: wire.pid, user: user ?? "", role });
     const initialValues = initialState.rows[0] ?? [];
     const session = {
       owner,

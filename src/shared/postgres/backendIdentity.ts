@@ -48,7 +48,7 @@ export function isOwnerSql(alias: string, owner: string): string {
  */
 export function hiddenBackendError(
   target: ConnectionTarget,
-  backend: { readonly pid: unknown; readonly user: unknown; readonly role: unknown },
+  backend: { readonly pid: number; readonly user: string; readonly role: string | null },
 ): PgTaskError {
   const { pid, user, role } = backend;
   const remedy = role === null ? undefined : `ALTER ROLE ${user} RESET role, or GRANT pg_read_all_stats TO ${role}`;
@@ -56,6 +56,6 @@ export function hiddenBackendError(
   return new PgTaskError(
     "CONNECTION_REJECTED",
     `expected to find backend ${pid} of ${describeTarget(target)} with its start in pg_stat_activity, found none${why}`,
-    { ...(remedy === undefined ? {} : { remedy }) },
+    remedy === undefined ? {} : { remedy },
   );
 }
