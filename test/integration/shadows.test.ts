@@ -144,12 +144,10 @@ const calls: Readonly<
     for await (const change of client.changes({ ids: [done] })) assert.equal(change.state, "DONE");
     const ending = new AbortController();
     const changes = client.changes({ group: "changes", text: "select", signal: ending.signal });
-    let isFound = false;
-    const first = changes.next().then(() => (isFound = true));
+    const first = changes.next().then(() => ending.abort());
     // Tasks that are added before the first look at the table are no changes.
-    while (!isFound) await client.add({ input: "SELECT 1", plan: "infinity", group: "changes" });
+    while (!ending.signal.aborted) await client.add({ input: "SELECT 1", plan: "infinity", group: "changes" });
     await first;
-    ending.abort();
   },
   retry: async (client) => [await client.retry([failed, again, waits]), await client.retry(gone, { states: ["GONE"] })],
   stop: (client) => client.stop([waits, ruled]),
@@ -176,6 +174,7 @@ for (const path of ["public, pg_catalog", '"$user", public']) {
   await pgTask.start({
     url: database.url,
     "pg_task.sleep": 100,
+    "pg_conf.log": "debug",
     "pg_http.listen": "127.0.0.1:0",
     "pg_http.token": token,
   });
@@ -201,13 +200,6 @@ for (const path of ["public, pg_catalog", '"$user", public']) {
   };
 
   describe(`with the search_path ${path}, shadows are not used by`, () => {
-    test("the manager", async () => {
-      assert.deepEqual(
-        pgTask.lines.filter((line) => shadowError.test(JSON.stringify(line))),
-        [],
-      );
-    });
-
     for (const command of commands) {
       test(`pg-task ${command}`, async () => {
         await usesNone(async () => {
@@ -291,6 +283,15 @@ for (const path of ["public, pg_catalog", '"$user", public']) {
           await client.query("UPDATE public.task SET plan = 'infinity', state = 'STOP'");
           await client.query("DELETE FROM public.task");
         }),
+      );
+    });
+
+    test("the manager and the sessions", async () => {
+      const { code, stderr } = await cli(["add", "SELECT", "--wait", "--set", `remote=${database.url}`], { env });
+      assert.equal(code, 0, stderr);
+      assert.deepEqual(
+        pgTask.lines.filter((line) => shadowError.test(JSON.stringify(line))),
+        [],
       );
     });
   });

@@ -46,7 +46,7 @@ export async function writePid(
     `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = ${rowLockWaitMs}; SET LOCAL statement_timeout = 0; ` +
       "SET LOCAL synchronous_commit = off; " +
       `UPDATE ${identifier(schema)}.${identifier(table)} SET pid = ${pid} ` +
-      `WHERE id = ${id} AND owner = ${literal(backend.owner)}; COMMIT`,
+      `WHERE id OPERATOR(pg_catalog.=) ${id} AND owner OPERATOR(pg_catalog.=) ${literal(backend.owner)}; COMMIT`,
   );
   if (status !== "I") await wire.query("ROLLBACK");
   return error?.code === lockNotAvailable ? "locked" : error;
