@@ -65,9 +65,13 @@ interface TableRecord {
  */
 export async function readRecord(client: Queryable, table: TaskTable): Promise<TableRecord> {
   const { rows } = await client.query<{ name: string; comment: string | null }>(
-    `SELECT p.proname AS name, pg_catalog.obj_description(p.oid, 'pg_proc') AS comment
-     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
-     WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND p.proname OPERATOR(pg_catalog.=) ANY (ARRAY[$2, $3]::pg_catalog.name[]) AND p.pronargs OPERATOR(pg_catalog.=) 0`,
+    // Not obj_description: up to PostgreSQL 13, its body is SQL that uses the operators of the search_path.
+    `SELECT p.proname AS name, d.description AS comment
+     FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
+     LEFT JOIN pg_catalog.pg_description AS d ON d.objoid OPERATOR(pg_catalog.=) p.oid
+       AND d.classoid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+     WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND p.pronargs OPERATOR(pg_catalog.=) 0
+       AND p.proname OPERATOR(pg_catalog.=) ANY (ARRAY[$2, $3]::pg_catalog.name[])`,
     [table.schema, table.readyFunction, table.wakeUp],
   );
   const commentOf = (name: string): string => rows.find((row) => row.name === name)?.comment ?? "";
