@@ -22,7 +22,7 @@ await ensureTaskTable({ ...target, user: plain });
 const urlOf = (role: string): string => database.url.replace(/\/\/[^@]+@/, `//${role}@`);
 
 const leaderLock = `pg_advisory_lock(${lockClasses.supervisor}, hashtext('pg_task'))`;
-const tableLock = `pg_advisory_lock(${lockClasses.manager}, 'task'::regclass::oid::integer)`;
+const tableLock = `pg_advisory_lock(${lockClasses.manager}, 'public.task'::regclass::oid::integer)`;
 const holds = {
   leader: "a session of another role or program holds the leader's lock",
   manager: "a session of another role or program holds the table's lock",

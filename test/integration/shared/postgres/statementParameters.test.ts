@@ -56,9 +56,11 @@ test("a statement with parameters is skipped behind a failed guard, and what fol
 
 test("a statement that fails when its transaction ends has no tag", async () => {
   const wire = await openWire();
-  await wire.query("CREATE TABLE once (id integer UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO once VALUES (1)");
-  assert.deepEqual(await answerOf(wire, "INSERT INTO once VALUES ($1)", ["1"]), ["error", "ready"]);
-  assert.deepEqual(await answerOf(wire, "INSERT INTO once VALUES ($1)", ["2"]), ["commandComplete", "ready"]);
+  await wire.query(
+    "CREATE TABLE public.once (id integer UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO public.once VALUES (1)",
+  );
+  assert.deepEqual(await answerOf(wire, "INSERT INTO public.once VALUES ($1)", ["1"]), ["error", "ready"]);
+  assert.deepEqual(await answerOf(wire, "INSERT INTO public.once VALUES ($1)", ["2"]), ["commandComplete", "ready"]);
   assert.deepEqual(await next(wire), [["next"]]);
   await wire.close();
 });
