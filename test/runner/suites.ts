@@ -2,6 +2,7 @@
 const slow = [
   "chaos/",
   "documents/",
+  "integration/cli/completionShells",
   "integration/embedded/",
   "integration/manager/schema/adoption/",
   "integration/manager/schema/calendar/cronOracles",

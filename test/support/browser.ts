@@ -1,37 +1,15 @@
-import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
-import { promisify } from "node:util";
 import { chromium, type Browser } from "playwright-core";
+import { installedProgram } from "./debianPackage.js";
 
-const executablePaths = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
-const run = promisify(execFile);
-
-/** Returns the path of an installed Chromium, or null if there is none. */
-const findChromium = (): string | null => executablePaths.find((path) => existsSync(path)) ?? null;
-
-/**
- * Installs Debian's package of Chromium, and returns its path. Returns null if this is not possible, because the user
- * is not root, or apt or the package is missing.
- */
-async function installChromium(): Promise<string | null> {
-  if (process.getuid?.() !== 0 || !existsSync("/usr/bin/apt-get")) return null;
-  const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
-  try {
-    // Other test files may install the package at the same time.
-    const wait = ["-o", "DPkg::Lock::Timeout=300"];
-    await run("apt-get", [...wait, "update", "-qq"], { env });
-    await run("apt-get", [...wait, "install", "-y", "--no-remove", "--no-install-recommends", "chromium"], {
-      env,
-    });
-  } catch {
-    return null;
-  }
-  return findChromium();
-}
+const executablePath = await installedProgram("chromium", [
+  "/usr/bin/chromium",
+  "/usr/bin/chromium-browser",
+  "/usr/bin/google-chrome",
+]);
 
 /** Reason to skip tests that need a browser. False if there is a browser. */
 export const noBrowserReason: string | false =
-  (findChromium() ?? (await installChromium())) === null
+  executablePath === null
     ? "no Chromium is installed, and apt cannot install it here: browser tests are skipped"
     : false;
 
@@ -44,7 +22,6 @@ export async function browser(): Promise<Browser> {
 }
 
 async function launch(): Promise<Browser> {
-  const executablePath = findChromium();
   if (executablePath === null) throw new Error(String(noBrowserReason));
   const started = await chromium.launch({
     executablePath,

@@ -1,16 +1,14 @@
-import { execFile, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { access, chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
-import { promisify } from "node:util";
 import { freePort } from "../../src/embedded/port.js";
 import { serverTarget } from "./database.js";
+import { installedProgram } from "./debianPackage.js";
 
-const run = promisify(execFile);
-const debianPath = "/usr/sbin/pgbouncer";
 /** User id for PgBouncer, which refuses to run as root. */
 const nobody = 65534;
 const isRoot = process.getuid?.() === 0;
@@ -21,36 +19,9 @@ export interface PgBouncer {
   readonly port: number;
 }
 
-/**
- * Returns the path of PgBouncer. If PgBouncer is missing and the user is root, installs Debian's package. Returns null
- * if this fails.
- */
-export async function findPgBouncer(): Promise<string | null> {
-  const installed = await firstExisting([debianPath, "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]);
-  if (installed !== null || !isRoot) return installed;
-  const options = { env: { ...process.env, DEBIAN_FRONTEND: "noninteractive", RUNLEVEL: "1" } };
-  const wait = ["-o", "DPkg::Lock::Timeout=300"];
-  try {
-    await run("apt-get", [...wait, "update"], options);
-    const install = ["install", "-y", "--no-remove", "--no-install-recommends", "pgbouncer"];
-    await run("apt-get", [...wait, ...install], options);
-  } catch {
-    return null;
-  }
-  return await firstExisting([debianPath]);
-}
-
-async function firstExisting(files: readonly string[]): Promise<string | null> {
-  for (const file of files) {
-    try {
-      await access(file);
-      return file;
-    } catch {
-      // The file does not exist, so try the next one.
-    }
-  }
-  return null;
-}
+/** Returns the path of PgBouncer, or null if it is missing and cannot be installed. */
+export const findPgBouncer = (): Promise<string | null> =>
+  installedProgram("pgbouncer", ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]);
 
 /**
  * Starts a PgBouncer for the tests' server. It is stopped after the file's tests.
