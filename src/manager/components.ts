@@ -162,7 +162,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     send,
     maxPauseMs: restartMs,
     exclusiveShare: () => claimer.exclusiveShare,
-    sessionShare: (room) => remoteCapacity.sessionShare(room),
+    sessionShare: (client) => remoteCapacity.sessionShare(client),
   });
   const statistics = new Statistics({
     send,

@@ -25,6 +25,7 @@ import { Statistics } from "../../src/manager/telemetry/statistics.js";
 import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { WorkCycle } from "../../src/manager/loop/workCycle.js";
 import { BusyMode, type BusyModeLimits } from "../../src/manager/loop/busyMode.js";
+import { availableConnections } from "../../src/manager/sessions/availableConnections.sql.js";
 import { PoolScaler } from "../../src/manager/sessions/poolScaler.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
@@ -169,7 +170,7 @@ export async function startManagerLoop(
         runTimes,
         send: nothing,
         maxPauseMs: () => 1,
-        sessionShare: (room) => room,
+        sessionShare: availableConnections,
         exclusiveShare: () => 0,
         log,
       }),

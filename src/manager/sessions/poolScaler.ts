@@ -6,7 +6,6 @@ import type { ErrorReport } from "../../shared/errors.js";
 import type { ExecutorThreads } from "./executorThreads.js";
 import type { RunTimes } from "./runTimes.js";
 import type { SessionPool } from "./sessionPool.js";
-import { availableConnections } from "./availableConnections.sql.js";
 import { RefusalLock } from "./refusalLock.sql.js";
 import {
   computeSessions,
@@ -31,7 +30,7 @@ export class PoolScaler {
   readonly #send: (message: Extract<FromManager, { type: "demand" | "serverFull" | "grantAnswered" }>) => void;
   readonly #log: Log;
   readonly #maxPauseMs: () => number;
-  readonly #sessionShare: (available: number) => number;
+  readonly #sessionShare: (client: Client) => Promise<number>;
   readonly #exclusiveShare: () => number;
   readonly #backoff = new Backoff({ firstMs: 100, maxMs: Infinity });
   #granted = 0;
@@ -57,7 +56,7 @@ export class PoolScaler {
     /** Maximum delay before sessions are opened again after some failed to open, in ms. */
     readonly maxPauseMs: () => number;
     /** Returns how many of the server's available connections may be used for sessions. */
-    readonly sessionShare: (available: number) => number;
+    readonly sessionShare: (client: Client) => Promise<number>;
     /** Returns the share of exclusive tasks among those that were claimed recently, 0 to 1. */
     readonly exclusiveShare: () => number;
     readonly log: Log;
@@ -195,7 +194,7 @@ export class PoolScaler {
     if (this.#executors.threads.size === 0) this.#executors.start();
     const wanted = Math.min(more, Math.max(1, size), this.#granted - size);
     if (wanted <= 0) return;
-    const count = Math.min(wanted, this.#sessionShare(await availableConnections(client)));
+    const count = Math.min(wanted, await this.#sessionShare(client));
     if (count < wanted) this.#reportFull(count);
     this.#openFailed = false;
     this.#sessions.open(count);

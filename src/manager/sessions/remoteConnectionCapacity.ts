@@ -94,8 +94,8 @@ export class RemoteConnectionCapacity {
   }
 
   /** Returns how many of the server's available connections may be used for sessions. */
-  sessionShare(available: number): number {
-    const free = Math.max(0, available - this.#reservedCount());
+  async sessionShare(client: Client): Promise<number> {
+    const free = Math.max(0, await this.#available(client));
     const now = performance.now();
     if (!this.hasWaiting && now - this.#lastRefusedAt >= remoteReserveMs) return free;
     this.#capacitySince = free === 0 ? Infinity : Math.min(this.#capacitySince, now);
@@ -107,7 +107,8 @@ export class RemoteConnectionCapacity {
   async answerRequests(client: Client): Promise<void> {
     const due = this.hasWaiting && performance.now() >= this.#nextCheckAt;
     if (this.#requests.length === 0 && !due) return;
-    let capacity = (await availableConnections(client)) - this.#sessions.opening - this.#reservedCount();
+    const { opening } = this.#sessions;
+    let capacity = (await this.#available(client)) - opening;
     for (const { thread, number } of this.#requests.splice(0)) {
       const granted = capacity > 0;
       if (granted) {
@@ -117,6 +118,15 @@ export class RemoteConnectionCapacity {
       this.#executors.send(thread, { type: "connectionPermit", number, granted });
     }
     if (due) this.#releaseGroups(capacity);
+  }
+
+  /**
+   * Returns how many connections are available beside the reserved ones. Those reserved before the server counts are
+   * subtracted even if they are opened meanwhile, because the server may have counted before.
+   */
+  async #available(client: Client): Promise<number> {
+    const reserved = this.#reservedCount();
+    return (await availableConnections(client)) - reserved;
   }
 
   #releaseGroups(capacity: number): void {

@@ -4,6 +4,7 @@ import { ExecutorThreads, type ExecutorThread } from "../../../../src/manager/se
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
+import { availableConnections } from "../../../../src/manager/sessions/availableConnections.sql.js";
 import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import type { ToExecutor } from "../../../../src/shared/ipc/executorMessages.js";
 import type { FromManager } from "../../../../src/shared/ipc/managerMessages.js";
@@ -21,7 +22,7 @@ function refused(times: number, longestPauseMs: number): number {
     runTimes: new RunTimes(),
     send: () => {},
     maxPauseMs: () => longestPauseMs,
-    sessionShare: (room) => room,
+    sessionShare: availableConnections,
     exclusiveShare: () => 0,
     log: silentLog,
   });
@@ -52,7 +53,7 @@ function lookAhead(size: number, runTimes: RunTimes): number {
     runTimes,
     send: () => {},
     maxPauseMs: () => 60_000,
-    sessionShare: (room) => room,
+    sessionShare: availableConnections,
     exclusiveShare: () => 0,
     log: silentLog,
   });
@@ -77,7 +78,7 @@ function usable(exclusiveShare: number): number {
     runTimes: new RunTimes(),
     send: () => {},
     maxPauseMs: () => 60_000,
-    sessionShare: (room) => room,
+    sessionShare: availableConnections,
     exclusiveShare: () => exclusiveShare,
     log: silentLog,
   });
@@ -131,7 +132,7 @@ function openPool(count: number) {
     runTimes,
     send: (message) => sent.push(message),
     maxPauseMs: () => 60_000,
-    sessionShare: (room) => room,
+    sessionShare: availableConnections,
     exclusiveShare: () => 0,
     log: silentLog,
   });
