@@ -7,6 +7,9 @@ import type { Sabotage } from "../support/saboteur.js";
 /** The longest time for which results cannot be written before the processes are killed, in ms. */
 const maxUnwrittenMs = 500;
 
+/** The longest time for which the trigger of the task table raises errors, in ms. */
+const maxRaisingMs = 3000;
+
 /** A fault that can be injected. `inject` resolves when whatever it broke is working again. */
 export interface Fault {
   readonly name: string;
@@ -58,6 +61,18 @@ const faults: readonly Fault[] = [
       await sleep(random.below(maxUnwrittenMs));
       for (let nth = 0; nth < cluster.size; nth += 1) await cluster.restartProcess(nth, "SIGKILL");
       await client.query("COMMIT");
+    },
+  },
+  {
+    name: "a trigger of the task table raises errors",
+    weight: 2,
+    inject: async (_, random, client) => {
+      const ms = random.below(maxRaisingMs);
+      await client.query(
+        "INSERT INTO audit_failure SELECT $1, clock_timestamp(), clock_timestamp() + $2 * interval '1 ms'",
+        [random.pick(["INSERT", "UPDATE", "DELETE", "INSERT UPDATE DELETE"]), ms],
+      );
+      await sleep(ms);
     },
   },
   {

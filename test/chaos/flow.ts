@@ -131,6 +131,13 @@ export async function prepare(client: Client): Promise<void> {
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW
       WHEN (OLD.data = 'an insert whose row a trigger sometimes rejects' AND NOT NEW.replanned)
       EXECUTE FUNCTION refuse()`);
+  // The fault "a trigger of the task table raises errors" inserts the rows: the operations, and from when until when.
+  await client.query(`
+    CREATE TABLE audit_failure (operations text NOT NULL, since timestamptz NOT NULL, until timestamptz NOT NULL);
+    CREATE OR REPLACE FUNCTION audit_changes() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_catalog AS $$ BEGIN
+      IF EXISTS (SELECT FROM audit_failure WHERE clock_timestamp() < until AND operations ~ TG_OP) THEN RAISE 'the audit queue is full'; END IF; RETURN NULL;
+    END $$;
+    CREATE TRIGGER audit_changes AFTER INSERT OR UPDATE OR DELETE ON task FOR EACH STATEMENT EXECUTE FUNCTION audit_changes()`);
 }
 
 /**

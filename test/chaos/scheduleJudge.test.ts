@@ -15,6 +15,7 @@ const everySecond: Expectation = {
   ends: false,
   fails: () => false,
   grid: Array.from({ length: 10 }, (_, index) => at(index)),
+  refusals: [],
 };
 const skipping: Expectation = { ...everySecond, columns: { max: 0 } };
 
@@ -59,6 +60,15 @@ for (const [what, expected, rows] of [
     [served(1), served(2, { state: "FAIL", effects: [] }), waiting(3)],
   ],
   ["is a query", { ...everySecond, grid: [], follows: (last, time) => time === last.time + second }, chain],
+  [
+    "overlaps, and whose successor was refused before the start",
+    {
+      ...everySecond,
+      columns: { catchup: true, overlap: true, max: 0 },
+      refusals: [{ since: at(-0.1), until: at(0.05) }],
+    },
+    [served(1), waiting(2, { created: at(0.1) })],
+  ],
 ] satisfies [string, Expectation, ScheduledRow[]][]) {
   test(`accepts a schedule that ${what}`, () => assert.deepEqual(judgeSchedule(expected, rows), []));
 }

@@ -26,6 +26,8 @@ export interface Expectation extends Pick<Schedule, "name" | "columns" | "ends" 
   readonly active: number;
   /** The times of its rule or interval from the first one on. Empty if the rule is a query. */
   readonly grid: readonly number[];
+  /** From when until when no successor could be inserted. */
+  readonly refusals: readonly { readonly since: number; readonly until: number }[];
 }
 
 export interface Judgement {
@@ -71,6 +73,9 @@ async function expectationOf(client: Client, schedule: Schedule): Promise<Expect
            WHERE s.rule IS NOT NULL
          UNION ALL SELECT ${micros("time")} FROM generate_series(first, now(), nullif(repeat, interval '0')) AS time)`
       : "'{}'::float8[]";
+  const { rows: refusals } = await client.query<Expectation["refusals"][number]>(
+    `SELECT ${micros("since")} AS since, ${micros("until")} AS until FROM audit_failure WHERE operations ~ 'INSERT'`,
+  );
   const { rows } = await client.query<{ root: string; active: number; grid: number[] }>(
     `SELECT root::text AS root, ${micros("$2::interval")} AS active, ${times} AS grid
      FROM (SELECT *, ceil(extract(epoch FROM now() - first))::integer + 10 AS seconds FROM schedule) AS s WHERE name = $1`,
@@ -78,7 +83,7 @@ async function expectationOf(client: Client, schedule: Schedule): Promise<Expect
   );
   const [found] = rows;
   if (found === undefined) throw new Error(`no schedule ${schedule.name}`);
-  return { ...schedule, ...found };
+  return { ...schedule, ...found, refusals };
 }
 
 /**
@@ -112,7 +117,10 @@ const clockError = 5000;
 function wrongStep(expected: Expectation, previous: ScheduledRow, row: ScheduledRow): string[] {
   const wrong: string[] = [];
   const ran = previous.state === "DONE" || previous.state === "FAIL";
-  if (expected.columns["overlap"] === true && ran && row.created > (previous.start ?? 0) + clockError)
+  const { take, start } = previous;
+  // What cannot be inserted before the run is inserted after it.
+  const isRefused = expected.refusals.some(({ since, until }) => since < (start ?? 0) && until > (take ?? 0));
+  if (expected.columns["overlap"] === true && ran && !isRefused && row.created > (start ?? 0) + clockError)
     wrong.push(`planned after the start: ${show(previous, row)}`);
   if (row.time <= previous.time) wrong.push(`not later than the time before: ${show(previous, row)}`);
   // A stopped row may not have been planned yet.
