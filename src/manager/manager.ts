@@ -120,6 +120,7 @@ export class Manager implements LifecycleHooks {
     });
     this.#settingsReloader = new SettingsReloader({
       ...shared,
+      copyFound: (reason) => this.#connection.leave(reason),
       accepted: () => this.#components.sessionAccess.accepted(),
       refused: (reason) => this.#components.sessionAccess.refused(reason),
       attempted: () => send({ type: "reconfigured" }),

@@ -274,6 +274,9 @@ export const ownerCheckMs = 500;
 /** Pause after another process has answered, before it is asked again, in ms. */
 export const ownersAskMs = 10_000;
 
+/** How often the manager of a copy looks whether the copy has been accepted, in ms. */
+export const copyCheckMs = 250;
+
 /** How often the manager tries to take the table lock while another manager holds it, in ms. */
 export const lockRetryMs = 100;
 

@@ -229,6 +229,13 @@ export const errorDefinitions = {
     when: "another session holds a lock that conflicts with a change of the table",
     remedy: "nothing: pg-task retries",
   },
+  SCHEMA_COPY: {
+    family: "SCHEMA",
+    retryable: false,
+    when: "the table is a copy of one that is at home elsewhere, so none of its tasks starts",
+    remedy:
+      "if its tasks should run here, pg-task accept-copy; with --stop-schedules or --stop-all they are stopped first",
+  },
   STATEMENT_FAILED: {
     family: "SCHEMA",
     retryable: true,

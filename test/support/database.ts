@@ -35,8 +35,17 @@ export function serverTarget(database = "postgres"): ConnectionTarget {
  * LATIN1 or SQL_ASCII. Must be called at the top level of a test file.
  */
 export async function createDatabase(kind: "task" | "empty" | "LATIN1" | "SQL_ASCII" = "task"): Promise<TestDatabase> {
+  if (kind === "LATIN1" || kind === "SQL_ASCII") return await createFrom(await encoded(kind));
+  return await createFrom(await copied(kind === "task" ? "test_template" : "template1"));
+}
+
+/** Creates a copy of a database for this test file. Nobody may be connected to the original. */
+export async function copyDatabase({ target }: TestDatabase): Promise<TestDatabase> {
+  return await createFrom(await copied(target.database));
+}
+
+async function createFrom(source: string): Promise<TestDatabase> {
   const name = `test_${randomBytes(6).toString("hex")}`;
-  const source = await (kind === "task" || kind === "empty" ? copied(kind) : encoded(kind));
   await onServer((client) => client.query(`CREATE DATABASE ${name} TEMPLATE ${source}`));
   const target = serverTarget(name);
   const clients: Client[] = [];
@@ -55,11 +64,11 @@ export async function createDatabase(kind: "task" | "empty" | "LATIN1" | "SQL_AS
   };
 }
 
-/** Returns the template and the options of CREATE DATABASE for a database with a task table, or an empty one. */
-async function copied(kind: "task" | "empty"): Promise<string> {
+/** Returns the template and the options of CREATE DATABASE for a copy of this database. */
+async function copied(template: string): Promise<string> {
   // Copying the files is faster than writing the copy to the WAL.
   const strategy = (await serverMajor()) < 15 ? "" : "STRATEGY FILE_COPY";
-  return `${kind === "task" ? "test_template" : "template1"} ${strategy}`;
+  return `${template} ${strategy}`;
 }
 
 /** Returns the template and the options of CREATE DATABASE for a database with this encoding. */

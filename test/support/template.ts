@@ -22,5 +22,7 @@ export async function createTemplate(url: string): Promise<void> {
   const manager = await connectManager(entry);
   const log = createLog({ level: "silent", name: "test", write: () => {} });
   await ensureTable(manager, taskTable(entry.schema, entry.table), entry, log);
+  // The databases made from the template are no copies of it.
+  await manager.query("DELETE FROM public.task_home");
   await manager.end();
 }

@@ -23,6 +23,8 @@ import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
 import { readScheduleWarnings } from "../../tasks/explain/scheduleWarnings.js";
+import { copyReport } from "../../manager/schema/home.js";
+import { readCopy } from "../../tasks/queries/copy.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import {
   describeObject,
@@ -205,12 +207,24 @@ async function inspectDatabase(entry: Entry, client: Client, fileZone: string): 
     paused: await readPausedGroups(located, client),
     location,
     settings: Object.fromEntries(settings),
-    warnings: [...warnings, ...(await writerWarnings(located, client)), ...(await scheduleWarnings(located, client))],
+    warnings: [
+      ...warnings,
+      ...(await copyWarnings(located, client)),
+      ...(await writerWarnings(located, client)),
+      ...(await scheduleWarnings(located, client)),
+    ],
     error:
       (await checkPlan(located, client)) ??
       (await checkZone(located, client, fileZone)) ??
       (await checkOwnBackend(located, client)),
   };
+}
+
+/** Returns a warning if the table is a copy, of which `start` would run nothing. */
+async function copyWarnings(entry: Entry, client: Client): Promise<string[]> {
+  const table = taskTable(entry.schema, entry.table);
+  const reason = await readCopy(client, table, entry);
+  return reason === null ? [] : [`${table.qualified}: ${copyReport(reason).message}`];
 }
 
 /** Returns a warning if other roles may write tasks, and so run SQL as the entry's user. */

@@ -22,6 +22,7 @@ const commands: Readonly<Record<string, () => Promise<Register>>> = {
   delete: async () => (await import("./changeTasks.js")).registerDelete,
   pause: async () => (await import("./pauseResume.js")).registerPause,
   resume: async () => (await import("./pauseResume.js")).registerResume,
+  "accept-copy": async () => (await import("./acceptCopy.js")).registerAcceptCopy,
   prune: async () => (await import("./prune.js")).registerPrune,
   groups: async () => (await import("./groups.js")).registerGroups,
   watch: async () => (await import("./watch.js")).registerWatch,

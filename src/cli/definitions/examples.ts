@@ -21,6 +21,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   delete: ["delete 6"],
   pause: ["pause --group mail --reason 'server moves'", "pause"],
   resume: ["resume --group mail", "resume"],
+  "accept-copy": ["accept-copy", "accept-copy --stop-schedules"],
   prune: ["prune --older '30 days' --dry-run", "prune --older '30 days' --yes"],
   groups: ["groups"],
   watch: ["watch", "watch --interval 5"],

@@ -3,7 +3,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { checkPrivileges, checkRoleSettings, checkRowSecurity, checkWriters, mayRead } from "./access.js";
 import type { Check } from "./check.js";
-import { checkManager, checkOrphans, checkBacklog, checkPauses, checkResults } from "./operation.js";
+import { checkHome, checkManager, checkOrphans, checkBacklog, checkPauses, checkResults } from "./operation.js";
 import { checkOrder } from "./order.js";
 import { checkZone, type ConfiguredParameters } from "./zone.js";
 import { checkSchedules } from "./schedules.js";
@@ -32,6 +32,7 @@ export async function checkTable(client: Client, table: TaskTable, configured: C
     await checkTransactions(client),
     ...(await checkRoleSettings(client)),
     ...(await checkZone(client, table, configured)),
+    await checkHome(client, table, configured),
     await checkManager(client, table),
     await checkBacklog(client, table),
     ...(await checkPauses(client, table)),

@@ -1,3 +1,4 @@
+import { copyReport } from "../../manager/schema/home.js";
 import type { TableOptions } from "../support/openTable.js";
 import { withTableOptions } from "../support/pastedCommands.js";
 import { howToResume } from "../support/resumeSchedules.js";
@@ -95,10 +96,22 @@ const formatEstimate = ({ value, exact }: Count): string => `${exact ? "" : "abo
  * @param selecting the options that select the table, for commands that change it; null to name no such commands
  */
 export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {
-  const { error, manager, foreignHolder, sessions, sessionsRefused, backlog, rates, counts, pauses, pausedSchedules } =
-    status;
+  const {
+    error,
+    copy,
+    manager,
+    foreignHolder,
+    sessions,
+    sessionsRefused,
+    backlog,
+    rates,
+    counts,
+    pauses,
+    pausedSchedules,
+  } = status;
   if (error !== null) return [`error      ${error.message}`];
   return [
+    ...(copy === null ? [] : [`error      ${formatCopy(copy, selecting)}`]),
     `manager    ${manager === null ? "none" : formatProcess(manager)}`,
     ...formatForeignHolder(foreignHolder),
     `sessions   ${sessions?.sessions ?? 0}, ${sessions?.running ?? 0} running`,
@@ -116,6 +129,11 @@ export function formatTableStatus(status: TableStatus, selecting: TableOptions |
     }),
     ...formatPausedSchedules(pausedSchedules, selecting),
   ];
+}
+
+function formatCopy(reason: string, selecting: TableOptions | null): string {
+  const { message } = copyReport(reason);
+  return selecting === null ? message : withTableOptions(message, selecting);
 }
 
 function formatPausedSchedules(paused: PausedSchedules | null, selecting: TableOptions | null): string[] {

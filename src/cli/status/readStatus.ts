@@ -3,6 +3,7 @@ import { toReport, type ErrorReport } from "../../shared/errors.js";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import { readBacklog, type Backlog } from "../../tasks/queries/backlog.js";
 import { readPauses, type Pause } from "../../tasks/commands/pauses.js";
+import { readCopy } from "../../tasks/queries/copy.js";
 import { readPausedSchedules, type PausedSchedules } from "../../tasks/queries/pausedSchedules.js";
 import {
   readCluster,
@@ -39,6 +40,8 @@ export interface TableStatus {
   readonly schema: string;
   readonly table: string;
   readonly error: ErrorReport | null;
+  /** Why the table is a copy, in which nothing starts. Null if it is none. */
+  readonly copy: string | null;
   readonly manager: ServerProcess | null;
   /** Who else holds the manager's lock. */
   readonly foreignHolder: ForeignHolder | null;
@@ -97,6 +100,7 @@ async function readEntryStatus(configuration: Configuration, entry: Entry): Prom
     return {
       ...namesOf(entry),
       error: toReport(failure),
+      copy: null,
       manager: null,
       foreignHolder: null,
       sessions: null,
@@ -128,6 +132,7 @@ export async function queryTableStatus({ client, table, entry }: OpenTable, maxR
   return {
     ...namesOf(entry),
     error: null,
+    copy: await readCopy(client, table, entry),
     manager,
     foreignHolder,
     sessions: { sessions, running },

@@ -2,7 +2,8 @@ import type { TableOptions } from "./openTable.js";
 import { shellWord } from "./shellWord.js";
 
 /** The commands that work on the table that the options select, as texts name them. */
-const onTables = /\bpg-task (?:show|list|add|stop|retry|run-now|delete|pause|resume|prune|groups|why|doctor)(?![\w-])/g;
+const onTables =
+  /\bpg-task (?:show|list|add|stop|retry|run-now|delete|pause|resume|prune|groups|why|doctor|accept-copy)(?![\w-])/g;
 /** The commands that only need to know the configuration. */
 const onConfigurations = /\bpg-task (?:start|check|status)(?![\w-])/g;
 

@@ -2,6 +2,7 @@ import { sleep } from "../../shared/backoff.js";
 import type { Condition } from "../../shared/condition.js";
 import { logInvalidSettings } from "../../shared/config/serverSettings.js";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
+import { errorDefinitions } from "../../shared/errorCodes.js";
 import { fromReport, isConnectionLoss, type ErrorReport } from "../../shared/errors.js";
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
@@ -13,6 +14,7 @@ import { isRollCall } from "../../shared/postgres/rollCall.js";
 import { OtherManagers } from "../recovery/otherManagers.js";
 import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
 import { ensureTable, missingPrivilege } from "../schema/ensureTable.js";
+import { copyReport, readCopyReason } from "../schema/home.js";
 import { logWriters } from "../schema/grants.js";
 import { listenToTable } from "../schema/listen.js";
 import { locateTable } from "../schema/locateTable.js";
@@ -23,7 +25,7 @@ import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
 import { ManagerLoop } from "./managerLoop.js";
 import { BusyMode } from "./busyMode.js";
 import type { WorkCycle } from "./workCycle.js";
-import { lockRetryMs, managerQuietMs, sleeperQuietMs } from "../tuning.js";
+import { copyCheckMs, lockRetryMs, managerQuietMs, sleeperQuietMs } from "../tuning.js";
 
 /**
  * The time after which another manager that still holds the table's lock is named in the log, in ms. A manager that stops
@@ -64,8 +66,9 @@ export interface ManagerConnectionOptions {
  * connection at a time, and each call of `serve` opens a new connection. The table lock is lost with the connection.
  *
  *   connect ─▶ locate the table ─▶ create or migrate it ─▶ lock it ─▶ LISTEN, run the loop ─▶ disconnect
- *                   │                                       ▲  │
- *                   └─another table: await replacement      └──┘ another manager has the lock
+ *                   │                   │          ▲        ▲  │
+ *                   │                   └──────────┘ copy   └──┘ another manager has the lock
+ *                   └─another table: await replacement
  */
 export class ManagerConnection {
   readonly #options: ManagerConnectionOptions;
@@ -220,6 +223,7 @@ export class ManagerConnection {
     }
     if (knownOid === null) await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
     if (previousOid !== oid) await logWriters(client, table, log);
+    await this.#awaitHome(client);
     const others = await this.#attachOthers(client, oid);
     const isLocked = await this.#lock(client, oid, others);
     components.groups.forgetStarts();
@@ -271,6 +275,31 @@ export class ManagerConnection {
     components.statistics.connected();
     await setApplicationName(client, entry, settings.sleepMs);
     return settings;
+  }
+
+  /**
+   * Waits until the table is at home here. A copy must not run what its original runs. A manager that is draining starts
+   * nothing, but has to write the results that it still has.
+   */
+  async #awaitHome(client: Client): Promise<void> {
+    const { components, entry, send, signal } = this.#options;
+    const { log, table } = components;
+    let known: string | null = null;
+    while (!this.#isDraining) {
+      const reason = await readCopyReason(client, table, entry());
+      if (reason === null) break;
+      if (reason !== known) {
+        known = reason;
+        log.warn(
+          { table: table.logName, reason, remedy: errorDefinitions.SCHEMA_COPY.remedy },
+          "table is a copy, nothing starts",
+        );
+        send({ type: "unavailable", reason: copyReport(reason) });
+      }
+      if (!(await sleep(copyCheckMs, signal))) break;
+    }
+    if (known === null || this.#isDraining) return;
+    log.info({ table: table.logName }, "copy accepted");
   }
 
   /**

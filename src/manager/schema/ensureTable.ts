@@ -28,6 +28,7 @@ import {
 import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns.js";
 import type { Feature } from "./features.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
+import { settleHome } from "./home.js";
 import { readPrivilegeRemedy } from "./privilegeRemedy.js";
 import { readRelations, revokeDefaultGrants } from "./grants.js";
 import { ensureStateType } from "./stateType.js";
@@ -103,6 +104,7 @@ async function ensureOwn(
     await ensureSchedulesView(client, table);
     const taken = await ensureUserFunctions(client, table);
     await revokeDefaultGrants(client, table, before);
+    await settleHome(client, table, entry);
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");

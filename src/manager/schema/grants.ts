@@ -20,6 +20,7 @@ const relationsOf = (table: TaskTable): readonly [string, readonly string[]] => 
     table.pauseTable,
     table.ledger1,
     table.ledger2,
+    table.homeTable,
     table.dependencyTable,
     table.statsView,
     table.errorsView,

@@ -178,7 +178,7 @@ export async function createObjectsBeside(client: Client, table: TaskTable): Pro
   await client.query(render(statements.join(";\n"), table));
 }
 
-/** Returns the names of dropped objects without which no task can run: functions, ledgers and the pause table. */
+/** Returns the names of dropped objects without which no task can run: functions and side tables. */
 export async function missingObjects(client: Client, table: TaskTable): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT f.name FROM unnest($2::text[], $3::bigint[]) AS f(name, count)
@@ -191,7 +191,7 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
       table.schema,
       [table.finish, table.reset, table.planned],
       [1, 2, 1],
-      [table.ledger1, table.ledger2, table.pauseTable],
+      [table.ledger1, table.ledger2, table.pauseTable, table.homeTable],
     ],
   );
   return rows.map(({ name }) => name);

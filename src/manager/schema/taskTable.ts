@@ -41,6 +41,10 @@ export interface TaskTable {
   /** The two ledgers, quoted for use in statements. */
   readonly qualifiedLedger1: string;
   readonly qualifiedLedger2: string;
+  /** Table that says where the task table is at home, so that a copy is recognized. */
+  readonly homeTable: string;
+  /** The home table, quoted for use in statements. */
+  readonly qualifiedHome: string;
   /** The function that writes a proof (the record that a run was committed) into a ledger. */
   readonly finish: string;
   /** The function `finish`, quoted for use in statements. */
@@ -112,6 +116,8 @@ export function taskTable(schema: string, table: string): TaskTable {
     ledger2: objectName(table, "ledger_2"),
     qualifiedLedger1: `${identifier(schema)}.${identifier(objectName(table, "ledger_1"))}`,
     qualifiedLedger2: `${identifier(schema)}.${identifier(objectName(table, "ledger_2"))}`,
+    homeTable: objectName(table, "home"),
+    qualifiedHome: `${identifier(schema)}.${identifier(objectName(table, "home"))}`,
     finish: objectName(table, "finish"),
     qualifiedFinish: `${identifier(schema)}.${identifier(objectName(table, "finish"))}`,
     reset: objectName(table, "reset"),

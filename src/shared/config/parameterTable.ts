@@ -337,6 +337,14 @@ export const parameters = [
     meaning: "name of the task table",
   },
   {
+    name: "pg_task.home",
+    type: "text",
+    default: "",
+    defaultText: "empty",
+    levels: file,
+    meaning: "name of the place, such as `production`; a table that is at home under another name starts nothing",
+  },
+  {
     name: "pg_task.data",
     type: "name",
     default: "postgres",

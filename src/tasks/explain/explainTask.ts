@@ -5,6 +5,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { reservedConnections } from "../../shared/postgres/serverLimits.js";
 import { isFinalState } from "../../shared/taskState.js";
 import { readPauses } from "../commands/pauses.js";
+import { readCopy } from "../queries/copy.js";
 import { readConnections, readManager } from "../queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, readSessions, type EntryLocation } from "../queries/executorSessions.js";
 import { readLockWait, type LockWait } from "./lockWait.js";
@@ -50,6 +51,7 @@ export async function explainTask(
   const { formatTime = (iso: string): string => iso } = context;
   return waitReasons(withTimes(situation, formatTime), {
     pauses: (await readPauses(client, table)).map((pause) => ({ ...pause, since: formatTime(pause.since) })),
+    copy: await readCopy(client, table, context.entry),
     lock: context.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
     lockWait: withBlockersTimes(await readOwnersLockWait(client, situation), formatTime),
     notRetried: notRetried === null ? null : { text: notRetried, remedy: retryEveryError(table, id, schedule) },

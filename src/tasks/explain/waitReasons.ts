@@ -1,4 +1,5 @@
 import { runInstead, stopAndRetry } from "../commands/describeChange.js";
+import { errorDefinitions } from "../../shared/errorCodes.js";
 import type { Pause } from "../commands/pauses.js";
 import { refusalRemedy, type SessionRefusal } from "../queries/sessionRefusal.js";
 import { planReasons } from "./planReasons.js";
@@ -26,6 +27,7 @@ export interface Reason {
     | "never-due"
     | "schedule-paused"
     | "too-late"
+    | "table-copied"
     | "table-paused"
     | "group-paused"
     | "no-leader"
@@ -55,6 +57,8 @@ export interface Reason {
  */
 export interface TableSituation {
   readonly pauses: readonly Pause[];
+  /** Why the table is a copy, in which nothing starts. Null if it is none. */
+  readonly copy: string | null;
   readonly lock: { readonly by: LockHolder | null } | null;
   /** The lock for which the task's run waits. Null if it waits for none. */
   readonly lockWait: LockWait | null;
@@ -98,6 +102,7 @@ export function waitReasons(task: TaskSituation, table: TableSituation): Reason[
   const reasons = [
     ...planReasons(task),
     ...pauseReasons(task, table.pauses),
+    ...copyReasons(table),
     ...managerReasons(table),
     ...queueReasons(task, table),
     ...(task.waitMs !== null && task.waitMs <= 0 ? limitReasons(task, table) : []),
@@ -253,8 +258,19 @@ function pauseReasons({ group }: TaskSituation, pauses: readonly Pause[]): Reaso
     });
 }
 
-function managerReasons({ hasLeader: leader, hasManager: manager }: TableSituation): Reason[] {
-  if (manager) return [];
+const copyReasons = ({ copy }: TableSituation): Reason[] =>
+  copy === null
+    ? []
+    : [
+        {
+          code: "table-copied",
+          text: `the table is a copy, and nothing starts: ${copy}`,
+          remedy: errorDefinitions.SCHEMA_COPY.remedy,
+        },
+      ];
+
+function managerReasons({ copy, hasLeader: leader, hasManager: manager }: TableSituation): Reason[] {
+  if (manager || copy !== null) return [];
   if (leader === false) {
     return [
       {

@@ -32,6 +32,7 @@ const commands: Readonly<Record<string, readonly string[]>> = {
   delete: ["delete", "3"],
   pause: ["pause", "--group", "nobody"],
   resume: ["resume", "--group", "nobody"],
+  "accept-copy": ["accept-copy"],
   prune: ["prune", "--older", "1 day", "--yes"],
   groups: ["groups"],
   why: ["why", "1"],

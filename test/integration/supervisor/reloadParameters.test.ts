@@ -147,6 +147,8 @@ const others: readonly ParameterName[] = [
   "pg_task.user",
   "pg_task.default",
   "pg_task.zone",
+  // Tested in integration/process/copies.
+  "pg_task.home",
   "pg_conf.max",
   "pg_conf.close",
   "pg_conf.fetch",

@@ -19,7 +19,7 @@ export async function refuseConflictingNames(client: Client, table: TaskTable): 
 }
 
 /**
- * Finds a relation that has a name pg-task needs but was not created by pg-task. A pause table or ledger may remain
+ * Finds a relation that has a name pg-task needs but was not created by pg-task. A side table may remain
  * from a dropped task table and is recognized by its columns. Indexes are dropped together with their table. Their
  * names are therefore checked only while the task table does not exist.
  *
@@ -30,6 +30,7 @@ async function findForeignRelation(client: Client, table: TaskTable): Promise<st
     `SELECT pg_catalog.format('the relation %I.%I', n.nspname, c.relname) AS name
      FROM (SELECT $2::text, ARRAY['group', 'since', 'reason'] UNION ALL
        SELECT unnest($3::text[]), ARRAY['id', 'take', 'running', 'start', 'stop', 'place'] UNION ALL
+       SELECT $6, ARRAY['id', 'system', 'database', 'table', 'version', 'cluster', 'label', 'since'] UNION ALL
        SELECT unnest($4::text[]), NULL WHERE pg_catalog.to_regclass($5) IS NULL) AS w(name, columns)
      JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1
      JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.name
@@ -43,6 +44,7 @@ async function findForeignRelation(client: Client, table: TaskTable): Promise<st
       [table.ledger1, table.ledger2],
       [table.dueIndex, table.planIndex, table.keepIndex, table.schedulesIndex, table.keyIndex],
       table.qualified,
+      table.homeTable,
     ],
   );
   return rows[0]?.name ?? null;

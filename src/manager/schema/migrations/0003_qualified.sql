@@ -119,3 +119,30 @@ LANGUAGE sql STABLE AS $function$
     WHERE NOT EXISTS (SELECT FROM shown AS s WHERE s.kind OPERATOR(pg_catalog.=) 'group' AND s.name OPERATOR(pg_catalog.=) r.name)
   ) AS g LEFT JOIN runs AS r ON r.name OPERATOR(pg_catalog.=) g.name
 $function$;
+
+-- == Home ==
+
+-- Where the table is at home (src/manager/schema/home.ts). The row is copied together with the tasks, so that pg-task
+-- knows a copy, and does not run what the original runs.
+CREATE TABLE IF NOT EXISTS :"schema".:"homeTable" (
+  id uuid PRIMARY KEY,
+  system bigint,
+  database oid NOT NULL,
+  "table" oid NOT NULL,
+  version integer NOT NULL,
+  cluster text NOT NULL,
+  label text,
+  since timestamptz NOT NULL DEFAULT statement_timestamp()
+);
+
+-- Removes rows left over from a dropped task table.
+TRUNCATE :"schema".:"homeTable";
+
+COMMENT ON TABLE :"schema".:"homeTable" IS 'For pg-task''s own use: where the task table is at home; a copy elsewhere starts nothing';
+COMMENT ON COLUMN :"schema".:"homeTable".system IS 'System identifier of the server, null if unknown';
+COMMENT ON COLUMN :"schema".:"homeTable".database IS 'Oid of the database';
+COMMENT ON COLUMN :"schema".:"homeTable"."table" IS 'Oid of the task table';
+COMMENT ON COLUMN :"schema".:"homeTable".version IS 'Major version of the server';
+COMMENT ON COLUMN :"schema".:"homeTable".cluster IS 'pg_conf.name';
+COMMENT ON COLUMN :"schema".:"homeTable".label IS 'pg_task.home, null if not set';
+COMMENT ON COLUMN :"schema".:"homeTable".since IS 'Since when';

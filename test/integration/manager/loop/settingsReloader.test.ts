@@ -19,6 +19,7 @@ const renewal = new SettingsReloader({
   entry: () => makeEntry(database.target, { create: false }),
   settingsRead: () => {},
   tableLocated: () => true,
+  copyFound: () => {},
   accepted: () => {},
   refused: () => {},
   attempted: () => {

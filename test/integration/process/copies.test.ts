@@ -1,0 +1,198 @@
+import assert from "node:assert/strict";
+import { TaskClient } from "../../../src/library/index.js";
+import { connectClient } from "../../../src/shared/postgres/client.js";
+import { cli } from "../../support/cli.js";
+import { copyDatabase, createDatabase, type TestDatabase } from "../../support/database.js";
+import { doctor } from "../../support/doctor.js";
+import { test } from "../../support/limitedTest.js";
+import { PgTask } from "../../support/pgTask.js";
+import { testConnection } from "../../support/testConnection.js";
+import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+
+const [pgTask, other] = [new PgTask(), new PgTask()];
+const original = await createDatabase();
+await pgTask.start({ url: original.url });
+await pgTask.stop();
+const filling = await connectClient(original.target, testConnection);
+await filling.query(`
+  INSERT INTO task (id, input, "group", rule) VALUES (101, 'SELECT 1', 'a', NULL), (102, 'SELECT 2', 'b', '* * * * *');
+  INSERT INTO task (id, input, "group", state, owner, take, plan) VALUES (103, 'SELECT 3', 'c', 'WORK', '1 0 0', now(), now())`);
+await filling.end();
+const [plain, stopping, label, edited] = [
+  await copyDatabase(original),
+  await copyDatabase(original),
+  await createDatabase(),
+  await createDatabase(),
+];
+/** What the log says of a copy. */
+const held = "table is a copy, nothing starts";
+
+async function states(database: TestDatabase): Promise<Record<string, string>> {
+  const client = await database.connect();
+  const { rows } = await client.query<{ id: string; state: string }>("SELECT id, state::text AS state FROM task");
+  return Object.fromEntries(rows.map(({ id, state }) => [id, state]));
+}
+
+test("a copy of a database starts nothing, and everything says why and how to go on", async () => {
+  await pgTask.start({ url: plain.url });
+  const { reason, remedy } = await pgTask.line(held);
+  assert.match(String(reason), /^the oid of its database is \d+, that of the original \(pg_conf\.name ".+"\) is \d+$/);
+  assert.match(String(remedy), /pg-task accept-copy; with --stop-schedules or --stop-all/);
+  const client = await plain.connect();
+  const id = await new TaskClient(client).add("SELECT 4");
+  const env = { DATABASE_URL: plain.url };
+  const { code, lines } = await doctor(env);
+  const home = lines.find(({ name }) => name === "home");
+  assert.deepEqual(
+    [code, home?.level, home?.text],
+    [4, "fail", `the table is a copy, and nothing starts: ${String(reason)}`],
+  );
+  for (const args of [["status"], ["check"]]) {
+    assert.match((await cli(args, { env })).stdout, /is a copy, and nothing starts: the oid of its database/);
+  }
+  const why = await cli(["why", id], { env });
+  assert.match(why.stdout, /the table is a copy, and nothing starts/);
+  assert.deepEqual(await states(plain), { 101: "PLAN", 102: "PLAN", 103: "WORK", [id]: "PLAN" });
+  const served = pgTask.linesMatching("serving table").filter(({ name }) => name.includes(plain.target.database));
+  assert.deepEqual(served, []);
+});
+
+test("accept-copy --stop-schedules ends the schedules, and the rest runs at once, also what the original ran", async () => {
+  const env = { DATABASE_URL: plain.url };
+  const accepted = await cli(["accept-copy", "--stop-schedules"], { env });
+  assert.equal(
+    accepted.stdout,
+    '"public"."task" is at home here now; 1 task stopped; 1 task that the original was running will run again or be settled\n',
+  );
+  await pgTask.line("copy accepted");
+  const client = await plain.connect();
+  for (const id of ["101", "103"]) await waitForState(client, id, "DONE");
+  assert.equal((await states(plain))["102"], "STOP");
+  const again = await cli(["accept-copy"], { env });
+  assert.deepEqual([again.code, again.stdout], [0, '"public"."task" is no copy, nothing was changed\n']);
+  const { code, stderr } = await cli(["accept-copy", "--stop-all"], { env });
+  assert.equal(code, 2, stderr);
+  assert.match(stderr, /is no copy, so no task of it was stopped/);
+  await pgTask.stop();
+  await pgTask.start({ url: plain.url });
+  assert.equal(pgTask.linesMatching(held).length, 1);
+  await pgTask.stop();
+});
+
+test("accept-copy --stop-all stops everything, also what the original ran", async () => {
+  const env = { DATABASE_URL: stopping.url };
+  await pgTask.start({ url: stopping.url });
+  await pgTask.line(held, 2);
+  const { stdout } = await cli(["accept-copy", "task", "--stop-all", "--json"], { env });
+  const { reason, ...result } = JSON.parse(stdout);
+  assert.match(reason, /oid of its database/);
+  assert.deepEqual(result, { table: '"public"."task"', accepted: true, stopped: 3, running: 0 });
+  const client = await stopping.connect();
+  await waitForState(client, await insertTask(client, "SELECT 5"), "DONE");
+  await waitForRow(client, "SELECT FROM task WHERE id = 103 AND owner IS NULL");
+  const { 101: due, 102: schedule, 103: running } = await states(stopping);
+  assert.deepEqual([due, schedule, running], ["STOP", "STOP", "STOP"]);
+  await pgTask.stop();
+});
+
+test("a copy that is stopped while it is held ends at once", async () => {
+  const client = await stopping.connect();
+  await client.query('UPDATE task_home SET "table" = 1');
+  await pgTask.start({ url: stopping.url });
+  const { reason } = await pgTask.line(held, 3);
+  assert.match(String(reason), /^its oid is \d+, that of the original \(pg_conf\.name ".+"\) is 1$/);
+  await pgTask.stop();
+});
+
+test("pg_task.home tells what nothing in the database does, also when it is reloaded", async () => {
+  await pgTask.start({ url: label.url, "pg_task.home": "production" });
+  const client = await label.connect();
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  assert.deepEqual((await client.query("SELECT label FROM task_home")).rows, [{ label: "production" }]);
+  const from = pgTask.lines.length;
+  await pgTask.reload({ url: label.url, "pg_task.home": "staging" });
+  const { reason } = await pgTask.logged(({ msg }) => msg === held, from);
+  assert.match(String(reason), /^pg_task\.home is "staging" here, and for the original \(.*\) it is "production"$/);
+  const id = await insertTask(client, "SELECT 2");
+  await pgTask.reload({ url: label.url, "pg_task.home": "production" });
+  await waitForState(client, id, "DONE");
+  await pgTask.stop();
+  // A file that does not say where it is can tell no copy by its name.
+  await pgTask.start({ url: label.url });
+  await waitForState(client, await insertTask(client, "SELECT 3"), "DONE");
+  await pgTask.stop();
+});
+
+test("a home that was recorded without a name is another one than that of the file", async () => {
+  const client = await label.connect();
+  await client.query("UPDATE task_home SET label = NULL");
+  await pgTask.start({ url: label.url, "pg_task.home": "staging" });
+  await pgTask.logged(({ msg, reason }) => msg === held && String(reason).endsWith("it is not set"));
+  await pgTask.stop();
+});
+
+const place = `SELECT database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND version = current_setting('server_version_num')::integer / 10000 AND "table" = 'task'::regclass
+  AND system = (SELECT system_identifier FROM pg_control_system()) AND cluster = 'mine' AS here FROM task_home`;
+
+/** Serves the table once, and returns whether its home is recorded here. */
+async function serveOnce(): Promise<boolean[]> {
+  await other.start({ url: edited.url, "pg_conf.name": "mine" });
+  const client = await edited.connect();
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await other.stop();
+  return (await client.query<{ here: boolean }>(place)).rows.map(({ here }) => here);
+}
+
+test("a table of an earlier version, after pg_upgrade, or made anew, is at home", async () => {
+  const client = await edited.connect();
+  assert.deepEqual(await serveOnce(), [true]);
+  await client.query("DELETE FROM task_home");
+  assert.deepEqual(await serveOnce(), [true]);
+  await client.query("UPDATE task_home SET version = version - 1, database = 1, system = 1");
+  assert.deepEqual(await serveOnce(), [true]);
+  await client.query("DROP TABLE task");
+  assert.deepEqual(await serveOnce(), [true]);
+  await client.query("DROP TABLE task_home");
+  assert.deepEqual(await serveOnce(), [true]);
+  assert.deepEqual(other.linesMatching(held), []);
+});
+
+test("rows loaded from another table make a copy, until they are removed from the home table", async () => {
+  const client = await edited.connect();
+  await client.query(
+    `INSERT INTO task_home (id, system, database, "table", version, cluster)
+     SELECT md5('other')::uuid, system + 1, database, "table", version, 'theirs' FROM task_home`,
+  );
+  await other.start({ url: edited.url, "pg_conf.name": "mine" });
+  const { reason } = await other.line(held);
+  assert.match(
+    String(reason),
+    /^the system identifier of its server is \d+, that of the original \(pg_conf\.name "theirs"\)/,
+  );
+  const id = await insertTask(client, "SELECT 1");
+  await client.query("DELETE FROM task_home WHERE cluster = 'theirs'");
+  await waitForState(client, id, "DONE");
+  await other.stop();
+});
+
+test("without the right to read the system identifier, the other marks tell a copy", async () => {
+  const client = await edited.connect();
+  const role = `owner_${edited.target.database}`;
+  await client.query(`CREATE ROLE ${role} LOGIN; REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC;
+    CREATE SCHEMA theirs AUTHORIZATION ${role}`);
+  try {
+    const url = edited.url.replace(`${edited.target.user}@`, `${role}@`);
+    await other.start({ url, "pg_task.schema": "theirs" });
+    await waitForRow(client, "SELECT FROM theirs.task_home WHERE system IS NULL");
+    await other.stop();
+    await client.query("UPDATE theirs.task_home SET database = 1");
+    const from = other.lines.length;
+    await other.start({ url, "pg_task.schema": "theirs" });
+    const { reason } = await other.logged(({ msg }) => msg === held, from);
+    assert.match(String(reason), /^the oid of its database/);
+    await other.stop();
+  } finally {
+    await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+  }
+});
