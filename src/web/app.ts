@@ -10,7 +10,10 @@ import type { ControlDatabase } from "./api/processHandlers.js";
 import { eventStream } from "./api/events.js";
 import { limitedBodies, type HttpLimits } from "./http/limits.js";
 import { isLocalOnly, sameOriginOnly, securityHeaders, type Reach } from "./http/middleware.js";
-import { accessOf, tokenRequired, type Tokens } from "./http/token.js";
+import { accessReader, tokenRequired, type AccessReader, type Tokens } from "./http/token.js";
+import type { ConnectionLimit } from "./http/connectionLimit.js";
+import { rareReport } from "./http/rareReport.js";
+import { senderOf, type Sender } from "./http/sender.js";
 import type { Metrics } from "./metrics/metrics.js";
 import { createOpenApi } from "./api/openApi.js";
 import { statusByCode, ApiError, type ApiErrorCode } from "./errors.js";
@@ -25,6 +28,7 @@ export interface AppContext {
   readonly tokens: () => Tokens;
   readonly reach: () => Reach;
   readonly limits: HttpLimits;
+  readonly connections: ConnectionLimit;
   readonly maxSessions: () => number;
   readonly control: () => ControlDatabase;
   readonly log: Log;
@@ -38,8 +42,12 @@ export function createApp(context: AppContext): Hono {
   app.use(limitedBodies(context.limits));
   app.onError((error, request) => errorResponse(request, error, context.log));
   app.notFound((request) => problem(request, "NOT_FOUND", "there is no such address"));
-  addProbes(app, context);
-  app.route("/api", createApi(context));
+  const reportWrong = rareReport<Sender>((sender, requests) =>
+    context.log.warn({ ...sender, requests }, "wrong HTTP token"),
+  );
+  const accessOf = accessReader(context.tokens, (request) => reportWrong(senderOf(request)));
+  addProbes(app, accessOf, context);
+  app.route("/api", createApi(context, accessOf));
   addPage(app);
   refuseOtherMethods(app);
   return app;
@@ -49,10 +57,14 @@ export function createApp(context: AppContext): Hono {
  * Adds the routes for monitoring. Their responses contain no text from any task. If other machines can reach the server,
  * requests without a token learn only whether this process is ready.
  */
-function addProbes(app: Hono, { cluster, tables, metrics, version, tokens, reach }: AppContext): void {
-  const needsToken = tokenRequired(tokens);
+function addProbes(
+  app: Hono,
+  accessOf: AccessReader,
+  { cluster, tables, metrics, version, connections, reach }: AppContext,
+): void {
+  const needsToken = tokenRequired(accessOf, connections);
   app.get("/health", (context) => {
-    const isTrusted = accessOf(context, tokens()) !== null;
+    const isTrusted = accessOf(context) !== null;
     const health =
       isTrusted || isLocalOnly(reach())
         ? healthOf(cluster, tables.all, { version, isTrusted })
@@ -61,7 +73,7 @@ function addProbes(app: Hono, { cluster, tables, metrics, version, tokens, reach
   });
   app.get("/ready", (context) => {
     if (isServing(cluster, tables.all)) return context.text("ready\n");
-    const mayKnowWhy = isLocalOnly(reach()) || accessOf(context, tokens()) !== null;
+    const mayKnowWhy = isLocalOnly(reach()) || accessOf(context) !== null;
     return context.text(mayKnowWhy ? `not ready: ${whyNotServing(cluster, tables.all)}\n` : "not ready\n", 503);
   });
   app.get("/metrics", async (context, next) => (isLocalOnly(reach()) ? await next() : await needsToken(context, next)));
@@ -70,12 +82,12 @@ function addProbes(app: Hono, { cluster, tables, metrics, version, tokens, reach
   );
 }
 
-function createApi(context: AppContext): Hono {
+function createApi(context: AppContext, accessOf: AccessReader): Hono {
   const routes = apiRoutes(context);
   const document = createOpenApi(routes, { base: "/api", version: context.version });
   const api = new Hono();
   api.get("/openapi.json", (request) => request.json(document));
-  api.use(tokenRequired(context.tokens));
+  api.use(tokenRequired(accessOf, context.connections));
   const events = new Hono<{ Bindings: HttpBindings }>();
   events.get("/", (request) => eventStream(request, context));
   api.route("/events", events);

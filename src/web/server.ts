@@ -16,15 +16,15 @@ import { createApp } from "./app.js";
 import { Metrics } from "./metrics/metrics.js";
 import { ConnectionPool } from "./data/connectionPool.js";
 import { WebTables } from "./data/webTables.js";
+import { ConnectionLimit } from "./http/connectionLimit.js";
 import { createLimitedServer, httpLimits, type HttpLimits } from "./http/limits.js";
+import { rareReport } from "./http/rareReport.js";
 import { randomToken } from "./http/token.js";
 
 /** Time between two attempts to listen on an unavailable address, in ms. */
 const retryMs = 2_000;
 /** Number of attempts after which the log says why they fail, if the other processes could not be asked about it. */
 const maxSilentTries = 5;
-/** Least time between two log lines about refused connections, in ms. */
-const dropReportMs = 60_000;
 
 /**
  * Serves the page, the API, metrics and health checks of this process. The address can be unavailable, for example
@@ -46,14 +46,13 @@ export class WebServer implements LifecycleHooks {
   readonly #randomToken = randomToken();
   readonly #version: string;
   readonly #limits: HttpLimits;
+  readonly #connections: ConnectionLimit;
   #configuration: Configuration;
   /** The connections to the control database. */
   #controlPool: ConnectionPool;
   readonly #oldPools: Promise<void>[] = [];
   #app: Hono | null = null;
   #host = "";
-  /** When the next refused connection may be logged, on the clock of `performance.now`. */
-  #nextDropReport = 0;
   /** Aborted when the server must listen on another address or must end. */
   #listening = new AbortController();
   /** Aborted to make the server try the address again at once. */
@@ -87,6 +86,11 @@ export class WebServer implements LifecycleHooks {
     this.#ports = options.ports;
     this.#version = options.version;
     this.#limits = options.limits ?? httpLimits;
+    const { connections: most } = this.#limits;
+    const reportClosed = rareReport<void>((_, closed) =>
+      this.#log.warn({ most, closed }, "HTTP connections closed: there are too many"),
+    );
+    this.#connections = new ConnectionLimit(this.#limits, reportClosed);
     const maxSessions = (): number => this.#configuration.parameters["pg_conf.max"];
     this.#metrics = new Metrics({ cluster: this.#cluster, tables: this.#tables, maxSessions, version: this.#version });
     this.#lifecycle = new Lifecycle(this, { name: "web", log: options.log });
@@ -280,18 +284,11 @@ export class WebServer implements LifecycleHooks {
   async #listen(app: Hono, { host, port }: ListenAddress): Promise<Server> {
     const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false });
     const server = createLimitedServer(this.#limits, (request, response) => void listener(request, response));
-    server.on("drop", () => this.#reportDrop());
+    this.#connections.watch(server);
     server.listen(port, host === "" ? undefined : host);
     await once(server, "listening");
     this.#host = host;
     return server;
-  }
-
-  /** Logs, at most once a minute, that a connection was closed because there are too many. */
-  #reportDrop(): void {
-    if (performance.now() < this.#nextDropReport) return;
-    this.#nextDropReport = performance.now() + dropReportMs;
-    this.#log.warn({ most: this.#limits.connections }, "HTTP connection refused: there are too many");
   }
 
   /**
@@ -322,6 +319,7 @@ export class WebServer implements LifecycleHooks {
         hosts: parseHosts(this.#configuration.parameters["pg_http.hosts"]),
       }),
       limits: this.#limits,
+      connections: this.#connections,
       maxSessions: () => this.#configuration.parameters["pg_conf.max"],
       control: () => ({
         name: this.#configuration.parameters["pg_conf.name"],

@@ -1,6 +1,9 @@
 import { z } from "zod";
+import type { Log } from "../../shared/log.js";
 import { readOptionColumns } from "../../tasks/queries/optionColumns.js";
 import type { WebTables } from "../data/webTables.js";
+import type { WebTable } from "../data/webTable.js";
+import type { Sender } from "../http/sender.js";
 import { addOne, changeMany, changeOne, pause, resume } from "./changeHandlers.js";
 import {
   addedTaskSchema,
@@ -27,8 +30,14 @@ const actions = [
   { action: "delete", summary: "delete a task that does not run" },
 ] as const;
 
-/** Returns the operations that add and change tasks, and pause and resume groups and tables. */
-export function changeRoutes(tables: WebTables): Route[] {
+/**
+ * Returns the operations that add and change tasks, and pause and resume groups and tables. The log says who has changed
+ * what, because all users have the same token.
+ */
+export function changeRoutes(tables: WebTables, log: Log): Route[] {
+  const note = (sender: Sender, { key }: WebTable, action: string, what: object): void => {
+    log.info({ entry: key, action, ...what, ...sender }, "changed over HTTP");
+  };
   return [
     defineBodyRoute({
       method: "post",
@@ -39,7 +48,12 @@ export function changeRoutes(tables: WebTables): Route[] {
       body: newTaskSchema,
       response: addedTaskSchema,
       status: 201,
-      handle: async ({ parameters, body }) => await addOne(tables.byId(parameters.table), body),
+      handle: async ({ parameters, body, sender }) => {
+        const table = tables.byId(parameters.table);
+        const added = await addOne(table, body);
+        note(sender, table, "add", { changed: 1, ids: [added.id] });
+        return added;
+      },
     }),
     defineRoute({
       method: "get",
@@ -61,7 +75,13 @@ export function changeRoutes(tables: WebTables): Route[] {
       query: noParameters,
       body: changesBodySchema,
       response: changesSchema,
-      handle: async ({ parameters, body }) => await changeMany(tables.byId(parameters.table), body),
+      handle: async ({ parameters, body, sender }) => {
+        const table = tables.byId(parameters.table);
+        const results = await changeMany(table, body);
+        const ids = results.tasks.filter(({ outcome }) => outcome === "changed").map(({ id }) => id);
+        if (ids.length > 0) note(sender, table, body.change, { changed: results.changed, ids });
+        return results;
+      },
     }),
     defineBodyRoute({
       method: "post",
@@ -71,7 +91,12 @@ export function changeRoutes(tables: WebTables): Route[] {
       query: noParameters,
       body: pauseBodySchema,
       response: pauseResultSchema,
-      handle: async ({ parameters, body }) => await pause(tables.byId(parameters.table), body),
+      handle: async ({ parameters, body, sender }) => {
+        const table = tables.byId(parameters.table);
+        const result = await pause(table, body);
+        if (result.changed) note(sender, table, "pause", { group: result.group });
+        return result;
+      },
     }),
     defineBodyRoute({
       method: "post",
@@ -81,7 +106,12 @@ export function changeRoutes(tables: WebTables): Route[] {
       query: noParameters,
       body: resumeBodySchema,
       response: pauseResultSchema,
-      handle: async ({ parameters, body }) => await resume(tables.byId(parameters.table), body),
+      handle: async ({ parameters, body, sender }) => {
+        const table = tables.byId(parameters.table);
+        const result = await resume(table, body);
+        if (result.changed) note(sender, table, "resume", { group: result.group });
+        return result;
+      },
     }),
     ...actions.map(({ action, summary }) =>
       defineRoute({
@@ -91,7 +121,12 @@ export function changeRoutes(tables: WebTables): Route[] {
         parameters: taskPathSchema,
         query: noParameters,
         response: changedTaskSchema,
-        handle: async ({ parameters }) => await changeOne(tables.byId(parameters.table), action, parameters.id),
+        handle: async ({ parameters, sender }) => {
+          const table = tables.byId(parameters.table);
+          const changed = await changeOne(table, action, parameters.id);
+          note(sender, table, action, { changed: 1, ids: [changed.id] });
+          return changed;
+        },
       }),
     ),
   ];

@@ -1,6 +1,7 @@
 import type { Context, Hono } from "hono";
 import type { z } from "zod";
 import { ApiError } from "../errors.js";
+import { senderOf, type Sender } from "../http/sender.js";
 
 interface Operation<P extends z.ZodObject, Q extends z.ZodObject, R extends z.ZodType> {
   readonly method: "get" | "post";
@@ -17,6 +18,7 @@ interface Operation<P extends z.ZodObject, Q extends z.ZodObject, R extends z.Zo
 interface Request<P extends z.ZodObject, Q extends z.ZodObject> {
   readonly parameters: z.output<P>;
   readonly query: z.output<Q>;
+  readonly sender: Sender;
 }
 
 /** One operation of the API. */
@@ -64,7 +66,7 @@ function createRoute<P extends z.ZodObject, Q extends z.ZodObject, R extends z.Z
     const parameters = validated(operation.parameters, context.req.param());
     const query = validated(operation.query, singleValues(context.req.queries()));
     context.header("Cache-Control", "no-store");
-    return context.json(await answer(context, { parameters, query }), status);
+    return context.json(await answer(context, { parameters, query, sender: senderOf(context) }), status);
   };
   return { ...operation, mount: (app) => void app.on(method, path.replace(/\{(\w+)\}/g, ":$1"), respond) };
 }

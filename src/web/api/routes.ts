@@ -1,5 +1,6 @@
 import { z } from "zod";
 import type { ClusterView } from "../../shared/clusterStatus.js";
+import type { Log } from "../../shared/log.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
 import { changeRoutes } from "./changeRoutes.js";
 import { dependencyGraphSchema } from "./dependencySchemas.js";
@@ -35,6 +36,7 @@ const maxGroups = 50;
 export function apiRoutes(context: {
   readonly cluster: ClusterView;
   readonly tables: WebTables;
+  readonly log: Log;
   readonly version: string;
   /** Returns the maximum number of executor sessions (`pg_conf.max`). */
   readonly maxSessions: () => number;
@@ -136,7 +138,7 @@ export function apiRoutes(context: {
       },
     }),
     ...scheduleRoutes(tables),
-    ...changeRoutes(tables),
+    ...changeRoutes(tables, context.log),
   ];
 }
 

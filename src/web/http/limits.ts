@@ -4,8 +4,10 @@ import { ApiError } from "../errors.js";
 
 /** What the web server accepts from its clients. */
 export interface HttpLimits {
-  /** Largest number of open connections. Further ones are closed at once. */
+  /** Largest number of open connections. */
   readonly connections: number;
+  /** How many of these are reserved for requests without a token, such as those to `/health`. */
+  readonly reserved: number;
   /** Largest size of a request's line and headers, in bytes. */
   readonly headerBytes: number;
   /** Largest size of a request's body, in bytes. */
@@ -20,6 +22,7 @@ export interface HttpLimits {
 
 export const httpLimits: HttpLimits = {
   connections: 256,
+  reserved: 16,
   headerBytes: 16 * 1024,
   bodyBytes: 1024 * 1024,
   headersMs: 10_000,
@@ -27,9 +30,9 @@ export const httpLimits: HttpLimits = {
   checkMs: 5_000,
 };
 
-/** Creates an HTTP server that enforces the limits, except the one for bodies. */
+/** Creates an HTTP server that enforces the limits on headers and time. */
 export function createLimitedServer(limits: HttpLimits, listener: RequestListener): Server {
-  const server = createServer(
+  return createServer(
     {
       maxHeaderSize: limits.headerBytes,
       headersTimeout: limits.headersMs,
@@ -38,8 +41,6 @@ export function createLimitedServer(limits: HttpLimits, listener: RequestListene
     },
     listener,
   );
-  server.maxConnections = limits.connections;
-  return server;
 }
 
 /**

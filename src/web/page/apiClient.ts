@@ -22,10 +22,10 @@ export const tokenProblem = signal<"missing" | "wrong" | null>(null);
 export const mayChange = signal(false);
 /** Takes over the token from the address, and follows what other tabs do with the stored token. */
 export function followToken(): void {
-  takeTokenFromUrl();
+  void takeTokenFromUrl();
   if (localStorage.getItem(tokenKey) === null) tokenProblem.value = "missing";
   // If the page is already open, a link that differs only in the part behind # loads no new document.
-  window.addEventListener("hashchange", takeTokenFromUrl);
+  window.addEventListener("hashchange", () => void takeTokenFromUrl());
   window.addEventListener("storage", ({ key }) => {
     if (key === tokenKey || key === null)
       tokenProblem.value = localStorage.getItem(tokenKey) === null ? "missing" : null;
@@ -34,13 +34,17 @@ export function followToken(): void {
 
 /**
  * Stores the token from the link that the log shows, and removes the token from the address bar, so that a copied
- * address does not contain it.
+ * address does not contain it. A stored token is replaced only by one that the server accepts: anybody can make a link,
+ * and the token is that of all tabs.
  */
-function takeTokenFromUrl(): void {
-  const token = /^#token=(.+)$/.exec(location.hash)?.[1];
-  if (token === undefined) return;
+async function takeTokenFromUrl(): Promise<void> {
+  const given = /^#token=(.+)$/.exec(location.hash)?.[1];
+  if (given === undefined) return;
   history.replaceState(null, "", location.pathname + location.search);
-  saveToken(decoded(token));
+  const token = decoded(given);
+  const stored = localStorage.getItem(tokenKey);
+  if (stored === null) saveToken(token);
+  else if (stored !== token) await tryToken(token);
 }
 
 function decoded(text: string): string {

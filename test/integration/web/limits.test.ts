@@ -70,22 +70,86 @@ it("refuses bodies that are too large with 413, and those without their length w
   }
 });
 
-it("closes connections beyond the limit, says so once, and serves the others", async (context) => {
-  const { url, logged } = await startWebServer(context, { limits: { ...httpLimits, connections: 2 } });
-  const refused = once(logged, "HTTP connection refused: there are too many");
-  const first = await openSocket(context, url);
-  const second = await openSocket(context, url);
-  const third = await openSocket(context, url);
-  await readToEnd(third);
-  assert.deepEqual(await refused, [{ most: 2 }]);
-  let reports = 1;
-  logged.on("HTTP connection refused: there are too many", () => (reports += 1));
-  await readToEnd(await openSocket(context, url));
+const get = (path: string, more = ""): string =>
+  `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n${more}\r\n`;
+const withToken = `Authorization: Bearer ${token}\r\n`;
+
+it("answers probes and users while many clients send their requests slowly, and says so once", async (context) => {
+  const { url, logged } = await startWebServer(context);
+  const event = "HTTP connections closed: there are too many";
+  const closed = once(logged, event);
+  let reports = 0;
+  logged.on(event, () => (reports += 1));
+  const slow: Socket[] = [];
+  for (let count = 0; count < 280; count += 1) {
+    const socket = await openSocket(context, url);
+    socket.on("error", () => {});
+    socket.write("GET /health HTTP/1.1\r\n");
+    slow.push(socket);
+  }
+  for (const text of [get("/health"), get("/api/tables", withToken)]) {
+    const socket = await openSocket(context, url);
+    socket.write(text);
+    assert.match(await readToEnd(socket), /^HTTP\/1\.1 200 /);
+  }
+  assert.deepEqual(await closed, [{ most: httpLimits.connections, closed: 1 }]);
   assert.equal(reports, 1);
-  second.write("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-  assert.match(await readToEnd(second), /^HTTP\/1\.1 200 /);
-  first.write("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-  assert.match(await readToEnd(first), /^HTTP\/1\.1 200 /);
+  // The one that has waited the longest made room.
+  const [first] = slow;
+  if (first?.closed === false) await once(first, "close");
+  assert.equal(slow.at(-1)?.destroyed, false);
+});
+
+it("reserves connections for requests without a token", async (context) => {
+  const { url } = await startWebServer(context, { limits: { ...httpLimits, connections: 3, reserved: 1 } });
+  const streams = await Promise.all([openSocket(context, url), openSocket(context, url)]);
+  for (const stream of streams) {
+    stream.write(get("/api/events", withToken));
+    await once(stream, "data");
+  }
+  for (const [text, status] of [
+    [get("/api/tables", withToken), 503],
+    [get("/health"), 200],
+  ] as const) {
+    const socket = await openSocket(context, url);
+    socket.write(text);
+    assert.match(await readToEnd(socket), new RegExp(`^HTTP/1\\.1 ${status} `));
+  }
+  // The connection that waits longest makes room, not one of a request that is being answered.
+  const idle = await openSocket(context, url);
+  const next = await openSocket(context, url);
+  await readToEnd(idle);
+  const [stream] = streams;
+  assert.ok(stream);
+  stream.destroy();
+  await once(stream, "close");
+  next.write(get("/api/tables", withToken));
+  assert.match(await readToEnd(next), /^HTTP\/1\.1 200 /);
+});
+
+it("logs wrong tokens, at once and then at most once a minute", async (context) => {
+  const { url, logged } = await startWebServer(context);
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const event = "wrong HTTP token";
+  const reports: unknown[] = [];
+  logged.on(event, (fields) => reports.push(fields));
+  const ask = async (path: string, given: string, forwardedFor = ""): Promise<void> => {
+    const socket = await openSocket(context, url);
+    const proxied = forwardedFor === "" ? "" : `X-Forwarded-For: ${forwardedFor}\r\n`;
+    socket.write(get(path, `Authorization: Bearer ${given}\r\n${proxied}`));
+    await readToEnd(socket);
+  };
+  await ask("/api/tables", token);
+  await ask("/api/tables", "guess-1");
+  await ask("/api/tables", "guess-2");
+  await ask("/health", "guess-3", "198.51.100.7");
+  assert.deepEqual(reports, [{ from: "127.0.0.1", requests: 1 }]);
+  context.mock.timers.tick(60_000);
+  assert.deepEqual(reports.slice(1), [{ from: "127.0.0.1", forwardedFor: "198.51.100.7", requests: 2 }]);
+  context.mock.timers.tick(60_000);
+  await ask("/metrics", "guess-4");
+  await ask("/api/tables", "guess-5");
+  assert.equal(reports.length, 3);
 });
 
 it("gives up a client that sends its request too slowly", async (context) => {

@@ -9,7 +9,7 @@ import { token, Web } from "../../../support/web.js";
 import { addedTaskSchema, changesSchema, columnsInfoSchema } from "../../../../src/web/api/changeSchemas.js";
 import { problemSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
 
-const { database, client, config, web, table } = await startWeb(
+const { database, client, config, pgTask, web, table } = await startWeb(
   async ({ target: { database: data, user } }, connection) => {
     await createVersionOne(connection, "own");
     await connection.query("ALTER TABLE own.task ADD COLUMN key integer DEFAULT 7");
@@ -49,6 +49,42 @@ async function columnsOf(id: string, names: string): Promise<Record<string, unkn
   const { rows } = await client.query<Record<string, unknown>>(`SELECT ${names} FROM task WHERE id = $1`, [id]);
   return rows[0];
 }
+
+it("logs who has changed what, and how many", async () => {
+  const from = pgTask.lines.length;
+  const headers = { "X-Forwarded-For": "198.51.100.7" };
+  const added = await web.request(`${path}/tasks`, {
+    method: "POST",
+    json: { input: "SELECT 1", plan: "infinity" },
+    headers,
+  });
+  const { id } = addedTaskSchema.parse(JSON.parse(added.text));
+  const second = await add({ input: "SELECT 1", plan: "infinity" });
+  await change("stop", [id, second, "404404"]);
+  await change("stop", [id, second]);
+  await web.request(`${path}/tasks/${id}/delete`, { method: "POST" });
+  await web.request(`${path}/tasks/${id}/delete`, { method: "POST" });
+  for (const verb of ["pause", "pause", "resume"]) await web.post(`${path}/${verb}`, { group: "audited" });
+  const address = { from: "127.0.0.1" };
+  const expected = [
+    { action: "add", changed: 1, ids: [id], ...address, forwardedFor: "198.51.100.7" },
+    { action: "add", changed: 1, ids: [second], ...address },
+    { action: "stop", changed: 2, ids: [id, second], ...address },
+    { action: "delete", changed: 1, ids: [id], ...address },
+    { action: "pause", group: "audited", ...address },
+    { action: "resume", group: "audited", ...address },
+  ];
+  await pgTask.logged(({ action }) => action === "resume", from);
+  const logged = pgTask.lines.slice(from).filter(({ msg }) => msg === "changed over HTTP");
+  const [entry] = logged.map((line) => line["entry"]);
+  assert.match(String(entry), /public/);
+  assert.deepEqual(
+    logged.map(
+      ({ level: _level, name: _name, pid: _pid, msg: _msg, time: _time, hostname: _host, ...fields }) => fields,
+    ),
+    expected.map((fields) => ({ entry, ...fields })),
+  );
+});
 
 it("says what becomes of a schedule", async () => {
   const daily = await add({ input: "SELECT 1", repeat: "1 day", plan: "infinity" });

@@ -120,6 +120,23 @@ describe("the page", { skip: noBrowserReason }, () => {
     await linked.context().close();
   });
 
+  it("a link with a wrong token logs out neither its own tab nor the others", async () => {
+    const { page } = await openPage(web, "/");
+    await page.locator(".tile").first().waitFor();
+    const linked = await page.context().newPage();
+    const refused = linked.waitForResponse((response) => response.status() === 401);
+    await linked.goto(`${web.url}/#token=junk`);
+    await refused;
+    await linked.locator(".tile").first().waitFor();
+    assert.doesNotMatch(linked.url(), /junk/);
+    for (const each of [linked, page]) {
+      await each.reload();
+      await each.locator(".tile").first().waitFor();
+      assert.deepEqual(await each.evaluate(() => Object.values(localStorage)), [token]);
+    }
+    await page.context().close();
+  });
+
   it("stays usable after wrong tokens, and forgets the token in all tabs", async () => {
     const { page, errors } = await openPage(web, "/", { token: "größe" });
     const input = page.getByLabel("Token");
