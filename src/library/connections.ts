@@ -1,4 +1,3 @@
-import { Socket } from "node:net";
 import { Client, Pool } from "pg";
 import { Backoff, sleep } from "../shared/backoff.js";
 import { describeValue } from "../shared/describeValue.js";
@@ -7,12 +6,18 @@ import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { endsConnection } from "../tasks/taskError.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import { ConnectionStringError } from "../shared/postgres/errors.js";
+import { destroy, ignoreErrors, limitAnswers, socketOf } from "./answerLimit.js";
 import { PoolConnections } from "./poolConnections.js";
-import type { SqlClient, SqlPool } from "./sqlClient.js";
+import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
 
 /** Maximum number of connections that a TaskClient opens itself, if it is given a URL. */
 const maxOwn = 4;
+
+/** How long a connection that may be silent has to answer before another one is taken, in ms. */
+const probeMs = 2_000;
+/** How long the server may take to close a connection after Terminate, in ms. */
+const terminateMs = 2_000;
 
 /** What to do if all connections of a pool are in use. Often, a transaction has one, and a call in it waits for another. */
 const poolRemedy = "raise the pool's max, or pass the client of your transaction to the call";
@@ -21,6 +26,7 @@ const ownPoolRemedy = "give the TaskClient a Pool with a larger max instead of a
 export interface ConnectionOptions {
   readonly acquireTimeoutMs: number;
   readonly reconnectMs: number;
+  readonly answerTimeoutMs: number;
 }
 
 /** The connections of a TaskClient: a pool or client of the caller, or a pool of its own. */
@@ -30,6 +36,12 @@ export class Connections {
   readonly #own: Pool | null;
   readonly #options: ConnectionOptions;
   readonly #closing = new AbortController();
+  /** The clients of the own pool, and all that are in use. */
+  readonly #opened = new Set<object>();
+  readonly #inUse = new Set<object>();
+  /** When a connection was found to be silent, and when each client has answered, on the clock of `performance.now`. */
+  #silentAt = -Infinity;
+  readonly #answeredAt = new WeakMap<object, number>();
 
   /** @throws PgTaskError USAGE if `given` is none of the three */
   constructor(given: SqlPool | SqlClient | string, options: ConnectionOptions) {
@@ -37,6 +49,8 @@ export class Connections {
     const { acquireTimeoutMs: timeoutMs } = options;
     if (typeof given === "string") {
       this.#own = openPool(given, timeoutMs);
+      this.#own.on("connect", (client) => void this.#opened.add(client));
+      this.#own.on("remove", (client) => void this.#opened.delete(client));
       this.#source = { pool: new PoolConnections(this.#own, { timeoutMs, remedy: ownPoolRemedy }) };
     } else {
       this.#own = null;
@@ -62,24 +76,63 @@ export class Connections {
    * @throws PgTaskError USAGE if the caller's client was never connected; CONNECTION_BUSY, CONNECTION_FAILED or
    * CONNECTION_REJECTED if the pool gives no connection;
    * CONNECTION_CLOSED after `end`, and after that of the pool; CONNECTION_READ_ONLY if the server of the pool takes no
-   * changes
+   * changes; CONNECTION_LOST if a statement is not answered in time
    */
   async run<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
     if (this.#closing.signal.aborted) throw closedError();
-    if ("client" in this.#source) return await work(requireConnected(this.#source.client));
-    const client = await this.#source.pool.acquire();
+    if ("client" in this.#source) return await this.runOn(this.#source.client, work);
+    const { pool } = this.#source;
+    const client = await this.#acquire(pool);
+    return await this.#use(client, this.#options.answerTimeoutMs, work);
+  }
+
+  /**
+   * Runs `work` on the caller's client.
+   *
+   * @throws PgTaskError USAGE if the client was never connected; CONNECTION_LOST if a statement is not answered in time
+   */
+  async runOn<T>(client: unknown, work: (client: Queryable) => Promise<T>): Promise<T> {
+    return await work(limitAnswers(requireConnected(client), this.#options.answerTimeoutMs).client);
+  }
+
+  /**
+   * Takes a connection out of the pool. When one has turned out to be silent, the others often are, too. Those that have
+   * not answered since then are asked first, and are replaced if they do not answer soon.
+   */
+  async #acquire(pool: PoolConnections): Promise<SqlPoolClient> {
+    for (;;) {
+      const client = await pool.acquire();
+      if ((this.#answeredAt.get(client) ?? -Infinity) >= this.#silentAt) return client;
+      try {
+        await this.#use(client, Math.min(probeMs, this.#options.answerTimeoutMs), async (given) => {
+          await given.query("SELECT");
+        });
+      } catch (error) {
+        if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_LOST") throw error;
+      }
+    }
+  }
+
+  /** Runs `work` on a client of the pool, and gives it back, or destroys it if its connection is lost. */
+  async #use<T>(client: SqlPoolClient, limitMs: number, work: (client: Queryable) => Promise<T>): Promise<T> {
     // A client that is not in its pool emits "error" when it loses its connection. Without a listener, this would end
     // the process. The statement fails as well, and reports the loss.
     const stopListening = ignoreErrors(client);
+    this.#inUse.add(client);
+    const limited = limitAnswers(requireClient(client), limitMs);
     let isLost = false;
     try {
-      return await work(requireClient(client));
+      return await work(limited.client);
     } catch (error) {
       isLost = isConnectionLoss(error) || endsConnection(sqlState(error) ?? "");
       throw sqlState(error) === readOnlyTransaction ? readOnlyError(error) : error;
     } finally {
       stopListening();
-      client.release(isLost);
+      const now = performance.now();
+      if (limited.isSilent()) this.#silentAt = now;
+      else this.#answeredAt.set(client, now);
+      this.#inUse.delete(client);
+      client.release(isLost || limited.isSilent());
     }
   }
 
@@ -119,13 +172,15 @@ export class Connections {
     }: { readonly toError: (error: unknown) => unknown; readonly signal?: AbortSignal },
   ): Promise<T> {
     const backoff = new Backoff({ firstMs: 50, maxMs: 1_000 });
-    const deadlineMs = performance.now() + this.#options.reconnectMs;
+    // The time counts from the loss: it can take longer to find out that a connection is silent.
+    let deadlineMs: number | null = null;
     for (;;) {
       try {
         return await this.run(work);
       } catch (error) {
         signal.throwIfAborted();
         const failure = toError(error);
+        deadlineMs ??= performance.now() + this.#options.reconnectMs;
         if ("client" in this.#source || !isOutage(failure) || performance.now() >= deadlineMs) throw failure;
         await sleep(backoff.next(), signal);
         signal.throwIfAborted();
@@ -133,11 +188,15 @@ export class Connections {
     }
   }
 
-  /** Ends the connections that were opened for a URL. */
+  /** Ends the connections that were opened for a URL. Those that the server does not close in time are destroyed. */
   async end(): Promise<void> {
     if (this.#closing.signal.aborted) return;
     this.#closing.abort(closedError());
+    const timer = setInterval(() => {
+      for (const client of this.#opened) if (!this.#inUse.has(client)) destroy(client);
+    }, terminateMs);
     await this.#own?.end();
+    clearInterval(timer);
   }
 }
 
@@ -175,7 +234,7 @@ function requireClient(given: unknown): Queryable {
  *
  * @throws PgTaskError USAGE
  */
-export function requireConnected(given: unknown): Queryable {
+function requireConnected(given: unknown): Queryable {
   const client = requireClient(given);
   if (!wasNeverConnected(client)) return client;
   throw new PgTaskError("USAGE", "expected a Client that is connected: await its connect() first");
@@ -186,9 +245,8 @@ export function requireConnected(given: unknown): Queryable {
  * client without such a socket, such as one of pg-native, is taken to be connected.
  */
 function wasNeverConnected(client: object): boolean {
-  const connection: unknown = Reflect.get(client, "connection");
-  const stream: unknown = isObject(connection) ? Reflect.get(connection, "stream") : undefined;
-  return stream instanceof Socket && stream.pending && !stream.connecting && !stream.destroyed;
+  const socket = socketOf(client);
+  return socket !== null && socket.pending && !socket.connecting && !socket.destroyed;
 }
 
 /**
@@ -235,19 +293,3 @@ function hasOneHost(url: string): boolean {
     return false;
   }
 }
-
-interface ErrorSource {
-  on(event: "error", listener: () => void): unknown;
-  off(event: "error", listener: () => void): unknown;
-}
-
-const emitsErrors = (client: object): client is ErrorSource =>
-  "on" in client && typeof client.on === "function" && "off" in client && typeof client.off === "function";
-
-function ignoreErrors(client: object): () => void {
-  if (!emitsErrors(client)) return () => {};
-  client.on("error", ignore);
-  return () => void client.off("error", ignore);
-}
-
-const ignore = (): void => {};

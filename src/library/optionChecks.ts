@@ -142,6 +142,10 @@ export const clientChecks: OptionChecks<TaskClientOptions> = {
   schema: sent(name),
   table: sent(name),
   acquireTimeoutMs: milliseconds,
+  answerTimeoutMs: {
+    expected: `a number of ms from 1 to ${longestTimerMs}, or Infinity`,
+    holds: (value) => typeof value === "number" && value >= 1 && (value <= longestTimerMs || value === Infinity),
+  },
   reconnectMs: {
     expected: "a number of ms from 0, or Infinity",
     holds: (value) => typeof value === "number" && value >= 0,

@@ -17,7 +17,7 @@ import { readTableExistence } from "../tasks/queries/tableExistence.js";
 import { ChangeFollower } from "../tasks/queries/taskChanges.js";
 import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
-import { closedError, Connections, requireConnected } from "./connections.js";
+import { closedError, Connections } from "./connections.js";
 import { getTask } from "./getTask.js";
 import { nameInvalidTime } from "./nameInvalidTime.js";
 import { nameKeyHolder } from "./nameKeyHolder.js";
@@ -54,6 +54,12 @@ export interface TaskClientOptions {
    * `acquireTimeoutMs`.
    */
   readonly reconnectMs?: number | undefined;
+  /**
+   * How long a statement may take, in ms, before its call fails with CONNECTION_LOST and the connection is destroyed,
+   * because the other side may be gone although the connection is open. It must be longer than your transactions hold
+   * locks for which a call waits. Infinity: no limit. Default: 60,000.
+   */
+  readonly answerTimeoutMs?: number | undefined;
 }
 
 /** Options of methods that can run in the caller's transaction. */
@@ -165,9 +171,10 @@ export class TaskClient {
    */
   constructor(connection: SqlPool | SqlClient | string, options: TaskClientOptions = {}) {
     checkOptions(options, clientChecks, "an option of TaskClient");
-    const { schema = "public", table = "task", acquireTimeoutMs = 10_000, reconnectMs = 30_000 } = options;
+    const { schema = "public", table = "task" } = options;
+    const { acquireTimeoutMs = 10_000, reconnectMs = 30_000, answerTimeoutMs = 60_000 } = options;
     this.#table = taskTable(schema, table);
-    this.#connections = new Connections(connection, { acquireTimeoutMs, reconnectMs });
+    this.#connections = new Connections(connection, { acquireTimeoutMs, reconnectMs, answerTimeoutMs });
     this.#poller = new OutcomePoller((ids) =>
       this.#connections.runPatiently((client) => readOutcomes(client, this.#table, ids), { toError: this.#toError }),
     );
@@ -369,7 +376,7 @@ export class TaskClient {
       }
     };
     try {
-      if (client !== undefined) return await work(requireConnected(client));
+      if (client !== undefined) return await this.#connections.runOn(client, work);
       if (needsSeveralStatements(rows)) return await this.#connections.transaction(work);
       return await this.#connections.run(work);
     } catch (error) {
@@ -428,7 +435,7 @@ export class TaskClient {
 
   async #run<T>({ client }: CallOptions, work: (client: Queryable) => Promise<T>): Promise<T> {
     try {
-      return await (client === undefined ? this.#connections.run(work) : work(requireConnected(client)));
+      return await (client === undefined ? this.#connections.run(work) : this.#connections.runOn(client, work));
     } catch (error) {
       throw this.#toError(error);
     }

@@ -48,7 +48,13 @@ interface Order {
 declare const order: Order;
 
 export async function useClient(pool: SqlPool, client: SqlClient): Promise<void> {
-  const tasks = new TaskClient(pool, { schema: "mail", table: "outbox", acquireTimeoutMs: 1, reconnectMs: 0 });
+  const tasks = new TaskClient(pool, {
+    schema: "mail",
+    table: "outbox",
+    acquireTimeoutMs: 1,
+    reconnectMs: 0,
+    answerTimeoutMs: 1,
+  });
   const overClient = new TaskClient(client);
   const overUrl = new TaskClient("postgresql://localhost/shop");
   // @ts-expect-error -- neither a pool nor a client nor a URL

@@ -965,6 +965,10 @@ it("values that an option cannot have are refused", async () => {
   for (const [options, message] of [
     [{ acquireTimeoutMs: "5" }, /^expected acquireTimeoutMs to be a number of ms from 0 to 2147483647, got "5"$/],
     [{ acquireTimeoutMs: Infinity }, /^expected acquireTimeoutMs /],
+    [
+      { answerTimeoutMs: 0 },
+      /^expected answerTimeoutMs to be a number of ms from 1 to 2147483647, or Infinity, got 0$/,
+    ],
     [{ reconnectMs: Number.NaN }, /^expected reconnectMs to be a number of ms from 0, or Infinity, got NaN$/],
     [{ schema: "" }, /^expected schema to be a name, got ""$/],
     [{ table: null }, /^expected table to be a name, got null$/],
