@@ -100,7 +100,8 @@ async function lostTimes(client: Client, table: TaskTable, schedules: readonly S
 /**
  * Returns, by schedule id, the times of recurrence rules within the next year that do not exist, as the clock would
  * show them. To find them, the rule is evaluated in UTC, where it has all its times: those between the two readings of
- * the zone's clock at a change are lost.
+ * the zone's clock at a change are lost. RDATE is left out, because none of its times is lost, and so is what EXDATE names
+ * in UTC or in another zone, because such an instant exists.
  */
 async function readLostTimes(
   client: Client,
@@ -110,8 +111,11 @@ async function readLostTimes(
   const calendar = identifier(schema);
   const { rows } = await client.query<{ id: string; wall: string }>(
     `WITH RECURSIVE schedule AS (
-       SELECT s.id, s.zone, regexp_replace(s.rule, ';TZID=[^:;]*', '', 'gi') AS rule
-       FROM unnest($1::text[], $2::text[], $3::text[]) AS s(id, rule, zone)
+       SELECT s.id, s.zone, concat('DTSTART:' || to_char((${calendar}.task_rrule_stamp(s.rule, 'DTSTART', l.start, s.zone)).wall, 'YYYYMMDD"T"HH24MISS') || E'\n',
+         'RRULE:' || l.recurrence,
+         E'\nEXDATE:' || (SELECT string_agg(e.each, ',') FROM unnest(l.removed) AS e(each) WHERE e.each !~ 'Z$')) AS rule
+       FROM unnest($1::text[], $2::text[], $3::text[]) AS s(id, rule, zone), ${calendar}.task_rrule_lines(s.rule, s.zone) AS l
+       WHERE s.zone IS NOT NULL
      ), gap AS (
        SELECT z.zone, 1 AS nth, g.low, g.high
        FROM (SELECT DISTINCT zone FROM schedule WHERE zone IS NOT NULL) AS z, ${calendar}.task_zone_gap(z.zone, now(), now() + interval '1 year') AS g

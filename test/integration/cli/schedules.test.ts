@@ -874,6 +874,37 @@ describe("doctor and check", () => {
     assert.match(stdout, new RegExp(`^warning +"public"."task": schedule 1 .*${lost("02:30")}`, "m"));
   });
 
+  test("do not warn of times that other lines of a recurrence rule name in zones of their own", async () => {
+    // The clocks of Berlin are set forward to 03:00. Tokyo's clocks show 02:30 on every day, and so do those of UTC.
+    const { rows } = await client.query<{ day: string }>(
+      `SELECT to_char(d, 'YYYYMMDD') AS day FROM generate_series(now(), now() + interval '1 year', '1 day') AS d
+       WHERE extract(month FROM d) = 3 AND extract(day FROM d) > 24 AND extract(dow FROM d) = 0 LIMIT 1`,
+    );
+    const day = rows[0]?.day ?? "";
+    const start = "DTSTART;TZID=Europe/Berlin:20260101T090000\nRRULE:FREQ=YEARLY";
+    await client.query(`INSERT INTO task (id, input, rule) VALUES (1, '', $1), (2, '', $2), (3, '', $3), (4, '', $4)`, [
+      `${start}\nRDATE;TZID=Asia/Tokyo:${day}T023000`,
+      `${start}\nRDATE:${day}T023000Z`,
+      // 00:30 in UTC is 01:30 in Berlin on that day, and the event is at 02:30 on each day.
+      `DTSTART;TZID=Europe/Berlin:20260101T023000\nRRULE:FREQ=DAILY\nEXDATE;TZID=Asia/Tokyo:${day}T023000\nEXDATE:${day}T023000Z`,
+      `DTSTART;TZID=Europe/Berlin:20260101T023000\nRRULE:FREQ=DAILY\nEXDATE;VALUE=DATE:${day}`,
+    ]);
+    const ids = (await warnings()).map(({ text }) => /^schedule \d+/.exec(text)?.[0]);
+    await client.query("DELETE FROM task WHERE id <= 4");
+    assert.deepEqual(ids, ["schedule 3"]);
+  });
+
+  test("read a DTSTART in UTC by the clocks of the schedule's zone", async () => {
+    await client.query(
+      `INSERT INTO task (id, input, rule, zone) VALUES (1, '', E'DTSTART:20260101T013000Z\\nRRULE:FREQ=DAILY', 'Europe/Berlin'),
+         (2, '', E'DTSTART:20260101T023000Z\\nRRULE:FREQ=DAILY', 'Europe/Berlin')`,
+    );
+    const found = (await warnings()).map(({ text }) => text);
+    await client.query("DELETE FROM task WHERE id <= 2");
+    assert.equal(found.length, 1);
+    assert.match(found[0] ?? "", /^schedule 1 .* 02:30, /);
+  });
+
   test("warn of rules and zones that have become invalid", async () => {
     await asManager(
       `INSERT INTO task (id, input, rule, zone, plan, ready) VALUES (1, '', '* * * * *', 'Mars/Base', '2199-01-01', false),

@@ -1,4 +1,5 @@
--- Rules of RFC 5545: the RRULE value alone, or the lines DTSTART, RRULE, RDATE and EXDATE.
+-- Rules of RFC 5545: the RRULE value alone, or the lines DTSTART, RRULE, RDATE and EXDATE. task_rule_plain takes these
+-- lines from a whole VEVENT or VCALENDAR.
 --
 -- A rule is parsed once per call, into a record that the other functions take as `parts` (see task_rrule_parse). Rules
 -- that are DAILY or slower are evaluated in wall times, and only the result is converted to an instant. Rules that are
@@ -158,6 +159,173 @@ $function$;
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_parameters(head text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $function$
   SELECT (string_to_array(CASE WHEN head ~* ';x-' THEN regexp_replace(head, ';x-(?:[^";]|"[^"]*")*', '', 'gi')
     ELSE head END, ';'))[2:]
+$function$;
+
+-- The zone that Outlook and Exchange mean by a name of Windows, or null. These are the most frequent names of CLDR's
+-- table windowsZones, with its default territories.
+CREATE OR REPLACE FUNCTION :"schema".task_rrule_windows_zone(name text) RETURNS text LANGUAGE sql IMMUTABLE AS $function$
+  SELECT jsonb '{
+    "AUS Central Standard Time": "Australia/Darwin",
+    "AUS Eastern Standard Time": "Australia/Sydney",
+    "Alaskan Standard Time": "America/Anchorage",
+    "Arab Standard Time": "Asia/Riyadh",
+    "Arabian Standard Time": "Asia/Dubai",
+    "Argentina Standard Time": "America/Buenos_Aires",
+    "Atlantic Standard Time": "America/Halifax",
+    "Canada Central Standard Time": "America/Regina",
+    "Cen. Australia Standard Time": "Australia/Adelaide",
+    "Central America Standard Time": "America/Guatemala",
+    "Central Asia Standard Time": "Asia/Almaty",
+    "Central Europe Standard Time": "Europe/Budapest",
+    "Central European Standard Time": "Europe/Warsaw",
+    "Central Standard Time": "America/Chicago",
+    "Central Standard Time (Mexico)": "America/Mexico_City",
+    "China Standard Time": "Asia/Shanghai",
+    "E. Africa Standard Time": "Africa/Nairobi",
+    "E. Australia Standard Time": "Australia/Brisbane",
+    "E. Europe Standard Time": "Europe/Chisinau",
+    "E. South America Standard Time": "America/Sao_Paulo",
+    "Eastern Standard Time": "America/New_York",
+    "Egypt Standard Time": "Africa/Cairo",
+    "FLE Standard Time": "Europe/Kiev",
+    "GMT Standard Time": "Europe/London",
+    "GTB Standard Time": "Europe/Bucharest",
+    "Greenwich Standard Time": "Atlantic/Reykjavik",
+    "Hawaiian Standard Time": "Pacific/Honolulu",
+    "India Standard Time": "Asia/Kolkata",
+    "Iran Standard Time": "Asia/Tehran",
+    "Israel Standard Time": "Asia/Jerusalem",
+    "Jordan Standard Time": "Asia/Amman",
+    "Korea Standard Time": "Asia/Seoul",
+    "Middle East Standard Time": "Asia/Beirut",
+    "Morocco Standard Time": "Africa/Casablanca",
+    "Mountain Standard Time": "America/Denver",
+    "Nepal Standard Time": "Asia/Kathmandu",
+    "New Zealand Standard Time": "Pacific/Auckland",
+    "Newfoundland Standard Time": "America/St_Johns",
+    "Pacific SA Standard Time": "America/Santiago",
+    "Pacific Standard Time": "America/Los_Angeles",
+    "Pacific Standard Time (Mexico)": "America/Tijuana",
+    "Pakistan Standard Time": "Asia/Karachi",
+    "Romance Standard Time": "Europe/Paris",
+    "Russian Standard Time": "Europe/Moscow",
+    "SA Eastern Standard Time": "America/Cayenne",
+    "SA Pacific Standard Time": "America/Bogota",
+    "SA Western Standard Time": "America/La_Paz",
+    "SE Asia Standard Time": "Asia/Bangkok",
+    "Singapore Standard Time": "Asia/Singapore",
+    "South Africa Standard Time": "Africa/Johannesburg",
+    "Taipei Standard Time": "Asia/Taipei",
+    "Tasmania Standard Time": "Australia/Hobart",
+    "Tokyo Standard Time": "Asia/Tokyo",
+    "Turkey Standard Time": "Europe/Istanbul",
+    "US Eastern Standard Time": "America/Indianapolis",
+    "US Mountain Standard Time": "America/Phoenix",
+    "Venezuela Standard Time": "America/Caracas",
+    "W. Australia Standard Time": "Australia/Perth",
+    "W. Central Africa Standard Time": "Africa/Lagos",
+    "W. Europe Standard Time": "Europe/Berlin",
+    "West Asia Standard Time": "Asia/Tashkent"
+  }' ->> name
+$function$;
+
+-- The server's name for a TZID: itself, the zone of the Windows name, what the VTIMEZONE says in X-LIC-LOCATION, or the
+-- end of a name such as /freeassociation.sourceforge.net/Europe/Berlin. A TZID that none of these explains stays as it
+-- is, and is refused later.
+CREATE OR REPLACE FUNCTION :"schema".task_rrule_known_zone(tzid text, location text) RETURNS text LANGUAGE plpgsql STABLE AS $function$
+DECLARE
+  name text;
+BEGIN
+  FOREACH name IN ARRAY ARRAY[tzid, :"schema".task_rrule_windows_zone(tzid), location, substring(tzid FROM '^/.*/([^/]+/[^/]+)$')] LOOP
+    BEGIN
+      PERFORM :"schema".task_zone_check(name);
+      IF name IS NOT NULL THEN
+        RETURN name;
+      END IF;
+    EXCEPTION WHEN invalid_parameter_value THEN
+      NULL;
+    END;
+  END LOOP;
+  RETURN tzid;
+END
+$function$;
+
+-- Raises 22023: what was pasted as a rule does not contain exactly one event. Of the rule, only the first line is shown.
+CREATE OR REPLACE FUNCTION :"schema".task_rrule_component_fail(rule text, reason text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $function$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = '22023',
+    MESSAGE = format('rule "%s…": %s', "left"(split_part(:"schema".task_rrule_unfold(rule), E'\n', 1), 100), reason),
+    HINT = 'paste one event, from BEGIN:VEVENT to END:VEVENT, or its lines DTSTART, RRULE, RDATE and EXDATE';
+END
+$function$;
+
+-- The rule as the lines DTSTART, RRULE, RDATE and EXDATE if it is a whole VEVENT or VCALENDAR. Only the event's own
+-- lines are taken: its alarms and the VTIMEZONE have lines with the same names. Each TZID becomes a name that the server
+-- knows, also in rules that are not components. Any other rule is returned unchanged. Raises 22023 unless there is
+-- exactly one event.
+CREATE OR REPLACE FUNCTION :"schema".task_rule_plain(rule text) RETURNS text LANGUAGE plpgsql STABLE STRICT
+SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$
+DECLARE
+  is_component boolean := rule ~* '^\s*begin:';
+  -- The names of the components around a line.
+  path text[] := '{}';
+  events integer := 0;
+  line text;
+  name text;
+  value text;
+  tzid text;
+  locations jsonb := '{}';
+  taken text[] := '{}';
+BEGIN
+  IF NOT is_component AND rule !~* ';tzid="?(/|[^:;"\n]* )' THEN
+    RETURN rule;
+  END IF;
+  FOREACH line IN ARRAY string_to_array(:"schema".task_rrule_unfold(rule), E'\n') LOOP
+    name := upper(split_part(:"schema".task_rrule_head(line), ';', 1) COLLATE "C");
+    value := btrim(substr(line, length(:"schema".task_rrule_head(line)) + 2));
+    IF NOT is_component THEN
+      taken := taken || line;
+    ELSIF name = 'BEGIN' THEN
+      path := path || upper(value COLLATE "C");
+      events := events + (path[cardinality(path)] = 'VEVENT')::integer;
+    ELSIF name = 'END' THEN
+      IF upper(value COLLATE "C") IS DISTINCT FROM path[cardinality(path)] THEN
+        PERFORM :"schema".task_rrule_component_fail(rule, format('END:%s does not match BEGIN:%s', value, path[cardinality(path)]));
+      END IF;
+      path := path[:cardinality(path) - 1];
+    ELSIF path IN ('{VEVENT}', '{VCALENDAR,VEVENT}') THEN
+      IF name IN ('DTSTART', 'RRULE', 'RDATE', 'EXDATE') THEN
+        taken := taken || line;
+      ELSIF name = 'EXRULE' THEN
+        PERFORM :"schema".task_rrule_component_fail(rule, 'EXRULE is not supported: name the times in EXDATE');
+      ELSIF name = 'RECURRENCE-ID' AND events = 1 THEN
+        PERFORM :"schema".task_rrule_component_fail(rule, 'the event with RECURRENCE-ID only changes one time of another event');
+      END IF;
+    ELSIF path IN ('{VTIMEZONE}', '{VCALENDAR,VTIMEZONE}') THEN
+      IF name = 'TZID' THEN
+        tzid := value;
+        locations := jsonb_build_object(tzid, NULL) || locations;
+      ELSIF name = 'X-LIC-LOCATION' THEN
+        locations := locations || jsonb_build_object(coalesce(tzid, ''), value);
+      END IF;
+    ELSIF path = '{}' AND line <> '' THEN
+      PERFORM :"schema".task_rrule_component_fail(rule, format('%s is outside of the components', name));
+    END IF;
+  END LOOP;
+  IF cardinality(path) > 0 THEN
+    PERFORM :"schema".task_rrule_component_fail(rule, format('END:%s is missing', path[cardinality(path)]));
+  ELSIF is_component AND events <> 1 THEN
+    PERFORM :"schema".task_rrule_component_fail(rule, format('expected one VEVENT, got %s', events));
+  END IF;
+  RETURN (
+    SELECT string_agg(split_part(head, ';', 1) || coalesce((
+      SELECT string_agg(';' || CASE WHEN parameter ~* '^tzid='
+        THEN 'TZID=' || :"schema".task_rrule_known_zone(btrim(substr(parameter, 6), '"'), locations ->> btrim(substr(parameter, 6), '"'))
+        ELSE parameter END, '' ORDER BY place)
+      FROM unnest(:"schema".task_rrule_parameters(head)) WITH ORDINALITY AS p(parameter, place)), '') || substr(each, length(head) + 1),
+      E'\n' ORDER BY position)
+    FROM unnest(taken) WITH ORDINALITY AS t(each, position), :"schema".task_rrule_head(each) AS head);
+END
 $function$;
 
 -- Whether two names mean the same zone. Those of UTC do, and differences of case do not matter.

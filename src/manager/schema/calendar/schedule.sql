@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION :"schema".task_rule_kind(rule text) RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$
   SELECT CASE WHEN rule ~* '^(\s|\(|--[^\n]*\n|/\*.*?\*/)*(select|with|values|table)\y' THEN 'query'
-    WHEN rule ~* '^\s*(rrule|dtstart|rdate|exdate)\y' OR strpos(rule, '=') > 0 AND rule !~* '^\s*(cron_)?tz=' THEN 'recurrence'
+    WHEN rule ~* '^\s*(begin|rrule|dtstart|rdate|exdate)\y' OR strpos(rule, '=') > 0 AND rule !~* '^\s*(cron_)?tz=' THEN 'recurrence'
     ELSE 'cron' END
 $function$;
 
@@ -24,8 +24,9 @@ BEGIN
   ELSIF kind = 'query' THEN
     RAISE EXCEPTION 'the times of a query are known only when it runs: %', rule USING ERRCODE = '22023';
   END IF;
-  IF zone IS NULL AND kind = 'recurrence' THEN
-    zone := :"schema".task_rrule_zone(rule);
+  IF kind = 'recurrence' THEN
+    rule := :"schema".task_rule_plain(rule);
+    zone := coalesce(zone, :"schema".task_rrule_zone(rule));
   END IF;
   zone := coalesce(zone, current_setting('TimeZone'));
   PERFORM :"schema".task_zone_check(zone);
@@ -44,8 +45,9 @@ SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f
 DECLARE
   kind text := :"schema".task_rule_kind(rule);
 BEGIN
-  IF zone IS NULL AND kind = 'recurrence' THEN
-    zone := :"schema".task_rrule_zone(rule);
+  IF kind = 'recurrence' THEN
+    rule := :"schema".task_rule_plain(rule);
+    zone := coalesce(zone, :"schema".task_rrule_zone(rule));
   END IF;
   zone := coalesce(zone, current_setting('TimeZone'));
   IF kind = 'recurrence' THEN
@@ -115,9 +117,9 @@ BEGIN
 END $function$;
 
 -- The zone that the rule itself names, or null.
-CREATE OR REPLACE FUNCTION :"schema".task_rule_zone(rule text) RETURNS text LANGUAGE plpgsql IMMUTABLE
+CREATE OR REPLACE FUNCTION :"schema".task_rule_zone(rule text) RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$ BEGIN
-  RETURN CASE WHEN :"schema".task_rule_kind(rule) = 'recurrence' THEN :"schema".task_rrule_zone(rule) END;
+  RETURN CASE WHEN :"schema".task_rule_kind(rule) = 'recurrence' THEN :"schema".task_rrule_zone(:"schema".task_rule_plain(rule)) END;
 END $function$;
 
 -- Raises 22023 if the rule or the zone is invalid.

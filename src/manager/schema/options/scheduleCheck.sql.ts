@@ -120,6 +120,9 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
       NEW.wait := NULL;
     END IF;
   ELSE
+    IF rule_changed THEN
+      NEW.rule := ${calendar}.task_rule_plain(NEW.rule);
+    END IF;
     NEW.zone := coalesce(NEW.zone, ${calendar}.task_rule_zone(NEW.rule), nullif(current_setting('pg_task.zone', true), ''), ${literal(zone)});
     IF rule_changed AND is_waiting THEN
       SELECT * INTO first_time FROM ${calendar}.task_first(NEW.rule, NEW.zone, NEW.plan);

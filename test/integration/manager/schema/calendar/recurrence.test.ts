@@ -441,3 +441,123 @@ test("whatever the text, a rule is accepted, or refused with SQLSTATE 22023", as
     await client.query("SELECT task_rrule_zone($1)", [rule]);
   }
 });
+
+const eventLines = [
+  "DTSTART;TZID=W. Europe Standard Time:20270104T090000",
+  "DTEND;TZID=W. Europe Standard Time:20270104T093000",
+  "RRULE:FREQ=WEEKLY;BYDAY=MO;",
+  " COUNT=4",
+  "EXDATE;TZID=W. Europe Standard Time:20270111T090000",
+  "RDATE:20270112T080000Z",
+  "SUMMARY:BEGIN:VEVENT\\nRRULE:FREQ=DAILY",
+  "BEGIN:VALARM",
+  "TRIGGER:-PT15M",
+  "RRULE:FREQ=DAILY",
+  "END:VALARM",
+];
+const eventRule =
+  "DTSTART;TZID=Europe/Berlin:20270104T090000\nRRULE:FREQ=WEEKLY;BYDAY=MO;COUNT=4\n" +
+  "EXDATE;TZID=Europe/Berlin:20270111T090000\nRDATE:20270112T080000Z";
+
+const event = (...lines: readonly string[]): string => ["BEGIN:VEVENT", ...lines, "END:VEVENT"].join("\r\n");
+
+/** A calendar with the lines of a VTIMEZONE and with other components. */
+const calendarOf = (zone: readonly string[], ...components: readonly string[]): string =>
+  [
+    "BEGIN:VCALENDAR",
+    "VERSION:2.0",
+    "BEGIN:VTIMEZONE",
+    ...zone,
+    "BEGIN:STANDARD",
+    "DTSTART:16010101T030000",
+    "RRULE:FREQ=YEARLY;BYDAY=-1SU;BYMONTH=10",
+    "TZOFFSETFROM:+0200",
+    "TZOFFSETTO:+0100",
+    "END:STANDARD",
+    "END:VTIMEZONE",
+    ...components,
+    "END:VCALENDAR",
+    "",
+  ].join("\r\n");
+
+const plain = (rule: string): Promise<string | null> => call("task_rule_plain($1)", rule);
+
+test("the event of a VEVENT or VCALENDAR is the rule", async () => {
+  assert.equal(await plain(event(...eventLines)), eventRule);
+  assert.equal(await plain(calendarOf(["TZID:W. Europe Standard Time"], event(...eventLines))), eventRule);
+  const short = "DTSTART:20270104T090000Z\nRRULE:FREQ=DAILY";
+  assert.equal(await plain(`\nbegin:vevent\n${short}\nend:VEvent\n`), short);
+  for (const unchanged of [short, "FREQ=DAILY", "DTSTART;TZID=Europe/Berlin:20270104\r\nRRULE:FREQ=DAILY"])
+    assert.equal(await plain(unchanged), unchanged);
+});
+
+test("the functions for users take a whole event", async () => {
+  const rule = calendarOf(["TZID:W. Europe Standard Time"], event(...eventLines));
+  const { rows } = await client.query<{ times: string[] }>(
+    `SELECT array_agg(to_char(time AT TIME ZONE 'UTC', 'DD HH24') ORDER BY time) AS times FROM task_times($1, since => '2027-01-01')`,
+    [rule],
+  );
+  assert.deepEqual(rows, [{ times: ["04 08", "12 08", "18 08", "25 08"] }]);
+  assert.equal(await call("task_rule_zone($1)", rule), "Europe/Berlin");
+  assert.equal(
+    await call("to_char(task_next($1, since => '2027-01-05') AT TIME ZONE 'UTC', 'DD HH24')", rule),
+    "12 08",
+  );
+});
+
+test("a TZID that the server does not know is replaced with what it means", async () => {
+  for (const [tzid, zone, expected] of [
+    ["Mine", ["TZID:Mine", "X-LIC-LOCATION:Europe/Oslo"], "Europe/Oslo"],
+    ["Mine", ["X-LIC-LOCATION:Europe/Oslo", "TZID:Other"], "Mine"],
+    ["Asia/Tokyo", ["TZID:Asia/Tokyo", "X-LIC-LOCATION:Europe/Oslo"], "Asia/Tokyo"],
+    ["/freeassociation.sourceforge.net/Europe/Rome", ["TZID:Mine"], "Europe/Rome"],
+    ["Tokyo Standard Time", ["TZID:Mine"], "Asia/Tokyo"],
+    ['"Pacific Standard Time"', ["TZID:Pacific Standard Time"], "America/Los_Angeles"],
+  ] as const) {
+    const lines = [`DTSTART;X-A=1;TZID=${tzid}:20270104T090000`, "RRULE:FREQ=DAILY"];
+    assert.equal(
+      await plain(calendarOf(zone, event(...lines))),
+      `DTSTART;TZID=${expected}:20270104T090000\nRRULE:FREQ=DAILY`,
+    );
+  }
+  assert.equal(
+    await plain("DTSTART;TZID=GMT Standard Time:20270104T090000\nRRULE:FREQ=DAILY"),
+    "DTSTART;TZID=Europe/London:20270104T090000\nRRULE:FREQ=DAILY",
+  );
+  const { rows } = await client.query(
+    `SELECT 1 FROM (SELECT pg_get_functiondef('task_rrule_windows_zone'::regproc) AS text) AS f,
+       regexp_matches(f.text, '": "([^"]+)"', 'g') AS zone, task_zone_check(zone[1])`,
+  );
+  assert.ok(rows.length > 50);
+});
+
+for (const [name, rule, reason] of [
+  [
+    "several events",
+    calendarOf([], event("DTSTART:20270101", "RRULE:FREQ=DAILY"), event("RECURRENCE-ID:20270102")),
+    "expected one VEVENT, got 2",
+  ],
+  [
+    "no event",
+    calendarOf([], "BEGIN:VTODO", "DTSTART:20270101", "RRULE:FREQ=DAILY", "END:VTODO"),
+    "expected one VEVENT, got 0",
+  ],
+  [
+    "a changed time",
+    event("RECURRENCE-ID:20270102", "DTSTART:20270101"),
+    "the event with RECURRENCE-ID only changes one time of another event",
+  ],
+  ["EXRULE", event("DTSTART:20270101", "EXRULE:FREQ=DAILY"), "EXRULE is not supported: name the times in EXDATE"],
+  ["no end", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:20270101\nEND:VEVENT", "END:VCALENDAR is missing"],
+  ["another end", "BEGIN:VEVENT\nDTSTART:20270101\nEND:VCALENDAR", "END:VCALENDAR does not match BEGIN:VEVENT"],
+  ["two ends", `${event("DTSTART:20270101")}\nEND:VEVENT`, "END:VEVENT does not match BEGIN:"],
+  ["other lines", `${event("DTSTART:20270101")}\nRRULE:FREQ=DAILY`, "RRULE is outside of the components"],
+] as const) {
+  test(`a pasted component is refused: ${name}`, async () => {
+    await assert.rejects(call("task_next($1)", rule), {
+      code: "22023",
+      message: `rule "${rule.split(/\r?\n/, 1)[0] ?? ""}…": ${reason}`,
+      hint: "paste one event, from BEGIN:VEVENT to END:VEVENT, or its lines DTSTART, RRULE, RDATE and EXDATE",
+    });
+  });
+}
