@@ -1,17 +1,23 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { after } from "node:test";
 import { cli } from "../support/cli.js";
-import { createDatabase } from "../support/database.js";
+import { createDatabase, onServer } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { projectPath } from "../support/project.js";
 import { only, Tasks } from "../support/tasks.js";
+import { ensureTaskTable } from "../support/taskTables.js";
 import { temporaryFolder } from "../support/temporaryFolder.js";
 
 const page = readFileSync(projectPath("docs/coming-from.md"), "utf8");
 /** The statements for psql that move the jobs of pg_cron. */
 const [, move = ""] = /^```text\n(BEGIN;\n.*?)^```$/ms.exec(page) ?? [];
+/** The statements that begin the session: they set the search_path and read the jobs. */
+const [, begin = ""] = /^```text\n(SET search_path.*?)^```$/ms.exec(page) ?? [];
+/** The statement that joins the earlier runs with the moved jobs. */
+const [, earlier = ""] = /^```text\n(SELECT m\.key.*?)^```$/ms.exec(page) ?? [];
 /** The statement that names the jobs that cannot move. */
 const [, look = ""] = /^```text\n(DO \$\$.*?)^```$/ms.exec(page) ?? [];
 /** The commands for psql that copy the jobs to another database, and the statement that ends them in the first one. */
@@ -26,13 +32,27 @@ const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
+/** The user and the schema of an entry beside the one with the table in `public`. */
+const user = `app_${database.target.database}`;
+await client.query(`CREATE ROLE ${user} LOGIN`);
+// The database, in which the role owns objects, has been dropped by then.
+after(() => onServer((server) => server.query(`DROP ROLE ${user}`)));
+await client.query(`CREATE SCHEMA jobs AUTHORIZATION "${user}"`);
+await ensureTaskTable({ ...database.target, user }, { schema: "jobs" });
+
+/** What psql sends after `-U app_tasks -v schema=jobs`. */
+const asUser = (statements: string): string =>
+  `SET SESSION AUTHORIZATION "${user}";${statements.replace(':"schema"', "jobs")}`;
 
 // What the statements use of pg_cron, which the embedded server does not have.
 await client.query(`
   CREATE SCHEMA cron;
   CREATE TABLE cron.job (jobid bigint, schedule text, command text, database text, username text, active boolean, jobname text);
-  CREATE FUNCTION cron.unschedule(bigint) RETURNS boolean LANGUAGE sql AS 'DELETE FROM cron.job WHERE jobid = $1 RETURNING true';
-  INSERT INTO cron.job SELECT id, schedule, command, database, username, active, name FROM (VALUES
+  CREATE TABLE cron.job_run_details (jobid bigint, status text, return_message text, start_time timestamptz);
+  GRANT USAGE ON SCHEMA cron TO PUBLIC;
+  GRANT SELECT ON ALL TABLES IN SCHEMA cron TO PUBLIC;
+  CREATE FUNCTION cron.unschedule(bigint) RETURNS boolean LANGUAGE sql SECURITY DEFINER AS 'DELETE FROM cron.job WHERE jobid = $1 RETURNING true';
+  INSERT INTO cron.job SELECT id, schedule, command, database, replace(username, 'app', '${user}'), active, name FROM (VALUES
     (1, '0 3 * * *', 'SELECT 3', current_database(), 'app', true, 'nightly'),
     (2, '1 Second', 'SELECT 1', current_database(), 'app', true, NULL),
     (3, '0 4 * * *', 'SELECT 4', current_database(), 'app', false, 'off'),
@@ -44,60 +64,104 @@ await client.query(`
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
 test("the statements of docs/coming-from.md move the jobs of pg_cron", async () => {
-  assert.ok(move.includes(":'entry_user'"));
-  await client.query("SET cron.timezone = 'Europe/Berlin'");
-  await client.query(`${move.replace(":'entry_user'", "'app'")}\nCOMMIT`);
+  const mover = await database.connect();
+  await mover.query(asUser(begin));
+  await mover.query("SET cron.timezone = 'Europe/Berlin'");
+  const results: unknown = await mover.query(`${move}\nCOMMIT`);
+  assert.ok(Array.isArray(results));
+  assert.deepEqual(results.at(-2).rows, [
+    { what: "moved", jobs: "4", names: "nightly, job 2, off, often off" },
+    { what: "stays: @reboot", jobs: "1", names: "boot" },
+    { what: "stays: database other", jobs: "1", names: "elsewhere" },
+    { what: "stays: user other", jobs: "1", names: "not mine" },
+  ]);
+  assert.match(page, / moved +\| +4 \| nightly, job 2, off, often off\n stays: @reboot +\| +1 \| boot\n/);
   const { rows } = await client.query(
     `SELECT key, "group", rule, zone, repeat::text, keep::text, "delete", plan = 'infinity' AS paused,
-       plan > now() AS later, input
-     FROM task WHERE parent IS NULL ORDER BY id`,
+       plan > created AS later, input
+     FROM jobs.task WHERE parent IS NULL ORDER BY id`,
   );
   const common = { keep: "7 days", delete: false, later: true };
   const cron = { ...common, repeat: "00:00:00", zone: "Europe/Berlin" };
   const interval = { ...common, rule: null, zone: null };
-  assert.deepEqual(
-    rows.map(({ later, ...row }) => ({ ...row, later: row.key === "job 2" || later })),
-    [
-      { ...cron, key: "nightly", group: "nightly", rule: "0 3 * * *", paused: false, input: "SELECT 3" },
-      { ...interval, key: "job 2", group: "job 2", repeat: "00:00:01", paused: false, input: "SELECT 1" },
-      { ...cron, key: "off", group: "off", rule: "0 4 * * *", paused: true, input: "SELECT 4" },
-      { ...interval, key: "often off", group: "often off", repeat: "00:00:30", paused: true, input: "SELECT 30" },
-    ],
-  );
+  assert.deepEqual(rows, [
+    { ...cron, key: "nightly", group: "nightly", rule: "0 3 * * *", paused: false, input: "SELECT 3" },
+    { ...interval, key: "job 2", group: "job 2", repeat: "00:00:01", paused: false, input: "SELECT 1" },
+    { ...cron, key: "off", group: "off", rule: "0 4 * * *", paused: true, input: "SELECT 4" },
+    { ...interval, key: "often off", group: "often off", repeat: "00:00:30", paused: true, input: "SELECT 30" },
+  ]);
+  const { rows: elsewhere } = await client.query("SELECT FROM public.task");
+  assert.equal(elsewhere.length, 0);
   const left = await client.query("SELECT jobid FROM cron.job ORDER BY jobid");
   assert.deepEqual(
     left.rows.map(({ jobid }) => Number(jobid)),
     [5, 6, 7],
   );
   // The first run of an interval comes one interval after the move, as it would have come in pg_cron.
-  const { rows: first } = await client.query<{ id: string; fits: boolean }>(
-    "SELECT id, plan - created >= interval '1 second' AS fits FROM task WHERE key = 'job 2' AND parent IS NULL",
+  const { rows: first } = await client.query(
+    "SELECT plan - created >= interval '1 second' AS fits FROM jobs.task WHERE key = 'job 2'",
   );
-  assert.equal(first[0]?.fits, true);
-  const [ended] = await tasks.ended(first[0]?.id ?? "");
-  assert.equal(ended?.state, "DONE");
+  assert.deepEqual(first, [{ fits: true }]);
+  await client.query(
+    "INSERT INTO cron.job_run_details VALUES (1, 'succeeded', '1 row', now()), (3, 'failed', '', now())",
+  );
+  const { rows: runs } = await mover.query<{ key: string; status: string }>(earlier);
+  assert.deepEqual(
+    runs.map(({ key, status }) => ({ key, status })),
+    [{ key: "nightly", status: "succeeded" }],
+  );
+});
+
+test("what pg_cron reads of a schedule is moved", async () => {
+  const schedules = [
+    ["* * * * * *", "* * * * *"],
+    ["*/1 * * * 6#1", "*/1 * * * 6"],
+    ["0 3 * * 1,FRI-SUN/2?,4 extra words", "0 3 * * 1,FRI-SUN/2"],
+    [" 5-10/2;\t*;3x.. 1 JAN *!", "5-10/2\t* 1 JAN *"],
+    ["@daily at night", "@daily"],
+    ["0 10 $ * *", "0 10 $ * *"],
+    ["0,30 8-17 * * MON-FRI", "0,30 8-17 * * MON-FRI"],
+    ["1 2 3", "1 2 3"],
+  ] as const;
+  await client.query("BEGIN");
+  await client.query("DELETE FROM cron.job");
+  await client.query(
+    "INSERT INTO cron.job SELECT position, schedule FROM unnest($1::text[]) WITH ORDINALITY AS job(schedule, position)",
+    [schedules.map(([schedule]) => schedule)],
+  );
+  await client.query(begin.replace(':"schema"', "public"));
+  const { rows } = await client.query<{ schedule: string; rule: string }>(
+    "SELECT schedule, rule FROM job ORDER BY jobid",
+  );
+  await client.query("ROLLBACK");
+  assert.deepEqual(
+    rows.map(({ schedule, rule }) => [schedule, rule.trimStart()]),
+    schedules,
+  );
 });
 
 test("a statement of docs/coming-from.md names the jobs that cannot move", async () => {
   await client.query(`
     BEGIN;
-    INSERT INTO cron.job SELECT id, schedule, 'SELECT 1', current_database(), 'app', true, name FROM (VALUES
+    INSERT INTO cron.job SELECT id, schedule, 'SELECT 1', current_database(), current_user, true, name FROM (VALUES
       (20, '0 0 31 2 *', 'leap'),
       (21, '61 * * * *', NULL),
       (22, '10 SECONDS', 'fine'),
       (23, '@daily', 'fine, too'),
-      (24, '0 5 * * *', 'taken')
+      (24, '0 5 * * *', 'taken'),
+      (25, '* * * * * *', 'more')
     ) AS job (id, schedule, name);
     INSERT INTO task (key, rule, input) VALUES ('taken', '@yearly', 'SELECT 1')`);
   const notices: string[] = [];
   const listen = ({ message }: { message?: string | undefined }): unknown => notices.push(message ?? "");
   client.on("notice", listen);
-  await client.query(look);
+  await client.query(`${begin.replace(':"schema"', "public")}${look}`);
   client.off("notice", listen);
   await client.query("ROLLBACK");
   assert.deepEqual(notices.toSorted(), [
     `job "job 21": rule "61 * * * *": minute: '61' is not within 0-59`,
     'job "leap": rule "0 0 31 2 *" never comes',
+    'job "more": pg_cron reads "* * * * * *" as "* * * * *"',
     'job "taken": a task with this key waits or runs',
   ]);
 });
@@ -113,17 +177,19 @@ test("the jobs of other databases are copied there, and moved", async (context) 
   const { database: name } = shop.target;
   await client.query("UPDATE cron.job SET database = $1 WHERE jobid = 6", [name]);
   const psql = spawnSync("psql", ["-X", "-v", "ON_ERROR_STOP=1", database.url], {
-    input: copy.replace("\\connect shop", `\\connect ${name}`),
+    input: copy.replace("\\connect shop", `\\connect ${name}`).replaceAll("app_tasks", user),
     cwd: await temporaryFolder(),
     encoding: "utf8",
   });
   assert.equal(psql.status, 0, psql.stderr);
   const withoutEnd = move.replace(/^SELECT cron\.unschedule.*\n/m, "");
   assert.ok(withoutEnd !== move);
-  await shopClient.query(withoutEnd.replace(":'entry_user'", "'app'"));
-  await client.query(unschedule.replace("'shop'", `'${name}'`).replace("'app_tasks'", "'app'"));
-  await shopClient.query("COMMIT; DROP TABLE cron.job; DROP SCHEMA cron");
-  const moved = await shopClient.query("SELECT key, rule, zone, input FROM task");
+  await shopClient.query(`CREATE SCHEMA jobs AUTHORIZATION "${user}"`);
+  await ensureTaskTable({ ...shop.target, user }, { schema: "jobs" });
+  await shopClient.query(asUser(`${begin}${withoutEnd}`));
+  await client.query(unschedule.replace("'shop'", `'${name}'`).replace("'app_tasks'", `'${user}'`));
+  await shopClient.query("COMMIT; DROP VIEW job; RESET SESSION AUTHORIZATION; DROP TABLE cron.job; DROP SCHEMA cron");
+  const moved = await shopClient.query("SELECT key, rule, zone, input FROM jobs.task");
   assert.deepEqual(moved.rows, [{ key: "elsewhere", rule: "0 6 * * *", zone: "GMT", input: "SELECT 6" }]);
   const left = await client.query<{ jobid: string }>("SELECT jobid::text AS jobid FROM cron.job ORDER BY 1");
   assert.deepEqual(
