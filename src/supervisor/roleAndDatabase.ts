@@ -35,6 +35,11 @@ export async function readRoleAndDatabase(
 export const createRemedy =
   'create what is missing, or set "create": true in the entry or "pg_task.create": true for all entries, and pg-task start creates it';
 
+function remedyToCreate(create: boolean, createRoleAndDatabase: boolean): string {
+  if (createRoleAndDatabase) return "run pg-task start, which creates what is missing";
+  return create ? createRemedy : "create what is missing";
+}
+
 /** Whether the role may have been renamed, because only the role is missing. */
 const mayBeRenamed = ({ role, database }: Pick<RoleAndDatabase, "role" | "database">): boolean => !role && database;
 
@@ -42,15 +47,18 @@ const mayBeRenamed = ({ role, database }: Pick<RoleAndDatabase, "role" | "databa
 export const orRenamed = (found: Pick<RoleAndDatabase, "role" | "database">, remedy: string): string =>
   mayBeRenamed(found) ? `if it was renamed, put its new name into the entry; otherwise ${remedy}` : remedy;
 
-/** The error for a role or database that is missing and that pg-task is not told to create. */
-export function missingRoleOrDatabaseError({ target, create }: Entry, found: RoleAndDatabase): PgTaskError {
+/** The error for a role or database that is missing. */
+export function missingRoleOrDatabaseError(
+  { target, create, createRoleAndDatabase }: Entry,
+  found: RoleAndDatabase,
+): PgTaskError {
   const names = [
     ...(found.role ? [] : [`the role ${identifier(target.user)}`]),
     ...(found.database ? [] : [`the database ${identifier(target.database)}`]),
   ];
   const verb = names.length === 1 ? "is" : "are";
   const reserved = found.role ? null : whyReserved(target.user);
-  const remedy = reserved ?? orRenamed(found, create ? createRemedy : "create what is missing");
+  const remedy = reserved ?? orRenamed(found, remedyToCreate(create, createRoleAndDatabase));
   const isForbidden = !create && reserved === null;
   const forbidden = isForbidden ? ', and the entry says "create": false' : "";
   const hint = !isForbidden || mayBeRenamed(found) ? `: ${remedy}` : "";

@@ -6,6 +6,7 @@ import { refuseConflictingNames } from "../../manager/schema/adoption/conflictin
 import { latestVersion, missingObjects, readRecord } from "../../manager/schema/migrations.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
 import { columnsInTheWay, featuresOff, featuresWithout } from "../../manager/schema/ownColumns.js";
+import { readChangeRemedy, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { isPartitionedByPlan, planPartitionsProblem } from "../../manager/schema/planPartitions.js";
 import { missingStates } from "../../manager/schema/stateType.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
@@ -49,12 +50,18 @@ export async function inspectTable(
   const reasons = await readReasons(client, table, ownColumns, { kind, version });
   const reason = reasons.length === 0 ? {} : { why: reasons.join("; ") };
   const exists: Finding = { ...found, state: "exists", ...reason };
-  if (upToDate) return exists;
+  const asOwner = await readPrivilegeRemedy(client, table);
+  const notOwned = `the entry's user needs the privileges of its owner: ${asOwner ?? ""}`;
+  // Nothing has to be changed, and the needed privileges may have been granted one by one.
+  if (upToDate) return asOwner === null ? exists : { ...exists, why: [...reasons, notOwned].join("; ") };
+  if (create && asOwner !== null) return refused(notOwned);
   const why = await refusalReason(async () => {
     if (version === 0) await refuseObstacles(client, table, await readLayout(client, table));
     await refuseConflictingNames(client, table);
   });
   if (why !== null) return refused(why);
+  const grant = create ? await readChangeRemedy(client, table) : null;
+  if (grant !== null) return refused(`the entry's user may not create what belongs to it: ${grant}`);
   if (version === latestVersion) return exists;
   const origin = version === 0 ? "not created by pg-task" : "created by an earlier pg-task";
   if (!create) return { ...found, state: "missing", why: `${origin}, and the entry has "create": false` };
@@ -126,4 +133,23 @@ export async function inspectStateType(client: Client, { schema, table }: Entry)
       ? { what: "type", name: "state", state: "exists" }
       : { what: "type", name: type, state: "exists", why: "type of the column state" },
   );
+}
+
+/**
+ * Returns why `start` could not create or adopt the entry's table, as `check` says it; null if it could, or if the entry
+ * forbids it.
+ */
+export async function whatIsInTheWay(client: Client, entry: Entry): Promise<string | null> {
+  const { rows } = await client.query<{ kind: string }>(
+    `SELECT c.relkind::text AS kind FROM pg_catalog.pg_class AS c
+     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,
+    [entry.schema, entry.table],
+  );
+  const [relation] = rows;
+  if (relation === undefined) {
+    const { type, table } = await inspectNames(client, entry);
+    return type ?? table;
+  }
+  const { state, why = null } = await inspectTable(client, entry, relation.kind);
+  return state === "not allowed" || state === "incomplete" ? why : null;
 }

@@ -10,6 +10,7 @@ import { indexScanSettings } from "../../tasks/connectionSettings.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { resolveConfiguration } from "./resolveConfiguration.js";
 import { toTaskError } from "../../tasks/taskError.js";
+import { whatIsInTheWay } from "../check/table.js";
 import { explainRefusal } from "./explainRefusal.js";
 import { withTableOptions } from "./pastedCommands.js";
 import { unreadVariables } from "./noServerError.js";
@@ -180,7 +181,7 @@ export async function withEntry<T>(
   try {
     const exists = await readTableExistence(client, table);
     if (exists === "no") await requireCreatePrivilege(client, entry, table);
-    if (exists !== "yes") throw missingTableError(exists, entry, table, given);
+    if (exists !== "yes") throw missingTableError(exists, entry, table, given, await whatIsInTheWay(client, entry));
     return await action({ client, table, entry, configuration, given });
   } catch (error) {
     throw toTaskError(error, table);
@@ -226,11 +227,16 @@ function missingTableError(
   { target, create }: Entry,
   table: TaskTable,
   given: TableOptions,
+  inTheWay: string | null,
 ): PgTaskError {
   const what =
     why === "no"
       ? `no table ${table.qualified} in database ${target.database}`
       : `table ${table.qualified} in database ${target.database} is not adopted yet`;
+  if (create && inTheWay !== null) {
+    const then = `then pg-task start ${why === "no" ? "creates" : "adopts"} it`;
+    return new PgTaskError("SCHEMA_MISSING", `${what}: ${inTheWay}`, { remedy: `remove what is in the way; ${then}` });
+  }
   const start = why === "no" ? "run pg-task start" : "run pg-task start, or if it runs already, see pg-task check";
   return new PgTaskError(
     "SCHEMA_MISSING",

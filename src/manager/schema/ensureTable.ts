@@ -29,7 +29,7 @@ import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns
 import type { Feature } from "./features.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
 import { settleHome } from "./home.js";
-import { readPrivilegeRemedy } from "./privilegeRemedy.js";
+import { readChangeRemedy, readPrivilegeRemedy } from "./privilegeRemedy.js";
 import { readRelations, revokeDefaultGrants } from "./grants.js";
 import { ensureStateType } from "./stateType.js";
 import { ensureUserFunctions } from "./ensureUserFunctions.js";
@@ -258,7 +258,7 @@ async function toSchemaError(client: Client, table: TaskTable, error: unknown): 
         cause: error,
       });
     case insufficientPrivilege: {
-      const remedy = await readPrivilegeRemedy(client, table).catch(() => null);
+      const remedy = await readChangeRemedy(client, table).catch(() => null);
       const how = remedy === null ? "" : `: ${remedy}`;
       return new PgTaskError("SCHEMA_NOT_ALLOWED", `cannot create or change ${table.qualified}: ${message}${how}`, {
         cause: error,

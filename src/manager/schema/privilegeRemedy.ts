@@ -48,6 +48,21 @@ export async function readPrivilegeRemedy(
   );
   const [row] = rows;
   if (row !== undefined) return row.owns ? null : ownerRemedy(table.qualified, row.user, row);
+  return await readGrantToCreate(client, table);
+}
+
+async function readGrantToCreate(client: Client, table: Pick<TaskTable, "schema">): Promise<string | null> {
   const { user, lacking } = await readLackingToCreate(client, table);
   return lacking === null ? null : `GRANT ${lacking} TO ${identifier(user)}`;
+}
+
+/**
+ * Like `readPrivilegeRemedy`, but for a role that has to create objects beside the table, which may exist: its owner may
+ * lack CREATE on the schema, as on `public` from PostgreSQL 15 on.
+ */
+export async function readChangeRemedy(
+  client: Client,
+  table: Pick<TaskTable, "qualified" | "schema" | "table">,
+): Promise<string | null> {
+  return (await readPrivilegeRemedy(client, table)) ?? (await readGrantToCreate(client, table));
 }

@@ -402,9 +402,12 @@ describe("a command", () => {
     }
   });
 
-  test("says how to adopt a table that is not adopted", async () => {
+  test("says how to adopt a table that is not adopted, or what is in the way", async () => {
     const other = await empty.connect();
     await other.query("CREATE TABLE task (id int)");
+    const { stderr: refused } = await cli(["list"], { env: { DATABASE_URL: empty.url } });
+    assert.match(refused, /is not adopted yet: .* was not created by pg-task: it has no column plan/);
+    await other.query("DROP TABLE task; CREATE TABLE task (id bigserial, plan timestamptz, state text, input text)");
     const { code, stderr } = await cli(["list"], { env: { DATABASE_URL: empty.url } });
     await other.query("DROP TABLE task");
     assert.equal(code, 4);

@@ -11,6 +11,7 @@ import { loadConfiguration } from "../../../../src/shared/config/loadConfigurati
 import { createLog } from "../../../../src/shared/log.js";
 import { cli } from "../../../support/cli.js";
 import { createDatabase, onServer } from "../../../support/database.js";
+import { ensureTaskTable } from "../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const { host, port, database: name } = database.target;
@@ -345,14 +346,15 @@ void test("reports a role setting that hides the sessions from the entry's user"
     GRANT ${owner} TO ${user};
     GRANT CREATE ON SCHEMA public TO ${owner};
     ALTER ROLE ${user} SET role = '${owner}'`);
-  const [code, , error] = await states({ data: name, user });
+  const entry = { data: name, user, table: "unseen" };
+  const [code, , error] = await states(entry);
   assert.equal(code, 3);
   assert.match(
     error,
     new RegExp(`the setting "role" of ${user} is ${owner}, which may not see it; ALTER ROLE ${user} RESET`),
   );
   await client.query(`GRANT pg_read_all_stats TO ${owner}`);
-  assert.deepEqual((await states({ data: name, user }))[0], 0);
+  assert.deepEqual((await states(entry))[0], 0);
   await client.query(`REVOKE CREATE ON SCHEMA public FROM ${owner}; DROP ROLE ${user}; DROP ROLE ${owner}`);
 });
 
@@ -450,4 +452,56 @@ void test("fails as start does if nothing is configured", async () => {
 
 void test("fails before it connects if the configuration is invalid", async () => {
   assert.equal((await run([{ sleep: 0 }])).exitCode, 2);
+});
+
+void test("reports a table that its user may not adopt or serve, and so do status and doctor", async () => {
+  const client = await database.connect();
+  const columns = "(id bigserial, plan timestamptz, state text, input text)";
+  await client.query(
+    `CREATE SCHEMA narrow; GRANT USAGE ON SCHEMA narrow TO ${role}; CREATE TABLE narrow.mine ${columns};
+     ALTER TABLE narrow.mine OWNER TO ${role}; CREATE TABLE narrow.others ${columns}; GRANT ALL ON narrow.others TO ${role};
+     CREATE TABLE narrow.served ${columns}`,
+  );
+  const ensure = (user: string, table: string): Promise<unknown> =>
+    ensureTaskTable({ ...database.target, user }, { schema: "narrow", table });
+  await ensure(database.target.user, "served");
+  await client.query(`GRANT ALL ON ALL TABLES IN SCHEMA narrow TO ${role}`);
+  const grant = `GRANT CREATE ON SCHEMA narrow TO "${role}"`;
+  const takeOver = (table: string): string => `ALTER TABLE "narrow"."${table}" OWNER TO "${role}"`;
+  for (const [table, why, isAdopted] of [
+    ["mine", `the entry's user may not create what belongs to it: ${grant}`, false],
+    ["others", `the entry's user needs the privileges of its owner: ${takeOver("others")}`, false],
+    ["served", `the entry's user needs the privileges of its owner: ${takeOver("served")}`, true],
+  ] as const) {
+    const entry = { data: name, user: role, schema: "narrow", table };
+    const { exitCode, text } = await run([entry]);
+    assert.equal(exitCode, isAdopted ? 0 : 4, text);
+    assert.ok(text.includes(`${isAdopted ? "exists" : "not allowed"}: ${why}`), text);
+    if (isAdopted) continue;
+    await assert.rejects(ensure(role, table), {
+      code: "SCHEMA_NOT_ALLOWED",
+      message: new RegExp(`: ${(table === "mine" ? grant : takeOver(table)).replaceAll(".", "\\.")}`),
+    });
+    for (const command of ["status", "doctor"]) {
+      const env = { HOME: cwd, DATABASE_URL: database.url };
+      const { stdout, stderr } = await cli([command, "--config", "c.json"], { cwd, env });
+      assert.ok((stdout + stderr).includes(`is not adopted yet: ${why}`), stdout + stderr);
+    }
+  }
+  await client.query(grant);
+  assert.deepEqual((await states({ data: name, user: role, schema: "narrow", table: "mine" }))[0], 0);
+  await client.query("DROP SCHEMA narrow CASCADE");
+});
+
+void test("commands say that start creates what an entry of an array names", async () => {
+  const entry = { data: `${name}_absent`, user: `${name}_absent` };
+  const env = { HOME: cwd, DATABASE_URL: database.url };
+  for (const [content, remedy] of [
+    [[entry], "run pg-task start, which creates what is missing"],
+    [{ "pg_task.json": [entry] }, 'create what is missing, or set "create": true'],
+  ] as const) {
+    await writeFile(join(cwd, "c.json"), JSON.stringify(content));
+    const { stdout, stderr } = await cli(["list", "--config", "c.json"], { cwd, env });
+    assert.ok((stdout + stderr).includes(`are missing: ${remedy}`), stdout + stderr);
+  }
 });
