@@ -54,19 +54,31 @@ export async function inspectTable(
   const notOwned = `the entry's user needs the privileges of its owner: ${asOwner ?? ""}`;
   // Nothing has to be changed, and the needed privileges may have been granted one by one.
   if (upToDate) return asOwner === null ? exists : { ...exists, why: [...reasons, notOwned].join("; ") };
-  if (create && asOwner !== null) return refused(notOwned);
+  const why = create && asOwner !== null ? notOwned : await whyUnchangeable(client, table, version, create);
+  if (why !== null) return refused(why);
+  return version === latestVersion ? exists : { ...found, ...describeChange(version, create) };
+}
+
+function describeChange(version: number, create: boolean): Pick<Finding, "state" | "why"> {
+  const origin = version === 0 ? "not created by pg-task" : "created by an earlier pg-task";
+  if (!create) return { state: "missing", why: `${origin}, and the entry has "create": false` };
+  return { state: "exists", why: `${origin}, would be ${version === 0 ? "adopted" : "migrated"}` };
+}
+
+/** Returns why `start` could not adopt or migrate a table that its user owns, or restore its objects; null if it could. */
+async function whyUnchangeable(
+  client: Client,
+  table: TaskTable,
+  version: number,
+  create: boolean,
+): Promise<string | null> {
   const why = await refusalReason(async () => {
     if (version === 0) await refuseObstacles(client, table, await readLayout(client, table));
     await refuseConflictingNames(client, table);
   });
-  if (why !== null) return refused(why);
-  const grant = create ? await readChangeRemedy(client, table) : null;
-  if (grant !== null) return refused(`the entry's user may not create what belongs to it: ${grant}`);
-  if (version === latestVersion) return exists;
-  const origin = version === 0 ? "not created by pg-task" : "created by an earlier pg-task";
-  if (!create) return { ...found, state: "missing", why: `${origin}, and the entry has "create": false` };
-  const change = version === 0 ? "adopted" : "migrated";
-  return { ...found, state: "exists", why: `${origin}, would be ${change}` };
+  if (why !== null || !create) return why;
+  const grant = await readChangeRemedy(client, table);
+  return grant === null ? null : `the entry's user may not create what belongs to it: ${grant}`;
 }
 
 /** Returns which features are off or limited, and why. */
