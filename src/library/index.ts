@@ -14,6 +14,7 @@ export type { Logger } from "./logger.js";
 export type { ArgObject, ArgValue, IfKeyTaken, NewTask, OwnValue, PlainObject } from "../tasks/newTask.js";
 export type { EntryStatus, PgTask, PgTaskEvents } from "./pgTask.js";
 export type { ConfigOptions, EmbeddedServerOptions, StartOptions, UrlOptions } from "./start.js";
+export { parseOutput, type OutputColumns, type OutputRow } from "./parseOutput.js";
 export type { Task } from "./task.js";
 export type { TaskId } from "./taskId.js";
 export {

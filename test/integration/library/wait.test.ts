@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, it } from "node:test";
 import { Client, Pool } from "pg";
-import { TaskClient } from "../../../src/library/index.js";
+import { parseOutput, TaskClient } from "../../../src/library/index.js";
 import { endPool } from "../../support/endPool.js";
 import { createDatabase } from "../../support/database.js";
 import { closeGate, waitAt } from "../../support/gates.js";
@@ -31,6 +31,23 @@ it("resolves with the outcome, whatever it is", async () => {
   assert.match(failed.error ?? "", /^ERROR: {2}division by zero\n/);
   assert.deepEqual(await tasks.wait(gone), { id: gone, state: "GONE", output: null, error: "ERROR:  task not active" });
   assert.deepEqual(await tasks.wait(stop), { id: stop, state: "STOP", output: null, error: null });
+});
+
+it("returns the rows of outputs, whatever the task's settings are", async () => {
+  const statements =
+    "SELECT 1 AS n, E'a\\t\\n''\"\\\\' AS t, NULL AS nil, '' AS empty; CREATE TEMP TABLE once (); SELECT true AS yes";
+  const row = { n: "1", t: "a\t\n'\"\\", nil: null, empty: "" };
+  for (const format of [
+    { quote: '"', escape: '"' },
+    { quote: "'", escape: "\\", delimiter: ",", null: "" },
+    { quote: '"', escape: "\\", string: false },
+  ]) {
+    const id = await tasks.add({ input: statements, ...format });
+    assert.equal((await tasks.wait(id)).state, "DONE");
+    const task = await tasks.get(id);
+    assert.ok(task !== null);
+    assert.deepEqual(parseOutput(task), [row, { 1: "CREATE TABLE" }, { 1: "t" }], JSON.stringify(format));
+  }
 });
 
 it("waits for many tasks with one connection", async () => {

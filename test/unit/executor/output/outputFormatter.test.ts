@@ -3,6 +3,7 @@ import { afterEach, test } from "node:test";
 import * as fc from "fast-check";
 import { OutputFormatter } from "../../../../src/executor/output/outputFormatter.js";
 import { OutputLimit } from "../../../../src/executor/output/outputLimit.js";
+import { parseOutput } from "../../../../src/library/parseOutput.js";
 import type { ServerMessage } from "../../../../src/shared/postgres/protocol/decode.js";
 import type { OutputFormat } from "../../../../src/shared/ipc/run.js";
 
@@ -158,4 +159,63 @@ test("many short lines keep their order across pieces", () => {
     ).text,
     lines.join("\n"),
   );
+});
+
+test("the library reads what was written, with the names of the columns", () => {
+  const cell = fc.option(fc.string({ unit: fc.constantFrom("a", '"', "'", "\\", "\t", "\n", ",", "N", "1", "é") }), {
+    nil: null,
+  });
+  const table = fc
+    .uniqueArray(fc.constantFrom("id", "a b", 'q"', "t\tb", "__proto__", "\\N", ""), { minLength: 1, maxLength: 4 })
+    .chain((names) =>
+      fc.tuple(
+        fc.constant(names),
+        fc.array(fc.array(cell, { minLength: names.length, maxLength: names.length }), { minLength: 1, maxLength: 4 }),
+      ),
+    );
+  const formats = fc.record({
+    header: fc.boolean(),
+    delimiter: fc.constantFrom("\t", ",", ";"),
+    quote: fc.constantFrom('"', "'"),
+    escape: fc.constantFrom('"', "'", "\\"),
+    null: fc.constantFrom("\\N", "", "NULL"),
+  });
+  fc.assert(
+    fc.property(table, formats, fc.boolean(), ([names, rows], format, tagged) => {
+      const events: ServerMessage[] = [...rowsSet(names, rows)];
+      if (tagged) events.push({ type: "commandComplete", tag: "DELETE 0" });
+      const output = make(format, events).text;
+      const used = names.map((name, index) => (format.header && names.length > 1 ? name : `${index + 1}`));
+      const expected = rows.map((values) => Object.fromEntries(values.map((value, index) => [used[index], value])));
+      const tag = tagged ? [Object.fromEntries([["1", "DELETE 0"]])] : [];
+      // A line without any value is the same as no output.
+      const isEmpty = output === "";
+      assert.deepEqual(parseOutput({ ...plain, ...format, output }), isEmpty ? [] : [...expected, ...tag]);
+    }),
+    { numRuns: 2_000 },
+  );
+});
+
+const read = (output: string | null, format: Partial<OutputFormat> = {}): unknown =>
+  parseOutput({ ...plain, ...format, output });
+
+test("the library reads outputs without quotes, of several results, and of none", () => {
+  assert.deepEqual(read(null), []);
+  assert.deepEqual(read(""), []);
+  assert.deepEqual(read("a\tb\n1\t\\N\n\t2"), [
+    { a: "1", b: null },
+    { a: "", b: "2" },
+  ]);
+  assert.deepEqual(read("a\tb\n1\t2\nINSERT 0 1\nx\ty\tz\n3\t4\t5"), [
+    { a: "1", b: "2" },
+    { 1: "INSERT 0 1" },
+    { x: "3", y: "4", z: "5" },
+  ]);
+  assert.deepEqual(read("1\t2\n3\t4", { header: false }), [
+    { 1: "1", 2: "2" },
+    { 1: "3", 2: "4" },
+  ]);
+  assert.deepEqual(read("7"), [{ 1: "7" }]);
+  assert.deepEqual(read('"open\tx', { quote: '"', header: false }), [{ 1: '"open', 2: "x" }]);
+  assert.deepEqual(read('"a"b"\t"c"', { quote: '"', header: false }), [{ 1: 'a"b', 2: "c" }]);
 });
