@@ -3,8 +3,15 @@ import { missingColumnNames, describeMissingColumns } from "../../manager/schema
 import { readIdCache } from "../../manager/schema/idCache.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { refuseConflictingNames } from "../../manager/schema/adoption/conflictingNames.js";
-import { latestVersion, missingObjects, readRecord } from "../../manager/schema/migrations.js";
+import {
+  describeOtherPlace,
+  latestVersion,
+  missingObjects,
+  nameAnotherPlace,
+  readRecord,
+} from "../../manager/schema/migrations.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
+import { findOrigin } from "../../manager/schema/moveObjects.js";
 import { columnsInTheWay, featuresOff, featuresWithout } from "../../manager/schema/ownColumns.js";
 import { readChangeRemedy, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { isPartitionedByPlan, planPartitionsProblem } from "../../manager/schema/planPartitions.js";
@@ -54,12 +61,17 @@ export async function inspectTable(
   const notOwned = `the entry's user needs the privileges of its owner: ${asOwner ?? ""}`;
   // Nothing has to be changed, and the needed privileges may have been granted one by one.
   if (upToDate) return asOwner === null ? exists : { ...exists, why: [...reasons, notOwned].join("; ") };
-  const why = create && asOwner !== null ? notOwned : await whyUnchangeable(client, table, version, create);
+  const moved = version === 0 ? await findOrigin(client, table) : null;
+  const why =
+    create && asOwner !== null
+      ? notOwned
+      : await whyUnchangeable(client, table, create, version === 0 && moved === null);
   if (why !== null) return refused(why);
-  return version === latestVersion ? exists : { ...found, ...describeChange(version, create) };
+  return version === latestVersion ? exists : { ...found, ...describeChange(version, create, moved) };
 }
 
-function describeChange(version: number, create: boolean): Pick<Finding, "state" | "why"> {
+function describeChange(version: number, create: boolean, moved: TaskTable | null): Pick<Finding, "state" | "why"> {
+  if (moved !== null) return { state: "exists", why: `was moved from ${moved.logName}, its objects would follow it` };
   const origin = version === 0 ? "not created by pg-task" : "created by an earlier pg-task";
   if (!create) return { state: "missing", why: `${origin}, and the entry has "create": false` };
   return { state: "exists", why: `${origin}, would be ${version === 0 ? "adopted" : "migrated"}` };
@@ -69,11 +81,11 @@ function describeChange(version: number, create: boolean): Pick<Finding, "state"
 async function whyUnchangeable(
   client: Client,
   table: TaskTable,
-  version: number,
   create: boolean,
+  isForeign: boolean,
 ): Promise<string | null> {
   const why = await refusalReason(async () => {
-    if (version === 0) await refuseObstacles(client, table, await readLayout(client, table));
+    if (isForeign) await refuseObstacles(client, table, await readLayout(client, table));
     await refuseConflictingNames(client, table);
   });
   if (why !== null || !create) return why;
@@ -90,7 +102,10 @@ async function readReasons(
 ): Promise<string[]> {
   const off = featuresOff(ownColumns);
   const columns = columnsInTheWay(ownColumns).join(", ");
-  const reasons = off.length === 0 ? [] : [`off: ${off.join(", ")}, because of its columns ${columns}`];
+  const place = (await nameAnotherPlace(client, table))
+    ? [`${describeOtherPlace(table)}; pg-task start replaces them`]
+    : [];
+  const reasons = off.length === 0 ? place : [...place, `off: ${off.join(", ")}, because of its columns ${columns}`];
   const features = featuresWithout(ownColumns);
   for (const { purpose, signature } of await takenUserFunctions(client, { ...table, features }))
     reasons.push(`off: ${purpose}, because another function is called ${signature}`);

@@ -5,7 +5,13 @@ import {
 } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
-import { appliedVersion, latestVersion, readRecord } from "../../manager/schema/migrations.js";
+import {
+  appliedVersion,
+  describeOtherPlace,
+  latestVersion,
+  nameAnotherPlace,
+  readRecord,
+} from "../../manager/schema/migrations.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
 import { columnsInTheWay, featuresOff, featuresWithout, renameStatements } from "../../manager/schema/ownColumns.js";
 import { duplicateKeysQuery, readKeyProblem } from "../../manager/schema/keyIndex.js";
@@ -18,6 +24,8 @@ import { fail, ok, warn, type Check } from "./check.js";
 
 export async function checkMigration(client: Client, table: TaskTable): Promise<Check> {
   const version = await appliedVersion(client, table);
+  if (version > 0 && (await nameAnotherPlace(client, table)))
+    return warn("table", describeOtherPlace(table), "pg-task start replaces them");
   if (version === latestVersion) return ok("table", `${table.qualified} is up to date`);
   const text = `${table.qualified} is at version ${version}, this pg-task knows ${latestVersion}`;
   if (version > latestVersion) return fail("table", text, "upgrade this pg-task");

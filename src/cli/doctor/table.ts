@@ -1,3 +1,4 @@
+import { nameAnotherPlace } from "../../manager/schema/migrations.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
@@ -13,6 +14,8 @@ import { checkBloat, checkTransactions } from "./upkeep.js";
 /** Checks a table, connected as the user of the table's entry. */
 export async function checkTable(client: Client, table: TaskTable, configured: ConfiguredParameters): Promise<Check[]> {
   const version = await checkMigration(client, table);
+  // Until a start has replaced these functions, the other checks would call some that do not exist.
+  if (await nameAnotherPlace(client, table)) return [version];
   // The server would refuse the other checks.
   if (!(await mayRead(client, table))) return [version, await checkPrivileges(client, table)];
   const whole = version.level === "ok" ? [await checkColumns(client, table, configured.parameters)] : [];

@@ -47,6 +47,8 @@ interface ExistingFunction {
   readonly comment: string | null;
   readonly owner: string;
   readonly trusted: boolean;
+  /** Whether it is known to call the functions by another name of the schema, which has been renamed since. */
+  readonly renamed: boolean;
 }
 
 /**
@@ -78,7 +80,8 @@ export async function ensureCalendar(client: Client, table: TaskTable, { create 
   }
   const missing = functions.filter(({ exists }) => !exists).map(({ signature }) => signature);
   const versions = existing.map(({ comment }) => Number(comment?.slice(ownComment.length)));
-  if (missing.length === 0 && Math.min(...versions) >= calendarVersion) return;
+  const isRenamed = existing.some(({ renamed }) => renamed);
+  if (missing.length === 0 && Math.min(...versions) >= calendarVersion && !isRenamed) return;
   if (!create && missing.length > 0) {
     throw new PgTaskError(
       "SCHEMA_MISSING",
@@ -91,7 +94,8 @@ export async function ensureCalendar(client: Client, table: TaskTable, { create 
 async function readFunctions(client: Client, { schema, qualified }: TaskTable): Promise<ExistingFunction[]> {
   const { rows } = await client.query<ExistingFunction>(
     `SELECT s.signature, p.oid IS NOT NULL AS exists, pg_catalog.obj_description(p.oid, 'pg_proc') AS comment,
-       pg_catalog.pg_get_userbyid(p.proowner) AS owner, ${isTrustedOwner("p.proowner", "$3")} AS trusted
+       pg_catalog.pg_get_userbyid(p.proowner) AS owner, ${isTrustedOwner("p.proowner", "$3")} AS trusted,
+       coalesce(p.proname = 'task_next' AND pg_catalog.strpos(p.prosrc, $1 || '.') = 0, false) AS renamed
      FROM unnest($2::text[]) AS s(signature)
      LEFT JOIN pg_catalog.pg_proc AS p ON p.oid = pg_catalog.to_regprocedure($1 || '.' || s.signature)`,
     [identifier(schema), signatures, qualified],

@@ -22,18 +22,22 @@ import {
   applyMigrations,
   latestVersion,
   missingObjects,
+  nameAnotherPlace,
   readRecord,
   recreateObjects,
+  replaceFunctions,
 } from "./migrations.js";
 import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns.js";
 import type { Feature } from "./features.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
 import { settleHome } from "./home.js";
+import { findOrigin, moveObjects } from "./moveObjects.js";
 import { readChangeRemedy, readPrivilegeRemedy } from "./privilegeRemedy.js";
 import { readRelations, revokeDefaultGrants } from "./grants.js";
 import { ensureStateType } from "./stateType.js";
 import { ensureUserFunctions } from "./ensureUserFunctions.js";
 import type { TaskTable } from "./taskTable.js";
+import type { UserFunction } from "./userFunction.js";
 
 /**
  * Lock timeout for changing the task table, in ms. It is short because producers (clients that insert tasks) queue
@@ -60,7 +64,7 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
   await requireServerVersion(client);
   try {
     const exists = (await schemaExists(client, table)) && (await tableOid(client, table)) !== null;
-    if (exists && (await appliedVersion(client, table)) === 0) {
+    if (exists && (await appliedVersion(client, table)) === 0 && !(await followTable(client, table, log))) {
       await adopt(client, table, entry, { lockTimeoutMs, log });
     }
     const { oid, keyProblem, isNew } = await ensureOwn(client, table, entry, log);
@@ -90,6 +94,7 @@ async function ensureOwn(
     const before = await readRelations(client, table);
     const from = await migrate(client, table, entry);
     const restored = from === null ? await restoreObjects(client, table, entry) : [];
+    const isMoved = await replaceMoved(client, table);
     const ownColumns = await settleOwnColumns(client, table, entry.create);
     await repairAdopted(client, table, entry);
     table.features = featuresWithout(ownColumns.own);
@@ -109,22 +114,58 @@ async function ensureOwn(
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
     applyOwnColumns(table, ownColumns, log);
+    if (isMoved) log.info({ table: table.logName }, "functions replaced, they named another place");
     if (restored.length > 0) log.warn({ table: table.logName, missing: restored }, "dropped objects created again");
     if (from !== null && from > 0) log.info({ table: table.logName, from, to: latestVersion }, "table migrated");
     if (from === null && defaultsChanged) log.info({ table: table.logName }, "column defaults changed");
     if (from === null && optionsChanged && ownColumns.freed.length === 0)
       log.info({ table: table.logName }, "triggers of optional columns replaced");
-    for (const { purpose, signature } of taken)
-      log.warn(
-        { table: table.logName, function: signature, off: purpose },
-        "function not created, another one has its name",
-      );
+    logTaken(table, taken, log);
     return { oid, keyProblem, isNew: from === 0 };
   } catch (error) {
     table.features = features;
     await client.query("ROLLBACK").catch(() => {});
     throw error;
   }
+}
+
+function logTaken(table: TaskTable, taken: readonly UserFunction[], log: Log): void {
+  for (const { purpose, signature } of taken)
+    log.warn(
+      { table: table.logName, function: signature, off: purpose },
+      "function not created, another one has its name",
+    );
+}
+
+/** Replaces the functions of the table if they name another place. Returns whether they did. */
+async function replaceMoved(client: Client, table: TaskTable): Promise<boolean> {
+  const isMoved = await nameAnotherPlace(client, table);
+  if (isMoved) await replaceFunctions(client, table);
+  return isMoved;
+}
+
+/**
+ * Lets the objects of a table follow it if it was renamed or moved to another schema without them.
+ *
+ * @returns false if the table has not been moved
+ */
+async function followTable(client: Client, table: TaskTable, log: Log): Promise<boolean> {
+  const origin = await findOrigin(client, table);
+  if (origin === null) return false;
+  await client.query("BEGIN");
+  try {
+    await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+    for (const schema of new Set([origin.schema, table.schema].toSorted()))
+      await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [lockClasses.migration, schema]);
+    await moveObjects(client, origin, table);
+    await replaceFunctions(client, table);
+    await client.query("COMMIT");
+  } catch (error) {
+    await client.query("ROLLBACK").catch(() => {});
+    throw error;
+  }
+  log.info({ table: table.logName, from: origin.logName }, "table was moved, its objects follow it");
+  return true;
 }
 
 const withoutKeys = ({ features }: TaskTable): ReadonlySet<Feature> =>

@@ -211,6 +211,31 @@ export async function recreateObjects(client: Client, table: TaskTable, missing:
 }
 
 /**
+ * Whether functions name another place than that of their table, because the table or its schema has been renamed, or the
+ * table has been moved together with its functions.
+ */
+export async function nameAnotherPlace(client: Client, table: TaskTable): Promise<boolean> {
+  const { rows } = await client.query<{ stale: boolean }>(
+    `SELECT EXISTS (SELECT FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+       WHERE n.nspname = $1 AND p.proname = ANY ($2::text[]) AND pg_catalog.strpos(p.prosrc, $3) = 0
+         AND pg_catalog.starts_with(pg_catalog.obj_description(p.oid, 'pg_proc'), $4)) AS stale`,
+    [table.schema, [table.finish, table.statsRows, table.errorsRows, table.groupsRows], table.qualified, ownComment],
+  );
+  return rows[0]?.stale === true;
+}
+
+export const describeOtherPlace = ({ qualified }: TaskTable): string =>
+  `functions of ${qualified} name another place, because the table or its schema was renamed or moved`;
+
+/** Replaces the functions of the table in the caller's transaction, so that they name its place. */
+export async function replaceFunctions(client: Client, table: TaskTable): Promise<void> {
+  const statements = migrations
+    .flatMap((migration) => migration.statements)
+    .filter((statement) => statement.startsWith("CREATE OR REPLACE FUNCTION"));
+  for (const statement of statements) await client.query(render(statement, table));
+}
+
+/**
  * Replaces the placeholders in a migration as psql does. `:"name"` becomes an identifier, and `:'name'` becomes a
  * string. A name is either a key of TaskTable or one of the advisory lock classes `busyClass` and `permitClass`.
  */

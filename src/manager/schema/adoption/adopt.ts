@@ -15,7 +15,7 @@ import { readLayout, type Layout } from "./layout.js";
 import { refuseObstacles } from "./obstacles.js";
 import { queueWaitingRows, settleTakenRows } from "./existingRows.js";
 import { refuseConflictingNames } from "./conflictingNames.js";
-import { missingTriggers, dropExtensionTriggers } from "./triggers.js";
+import { dropExtensionTriggers, dropFormerTriggers, missingTriggers } from "./triggers.js";
 
 /**
  * Brings a table that pg-task did not create to the state in which the first migration leaves a new table. Columns,
@@ -73,6 +73,7 @@ async function changeTable(
     const condition = fillCondition(complete, entry.parameters);
     if (condition !== null) await ensureFillFunction(client, table, complete, entry.parameters);
     await dropExtensionTriggers(client, table);
+    await dropFormerTriggers(client, table);
     for (const { relation, trigger } of await missingTriggers(client, table, complete, condition)) {
       await client.query(trigger.statement(relation));
     }

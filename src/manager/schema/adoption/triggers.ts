@@ -121,3 +121,20 @@ export async function dropExtensionTriggers(client: Client, table: TaskTable): P
     await client.query(`DROP TRIGGER ${identifier(table.wakeUp)} ON ${relation}`);
   }
 }
+
+/**
+ * Drops the triggers of pg-task that the table has brought along from another place, to whose table their functions belong.
+ */
+export async function dropFormerTriggers(client: Client, table: TaskTable): Promise<void> {
+  const { rows } = await client.query<{ text: string }>(
+    `SELECT pg_catalog.format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) AS text
+     FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+     JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+     WHERE NOT t.tgisinternal AND (t.tgrelid = $1::regclass OR t.tgrelid IN (SELECT relid FROM pg_partition_tree($1::regclass)))
+       AND coalesce(pg_catalog.to_jsonb(t) ->> 'tgparentid', '0') = '0'
+       AND pg_catalog.obj_description(p.oid, 'pg_proc') ~ '^pg-task (version|adopting|wake-up|options|fill)'
+       AND (n.nspname <> $2 OR p.proname <> ALL ($3::text[]))`,
+    [table.qualified, table.schema, [table.readyFunction, table.wakeUp, table.optionsFunction, table.fill]],
+  );
+  for (const { text } of rows) await client.query(text);
+}

@@ -38,6 +38,43 @@ BEGIN
   END;
 END $function$;
 
+-- == Wake-up ==
+
+-- Tells the task table from the pause table by the name of the trigger. A function that names the table makes every INSERT
+-- fail once the table or its schema has been renamed.
+CREATE OR REPLACE FUNCTION :"schema".:"wakeUp"() RETURNS trigger LANGUAGE plpgsql AS $function$
+DECLARE
+  root pg_catalog.oid := coalesce(pg_catalog.pg_partition_root(TG_RELID)::pg_catalog.oid, TG_RELID);
+  lock pg_catalog.int4;
+  own pg_catalog.bool := true;
+BEGIN
+  IF TG_LEVEL OPERATOR(pg_catalog.=) 'STATEMENT'::pg_catalog.text
+    AND pg_catalog.current_setting('pgtask.manager', true) OPERATOR(pg_catalog.=) 'on'::pg_catalog.text
+    AND TG_NAME OPERATOR(pg_catalog.<>) :'pauseWakeUp'::pg_catalog.name THEN
+    RETURN NULL;
+  END IF;
+  IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW'::pg_catalog.text OR TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE'::pg_catalog.text THEN
+    IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW'::pg_catalog.text THEN
+      own := OLD.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']::pg_catalog.text[])
+        OR OLD.pid OPERATOR(pg_catalog.<) 0;
+    END IF;
+    IF own AND TG_NAME OPERATOR(pg_catalog.<>) :'pauseWakeUp'::pg_catalog.name THEN
+      PERFORM pg_catalog.set_config('pgtask.deleted',
+        pg_catalog.concat(root, ' ', pg_catalog.current_setting('pg_task.id', true)), true);
+    END IF;
+    IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW'::pg_catalog.text THEN
+      RETURN NULL;
+    END IF;
+  END IF;
+  lock := root::pg_catalog.int8::pg_catalog.bit(32)::pg_catalog.int4;
+  IF pg_catalog.pg_try_advisory_lock_shared(:'busyClass', lock)
+    AND pg_catalog.pg_advisory_unlock_shared(:'busyClass', lock)
+    AND pg_catalog.pg_notify(pg_catalog.concat('pg_task_', root), '') IS NULL THEN
+    RETURN NULL;
+  END IF;
+  RETURN NULL;
+END $function$;
+
 -- == Views ==
 
 -- The functions of the views are inlined, so their names are looked up in the search_path of whoever reads the view. A

@@ -118,7 +118,7 @@ describe("missing rights", () => {
 
   test("to alter the table matter only if a default changes", async () => {
     await ensureTaskTable(target, { schema: "owned" });
-    await client.query("GRANT USAGE ON SCHEMA owned TO PUBLIC");
+    await client.query("GRANT USAGE ON SCHEMA owned TO PUBLIC; GRANT SELECT ON owned.task_home TO PUBLIC");
     const role = await createRole(client, unique("borrower"));
     const other = { ...target, user: role };
     await ensureTaskTable(other, { schema: "owned" });

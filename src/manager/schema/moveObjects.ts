@@ -1,0 +1,109 @@
+import type { Client } from "../../shared/postgres/client.js";
+import { identifier } from "../../shared/postgres/quoting.js";
+import { isTrustedOwner } from "./trustedOwner.sql.js";
+import { taskTable, type TaskTable } from "./taskTable.js";
+
+/**
+ * Finds where a table was before it was renamed, or moved to another schema, without the objects that belong to it. Its
+ * trigger still calls the wake-up function of that place. A table whose name is so long that the names of its objects
+ * contain a hash is found only if it has kept its name.
+ *
+ * @returns null if the table has brought along no such trigger, or if there is a table in that place again, to which the
+ *   objects belong now
+ */
+export async function findOrigin(client: Client, table: TaskTable): Promise<TaskTable | null> {
+  const { rows } = await client.query<{ schema: string; name: string }>(
+    `SELECT DISTINCT n.nspname::text AS schema, p.proname::text AS name
+     FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+     JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+     WHERE t.tgrelid = pg_catalog.to_regclass($1) AND NOT t.tgisinternal
+       AND pg_catalog.obj_description(p.oid, 'pg_proc') LIKE 'pg-task wake-up%' AND ${isTrustedOwner("p.proowner", "$1")}`,
+    [table.qualified],
+  );
+  const origins = rows.flatMap(({ schema, name }) =>
+    [table.table, name.replace(/_wake_up$/, "")]
+      .map((each) => taskTable(schema, each))
+      .filter((each) => each.wakeUp === name && each.qualified !== table.qualified),
+  );
+  for (const origin of origins) {
+    const found = await client.query<{ free: boolean }>("SELECT pg_catalog.to_regclass($1) IS NULL AS free", [
+      origin.qualified,
+    ]);
+    if (found.rows[0]?.free === true) return origin;
+  }
+  return null;
+}
+
+/**
+ * Lets the objects of a table follow it to its new name and schema, in the caller's transaction. Functions that name the
+ * table still name its former place. The enum `state` and the functions of the calendar stay, because other tables of the
+ * schema may use them.
+ */
+export async function moveObjects(client: Client, from: TaskTable, to: TaskTable): Promise<void> {
+  const names = objectNames(from, to);
+  const found = await findObjects(client, from, to, [...names.keys()]);
+  for (const { kind, schema, name, rest } of found) {
+    const target = names.get(name) ?? name;
+    const isTrigger = kind === "TRIGGER";
+    const of = (each: string): string =>
+      isTrigger ? `${identifier(each)} ON ${rest}` : `${identifier(schema)}.${identifier(each)}${rest}`;
+    if (target !== name) await client.query(`ALTER ${kind} ${of(name)} RENAME TO ${identifier(target)}`);
+    // An index is in the schema of its table, and a trigger in none.
+    if (!isTrigger && kind !== "INDEX" && schema !== to.schema)
+      await client.query(`ALTER ${kind} ${of(target)} SET SCHEMA ${identifier(to.schema)}`);
+  }
+}
+
+interface FoundObject {
+  readonly kind: "TRIGGER" | "INDEX" | "TABLE" | "VIEW" | "FUNCTION";
+  readonly schema: string;
+  readonly name: string;
+  /** The parameters of a function in parentheses, the relation of a trigger, and empty for anything else. */
+  readonly rest: string;
+}
+
+/** Returns the objects with these names. Triggers and indexes come first, because they move together with their tables. */
+async function findObjects(
+  client: Client,
+  from: TaskTable,
+  to: TaskTable,
+  names: readonly string[],
+): Promise<readonly FoundObject[]> {
+  const { rows } = await client.query<FoundObject>(
+    // Of the triggers that partitions have inherited, the server renames those itself that it would not let be renamed.
+    `SELECT 'TRIGGER' AS kind, n.nspname::text AS schema, t.tgname::text AS name, pg_catalog.format('%I.%I', n.nspname, c.relname) AS rest
+     FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
+     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE NOT t.tgisinternal AND t.tgname = ANY ($3::text[]) AND coalesce(pg_catalog.to_jsonb(t) ->> 'tgparentid', '0') = '0'
+       AND (n.nspname = $2 AND c.relname = ANY ($3::text[]) OR c.oid = pg_catalog.to_regclass($1)
+         OR c.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(pg_catalog.to_regclass($1)) AS p))
+     UNION ALL
+     SELECT CASE c.relkind WHEN 'r' THEN 'TABLE' WHEN 'v' THEN 'VIEW' ELSE 'INDEX' END, n.nspname, c.relname, ''
+     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+     LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = c.oid
+     WHERE c.relname = ANY ($3::text[]) AND (n.nspname = $2 OR i.indrelid = pg_catalog.to_regclass($1))
+       AND (c.relkind IN ('r', 'i', 'I') OR c.relkind = 'v' AND pg_catalog.obj_description(c.oid, 'pg_class') LIKE 'pg-task view%')
+     UNION ALL
+     SELECT 'FUNCTION', n.nspname, p.proname, pg_catalog.format('(%s)', pg_catalog.pg_get_function_identity_arguments(p.oid))
+     FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+     WHERE n.nspname = $2 AND p.proname = ANY ($3::text[]) AND pg_catalog.obj_description(p.oid, 'pg_proc') LIKE 'pg-task %'`,
+    [to.qualified, from.schema, names],
+  );
+  const order = ["TRIGGER", "INDEX", "TABLE", "VIEW", "FUNCTION"];
+  return rows.toSorted((one, other) => order.indexOf(one.kind) - order.indexOf(other.kind));
+}
+
+/** Returns the new name of each object. */
+function objectNames(from: TaskTable, to: TaskTable): Map<string, string> {
+  const after = new Map<string, unknown>(Object.entries(to));
+  const names = new Map<string, string>();
+  for (const [key, name] of Object.entries(from)) {
+    const next = after.get(key);
+    if (otherKeys.test(key) || typeof name !== "string" || typeof next !== "string") continue;
+    names.set(name, next);
+  }
+  return names;
+}
+
+/** Keys of TaskTable that hold no name of an object beside the table, or hold one that is quoted for statements. */
+const otherKeys = /^(?:schema|table|logName|stateType|pauses|qualified.*)$/;
