@@ -26,6 +26,7 @@ import { OrphanRescuer } from "./recovery/orphanRescuer.js";
 import { PendingResults } from "./results/pendingResults.js";
 import { DeferredPauses } from "./groups/deferredPauses.js";
 import { Pruner } from "./upkeep/pruner.js";
+import { OwedSuccessors } from "./upkeep/owedSuccessors.js";
 import { ZoneChanges } from "./upkeep/zoneChanges.js";
 import { PipelineRecalls } from "./sessions/pipelineRecalls.js";
 import type { RemotePid, StartedTask } from "./model.js";
@@ -72,6 +73,7 @@ export interface ManagerComponents {
   readonly ledgers: LedgerRotation;
   readonly pruner: Pruner;
   readonly zoneChanges: ZoneChanges;
+  readonly owed: OwedSuccessors;
   readonly statistics: Statistics;
   readonly dependencies: Dependencies;
   /** Which errors are retried. Throws if the settings have not been read yet. */
@@ -134,7 +136,8 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     log,
     threadLog: options.threadLog,
   });
-  const base = { table, log, groups, pendingResults, runTimes, executors, tracing };
+  const owed = new OwedSuccessors({ table, log });
+  const base = { table, log, owed, groups, pendingResults, runTimes, executors, tracing };
   const sessions = new SessionPool({
     ...base,
     maxThreads: () => entry().parameters["pg_conf.threads"],

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { OwedSuccessors } from "../../src/manager/upkeep/owedSuccessors.js";
 import { WakeSignal } from "../../src/shared/wakeSignal.js";
 import { Claimer } from "../../src/manager/claim/claimer.js";
 import { listenToTable } from "../../src/manager/schema/listen.js";
@@ -108,6 +109,7 @@ export async function startManagerLoop(
   const groupScanner = new GroupScanner({ table, groups, log });
   const statistics = new Statistics({ send: nothing, load: () => ({ running: 0, sessions: 0 }) });
   const dependencies = new Dependencies({ table, groupScanner, log, statistics });
+  const owed = new OwedSuccessors({ table, log });
   const ledgers = new LedgerRotation({ table, log });
   const wakeSignal = overrides.wakeSignal ?? new WakeSignal();
   const { rows } = await manager.query<{ oid: number }>("SELECT 'public.task'::regclass::oid AS oid");
@@ -121,12 +123,14 @@ export async function startManagerLoop(
       sessions,
       pendingResults,
       ledgers,
+      owed,
       remoteCapacity: new RemoteConnectionCapacity({ executors, sessions, groups, log }),
       orphans: new OrphanRescuer({
         table,
         groups,
         deferredPauses: pauses,
         lostRemoteRuns: noRemoteRuns(),
+        owed,
         log,
       }),
       workCycle: new (overrides.workCycle ?? WorkCycle)({
@@ -134,6 +138,7 @@ export async function startManagerLoop(
         sessions,
         groups,
         pendingResults,
+        owed,
         remotePids: new RetryQueue(),
         recalls: new PipelineRecalls(sessions.recalls),
         deferredPauses: pauses,
@@ -141,6 +146,7 @@ export async function startManagerLoop(
         groupScanner,
         claimer: new Claimer({
           table,
+          owed,
           sessions,
           groups,
           groupScanner,

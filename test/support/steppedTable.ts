@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { after } from "node:test";
+import { OwedSuccessors } from "../../src/manager/upkeep/owedSuccessors.js";
 import { Claimer } from "../../src/manager/claim/claimer.js";
 import { ExecutorThreads } from "../../src/manager/sessions/executorThreads.js";
 import { ActiveGroups } from "../../src/manager/groups/groups.js";
@@ -149,8 +150,10 @@ export class SteppedTable {
     after(() => executors.end());
     const recalls = new PipelineRecalls(sessions.recalls);
     const groupScanner = new GroupScanner({ table, groups, log });
+    const owed = new OwedSuccessors({ table, log });
     const cycle = new WorkCycle({
       table,
+      owed,
       sessions,
       groups,
       pendingResults,
@@ -160,6 +163,7 @@ export class SteppedTable {
       deferredPauses: new DeferredPauses(table, log),
       claimer: new Claimer({
         table,
+        owed,
         sessions,
         groups,
         groupScanner,

@@ -20,7 +20,8 @@ function withoutThisYear(text: string): string {
   return text.startsWith(year) ? text.slice(year.length) : text;
 }
 
-function formatNext({ paused, pausedItself, problem, next, state, overdueMs }: Schedule): string {
+function formatNext({ owed, paused, pausedItself, problem, next, state, overdueMs }: Schedule): string {
+  if (owed !== null) return `not planned yet: ${owed}`;
   if (problem !== null) return `no times: ${problem}`;
   if (pausedItself) return "paused";
   const running = state === "PLAN" ? [] : ["running"];
@@ -89,12 +90,13 @@ const commonColumns: readonly TableColumn<Schedule>[] = [
     value: ({ next }) =>
       next.length === 0 ? null : next.map(({ at, wall }) => wall?.replace(" ", "T") ?? at).join(", "),
     display: formatNext,
-    colour: ({ paused, problem, overdueMs }) =>
-      problem !== null ? "red" : paused || formatLateness(overdueMs) !== null ? "yellow" : null,
+    colour: ({ owed, paused, problem, overdueMs }) =>
+      (owed ?? problem) !== null ? "red" : paused || formatLateness(overdueMs) !== null ? "yellow" : null,
     flexible: true,
     // A whole time to the minute, and the mark of a cut.
     keeps: 17,
-    below: ({ problem }) => (problem === null ? null : `no times: ${problem}`),
+    below: ({ owed, problem }) =>
+      owed !== null ? `not planned yet: ${owed}` : problem === null ? null : `no times: ${problem}`,
   },
   {
     title: "last",
@@ -138,4 +140,5 @@ export const scheduleFields: readonly TableColumn<Schedule>[] = [
   keyColumn,
   { title: "failed tries", value: ({ failedTries }) => String(failedTries) },
   { title: "error of the try", value: ({ tryError }) => tryError },
+  { title: "owed", value: ({ owed }) => owed },
 ];

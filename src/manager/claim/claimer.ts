@@ -19,6 +19,7 @@ import { planOverlapping } from "./planOverlapping.sql.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { LockedTasks } from "./lockedTasks.js";
 import { canClaimSmall, ClaimStrategy, emptyClaim } from "./claimStrategy.js";
+import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
 import type { AssignedRun, ClaimedTask, DueTask } from "../model.js";
@@ -86,6 +87,7 @@ export class Claimer {
     readonly groupScanner: Pick<GroupScanner, "markPlanned">;
     readonly pendingResults: PendingResults;
     readonly ledgers: LedgerRotation;
+    readonly owed: Pick<OwedSuccessors, "touch">;
     readonly runTimes: RunTimes;
     readonly settingsAge: SettingsAge;
     readonly tracing?: Tracing | null;
@@ -99,7 +101,7 @@ export class Claimer {
     this.#ledgers = options.ledgers;
     this.#planner = new ClaimPlanner(options);
     this.#strategy = new ClaimStrategy(options.table, options.log);
-    this.#rejectedClaims = new RejectedClaims(options.table, options.log);
+    this.#rejectedClaims = new RejectedClaims(options.table, options.owed, options.log);
     this.#lockedTasks = new LockedTasks(options.table);
     this.#settingsAge = options.settingsAge;
     this.#tracing = options.tracing ?? null;

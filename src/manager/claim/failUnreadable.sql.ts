@@ -5,7 +5,7 @@ import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns } from "./claimedTask.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
-import { appendNote } from "../sql/omissions.js";
+import { appendNote, owedCte } from "../sql/omissions.js";
 import { isLate, isReady, isRepeating, isSeen } from "../sql/fragments.sql.js";
 
 /**
@@ -42,8 +42,8 @@ WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate(table)}) FOR NO
  * Ends a due task with unreadable values as FAIL. If the task repeats, its successor is inserted, unless it has just
  * been changed, or the columns of the table have changed since `columnSet` was read. Then the row is left as it is.
  *
- * @param unrepeated if null, the successor is inserted; otherwise it is not, because the server has rejected that
- *   before, and this note is written to the column `error`
+ * @param unrepeated if null, the successor is inserted; otherwise it is owed, because the server has rejected it, and
+ *   this note is written to the column `error`
  */
 export async function failUnreadable(
   client: Client,
@@ -53,7 +53,7 @@ export async function failUnreadable(
   unrepeated: string | null = null,
 ): Promise<void> {
   await client.query({
-    name: `fail unreadable ${columnSet.name}`,
+    name: `fail unreadable ${unrepeated === null ? "" : "owed "}${columnSet.name}`,
     text: `
 WITH locked AS MATERIALIZED (
   SELECT l.id FROM (
@@ -67,10 +67,10 @@ WITH locked AS MATERIALIZED (
   SET state = 'FAIL', ready = NULL, start = now(), stop = now(), output = '',
     error = ${appendNote("$2::text", `CASE WHEN ${isRepeating(table)} THEN $3::text END`)}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING id, stop
+  RETURNING id, stop, ${isRepeating(table)} AS repeats
 ), again AS (
   SELECT id, stop, 'FAIL' AS outcome FROM failed WHERE $3::text IS NULL
-), ${successorCtes(table, columnSet, "again")}
+), ${successorCtes(table, columnSet, "again")}${owedCte(table, unrepeated, "SELECT id FROM failed WHERE repeats")}
 SELECT id FROM failed`,
     values: [task.id, `ERROR:  task is not readable as UTF-8: ${task.reason}`, unrepeated],
   });

@@ -9,6 +9,7 @@ import { failUnreadable, isUnreadable, readTexts } from "./failUnreadable.sql.js
 import { lockTimeoutMs, recordLockTimeout } from "../sql/lockTimeout.js";
 import { rejectedRepeatNote } from "../sql/omissions.js";
 import { readFirstDue, tryClaims, type ClaimTrial } from "./tryClaims.sql.js";
+import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model.js";
 import { singleClaimsAfterTrials, trialRetryMs, trialRoundMs, trialRoundSize } from "../tuning.js";
@@ -22,13 +23,15 @@ const message = "claim rejected by the server, retrying";
  */
 export class RejectedClaims {
   readonly #table: TaskTable;
+  readonly #owed: Pick<OwedSuccessors, "touch">;
   /** All due tasks that claims skip because the server rejects starting or expiring them. */
   readonly rows: RejectedRows;
   #roundSize = trialRoundSize.initial;
   #singleClaims = 0;
 
-  constructor(table: TaskTable, log: Log) {
+  constructor(table: TaskTable, owed: Pick<OwedSuccessors, "touch">, log: Log) {
     this.#table = table;
+    this.#owed = owed;
     this.rows = new RejectedRows(log);
   }
 
@@ -157,7 +160,8 @@ export class RejectedClaims {
       const reason = await tryInOrder(refusal, [
         (last) => failUnreadable(client, this.#table, columnSet, task, rejectedRepeatNote(last)),
       ]);
-      if (reason !== null) this.rows.add(id, reason, message);
+      if (reason === null) this.#owed.touch();
+      else this.rows.add(id, reason, message);
     }
   }
 

@@ -2,7 +2,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
-import { appendNote } from "../sql/omissions.js";
+import { appendNote, owedCte } from "../sql/omissions.js";
 import { isGroupPaused, isLate, isNotIn, isReady, isRepeating, isSeen, maxOthers } from "../sql/fragments.sql.js";
 
 /**
@@ -43,8 +43,8 @@ const notActive = ({ features }: TaskTable): string =>
  * are skipped. So are repeating tasks that have just been changed. If the columns of the table have changed since
  * `columnSet` was read, all repeating tasks are skipped, because their successors would lack the new columns.
  *
- * @param unrepeated if null, successors are inserted; otherwise they are not, because the server has rejected that
- *   before, and this note is written to the column `error`
+ * @param unrepeated if null, successors are inserted; otherwise they are owed, because the server has rejected them, and
+ *   this note is written to the column `error`
  * @returns the ids of the expired tasks
  */
 export async function expire(
@@ -55,7 +55,7 @@ export async function expire(
   unrepeated: string | null = null,
 ): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>({
-    name: `expire ${columnSet.name}`,
+    name: `expire ${unrepeated === null ? "" : "owed "}${columnSet.name}`,
     text: `
 WITH locked AS MATERIALIZED (
   SELECT l.id FROM (
@@ -69,10 +69,10 @@ WITH locked AS MATERIALIZED (
   SET state = 'GONE', ready = NULL, start = now(), stop = now(),
     error = ${appendNote(notActive(table), `CASE WHEN ${isRepeating(table)} THEN $2::text END`)}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING id, stop
+  RETURNING id, stop, ${isRepeating(table)} AS repeats
 ), again AS (
   SELECT id, stop, 'GONE' AS outcome FROM expired WHERE $2::text IS NULL
-), ${successorCtes(table, columnSet, "again")}
+), ${successorCtes(table, columnSet, "again")}${owedCte(table, unrepeated, "SELECT id FROM expired WHERE repeats")}
 SELECT id::text AS id FROM expired`,
     values: [ids, unrepeated],
   });

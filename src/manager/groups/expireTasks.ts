@@ -3,6 +3,7 @@ import { tryInOrder, changeRows, type RejectedRows } from "../rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { expire, readLate } from "./expire.sql.js";
 import { rejectedRepeatNote } from "../sql/omissions.js";
+import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 export interface ExpiredTasks {
@@ -18,6 +19,7 @@ const nothing: ExpiredTasks = { expired: 0, locked: [], again: false };
  *
  * @param known.except ids of tasks to skip
  * @param known.rejectedRows receives the tasks that the server refuses to end
+ * @param known.owed is told of tasks whose successors the server has rejected
  * @returns how many tasks expired, the ids of late tasks whose rows are locked, and whether to scan again at
  *   once
  */
@@ -26,7 +28,15 @@ export async function expireTasks(
   table: TaskTable,
   hashes: readonly number[],
   limit: number,
-  { except, rejectedRows }: { readonly except: readonly string[]; readonly rejectedRows: RejectedRows },
+  {
+    except,
+    rejectedRows,
+    owed,
+  }: {
+    readonly except: readonly string[];
+    readonly rejectedRows: RejectedRows;
+    readonly owed: Pick<OwedSuccessors, "touch">;
+  },
 ): Promise<ExpiredTasks> {
   if (hashes.length === 0) return nothing;
   const ids = await readLate(client, table, hashes, limit, except);
@@ -45,7 +55,7 @@ export async function expireTasks(
     (some) => end(some, null),
     async (id, error) => {
       const reason = await tryInOrder(error, [(refusal) => end([id], rejectedRepeatNote(refusal))]);
-      if (reason === null) return;
+      if (reason === null) return owed.touch();
       rejectedRows.add(id, reason, "expiry rejected by the server, retrying");
       open.delete(id);
     },

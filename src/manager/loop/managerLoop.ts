@@ -22,6 +22,7 @@ export type ManagerLoopOptions = Pick<
   | "remoteCapacity"
   | "pruner"
   | "zoneChanges"
+  | "owed"
   | "dependencies"
   | "ledgers"
   | "statistics"
@@ -141,6 +142,7 @@ export class ManagerLoop {
   async run(finished: () => boolean, events: ManagerLoopEvents): Promise<void> {
     const { remoteCapacity, wakeSignal, workCycle } = this.#components;
     this.#components.dependencies.restart();
+    this.#components.owed.restart();
     // On a new connection it is not known yet which rows are locked.
     await workCycle.retryLocked(this.#client);
     let hasBegun = false;
@@ -181,6 +183,7 @@ export class ManagerLoop {
     await ledgers.rotate(this.#client);
     const canPruneMore = await this.#prune();
     const canCheckMore = await this.#checkZones();
+    const canPlanMore = await this.#planOwed();
     const haveDependentsChanged = await this.#stepDependencies();
     const mustCheck = await this.#updateBusyMode(outcome);
     const isBusy =
@@ -188,6 +191,7 @@ export class ManagerLoop {
       mustCheck ||
       canPruneMore ||
       canCheckMore ||
+      canPlanMore ||
       outcome.again ||
       (await wakeSignal.wait(this.#pauseMs(outcome)));
     const isEmptyCheck = !isBusy && busyMode.isNotified && this.#isIdle(outcome);
@@ -377,6 +381,14 @@ export class ManagerLoop {
   }
 
   /** Whether no task can start before a run ends. */
+  /** Plans the next runs that the server has rejected so far. Returns whether there may be more to do right away. */
+  async #planOwed(): Promise<boolean> {
+    const { owed } = this.#components;
+    if (owed.pauseMs > 0) return false;
+    this.#changed = true;
+    return await falseIfTransient(() => owed.step(this.#client));
+  }
+
   #isFull(): boolean {
     const { groups, poolScaler, sessions } = this.#components;
     if (!this.#isAccepting || groups.totalRunning >= this.#settings.run) return true;
@@ -384,8 +396,18 @@ export class ManagerLoop {
   }
 
   #pauseMs({ nearestMs, gapMs }: CycleOutcome): number {
-    const { remoteCapacity, orphans, loginCheck, poolScaler, pruner, zoneChanges, busyMode, workCycle, dependencies } =
-      this.#components;
+    const {
+      remoteCapacity,
+      orphans,
+      loginCheck,
+      poolScaler,
+      pruner,
+      zoneChanges,
+      busyMode,
+      workCycle,
+      dependencies,
+      owed,
+    } = this.#components;
     // If a planned time stays in the past, the row of its task is locked, and later planned times are hidden behind it.
     // Another cycle at once would not help, but a cycle is needed before long.
     this.#overdueCycles = nearestMs === 0 ? this.#overdueCycles + 1 : 0;
@@ -406,6 +428,7 @@ export class ManagerLoop {
         this.isAsleep ? Math.max(loginCheck.pauseMs, 1) : Infinity,
         Math.max(pruner.pauseMs, 1),
         Math.max(zoneChanges.pauseMs, 1),
+        Math.max(owed.pauseMs, 1),
         dependencies.pauseMs,
         resetMs,
       ),

@@ -340,10 +340,10 @@ export class WorkCycle {
     { batch }: ManagerSettings,
     hashes: readonly number[],
   ): Promise<{ readonly expired: number; readonly again: boolean }> {
-    const { claimer, groupScanner, table } = this.#components;
+    const { claimer, groupScanner, owed, table } = this.#components;
     return await this.#orDefer({ expired: 0, again: false }, async () => {
       const { rejected: rejectedRows, skippedIds: except } = claimer;
-      const known = { except, rejectedRows };
+      const known = { except, rejectedRows, owed };
       const { expired, locked, again } = await expireTasks(client, table, hashes, batch, known);
       if (locked.length > 0) claimer.lockedTasks.add(locked);
       if (expired > 0) groupScanner.markPlanned();
@@ -401,6 +401,7 @@ export type WorkCycleOptions = Pick<
   | "retryPolicy"
   | "onRetries"
   | "dependencies"
+  | "owed"
   | "log"
 > &
   Partial<Pick<ManagerComponents, "largeResultWriter" | "tracing">>;

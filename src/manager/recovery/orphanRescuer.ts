@@ -18,6 +18,7 @@ import {
 } from "./rescue.sql.js";
 import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
 import { readRemoteRuns } from "./remoteRuns.sql.js";
+import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { orphanCheckMs } from "../tuning.js";
 
@@ -70,6 +71,7 @@ export class OrphanRescuer {
   readonly #groups: ActiveGroups;
   readonly #deferredPauses: DeferredPauses;
   readonly #lostRemoteRuns: LostRemoteRuns;
+  readonly #owed: Pick<OwedSuccessors, "touch">;
   readonly #log: Log;
   readonly #orphans = new Map<string, Orphan>();
   /** Owners of sessions whose connection failed. Their tasks are not to blame for the loss. */
@@ -93,12 +95,14 @@ export class OrphanRescuer {
     readonly groups: ActiveGroups;
     readonly deferredPauses: DeferredPauses;
     readonly lostRemoteRuns: LostRemoteRuns;
+    readonly owed: Pick<OwedSuccessors, "touch">;
     readonly log: Log;
   }) {
     this.#table = options.table;
     this.#groups = options.groups;
     this.#deferredPauses = options.deferredPauses;
     this.#lostRemoteRuns = options.lostRemoteRuns;
+    this.#owed = options.owed;
     this.#log = options.log;
     this.#rejected = new RejectedRows(options.log);
   }
@@ -287,7 +291,10 @@ export class OrphanRescuer {
   async #rescueRejected(orphan: Orphan, error: DatabaseError, rescue: Rescue): Promise<void> {
     const reason = await tryInOrder(error, [
       () => rescue([orphan], { pause: true, repetition: null }),
-      (rejection) => rescue([orphan], { pause: true, repetition: rejectedRepeatNote(rejection) }),
+      async (rejection) => {
+        await rescue([orphan], { pause: true, repetition: rejectedRepeatNote(rejection) });
+        this.#owed.touch();
+      },
     ]);
     if (reason === null) return;
     this.#uncount(orphan.id);

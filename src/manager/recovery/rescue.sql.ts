@@ -6,7 +6,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { isReplaced, keyOf, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
-import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
+import { noOmissions, appendNote, owedCte, type Omissions } from "../sql/omissions.js";
 import { claimTime, isRepeating, isSeen, mustRunQuery } from "../sql/fragments.sql.js";
 
 /** A task that a session has claimed. */
@@ -136,8 +136,8 @@ export async function rescueTasks(
     crash: number;
     since: string | null;
   }>({
-    name: `rescue ${columns.name}`,
-    text: rescueStatement(table, columns),
+    name: `rescue ${omissions.repetition === null ? "" : "owed "}${columns.name}`,
+    text: rescueStatement(table, columns, omissions.repetition),
     values: [
       request.dead,
       request.ids,
@@ -156,11 +156,15 @@ export async function rescueTasks(
   };
 }
 
+/** SQL condition that is true if the schedule of the row `j` of `judged` goes on with another row. */
+const passesOn =
+  "(j.repeats AND (j.verdict = 'replaced' OR j.verdict IN ('done', 'failed') AND j.state IN ('TAKE', 'WORK')))";
+
 /**
  * Returns the SQL of `rescueTasks`. `IS TRUE` keeps the planner from turning the lookup in the ledgers into a join.
  * Instead, the planner hashes the subquery once.
  */
-function rescueStatement(table: TaskTable, columns: ColumnSet): string {
+function rescueStatement(table: TaskTable, columns: ColumnSet, repetition: string | null): string {
   const { qualified, stateType, qualifiedLedger1, qualifiedLedger2 } = table;
   return `
 WITH lost AS MATERIALIZED (
@@ -198,13 +202,13 @@ WITH lost AS MATERIALIZED (
     error = ${appendNote(
       "CASE WHEN j.verdict = 'failed' THEN concat('ERROR:  task took its own session down ', j.crash, ' times', ': ' || ($7::json ->> j.id::text)) " +
         `WHEN j.verdict = 'replaced' THEN ${replacedError("(SELECT k.waiting FROM key_waits AS k WHERE k.id = j.id)")} ELSE t.error END`,
-      "CASE WHEN j.repeats AND (j.verdict = 'replaced' OR j.verdict IN ('done', 'failed') AND j.state IN ('TAKE', 'WORK')) THEN $6::text END",
+      `CASE WHEN ${passesOn} THEN $6::text END`,
     )},
     output = CASE WHEN j.verdict = 'failed' THEN '' ELSE t.output END,
     ready = CASE WHEN j.verdict = 'planned' THEN t.plan <= now() END
   FROM judged AS j WHERE t.id = j.id AND t.id = ANY (ARRAY(SELECT id FROM judged))
   RETURNING t.id
-)
+)${owedCte(table, repetition, `SELECT j.id FROM judged AS j WHERE ${passesOn} AND j.id = ANY (ARRAY(SELECT id FROM settled))`)}
 SELECT id, verdict, crash, NULL AS since FROM judged WHERE id = ANY (ARRAY(SELECT id FROM settled))
 UNION ALL SELECT l.id, NULL, NULL, l.since::text FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL`;
 }

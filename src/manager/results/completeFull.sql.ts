@@ -7,7 +7,7 @@ import type { RetryPolicy } from "../settings.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { isReplaced, keyWaits, replacedError, waitingWithKey } from "../sql/keyWaits.sql.js";
-import { noOmissions, appendNote, type Omissions } from "../sql/omissions.js";
+import { noOmissions, appendNote, owedCte, type Omissions } from "../sql/omissions.js";
 import { planFromRule } from "../sql/ruleQuery.sql.js";
 import { isRetried, planRetries } from "./retry.sql.js";
 import { hasId, isAwaited, isRepeating, isSeen, mustRunQuery, isSetByTask } from "../sql/fragments.sql.js";
@@ -57,8 +57,8 @@ export async function completeFull(
 ): Promise<Completion> {
   const large = largeOutputOf(results);
   const { rows } = await client.query<CompletionRow>({
-    name: `complete ${traced ? "traced " : ""}${large === null ? "" : "large "}${columns.name}`,
-    text: completeStatement(table, columns, { traced, large: large !== null }),
+    name: `complete ${traced ? "traced " : ""}${large === null ? "" : "large "}${omissions.repetition === null ? "" : "owed "}${columns.name}`,
+    text: completeStatement(table, columns, { traced, large: large !== null, repetition: omissions.repetition }),
     values: [
       results.map((result) => result.id),
       results.map((result) => result.owner),
@@ -128,6 +128,11 @@ const withReplacement = `CASE WHEN replacement IS NULL THEN error
 const writtenStates = `UNION ALL SELECT id, NULL, true,
   CASE WHEN retried THEN 'PLAN' WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END, NULL, false FROM ended`;
 
+/** SQL of the ids of the tasks of `ended` that would have got a successor, or passed their schedule on. */
+const owedIds = (table: TaskTable): string => `SELECT e.id FROM ended AS e JOIN ${table.qualified} AS t ON t.id = e.id
+  WHERE t.id = ANY (ARRAY(SELECT id FROM ended)) AND ${isRepeating(table, "t.")} AND NOT ${mustRunQuery(table, "t.")}
+    AND (e.repeats AND e.state IN ('TAKE', 'WORK') OR e.state = 'PLAN' AND ${isReplaced("e.id")})`;
+
 /**
  * Returns the SQL of `completeFull`. Its lateral join makes one index lookup for each result. Joining sets, or looking
  * ids up in arrays, would cost a million comparisons for a thousand results.
@@ -138,7 +143,11 @@ const writtenStates = `UNION ALL SELECT id, NULL, true,
 function completeStatement(
   table: TaskTable,
   columns: ColumnSet,
-  { traced, large }: { readonly traced: boolean; readonly large: boolean },
+  {
+    traced,
+    large,
+    repetition,
+  }: { readonly traced: boolean; readonly large: boolean; readonly repetition: string | null },
 ): string {
   const { qualified, stateType } = table;
   const outputs = large ? "ARRAY['large']" : "$5::text[]";
@@ -188,7 +197,7 @@ WITH result AS MATERIALIZED (
   UPDATE ${qualified} AS t SET state = 'GONE'::${stateType}, owner = NULL, start = e.start, stop = e.stop,
     error = ${appendNote(replacedError("k.waiting"), `CASE WHEN ${isRepeating(table, "t.")} THEN $9::text END`)}
   FROM key_waits AS k JOIN ended AS e ON e.id = k.id WHERE ${hasId("k.id")} AND e.state = 'PLAN'
-)
+)${owedCte(table, repetition, owedIds(table))}
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried, false AS awaited FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE
   AND EXISTS (SELECT FROM ${qualified} AS t WHERE ${hasId("r.id")} AND t.owner = r.owner)

@@ -16,6 +16,7 @@ import { completePlain, isPlainResult } from "./completePlain.sql.js";
 import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
 import { RejectedResultLocks } from "./rejectedResultLocks.sql.js";
 import { replaceUnencodable } from "./replaceUnencodable.js";
+import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { RetryPolicy } from "../settings.js";
 import type { Tracing } from "../telemetry/tracing.js";
@@ -39,6 +40,7 @@ export class Completer {
   readonly #largeResultWriter: LargeResultWriter | null;
   readonly #retryPolicy: () => RetryPolicy;
   readonly #dependencies: Pick<Dependencies, "ended">;
+  readonly #owed: Pick<OwedSuccessors, "touch">;
   readonly #onRetries: (sqlstates: readonly string[]) => void;
   readonly #tracing: Tracing | null;
   readonly #log: Log;
@@ -59,6 +61,7 @@ export class Completer {
     readonly largeResultWriter: LargeResultWriter | null;
     readonly retryPolicy: () => RetryPolicy;
     readonly dependencies: Pick<Dependencies, "ended">;
+    readonly owed: Pick<OwedSuccessors, "touch">;
     /** Called with the SQLSTATEs of errors after which tasks are retried. */
     readonly onRetries: (sqlstates: readonly string[]) => void;
     readonly tracing: Tracing | null;
@@ -71,6 +74,7 @@ export class Completer {
     this.#largeResultWriter = options.largeResultWriter;
     this.#retryPolicy = options.retryPolicy;
     this.#dependencies = options.dependencies;
+    this.#owed = options.owed;
     this.#onRetries = options.onRetries;
     this.#tracing = options.tracing;
     this.#log = options.log;
@@ -188,8 +192,8 @@ export class Completer {
   /**
    * Writes a result that the server has rejected. Each attempt omits more, but never the outcome of the run, until the
    * server accepts the result. The following parts are omitted, in this order: characters that the database cannot
-   * store, the group's pause (which is done later), the row's deletion (the row stays), and the repetition (the row's
-   * error then says so).
+   * store, the group's pause (which is done later), the row's deletion (the row stays), and the repetition (the successor
+   * is owed, and the row's error says so).
    */
   async #completeRejected(client: Client, rejected: OwnedResult, error: DatabaseError): Promise<void> {
     const stored = replaceUnencodable(rejected, error);
@@ -200,7 +204,10 @@ export class Completer {
       ...(stored === null ? [] : [() => send(noOmissions)]),
       () => send({ ...noOmissions, pause: true }),
       ...(isDeletable ? [(rejection: DatabaseError) => this.#completeUndeleted(rejected, rejection, send)] : []),
-      (rejection) => send({ pause: true, repetition: rejectedRepeatNote(rejection), deletion: true }),
+      async (rejection) => {
+        await send({ pause: true, repetition: rejectedRepeatNote(rejection), deletion: true });
+        this.#owed.touch();
+      },
     ]);
     if (reason === null) return;
     const message = "result rejected by the server, retrying";

@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { PgTaskError } from "../../shared/errors.js";
-import { identifier, literal } from "../../shared/postgres/quoting.js";
+import { identifier } from "../../shared/postgres/quoting.js";
+import { ensureOwnTable } from "./ownTable.js";
 import type { TaskTable } from "./taskTable.js";
 
 const comment = "For pg-task's own use: which waiting tasks wait for the end of which tasks";
@@ -16,28 +16,13 @@ const comment = "For pg-task's own use: which waiting tasks wait for the end of 
  */
 export async function ensureDependencyTable(client: Client, table: TaskTable, isNew: boolean): Promise<void> {
   const { qualifiedDependencies: name } = table;
-  const { rows } = await client.query<{ comment: string | null }>(
-    "SELECT pg_catalog.obj_description(oid, 'pg_class') AS comment FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass($1)",
-    [name],
-  );
-  const [found] = rows;
-  if (found !== undefined && found.comment !== comment) {
-    const message = `cannot create ${name}: a relation of this name exists and was not created by pg-task: rename it, or give another "schema" or "table"`;
-    throw new PgTaskError("SCHEMA_INCOMPATIBLE", message);
-  }
-  if (found !== undefined) {
-    if (isNew) await client.query(`TRUNCATE ${name}`);
-    return;
-  }
-  await client.query(`
-    CREATE TABLE ${name} (
-      predecessor bigint NOT NULL,
-      task bigint NOT NULL,
-      failed boolean NOT NULL DEFAULT false,
-      PRIMARY KEY (predecessor, task)
-    );
-    CREATE INDEX ${identifier(table.dependencyIndex)} ON ${name} (task);
-    COMMENT ON TABLE ${name} IS ${literal(comment)}`);
+  const columns = `
+    predecessor bigint NOT NULL,
+    task bigint NOT NULL,
+    failed boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (predecessor, task)`;
+  if (await ensureOwnTable(client, { name, comment, columns }, isNew))
+    await client.query(`CREATE INDEX ${identifier(table.dependencyIndex)} ON ${name} (task)`);
 }
 
 /**

@@ -13,6 +13,7 @@ import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
 import { nameBoundsCheck } from "./boundsCheck.js";
 import { ensureDependencyTable } from "./dependencyTable.js";
+import { ensureOwedTable } from "./owedTable.js";
 import { ensureCalendar } from "./calendar.js";
 import { duplicateKeysQuery, ensureKeyIndex, keyProblems, type KeyProblem } from "./keyIndex.js";
 import { ensureOptions } from "./options/options.sql.js";
@@ -101,6 +102,7 @@ async function ensureOwn(
     const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters, table.features);
     if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
     if (table.features.has("order")) await ensureDependencyTable(client, table, from === 0);
+    await ensureOwedTable(client, table, from === 0);
     const keyProblem = table.features.has("keys")
       ? await ensureKeyIndex(client, table, { create: entry.create, concurrently: false })
       : null;

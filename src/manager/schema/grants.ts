@@ -22,6 +22,7 @@ const relationsOf = (table: TaskTable): readonly [string, readonly string[]] => 
     table.ledger2,
     table.homeTable,
     table.dependencyTable,
+    table.owedTable,
     table.statsView,
     table.errorsView,
     table.groupsView,

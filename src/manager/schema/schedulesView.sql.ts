@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { Feature } from "./features.js";
+import { owedNotePattern } from "./owedTable.js";
 import { meanSeconds } from "./meanSeconds.sql.js";
 import { objectName, type TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
@@ -42,6 +43,10 @@ export const hasSchedule = (alias: string, rules: boolean): string =>
     ? `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat OPERATOR(pg_catalog.>) interval '0', false)`
     : `${alias}.repeat OPERATOR(pg_catalog.>) interval '0'`;
 
+/** SQL condition that is true if the row with this alias, without the dot, has ended and owes its successor. */
+export const isOwing = (alias: string, rules: boolean): string =>
+  `(${hasSchedule(alias, rules)} AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) AND coalesce(${alias}.error::pg_catalog.text OPERATOR(pg_catalog.~) ${literal(owedNotePattern)}, false))`;
+
 /**
  * SQL of an array with the first `count` times of the repeating row `s` after `since`, in ascending order. Each is the
  * sum of the row's `base` and a multiple of `repeat`. Null if the times depend on when the run ends (`drift`) or exceed
@@ -73,13 +78,18 @@ const firstLine = (text: string, length: number): string =>
  * - `failed_tries`, `try_error`: how many tries of the run that waits have failed, and the first line of the last error.
  * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
  *
+ * - `owed`: why the next run could not be planned yet. Null unless the row has ended and owes its successor.
+ *
  * @param rules whether the table's columns of rules belong to pg-task
  * @param features the features of the table that are on
+ * @param withOwed whether to include the rows that have ended and owe their successors. It needs the right to read the
+ *   table that lists them.
  */
 export function schedulesQuery(
-  { schema, qualified }: TaskTable,
+  { schema, qualified, qualifiedOwed }: TaskTable,
   rules: boolean,
   features: ReadonlySet<Feature>,
+  withOwed = false,
 ): string {
   const calendar = identifier(schema);
   const tries = features.has("retries")
@@ -113,18 +123,24 @@ export function schedulesQuery(
       t.state::pg_catalog.text AS state, t.plan::pg_catalog.timestamptz AS plan, t.ready, t.max, t.owner, t.input::pg_catalog.text AS input,
       ${features.has("keys") ? "t.key" : "NULL::pg_catalog.text AS key"},
       ${tries} AS failed_tries, CASE WHEN ${tries} OPERATOR(pg_catalog.>) 0 THEN ${firstLine("t.error::pg_catalog.text", 1000)} END AS try_error, ${optional}`;
+  const reason = `pg_catalog.split_part(pg_catalog.substring(t.error::pg_catalog.text, ${literal(owedNotePattern.replace("(^", "(?:^").replace(".*$", "(.*)$"))}), E'\\n', 1)`;
+  const owed = withOwed
+    ? `
+        UNION ALL
+        SELECT ${columns}, ${reason} AS owed FROM ${qualifiedOwed} AS o JOIN ${qualified} AS t ON t.id OPERATOR(pg_catalog.=) o.task WHERE ${isOwing("t", rules)}`
+    : "";
   return `SELECT s.*, s.state OPERATOR(pg_catalog.=) 'PLAN' AND s.owner IS NULL AND s.plan OPERATOR(pg_catalog.=) 'infinity' AND NOT s.awaits AS halted,
       greatest(s.base, CASE WHEN s.catchup AND s.active OPERATOR(pg_catalog.<) interval '5000 years' THEN pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) s.active
         WHEN s.catchup THEN s.base ELSE pg_catalog.statement_timestamp() END) AS since
     FROM (
       SELECT w.*, CASE WHEN pg_catalog.isfinite(w.due) THEN w.due WHEN pg_catalog.isfinite(w.plan) THEN w.plan END AS base
       FROM (
-        SELECT ${columns} FROM ${qualified} AS t WHERE ${hasSchedule("t", rules)} AND t.ready IS NOT NULL
+        SELECT ${columns}, NULL::pg_catalog.text AS owed FROM ${qualified} AS t WHERE ${hasSchedule("t", rules)} AND t.ready IS NOT NULL
         UNION ALL
-        SELECT ${columns} FROM (
+        SELECT ${columns}, NULL FROM (
           SELECT ${stored.join(", ")} FROM ${qualified} AS c WHERE ${hasSchedule("c", rules)} AND c.ready IS NULL AND c.take IS NOT NULL
           ORDER BY c.ready DESC, c.take DESC LIMIT ${maxClaimed}
-        ) AS t WHERE t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])
+        ) AS t WHERE t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])${owed}
       ) AS w
     ) AS s`;
 }
@@ -139,7 +155,7 @@ export function comingTimes({ schema }: TaskTable, rules: boolean, count: number
       ? `CASE WHEN s.rule IS NULL THEN ${repetitions("s.since", most)}
         WHEN NOT s.is_query THEN ${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since, ${most}) END`
       : repetitions("s.since", most);
-  return `CASE WHEN s.halted OR s.awaits THEN '{}' WHEN s.state OPERATOR(pg_catalog.<>) 'PLAN' THEN coalesce(${computed(count)}, '{}')
+  return `CASE WHEN s.halted OR s.awaits OR s.owed IS NOT NULL THEN '{}' WHEN s.state OPERATOR(pg_catalog.<>) 'PLAN' THEN coalesce(${computed(count)}, '{}')
       WHEN s.computes THEN '{}' ELSE pg_catalog.array_cat(ARRAY[s.plan], ${computed(count - 1)}) END`;
 }
 

@@ -85,6 +85,10 @@ export interface TaskTable {
   readonly dependencyIndex: string;
   /** The table of dependencies, quoted for use in statements. */
   readonly qualifiedDependencies: string;
+  /** Table of the ended rows whose successors the server has rejected so far. */
+  readonly owedTable: string;
+  /** The table of owed successors, quoted for use in statements. */
+  readonly qualifiedOwed: string;
   /** Index of the tasks whose predecessors have to be looked up. */
   readonly holdIndex: string;
   /** Unique index of the keys of waiting tasks. */
@@ -143,6 +147,8 @@ export function taskTable(schema: string, table: string): TaskTable {
     dependencyTable: objectName(table, "after"),
     dependencyIndex: objectName(table, "after_task_idx"),
     qualifiedDependencies: `${identifier(schema)}.${identifier(objectName(table, "after"))}`,
+    owedTable: objectName(table, "owed"),
+    qualifiedOwed: `${identifier(schema)}.${identifier(objectName(table, "owed"))}`,
     holdIndex: objectName(table, "hold_idx"),
     keyIndex: objectName(table, "key_idx"),
   };

@@ -48,6 +48,8 @@ function nextRepetition(last: string, after: string): string {
  * SQL of CTEs that insert the successor of each repeating task of `ended`. The schedule goes on from the planned time,
  * or from `due` if the planned time was moved. A rule that is a query has to run before the next time is known.
  *
+ * The last CTE, `repeated`, has the columns id and parent of the successors.
+ *
  * If another task waits with the key of the successor, none is inserted, and the waiting task inherits the schedule.
  *
  * @param ended name of a CTE with the columns id, stop and outcome. The outcome is DONE, FAIL or GONE, or WORK if the
@@ -56,9 +58,9 @@ function nextRepetition(last: string, after: string): string {
  */
 export function successorCtes(table: TaskTable, columns: ColumnSet, ended: string, hasWaits = false): string {
   const insert = insertSuccessors(table, columns, ended);
-  if (!table.features.has("keys")) return `repeated AS (${insert}\n)`;
+  if (!table.features.has("keys")) return `repeated AS (${insert}\n  RETURNING id, parent)`;
   const waits = hasWaits ? "" : `key_waits AS MATERIALIZED (${keyWaits(table, `SELECT id FROM ${ended}`)}\n), `;
-  return `${waits}${inheritedCte(table, ended)}repeated AS (${insert} AND NOT ${isReplaced("t.id")}\n)`;
+  return `${waits}${inheritedCte(table, ended)}repeated AS (${insert} AND NOT ${isReplaced("t.id")}\n  RETURNING id, parent)`;
 }
 
 /**

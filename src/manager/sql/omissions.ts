@@ -1,5 +1,7 @@
 import type { DatabaseError } from "pg";
 import { checkOptionViolation, checkViolation, notNullViolation } from "../../shared/postgres/sqlStates.js";
+import { owedPrefix } from "../schema/owedTable.js";
+import type { TaskTable } from "../schema/taskTable.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 
 /** What a statement that ends tasks omits, because the server has rejected it. */
@@ -7,8 +9,8 @@ export interface Omissions {
   /** Whether the group's pause is omitted. If so, it is deferred. */
   readonly pause: boolean;
   /**
-   * A note that replaces the successor of a repeating task and is appended to the column `error`. Null means that the
-   * successor is inserted.
+   * A note that is appended to the column `error` of a repeating task whose successor is not inserted now, but owed. Null
+   * means that the successor is inserted.
    */
   readonly repetition: string | null;
   /** Whether a row with `delete` is kept instead of deleted. */
@@ -24,10 +26,19 @@ export const noOmissions: Omissions = { pause: false, repetition: null, deletion
  */
 export function rejectedRepeatNote(rejection: DatabaseError): string {
   if (isTransient(rejection)) throw rejection;
-  const lines = [`ERROR:  next run was not planned: ${rejection.message}`];
+  const lines = [`${owedPrefix}${rejection.message}`];
   if (rejection.detail !== undefined && !showsRow(rejection)) lines.push(`DETAIL:  ${rejection.detail}`);
   return lines.map((line) => line.replaceAll("\n", "\n\t")).join("\n");
 }
+
+/**
+ * SQL of a CTE, with a comma in front, that records ended tasks whose successors were rejected, so that these are tried
+ * again. Without a note, nothing is owed and the CTE is left out.
+ *
+ * @param ids SQL of a query for the ids of these tasks
+ */
+export const owedCte = ({ qualifiedOwed }: TaskTable, repetition: string | null, ids: string): string =>
+  repetition === null ? "" : `, owed AS (INSERT INTO ${qualifiedOwed} (task) ${ids} ON CONFLICT DO NOTHING)`;
 
 /** Whether the detail contains the values of the whole row, of which `remote` may contain a password. */
 const showsRow = ({ code = "" }: DatabaseError): boolean =>

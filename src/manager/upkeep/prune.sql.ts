@@ -18,7 +18,7 @@ export interface PruneStep {
 
 /**
  * Deletes up to `limit` finished rows that are older than their `keep` and have ids above `from`. Skips locked rows, and
- * rows whose end others have not been told yet.
+ * rows whose end others have not been told yet, or whose successors are owed.
  */
 export async function prune(client: Client, table: TaskTable, from: string, limit: number): Promise<PruneStep> {
   const { rows } = await client.query<PruneStep>({
@@ -30,12 +30,12 @@ export async function prune(client: Client, table: TaskTable, from: string, limi
 }
 
 function pruneStatement(table: TaskTable): string {
-  const { qualified, qualifiedDependencies } = table;
+  const { qualified, qualifiedDependencies, qualifiedOwed } = table;
   const isTold = `CASE WHEN ${isAwaited(table)} THEN NOT EXISTS (
     SELECT FROM ${qualifiedDependencies} AS d WHERE d.predecessor = t.id AND NOT d.failed) ELSE true END`;
   return `
 WITH scanned AS MATERIALIZED (
-  SELECT id, CASE WHEN owner IS NULL AND ready IS NULL AND keep < interval '1000 years' THEN stop + keep END AS due, ${isTold} AS told
+  SELECT id, CASE WHEN owner IS NULL AND ready IS NULL AND keep < interval '1000 years' THEN stop + keep END AS due, ${isTold} AND (t.id IN (SELECT task FROM ${qualifiedOwed})) IS NOT TRUE AS told
   FROM ${qualified} AS t WHERE keep > interval '0' AND id > $1::bigint ORDER BY id LIMIT ${maxScannedRows}
 ), old AS MATERIALIZED (
   SELECT id FROM scanned WHERE due <= now() AND told ORDER BY id LIMIT $2

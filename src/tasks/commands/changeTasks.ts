@@ -1,5 +1,5 @@
 import { readFeatures } from "../../manager/schema/ownColumns.js";
-import { hasSchedule, readHasRules, repetitions } from "../../manager/schema/schedulesView.sql.js";
+import { hasSchedule, isOwing, readHasRules, repetitions } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
@@ -50,7 +50,7 @@ const waitingSql = "state OPERATOR(pg_catalog.=) 'PLAN'";
  * except those in locked rows. The condition is evaluated while the row is locked.
  */
 const allowedRows: Readonly<Record<Change, string>> = {
-  stop: `${waitingSql} OR ${runningSql}`,
+  stop: `${waitingSql} OR ${runningSql} OR owing`,
   retry: `${endedSql} AND NOT excluded AND NOT claimed AND key_waits_in IS NULL`,
   "run-now": `${waitingSql} AND NOT claimed AND NOT waits`,
   pause: `${waitingSql} AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted AND NOT waits`,
@@ -65,6 +65,7 @@ const keyTaken = "another task with the same key waits";
 const refusals: Readonly<Partial<Record<Change, string>>> = {
   pause: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.${runningSql} OR f.claimed
       THEN 'running: pause its group, or pause it when the run has ended'
+    WHEN f.owing THEN 'its next run could not be planned yet: stop it to end the schedule'
     WHEN NOT f.${waitingSql} THEN pg_catalog.concat('is ', f.state, ': pause the task of its next run, if there is one')
     WHEN f.waits THEN 'it waits for other tasks: pause its group, or pause it when these have ended'
     WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: pause its group'
@@ -116,8 +117,8 @@ const scheduleEffects: Readonly<Partial<Record<Change, string>>> = {
   stop: "CASE WHEN f.repeats THEN 'ended' END",
   retry: "CASE WHEN f.repeats AND NOT c.unlinked THEN 'started' END",
   "run-now": "CASE WHEN f.repeats AND f.halted THEN 'resumed' END",
-  delete: `CASE WHEN f.repeats AND f.${waitingSql} THEN 'ended' END`,
-  "delete even running": `CASE WHEN f.repeats AND (f.${waitingSql} OR f.${runningSql}) THEN 'ended' END`,
+  delete: `CASE WHEN f.repeats AND (f.${waitingSql} OR f.owing) THEN 'ended' END`,
+  "delete even running": `CASE WHEN f.repeats AND (f.${waitingSql} OR f.${runningSql} OR f.owing) THEN 'ended' END`,
 };
 
 /** SQL of the columns of `found` that concern schedules, keys and waiting, for the table `t`. */
@@ -125,7 +126,7 @@ function foundColumns(table: TaskTable, context: ChangeContext): string {
   const { change, rules, order, retries } = context;
   const resumes = change === "resume" && rules;
   return `${hasSchedule("t", rules)} AS repeats, t.plan OPERATOR(pg_catalog.=) 'infinity' AS halted, ${rules} AS keeps_place,
-    ${isExcluded(context.states)} AS excluded, ${rules ? "coalesce(t.wait OPERATOR(pg_catalog.<) 0, false)" : "false"} AS computes, ${retries ? "coalesce(t.attempt, 0)" : "0"} AS attempt,
+    ${isOwing("t", rules)} AS owing, ${isExcluded(context.states)} AS excluded, ${rules ? "coalesce(t.wait OPERATOR(pg_catalog.<) 0, false)" : "false"} AS computes, ${retries ? "coalesce(t.attempt, 0)" : "0"} AS attempt,
     ${order ? "coalesce(t.wait OPERATOR(pg_catalog.>=) 0, false)" : "false"} AS waits, ${keyWaitsIn(table, context)} AS key_waits_in,
     ${resumes ? `CASE WHEN t.plan OPERATOR(pg_catalog.=) 'infinity' AND ${hasSchedule("t", rules)} THEN ${resumeTime(table)} END` : "NULL::pg_catalog.timestamptz"} AS resumes_at`;
 }

@@ -4,6 +4,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { columnsVersion } from "../../manager/schema/addedColumns.js";
 import { readRecord } from "../../manager/schema/migrations.js";
+import { isOwing, readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { finalStates } from "../../shared/taskState.js";
 import { filterSql } from "../taskFilter.js";
@@ -17,6 +18,8 @@ export interface Cutoff {
   readonly before: string;
   /** Whether pg-task's column `created` says when a task was added. */
   readonly hasCreated: boolean;
+  /** Whether the table has rules. */
+  readonly hasRules: boolean;
 }
 
 /**
@@ -37,7 +40,8 @@ export async function readPruneCutoff(client: Client, table: TaskTable, older: s
     throw new PgTaskError("USAGE", problem);
   }
   const { version, ownColumns } = await readRecord(client, table);
-  return { before, hasCreated: version >= columnsVersion && !ownColumns.includes("created") };
+  const hasCreated = version >= columnsVersion && !ownColumns.includes("created");
+  return { before, hasCreated, hasRules: await readHasRules(client, table) };
 }
 
 /**
@@ -45,9 +49,10 @@ export async function readPruneCutoff(client: Client, table: TaskTable, older: s
  * was stopped that had not started. For such a task, its planned time counts, or if that lies ahead, the time at which it
  * was added, because it would otherwise stay for as long as its planned time is away.
  */
-function isPrunableSql(values: unknown[], { before, hasCreated }: Cutoff, filter: TaskFilter): string {
+function isPrunableSql(values: unknown[], { before, hasCreated, hasRules }: Cutoff, filter: TaskFilter): string {
   const added = hasCreated ? "CASE WHEN t.plan > statement_timestamp() THEN t.created END, " : "";
-  return `t.owner IS NULL AND t.ready IS NULL AND t.state::text IN (${finalStates.map(literal).join(", ")})
+  // The schedule of a row that owes its successor goes on from this row.
+  return `t.owner IS NULL AND t.ready IS NULL AND t.state::text IN (${finalStates.map(literal).join(", ")}) AND NOT ${isOwing("t", hasRules)}
     AND coalesce(t.stop, ${added}t.plan) < $${values.push(before)}::timestamptz AND ${filterSql(filter, values)}`;
 }
 

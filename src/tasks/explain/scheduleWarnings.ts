@@ -33,7 +33,7 @@ const maxGaps = 4;
 const maxListed = 5;
 
 /**
- * Looks for schedules that give no times, that lose a time at which the clocks are set forward, or that need more time
+ * Looks for schedules whose next run could not be planned, that give no times, that lose a time at which the clocks are set forward, or that need more time
  * than their group has.
  */
 export async function readScheduleWarnings(client: Client, table: TaskTable): Promise<ScheduleFindings> {
@@ -50,6 +50,7 @@ export async function readScheduleWarnings(client: Client, table: TaskTable): Pr
       failedTries > 0 || newest?.state === "FAIL" ? [key === null ? `schedule ${id}` : `${key} (schedule ${id})`] : [],
     ),
     warnings: [
+      ...owedRuns(schedules),
       ...brokenRules(table, schedules),
       ...(await lostTimes(client, table, schedules)),
       ...(await overloadedGroups(client, table, schedules)),
@@ -57,9 +58,22 @@ export async function readScheduleWarnings(client: Client, table: TaskTable): Pr
   };
 }
 
+function owedRuns(schedules: readonly Schedule[]): ScheduleWarning[] {
+  return schedules.flatMap(({ id, owed }) =>
+    owed === null
+      ? []
+      : [
+          {
+            text: `the next run of schedule ${id} could not be planned: ${owed}`,
+            remedy: `change what refuses it, and it is planned within a minute; pg-task retry ${id} runs the task now, and pg-task stop ${id} ends the schedule`,
+          },
+        ],
+  );
+}
+
 function brokenRules({ qualified }: TaskTable, schedules: readonly Schedule[]): ScheduleWarning[] {
-  return schedules.flatMap(({ id, problem }) =>
-    problem === null
+  return schedules.flatMap(({ id, problem, owed }) =>
+    problem === null || owed !== null
       ? []
       : [
           {

@@ -6,6 +6,7 @@ import {
   schedulesQuery,
 } from "../../manager/schema/schedulesView.sql.js";
 import type { Feature } from "../../manager/schema/features.js";
+import { canReadOwed } from "../../manager/schema/owedTable.js";
 import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -33,7 +34,7 @@ export interface PastRun {
   readonly error: string | null;
 }
 
-/** A schedule: the row of a repeating task that waits or runs. */
+/** A schedule: the row of a repeating task that waits or runs, or that has ended and owes its successor. */
 export interface Schedule {
   readonly id: string;
   readonly group: string | null;
@@ -58,6 +59,8 @@ export interface Schedule {
   readonly pausedItself: boolean;
   /** How long ago the planned time of a waiting schedule came, in ms. Null if it has not come or the schedule runs. */
   readonly overdueMs: number | null;
+  /** Why the next run could not be planned yet although the row has ended. Null if this is not so. */
+  readonly owed: string | null;
   /** Why the rule gives no times, in the server's words. */
   readonly problem: string | null;
   readonly input: string;
@@ -142,7 +145,7 @@ export async function readSchedules(
   // The zone is valid if the server has computed times with it.
   const { rows } = await client.query<Omit<Schedule, "last" | "problem"> & { parent: string | null; broken: boolean }>(
     `WITH listed AS MATERIALIZED (
-       SELECT s.* FROM (${schedulesQuery(table, rules, features)}) AS s WHERE ${conditions(filter, values)}
+       SELECT s.* FROM (${schedulesQuery(table, rules, features, await canReadOwed(client, table))}) AS s WHERE ${conditions(filter, values)}
        ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id LIMIT $1
      ), timed AS MATERIALIZED (
        SELECT s.*, ${comingTimes(table, rules, shownTimes)} AS next,
@@ -152,13 +155,13 @@ export async function readSchedules(
      SELECT s.id::text AS id, s.parent::text AS parent, s."group", s.key, s.rule, s.zone,
        CASE WHEN s.repeat > interval '0' THEN s.repeat::text END AS repeat,
        CASE WHEN s.repeat > interval '0' THEN ${millisecondsSql("s.repeat")} END AS "repeatMs", s.max::float8 AS max, s.drift, s.catchup, s.overlap, s.state,
-       CASE WHEN NOT s.computes AND isfinite(s.plan) THEN ${isoTimeSql("s.plan")} END AS plan,
+       CASE WHEN NOT s.computes AND s.owed IS NULL AND isfinite(s.plan) THEN ${isoTimeSql("s.plan")} END AS plan,
        CASE WHEN s.state = 'PLAN' AND NOT s.computes AND isfinite(s.plan) AND s.plan <= clock_timestamp()
          THEN ${millisecondsSql("clock_timestamp() - s.plan")} END AS "overdueMs",
        coalesce((SELECT json_agg(json_build_object('at', ${isoTimeSql("n.at")},
          'wall', CASE WHEN NOT s.broken AND s.zone IS NOT NULL AND isfinite(n.at) THEN ${wallSql("n.at")} END) ORDER BY n.place)
          FROM unnest(s.next) WITH ORDINALITY AS n(at, place)), '[]') AS next,
-       ${isPausedSchedule(table)} AS paused, s.halted AS "pausedItself", s.broken, substr(s.input, 1, $2) AS input,
+       ${isPausedSchedule(table)} AS paused, s.halted AS "pausedItself", s.owed, s.broken, substr(s.input, 1, $2) AS input,
        s.failed_tries::float8 AS "failedTries", s.try_error AS "tryError"
      FROM timed AS s
      ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id`,
@@ -175,7 +178,8 @@ export async function readSchedules(
 }
 
 /**
- * Returns the last runs of each schedule, newest first, by following parents. A task that merely inserted the first row
+ * Returns the last runs of each schedule, newest first, by following parents. The row itself is one of them if it has
+ * ended. A task that merely inserted the first row
  * of a schedule is not one of its runs.
  */
 async function readPastRuns(
@@ -204,13 +208,13 @@ async function readPastRuns(
        ${isoTimeSql("t.stop")} AS stop,
        CASE WHEN isfinite(t.stop::timestamptz) THEN ${millisecondsSql("t.stop::timestamptz - t.start::timestamptz")} END AS "tookMs",
        ${firstLineSql("t.error")} AS error
-     FROM run AS s JOIN ${qualified} AS t ON t.id = s.id WHERE s.depth > 0 ORDER BY s.schedule, s.depth`,
+     FROM run AS s JOIN ${qualified} AS t ON t.id = s.id WHERE s.depth > 0 OR t.state::text IN ('DONE', 'FAIL', 'GONE') ORDER BY s.schedule, s.depth`,
     [schedules.map(({ id }) => id), runs],
   );
   const found = new Map<string, PastRun[]>();
   for (const { schedule, ...run } of rows) {
     const all = found.get(schedule) ?? [];
-    all.push(run);
+    if (all.length < runs) all.push(run);
     found.set(schedule, all);
   }
   return found;

@@ -29,7 +29,7 @@ const scheduleSchema = model(
     drift: z.boolean(),
     catchup: z.boolean(),
     overlap: z.boolean(),
-    state: z.string().meta({ description: "PLAN, TAKE or WORK" }),
+    state: z.string().meta({ description: "PLAN, TAKE or WORK; that of the last run if its next one is owed" }),
     plan: timeSchema.nullable().meta({ description: "null: paused, or not yet known" }),
     next: z.array(zonedTimeSchema).readonly().meta({ description: "up to three coming times" }),
     paused: z.boolean().meta({ description: "whether the schedule, its group or the table is paused" }),
@@ -38,6 +38,10 @@ const scheduleSchema = model(
       .number()
       .nullable()
       .meta({ description: "how long ago the time of a waiting schedule came, else null" }),
+    owed: z
+      .string()
+      .nullable()
+      .meta({ description: "why the next run could not be planned yet although the row has ended, else null" }),
     problem: z.string().nullable().meta({ description: "why the rule gives no times" }),
     input: z.string().meta({ description: "at most its first 300 characters" }),
     failedTries: z.int().meta({ description: "how many tries of the run that waits have failed" }),

@@ -67,6 +67,7 @@ const tableSummarySchema = model(
     states: z.record(z.enum(taskStates), countSchema),
     due: countSchema.meta({ description: "tasks in PLAN whose planned time has come" }),
     oldestDueMs: z.number().nullable().meta({ description: "how long the oldest due task has been due" }),
+    owed: z.int().meta({ description: "schedules whose next run could not be planned yet" }),
     waitMs: z
       .object({ p50: z.number(), p95: z.number() })
       .nullable()

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { countOwed } from "../../manager/schema/owedTable.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import { serverLabel, serversOf, type ConnectionTarget } from "../../shared/postgres/target/target.js";
@@ -149,6 +150,7 @@ export class WebTable {
       const { rows, states } = await readRowCounts(client, this.table, backlog);
       const latency = await readLatencies(client, this.table);
       const paused = await readPauses(client, this.table);
+      const owed = await countOwed(client, this.table);
       this.history.setDue(due.value);
       return {
         rows,
@@ -156,6 +158,7 @@ export class WebTable {
         due,
         oldestDueMs,
         ...latency,
+        owed,
         paused,
       };
     });

@@ -100,6 +100,11 @@ export class Metrics {
     "state",
   ]);
   readonly #backlog = this.#gauge("pg_task_backlog", "Due tasks that wait", tableLabels);
+  readonly #owed = this.#gauge(
+    "pg_task_owed",
+    "Schedules whose next run could not be planned yet, because the server rejects it",
+    tableLabels,
+  );
   readonly #oldestDue = this.#gauge(
     "pg_task_oldest_due_seconds",
     "How long the oldest due task has been due; 0 if there is none",
@@ -221,6 +226,7 @@ export class Metrics {
       this.#tasks.set({ ...names, state }, count.value);
     }
     this.#backlog.set(names, summary.due.value);
+    this.#owed.set(names, summary.owed);
     this.#oldestDue.set(names, oldestSeconds(summary));
   }
 

@@ -99,6 +99,7 @@ function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; 
               </td>
               ${timeCells(schedule, now)}
               <td class="last">
+                ${schedule.owed !== null && html`<span class="tag" title=${printableText(schedule.owed)}>next run not planned yet</span>`}
                 ${schedule.failedTries > 0 && html`<span class="tag" title=${printableText(schedule.tryError ?? "")}>try ${schedule.failedTries} failed</span>`}
                 ${schedule.last.map((run) => outcome(id, run))}
               </td>

@@ -149,6 +149,7 @@ describe("pg-task list --schedules", () => {
           "\\N",
           "0",
           "\\N",
+          "\\N",
         ],
         [
           "3",
@@ -162,8 +163,9 @@ describe("pg-task list --schedules", () => {
           "\\N",
           "0",
           "\\N",
+          "\\N",
         ],
-        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2", "false", "\\N", "0", "\\N"],
+        ["2", "mail", "30 2 * * *", "Europe/Berlin", overGap, "FAIL", "SELECT 2", "false", "\\N", "0", "\\N", "\\N"],
       ],
     );
   });

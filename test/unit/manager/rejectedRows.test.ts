@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { setTimeout as passed } from "node:timers/promises";
 import { test } from "node:test";
 import { Client, DatabaseError } from "pg";
+import { OwedSuccessors } from "../../../src/manager/upkeep/owedSuccessors.js";
 import { expireTasks } from "../../../src/manager/groups/expireTasks.js";
 import { isRowError, RejectedRows, changeRows, tryInOrder } from "../../../src/manager/rejectedRows.js";
 import { taskTable } from "../../../src/manager/schema/taskTable.js";
@@ -148,7 +149,8 @@ test("an error that may pass is retried soon without being logged; any other err
 });
 
 test("of the rows whose delay is over, the one that has not been tried for the longest time comes first", async () => {
-  const rejectedRows = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
+  const log = createLog({ level: "silent", name: "test", write: () => {} });
+  const rejectedRows = new RejectedRows(log);
   for (const id of ["1", "2", "3"]) rejectedRows.add(id, refusal("P0001"), "refused");
   while (rejectedRows.retryableIds.length < 3) await passed(20);
   rejectedRows.postpone("1");
@@ -164,10 +166,13 @@ test("if no row is late, nothing more is sent to the server", async () => {
     return { rows: [], rowCount: 0 };
   };
   const client = Object.assign(new Client(), { query });
-  const rejectedRows = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
+  const log = createLog({ level: "silent", name: "test", write: () => {} });
+  const rejectedRows = new RejectedRows(log);
+  const owed = new OwedSuccessors({ table: taskTable("public", "task"), log });
   const outcome = await expireTasks(client, taskTable("public", "task"), [1], 10, {
     except: [],
     rejectedRows,
+    owed,
   });
   assert.deepEqual(outcome, { expired: 0, locked: [], again: false });
   assert.equal(asked, 1);

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
+import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
 import { Claimer } from "../../../../src/manager/claim/claimer.js";
 import { ExecutorThreads } from "../../../../src/manager/sessions/executorThreads.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
@@ -89,7 +90,8 @@ function makeParts() {
   const ledgers = new LedgerRotation({ table, log });
   const settingsAge = new SettingsAge({ sessions, log });
   const groupScanner = new GroupScanner({ table, groups, log });
-  const options = { table, sessions, groups, groupScanner, pendingResults, ledgers, runTimes, settingsAge, log };
+  const owed = new OwedSuccessors({ table, log });
+  const options = { table, owed, sessions, groups, groupScanner, pendingResults, ledgers, runTimes, settingsAge, log };
   const claiming = new Claimer(options);
   return { groups, sessions, claiming, groupScanner };
 }

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
 import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
@@ -63,6 +64,7 @@ async function rescueAll(blame = true): Promise<number> {
     groups,
     deferredPauses: new DeferredPauses(table, log),
     lostRemoteRuns: noRemoteRuns(),
+    owed: new OwedSuccessors({ table, log }),
     log,
   });
   const { rows } = await user.query<{ id: string; owner: string; hash: number }>(

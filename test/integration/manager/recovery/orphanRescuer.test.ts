@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
 import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
@@ -51,6 +52,7 @@ function some(): { orphans: OrphanRescuer; groups: ActiveGroups } {
       groups,
       deferredPauses: new DeferredPauses(table, log),
       lostRemoteRuns: noRemoteRuns(),
+      owed: new OwedSuccessors({ table, log }),
       log,
     }),
     groups,

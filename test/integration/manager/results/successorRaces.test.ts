@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import type { QueryConfig } from "pg";
+import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
 import { failUnreadable } from "../../../../src/manager/claim/failUnreadable.sql.js";
 import { planOverlapping } from "../../../../src/manager/claim/planOverlapping.sql.js";
 import { expireTasks } from "../../../../src/manager/groups/expireTasks.js";
@@ -67,10 +68,12 @@ const rescue: Way = async (connection, id) => {
   await rescueTasks(connection, table, columns, { dead: [owner], ids: [id], blame: true, crashes: 3 });
 };
 
-const rejectedRows = new RejectedRows(createLog({ level: "silent", name: "test", write: () => {} }));
+const log = createLog({ level: "silent", name: "test", write: () => {} });
+const rejectedRows = new RejectedRows(log);
 
+const owed = new OwedSuccessors({ table, log });
 const expire: Way = async (connection, id) => {
-  await expireTasks(connection, table, [hashes.get(id) ?? 0], 10, { except: [], rejectedRows });
+  await expireTasks(connection, table, [hashes.get(id) ?? 0], 10, { except: [], rejectedRows, owed });
 };
 
 const fail: Way = async (connection, id) =>

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
 import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
@@ -51,6 +52,7 @@ function newManager(): { groups: ActiveGroups; orphans: OrphanRescuer; ledgers: 
       groups,
       deferredPauses: new DeferredPauses(table, log),
       lostRemoteRuns: noRemoteRuns(),
+      owed: new OwedSuccessors({ table, log }),
       log,
     }),
     ledgers: new LedgerRotation({ table, log, limits: { runs: 7, ms: 1e9, settleMs: 0 } }),

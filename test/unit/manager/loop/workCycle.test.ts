@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
 import { Client, DatabaseError } from "pg";
+import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
 import { Claimer } from "../../../../src/manager/claim/claimer.js";
 import { ExecutorThreads } from "../../../../src/manager/sessions/executorThreads.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
@@ -88,8 +89,10 @@ function createCycle(sessions: SessionPool, groups: ActiveGroups, pendingResults
   const ledgers = new LedgerRotation({ table, log });
   const settingsAge = new SettingsAge({ sessions, log });
   const groupScanner = new GroupScanner({ table, groups, log });
+  const owed = new OwedSuccessors({ table, log });
   return new WorkCycle({
     table,
+    owed,
     sessions,
     groups,
     pendingResults,
@@ -99,6 +102,7 @@ function createCycle(sessions: SessionPool, groups: ActiveGroups, pendingResults
     groupScanner,
     claimer: new Claimer({
       table,
+      owed,
       sessions,
       groups,
       groupScanner,

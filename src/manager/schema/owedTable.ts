@@ -1,0 +1,45 @@
+import type { Client, Queryable } from "../../shared/postgres/client.js";
+import { ensureOwnTable } from "./ownTable.js";
+import type { TaskTable } from "./taskTable.js";
+
+/**
+ * Creates the table of owed successors if it is missing. It has the id of each ended task whose schedule should go on,
+ * but whose successor the server has rejected so far. The task's row says why in its `error`.
+ *
+ * @param isNew whether the task table has just been created or adopted
+ */
+export async function ensureOwedTable(client: Client, { qualifiedOwed }: TaskTable, isNew: boolean): Promise<void> {
+  const own = {
+    name: qualifiedOwed,
+    comment: "For pg-task's own use: ended tasks whose next run could not be planned yet",
+    columns: "task bigint PRIMARY KEY",
+  };
+  await ensureOwnTable(client, own, isNew);
+}
+
+/** Whether the table of owed successors exists and this role may read it. */
+export async function canReadOwed(client: Queryable, { qualifiedOwed }: TaskTable): Promise<boolean> {
+  const { rows } = await client.query<{ readable: boolean }>(
+    "SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT'), false) AS readable",
+    [qualifiedOwed],
+  );
+  return rows[0]?.readable === true;
+}
+
+/** What precedes the reason in the `error` of a task whose next run could not be planned. */
+export const owedPrefix = "ERROR:  next run was not planned: ";
+
+/**
+ * Regular expression of the note that says why the next run could not be planned. It is the end of `error`. It cannot be
+ * confused with a message that contains the same text, because lines within a message begin with a tab.
+ */
+export const owedNotePattern = `(^|\n)${owedPrefix}.*$`;
+
+/** Counts the schedules whose next run could not be planned yet. 0 if this role may not know. */
+export async function countOwed(client: Queryable, table: TaskTable): Promise<number> {
+  if (!(await canReadOwed(client, table))) return 0;
+  const { rows } = await client.query<{ count: number }>(
+    `SELECT pg_catalog.count(*)::pg_catalog.float8 AS count FROM ${table.qualifiedOwed}`,
+  );
+  return rows[0]?.count ?? 0;
+}

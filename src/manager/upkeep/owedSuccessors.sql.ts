@@ -1,0 +1,77 @@
+import type { Client } from "../../shared/postgres/client.js";
+import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
+import { owedNotePattern } from "../schema/owedTable.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import { literal } from "../../shared/postgres/quoting.js";
+import { isOwing } from "../schema/schedulesView.sql.js";
+import { hasId, isAwaited, isSeen } from "../sql/fragments.sql.js";
+import { successorCtes } from "../sql/insertSuccessors.sql.js";
+
+/** How many owed successors are read at once. */
+const maxOwed = 1_000;
+
+/** Reads the ids of ended tasks whose successors are owed. */
+export async function readOwed(client: Client, { qualifiedOwed }: TaskTable): Promise<string[]> {
+  const { rows } = await client.query<{ id: string }>({
+    name: "owed",
+    text: `SELECT task::text AS id FROM ${qualifiedOwed} ORDER BY task LIMIT ${maxOwed}`,
+    values: [],
+  });
+  return rows.map(({ id }) => id);
+}
+
+/**
+ * Inserts the successors that these tasks owe, and removes the notes about them from the tasks' errors. Tasks that would
+ * have been deleted at their end are deleted now. Nothing is owed any longer if the task was deleted, stopped, or set to
+ * PLAN, because it then goes on with its schedule itself.
+ *
+ * Rows that are locked or have just been changed are left for the next time, and all rows are if the columns of the table
+ * have changed since `columns` was read.
+ *
+ * @param keepsRow whether the rows of the tasks stay as they are
+ * @returns the tasks that owe nothing any longer, with the id of the successor. It is null if there is none: the schedule
+ *   is over, or another task goes on with it.
+ */
+export async function insertOwed(
+  client: Client,
+  table: TaskTable,
+  columns: ColumnSet,
+  ids: readonly string[],
+  keepsRow: boolean,
+): Promise<readonly { readonly id: string; readonly successor: string | null }[]> {
+  const { rows } = await client.query<{ id: string; successor: string | null }>({
+    name: `insert owed ${columns.name}`,
+    text: insertOwedStatement(table, columns),
+    values: [ids, keepsRow],
+  });
+  return rows;
+}
+
+function insertOwedStatement(table: TaskTable, columns: ColumnSet): string {
+  const { qualified, qualifiedOwed } = table;
+  const rest = `nullif(regexp_replace(t.error, ${literal(owedNotePattern)}, ''), '')`;
+  return `
+WITH asked AS MATERIALIZED (
+  SELECT task FROM ${qualifiedOwed} WHERE task = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
+), locked AS MATERIALIZED (
+  SELECT l.* FROM (
+    SELECT t.id, t.ctid AS version, t.stop, t.state::text AS state, ${rest} AS error,
+      t.delete AND t.output IS NULL AND ${rest} IS NULL AND NOT (${isAwaited(table)}) AS deletable,
+      ${isOwing("t", table.features.has("schedules"))} AS owes
+    FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT task FROM asked)) AND ${columnsUnchanged(table, columns)}
+    FOR UPDATE SKIP LOCKED
+  ) AS l WHERE ${isSeen(table, "l")}
+), again AS MATERIALIZED (
+  SELECT id, coalesce(stop, now()) AS stop, state AS outcome FROM locked WHERE owes
+), ${successorCtes(table, columns, "again")}, settled AS (
+  UPDATE ${qualified} AS t SET error = l.error FROM locked AS l
+  WHERE ${hasId("l.id")} AND l.owes AND NOT l.deletable AND NOT $2::boolean
+), deleted AS (
+  DELETE FROM ${qualified} WHERE NOT $2::boolean AND id = ANY (ARRAY(SELECT id FROM locked WHERE owes AND deletable))
+), forgotten AS (
+  DELETE FROM ${qualifiedOwed} AS o WHERE o.task = ANY (ARRAY(SELECT task FROM asked))
+    AND (o.task IN (SELECT id FROM locked) OR NOT EXISTS (SELECT FROM ${qualified} AS t WHERE ${hasId("o.task")}))
+  RETURNING o.task
+)
+SELECT f.task::text AS id, (SELECT min(r.id)::text FROM repeated AS r WHERE r.parent = f.task) AS successor FROM forgotten AS f`;
+}

@@ -1,0 +1,130 @@
+import type { DatabaseError } from "pg";
+import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { toReport } from "../../shared/errors.js";
+import type { Log } from "../../shared/log.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import { changeRows, RejectedRows, tryInOrder } from "../rejectedRows.js";
+import { readColumnSet } from "../schema/columnSet.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import { rejectedRowRetryMs } from "../tuning.js";
+import { advanceIdSequence, type Advanced } from "./idSequence.sql.js";
+import { insertOwed, readOwed } from "./owedSuccessors.sql.js";
+
+/**
+ * Plans the next runs of schedules whose last row has ended, but whose successor the server has rejected, for example
+ * because of a trigger. They are tried again at growing intervals. The table of owed successors lists them, so they
+ * survive the end of the manager.
+ *
+ * A sequence that is behind the ids of the table would let the server reject successors, too. On a logical replica, for
+ * example, sequences are not copied. It is set forward when the manager begins, and when an id is taken.
+ */
+export class OwedSuccessors {
+  readonly #table: TaskTable;
+  readonly #log: Log;
+  readonly #rejected: RejectedRows;
+  /** Whether the table of owed successors may have rows that are not known here. */
+  #mustRead = true;
+  #notBefore = 0;
+  #mustCheckSequence = true;
+
+  constructor(options: { readonly table: TaskTable; readonly log: Log }) {
+    this.#table = options.table;
+    this.#log = options.log;
+    this.#rejected = new RejectedRows(options.log);
+  }
+
+  /** Notes that the connection is new, so that another manager may have served the table in between. */
+  restart(): void {
+    this.#mustCheckSequence = true;
+    this.touch();
+  }
+
+  /** Notes that a successor is owed. */
+  touch(): void {
+    this.#mustRead = true;
+    this.#notBefore = 0;
+  }
+
+  /** Time until the next step is due, in ms. Infinity if nothing is owed. */
+  get pauseMs(): number {
+    return this.#mustRead ? Math.max(0, this.#notBefore - performance.now()) : this.#rejected.nextRetryMs;
+  }
+
+  /**
+   * Tries all owed successors whose retry delay is over.
+   *
+   * @returns whether any of them was planned
+   * @throws if the connection is lost or the error is transient
+   */
+  async step(client: Client): Promise<boolean> {
+    if (this.pauseMs > 0) return false;
+    try {
+      // If this step fails, another one follows after a pause.
+      this.#mustRead = true;
+      this.#notBefore = performance.now() + rejectedRowRetryMs.first;
+      if (this.#mustCheckSequence) await this.#advanceSequence(client, "consecutive ids only");
+      this.#mustCheckSequence = false;
+      return await this.#plan(client);
+    } catch (error) {
+      if (sqlState(error) === null || isTransient(error)) throw error;
+      this.#log.warn({ reason: toReport(error).message }, "cannot plan the next runs that the server has rejected");
+      this.#notBefore = performance.now() + rejectedRowRetryMs.max;
+      return false;
+    }
+  }
+
+  async #plan(client: Client): Promise<boolean> {
+    const owed = new Set(await readOwed(client, this.#table));
+    for (const id of this.#rejected.ids) if (!owed.has(id)) this.#rejected.delete(id);
+    for (const id of this.#rejected.delayedIds) owed.delete(id);
+    const due = [...owed];
+    if (due.length === 0) {
+      this.#mustRead = false;
+      return false;
+    }
+    const columns = await readColumnSet(client, this.#table);
+    const insert = async (ids: readonly string[], keepsRow = false): Promise<void> => {
+      for (const { id, successor } of await insertOwed(client, this.#table, columns, ids, keepsRow)) {
+        owed.delete(id);
+        this.#rejected.delete(id);
+        if (successor !== null) this.#log.info({ id, next: successor }, "rejected next run planned");
+      }
+    };
+    const left = await changeRows(client, due, insert, async (id, error) => {
+      const reason = await this.#insertRejected(client, id, error, insert);
+      owed.delete(id);
+      if (reason !== null) this.#rejected.add(id, reason, "next run rejected by the server, retrying");
+    });
+    // The others are locked, or have just been changed.
+    this.#mustRead = owed.size > 0;
+    if (left.length > 0) this.#notBefore = 0;
+    return due.length > owed.size + this.#rejected.delayedIds.length;
+  }
+
+  /**
+   * Tries a rejected successor again: with the next free id if its id was taken, and without a change of the row that has
+   * ended, because a trigger may refuse any change of such rows.
+   */
+  async #insertRejected(
+    client: Client,
+    id: string,
+    error: DatabaseError,
+    insert: (ids: readonly string[], keepsRow?: boolean) => Promise<void>,
+  ): Promise<DatabaseError | null> {
+    if (error.code === uniqueViolation) await this.#advanceSequence(client, "any");
+    return await tryInOrder(error, [() => insert([id]), () => insert([id], true)]);
+  }
+
+  async #advanceSequence(client: Client, which: "any" | "consecutive ids only"): Promise<void> {
+    let advanced: Advanced | null;
+    try {
+      advanced = await advanceIdSequence(client, this.#table, which === "any");
+    } catch (error) {
+      if (sqlState(error) === null || isTransient(error)) throw error;
+      this.#log.warn({ reason: toReport(error).message }, "cannot set the sequence of the ids forward");
+      return;
+    }
+    if (advanced !== null) this.#log.warn(advanced, "sequence was behind the ids of the table, set forward");
+  }
+}

@@ -1,0 +1,195 @@
+import assert from "node:assert/strict";
+import { countOwed } from "../../../../src/manager/schema/owedTable.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import type { Schedule } from "../../../../src/tasks/queries/schedules.js";
+import { cli } from "../../../support/cli.js";
+import { createDatabase } from "../../../support/database.js";
+import { test } from "../../../support/limitedTest.js";
+import { PgTask } from "../../../support/pgTask.js";
+import { Tasks } from "../../../support/tasks.js";
+import { waitForRow } from "../../../support/waitFor.js";
+
+const pgTask = new PgTask();
+const database = await createDatabase();
+const client = await database.connect();
+const tasks = await Tasks.create(client);
+await client.query(`
+  CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'queue is full' USING ERRCODE = 'UR001'; END $$;
+  CREATE FUNCTION unqualified() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM count(*) FROM hidden; RETURN NEW; END $$`);
+const configuration = { url: database.url, "pg_task.sleep": 30, "pg_conf.grace": 300 };
+await pgTask.start(configuration);
+
+const run = (...args: string[]) => cli(args, { env: { DATABASE_URL: database.url } });
+
+const note = "ERROR:  next run was not planned: ";
+
+/** Makes the server refuse all successors until the returned function is called. */
+async function refuseSuccessors(call = "refuse()"): Promise<() => Promise<void>> {
+  await client.query(
+    `CREATE TRIGGER refuse BEFORE INSERT ON task FOR EACH ROW WHEN (NEW.parent IS NOT NULL) EXECUTE FUNCTION ${call}`,
+  );
+  return async () => void (await client.query("DROP TRIGGER refuse ON task"));
+}
+
+const successor = (id: string) =>
+  waitForRow<{ id: string; later: boolean }>(client, "SELECT id, plan > now() AS later FROM task WHERE parent = $1", [
+    id,
+  ]);
+
+/** Waits until nothing is owed, and returns how many successors the task has. */
+async function successors(id: string): Promise<number> {
+  await waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM task_owed)");
+  const { rows } = await client.query("SELECT FROM task WHERE parent = $1", [id]);
+  return rows.length;
+}
+
+for (const call of ["refuse()", "unqualified()"]) {
+  test(`schedules go on after ${call} has refused their successors`, async () => {
+    const from = pgTask.lines.length;
+    const allow = await refuseSuccessors(call);
+    const ids = await tasks.insert(
+      { input: "SELECT 1", rule: "@yearly", zone: "UTC", plan: "infinity" },
+      { input: "SELECT 1/0", repeat: "1 hour" },
+      { input: "SELECT 1", repeat: "1 hour", plan: "2001-01-01", active: "1 day" },
+      { input: "SELECT 1 WHERE false", repeat: "1 hour", delete: true },
+      { input: "VALUES (1)", rule: "SELECT now() + interval '1 day'", plan: "infinity" },
+    );
+    await client.query("UPDATE task SET plan = now(), wait = NULL WHERE plan = 'infinity'");
+    const ended = await tasks.ended(...ids);
+    assert.deepEqual(
+      ended.map(({ state }) => state),
+      ["DONE", "FAIL", "GONE", "DONE", "DONE"],
+    );
+    for (const { id, error } of ended) {
+      assert.ok((error ?? "").includes(note), error ?? "");
+      const line = await pgTask.logged((each) => each["id"] === id && each.level === "error", from);
+      assert.equal(line.msg, "next run rejected by the server, retrying");
+    }
+    await allow();
+    // The query of the last one may have run by now.
+    for (const id of ids.slice(0, 4)) assert.equal((await successor(id)).later, true);
+    for (const id of ids) assert.equal(await successors(id), 1);
+    const { rows } = await client.query(`SELECT id::text, error FROM task WHERE id = ANY ($1) ORDER BY id`, [ids]);
+    // The row with `delete` is deleted as soon as it owes nothing.
+    assert.deepEqual(
+      rows.map(({ id }) => id),
+      ids.filter((id) => id !== ids[3]),
+    );
+    for (const { error } of rows) assert.doesNotMatch(String(error), /next run/);
+    assert.match(rows[1]?.["error"], /^ERROR: {2}division by zero/);
+    assert.match(rows[2]?.["error"], /^ERROR: {2}task not active$/);
+    await client.query("DELETE FROM task");
+  });
+}
+
+test("an owed successor survives the end of the manager, and is planned once", async () => {
+  const allow = await refuseSuccessors();
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", repeat: "1 hour" });
+  await tasks.ended(id);
+  await pgTask.stop();
+  await allow();
+  await pgTask.start(configuration);
+  await successor(id);
+  assert.equal(await successors(id), 1);
+  await client.query("DELETE FROM task");
+});
+
+test("a sequence behind the ids is set forward, and the successor takes the next free id", async () => {
+  const from = pgTask.lines.length;
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", repeat: "1 hour", plan: "infinity" });
+  await client.query(
+    "INSERT INTO task (id, input, plan) SELECT $1::bigint + i, 'SELECT 2', 'infinity' FROM generate_series(1, 50) AS i",
+    [id],
+  );
+  await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
+  assert.equal((await successor(id)).id, String(Number(id) + 51));
+  assert.equal(await successors(id), 1);
+  const line = await pgTask.logged(({ msg }) => msg === "sequence was behind the ids of the table, set forward", from);
+  assert.deepEqual([line["sequence"], line["to"]], ["public.task_id_seq", String(Number(id) + 50)]);
+  await client.query("DELETE FROM task; SELECT setval('task_id_seq', 1, false)");
+  await client.query("INSERT INTO task (id, input, plan) VALUES (9000, 'SELECT 2', 'infinity')");
+  await pgTask.stop();
+  await pgTask.start(configuration);
+  await pgTask.logged(
+    ({ msg, to }) => msg === "sequence was behind the ids of the table, set forward" && to === "9000",
+    from,
+  );
+  const [next] = await tasks.insert({ input: "SELECT 1" });
+  assert.equal(next, "9001");
+  await client.query("DELETE FROM task");
+});
+
+test("a sequence at its end delays schedules, but does not end them", async () => {
+  await client.query("ALTER SEQUENCE task_id_seq MAXVALUE 10000; SELECT setval('task_id_seq', 9999)");
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", repeat: "1 hour" });
+  const [row] = await tasks.ended(id);
+  assert.match(row?.error ?? "", /next run was not planned: nextval: reached maximum value/);
+  await client.query("ALTER SEQUENCE task_id_seq NO MAXVALUE");
+  await successor(id);
+  await client.query("DELETE FROM task");
+});
+
+test("list --schedules and doctor name an owed run, and the commands act on it", async () => {
+  const allow = await refuseSuccessors();
+  const [again = "", stopped = ""] = await tasks.insert(
+    { input: "SELECT 1", rule: "@yearly", zone: "UTC", plan: "infinity" },
+    { input: "SELECT 1", repeat: "1 hour" },
+  );
+  await client.query("UPDATE task SET plan = now() WHERE id = $1", [again]);
+  await tasks.ended(again, stopped);
+  const { schedules } = JSON.parse((await run("list", "--schedules", "--json")).stdout);
+  const listed = schedules.toSorted((a: Schedule, b: Schedule) => Number(a.id) - Number(b.id));
+  assert.deepEqual(
+    listed.map(({ id, state, plan, next, owed, last }: Schedule) => [id, state, plan, next, owed, last[0]?.id]),
+    [again, stopped].map((id) => [id, "DONE", null, [], "queue is full", id]),
+  );
+  const doctor = await run("doctor");
+  assert.match(doctor.stdout, new RegExp(`the next run of schedule ${again} could not be planned: queue is full`));
+  assert.equal(await countOwed(client, taskTable("public", "task")), 2);
+  const paused = await run("pause", "--schedule", again);
+  assert.match(paused.stdout + paused.stderr, /its next run could not be planned yet/);
+  await run("prune", "--older", "0 seconds", "--yes");
+  assert.equal((await client.query("SELECT FROM task")).rows.length, 2);
+  await run("stop", stopped);
+  await run("retry", again);
+  await allow();
+  await successor(again);
+  assert.equal(await successors(again), 1);
+  assert.equal(await successors(stopped), 0);
+  await client.query("DELETE FROM task");
+});
+
+test("retry, stop and delete settle what a row owes", async () => {
+  const allow = await refuseSuccessors();
+  const [again = "", stopped = "", deleted = ""] = await tasks.insert(
+    { input: "SELECT 1", repeat: "1 hour" },
+    { input: "SELECT 1", repeat: "1 hour" },
+    { input: "SELECT 1", repeat: "1 hour", keep: "1 second" },
+  );
+  await tasks.ended(again, stopped, deleted);
+  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [stopped]);
+  await client.query("DELETE FROM task WHERE id = $1", [deleted]);
+  await client.query("UPDATE task SET state = 'PLAN', plan = now() + interval '1 hour' WHERE id = $1", [again]);
+  await waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM task_owed)");
+  await allow();
+  const { rows } = await client.query("SELECT id::text, state::text FROM task ORDER BY id");
+  assert.deepEqual(rows, [
+    { id: again, state: "PLAN" },
+    { id: stopped, state: "STOP" },
+  ]);
+  await client.query("DELETE FROM task");
+});
+
+test("a row whose keep is over stays as long as it owes its successor", async () => {
+  const allow = await refuseSuccessors();
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", repeat: "1 hour", keep: "1 millisecond" });
+  const [other = ""] = await tasks.insert({ input: "SELECT 1", keep: "1 millisecond" });
+  await waitForRow(client, "SELECT FROM task_owed WHERE task = $1", [id]);
+  await waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM task WHERE id = $1)", [other]);
+  assert.equal((await client.query("SELECT FROM task WHERE id = $1", [id])).rows.length, 1);
+  await allow();
+  await successor(id);
+  await client.query("DELETE FROM task");
+});
