@@ -36,6 +36,7 @@ import { RunTimes } from "./sessions/runTimes.js";
 import { RemoteConnectionCapacity } from "./sessions/remoteConnectionCapacity.js";
 import type { SessionPoolEvents } from "./sessions/session.js";
 import { SessionPool } from "./sessions/sessionPool.js";
+import { SessionReserve } from "./sessions/sessionReserve.js";
 import type { ManagerSettings, RetryPolicy } from "./settings.js";
 import { SettingsAge } from "./sessions/settingsAge.js";
 import { Statistics } from "./telemetry/statistics.js";
@@ -63,6 +64,7 @@ export interface ManagerComponents {
   readonly sessionAccess: SessionAccess;
   readonly loginCheck: LoginCheck;
   readonly sessionWatchdog: SessionWatchdog;
+  readonly reserve: SessionReserve;
   readonly remoteCapacity: RemoteConnectionCapacity;
   readonly starts: RetryQueue<StartedTask>;
   readonly remotePids: RetryQueue<RemotePid>;
@@ -141,7 +143,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
   const sessions = new SessionPool({
     ...base,
     maxThreads: () => entry().parameters["pg_conf.threads"],
-    mayUseMore: () => poolScaler.canUseMore && groups.totalRunning < maxRuns(),
+    mayUseMore: (groupRuns) => poolScaler.canUseMore && reserve.allows(groupRuns),
     events: sessionEvents(options, components),
   });
   const recalls = new PipelineRecalls(sessions.recalls);
@@ -165,8 +167,11 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     send,
     maxPauseMs: restartMs,
     exclusiveShare: () => claimer.exclusiveShare,
+    keptSessions: () => reserve.kept,
     sessionShare: (client) => remoteCapacity.sessionShare(client),
   });
+  const setting = (): number => entry().parameters["pg_conf.reserve"];
+  const reserve = new SessionReserve({ ...base, sessions, poolScaler, maxRuns, setting });
   const statistics = new Statistics({
     send,
     load: () => ({ running: sessions.busy, sessions: sessions.size }),
@@ -202,6 +207,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     claimer,
     sessions,
     poolScaler,
+    reserve,
     recalls,
     cancellations,
     settingsAge,

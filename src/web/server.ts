@@ -92,7 +92,13 @@ export class WebServer implements LifecycleHooks {
     );
     this.#connections = new ConnectionLimit(this.#limits, reportClosed);
     const maxSessions = (): number => this.#configuration.parameters["pg_conf.max"];
-    this.#metrics = new Metrics({ cluster: this.#cluster, tables: this.#tables, maxSessions, version: this.#version });
+    this.#metrics = new Metrics({
+      cluster: this.#cluster,
+      tables: this.#tables,
+      maxSessions,
+      reserve: () => this.#configuration.parameters["pg_conf.reserve"],
+      version: this.#version,
+    });
     this.#lifecycle = new Lifecycle(this, { name: "web", log: options.log });
     options.cluster.on("worked", (key) => this.#recordStatistics(key));
     options.cluster.on("changed", () => this.#followRole());

@@ -210,6 +210,7 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_task.default": "integration/cli/readingCommands",
   "pg_task.json": "conformance/managers",
   "pg_conf.max": "integration/supervisor/reloadParameters",
+  "pg_conf.reserve": "integration/manager/sessions/reserve",
   "pg_work.close": "integration/process/threadParameters",
   "pg_work.fetch": "conformance/managers",
   "pg_conf.restart": "integration/process/threadParameters",

@@ -85,6 +85,7 @@ test("docs/pg_task.md lists every parameter that the extension also has", () => 
     "pg_task.create",
     "pg_task.default",
     "pg_conf.max",
+    "pg_conf.reserve",
     "pg_conf.grace",
     "pg_conf.frozen",
     "pg_conf.threads",

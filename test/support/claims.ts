@@ -1,4 +1,5 @@
 import type { ClaimRequest } from "../../src/manager/claim/claimFull.sql.js";
+import type { StartLimits } from "../../src/manager/claim/claimPlanner.js";
 import type { DedicatedSession } from "../../src/manager/model.js";
 
 /**
@@ -12,6 +13,9 @@ export function emptySlots(count: number): ClaimRequest["slots"] {
     startsNow: true,
   }));
 }
+
+/** Lets `all` more sessions become busy, none of which is reserved. */
+export const unreservedStarts = (all: number): StartLimits => ({ all, unreserved: all, reserved: 0 });
 
 /** Returns a claim request that reads groups from their first task, for sessions with empty queues. */
 export function claimOf(

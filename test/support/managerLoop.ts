@@ -31,6 +31,7 @@ import { PoolScaler } from "../../src/manager/sessions/poolScaler.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import { applicationNames } from "../../src/shared/postgres/applicationNames.js";
+import { unreservedStarts } from "./claims.js";
 import { noRemoteRuns } from "./noRemoteRuns.js";
 import { makeEntry, silentLog as log } from "./taskTables.js";
 import { Dependencies } from "../../src/manager/dependencies/dependencies.js";
@@ -178,8 +179,10 @@ export async function startManagerLoop(
         maxPauseMs: () => 1,
         sessionShare: availableConnections,
         exclusiveShare: () => 0,
+        keptSessions: () => 0,
         log,
       }),
+      reserve: { starts: unreservedStarts(Infinity), kept: 0 },
       zoneChanges: new ZoneChanges({ table, log }),
       pruner: new (overrides.pruner ?? Pruner)({ table, log }),
       statistics,

@@ -21,6 +21,7 @@ import { taskTable } from "../../src/manager/schema/taskTable.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { WorkCycle } from "../../src/manager/loop/workCycle.js";
 import { createLog } from "../../src/shared/log.js";
+import { unreservedStarts } from "./claims.js";
 import { createDatabase, type TestDatabase } from "./database.js";
 import { noDependencies } from "./dependencies.js";
 import { retryPolicy } from "./retryPolicy.js";
@@ -186,7 +187,7 @@ export class SteppedTable {
       cycle.run(
         this.managerClient,
         { ...settings, ...limits },
-        { start: 100, lookAhead, checkRuns: true, notified: true, polls: false },
+        { starts: unreservedStarts(100), kept: 0, lookAhead, checkRuns: true, notified: true, polls: false },
       );
     sessions.open(count);
     await until(() => sessions.free === count);

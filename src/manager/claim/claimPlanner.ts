@@ -17,6 +17,8 @@ export interface ClaimPlan extends Omit<ClaimRequest, "except" | "contended" | "
   readonly fillsQueues: boolean;
   /** If the claim fills the queues: how many tasks it starts at once, provided that all these tasks are still due. */
   readonly starts: number;
+  /** Whether the claim gives sessions to groups before their turn, because they run nothing. */
+  readonly usesReserve: boolean;
 }
 
 /** The queue slots that a claim fills. */
@@ -32,11 +34,22 @@ interface QueueSlots {
 
 const noQueueSlots: QueueSlots = { own: new Map(), shared: [], sharing: [], areAll: false };
 
+/** How many sessions can become busy. */
+export interface StartLimits {
+  /** How many more sessions can become busy. */
+  readonly all: number;
+  /** How many of them a group may take that already runs something. The rest is reserved for the others. */
+  readonly unreserved: number;
+  /** How many groups that run nothing can get a session before their turn, even beyond `all`. */
+  readonly reserved: number;
+}
+
+export const noStarts: StartLimits = { all: 0, unreserved: 0, reserved: 0 };
+
 export interface PlanLimits {
   /** Maximum number of tasks. */
   readonly maxTasks: number;
-  /** How many more sessions can become busy. */
-  readonly maxStarts: number;
+  readonly starts: StartLimits;
   /** How many startable tasks to count beyond the tasks that get a session. */
   readonly lookAhead: number;
   /**
@@ -71,8 +84,10 @@ export class ClaimPlanner {
   }
 
   plan(limits: PlanLimits): ClaimPlan | null {
-    const { maxTasks, maxStarts, lookAhead } = limits;
-    const offered = this.#sessions.offer(Math.min(maxTasks, maxStarts));
+    const { maxTasks, lookAhead } = limits;
+    const reserved = this.#planReserved(limits);
+    if (reserved !== null) return reserved;
+    const offered = this.#sessions.offer(Math.min(maxTasks, this.#maxStarts(limits.starts)));
     if (offered.length > 0) {
       const plan = this.#planStarts(offered, limits);
       if (plan !== null) return plan;
@@ -84,12 +99,48 @@ export class ClaimPlanner {
   }
 
   /** Plans a claim of only one task. If the server rejects such a claim, the rejected task is known. */
-  planSingle(maxStarts: number): ClaimPlan | null {
-    const offered = this.#sessions.offer(Math.min(1, maxStarts));
+  planSingle(starts: StartLimits): ClaimPlan | null {
     const limits = { maxTasks: 1, lookAhead: 0, minGroups: 0 };
+    const reserved = this.#planReserved({ ...limits, starts });
+    if (reserved !== null) return reserved;
+    const offered = this.#sessions.offer(Math.min(1, this.#maxStarts(starts)));
     const plan = offered.length > 0 ? this.#planStarts(offered, limits) : null;
     if (plan === null) this.#sessions.withdrawOffers(offered);
     return plan;
+  }
+
+  #maxStarts({ all, unreserved }: StartLimits): number {
+    return this.#groups.startable.needReserve ? unreserved : all;
+  }
+
+  /**
+   * Plans one task for each of the best groups that run nothing, if groups that already run something would take all
+   * sessions before them.
+   */
+  #planReserved({ maxTasks, starts }: Pick<PlanLimits, "maxTasks" | "starts">): ClaimPlan | null {
+    const { idle, needReserve, passIdleOver } = this.#groups.startable;
+    const count = Math.min(maxTasks, starts.reserved, idle);
+    if (count <= 0 || !(passIdleOver || (needReserve && starts.unreserved <= 0))) return null;
+    const offered = this.#sessions.offer(count);
+    if (offered.length === 0) return null;
+    const best: ActiveGroup[] = [];
+    while (best.length < offered.length) {
+      const group = this.#groups.takeBestIdle();
+      if (group === null) break;
+      best.push(group);
+    }
+    return toPlan(this.#groups, {
+      offered,
+      slots: startsOf(offered),
+      // A session that is dedicated to a group is closed, so that another one can be opened.
+      dedicated: [],
+      maxCandidates: offered.length,
+      maxTasks: new Map(best.map((group) => [group, 1])),
+      ownSlots: new Map(),
+      fillsQueues: false,
+      starts: best.length,
+      usesReserve: true,
+    });
   }
 
   /**
@@ -98,7 +149,7 @@ export class ClaimPlanner {
    */
   #planStarts(
     offered: readonly OfferedSession[],
-    { maxTasks, lookAhead, minGroups }: Omit<PlanLimits, "maxStarts">,
+    { maxTasks, lookAhead, minGroups }: Omit<PlanLimits, "starts">,
   ): ClaimPlan | null {
     const dedicated = offered.flatMap((session) => session.dedication ?? []);
     const taken = new Set<ActiveGroup>();
@@ -109,9 +160,7 @@ export class ClaimPlanner {
     const best = this.#takeBestGroups(Math.max(1, offered.length, minGroups));
     for (const group of best) taken.add(group);
     if (taken.size === 0) return null;
-    const starting = offered.flatMap(({ owner, pid, dedication }) =>
-      dedication === null ? { owner, pid, startsNow: true } : [],
-    );
+    const starting = startsOf(offered);
     const maxQueued = maxTasks - starting.length;
     const canQueueBehind = offered.length > 0 && maxQueued > 0 && dedicated.length === 0 && minGroups === 0;
     const queue = canQueueBehind ? this.#queueBehind(offered, best, maxQueued) : noQueueSlots;
@@ -130,6 +179,7 @@ export class ClaimPlanner {
       ownSlots: queue.own,
       fillsQueues: queue.areAll,
       starts: best.length,
+      usesReserve: false,
     });
   }
 
@@ -149,7 +199,7 @@ export class ClaimPlanner {
    */
   #takeToCount(lookAhead: number): ActiveGroup[] {
     const groups: ActiveGroup[] = [];
-    while (groups.length < lookAhead && this.#groups.startable < lookAhead) {
+    while (groups.length < lookAhead && this.#groups.startable.size < lookAhead) {
       const group = this.#groups.takeBest();
       if (group === null) break;
       groups.push(group);
@@ -161,7 +211,7 @@ export class ClaimPlanner {
   #queueBehind(offered: readonly OfferedSession[], best: readonly ActiveGroup[], maxSlots: number): QueueSlots {
     const [group] = best;
     if (group === undefined) return noQueueSlots;
-    if (best.length === 1 && this.#groups.startable === 0 && !hasOneStart(group))
+    if (best.length === 1 && this.#groups.startable.size === 0 && !hasOneStart(group))
       return this.#queueBehindOwn(offered, group, maxSlots);
     const capacity = new QueueCapacity(
       [...this.#sessions.queueable(), ...this.#expectStarts(offered, best)],
@@ -221,6 +271,7 @@ export class ClaimPlanner {
       ownSlots: own,
       fillsQueues: true,
       starts: 0,
+      usesReserve: false,
     });
   }
 
@@ -335,6 +386,11 @@ export function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): Cla
     // get no task.
     offered: plan.offered.filter(({ dedication }) => dedication === null || !hashes.has(dedication.hash)),
   };
+}
+
+/** Returns slots for tasks that start at once, in the offered sessions that take tasks of any group. */
+function startsOf(offered: readonly OfferedSession[]): QueueSlot[] {
+  return offered.flatMap(({ owner, pid, dedication }) => (dedication === null ? { owner, pid, startsNow: true } : []));
 }
 
 /** Returns whether only one task of the group can start now. */

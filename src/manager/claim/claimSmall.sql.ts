@@ -14,6 +14,8 @@ import { maxSmallClaim } from "../tuning.js";
 export interface SmallClaimRequest {
   /** Sessions without a task, which are not dedicated to a group. */
   readonly sessions: readonly BackendIdentity[];
+  /** How many of these sessions are not reserved for groups without running tasks. */
+  readonly unreserved: number;
   /** The groups that have tasks in sessions. */
   readonly groups: readonly GroupInUse[];
   /** Ids of tasks to skip. */
@@ -53,11 +55,12 @@ interface SmallClaimRow extends NextPlanRow {
  * to one. It also reads what a cycle has to know besides: when the next task becomes due, and the version of the
  * settings.
  *
- * It claims nothing if more than `maxSmallClaim` tasks are due, if more tasks can start than there are sessions, or if a
- * due task is late, is paused or has a gap.
+ * It claims nothing if more than `maxSmallClaim` tasks are due, if more tasks can start than there are sessions, if one
+ * of a group that already runs something would need a reserved session, or if a due task is late, is paused or has a
+ * gap.
  */
 export async function claimSmall(client: Client, table: TaskTable, request: SmallClaimRequest): Promise<SmallClaim> {
-  const { sessions, groups, except, runningKeys, traced } = request;
+  const { sessions, unreserved, groups, except, runningKeys, traced } = request;
   const { rows } = await client.query<SmallClaimRow & Partial<ClaimedRow>>({
     name: traced ? "claim small traced" : "claim small",
     text: claimSmallStatement(table, traced),
@@ -67,6 +70,7 @@ export async function claimSmall(client: Client, table: TaskTable, request: Smal
       except,
       groups.map(({ hash }) => hash),
       groups.map(({ running }) => running),
+      unreserved,
       ...keyParameter(table, runningKeys),
     ],
   });
@@ -101,7 +105,7 @@ const isClaimed = (row: object): row is ClaimedRow => "owner" in row && row.owne
  */
 function claimSmallStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
-  const isFree = isKeyFree(table, "$6");
+  const isFree = isKeyFree(table, "$7");
   return `
 WITH due AS MATERIALIZED (
   SELECT id, hash, ${maxOthers} AS max, ${isLate(table)} OR ${hasGap(table)} OR ${isGroupPaused(table, "d")} AS needs_full
@@ -111,14 +115,16 @@ WITH due AS MATERIALIZED (
 ), fits AS MATERIALIZED (
   SELECT count(*) <= ${maxSmallClaim} AND NOT coalesce(bool_or(needs_full), false) AS ok FROM due
 ), startable AS MATERIALIZED (
-  SELECT d.id, row_number() OVER (ORDER BY d.max - d.others DESC, d.id) AS place FROM (
+  SELECT d.id, d.others, row_number() OVER (ORDER BY d.max - d.others DESC, d.id) AS place FROM (
     SELECT id, hash, max, row_number() OVER (PARTITION BY hash ORDER BY max DESC, id) - 1
       + coalesce((SELECT g.running FROM unnest($4::integer[], $5::bigint[]) AS g(hash, running) WHERE g.hash = due.hash), 0) AS others
     FROM due
   ) AS d WHERE d.others <= d.max
 ), chosen AS MATERIALIZED (
   SELECT id, ($1::text[])[place] AS owner, ($2::integer[])[place] AS pid, true AS starts_now FROM startable
-  WHERE (SELECT ok FROM fits) AND (SELECT count(*) FROM startable) <= cardinality($1)
+  WHERE (SELECT ok FROM fits) AND (
+    SELECT count(*) <= cardinality($1) AND (count(*) <= $6::integer OR NOT bool_or(others > 0)) FROM startable
+  )
 ), locked AS MATERIALIZED (
   SELECT id FROM ${qualified}
   WHERE id = ANY (ARRAY(SELECT id FROM chosen)) AND ${isReady} AND state::text = 'PLAN' AND plan <= now() AND ${isFree}

@@ -1,6 +1,6 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { ClaimPlanner, withoutGroups, type ClaimPlan, type PlanLimits } from "./claimPlanner.js";
+import { ClaimPlanner, withoutGroups, type ClaimPlan, type PlanLimits, type StartLimits } from "./claimPlanner.js";
 import { headPrecedes, type ActiveGroup, type ActiveGroups } from "../groups/groups.js";
 import { canQueue, type Head } from "../groups/groupLimit.js";
 import type { GroupScanner } from "../groups/groupScanner.js";
@@ -29,8 +29,7 @@ import { maxEmptyClaims, maxSmallClaim, rejectedSearchMs } from "../tuning.js";
 const recentClaims = 32;
 
 export interface ClaimLimits {
-  /** How many more sessions can become busy. */
-  readonly start: number;
+  readonly starts: StartLimits;
   /** How many startable tasks to count beyond the tasks that get a session. */
   readonly lookAhead: number;
   /** Maximum number of tasks in one claim. */
@@ -173,7 +172,7 @@ export class Claimer {
 
   async #claimAll(client: Client, limits: ClaimLimits): Promise<ClaimOutcome> {
     const late = new Set<number>();
-    let [claimed, more, locked, start] = [0, 0, 0, limits.start];
+    let [claimed, more, locked, starts] = [0, 0, 0, limits.starts];
     let moreOf: ReadonlySet<number> = new Set();
     const searchUntil = performance.now() + rejectedSearchMs;
     let emptyClaims = 0;
@@ -182,11 +181,11 @@ export class Claimer {
     // the next cycle, which writes these changes first.
     while (!this.#pendingResults.blocksAnyGroup) {
       const maxTasks = Math.min(limits.fetch, limits.limit - claimed);
-      const startable = this.#groups.startable;
+      const startable = this.#groups.startable.size;
       const minGroups = emptyClaims > 0 ? maxTasks : 0;
       const plan = this.#plan({
         maxTasks,
-        maxStarts: start,
+        starts,
         lookAhead: limits.lookAhead,
         minGroups,
       });
@@ -197,13 +196,13 @@ export class Claimer {
       for (const { hash } of result.late) late.add(hash);
       claimed += result.claimed.length;
       locked += result.locked.length;
-      start -= Math.max(0, this.#sessions.busy - busy);
+      starts = afterStarts(starts, Math.max(0, this.#sessions.busy - busy), plan);
       ({ more, moreOf } = result);
       // The claim was rejected, and some groups were left out. The other groups need not wait for the next cycle.
       if (this.#suspectGroups.length > suspects && claimed < limits.limit) continue;
       if (result.claimed.length === 0) {
         // The tasks known to be next have been stopped or deleted, so other tasks may be next now.
-        if (result.locked.length > 0 || this.#groups.startable >= startable) break;
+        if (result.locked.length > 0 || this.#groups.startable.size >= startable) break;
         emptyClaims += 1;
         if (emptyClaims === maxEmptyClaims) break;
       } else if (claimed >= limits.limit || areQueuesFull(plan, result, { maxTasks, hasFilled })) break;
@@ -213,15 +212,19 @@ export class Claimer {
     // `more` counts only tasks in groups whose tasks were read. Every other startable group adds one known task: its
     // head.
     const counted = [...moreOf].filter((hash) => this.#groups.canStart(hash)).length;
-    more += this.#groups.startable - counted;
+    more += this.#groups.startable.size - counted;
     if (more < limits.lookAhead) more += this.#sessions.tasks.countMovable(limits.lookAhead - more);
-    more = Math.min(limits.lookAhead, more);
+    // A group that is to get a reserved session needs one to be opened if none is free.
+    const waitForReserve = this.#groups.startable.passIdleOver
+      ? Math.min(starts.reserved, this.#groups.startable.idle)
+      : 0;
+    more = Math.max(waitForReserve, Math.min(limits.lookAhead, more));
     const again = emptyClaims === maxEmptyClaims;
     return { claimed, more, lateGroups: [...late], locked, again };
   }
 
   #plan(limits: PlanLimits): ClaimPlan | null {
-    return this.#rejectedClaims.claimsSingly ? this.#planner.planSingle(limits.maxStarts) : this.#planner.plan(limits);
+    return this.#rejectedClaims.claimsSingly ? this.#planner.planSingle(limits.starts) : this.#planner.plan(limits);
   }
 
   /** Whether a small claim can be sent. */
@@ -233,16 +236,17 @@ export class Claimer {
   /**
    * Sends a small claim.
    *
-   * @param limits.start how many more sessions can become busy
+   * @param limits.starts how many more sessions can become busy
    * @returns null if a full claim has to follow, because the server has rejected the small claim
    */
-  async claimSmall(client: Client, { start }: Pick<ClaimLimits, "start">): Promise<SmallClaim | null> {
-    const offered = this.#sessions.offer(Math.min(start, maxSmallClaim));
+  async claimSmall(client: Client, { starts }: Pick<ClaimLimits, "starts">): Promise<SmallClaim | null> {
+    const offered = this.#sessions.offer(Math.min(starts.all, maxSmallClaim));
     let hasClaimed = false;
     try {
       const since = this.#tracing?.now() ?? 0;
       const claim = await claimSmall(client, this.#table, {
         sessions: offered,
+        unreserved: starts.unreserved,
         groups: this.#groups.inUse(),
         except: this.skippedIds,
         runningKeys: this.#groups.runningKeys.all,
@@ -325,6 +329,7 @@ export class Claimer {
     updateHeads(this.#groups, plan, result);
     for (const task of contended) this.#groups.addDue(task.hash, position(task));
     this.#assign(result.claimed);
+    if (plan.usesReserve) for (const { hash } of result.claimed) this.#groups.useReserve(hash);
     this.#sessions.endOffers(plan.offered);
     this.#rejectedClaims.recordSuccess(result.claimed);
     return result;
@@ -394,6 +399,17 @@ export class Claimer {
     for (const { id, owner, hash, max } of [...blocked, ...missed])
       this.#pendingResults.requeue([], [{ id, owner, due: { hash, max } }]);
   }
+}
+
+/** Returns the limits after a claim that has started `count` tasks. */
+function afterStarts(
+  { all, unreserved, reserved }: StartLimits,
+  count: number,
+  { usesReserve }: ClaimPlan,
+): StartLimits {
+  const rest = all - count;
+  if (usesReserve) return { all: rest, unreserved: Math.min(rest, unreserved), reserved: reserved - count };
+  return { all: rest, unreserved: unreserved - count, reserved };
 }
 
 /**

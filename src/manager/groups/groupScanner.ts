@@ -254,7 +254,7 @@ export class GroupScanner {
     this.#changed ||= request.watch;
     const now = performance.now();
     const isResting = now - this.#scannedAt < Math.max(minScanIntervalMs, this.#scanMs * scanRestFactor);
-    const knowsMore = request.isSaturated || (!request.watch && this.#groups.startable > 0);
+    const knowsMore = request.isSaturated || (!request.watch && this.#groups.startable.size > 0);
     if (knowsMore && isResting) return { lateGroups: [], again: false };
     const [scanned, inserted] = await Promise.all([
       this.#scanNext(client, request),

@@ -2,6 +2,7 @@ import { IndexedHeap, type HeapItem } from "../../shared/indexedHeap.js";
 import { canStart, type Head } from "./groupLimit.js";
 import { RememberedStarts } from "./rememberedStarts.js";
 import { RunningKeys } from "./runningKeys.js";
+import { StartableGroups } from "./startableGroups.js";
 
 /** A group that has running, queued or due tasks. */
 export interface ActiveGroup extends HeapItem {
@@ -27,6 +28,10 @@ export interface ActiveGroup extends HeapItem {
   expectsExclusive: boolean;
   /** Whether a claim that reads this group is in progress. */
   claiming: boolean;
+  /** Whether the group was ranked among those without running tasks when it was last ranked. */
+  isRankedIdle: boolean;
+  /** Whether the group's first task got a reserved session, before its turn. False again once no task of it runs. */
+  usesReserve: boolean;
   /** The latest time at which a task of the group may have started, in ms, on the process's clock. */
   startedAt: number;
   /** How many tasks with a gap were given to sessions that have not reported their start yet. */
@@ -80,7 +85,8 @@ export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: In
  */
 export class ActiveGroups {
   readonly #groups = new Map<number, ActiveGroup>();
-  readonly #startable = new IndexedHeap<ActiveGroup>((a, b) => groupPrecedes(a, b, 0));
+  /** The groups that have a head (first due task) that can start. */
+  readonly startable = new StartableGroups((a, b) => groupPrecedes(a, b, 0));
   /** Hashes of the groups that must not start any tasks until `allow` is called. */
   readonly #withheld = new Set<number>();
   readonly #gapWaits = new IndexedHeap<GapWait>((a, b) => a.until < b.until);
@@ -90,6 +96,7 @@ export class ActiveGroups {
   readonly runningKeys = new RunningKeys();
   #orphans = 0;
   #busy = 0;
+  #usingReserve = 0;
   #round = 0;
 
   /** @param now returns the time of the process's clock, in ms */
@@ -101,11 +108,6 @@ export class ActiveGroups {
   /** Number of busy sessions plus orphans (tasks of dead sessions). */
   get totalRunning(): number {
     return this.#busy + this.#orphans;
-  }
-
-  /** How many groups have a head (first due task) that can start. */
-  get startable(): number {
-    return this.#startable.size;
   }
 
   /** How many groups have tasks in sessions or due tasks. */
@@ -229,7 +231,20 @@ export class ActiveGroups {
 
   /** The group whose task should start next. Null if no group can start a task. */
   get best(): ActiveGroup | null {
-    return this.#startable.best;
+    return this.startable.best;
+  }
+
+  /** How many groups have a reserved session. */
+  get usingReserve(): number {
+    return this.#usingReserve;
+  }
+
+  /** Records that the task that runs in the group got a reserved session. */
+  useReserve(hash: number): void {
+    const group = this.#groups.get(hash);
+    if (group === undefined || group.running === 0 || group.usesReserve) return;
+    group.usesReserve = true;
+    this.#usingReserve += 1;
   }
 
   get(hash: number): ActiveGroup | null {
@@ -258,6 +273,10 @@ export class ActiveGroups {
   removeSession(hash: number): void {
     const group = this.#getOrCreate(hash);
     group.running -= 1;
+    if (group.running === 0 && group.usesReserve) {
+      group.usesReserve = false;
+      this.#usingReserve -= 1;
+    }
     this.#rank(group);
   }
 
@@ -322,9 +341,12 @@ export class ActiveGroups {
    * @returns null if no group can start a task
    */
   takeBest(): ActiveGroup | null {
-    const group = this.#startable.take();
-    if (group !== null) group.claiming = true;
-    return group;
+    return markClaiming(this.startable.take());
+  }
+
+  /** Like `takeBest`, but takes only a group without running tasks. */
+  takeBestIdle(): ActiveGroup | null {
+    return markClaiming(this.startable.takeIdle());
   }
 
   /**
@@ -336,7 +358,7 @@ export class ActiveGroups {
     const group = this.#getOrCreate(hash);
     if (group.claiming || this.#withheld.has(hash)) return null;
     group.claiming = true;
-    this.#startable.remove(group);
+    this.startable.remove(group);
     return group;
   }
 
@@ -365,8 +387,9 @@ export class ActiveGroups {
         head: null,
         paused: false,
         starting: 0,
+        usesReserve: false,
       });
-    this.#starting = 0;
+    this.#starting = this.#usingReserve = 0;
     for (const [hash, { sessions, queuedTasks, minQueuedMax, starting }] of load.groups) {
       Object.assign(this.#getOrCreate(hash), { running: sessions, queuedTasks, minQueuedMax, starting });
       this.#starting += starting;
@@ -389,6 +412,8 @@ export class ActiveGroups {
         paused: false,
         expectsExclusive: false,
         claiming: false,
+        isRankedIdle: true,
+        usesReserve: false,
         startedAt: this.#rememberedStarts.take(hash),
         starting: 0,
         wait: null,
@@ -401,8 +426,8 @@ export class ActiveGroups {
   #rank(group: ActiveGroup): void {
     const couldStart = canStart(group) && !this.#withheld.has(group.hash);
     const isWaiting = couldStart && this.isWithinGap(group, group.head?.gapMs ?? 0);
-    if (couldStart && !isWaiting) this.#startable.put(group);
-    else this.#startable.remove(group);
+    if (couldStart && !isWaiting) this.startable.put(group);
+    else this.startable.remove(group);
     // While a task may start at any moment, it is not known when the gap ends.
     if (isWaiting && !mayStartAnyMoment(group)) this.#wait(group, group.head?.gapMs ?? 0);
     else if (group.wait !== null) this.#gapWaits.remove(group.wait);
@@ -417,6 +442,11 @@ export class ActiveGroups {
     group.wait.until = group.startedAt + gapMs;
     this.#gapWaits.put(group.wait);
   }
+}
+
+function markClaiming(group: ActiveGroup | null): ActiveGroup | null {
+  if (group !== null) group.claiming = true;
+  return group;
 }
 
 const mayStartAnyMoment = ({ starting, queuedTasks }: Pick<ActiveGroup, "starting" | "queuedTasks">): boolean =>

@@ -4,9 +4,11 @@ import type { ManagerComponents } from "../components.js";
 import type { OwnedRow } from "../recovery/rescue.sql.js";
 import type { ManagerSettings } from "../settings.js";
 import { DeepSleep } from "./deepSleep.js";
+import { noStarts } from "../claim/claimPlanner.js";
 import type { CycleOutcome, CycleRequest, WorkCycle } from "./workCycle.js";
 import type { OtherManagers } from "../recovery/otherManagers.js";
 import type { BusyMode } from "./busyMode.js";
+import type { SessionReserve } from "../sessions/sessionReserve.js";
 import { checkRunsMs, maxSleepMs } from "../tuning.js";
 
 export type ManagerLoopOptions = Pick<
@@ -30,6 +32,7 @@ export type ManagerLoopOptions = Pick<
 > & {
   readonly workCycle: WorkCycle;
   readonly busyMode: BusyMode;
+  readonly reserve: Pick<SessionReserve, "starts" | "kept">;
   readonly otherManagers: Pick<OtherManagers, "watchOwners">;
 };
 
@@ -346,7 +349,7 @@ export class ManagerLoop {
   }
 
   #request(): CycleRequest {
-    const { groups, orphans, poolScaler, busyMode } = this.#components;
+    const { groups, orphans, poolScaler, reserve, busyMode } = this.#components;
     const now = performance.now();
     const notified = this.#changed;
     const checkRuns = notified || (!busyMode.isNotified && now - this.#runsCheckedAt >= checkRunsMs);
@@ -354,11 +357,12 @@ export class ManagerLoop {
     if (checkRuns) this.#runsCheckedAt = now;
     // Another manager that hands the table over may still write results, and does not notify this one.
     const polls = !busyMode.isNotified || orphans.size > 0;
-    if (!this.#isAccepting) return { start: 0, lookAhead: 0, checkRuns, notified, polls };
+    if (!this.#isAccepting) return { starts: noStarts, kept: 0, lookAhead: 0, checkRuns, notified, polls };
     // More tasks than the limit may be running, because tasks of earlier managers count as well.
     const allowed = Math.max(0, this.#settings.run - groups.totalRunning);
     return {
-      start: Math.min(allowed, poolScaler.usableSessions),
+      starts: reserve.starts,
+      kept: reserve.kept,
       lookAhead: Math.min(allowed, poolScaler.lookAhead),
       checkRuns,
       notified,

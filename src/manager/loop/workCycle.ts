@@ -1,5 +1,6 @@
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { StartLimits } from "../claim/claimPlanner.js";
 import type { ClaimOutcome } from "../claim/claimer.js";
 import type { ManagerComponents } from "../components.js";
 import { expireTasks } from "../groups/expireTasks.js";
@@ -32,8 +33,9 @@ const slowCycleMs = 5_000;
 const warnEveryMs = 60_000;
 
 export interface CycleRequest {
-  /** How many tasks can start. */
-  readonly start: number;
+  readonly starts: StartLimits;
+  /** How many free sessions are kept from the tasks that are due. */
+  readonly kept: number;
   /** How many startable tasks to count beyond the tasks that can start. */
   readonly lookAhead: number;
   /** Whether rows of claimed tasks may have been deleted or set to another state. */
@@ -158,7 +160,7 @@ export class WorkCycle {
     await updateLockTimeout(client);
     await this.#prepareWrites(client);
     const { results, released } = this.#takeWrites(client);
-    const isSaturated = this.#isSaturated;
+    const isSaturated = this.#isSaturated(request);
     const isCertain = this.#isNextCertain(results, released);
     const arePlain = results.every(isPlainResult);
     const look = this.#chooseLook(settings, request, { isSaturated, isCertain, arePlain });
@@ -316,23 +318,23 @@ export class WorkCycle {
   }
 
   /**
-   * Whether every session is busy and more tasks are waiting. Then the next cycle starts as soon as a session has less
-   * to do.
+   * Whether every session is busy, except those that are kept from the waiting tasks, and more tasks are waiting. Then
+   * the next cycle starts as soon as a session has less to do.
    */
-  get #isSaturated(): boolean {
+  #isSaturated({ kept }: CycleRequest): boolean {
     const { groups, sessions } = this.#components;
     const { free, busy, tasks } = sessions;
-    return free === 0 && busy > 0 && (groups.startable > 0 || tasks.count > busy);
+    return free <= kept && busy > 0 && (groups.startable.size > 0 || tasks.count > busy);
   }
 
   async #claim(
     client: Client,
     { fetch, limit }: ManagerSettings,
-    { start, lookAhead }: CycleRequest,
+    { starts, lookAhead }: CycleRequest,
   ): Promise<ClaimOutcome> {
     const none = { claimed: 0, more: 0, lateGroups: [], locked: 0, again: false };
     const { claimer } = this.#components;
-    return await this.#orDefer(none, () => claimer.claim(client, { start, lookAhead, fetch, limit }));
+    return await this.#orDefer(none, () => claimer.claim(client, { starts, lookAhead, fetch, limit }));
   }
 
   async #expire(

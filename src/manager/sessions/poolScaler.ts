@@ -32,6 +32,7 @@ export class PoolScaler {
   readonly #maxPauseMs: () => number;
   readonly #sessionShare: (client: Client) => Promise<number>;
   readonly #exclusiveShare: () => number;
+  readonly #keptSessions: () => number;
   readonly #backoff = new Backoff({ firstMs: 100, maxMs: Infinity });
   #granted = 0;
   #grantNumber = 0;
@@ -43,6 +44,8 @@ export class PoolScaler {
   #notBefore = 0;
   /** Whether a session of the last batch failed to open. */
   #openFailed = false;
+  /** Whether the server had fewer connections left than were wanted when sessions were last to be opened. */
+  #isFull = false;
   #failureLogged = false;
   /** Why the last session failed to open. Shown while `failureLogged`. */
   #failure: Pick<ErrorReport, "sqlState"> = {};
@@ -59,6 +62,8 @@ export class PoolScaler {
     readonly sessionShare: (client: Client) => Promise<number>;
     /** Returns the share of exclusive tasks among those that were claimed recently, 0 to 1. */
     readonly exclusiveShare: () => number;
+    /** Returns how many free sessions are kept from the tasks that are due (`SessionReserve`). */
+    readonly keptSessions: () => number;
     readonly log: Log;
   }) {
     this.#sessions = options.sessions;
@@ -68,6 +73,7 @@ export class PoolScaler {
     this.#maxPauseMs = options.maxPauseMs;
     this.#sessionShare = options.sessionShare;
     this.#exclusiveShare = options.exclusiveShare;
+    this.#keptSessions = options.keptSessions;
     this.#log = options.log;
   }
 
@@ -95,6 +101,11 @@ export class PoolScaler {
     return granted && this.pauseMs === null;
   }
 
+  /** Whether no more sessions can be opened at the moment, as far as is known. */
+  get isAtLimit(): boolean {
+    return this.#sessions.size >= this.#granted || this.#isFull || this.pauseMs !== null;
+  }
+
   /** Key figures for diagnostics. */
   get state(): Readonly<Record<string, number | boolean | null>> {
     const { lookAhead, pauseMs } = this;
@@ -104,7 +115,7 @@ export class PoolScaler {
   /** How many tasks beyond the number of free sessions a claim should look for. */
   get lookAhead(): number {
     const max = this.#hasShortRuns
-      ? Math.max(0, this.#targetSize + this.#sessions.slow - this.#sessions.size)
+      ? Math.max(0, this.#targetSize + this.#sessions.slow + this.#keptSessions() - this.#sessions.size)
       : maxLookAhead;
     if (this.#sessions.size >= this.#granted && this.#hasMaxDemand) return 0;
     return Math.min(max, maxLookAhead);
@@ -184,7 +195,7 @@ export class PoolScaler {
     if (opening > 0 || performance.now() < this.#notBefore) return;
     if (more === 0) {
       // While all sessions are in use, tasks may be waiting in their queues, so the demand must not be lowered.
-      if (free === 0 && size > 0) return;
+      if (free <= this.#keptSessions() && size > 0) return;
       if (free > 0) this.#logRecovery();
       this.#demand(size);
       return;
@@ -195,7 +206,8 @@ export class PoolScaler {
     const wanted = Math.min(more, Math.max(1, size), this.#granted - size);
     if (wanted <= 0) return;
     const count = Math.min(wanted, await this.#sessionShare(client));
-    if (count < wanted) this.#reportFull(count);
+    this.#isFull = count < wanted;
+    if (this.#isFull) this.#reportFull(count);
     this.#openFailed = false;
     this.#sessions.open(count);
   }
@@ -234,7 +246,7 @@ export class PoolScaler {
     this.#sessions.close();
     await this.#executors.end();
     this.#demand(0);
-    this.#reportedFull = false;
+    this.#reportedFull = this.#isFull = false;
     this.#failureLogged = false;
   }
 

@@ -49,8 +49,11 @@ export class SessionPool {
     readonly runTimes: RunTimes;
     /** The maximum number of threads. It is read whenever another thread could be started. */
     readonly maxThreads: () => number;
-    /** Returns whether one more session could be given a task: an unused one, or one that may be opened. */
-    readonly mayUseMore: () => boolean;
+    /**
+     * Returns whether one more session, an unused one or one that may be opened, could be given a task of a group that
+     * already runs something, or of one that does not.
+     */
+    readonly mayUseMore: (groupRuns: boolean) => boolean;
     /** How long a run may take before the tasks queued behind it are recalled, in ms; default 50. */
     readonly slowMs?: number;
     readonly events: SessionPoolEvents;

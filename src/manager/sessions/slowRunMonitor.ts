@@ -9,8 +9,11 @@ import { minQueuedMs } from "../tuning.js";
 export interface SlowRunMonitorOptions {
   readonly groups: ActiveGroups;
   readonly runTimes: RunTimes;
-  /** Returns whether one more session could be given a task: an unused one, or one that may be opened. */
-  readonly mayUseMore: () => boolean;
+  /**
+   * Returns whether one more session, an unused one or one that may be opened, could be given a task of a group that
+   * already runs something, or of one that does not.
+   */
+  readonly mayUseMore: (groupRuns: boolean) => boolean;
   /** Recalls the queued tasks with these ids. */
   readonly recall: (ids: readonly string[]) => void;
   readonly events: Pick<SessionPoolEvents, "started" | "changed">;
@@ -83,13 +86,17 @@ export class SlowRunMonitor {
   #movableFinder(): (queued: readonly QueuedTask[], current: QueuedTask) => readonly QueuedTask[] {
     const { groups, mayUseMore } = this.#options;
     const now = performance.now();
-    if (!mayUseMore()) return () => [];
+    if (!mayUseMore(false)) return () => [];
+    const canUseUnreserved = mayUseMore(true);
     const hasUnused = [...this.#sessions].some(({ unused }) => unused);
-    const canSteal = hasUnused && groups.startable === 0;
+    const canSteal = hasUnused && groups.startable.size === 0;
     const isDelayed = ({ assignedAt, expectedAt }: QueuedTask): boolean =>
       now - expectedAt >= this.#slowMs || (canSteal && now - assignedAt >= minQueuedMs);
     return (queued, current) => {
-      const movable = queued.filter(({ task }) => canMove(task, current.task, groups));
+      const movable = queued.filter(
+        ({ task }) =>
+          canMove(task, current.task, groups) && (canUseUnreserved || countOthers(task, current.task, groups) === 0),
+      );
       return movable.some(isDelayed) ? movable : [];
     };
   }
@@ -101,13 +108,17 @@ export class SlowRunMonitor {
   }
 }
 
+/** Whether the group limit allows a queued task to run in another session. */
+export const canMove = (task: ClaimedTask, current: ClaimedTask, groups: ActiveGroups): boolean =>
+  task.max >= countOthers(task, current, groups);
+
 /**
- * Whether the group limit allows a queued task to run in another session. After the move, its present session no longer
- * counts towards the limit, unless the session's current task belongs to the same group.
+ * Returns how many sessions have other tasks of the group once a queued task runs in another session. Its present
+ * session no longer counts, unless the session's current task belongs to the same group.
  */
-export function canMove({ hash, max }: ClaimedTask, current: ClaimedTask, groups: ActiveGroups): boolean {
+function countOthers({ hash }: ClaimedTask, current: ClaimedTask, groups: ActiveGroups): number {
   const running = groups.get(hash)?.running ?? 0;
-  return max >= (current.hash === hash ? running : running - 1);
+  return current.hash === hash ? running : running - 1;
 }
 
 /**

@@ -10,6 +10,7 @@ import type { OrphanRescuer } from "../recovery/orphanRescuer.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { ManagerLoop } from "../loop/managerLoop.js";
+import type { SessionReserve } from "../sessions/sessionReserve.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { SessionPoolLoad } from "../sessions/sessionPoolLoad.js";
 import { availableConnections } from "../sessions/availableConnections.sql.js";
@@ -212,7 +213,15 @@ export class StallMonitor {
     if (group !== null && groups.isWithinGap({ ...groupLoad, startedAt: group.startedAt }, gapMs)) return false;
     const { sessions, minQueuedMax } = groupLoad;
     const running = sessions + orphans.hashes.filter((other) => other === hash).length;
+    if (running > 0 && this.#areOthersReserved(load)) return false;
     return Math.min(max, minQueuedMax) >= running;
+  }
+
+  /** Whether all sessions that could take a task are reserved for groups that run nothing. */
+  #areOthersReserved({ busy, free }: SessionPoolLoad): boolean {
+    const { orphans, maxRuns, reserve } = this.#components;
+    if (busy + orphans.hashes.length + reserve.size >= maxRuns()) return true;
+    return free.length > 0 && free.length <= reserve.size;
   }
 
   /** Reads the tasks that have been able to start for too long, except those with locked rows. */
@@ -261,7 +270,7 @@ export class StallMonitor {
         const head = first === null ? null : { max: first.max, id: String(first.id) };
         return { hash, sessions: load, head, running, queuedTasks, minQueuedMax, starting, paused, claiming };
       }),
-      startable: groups.startable,
+      startable: groups.startable.size,
       total: groups.totalRunning,
       busy,
       sessions: states,
@@ -294,6 +303,7 @@ export interface StallMonitorOptions {
   readonly pendingResults: Pick<PendingResults, "state" | "largeCount">;
   readonly claimer: Pick<Claimer, "rejectedIds" | "started" | "state" | "forgetLocked">;
   readonly poolScaler: Pick<PoolScaler, "canGrow" | "state">;
+  readonly reserve: Pick<SessionReserve, "size">;
   readonly groupScanner: Pick<GroupScanner, "restart" | "nextDueMs" | "rejectedIds">;
   /** Returns the setting `pg_task.run`, the maximum number of tasks that run at once. */
   readonly maxRuns: () => number;

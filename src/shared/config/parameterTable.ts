@@ -398,6 +398,14 @@ export const parameters = [
     meaning: "maximum executor sessions of this process",
   },
   {
+    name: "pg_conf.reserve",
+    type: "int",
+    default: 2,
+    ...natural,
+    levels: file,
+    meaning: "sessions, at most a quarter of a table's, that groups with running tasks leave to other groups",
+  },
+  {
     name: "pg_conf.close",
     type: "int",
     default: 60_000,

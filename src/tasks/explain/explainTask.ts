@@ -61,6 +61,7 @@ export async function explainTask(
     hasLeader: manager === null ? await context.hasLeader() : true,
     maxRuns: await readMaxRuns(client, context.entry),
     maxSessions: context.maxSessions,
+    reserve: context.entry.parameters["pg_conf.reserve"],
     runningSessions: (await countSessions(client, entriesOnServer(context.entry.target, context.entries))).running,
     openSessions: (await readSessions(client, table)).sessions,
     sessionRefusal: await readSessionRefusal(client, table),

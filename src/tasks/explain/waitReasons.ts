@@ -5,6 +5,7 @@ import { refusalRemedy, type SessionRefusal } from "../queries/sessionRefusal.js
 import { planReasons } from "./planReasons.js";
 import { lockReason, type LockWait } from "./lockWait.js";
 import { formatDuration } from "../../shared/formatDuration.js";
+import { reservedSessions } from "../../shared/reservedSessions.js";
 import { finalStates } from "../../shared/taskState.js";
 import type { Successor } from "./scheduleState.js";
 import type { LockHolder, TaskSituation } from "./taskSituation.js";
@@ -40,6 +41,7 @@ export interface Reason {
     | "gap"
     | "run-limit"
     | "session-limit"
+    | "reserve"
     | "no-connection-room"
     | "no-session"
     | "due";
@@ -73,6 +75,8 @@ export interface TableSituation {
   /** The limits on running tasks: `pg_task.run` of the table, and `pg_conf.max`. */
   readonly maxRuns: number;
   readonly maxSessions: number;
+  /** The setting `pg_conf.reserve`. */
+  readonly reserve: number;
   /** Number of sessions that run a task of any configured table on this server, according to pg_stat_activity. */
   readonly runningSessions: number;
   /** Number of sessions of the task's table. */
@@ -332,6 +336,25 @@ function gapReasons({ id, gapMs, gapLeftMs, lastStart }: TaskSituation): Reason[
   ];
 }
 
+function reserveReasons(
+  { groupRuns, max, tableRuns }: TaskSituation,
+  { maxSessions, maxRuns, reserve }: TableSituation,
+  allRun: number,
+): Reason[] {
+  if (groupRuns === 0 || groupRuns > Math.max(max, 0)) return [];
+  const left = Math.min(maxSessions - allRun, maxRuns - tableRuns);
+  const total = Math.min(maxSessions, maxRuns);
+  const reserved = reservedSessions(total, reserve);
+  if (left <= 0 || left > reserved) return [];
+  return [
+    {
+      code: "reserve",
+      text: `its group already runs something, and ${reserved} of ${total} sessions ${reserved === 1 ? "is" : "are"} reserved for groups that run nothing (pg_conf.reserve)`,
+      remedy: "wait, raise pg_conf.max or pg_task.run, or lower pg_conf.reserve",
+    },
+  ];
+}
+
 function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   const reasons: Reason[] = [];
   const { groupRuns, claimedOfGroup, ahead, aheadMore, tableRuns, keyRunsIn } = task;
@@ -377,6 +400,7 @@ function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
       remedy: "wait, or raise pg_conf.max",
     });
   }
+  reasons.push(...reserveReasons(task, table, allRun));
   if (table.freeConnections <= 0) {
     reasons.push({
       code: "no-connection-room",

@@ -71,6 +71,7 @@ export class Metrics {
   readonly #cluster: ClusterView;
   readonly #tables: WebTables;
   readonly #maxSessions: () => number;
+  readonly #reserve: () => number;
   readonly #registry = new Registry();
   readonly #eventLoopDelay = new EventLoopDelay();
   readonly #counters: readonly (readonly [keyof TaskCounts, Counter])[];
@@ -94,6 +95,10 @@ export class Metrics {
   readonly #sessionLimit = this.#gauge(
     "pg_task_sessions_max",
     "Limit of executor sessions in this process (pg_conf.max)",
+  );
+  readonly #sessionReserve = this.#gauge(
+    "pg_task_sessions_reserve",
+    "Sessions that groups with running tasks leave to other groups (pg_conf.reserve), at most a quarter of a table's",
   );
   readonly #tasks = this.#gauge("pg_task_tasks", "Rows by state, estimated for large tables", [
     ...tableLabels,
@@ -142,12 +147,14 @@ export class Metrics {
     readonly cluster: ClusterView;
     readonly tables: WebTables;
     readonly maxSessions: () => number;
+    readonly reserve: () => number;
     readonly version: string;
   }) {
     this.#version = options.version;
     this.#cluster = options.cluster;
     this.#tables = options.tables;
     this.#maxSessions = options.maxSessions;
+    this.#reserve = options.reserve;
     this.#counters = counters.map(([key, name, help]) => [
       key,
       new Counter({ name, help, labelNames: tableLabels, registers: [this.#registry] }),
@@ -187,6 +194,7 @@ export class Metrics {
     this.#leader.set(this.#cluster.role === "leader" ? 1 : 0);
     this.#ready.set(this.#cluster.ready ? 1 : 0);
     this.#sessionLimit.set(this.#maxSessions());
+    this.#sessionReserve.set(this.#reserve());
     this.#memory.set(process.memoryUsage.rss());
     const { user, system } = process.cpuUsage();
     this.#cpu.inc((user + system) / 1e6);

@@ -157,6 +157,8 @@ const others: readonly ParameterName[] = [
   "pg_conf.threads",
   "pg_conf.name",
   "pg_conf.log",
+  // Tested in integration/manager/sessions/reserve.
+  "pg_conf.reserve",
   // Tested in integration/process/frozenLeader.
   "pg_conf.frozen",
   // These two are tested in integration/web/server, and the next two in integration/web/access.

@@ -22,7 +22,7 @@ beforeEach(async () => {
 });
 
 async function claim(options: Partial<SmallClaimRequest> = {}): Promise<SmallClaim> {
-  const usual = { sessions, groups: [], except: [], runningKeys: [], traced: false };
+  const usual = { sessions, unreserved: sessions.length, groups: [], except: [], runningKeys: [], traced: false };
   return await claimSmall(manager, table, { ...usual, ...options });
 }
 
@@ -58,6 +58,19 @@ test("the only due task is claimed with the same result as by the full claim", a
     claimed.map((each) => ({ ...each, claimedAt: "", planned: 0, version: "" })),
   );
   assert.deepEqual(row, (await user.query(shown)).rows);
+});
+
+test("a reserved session gets no task of a group that already runs something, and one of another group", async () => {
+  await user.query("INSERT INTO task (input, \"group\", max) VALUES ('SELECT 1', 'wide', 5)");
+  const groups = [{ hash: await hashOf("1"), running: 1 }];
+  const refused = await claim({ groups, unreserved: 0 });
+  assert.deepEqual([refused.claimed, refused.isComplete], [[], false]);
+  assert.deepEqual(ids((await claim({ groups, unreserved: 1 })).claimed), ["1"]);
+  await user.query("INSERT INTO task (input, \"group\", max) VALUES ('SELECT 1', 'new', 5)");
+  assert.deepEqual(ids((await claim({ groups, unreserved: 0 })).claimed), ["2"]);
+  // The second task of a group needs a session that is not reserved.
+  await user.query("INSERT INTO task (input, \"group\", max) VALUES ('SELECT 1', 'two', 5), ('SELECT 1', 'two', 5)");
+  assert.deepEqual((await claim({ unreserved: 0 })).claimed, []);
 });
 
 const several = "INSERT INTO task (input, \"group\") VALUES ('SELECT 1', 'a'), ('SELECT 2', 'b')";

@@ -36,6 +36,7 @@ function planOf(...hashes: readonly number[]): ClaimPlan {
     maxCandidates: 1,
     fillsQueues: false,
     starts: 0,
+    usesReserve: false,
     groups: [],
     planned: hashes.flatMap((hash) => {
       groups.addDue(hash, { max: 0, id: 1n });

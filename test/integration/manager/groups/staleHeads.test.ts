@@ -14,6 +14,7 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
+import { unreservedStarts } from "../../../support/claims.js";
 import { openManager, silentLog as log } from "../../../support/taskTables.js";
 import type { AssignedRun, OfferedSession } from "../../../../src/manager/model.js";
 
@@ -112,13 +113,13 @@ test("if there are few groups, one scan drops the heads that are no longer due",
   const { groups, groupScanner } = makeParts();
   await insert(300);
   await groupScanner.scan(manager, free);
-  assert.equal(groups.startable, 300);
+  assert.equal(groups.startable.size, 300);
   await user.query(`UPDATE task SET state = 'STOP' WHERE "group" <> 'group 7'`);
   await groupScanner.scan(manager, free);
-  assert.equal(groups.startable, 1);
+  assert.equal(groups.startable.size, 1);
   await user.query("DELETE FROM task");
   await groupScanner.scan(manager, free);
-  assert.equal(groups.startable, 0);
+  assert.equal(groups.startable.size, 0);
 });
 
 test("if there are many groups, outdated heads are dropped at the end of a round, and new ones are kept", async () => {
@@ -128,17 +129,17 @@ test("if there are many groups, outdated heads are dropped at the end of a round
   await user.query(`UPDATE task SET state = 'STOP' WHERE "group" LIKE '%0'`);
   // Outdated heads stay until the end of a round of scans. This is the first scan of the round.
   await groupScanner.scan(manager, saturated);
-  assert.equal(groups.startable, 300);
+  assert.equal(groups.startable.size, 300);
   const { rows } = await user.query<{ id: string; hash: number; max: number }>(
     `INSERT INTO task (input, "group") SELECT 'SELECT 1', 'new ' || i FROM generate_series(1, 20) AS i RETURNING id, hash, max`,
   );
   for (const task of rows) groupScanner.addDue(task);
   // When all sessions are busy, there must be some time between two scans.
-  while (groups.startable > 270 + 20) {
+  while (groups.startable.size > 270 + 20) {
     await new Promise((resolve) => setTimeout(resolve, 20));
     await groupScanner.scan(manager, saturated);
   }
-  assert.equal(groups.startable, 270 + 20);
+  assert.equal(groups.startable.size, 270 + 20);
 });
 
 test("claims get past groups with outdated heads in one cycle", async () => {
@@ -150,8 +151,8 @@ test("claims get past groups with outdated heads in one cycle", async () => {
   await user.query(`UPDATE task SET "group" = 'another' WHERE id = $1`, [id]);
   const { rows } = await user.query<{ hash: number }>("SELECT hash FROM task WHERE id = $1", [id]);
   groupScanner.addDue({ id, hash: rows[0]?.hash ?? 0, max: 0 });
-  assert.equal(groups.startable, 501);
-  const room = { start: 4, lookAhead: 0, fetch: 100, limit: 1000 };
+  assert.equal(groups.startable.size, 501);
+  const room = { starts: unreservedStarts(4), lookAhead: 0, fetch: 100, limit: 1000 };
   const { claimed, again } = await claiming.claim(manager, room);
   assert.deepEqual({ claimed, given: sessions.given, again }, { claimed: 1, given: [id], again: false });
 });
@@ -162,7 +163,7 @@ test("if there are more outdated heads than one cycle can read, the next cycle f
     const groups = Array.from({ length: 1000 }, (_, nth) => part * 1000 + nth);
     for (const hash of groups) groupScanner.addDue({ id: "1", hash, max: 0 });
   }
-  const room = { start: 4, lookAhead: 0, fetch: 100, limit: 1000 };
+  const room = { starts: unreservedStarts(4), lookAhead: 0, fetch: 100, limit: 1000 };
   let turns = 0;
   for (let again = true; again; turns += 1) ({ again } = await claiming.claim(manager, room));
   assert.deepEqual(sessions.given, []);

@@ -131,6 +131,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   "claim small": (stub) =>
     claimSmall(stub, table, {
       sessions: [{ owner, pid: 1 }],
+      unreserved: 1,
       groups: [{ hash: 1, running: 1 }],
       except: [],
       runningKeys: [],

@@ -48,6 +48,7 @@ interface ManagerState {
   started: number;
   canGrow: boolean;
   maxRuns: number;
+  reserved: number;
 }
 
 async function pidOf(client: Client): Promise<number> {
@@ -69,6 +70,7 @@ function createMonitor(given: Partial<ManagerState> = {}) {
     started: 0,
     canGrow: false,
     maxRuns: 1000,
+    reserved: 0,
     ...given,
   };
   const lines: Line[] = [];
@@ -119,6 +121,11 @@ function createMonitor(given: Partial<ManagerState> = {}) {
       },
     },
     maxRuns: () => state.maxRuns,
+    reserve: {
+      get size() {
+        return state.reserved;
+      },
+    },
     send: ({ stall }) => void sent.push(stall),
     log: createLog({
       level: "info",
@@ -193,6 +200,21 @@ describe("reports once a due task that does not start although a session is free
     await user.query("UPDATE task SET state = 'PLAN'");
     await passes(12.5);
     assert.equal(lines.length, 3);
+  });
+
+  test("a task of a group that runs nothing, if the only free session is reserved, and none of another group", async () => {
+    await insert({ group: "wide", max: 9 });
+    const hash = await hashOf("wide");
+    const { lines, passes } = createMonitor({
+      groups: new Map([[hash, { ...noLoad, sessions: 3 }]]),
+      busy: 3,
+      reserved: 1,
+    });
+    await passes(60);
+    assert.equal(lines.length, 0);
+    const id = await insert({ group: "other" });
+    await passes(15);
+    assert.deepEqual(lines[0]?.["tasks"], [id]);
   });
 
   test("a task whose group is counted as running without any session", async () => {

@@ -201,6 +201,26 @@ test("reports that pg_conf.max is reached", async () => {
   await pgTask.stop();
 });
 
+test("reports that the free sessions are reserved for groups that run nothing", async () => {
+  const config = { url: database.url, "pg_conf.max": 4 };
+  await pgTask.start({ ...config, "pg_task.sleep": 100 });
+  const cwd = await temporaryFolder();
+  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
+  const wide = { input: "SELECT pg_sleep(60)", group: "wide", max: 10 };
+  const ids = await tasks.insert(wide, wide, wide, wide);
+  const waiting = ids.at(-1) ?? "";
+  for (const id of ids.slice(0, -1)) await tasks.sleeping(id);
+  const found = await explain(waiting, cwd);
+  assert.deepEqual(codes(found), ["reserve"]);
+  assert.equal(
+    found[0]?.text,
+    "its group already runs something, and 1 of 4 sessions is reserved for groups that run nothing (pg_conf.reserve)",
+  );
+  await cli(["stop", ...ids], { cwd });
+  await tasks.ended(...ids);
+  await pgTask.stop();
+});
+
 describe("while pg-task runs,", () => {
   before(() =>
     pgTask.start({

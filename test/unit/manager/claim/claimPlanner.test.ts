@@ -3,12 +3,13 @@ import { test } from "node:test";
 import { ClaimPlanner } from "../../../../src/manager/claim/claimPlanner.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import type { OfferedSession, QueueableSession } from "../../../../src/manager/model.js";
+import { unreservedStarts } from "../../../support/claims.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 
 const hash = 1;
 /** A group whose tasks come after those of the first one. */
 const otherHash = 2;
-const limits = { maxTasks: 100, maxStarts: 2, lookAhead: 0, minGroups: 0 };
+const limits = { maxTasks: 100, starts: unreservedStarts(2), lookAhead: 0, minGroups: 0 };
 
 /** Makes a planner for a group with many due tasks, whose runs have been short, and for these sessions. */
 function makePlanner(sessions: {

@@ -16,14 +16,14 @@ test("a head with a gap can start when the gap has passed, and the end of the ga
   const { clock, groups } = createGroups();
   groups.setHead(1, { ...head, gapMs: 100 }, false);
   groups.setHead(2, { ...head, gapMs: 30 }, false);
-  assert.deepEqual([groups.startable, groups.nextGapMs, groups.hasGapWaits], [0, 30, true]);
+  assert.deepEqual([groups.startable.size, groups.nextGapMs, groups.hasGapWaits], [0, 30, true]);
   clock.ms = 30;
   assert.equal(groups.nextGapMs, 0);
   groups.endGaps();
   assert.deepEqual([groups.canStart(1), groups.canStart(2), groups.nextGapMs], [false, true, 70]);
   clock.ms = 100;
   groups.endGaps();
-  assert.deepEqual([groups.startable, groups.nextGapMs, groups.hasGapWaits], [2, Infinity, false]);
+  assert.deepEqual([groups.startable.size, groups.nextGapMs, groups.hasGapWaits], [2, Infinity, false]);
 });
 
 test("each start makes the head wait for its whole gap", () => {
@@ -33,7 +33,7 @@ test("each start makes the head wait for its whole gap", () => {
   groups.noteStart(1);
   clock.ms = 100;
   groups.endGaps();
-  assert.deepEqual([groups.startable, groups.nextGapMs], [0, 90]);
+  assert.deepEqual([groups.startable.size, groups.nextGapMs], [0, 90]);
 });
 
 test("another head that may start does not wait, and no longer keeps the gap of the old one", () => {
@@ -43,7 +43,7 @@ test("another head that may start does not wait, and no longer keeps the gap of 
   assert.deepEqual([groups.canStart(1), groups.hasGapWaits], [true, false]);
   groups.setHead(1, { ...head, gapMs: 100 }, false);
   groups.setHead(1, null, false);
-  assert.deepEqual([groups.startable, groups.hasGapWaits, groups.get(1)], [0, false, null]);
+  assert.deepEqual([groups.startable.size, groups.hasGapWaits, groups.get(1)], [0, false, null]);
 });
 
 test("until a start is reported, and while tasks are queued, no end of the gap is known", () => {
@@ -53,16 +53,16 @@ test("until a start is reported, and while tasks are queued, no end of the gap i
   groups.setHead(1, { max: 9, id: 1n, gapMs: 10 }, false);
   clock.ms = 1_000;
   groups.endGaps();
-  assert.deepEqual([groups.startable, groups.nextGapMs, groups.hasStarting], [0, Infinity, true]);
+  assert.deepEqual([groups.startable.size, groups.nextGapMs, groups.hasStarting], [0, Infinity, true]);
   groups.noteStart(1);
   groups.removeStarting(1);
-  assert.deepEqual([groups.startable, groups.nextGapMs, groups.hasStarting], [0, 10, false]);
+  assert.deepEqual([groups.startable.size, groups.nextGapMs, groups.hasStarting], [0, 10, false]);
   groups.enqueue(1, 9);
   clock.ms = 1_010;
   groups.endGaps();
-  assert.deepEqual([groups.startable, groups.nextGapMs], [0, Infinity]);
+  assert.deepEqual([groups.startable.size, groups.nextGapMs], [0, Infinity]);
   groups.dequeue(1);
-  assert.equal(groups.startable, 1);
+  assert.equal(groups.startable.size, 1);
 });
 
 test("a group that is no longer active keeps its last start, and a new manager assumes one for every group", () => {
@@ -77,7 +77,7 @@ test("a group that is no longer active keeps its last start, and a new manager a
   groups.setHead(2, { ...head, gapMs: 100 }, false);
   assert.deepEqual([groups.canStart(1), groups.canStart(2), groups.nextGapMs], [false, true, 50]);
   groups.forgetStarts();
-  assert.deepEqual([groups.startable, groups.nextGapMs], [0, 100]);
+  assert.deepEqual([groups.startable.size, groups.nextGapMs], [0, 100]);
 });
 
 test("counting the groups anew corrects the number of starts that are not reported yet", () => {
@@ -88,7 +88,7 @@ test("counting the groups anew corrects the number of starts that are not report
   groups.setHead(1, { ...head, gapMs: 10 }, false);
   clock.ms = 10;
   groups.endGaps();
-  assert.deepEqual([groups.startable, groups.hasStarting], [1, false]);
+  assert.deepEqual([groups.startable.size, groups.hasStarting], [1, false]);
 });
 
 test("a remembered start is never earlier than the real one, and few are remembered", () => {

@@ -17,6 +17,7 @@ import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
 import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import type { ManagerSettings } from "../../../../src/manager/settings.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { noStarts } from "../../../../src/manager/claim/claimPlanner.js";
 import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { openSession } from "../../../support/openSession.js";
@@ -149,7 +150,7 @@ function serverError(code: string): DatabaseError {
   return error;
 }
 
-const request = { start: 0, lookAhead: 0, checkRuns: false, notified: false, polls: false };
+const request = { starts: noStarts, kept: 0, lookAhead: 0, checkRuns: false, notified: false, polls: false };
 
 test("each result is either written once or kept, whatever the server answers", async () => {
   const answer = fc.constantFrom<Answer>("written", "written", "locked", "refused", "deadlock", "cut off");

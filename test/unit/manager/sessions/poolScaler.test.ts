@@ -24,6 +24,7 @@ function refused(times: number, longestPauseMs: number): number {
     maxPauseMs: () => longestPauseMs,
     sessionShare: availableConnections,
     exclusiveShare: () => 0,
+    keptSessions: () => 0,
     log: silentLog,
   });
   for (let count = 0; count < times; count += 1) {
@@ -55,6 +56,7 @@ function lookAhead(size: number, runTimes: RunTimes): number {
     maxPauseMs: () => 60_000,
     sessionShare: availableConnections,
     exclusiveShare: () => 0,
+    keptSessions: () => 0,
     log: silentLog,
   });
   scaler.grant(1_000, 1);
@@ -80,6 +82,7 @@ function usable(exclusiveShare: number): number {
     maxPauseMs: () => 60_000,
     sessionShare: availableConnections,
     exclusiveShare: () => exclusiveShare,
+    keptSessions: () => 0,
     log: silentLog,
   });
   return scaler.usableSessions;
@@ -134,6 +137,7 @@ function openPool(count: number) {
     maxPauseMs: () => 60_000,
     sessionShare: availableConnections,
     exclusiveShare: () => 0,
+    keptSessions: () => 0,
     log: silentLog,
   });
   sessions.open(count);

@@ -1,0 +1,73 @@
+import { IndexedHeap } from "../../shared/indexedHeap.js";
+import type { ActiveGroup } from "./groups.js";
+
+/**
+ * The groups that can start a task, in order of priority. Those that run nothing (idle) have a heap of their own,
+ * because they can get a reserved session before their turn.
+ */
+export class StartableGroups {
+  readonly #idle: IndexedHeap<ActiveGroup>;
+  readonly #working: IndexedHeap<ActiveGroup>;
+  readonly #precedes: (a: ActiveGroup, b: ActiveGroup) => boolean;
+
+  constructor(precedes: (a: ActiveGroup, b: ActiveGroup) => boolean) {
+    this.#precedes = precedes;
+    this.#idle = new IndexedHeap(precedes);
+    this.#working = new IndexedHeap(precedes);
+  }
+
+  get size(): number {
+    return this.#idle.size + this.#working.size;
+  }
+
+  get best(): ActiveGroup | null {
+    return this.#bestHeap.best;
+  }
+
+  /** How many of the groups run nothing. */
+  get idle(): number {
+    return this.#idle.size;
+  }
+
+  /**
+   * Whether a group could take one more session than its first, so that sessions have to be reserved for the others.
+   * The best idle group is the one with the largest `max`.
+   */
+  get needReserve(): boolean {
+    return this.#working.size > 0 || (this.#idle.best?.head?.max ?? 0) > 0;
+  }
+
+  /** Whether a group that runs something comes before all that run nothing. */
+  get passIdleOver(): boolean {
+    return this.#idle.size > 0 && this.#bestHeap === this.#working;
+  }
+
+  put(group: ActiveGroup): void {
+    const isIdle = group.running === 0;
+    if (group.isRankedIdle !== isIdle) {
+      this.remove(group);
+      group.isRankedIdle = isIdle;
+    }
+    (isIdle ? this.#idle : this.#working).put(group);
+  }
+
+  remove(group: ActiveGroup): void {
+    (group.isRankedIdle ? this.#idle : this.#working).remove(group);
+  }
+
+  /** Removes and returns the best group. Null if there is none. */
+  take(): ActiveGroup | null {
+    return this.#bestHeap.take();
+  }
+
+  /** Removes and returns the best of the groups that run nothing. Null if there is none. */
+  takeIdle(): ActiveGroup | null {
+    return this.#idle.take();
+  }
+
+  get #bestHeap(): IndexedHeap<ActiveGroup> {
+    const { best: idle } = this.#idle;
+    const { best: working } = this.#working;
+    return working !== null && (idle === null || this.#precedes(working, idle)) ? this.#working : this.#idle;
+  }
+}
