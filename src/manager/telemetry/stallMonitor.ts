@@ -46,13 +46,13 @@ interface Suspect {
 const unmarkedKey = (id: string): string => `unmarked ${id}`;
 
 /**
- * Checks for stalls every few seconds, and more rarely in deep sleep, in parallel with the cycles. In a stall, due tasks do not start although
- * sessions are free and nothing else prevents it. The cause is a bug in pg-task, a wake-up that never arrived, or a
- * user's trigger that suppresses changes of a row. The monitor compares the rows with the sessions' queues and with
+ * Checks for stalls every few seconds, and more rarely in deep sleep, in parallel with the cycles. In a stall, due tasks
+ * do not start although sessions are free and nothing else prevents it, and no other task starts either. The cause is a
+ * bug in pg-task, a wake-up that never arrived, or a user's trigger that suppresses changes of a row. The monitor compares the rows with the sessions' queues and with
  * what the server reports. It does not use the manager's counters, because they may be wrong. When the monitor finds a
  * stall, it reports the stall, corrects the counters, and has the first due task of every group read again.
  *
- *   suspect ──could start at every check for `stalledMs`, row not locked──▶ stalled ──tasks started──▶ resolved
+ *   suspect ──could start at every check for `stalledMs`, nothing started, row not locked──▶ stalled ──tasks started──▶ resolved
  */
 export class StallMonitor {
   readonly #components: StallMonitorOptions;
@@ -136,42 +136,46 @@ export class StallMonitor {
   }
 
   async #find(client: Client, now: number): Promise<OverdueTask[]> {
-    const { sessions, claimer } = this.#components;
-    const load = sessions.load;
-    const isIdle = claimer.started === this.#claimedCount;
-    this.#claimedCount = claimer.started;
-    if (!this.#hasFreeSession(load, isIdle)) {
+    const load = this.#components.sessions.load;
+    // While others start, a task may have to wait although sessions are free: tasks that come first get the sessions
+    // that the pool uses, and leave the rest free.
+    if (this.#hasStarted() || !this.#hasFreeSession(load)) {
       this.#suspects.clear();
       return [];
     }
     const hadSuspects = this.#suspects.size > 0;
     await this.#updateSuspects(client, load, now);
-    if (hadSuspects && !(await this.#serverConfirmsFree(client, load, isIdle))) this.#suspects.clear();
-    return await this.#readStalled(client, now);
+    if (hadSuspects && !(await this.#serverConfirmsFree(client, load))) this.#suspects.clear();
+    const stalled = await this.#readStalled(client, now);
+    if (!this.#hasStarted()) return stalled;
+    this.#suspects.clear();
+    return [];
   }
 
-  /**
-   * Whether, according to the session pool, a session could take a task.
-   *
-   * @param isIdle whether nothing was claimed since the last check.
-   */
-  #hasFreeSession({ busy, free, working }: SessionPoolLoad, isIdle: boolean): boolean {
+  /** Whether a task has started since the last call. */
+  #hasStarted(): boolean {
+    const { started } = this.#components.claimer;
+    const has = started !== this.#claimedCount;
+    this.#claimedCount = started;
+    return has;
+  }
+
+  /** Whether, according to the session pool, a session could take a task. */
+  #hasFreeSession({ busy, free, working }: SessionPoolLoad): boolean {
     const { orphans, poolScaler, maxRuns } = this.#components;
     if (busy + orphans.hashes.length >= maxRuns()) return false;
-    // While tasks are being claimed for the open sessions, the pool may have decided not to grow.
-    return free.length > 0 || (isIdle && (working.length > 0 || poolScaler.canGrow));
+    return free.length > 0 || working.length > 0 || poolScaler.canGrow;
   }
 
   /**
-   * Whether the server confirms that a session is free or may be opened. If nothing was claimed, busy sessions are
-   * checked as well, because the pool may be wrong about them. They are not checked while a large output waits
-   * to be written.
+   * Whether the server confirms that a session is free or may be opened. Busy sessions are checked as well, because the
+   * pool may be wrong about them. They are not checked while a large output waits to be written.
    */
-  async #serverConfirmsFree(client: Client, { free, working }: SessionPoolLoad, isIdle: boolean): Promise<boolean> {
+  async #serverConfirmsFree(client: Client, { free, working }: SessionPoolLoad): Promise<boolean> {
     const { pendingResults, poolScaler } = this.#components;
-    const pids = isIdle && pendingResults.largeCount === 0 ? [...free, ...working] : free;
+    const pids = pendingResults.largeCount === 0 ? [...free, ...working] : free;
     if (pids.length > 0 && (await idleFor(client, pids, this.#times.idleMs)) > 0) return true;
-    const mayGrow = free.length === 0 && isIdle && poolScaler.canGrow;
+    const mayGrow = free.length === 0 && poolScaler.canGrow;
     return mayGrow && (await availableConnections(client)) > 0;
   }
 

@@ -396,6 +396,33 @@ describe("reports no tasks that have to wait", () => {
     assert.deepEqual(lines, []);
   });
 
+  test("other tasks start, although a session is free", async () => {
+    await insert();
+    const { state, lines, passes } = createMonitor();
+    await passes(60, () => (state.started += 1));
+    assert.deepEqual(lines, []);
+    // The time counts from the last start.
+    await passes(10);
+    assert.deepEqual(lines, []);
+    await passes(2.5);
+    assert.equal(lines.length, 1);
+  });
+
+  test("another task starts during the check", async () => {
+    await insert();
+    const { state, lines, passes } = createMonitor();
+    const startsMeanwhile = new Proxy(manager, {
+      get(client, property) {
+        if (property === "query") state.started += 1;
+        const value: unknown = Reflect.get(client, property, client);
+        return typeof value === "function" ? (value.bind(client) as unknown) : value;
+      },
+    });
+    await passes(10);
+    await passes(2.5, undefined, startsMeanwhile);
+    assert.deepEqual(lines, []);
+  });
+
   test("the backend of the free session is busy", async () => {
     await insert();
     const work = await database.connect();
