@@ -172,10 +172,8 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
   });
   const setting = (): number => entry().parameters["pg_conf.reserve"];
   const reserve = new SessionReserve({ ...base, sessions, poolScaler, maxRuns, setting });
-  const statistics = new Statistics({
-    send,
-    load: () => ({ running: sessions.busy, sessions: sessions.size }),
-  });
+  const load = (): { running: number; sessions: number } => ({ running: sessions.busy, sessions: sessions.size });
+  const statistics = new Statistics({ send, load });
   const largeResultWriter = new LargeResultWriter({
     pendingResults,
     connect: (signal) => {

@@ -1,5 +1,5 @@
 import type { ClaimRequest } from "../../src/manager/claim/claimFull.sql.js";
-import type { StartLimits } from "../../src/manager/claim/claimPlanner.js";
+import type { StartLimits } from "../../src/manager/claim/startLimits.js";
 import type { DedicatedSession } from "../../src/manager/model.js";
 
 /**

@@ -1,6 +1,6 @@
 import { disconnect } from "../../shared/postgres/client.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
-import type { Reason } from "../../tasks/explain/waitReasons.js";
+import type { Reason } from "../../tasks/explain/reason.js";
 import { readCluster } from "../../tasks/queries/clusterProcesses.js";
 import { formatFullTime } from "../terminal/format.js";
 import { connectForCommand, type OpenTable } from "./openTable.js";

@@ -5,6 +5,7 @@ import type { RunTimes } from "../sessions/runTimes.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { ClaimedGroup, ClaimRequest } from "./claimFull.sql.js";
 import type { OfferedSession, QueueableSession, QueueSlot } from "../model.js";
+import type { StartLimits } from "./startLimits.js";
 
 /** A position before every task of a group. */
 const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
@@ -33,18 +34,6 @@ interface QueueSlots {
 }
 
 const noQueueSlots: QueueSlots = { own: new Map(), shared: [], sharing: [], areAll: false };
-
-/** How many sessions can become busy. */
-export interface StartLimits {
-  /** How many more sessions can become busy. */
-  readonly all: number;
-  /** How many of them a group may take that already runs something. The rest is reserved for the others. */
-  readonly unreserved: number;
-  /** How many groups that run nothing can get a session before their turn, even beyond `all`. */
-  readonly reserved: number;
-}
-
-export const noStarts: StartLimits = { all: 0, unreserved: 0, reserved: 0 };
 
 export interface PlanLimits {
   /** Maximum number of tasks. */

@@ -1,6 +1,6 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { ClaimPlanner, withoutGroups, type ClaimPlan, type PlanLimits, type StartLimits } from "./claimPlanner.js";
+import { ClaimPlanner, withoutGroups, type ClaimPlan, type PlanLimits } from "./claimPlanner.js";
 import { headPrecedes, type ActiveGroup, type ActiveGroups } from "../groups/groups.js";
 import { canQueue, type Head } from "../groups/groupLimit.js";
 import type { GroupScanner } from "../groups/groupScanner.js";
@@ -18,6 +18,7 @@ import { claimSmall, type SmallClaim } from "./claimSmall.sql.js";
 import { planOverlapping } from "./planOverlapping.sql.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { LockedTasks } from "./lockedTasks.js";
+import { afterStarts, type StartLimits } from "./startLimits.js";
 import { canClaimSmall, ClaimStrategy, emptyClaim } from "./claimStrategy.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -399,17 +400,6 @@ export class Claimer {
     for (const { id, owner, hash, max } of [...blocked, ...missed])
       this.#pendingResults.requeue([], [{ id, owner, due: { hash, max } }]);
   }
-}
-
-/** Returns the limits after a claim that has started `count` tasks. */
-function afterStarts(
-  { all, unreserved, reserved }: StartLimits,
-  count: number,
-  { usesReserve }: ClaimPlan,
-): StartLimits {
-  const rest = all - count;
-  if (usesReserve) return { all: rest, unreserved: Math.min(rest, unreserved), reserved: reserved - count };
-  return { all: rest, unreserved: unreserved - count, reserved };
 }
 
 /**

@@ -4,7 +4,7 @@ import type { ManagerComponents } from "../components.js";
 import type { OwnedRow } from "../recovery/rescue.sql.js";
 import type { ManagerSettings } from "../settings.js";
 import { DeepSleep } from "./deepSleep.js";
-import { noStarts } from "../claim/claimPlanner.js";
+import { noStarts } from "../claim/startLimits.js";
 import type { CycleOutcome, CycleRequest, WorkCycle } from "./workCycle.js";
 import type { OtherManagers } from "../recovery/otherManagers.js";
 import type { BusyMode } from "./busyMode.js";

@@ -1,6 +1,6 @@
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import type { StartLimits } from "../claim/claimPlanner.js";
+import type { StartLimits } from "../claim/startLimits.js";
 import type { ClaimOutcome } from "../claim/claimer.js";
 import type { ManagerComponents } from "../components.js";
 import { expireTasks } from "../groups/expireTasks.js";

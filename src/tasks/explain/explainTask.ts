@@ -14,7 +14,8 @@ import { noSchedule, readScheduleState, type Successor } from "./scheduleState.j
 import { readRowLock, readSituation, type TaskSituation } from "./taskSituation.js";
 import { readSessionRefusal } from "../queries/sessionRefusal.js";
 import { readUserTriggers } from "../queries/userTriggers.js";
-import { waitReasons, type Reason } from "./waitReasons.js";
+import type { Reason } from "./reason.js";
+import { waitReasons } from "./waitReasons.js";
 
 /**
  * Returns the reasons why a task does not run now, or null if there is no such task.

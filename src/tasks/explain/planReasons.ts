@@ -1,5 +1,5 @@
 import type { TaskSituation } from "./taskSituation.js";
-import type { Reason } from "./waitReasons.js";
+import type { Reason } from "./reason.js";
 
 /** Returns the reason in the row of a task itself, if there is one: its plan, or the tasks for which it waits. */
 export function planReasons(task: TaskSituation): Reason[] {

@@ -17,7 +17,7 @@ import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
 import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
 import type { ManagerSettings } from "../../../../src/manager/settings.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { noStarts } from "../../../../src/manager/claim/claimPlanner.js";
+import { noStarts } from "../../../../src/manager/claim/startLimits.js";
 import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { openSession } from "../../../support/openSession.js";
