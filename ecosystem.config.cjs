@@ -1,4 +1,4 @@
-const { join } = require("node:path");
+const path = require("node:path");
 
 /**
  * pg-task under PM2. Run `pm2 start node_modules/pg-task/ecosystem.config.cjs` in the folder of
@@ -9,7 +9,7 @@ module.exports = {
   apps: [
     {
       name: "pg-task",
-      script: join(__dirname, "dist/src/cli/bin.js"),
+      script: path.join(__dirname, "dist/src/cli/bin.js"),
       args: "start",
       cwd: process.cwd(),
       // Cluster mode would only distribute incoming connections, which pg-task does not need.

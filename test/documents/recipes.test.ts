@@ -1,9 +1,13 @@
 import assert from "node:assert/strict";
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { createDatabase } from "../support/database.js";
 import { documentedBlocks } from "../support/documentedBlocks.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
+import { projectPath } from "../support/project.js";
 import { Tasks } from "../support/tasks.js";
 
 const page = readFileSync(new URL("../../../docs/recipes.md", import.meta.url), "utf8");
@@ -105,4 +109,66 @@ test("the recipes do what they say", async () => {
     failed: [`${failing} nightly FAIL: ${error}`, `${missed} month GONE: ERROR:  task not active`],
   });
   await client.query("ALTER ROLE ledger RESET ALL");
+});
+
+/** Inserts a task that fails, and returns its id when it has. */
+const failed = async (): Promise<string> => {
+  const [id = ""] = await tasks.insert({ input: "SELECT 1/0", group: "nightly" });
+  await tasks.ended(id);
+  return id;
+};
+const text = (id: string): string => `task ${id} (nightly) FAIL: ERROR:  division by zero\nSTATEMENT:  SELECT 1/0`;
+
+test("the example program passes failures on, and keeps those that the webhook does not accept", async () => {
+  const posts: string[] = [];
+  let status = 200;
+  const heardOf = (count: number): Promise<void> =>
+    new Promise((resolve) => {
+      const look = (): void => {
+        if (posts.length < count) return;
+        server.off("posted", look);
+        resolve();
+      };
+      server.on("posted", look);
+      look();
+    });
+  const server = createServer((request, response) => {
+    let body = "";
+    request.on("data", (part) => (body += part));
+    request.on("end", () => {
+      posts.push(JSON.parse(body).text);
+      response.writeHead(status).end(() => server.emit("posted"));
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  const port = typeof address === "object" ? address?.port : assert.fail();
+  const run = (): ChildProcess =>
+    spawn(process.execPath, [projectPath("examples/report-failures.mjs")], {
+      env: { ...process.env, DATABASE_URL: database.url, WEBHOOK: `http://127.0.0.1:${port}/` },
+      stdio: "ignore",
+    });
+  await client.query("DELETE FROM failure");
+  const before = await failed();
+  const first = run();
+  await heardOf(1);
+  const notified = await failed();
+  await heardOf(2);
+  assert.deepEqual(posts, [text(before), text(notified)]);
+  status = 500;
+  const ended = once(first, "exit");
+  const kept = await failed();
+  const [code] = await ended;
+  assert.equal(code, 1);
+  const { rows } = await client.query<{ task: string }>("SELECT task::text AS task FROM failure");
+  assert.deepEqual(rows, [{ task: kept }]);
+  status = 200;
+  const second = run();
+  await heardOf(4);
+  second.kill();
+  await once(second, "exit");
+  assert.deepEqual(posts.slice(2), [text(kept), text(kept)]);
+  server.close();
+  server.closeAllConnections();
 });
