@@ -18,12 +18,16 @@ export function registerCompleteValues(program: Command, run: RunCommand): void 
     .command(completeValuesName, { hidden: true })
     .addArgument(new Argument("<shell>").choices(shells))
     .addArgument(new Argument("<kind>").choices(kinds))
-    .argument("[words...]", "the words of the command line up to the one to complete; bash's with their quotes")
+    .argument(
+      "[words...]",
+      "the words of the command line up to the one to complete; bash's with their quotes, and then the end of the last one that readline replaces",
+    )
     .action((shell: Shell, kind: (typeof kinds)[number], words: readonly string[]) =>
       run(async (terminal) => {
-        const plain = shell === "bash" ? words.map((word) => readBashWord(word).text) : words;
+        const isBash = shell === "bash";
+        const plain = isBash ? words.slice(0, -1).map((word) => readBashWord(word).text) : words;
         const names = await readNames(terminal, kind, configIn(plain));
-        const replies = shell === "bash" ? bashReplies(words.at(-1) ?? "", names) : names;
+        const replies = isBash ? bashReplies(words.at(-2) ?? "", words.at(-1) ?? "", names) : names;
         terminal.write(replies.map((reply) => `${reply}\0`).join(""));
         return 0;
       }),
@@ -31,13 +35,14 @@ export function registerCompleteValues(program: Command, run: RunCommand): void 
 }
 
 function configIn(words: readonly string[]): string | undefined {
-  const option = words.findLastIndex((word) => word === "-c" || word === "--config");
-  return option === -1 ? undefined : words[option + 1];
+  const option = words.findLastIndex((word) => word === "-c" || word === "--config" || word.startsWith("--config="));
+  const word = words[option];
+  return word?.startsWith("--config=") === true ? word.slice("--config=".length) : word && words[option + 1];
 }
 
 /** The other shells choose and quote the names themselves. */
-function bashReplies(word: string, names: readonly string[]): string[] {
-  const typed = readBashWord(word);
+function bashReplies(word: string, replaced: string, names: readonly string[]): string[] {
+  const typed = readBashWord(word, word.length - replaced.length);
   return names.filter((name) => name.startsWith(typed.text)).map((name) => replaceBashWord(typed, name));
 }
 

@@ -58,7 +58,7 @@ _pg_task_words() { COMPREPLY=($(compgen -W "$*" -- "$word")); }
 _pg_task_files() { compopt -o default; }
 # Completes the names of tables or entries in the configuration.
 _pg_task_values() {
-  mapfile -d '' -t COMPREPLY < <(pg-task ${completeValuesName} bash "$1" -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  mapfile -d '' -t COMPREPLY < <(pg-task ${completeValuesName} bash "$1" -- "\${words[@]:1}" "$word" "$replaced" 2>/dev/null)
 }
 # Completes the last word of a list with commas.
 _pg_task_list() {
@@ -66,8 +66,20 @@ _pg_task_list() {
   case "$word" in *,*) before="\${word%,*}," ;; esac
   COMPREPLY=($(compgen -P "$before" -W "$*" -- "\${word##*,}"))
 }
+# Bash splits words at : and = unless they are quoted. This joins the parts that stand together on the line.
 _pg_task() {
-  local place="$COMP_CWORD" command="\${COMP_WORDS[1]}" previous="\${COMP_WORDS[COMP_CWORD-1]}" word="\${COMP_WORDS[COMP_CWORD]}"
+  local rest="$COMP_LINE" part gap words=()
+  for part in "\${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+    gap="\${rest%%[![:blank:]]*}"
+    rest="\${rest#"$gap"}"
+    rest="\${rest#"$part"}"
+    if [ -n "$gap" ] || [ "\${#words[@]}" -eq 0 ]; then words+=("$part"); else words[-1]+="$part"; fi
+  done
+  local place=$((\${#words[@]} - 1)) command="\${words[1]}" replaced="$part"
+  local previous="\${words[place-1]}" word="\${words[place]}"
+  case "$replaced" in [:=]) replaced="" ;; esac
+  case "$word" in "$replaced") ;; --*=*) previous="\${word%%=*}" word="\${word#*=}" ;; esac
+  unset "words[place]"
   COMPREPLY=()
 ${casesOf(commands)}
 }

@@ -5,20 +5,28 @@
 export interface BashWord {
   /** The text without its quotes. */
   readonly text: string;
-  /** The text up to the last quotation mark. Readline keeps this part of the word and replaces the rest. */
+  /**
+   * The text up to the last quotation mark, or up to a character at which readline splits words, such as a colon, if it
+   * comes later. Readline keeps this part of the word and replaces the rest.
+   */
   readonly kept: string;
   /** The quotation mark that is still open, or an empty string. */
   readonly quote: "" | "'" | '"';
 }
 
-/** Reads a word of bash's command line without expanding anything in it. */
-export function readBashWord(word: string): BashWord {
+/**
+ * Reads a word of bash's command line without expanding anything in it.
+ *
+ * @param from where the part begins that readline may replace
+ */
+export function readBashWord(word: string, from = 0): BashWord {
   let text = "";
   let kept = "";
   let quote: BashWord["quote"] = "";
   for (let position = 0; position < word.length; position += 1) {
     const character = word.charAt(position);
     const next = word.charAt(position + 1);
+    if (position === from) kept = text;
     if (character === quote || (quote === "" && (character === "'" || character === '"'))) {
       quote = quote === "" ? character : "";
       kept = text;
@@ -27,6 +35,7 @@ export function readBashWord(word: string): BashWord {
       position += 1;
     } else text += character;
   }
+  if (from === word.length) kept = text;
   return { text, kept, quote };
 }
 

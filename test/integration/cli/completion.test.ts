@@ -42,7 +42,7 @@ describe("pg-task completion", () => {
       );
       await writeFile(join(folder, "other.json"), JSON.stringify([{ data: "elsewhere" }]));
       const quoted = typed.map((word) => `'${word}'`).join(" ");
-      const program = `source '${await completionScript("bash", folder)}'; pg-task() { '${process.execPath}' '${bin}' "$@"; }; COMP_WORDS=(${quoted}); COMP_CWORD=${typed.length - 1}; _pg_task; echo "\${COMPREPLY[@]}"`;
+      const program = `source '${await completionScript("bash", folder)}'; pg-task() { '${process.execPath}' '${bin}' "$@"; }; COMP_LINE='${typed.join(" ")}'; COMP_WORDS=(${quoted}); COMP_CWORD=${typed.length - 1}; _pg_task; echo "\${COMPREPLY[@]}"`;
       const output = execFileSync("bash", ["--norc", "-c", program], { cwd: folder, encoding: "utf8" });
       assert.deepEqual(words(output), expected);
     });

@@ -54,6 +54,7 @@ describe("pg-task completion in several shells", async () => {
       "dd\nx !;&|<> =:@ $HOME ~ #x",
       "eeäx'",
       'ff"',
+      "gg:x=y 'z",
     ];
     // zsh and fish quote by themselves.
     const quotes = { bash: ["", "'", '"'], zsh: [""], fish: [""] };
@@ -79,12 +80,27 @@ describe("pg-task completion in several shells", async () => {
         const typed = quotes[shell].flatMap((quote) =>
           names.map((name) => [`--table ${quote}${name.slice(0, 2)}`, name]),
         );
-        for (const [line = "", value = ""] of [...typed, ["--config pg_t", "pg_task.json"]]) {
+        // bash splits words at colons and equals signs.
+        const split = [
+          "--table gg:",
+          "--table gg:x",
+          "--table gg:x=",
+          "--table gg:x=y",
+          "--table 'gg:x'=",
+          String.raw`--table gg\:x=`,
+          "--table=gg",
+          "--table=gg:x=y",
+          "--config=pg_task.json --table gg:x",
+        ].map((line) => [line, "gg:x=y 'z"]);
+        const all = [...typed, ...(shell === "bash" ? split : []), ["--config pg_t", "pg_task.json"]];
+        for (const [line = "", value = ""] of all) {
           const from = terminal.shown.length;
           terminal.type(`pg-task list ${line}\t\r`);
           await terminal.until("<got>\r\n", from);
           const got = readFileSync(join(home, "got"), "utf8").split("\0");
-          assert.deepEqual(got, ["list", line.split(" ")[0], value, ""], line);
+          const options = line.split(" ").slice(0, -1);
+          const last = line.startsWith("--table=") ? [`--table=${value}`] : [value];
+          assert.deepEqual(got, ["list", ...(line.startsWith("--table=") ? [] : options), ...last, ""], line);
         }
         assert.equal(existsSync(join(home, "ran")), false);
       });
