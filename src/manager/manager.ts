@@ -56,6 +56,11 @@ export class Manager implements LifecycleHooks {
    * under way.
    */
   #retry = new AbortController();
+  /**
+   * Whether the server refuses the manager's login, as after a change of the password. A manager that ends then does not
+   * wait until it can write its results: the next one, with the new password, settles these tasks.
+   */
+  #isLoginRefused = false;
   #isDraining = false;
   /** The time at which running tasks are cancelled, as a value of performance.now(). */
   #deadline = 0;
@@ -188,7 +193,7 @@ export class Manager implements LifecycleHooks {
       await this.#changes.until(haveRunsEnded, until(stopMarginsMs.cancelledRuns));
     }
     // If a session closed before the result of its task was written, another manager would take the task for an orphan.
-    await this.#changes.until(() => this.#workCycle.allWritten, until(stopMarginsMs.sessions));
+    await this.#changes.until(() => this.#workCycle.allWritten || this.#isLoginRefused, until(stopMarginsMs.sessions));
     await executors.end();
     this.#ending.abort();
     wakeSignal.notify();
@@ -262,9 +267,12 @@ export class Manager implements LifecycleHooks {
         await this.#connection.serve(() => {
           this.#backoff.reset();
           loggedReason = null;
+          this.#isLoginRefused = false;
         });
       } catch (error) {
         const reason = toReport(error);
+        this.#isLoginRefused = refusedLogin.test(reason.sqlState ?? "");
+        this.#changes.notify();
         const pauseMs = this.#backoff.next();
         // The end of the manager also ends its attempt to connect. The error of that is no news.
         const isEndedAttempt = this.#ending.signal.aborted && reason.code === "CONNECTION_FAILED";
@@ -274,11 +282,13 @@ export class Manager implements LifecycleHooks {
           this.#log.warn({ code: reason.code, reason: reason.message, pauseMs }, "manager unavailable, retrying");
         }
         if (!isEndedAttempt) this.#send({ type: "unavailable", reason });
-        if (this.#isFinished()) return;
+        if (this.#isFinished()) break;
         const signal = AbortSignal.any([this.#ending.signal, this.#retry.signal]);
         await sleep(pauseMs, signal);
       }
     }
+    const { size: tasks } = this.#components.pendingResults;
+    if (tasks > 0) this.#log.error({ tasks }, "results not written, the next start settles these tasks");
   }
 
   /** Returns whether nothing runs any more and all results have been written or given up. */
@@ -287,13 +297,14 @@ export class Manager implements LifecycleHooks {
     const { size, rejectedCount } = this.#components.pendingResults;
     const writable = size - rejectedCount;
     const isOverdue = performance.now() >= this.#deadline + stopMarginsMs.results;
-    if (writable > 0 && !isOverdue && !this.#finalWriteDeadline.isOver(writable)) return false;
-    if (size > 0) {
-      const message = "results not written, the next start settles these tasks";
-      this.#log.error({ tasks: size }, message);
-    }
-    return true;
+    return writable === 0 || isOverdue || this.#isLoginRefused || this.#finalWriteDeadline.isOver(writable);
   }
 }
+
+/**
+ * SQLSTATEs with which a server refuses a login until somebody acts: the password is wrong, or the role or the database
+ * does not exist.
+ */
+const refusedLogin = /^(?:28|3D)/;
 
 const maxPauseMs = (entry: Entry): number => entry.parameters["pg_conf.restart"] * 1000;

@@ -26,11 +26,12 @@ const labelOfServers = (target: ConnectionTarget): string => serversOf(target).m
 /**
  * Runs the leader's managers, one for each entry, and shares the sessions among them. The manager of one entry:
  *
- *   waiting ──predecessor ended, its turn──▶ running ──entry removed or replaced, stop──▶ stopping ──▶ ended
- *      │                                                                                     ▲
- *      └──────────────────────────entry removed or replaced, stop────────────────────────────┘
+ *   waiting ──predecessor claims no more, its turn──▶ running ──entry removed or replaced, stop──▶ stopping ──▶ ended
+ *      │                                                                                              ▲
+ *      └──────────────────────────────entry removed or replaced, stop─────────────────────────────────┘
  *
- * The predecessor is an earlier manager of the same entry that is still stopping.
+ * The predecessor is an earlier manager of the same entry that is still stopping. Its running tasks go on beside the next
+ * manager, as they do when a standby takes over.
  */
 export class ManagerRegistry {
   readonly #options: RegistryOptions;
@@ -41,8 +42,8 @@ export class ManagerRegistry {
   /** The managers that are not stopping, by entry key. */
   readonly #managers = new Map<string, ManagerThread>();
   readonly #stopping = new Set<ManagerThread>();
-  /** For each entry key, a promise that resolves when the last stopping manager with this key has ended. */
-  readonly #ended = new Map<string, Promise<void>>();
+  /** For each entry key, a promise that resolves when no stopping manager with this key claims tasks any more. */
+  readonly #released = new Map<string, Promise<unknown>>();
   #configuration: Configuration;
   #isShort = false;
   #shortageLoggedAt = -Infinity;
@@ -133,20 +134,19 @@ export class ManagerRegistry {
 
   #startStopping(key: string, manager: ManagerThread, graceMs: number): void {
     this.#stopping.add(manager);
-    const gone = this.#stopManager(manager, graceMs, this.#ended.get(key));
-    this.#ended.set(key, gone);
+    void this.#stopManager(manager, graceMs);
+    this.#released.set(key, Promise.all([manager.claimingStopped, this.#released.get(key)]));
     // The stop message is sent before the grant is withdrawn, because a manager that is stopping keeps its sessions
     // until their results are written.
     this.#grants.retire(manager);
   }
 
-  async #stopManager(manager: ManagerThread, graceMs: number, before?: Promise<void>): Promise<void> {
+  async #stopManager(manager: ManagerThread, graceMs: number): Promise<void> {
     await manager.stop(graceMs);
     this.#stopping.delete(manager);
     manager.emit("claimingStopped");
     this.#grants.leave(manager);
     this.#options.board.forget(manager);
-    await before;
   }
 
   async #add(entry: Entry, predecessor: Predecessor = noPredecessor): Promise<void> {
@@ -171,7 +171,7 @@ export class ManagerRegistry {
     manager.on("disconnected", () => this.#probeOthers(manager));
     manager.on("ready", () => this.retryOnServer(manager.target));
     manager.on("died", () => this.#grants.clear(manager));
-    await this.#ended.get(entry.key);
+    await this.#released.get(entry.key);
     await this.#startLimiter.run(async () => {
       manager.start();
       await manager.settled;

@@ -14,7 +14,7 @@ import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { PgTask } from "../../support/pgTask.js";
 import { startProcess } from "../../support/process.js";
-import { waitForRow } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 import { processesSchema } from "../../../src/web/api/readSchemas.js";
 import { clusterSchema, healthSchema } from "../../../src/web/api/schemas.js";
 import { token, Web } from "../../support/web.js";
@@ -519,6 +519,68 @@ test("a changed password shows at a reload and in deep sleep, although no task i
   await setPassword("first password");
   await untilReady(200);
   assert.equal(program.linesMatching("the server refuses new sessions").length, 1);
+  await program.stop();
+});
+
+/** Starts a pg-task whose table is in a database of its own, and a task in it that runs until a lock is released. */
+async function startRunning(role: string) {
+  await admin.query(`CREATE ROLE ${role} LOGIN PASSWORD 'first password'`);
+  await admin.query(`CREATE DATABASE ${role} OWNER ${role}`);
+  const content = (password: string): object => ({
+    ...config({ data: role, password, sleep: 100 }),
+    // The test would not end if the grace period was waited for.
+    "pg_conf.grace": 2_000_000_000,
+    "pg_conf.restart": 1,
+  });
+  const { program, folder } = await startWithFile(content("first password"));
+  await program.line("ready");
+  const url = new URL(server.url);
+  url.pathname = `/${role}`;
+  url.password = controlPassword;
+  const client = await connectTo(url.href);
+  after(() => client.end());
+  await client.query("SELECT pg_advisory_lock(1)");
+  const id = await insertTask(client, "SELECT 1 FROM pg_advisory_xact_lock_shared(1)");
+  await waitForRun(client, id);
+  return {
+    program,
+    client,
+    id,
+    setPassword: () => admin.query(`ALTER ROLE ${role} PASSWORD 'second password'`),
+    reload: async () => {
+      await replaceConfig(folder, content("second password"));
+      await program.line("configuration reloaded");
+    },
+    release: () => client.query("SELECT pg_advisory_unlock(1)"),
+  };
+}
+
+test("a running task does not keep the others from starting when the password has changed", async () => {
+  const { program, client, id, setPassword, reload, release } = await startRunning("renewed");
+  await setPassword();
+  await reload();
+  await program.line("serving table", 2);
+  await waitForState(client, await insertTask(client, "SELECT 1", "other"), "DONE");
+  await waitForRun(client, id);
+  await release();
+  await waitForState(client, id, "DONE");
+  assert.deepEqual(program.linesMatching(/orphaned/), []);
+  await program.stop();
+});
+
+test("a manager whose login is refused leaves its results to the next one at once", async () => {
+  const { program, client, id, setPassword, reload, release } = await startRunning("cut");
+  await setPassword();
+  await admin.query(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pg\\_work %' AND usename = 'cut'`,
+  );
+  await program.logged(({ msg, reason }) => msg === "manager unavailable, retrying" && /28P01/.test(String(reason)));
+  await release();
+  const hasEnded = `SELECT FROM pg_stat_activity WHERE usename = 'cut' AND state <> 'idle'`;
+  while ((await admin.query(hasEnded)).rowCount !== 0) await pause(pollMs);
+  await reload();
+  assert.equal((await program.line("results not written, the next start settles these tasks"))["tasks"], 1);
+  await waitForState(client, id, "DONE");
   await program.stop();
 });
 
