@@ -57,8 +57,11 @@ export const orderCheck: OptionCheck = {
       must_wait := OLD.state::text <> 'PLAN' OR (NEW.after, NEW.upon) IS DISTINCT FROM (OLD.after, OLD.upon);
     END IF;
     IF must_wait THEN
-      NEW.due := NEW.plan;
-      NEW.plan := 'infinity';
+      -- A row that is loaded from a dump has been put off already.
+      IF TG_OP <> 'INSERT' OR NEW.wait IS NULL OR NEW.plan <> 'infinity' THEN
+        NEW.due := NEW.plan;
+        NEW.plan := 'infinity';
+      END IF;
       NEW.wait := cardinality(NEW.after);
     END IF;
   END IF;

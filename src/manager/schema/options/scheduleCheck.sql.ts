@@ -20,6 +20,7 @@ export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
       "plan_changed boolean := false",
       "is_computing boolean := false",
       "is_waiting boolean",
+      "is_loaded boolean := false",
       "is_tried boolean := false",
       "begins_run boolean := false",
     ],
@@ -42,6 +43,8 @@ const beginRun = (errors: boolean): string => `
  *
  * While the row waits for its next try, a new plan is that of this try. But if the row gets another schedule, or the plan
  * is a later time of its rule, the row begins another run, and the try is dropped.
+ *
+ * Only rows that are loaded from a dump have a \`due\` when they are inserted. They keep their plan.
  *
  * If a user changes the rule or the plan while a session runs the row's query, the answer would be wrong. The state PLAN
  * makes the manager cancel the query and plan the row again.
@@ -99,6 +102,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
     RAISE EXCEPTION 'rule needs a column plan of type timestamp with time zone, not %', pg_typeof(NEW.plan)
       USING ERRCODE = 'feature_not_supported';
   END IF;
+  is_loaded := TG_OP = 'INSERT' AND NEW.due IS NOT NULL;
   is_waiting := NEW.state::text = 'PLAN' AND (NEW.owner IS NULL OR is_computing);
   IF rule_changed AND is_waiting AND TG_OP = 'UPDATE' AND NOT plan_changed AND NEW.plan <> 'infinity' THEN
     NEW.plan := statement_timestamp();
@@ -108,7 +112,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
       RAISE EXCEPTION 'zone is set for a rule that is a query' USING ERRCODE = 'invalid_parameter_value',
         HINT = 'Use AT TIME ZONE in the query.';
     END IF;
-    IF rule_changed AND is_waiting THEN
+    IF rule_changed AND is_waiting AND NOT is_loaded THEN
       NEW.wait := -1;
       NEW.due := NULL;
     ELSIF plan_changed AND NEW.plan = 'infinity' THEN
@@ -124,7 +128,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
       NEW.rule := ${calendar}.task_rule_plain(NEW.rule);
     END IF;
     NEW.zone := coalesce(NEW.zone, ${calendar}.task_rule_zone(NEW.rule), nullif(current_setting('pg_task.zone', true), ''), ${literal(zone)});
-    IF rule_changed AND is_waiting THEN
+    IF rule_changed AND is_waiting AND NOT is_loaded THEN
       SELECT * INTO first_time FROM ${calendar}.task_first(NEW.rule, NEW.zone, NEW.plan);
       NEW.plan := first_time.plan;
       NEW.rule := first_time.rule;
