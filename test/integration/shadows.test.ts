@@ -73,6 +73,7 @@ const commands: readonly string[] = [
   "stop --key queried",
   `delete ${done}`,
   "delete --key queried --yes",
+  "accept-copy",
   "prune --older 0 --dry-run",
   "prune --older 0 --yes",
   "doctor",

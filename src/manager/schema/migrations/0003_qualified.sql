@@ -157,6 +157,27 @@ LANGUAGE sql STABLE AS $function$
   ) AS g LEFT JOIN runs AS r ON r.name OPERATOR(pg_catalog.=) g.name
 $function$;
 
+-- == Replication ==
+
+-- With a publication FOR ALL TABLES, the server refuses UPDATE and DELETE in a table that has neither a primary key nor
+-- another replica identity, and some tools copy only tables that have one. A group of the pause table can be null, so the
+-- key is a number. The ledgers get no index, which each run would have to write.
+DO $function$
+DECLARE
+  pauses pg_catalog.regclass := pg_catalog.format('%I.%I', :'schema', :'pauseTable');
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
+    WHERE a.attrelid OPERATOR(pg_catalog.=) pauses AND a.attname OPERATOR(pg_catalog.=) 'id' AND NOT a.attisdropped) THEN
+    ALTER TABLE :"schema".:"pauseTable" ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;
+  END IF;
+END $function$;
+
+COMMENT ON COLUMN :"schema".:"pauseTable".id IS 'For replication, which needs a key';
+
+ALTER TABLE :"schema".:"ledger1" REPLICA IDENTITY FULL;
+
+ALTER TABLE :"schema".:"ledger2" REPLICA IDENTITY FULL;
+
 -- == Home ==
 
 -- Where the table is at home (src/manager/schema/home.ts). The row is copied together with the tasks, so that pg-task
