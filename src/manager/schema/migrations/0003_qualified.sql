@@ -1,4 +1,5 @@
--- These functions do the same as in the first migration, but qualify every operator and type with its schema.
+-- These functions do the same as in earlier migrations, but qualify every operator and type with its schema. The one that
+-- wakes the manager can also be kept from sending a notification.
 
 -- == Default of plan ==
 
@@ -42,6 +43,9 @@ END $function$;
 
 -- Tells the task table from the pause table by the name of the trigger. A function that names the table makes every INSERT
 -- fail once the table or its schema has been renamed.
+--
+-- A transaction that has sent a notification cannot be prepared (PREPARE TRANSACTION). With `pg_task.notify` off, none is
+-- sent, and the manager finds the rows when it next looks at the table.
 CREATE OR REPLACE FUNCTION :"schema".:"wakeUp"() RETURNS trigger LANGUAGE plpgsql AS $function$
 DECLARE
   root pg_catalog.oid := coalesce(pg_catalog.pg_partition_root(TG_RELID)::pg_catalog.oid, TG_RELID);
@@ -67,7 +71,9 @@ BEGIN
     END IF;
   END IF;
   lock := root::pg_catalog.int8::pg_catalog.bit(32)::pg_catalog.int4;
-  IF pg_catalog.pg_try_advisory_lock_shared(:'busyClass', lock)
+  IF pg_catalog.lower(coalesce(pg_catalog.current_setting('pg_task.notify', true), ''))
+      OPERATOR(pg_catalog.<>) ALL (ARRAY['off', 'false', 'no', '0']::pg_catalog.text[])
+    AND pg_catalog.pg_try_advisory_lock_shared(:'busyClass', lock)
     AND pg_catalog.pg_advisory_unlock_shared(:'busyClass', lock)
     AND pg_catalog.pg_notify(pg_catalog.concat('pg_task_', root), '') IS NULL THEN
     RETURN NULL;

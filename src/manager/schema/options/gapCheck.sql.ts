@@ -1,3 +1,4 @@
+import { notifyManager } from "./notify.js";
 import { refuse, type OptionCheck } from "./optionCheck.js";
 
 /** Longest gap. A longer one, such as infinity, would keep its group from ever starting another task. */
@@ -18,6 +19,6 @@ export const gapCheck: OptionCheck = {
   ELSIF NEW.gap > ${maxGap} THEN
     ${refuse("gap must be at most 1000 years")}
   ELSIF TG_OP = 'UPDATE' AND OLD.gap IS DISTINCT FROM NEW.gap THEN
-    PERFORM pg_notify(concat('pg_task_', coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)), '');
+    ${notifyManager};
   END IF;`,
 };

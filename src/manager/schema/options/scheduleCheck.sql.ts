@@ -1,6 +1,7 @@
 import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import { featureColumns } from "../features.js";
 import type { TaskTable } from "../taskTable.js";
+import { notifyManager } from "./notify.js";
 import { isAnySet, userColumns, type OptionCheck } from "./optionCheck.js";
 
 /**
@@ -77,7 +78,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
     plan_changed := plan_changed AND (NEW.plan = 'infinity' OR NOT is_tried OR begins_run);
     IF rule_changed THEN
       -- The trigger that wakes the manager fires only for an UPDATE OF plan or state.
-      PERFORM pg_notify(concat('pg_task_', coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)), '');
+      ${notifyManager};
     END IF;
   END IF;
   IF NEW.rule IS NULL THEN
