@@ -161,6 +161,27 @@ test("list --schedules and doctor name an owed run, and the commands act on it",
   await client.query("DELETE FROM task");
 });
 
+test("a schedule whose zone has vanished stays listed, and goes on with another zone", async () => {
+  const from = pgTask.lines.length;
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: "@yearly", zone: "UTC", plan: "infinity" });
+  await client.query(`BEGIN; SET LOCAL pgtask.manager = 'on'`);
+  await client.query("UPDATE task SET zone = 'Europe/Atlantis', plan = now(), ready = true WHERE id = $1", [id]);
+  await client.query("COMMIT; SELECT pg_notify('pg_task_' || 'task'::regclass::oid, '')");
+  await tasks.ended(id);
+  const reason = 'time zone "Europe/Atlantis" not recognized';
+  const line = await pgTask.logged((each) => each["id"] === id && each.level === "error", from);
+  assert.ok(String(line["reason"]).startsWith(reason), String(line["reason"]));
+  const { schedules } = JSON.parse((await run("list", "--schedules", "--json")).stdout);
+  assert.deepEqual(
+    schedules.map(({ owed, last }: Schedule) => [owed, last[0]?.state]),
+    [[reason, "DONE"]],
+  );
+  assert.match((await run("doctor")).stdout, new RegExp(`schedule ${id} could not be planned: ${reason}`));
+  await client.query("UPDATE task SET zone = 'Europe/Berlin' WHERE id = $1", [id]);
+  assert.equal((await successor(id)).later, true);
+  await client.query("DELETE FROM task");
+});
+
 test("retry, stop and delete settle what a row owes", async () => {
   const allow = await refuseSuccessors();
   const [again = "", stopped = "", deleted = ""] = await tasks.insert(
