@@ -326,6 +326,13 @@ test("the zone does not depend on the session's TimeZone, but on its pg_task.zon
     return only(rows).zone;
   };
   const own = await zone();
+  await client.query(`ALTER DATABASE ${database.target.database} SET TimeZone = 'Asia/Kolkata'`);
+  assert.equal(await zone(), "Asia/Kolkata");
+  await client.query(`ALTER ROLE CURRENT_USER IN DATABASE ${database.target.database} SET timezone = 'Asia/Kathmandu'`);
+  assert.equal(await zone(), "Asia/Kathmandu");
+  await client.query(
+    `ALTER ROLE CURRENT_USER IN DATABASE ${database.target.database} RESET TimeZone; ALTER DATABASE ${database.target.database} RESET TimeZone`,
+  );
   await client.query("SET TimeZone = 'Asia/Tokyo'");
   assert.equal(await zone(), own);
   await client.query("SET TimeZone = 'UTC'; SET pg_task.zone = 'America/Lima'");

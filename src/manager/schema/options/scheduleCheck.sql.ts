@@ -1,4 +1,4 @@
-import { identifier, literal } from "../../../shared/postgres/quoting.js";
+import { identifier } from "../../../shared/postgres/quoting.js";
 import { featureColumns } from "../features.js";
 import type { TaskTable } from "../taskTable.js";
 import { notifyManager } from "./notify.js";
@@ -7,7 +7,7 @@ import { isAnySet, userColumns, type OptionCheck } from "./optionCheck.js";
 /**
  * Checks the columns of a schedule, and plans its first run.
  *
- * @param zone time zone of rules that name none
+ * @param zone SQL of the time zone of rules that name none
  */
 export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
   const columns = userColumns(featureColumns.schedules);
@@ -128,7 +128,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
     IF rule_changed THEN
       NEW.rule := ${calendar}.task_rule_plain(NEW.rule);
     END IF;
-    NEW.zone := coalesce(NEW.zone, ${calendar}.task_rule_zone(NEW.rule), nullif(current_setting('pg_task.zone', true), ''), ${literal(zone)});
+    NEW.zone := coalesce(NEW.zone, ${calendar}.task_rule_zone(NEW.rule), nullif(current_setting('pg_task.zone', true), ''), ${zone});
     IF rule_changed AND is_waiting AND NOT is_loaded THEN
       SELECT * INTO first_time FROM ${calendar}.task_first(NEW.rule, NEW.zone, NEW.plan);
       NEW.plan := first_time.plan;
