@@ -374,7 +374,7 @@ it("waits for missing rights on another owner's table or database, and logs whic
   assert.equal(waits["code"], "SCHEMA_NOT_ALLOWED");
   assert.match(
     String(waits["reason"]),
-    /^permission denied for .* \(SQLSTATE 42501\): the entry's user needs the privileges of the owner of "theirs"\."task": ALTER TABLE "theirs"\."task" OWNER TO "guest"$/,
+    /^cannot create or change "theirs"\."task": permission denied for .*: ALTER TABLE "theirs"\."task" OWNER TO "guest"$/,
   );
   await admin.query("GRANT postgres TO guest");
   await serves("postgres theirs.task");
