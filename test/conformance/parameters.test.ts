@@ -221,6 +221,7 @@ const coveredBy: Partial<Record<ParameterName, string>> = {
   "pg_conf.fetch": "integration/supervisor/entryLevels",
   "pg_conf.threads": "integration/supervisor/reloadParameters",
   "pg_conf.name": "integration/process/standby",
+  "pg_task.home": "integration/process/copies",
   "pg_conf.log": "integration/supervisor/reloadParameters",
   "pg_http.listen": "integration/web/server",
   "pg_http.token": "integration/web/server",

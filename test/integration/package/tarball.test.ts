@@ -109,7 +109,7 @@ describe("in an empty project", () => {
     );
     assert.equal(
       stdout,
-      "string pg-task ERR_PACKAGE_PATH_NOT_EXPORTED PgTaskError,TaskClient,finalStates,start,taskStates\n",
+      "string pg-task ERR_PACKAGE_PATH_NOT_EXPORTED PgTaskError,TaskClient,finalStates,parseOutput,start,taskStates\n",
     );
   });
 
