@@ -21,8 +21,8 @@ export async function ensureDependencyTable(client: Client, table: TaskTable, is
     task bigint NOT NULL,
     failed boolean NOT NULL DEFAULT false,
     PRIMARY KEY (predecessor, task)`;
-  if (await ensureOwnTable(client, { name, comment, columns }, isNew))
-    await client.query(`CREATE INDEX ${identifier(table.dependencyIndex)} ON ${name} (task)`);
+  const index = `CREATE INDEX ${identifier(table.dependencyIndex)} ON ${name} (task)`;
+  await ensureOwnTable(client, { name, comment, columns, index }, isNew);
 }
 
 /**

@@ -8,16 +8,17 @@ import { literal } from "../../shared/postgres/quoting.js";
  * @param own.name quoted name, with its schema
  * @param own.comment by which the table is recognized as pg-task's own
  * @param own.columns SQL of the columns and constraints
+ * @param own.index SQL that creates an index of the table
  * @param isNew whether the task table has just been created or adopted. Rows that an earlier table of this name has left
  *   are then removed.
- * @returns whether the table was created
  * @throws PgTaskError SCHEMA_INCOMPATIBLE if another relation has the name.
  */
 export async function ensureOwnTable(
   client: Client,
-  { name, comment, columns }: { readonly name: string; readonly comment: string; readonly columns: string },
+  own: { readonly name: string; readonly comment: string; readonly columns: string; readonly index?: string },
   isNew: boolean,
-): Promise<boolean> {
+): Promise<void> {
+  const { name, comment, columns, index = "" } = own;
   const { rows } = await client.query<{ comment: string | null }>(
     "SELECT pg_catalog.obj_description(oid, 'pg_class') AS comment FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass($1)",
     [name],
@@ -28,9 +29,6 @@ export async function ensureOwnTable(
     throw new PgTaskError("SCHEMA_INCOMPATIBLE", message);
   }
   if (found === undefined) {
-    await client.query(`CREATE TABLE ${name} (${columns}); COMMENT ON TABLE ${name} IS ${literal(comment)}`);
-    return true;
-  }
-  if (isNew) await client.query(`TRUNCATE ${name}`);
-  return false;
+    await client.query(`CREATE TABLE ${name} (${columns}); ${index}; COMMENT ON TABLE ${name} IS ${literal(comment)}`);
+  } else if (isNew) await client.query(`TRUNCATE ${name}`);
 }
