@@ -67,7 +67,7 @@ const checkedFeatures: readonly Feature[] = ["retries", "keys", "arguments", "ga
  * are unchanged, nothing is locked.
  *
  * @param zone time zone of rules that name none. If it is empty, that of the database is used: what new sessions of the
- *   manager's role get.
+ *   table's owner get.
  * @param keyProblem why keys are refused, or null if they are not
  * @returns whether the objects were created or replaced
  */
@@ -79,7 +79,7 @@ export async function ensureOptions(
 ): Promise<boolean> {
   const place = await readPlace(client, table);
   const byPlan = place.partitioned && (await isPartitionedByPlan(client, table));
-  const checks = optionChecks(table, zone === "" ? databaseZone(await readZone(client)) : literal(zone), {
+  const checks = optionChecks(table, zone === "" ? databaseZone(await sessionZone(client)) : literal(zone), {
     keyProblem,
     byPlan,
   });
@@ -94,28 +94,18 @@ export async function ensureOptions(
   return true;
 }
 
-interface SessionZone {
-  readonly zone: string;
-  /** Oid of the manager's role. */
-  readonly role: number;
-}
-
-async function readZone(client: Client): Promise<SessionZone> {
-  const { rows } = await client.query<SessionZone>(
-    "SELECT current_setting('TimeZone') AS zone, (SELECT oid FROM pg_roles WHERE rolname = session_user) AS role",
-  );
-  const [row] = rows;
-  if (row === undefined) throw new Error("a SELECT without FROM has one row");
-  return row;
+async function sessionZone(client: Client): Promise<string> {
+  const { rows } = await client.query<{ zone: string }>("SELECT current_setting('TimeZone') AS zone");
+  return rows[0]?.zone ?? "UTC";
 }
 
 /**
- * SQL of the time zone that a new session of the role gets, so that a change by ALTER DATABASE or ALTER ROLE counts from
- * the next INSERT on. If neither sets it, it is the zone of the manager's session.
+ * SQL of the time zone that a new session of the table's owner gets, so that a change by ALTER DATABASE or ALTER ROLE
+ * counts from the next INSERT on. If neither sets it, it is the zone of the manager's session.
  */
-const databaseZone = ({ zone, role }: SessionZone): string => `(SELECT substr(c.setting, 10)
+const databaseZone = (zone: string): string => `(SELECT substr(c.setting, 10)
       FROM pg_db_role_setting AS d, unnest(d.setconfig) AS c(setting)
-      WHERE d.setrole = ANY (ARRAY[0, ${role}]::oid[])
+      WHERE d.setrole = ANY (ARRAY[0::oid, (SELECT r.relowner FROM pg_class AS r WHERE r.oid = TG_RELID)])
         AND d.setdatabase = ANY (ARRAY[0::oid, (SELECT b.oid FROM pg_database AS b WHERE b.datname = current_database())])
         AND lower(left(c.setting, 9)) = 'timezone='
       ORDER BY d.setrole DESC, d.setdatabase DESC LIMIT 1), ${literal(zone)}`;
