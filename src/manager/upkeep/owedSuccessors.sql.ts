@@ -7,15 +7,19 @@ import { isOwing } from "../schema/schedulesView.sql.js";
 import { hasId, isAwaited, isSeen } from "../sql/fragments.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 
-/** How many owed successors are read at once. */
-const maxOwed = 1_000;
-
-/** Reads the ids of ended tasks whose successors are owed. */
-export async function readOwed(client: Client, { qualifiedOwed }: TaskTable): Promise<string[]> {
+/**
+ * Reads the ids of at most `limit` ended tasks whose successors are owed, the newest first: the older ones are more likely
+ * to be rejected for good.
+ */
+export async function readOwed(
+  client: Client,
+  { qualifiedOwed }: TaskTable,
+  limits: { readonly except: readonly string[]; readonly limit: number },
+): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>({
     name: "owed",
-    text: `SELECT task::text AS id FROM ${qualifiedOwed} ORDER BY task LIMIT ${maxOwed}`,
-    values: [],
+    text: `SELECT task::text AS id FROM ${qualifiedOwed} WHERE task <> ALL ($1::bigint[]) ORDER BY task DESC LIMIT $2`,
+    values: [limits.except, limits.limit],
   });
   return rows.map(({ id }) => id);
 }

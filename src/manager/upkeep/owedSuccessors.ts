@@ -7,7 +7,7 @@ import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { changeRows, RejectedRows, tryInOrder } from "../rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { rejectedRowRetryMs } from "../tuning.js";
+import { maxOwedTries, rejectedRowRetryMs } from "../tuning.js";
 import { advanceIdSequence, type Advanced } from "./idSequence.sql.js";
 import { insertOwed, readOwed } from "./owedSuccessors.sql.js";
 
@@ -75,31 +75,32 @@ export class OwedSuccessors {
   }
 
   async #plan(client: Client): Promise<boolean> {
-    const owed = new Set(await readOwed(client, this.#table));
-    for (const id of this.#rejected.ids) if (!owed.has(id)) this.#rejected.delete(id);
-    for (const id of this.#rejected.delayedIds) owed.delete(id);
-    const due = [...owed];
-    if (due.length === 0) {
-      this.#mustRead = false;
-      return false;
-    }
+    const due = await readOwed(client, this.#table, { except: this.#rejected.delayedIds, limit: maxOwedTries });
+    this.#mustRead = due.length === maxOwedTries;
+    if (!this.#mustRead) for (const id of this.#rejected.retryableIds) if (!due.includes(id)) this.#rejected.delete(id);
+    if (due.length === 0) return false;
     const columns = await readColumnSet(client, this.#table);
+    const open = new Set(due);
+    let rejected = 0;
     const insert = async (ids: readonly string[], keepsRow = false): Promise<void> => {
       for (const { id, successor } of await insertOwed(client, this.#table, columns, ids, keepsRow)) {
-        owed.delete(id);
+        open.delete(id);
         this.#rejected.delete(id);
         if (successor !== null) this.#log.info({ id, next: successor }, "rejected next run planned");
       }
     };
-    const left = await changeRows(client, due, insert, async (id, error) => {
+    await changeRows(client, due, insert, async (id, error) => {
       const reason = await this.#insertRejected(client, id, error, insert);
-      owed.delete(id);
-      if (reason !== null) this.#rejected.add(id, reason, "next run rejected by the server, retrying");
+      open.delete(id);
+      if (reason === null) return;
+      rejected += 1;
+      this.#rejected.add(id, reason, "next run rejected by the server, retrying");
     });
-    // The others are locked, or have just been changed.
-    this.#mustRead = owed.size > 0;
-    if (left.length > 0) this.#notBefore = 0;
-    return due.length > owed.size + this.#rejected.delayedIds.length;
+    // What is left is locked, has just been changed, or could not be tried in time.
+    this.#mustRead ||= open.size > 0;
+    const planned = due.length - open.size - rejected;
+    if (rejected === 0 && planned > 0) this.#notBefore = 0;
+    return planned > 0;
   }
 
   /**

@@ -84,6 +84,26 @@ for (const call of ["refuse()", "unqualified()"]) {
   });
 }
 
+test("many successors that are refused for good do not keep another one from being planned", async () => {
+  await client.query("ALTER TABLE task ADD COLUMN once text UNIQUE");
+  const allow = await refuseSuccessors();
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", repeat: "1 hour" });
+  await tasks.ended(id);
+  const { rows } = await client.query<{ id: string }>(
+    "INSERT INTO task (input, repeat, once) SELECT 'SELECT 1', '1 hour', n::text FROM generate_series(1, 45) AS n RETURNING id::text AS id",
+  );
+  await tasks.ended(...rows.map((row) => row.id));
+  await pgTask.stop();
+  await allow();
+  const from = pgTask.lines.length;
+  await pgTask.start(configuration);
+  // The oldest is tried after all others, which are refused because of the unique column.
+  assert.equal((await successor(id)).later, true);
+  for (const row of rows) await pgTask.logged((line) => line["id"] === row.id && line.level === "error", from);
+  await client.query("DELETE FROM task");
+  await client.query("ALTER TABLE task DROP COLUMN once");
+});
+
 test("an owed successor survives the end of the manager, and is planned once", async () => {
   const allow = await refuseSuccessors();
   const [id = ""] = await tasks.insert({ input: "SELECT 1", repeat: "1 hour" });
