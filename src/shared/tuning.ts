@@ -33,3 +33,8 @@ export const stopMarginsMs = {
  * connection is considered half-open. The time is long enough for a lost packet to be sent again.
  */
 export const maxSilenceMs = 400;
+/**
+ * The same while the backend is sending an output and waits until its client reads, in ms. The task may still be doing
+ * something, so a network that only stalls must not end it.
+ */
+export const maxSendingSilenceMs = 10_000;

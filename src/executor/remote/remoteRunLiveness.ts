@@ -4,7 +4,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { isOwnerSql } from "../../shared/postgres/backendIdentity.js";
 import type { RemoteProcess } from "../../shared/ipc/run.js";
-import { maxSilenceMs } from "../../shared/tuning.js";
+import { maxSendingSilenceMs, maxSilenceMs } from "../../shared/tuning.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { connectRemote, resolveAddresses, type RemoteConnection } from "./connectRemote.js";
 import { ServerFull, type ConnectionPermits } from "./connectionPermits.js";
@@ -112,33 +112,38 @@ export async function waitUntilHalfOpen(
   while (await sleep(queryMs, options.signal)) {
     const silentMs = await wire.silentMs();
     if (silentMs < queryMs) queryMs = minQueryIntervalMs;
-    else if ((await isHalfOpen(target, process, options)) === true) {
-      if ((await wire.silentMs()) >= silentMs) return true;
-    } else queryMs = Math.min(2 * queryMs, maxQueryIntervalMs);
+    else {
+      const isStillSilent = async (): Promise<boolean> => (await wire.silentMs()) >= silentMs;
+      if ((await isHalfOpen(target, process, isStillSilent, options)) === true) {
+        if (await isStillSilent()) return true;
+      } else queryMs = Math.min(2 * queryMs, maxQueryIntervalMs);
+    }
   }
   return false;
 }
 
 /**
  * Asks the server of a silent run, over another connection, whether the run's backend is gone or is waiting for its
- * client. If the backend is waiting, its answer was lost on the way, so the backend is terminated.
+ * client. If the backend is waiting although nothing arrives, the connection is cut, so the backend is terminated.
  *
  * @returns true if the backend is gone or was waiting, false if it is working, and null if the server did not answer
  */
 async function isHalfOpen(
   target: RemoteTarget,
   process: RemoteProcess,
+  isStillSilent: () => Promise<boolean>,
   options: ProcessQueryOptions,
 ): Promise<boolean | null> {
-  const signal = timeoutSignal(answerMs, options.signal);
+  const signal = timeoutSignal(answerMs + maxSendingSilenceMs, options.signal);
   try {
     return await onServer(target, process, { ...options, signal }, async (query) => {
-      const before = await query(idleSinceSql);
+      const before = await query(waitingSinceSql);
       if (before === null) return true;
-      if (before === "" || !(await sleep(maxSilenceMs, signal))) return false;
-      const now = await query(idleSinceSql);
+      const waitMs = before.startsWith("sending") ? maxSendingSilenceMs : maxSilenceMs;
+      if (before === "" || !(await sleep(waitMs, signal))) return false;
+      const now = await query(waitingSinceSql);
       if (now === null) return true;
-      if (now !== before) return false;
+      if (now !== before || !(await isStillSilent())) return false;
       await query("pg_catalog.pg_terminate_backend(pid)");
       return true;
     });
@@ -148,7 +153,9 @@ async function isHalfOpen(
   }
 }
 
-const idleSinceSql = "CASE WHEN state OPERATOR(pg_catalog.~~) 'idle%' THEN state_change END";
+const waitingSinceSql =
+  "CASE WHEN state OPERATOR(pg_catalog.~~) 'idle%' THEN pg_catalog.concat('idle ', state_change) " +
+  "WHEN wait_event OPERATOR(pg_catalog.=) 'ClientWrite' THEN pg_catalog.concat('sending ', state_change) END";
 
 /**
  * Evaluates an SQL expression over the backend's row in pg_stat_activity. Yields null if the backend is gone, and "" if

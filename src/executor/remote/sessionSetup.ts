@@ -3,7 +3,7 @@ import { ownerSql, serverStartSql, type BackendIdentity } from "../../shared/pos
 import { literal } from "../../shared/postgres/quoting.js";
 import {
   connectionCheckSettings,
-  lostClientSettings,
+  sessionClientSettings,
   type StartupSettings,
 } from "../../shared/postgres/startupOptions.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
@@ -12,7 +12,7 @@ import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { SessionAttributes } from "../../shared/postgres/target/target.js";
 import type { RemoteTarget } from "./remoteTarget.js";
 
-const settings: StartupSettings = { idle_session_timeout: 0, ...connectionCheckSettings, ...lostClientSettings };
+const settings: StartupSettings = { idle_session_timeout: 0, ...connectionCheckSettings, ...sessionClientSettings };
 
 /** Applies the settings above, except those that the server does not know or that the connection string sets. */
 const settingsSql = `SELECT pg_catalog.set_config(s.name, v.value, false)

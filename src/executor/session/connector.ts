@@ -11,7 +11,7 @@ import {
 import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import {
   connectionCheckSettings,
-  lostClientSettings,
+  sessionClientSettings,
   expectNoPooler,
   buildStartup,
   probeSql,
@@ -33,7 +33,7 @@ export interface OpenConnection {
   readonly backend: BackendIdentity;
 }
 
-const settings: StartupSettings = { client_encoding: "UTF8", ...lostClientSettings };
+const settings: StartupSettings = { client_encoding: "UTF8", ...sessionClientSettings };
 
 /** The settings added here exist from PostgreSQL 14 on, but not on every platform. */
 const laterSettings: StartupSettings = {

@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { WakeSignal } from "../../shared/wakeSignal.js";
-import { maxSilenceMs } from "../../shared/tuning.js";
+import { maxSendingSilenceMs, maxSilenceMs } from "../../shared/tuning.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { SessionPool } from "./sessionPool.js";
 import { idleOwners } from "./idleOwners.sql.js";
@@ -15,20 +15,23 @@ const emptyCheckMs = 60_000;
 const minIdleMs = 100;
 
 interface Silence {
-  /** Identifies the silence by the session's task and the time when the backend became idle. */
+  /** Identifies the silence by the session's task, what the backend is doing, and since when. */
   readonly key: string;
   /** The beginning of the silence, on the process's clock. */
   readonly idleSince: number;
+  /** After a silence of this length, in ms, the connection is half-open. */
+  readonly limitMs: number;
   /** Whether the session's thread has confirmed that it has received nothing for that long. */
   confirmed: boolean;
 }
 
 /**
  * Finds sessions with half-open connections (the other end is gone without notice). The backend of such a session is
- * idle or gone, but the session still waits for the answer about its task, which never arrives. The session's own
- * thread has to confirm that nothing arrives, because the thread may just be too busy to read.
+ * idle or gone, but the session still waits for the answer about its task, which never arrives. Or the backend waits
+ * until its client reads, but nothing arrives there. The session's own thread has to confirm that nothing arrives,
+ * because the thread may just be too busy to read, or have been suspended.
  *
- *   backend busy ──idle or gone, task unanswered──▶ silent ──thread confirms──▶ confirmed ──still idle──▶ dropped
+ *   backend busy ──idle, gone or blocked in sending, task unanswered──▶ silent ──thread confirms──▶ confirmed ──still so──▶ dropped
  */
 export class SessionWatchdog {
   readonly #table: TaskTable;
@@ -57,7 +60,7 @@ export class SessionWatchdog {
   addSilence(owner: string, ms: number): void {
     const silence = this.#silent.get(owner);
     if (silence === undefined) return;
-    const remainingMs = maxSilenceMs - Math.min(ms, performance.now() - silence.idleSince);
+    const remainingMs = silence.limitMs - Math.min(ms, performance.now() - silence.idleSince);
     if (remainingMs <= 0) {
       silence.confirmed = true;
       this.#wakeSignal.notify();
@@ -97,11 +100,12 @@ export class SessionWatchdog {
     const lost: string[] = [];
     const idle = await idleOwners(client, this.#table, running);
     const now = performance.now();
-    for (const { owner, since, idleMs } of idle) {
-      const what = `${runs.get(owner)} ${since}`;
+    for (const { owner, since, idleMs, isSending } of idle) {
+      const what = `${runs.get(owner)} ${isSending ? "sending" : "idle"} ${since}`;
+      const limitMs = isSending ? maxSendingSilenceMs : maxSilenceMs;
       const before = this.#silent.get(owner);
       if (before?.key !== what) {
-        silent.set(owner, { key: what, idleSince: now - (idleMs ?? 0), confirmed: false });
+        silent.set(owner, { key: what, idleSince: now - (idleMs ?? 0), limitMs, confirmed: false });
       } else if (before.confirmed) lost.push(owner);
       else silent.set(owner, before);
     }

@@ -16,10 +16,17 @@ const keepAliveSettings = {
 
 /**
  * With these settings, a server ends a backend about ten seconds after the connection to its client has been cut, and
- * releases the backend's locks. `tcp_user_timeout`, in ms, applies while the server is sending. Servers older than
- * PostgreSQL 12 do not have it.
+ * releases the backend's locks. `tcp_user_timeout`, in ms, applies while the server is sending. It also ends the backend
+ * of a client that is alive but does not read. Servers older than PostgreSQL 12 do not have it.
  */
 export const lostClientSettings = { ...keepAliveSettings, tcp_user_timeout: 10_000 };
+
+/**
+ * For sessions that run tasks. Their output can be large, so a client that does not read for a while, because it is
+ * suspended or the machine is busy, must not lose them. If the connection is cut while the server is sending, pg-task
+ * notices it (`maxSendingSilenceMs`) and terminates the backend.
+ */
+export const sessionClientSettings = { ...keepAliveSettings, tcp_user_timeout: 0 };
 
 /**
  * Interval, in ms, at which a server checks during a long statement whether its client is still connected. This is a

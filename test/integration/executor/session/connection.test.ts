@@ -76,7 +76,7 @@ test("a server that does not know newer settings gets the others", async () => {
   await Promise.all([driver.open(1), driver.open(2)]);
   await driver.open(3);
   const look = "SELECT current_setting('tcp_user_timeout') || current_setting('client_encoding')";
-  assert.equal((await driver.run(3, look)).output, "10000UTF8");
+  assert.equal((await driver.run(3, look)).output, "0UTF8");
   assert.equal(startups.length, 5, "once known, they are not sent again");
   await driver.executor.stop();
 });

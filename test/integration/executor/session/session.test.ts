@@ -36,7 +36,7 @@ test("the session's keepalive settings override the role's", async () => {
     ["client_connection_check_interval", "200"],
     ["client_encoding", "UTF8"],
     ["idle_session_timeout", "0"],
-    ["tcp_user_timeout", "10000"],
+    ["tcp_user_timeout", "0"],
   ]);
   const { rows } = await admin.query<{ name: string }>(
     "SELECT name FROM pg_settings WHERE name = ANY ($1) ORDER BY name",

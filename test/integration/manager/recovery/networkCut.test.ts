@@ -63,6 +63,29 @@ test("a task that ran in a session that was cut off ends without blame", async (
   await gate.end();
 });
 
+test("a session that was cut off while the server was sending ends without blame", async (t) => {
+  const pgTask = await startPgTask({ url, "pg_task.crash": 1 });
+  const gate = await connectTo(database.url);
+  await gate.query("SELECT pg_advisory_lock(5)");
+  const id = await insertTask(
+    client,
+    `SELECT pg_advisory_xact_lock_shared(5); ${effect}; SELECT repeat('x', 20000000)`,
+    "sending",
+  );
+  const first = await waitForRun(client, id);
+  await waitForRow(client, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'advisory'", [first.pid]);
+  const before = performance.now();
+  assert.equal(proxy.freeze("pg_task"), 1);
+  await gate.query("SELECT pg_advisory_unlock(5)");
+  await waitForRow(client, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'ClientWrite'", [first.pid]);
+  const row = await waitForState(client, id, "DONE");
+  t.diagnostic(`a session's connection cut while the server sends: ${Math.round(performance.now() - before)} ms`);
+  assert.equal(row.crash, 0);
+  assert.equal(await effects(id), 1);
+  assert.equal(pgTask.linesMatching("session connection is half-open").length, 1);
+  await gate.end();
+});
+
 test("a task dispatched to a session that was cut off runs in another without blame", async () => {
   const pgTask = await startPgTask({ url, "pg_task.crash": 1 });
   await runOne("warm");
@@ -94,6 +117,30 @@ test("a remote task whose connection is cut runs again once its server has ended
   const row = await waitForState(client, id, "DONE");
   t.diagnostic(`a remote task's connection cut: ${Math.round(performance.now() - before)} ms`);
   assert.match(row.output ?? "", /there$/);
+  assert.equal(pgTask.linesMatching("remote task lost its connection").length, 1);
+  await gate.end();
+});
+
+test("a remote task whose connection is cut while its server sends runs again", async (t) => {
+  const pgTask = await startPgTask({ url });
+  const gate = await connectTo(database.url);
+  await gate.query("SELECT pg_advisory_lock(6)");
+  const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=sender`;
+  const { rows } = await client.query<{ id: string }>("INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id", [
+    "SELECT pg_advisory_xact_lock_shared(6); SELECT repeat('x', 20000000)",
+    remote,
+  ]);
+  const id = rows[0]?.id ?? "";
+  await waitForRun(client, id);
+  await waitForRow(
+    client,
+    "SELECT FROM pg_stat_activity WHERE application_name = 'sender' AND wait_event = 'advisory'",
+  );
+  const before = performance.now();
+  assert.ok(proxy.freeze("sender") >= 1);
+  await gate.query("SELECT pg_advisory_unlock(6)");
+  await waitForState(client, id, "DONE");
+  t.diagnostic(`a remote task's connection cut while its server sends: ${Math.round(performance.now() - before)} ms`);
   assert.equal(pgTask.linesMatching("remote task lost its connection").length, 1);
   await gate.end();
 });
