@@ -3,6 +3,7 @@ import { Backoff, sleep } from "../shared/backoff.js";
 import { describeValue } from "../shared/describeValue.js";
 import { errorMessage, isConnectionLoss, PgTaskError } from "../shared/errors.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
+import { acceptAnyTextSql } from "../shared/postgres/startupOptions.js";
 import { endsConnection } from "../tasks/taskError.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
 import { ConnectionStringError } from "../shared/postgres/errors.js";
@@ -277,6 +278,8 @@ function openPool(url: string, acquireTimeoutMs: number): Pool {
     application_name: "pg-task client",
     connectionTimeoutMillis: acquireTimeoutMs,
     keepAlive: true,
+    // The pool waits for the promise, although its types do not say so.
+    onConnect: (client): unknown => limitAnswers(client, acquireTimeoutMs).client.query(acceptAnyTextSql),
     // A process that has nothing else to do ends even if `end` is not called.
     allowExitOnIdle: true,
   });

@@ -147,6 +147,7 @@ export async function connectForCommand(
   return await connectClient(target, {
     applicationName: `pg-task ${command}`,
     isControl,
+    acceptsAnyText: true,
     ...(signal === undefined ? {} : { signal }),
     settings: {
       lock_timeout: "5s",

@@ -11,6 +11,7 @@ import {
   neutralSettings,
   buildStartup,
   neutralProbeSql,
+  readingProbeSql,
   type Startup,
   type StartupSettings,
 } from "./startupOptions.js";
@@ -35,6 +36,11 @@ interface ClientOptions {
   readonly applicationName: string;
   readonly settings?: StartupSettings;
   readonly pipeline?: boolean;
+  /**
+   * Whether text that is not valid UTF-8, which an SQL_ASCII database can contain, is received with U+FFFD in place of
+   * the invalid bytes. Otherwise, statements that return it fail.
+   */
+  readonly acceptsAnyText?: boolean;
   /** Whether the server must not be a standby, whatever `target_session_attrs` says. */
   readonly writable?: boolean;
   /** Whether this is the control connection, which has its password from elsewhere than an entry. */
@@ -99,7 +105,7 @@ async function open(target: ConnectionTarget, options: ClientOptions, encrypted:
   try {
     options.signal?.throwIfAborted();
     await client.connect();
-    expectWanted(target, options, await expectOwnBackend(client, target, startup));
+    expectWanted(target, options, await expectOwnBackend(client, target, { startup, options }));
   } catch (error) {
     void client.end().catch(() => {});
     throw error instanceof PgTaskError ? error : failure(target, error, options.isControl);
@@ -146,10 +152,10 @@ export function backendPid(client: Client): number | null {
 async function expectOwnBackend(
   client: Client,
   target: ConnectionTarget,
-  startup: Startup,
+  { startup, options }: { readonly startup: Startup; readonly options: ClientOptions },
 ): Promise<Pick<Probe, "standby" | "readOnly">> {
   const { rows } = await client.query<Probe>({
-    text: neutralProbeSql,
+    text: options.acceptsAnyText === true ? readingProbeSql : neutralProbeSql,
     ...(target.connectTimeoutMs > 0 ? { query_timeout: target.connectTimeoutMs } : {}),
   });
   const announced = backendPid(client);

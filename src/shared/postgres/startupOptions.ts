@@ -113,6 +113,20 @@ export const neutralProbeSql = `${probeSql}, pg_catalog.pg_is_in_recovery() AS s
   FROM (VALUES ${newerValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name = v.name) AS later`;
 
 /**
+ * A column that lets a session of an SQL_ASCII database receive text as its bytes are. Such a database does not check
+ * its text, and the server would refuse to send what is not valid UTF-8 to a client with that encoding. The driver
+ * replaces invalid bytes with U+FFFD.
+ */
+const anyTextColumn = `CASE WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'SQL_ASCII'
+  THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END AS encoding`;
+
+/** `neutralProbeSql` for a connection that reads text to show it. */
+export const readingProbeSql = `${neutralProbeSql}, ${anyTextColumn}`;
+
+/** The statement that lets any other session receive text that is not valid UTF-8, with the same effect. */
+export const acceptAnyTextSql = `SELECT ${anyTextColumn}`;
+
+/**
  * Refuses a connection through a pooler. A pooler's backend outlives its client and then serves other clients.
  * Therefore, a live backend would not prove to pg-task that a task is still running, and a held lock would not prove
  * that the client that took the lock is still connected. A pooler is recognized in two ways: some (PgBouncer in all

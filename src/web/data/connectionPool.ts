@@ -226,6 +226,7 @@ export class ConnectionPool {
       const client = await connectClient(this.#target, {
         applicationName: applicationNames.web,
         settings: webSettings,
+        acceptsAnyText: true,
         isControl: this.#isControl,
         signal,
       });
