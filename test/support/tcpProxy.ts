@@ -72,10 +72,17 @@ export class TcpProxy {
     }
   }
 
-  /** Freezes the connections whose application name starts with `name`. Returns how many. */
-  freeze(name: string): number {
+  /**
+   * Freezes the connections whose application name starts with `name`. Returns how many.
+   *
+   * @param options.blocks whether the server's data is not even received, so that a server that sends much has to wait
+   */
+  freeze(name: string, { blocks = false } = {}): number {
     const links = [...this.#links].filter((link) => !link.frozen && link.name.startsWith(name));
-    for (const link of links) link.frozen = true;
+    for (const link of links) {
+      link.frozen = true;
+      if (blocks) link.server.pause();
+    }
     return links.length;
   }
 

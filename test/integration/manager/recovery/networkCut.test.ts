@@ -75,7 +75,7 @@ test("a session that was cut off while the server was sending ends without blame
   const first = await waitForRun(client, id);
   await waitForRow(client, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'advisory'", [first.pid]);
   const before = performance.now();
-  assert.equal(proxy.freeze("pg_task"), 1);
+  assert.equal(proxy.freeze("pg_task", { blocks: true }), 1);
   await gate.query("SELECT pg_advisory_unlock(5)");
   await waitForRow(client, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'ClientWrite'", [first.pid]);
   const row = await waitForState(client, id, "DONE");
@@ -137,7 +137,7 @@ test("a remote task whose connection is cut while its server sends runs again", 
     "SELECT FROM pg_stat_activity WHERE application_name = 'sender' AND wait_event = 'advisory'",
   );
   const before = performance.now();
-  assert.ok(proxy.freeze("sender") >= 1);
+  assert.ok(proxy.freeze("sender", { blocks: true }) >= 1);
   await gate.query("SELECT pg_advisory_unlock(6)");
   await waitForState(client, id, "DONE");
   t.diagnostic(`a remote task's connection cut while its server sends: ${Math.round(performance.now() - before)} ms`);
