@@ -27,6 +27,7 @@ import { PendingResults } from "./results/pendingResults.js";
 import { DeferredPauses } from "./groups/deferredPauses.js";
 import { Pruner } from "./upkeep/pruner.js";
 import { OwedSuccessors } from "./upkeep/owedSuccessors.js";
+import { ClockSteps } from "./upkeep/clockSteps.js";
 import { ZoneChanges } from "./upkeep/zoneChanges.js";
 import { PipelineRecalls } from "./sessions/pipelineRecalls.js";
 import type { RemotePid, StartedTask } from "./model.js";
@@ -75,6 +76,7 @@ export interface ManagerComponents {
   readonly ledgers: LedgerRotation;
   readonly pruner: Pruner;
   readonly zoneChanges: ZoneChanges;
+  readonly clockSteps: ClockSteps;
   readonly owed: OwedSuccessors;
   readonly statistics: Statistics;
   readonly dependencies: Dependencies;
@@ -139,7 +141,8 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     threadLog: options.threadLog,
   });
   const owed = new OwedSuccessors({ table, log });
-  const base = { table, log, owed, groups, pendingResults, runTimes, executors, tracing };
+  const clockSteps = new ClockSteps({ table, log });
+  const base = { table, log, owed, clockSteps, groups, pendingResults, runTimes, executors, tracing };
   const sessions = new SessionPool({
     ...base,
     maxThreads: () => entry().parameters["pg_conf.threads"],
@@ -172,8 +175,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
   });
   const setting = (): number => entry().parameters["pg_conf.reserve"];
   const reserve = new SessionReserve({ ...base, sessions, poolScaler, maxRuns, setting });
-  const load = (): { running: number; sessions: number } => ({ running: sessions.busy, sessions: sessions.size });
-  const statistics = new Statistics({ send, load });
+  const statistics = new Statistics({ send, load: () => ({ running: sessions.busy, sessions: sessions.size }) });
   const largeResultWriter = new LargeResultWriter({
     pendingResults,
     connect: (signal) => {
@@ -227,6 +229,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     ledgers,
     pruner: new Pruner(base),
     zoneChanges: new ZoneChanges(base),
+    clockSteps,
     statistics,
     dependencies: new Dependencies({ ...base, groupScanner, statistics }),
     onRetries: (sqlstates) => statistics.retried(sqlstates),

@@ -313,6 +313,14 @@ export const zoneCheckIntervalMs = 24 * 60 * 60 * 1000;
 /** How many planned tasks one step of such a round checks. Each takes up to half a millisecond. */
 export const zoneCheckRows = 50;
 
+/**
+ * How far the server's clock has to be set back for the schedules to be replanned, in ms. Vixie cron has the same limit.
+ */
+export const clockStepMs = 3 * 60 * 60 * 1000;
+
+/** Time until another attempt to replan schedules whose rows were locked, in ms. */
+export const clockStepRetryMs = 1_000;
+
 // Watching the server (decision 18)
 
 /** How long the server can be silent, in ms, before the manager checks whether its own connection is half-open. */

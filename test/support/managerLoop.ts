@@ -11,6 +11,7 @@ import { OrphanRescuer } from "../../src/manager/recovery/orphanRescuer.js";
 import { PendingResults } from "../../src/manager/results/pendingResults.js";
 import { DeferredPauses } from "../../src/manager/groups/deferredPauses.js";
 import { Pruner } from "../../src/manager/upkeep/pruner.js";
+import { ClockSteps } from "../../src/manager/upkeep/clockSteps.js";
 import { ZoneChanges } from "../../src/manager/upkeep/zoneChanges.js";
 import { PipelineRecalls } from "../../src/manager/sessions/pipelineRecalls.js";
 import { RetryQueue } from "../../src/manager/results/retryQueue.js";
@@ -107,7 +108,8 @@ export async function startManagerLoop(
   const settingsAge = new SettingsAge({ sessions, log });
   const pendingResults = new PendingResults();
   const pauses = new DeferredPauses(table, log);
-  const groupScanner = new GroupScanner({ table, groups, log });
+  const clockSteps = new ClockSteps({ table, log });
+  const groupScanner = new GroupScanner({ table, groups, log, clockSteps });
   const statistics = new Statistics({ send: nothing, load: () => ({ running: 0, sessions: 0 }) });
   const dependencies = new Dependencies({ table, groupScanner, log, statistics });
   const owed = new OwedSuccessors({ table, log });
@@ -184,6 +186,7 @@ export async function startManagerLoop(
       }),
       reserve: { starts: unreservedStarts(Infinity), kept: 0 },
       zoneChanges: new ZoneChanges({ table, log }),
+      clockSteps,
       pruner: new (overrides.pruner ?? Pruner)({ table, log }),
       statistics,
       busyMode: new (overrides.busyMode ?? BusyMode)(manager, rows[0]?.oid ?? 0, overrides.limits),

@@ -10,6 +10,7 @@ import { dueWithKeys } from "./dueWithKeys.sql.js";
 import { nextPlan, type NextPlan } from "./nextPlan.sql.js";
 import { readMarkable, markDue, markListedDue } from "./markDue.sql.js";
 import { scanGroups } from "./scanGroups.sql.js";
+import type { ClockSteps } from "../upkeep/clockSteps.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model.js";
 import type { HeadRow } from "../sql/fragments.sql.js";
@@ -68,10 +69,18 @@ export class GroupScanner {
   #suspects: readonly string[] = [];
   readonly #pausedGroups: PausedGroups;
   #hasTasksToLookUp = false;
+  readonly #clockSteps: Pick<ClockSteps, "observe"> | null;
 
-  constructor(options: { readonly table: TaskTable; readonly groups: ActiveGroups; readonly log: Log }) {
+  /** @param options.clockSteps told of the server's clock whenever it has been read */
+  constructor(options: {
+    readonly table: TaskTable;
+    readonly groups: ActiveGroups;
+    readonly log: Log;
+    readonly clockSteps?: Pick<ClockSteps, "observe">;
+  }) {
     this.#table = options.table;
     this.#groups = options.groups;
+    this.#clockSteps = options.clockSteps ?? null;
     this.#rejected = new RejectedRows(options.log);
     this.#pausedGroups = new PausedGroups(options.table);
   }
@@ -278,7 +287,8 @@ export class GroupScanner {
     this.#acceptNextPlan(await nextPlan(client, this.#table, this.#rejected.delayedIds));
   }
 
-  #acceptNextPlan({ ms, mustLookUp }: NextPlan): void {
+  #acceptNextPlan({ ms, mustLookUp, clockMs }: NextPlan): void {
+    if (clockMs !== null) this.#clockSteps?.observe(clockMs);
     this.#hasTasksToLookUp = mustLookUp;
     const nearest = Math.min(ms ?? Infinity, this.#rejected.nextRetryMs);
     this.#planAt = nearest === Infinity ? null : performance.now() + nearest;

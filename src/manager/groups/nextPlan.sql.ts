@@ -8,12 +8,15 @@ export interface NextPlan {
   readonly ms: number | null;
   /** Whether there are tasks whose predecessors have to be looked up. */
   readonly mustLookUp: boolean;
+  /** The server's clock, in ms since 1970. Null if it was not read. */
+  readonly clockMs: number | null;
 }
 
 /** The row of `nextPlanQuery`. */
 export interface NextPlanRow {
   readonly ms: number | null;
   readonly must_look_up: boolean;
+  readonly clock_ms: number;
 }
 
 /**
@@ -37,12 +40,17 @@ export async function nextPlan(client: Client, table: TaskTable, except: readonl
  * @param except the parameter or literal with the ids of the tasks to skip
  */
 export const nextPlanQuery = (table: TaskTable, except: string): string => `
-SELECT (extract(epoch FROM min(plan) - clock_timestamp()) * 1000)::float8 AS ms, ${mustLookUp(table)} AS must_look_up
+SELECT (extract(epoch FROM min(plan) - clock_timestamp()) * 1000)::float8 AS ms, ${mustLookUp(table)} AS must_look_up,
+  (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS clock_ms
 FROM ${table.qualified} WHERE NOT ready AND plan > '-infinity' AND plan < 'infinity' AND ${isNotIn("id", except)}`;
 
 export function toNextPlan(row: NextPlanRow | undefined): NextPlan {
   const ms = row?.ms ?? null;
-  return { ms: ms === null ? null : Math.max(0, ms), mustLookUp: row?.must_look_up === true };
+  return {
+    ms: ms === null ? null : Math.max(0, ms),
+    mustLookUp: row?.must_look_up === true,
+    clockMs: row?.clock_ms ?? null,
+  };
 }
 
 const mustLookUp = ({ qualified, features }: TaskTable): string =>

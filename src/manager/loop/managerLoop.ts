@@ -24,6 +24,7 @@ export type ManagerLoopOptions = Pick<
   | "remoteCapacity"
   | "pruner"
   | "zoneChanges"
+  | "clockSteps"
   | "owed"
   | "dependencies"
   | "ledgers"
@@ -146,6 +147,7 @@ export class ManagerLoop {
     const { remoteCapacity, wakeSignal, workCycle } = this.#components;
     this.#components.dependencies.restart();
     this.#components.owed.restart();
+    this.#components.clockSteps.restart();
     // On a new connection it is not known yet which rows are locked.
     await workCycle.retryLocked(this.#client);
     let hasBegun = false;
@@ -185,7 +187,7 @@ export class ManagerLoop {
     if (outcome.ended > 0 || outcome.expired > 0) pruner.touch();
     await ledgers.rotate(this.#client);
     const canPruneMore = await this.#prune();
-    const canCheckMore = await this.#checkZones();
+    const canReplanMore = await this.#replan();
     const canPlanMore = await this.#planOwed();
     const haveDependentsChanged = await this.#stepDependencies();
     const mustCheck = await this.#updateBusyMode(outcome);
@@ -193,7 +195,7 @@ export class ManagerLoop {
       haveDependentsChanged ||
       mustCheck ||
       canPruneMore ||
-      canCheckMore ||
+      canReplanMore ||
       canPlanMore ||
       outcome.again ||
       (await wakeSignal.wait(this.#pauseMs(outcome)));
@@ -272,12 +274,17 @@ export class ManagerLoop {
     return haveChanged;
   }
 
-  /** Checks a few planned tasks against the server's time zone data. Returns whether more should follow at once. */
-  async #checkZones(): Promise<boolean> {
-    const { zoneChanges } = this.#components;
-    if (zoneChanges.pauseMs > 0) return false;
+  /**
+   * Replans schedules after the server's clock was set back, and checks a few planned tasks against the server's time
+   * zone data. Returns whether more should follow at once.
+   */
+  async #replan(): Promise<boolean> {
+    const { clockSteps, zoneChanges } = this.#components;
+    if (Math.min(clockSteps.pauseMs, zoneChanges.pauseMs) > 0) return false;
     this.#changed = true;
-    return await falseIfTransient(() => zoneChanges.step(this.#client));
+    return await falseIfTransient(
+      async () => (await clockSteps.step(this.#client)) || (await zoneChanges.step(this.#client)),
+    );
   }
 
   /**
@@ -407,6 +414,7 @@ export class ManagerLoop {
       poolScaler,
       pruner,
       zoneChanges,
+      clockSteps,
       busyMode,
       workCycle,
       dependencies,
@@ -431,7 +439,7 @@ export class ManagerLoop {
         busyMode.pauseMs,
         this.isAsleep ? Math.max(loginCheck.pauseMs, 1) : Infinity,
         Math.max(pruner.pauseMs, 1),
-        Math.max(zoneChanges.pauseMs, 1),
+        Math.max(Math.min(zoneChanges.pauseMs, clockSteps.pauseMs), 1),
         Math.max(owed.pauseMs, 1),
         dependencies.pauseMs,
         resetMs,
