@@ -254,7 +254,7 @@ $function$;
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_component_fail(rule text, reason text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $function$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = '22023',
-    MESSAGE = format('rule "%s…": %s', "left"(split_part(:"schema".task_rrule_unfold(rule), E'\n', 1), 100), reason),
+    MESSAGE = format('rule "%s...": %s', "left"(split_part(:"schema".task_rrule_unfold(rule), E'\n', 1), 100), reason),
     HINT = 'paste one event, from BEGIN:VEVENT to END:VEVENT, or its lines DTSTART, RRULE, RDATE and EXDATE';
 END
 $function$;

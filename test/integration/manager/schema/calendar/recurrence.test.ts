@@ -556,7 +556,7 @@ for (const [name, rule, reason] of [
   test(`a pasted component is refused: ${name}`, async () => {
     await assert.rejects(call("task_next($1)", rule), {
       code: "22023",
-      message: `rule "${rule.split(/\r?\n/, 1)[0] ?? ""}…": ${reason}`,
+      message: `rule "${rule.split(/\r?\n/, 1)[0] ?? ""}...": ${reason}`,
       hint: "paste one event, from BEGIN:VEVENT to END:VEVENT, or its lines DTSTART, RRULE, RDATE and EXDATE",
     });
   });
