@@ -30,6 +30,7 @@ test("large outputs of many concurrent tasks take bounded memory", async (t) => 
       url: database.url,
       "pg_conf.threads": 2,
       "pg_conf.max": tasks,
+      "pg_conf.reserve": 0,
       // The limit is so large that no run is repeated because of its output.
       "pg_task.output": "128MB",
     },
