@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { after, it } from "node:test";
 import { Client, Pool } from "pg";
 import { parseOutput, TaskClient } from "../../../src/library/index.js";
@@ -105,12 +106,16 @@ it("does not start, or stops, when its signal is aborted, and leaves the task al
 it("fails with TASK_MISSING if the row is deleted meanwhile, or was never there", async () => {
   const open = await closeGate(database, "deleted");
   const id = await tasks.add(waitAt("deleted"));
-  const waiting = tasks.wait(id);
+  const pool = new Pool({ connectionString: url });
+  closing.push(() => endPool(pool));
+  const polled = once(pool, "release");
+  const waiting = new TaskClient(pool).wait(id);
   const missing = assert.rejects(waiting, {
     code: "TASK_MISSING",
     message: /was deleted while its end was waited for/,
   });
   for await (const { state } of tasks.changes({ ids: [id] })) if (state === "WORK") break;
+  await polled;
   await open();
   await missing;
   await assert.rejects(tasks.wait(1_000_000), { code: "TASK_MISSING", message: /no task 1000000 in "public"\."task"/ });
