@@ -7,16 +7,16 @@ import type { FromManager, ManagerParameters } from "../shared/ipc/managerMessag
 import type { LifecycleHooks } from "../shared/lifecycle.js";
 import type { Log } from "../shared/log.js";
 import { stopMarginsMs } from "../shared/tuning.js";
-import { createComponents, type ManagerComponents } from "./components.js";
+import { createComponents, type ManagerComponents } from "./loop/components.js";
 import { ManagerConnection } from "./loop/managerConnection.js";
 import { SettingsReloader } from "./loop/settingsReloader.js";
 import { WorkCycle } from "./loop/workCycle.js";
 import { FinalWriteDeadline } from "./results/finalWriteDeadline.js";
 import { taskTable, type TaskTable } from "./schema/taskTable.js";
-import { changedSettings, type ManagerSettings } from "./settings.js";
+import { changedSettings, type ManagerSettings } from "./model/settings.js";
 import type { CreateTracing } from "./telemetry/loadTracing.js";
-import { StallMonitor } from "./telemetry/stallMonitor.js";
-import { collectMs, maxCollectedResults } from "./tuning.js";
+import { StallMonitor } from "./stalls/stallMonitor.js";
+import { collectMs, maxCollectedResults } from "./model/tuning.js";
 import { timeoutSignal } from "../shared/timeoutSignal.js";
 
 /**

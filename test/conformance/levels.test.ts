@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { after } from "node:test";
-import { connectManager } from "../../src/manager/connection.js";
+import { connectManager } from "../../src/manager/loop/connection.js";
 import { locateTable } from "../../src/manager/schema/locateTable.js";
-import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
+import { readSettings, type ManagerSettings } from "../../src/manager/model/settings.js";
 import { freePort } from "../../src/embedded/port.js";
 import { parameters, type Level, type ParameterName } from "../../src/shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";

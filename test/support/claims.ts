@@ -1,6 +1,6 @@
 import type { ClaimRequest } from "../../src/manager/claim/claimFull.sql.js";
-import type { StartLimits } from "../../src/manager/claim/startLimits.js";
-import type { DedicatedSession } from "../../src/manager/model.js";
+import type { StartLimits } from "../../src/manager/sessions/startLimits.js";
+import type { DedicatedSession } from "../../src/manager/model/tasks.js";
 
 /**
  * Returns one queue slot for each of `count` sessions with empty queues. Their owners are `owner 0`, `owner 1` and so

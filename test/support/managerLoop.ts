@@ -22,7 +22,7 @@ import { LoginCheck } from "../../src/manager/sessions/loginCheck.js";
 import { SessionAccess } from "../../src/manager/sessions/sessionAccess.js";
 import { SettingsAge } from "../../src/manager/sessions/settingsAge.js";
 import { SessionPool } from "../../src/manager/sessions/sessionPool.js";
-import { readSettings, type ManagerSettings } from "../../src/manager/settings.js";
+import { readSettings, type ManagerSettings } from "../../src/manager/model/settings.js";
 import { Statistics } from "../../src/manager/telemetry/statistics.js";
 import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { WorkCycle } from "../../src/manager/loop/workCycle.js";

@@ -4,7 +4,7 @@ import { RunTimes } from "../../src/manager/sessions/runTimes.js";
 import { SessionPool } from "../../src/manager/sessions/sessionPool.js";
 import type { ToExecutor } from "../../src/shared/ipc/executorMessages.js";
 import { silentLog as log } from "./taskTables.js";
-import type { ClaimedTask } from "../../src/manager/model.js";
+import type { ClaimedTask } from "../../src/manager/model/tasks.js";
 
 const nothing = (): void => {};
 

@@ -1,9 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
-import { assigned, isExclusive, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
+import { assigned, isExclusive, claimedColumns, toTask, unflushed, type ClaimedRow } from "../sql/claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
-import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model.js";
+import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model/tasks.js";
 import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
 import { gapMs, hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 

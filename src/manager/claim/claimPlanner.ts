@@ -4,8 +4,8 @@ import { QueueCapacity } from "./queueCapacity.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { ClaimedGroup, ClaimRequest } from "./claimFull.sql.js";
-import type { OfferedSession, QueueableSession, QueueSlot } from "../model.js";
-import type { StartLimits } from "./startLimits.js";
+import type { OfferedSession, QueueableSession, QueueSlot } from "../model/tasks.js";
+import type { StartLimits } from "../sessions/startLimits.js";
 
 /** A position before every task of a group. */
 const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };

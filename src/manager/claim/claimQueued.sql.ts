@@ -11,9 +11,9 @@ import {
   traceContext,
   versionOf,
   type CommonColumns,
-} from "./claimedTask.sql.js";
+} from "../sql/claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
-import type { ClaimedTask, DueTask } from "../model.js";
+import type { ClaimedTask, DueTask } from "../model/tasks.js";
 import {
   claimTime,
   hasId,

@@ -1,15 +1,16 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
-import { assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "./claimedTask.sql.js";
-import { nextPlanQuery, toNextPlan, type NextPlan, type NextPlanRow } from "../groups/nextPlan.sql.js";
+import { assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "../sql/claimedTask.sql.js";
+import { nextPlanQuery, toNextPlan, type NextPlanRow } from "../groups/nextPlan.sql.js";
 import { settingsVersionQuery } from "../sessions/settingsVersion.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
-import type { ClaimedTask, DueTask } from "../model.js";
+import type { ClaimedTask, DueTask } from "../model/tasks.js";
 import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
 import type { GroupInUse } from "../groups/groups.js";
+import type { UnclaimedTasks } from "../groups/groupScanner.js";
 import { hasGap, hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
-import { maxSmallClaim } from "../tuning.js";
+import { maxSmallClaim } from "../model/tuning.js";
 
 export interface SmallClaimRequest {
   /** Sessions without a task, which are not dedicated to a group. */
@@ -26,16 +27,8 @@ export interface SmallClaimRequest {
   readonly traced: boolean;
 }
 
-export interface SmallClaim {
+export interface SmallClaim extends UnclaimedTasks {
   readonly claimed: readonly ClaimedTask[];
-  /** Due tasks that were not claimed because of the limit of their group. */
-  readonly waiting: readonly DueTask[];
-  /**
-   * Whether every due task was either claimed or is among `waiting`. If not, a scan and a full claim have to follow,
-   * and `waiting` is empty.
-   */
-  readonly isComplete: boolean;
-  readonly nextPlan: NextPlan;
   /** The version of the settings, as `readSettingsVersion` returns it. */
   readonly settingsVersion: string;
 }

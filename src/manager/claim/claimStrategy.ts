@@ -19,7 +19,7 @@ import type { ActiveGroups } from "../groups/groups.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import { claimFull, type ClaimRequest, type ClaimResult } from "./claimFull.sql.js";
 import { claimQueued, isQueuedClaim } from "./claimQueued.sql.js";
-import { maxGroupsOfSmallClaim } from "../tuning.js";
+import { maxGroupsOfSmallClaim } from "../model/tuning.js";
 
 /**
  * Returns whether a small claim is possible. It knows nothing of groups that are withheld from claims or wait for a gap,

@@ -9,7 +9,7 @@ import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import { RejectedClaims } from "./rejectedClaims.js";
-import { isLockTimeout, isRowError, serverErrorClasses, type RejectedRows } from "../rejectedRows.js";
+import { isLockTimeout, isRowError, serverErrorClasses, type RejectedRows } from "../sql/rejectedRows.js";
 import { recordLockTimeout } from "../sql/lockTimeout.js";
 import type { SettingsAge } from "../sessions/settingsAge.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
@@ -18,13 +18,13 @@ import { claimSmall, type SmallClaim } from "./claimSmall.sql.js";
 import { planOverlapping } from "./planOverlapping.sql.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { LockedTasks } from "./lockedTasks.js";
-import { afterStarts, type StartLimits } from "./startLimits.js";
+import { afterStarts, type StartLimits } from "../sessions/startLimits.js";
 import { canClaimSmall, ClaimStrategy, emptyClaim } from "./claimStrategy.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { Tracing } from "../telemetry/tracing.js";
-import type { AssignedRun, ClaimedTask, DueTask } from "../model.js";
-import { maxEmptyClaims, maxSmallClaim, rejectedSearchMs } from "../tuning.js";
+import type { AssignedRun, ClaimedTask, DueTask } from "../model/tasks.js";
+import { maxEmptyClaims, maxSmallClaim, rejectedSearchMs } from "../model/tuning.js";
 
 /** The number of claimed tasks after which the share of exclusive tasks mostly reflects these tasks. */
 const recentClaims = 32;

@@ -3,7 +3,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { characterNotInRepertoire, untranslatableCharacter } from "../../shared/postgres/sqlStates.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { claimedColumns } from "./claimedTask.sql.js";
+import { claimedColumns } from "../sql/claimedTask.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote, owedCte } from "../sql/omissions.js";
 import { isLate, isReady, isRepeating, isSeen } from "../sql/fragments.sql.js";

@@ -1,8 +1,8 @@
 import { Backoff } from "../../shared/backoff.js";
 import type { Client } from "../../shared/postgres/client.js";
-import type { DueTask } from "../model.js";
+import type { DueTask } from "../model/tasks.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { lockedRecheckMs } from "../tuning.js";
+import { lockedRecheckMs } from "../model/tuning.js";
 import { recheckLocked } from "./recheckLocked.sql.js";
 
 /**

@@ -1,5 +1,5 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { OwnedTask } from "../model.js";
+import type { OwnedTask } from "../model/tasks.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { isOverlapping, isSeen } from "../sql/fragments.sql.js";

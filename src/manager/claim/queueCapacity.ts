@@ -1,6 +1,6 @@
 import type { RunTimes } from "../sessions/runTimes.js";
-import type { QueueableSession, QueueSlot } from "../model.js";
-import { shortRunMs, slotsPerMeasuredRun } from "../tuning.js";
+import type { QueueableSession, QueueSlot } from "../model/tasks.js";
+import { shortRunMs, slotsPerMeasuredRun } from "../model/tuning.js";
 
 /** The free slots in the queues of busy sessions, for tasks that are expected to be short. */
 export class QueueCapacity {

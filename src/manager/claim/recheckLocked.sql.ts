@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import type { DueTask } from "../model.js";
-import { versionOf } from "./claimedTask.sql.js";
+import type { DueTask } from "../model/tasks.js";
+import { versionOf } from "../sql/claimedTask.sql.js";
 import { isReady, maxOthers } from "../sql/fragments.sql.js";
 
 export interface RecheckedTask extends DueTask {

@@ -3,7 +3,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { ClaimPlan } from "./claimPlanner.js";
-import { changeOne, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../rejectedRows.js";
+import { changeOne, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { failUnreadable, isUnreadable, readTexts } from "./failUnreadable.sql.js";
 import { lockTimeoutMs, recordLockTimeout } from "../sql/lockTimeout.js";
@@ -11,8 +11,8 @@ import { rejectedRepeatNote } from "../sql/omissions.js";
 import { readFirstDue, tryClaims, type ClaimTrial } from "./tryClaims.sql.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import type { DueTask } from "../model.js";
-import { singleClaimsAfterTrials, trialRetryMs, trialRoundMs, trialRoundSize } from "../tuning.js";
+import type { DueTask } from "../model/tasks.js";
+import { singleClaimsAfterTrials, trialRetryMs, trialRoundMs, trialRoundSize } from "../model/tuning.js";
 
 const message = "claim rejected by the server, retrying";
 

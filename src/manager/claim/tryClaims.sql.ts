@@ -2,12 +2,12 @@ import { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { transientSqlStates } from "../../shared/postgres/transientErrors.js";
-import { serverErrorClasses } from "../rejectedRows.js";
+import { serverErrorClasses } from "../sql/rejectedRows.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
-import { assigned } from "./claimedTask.sql.js";
+import { assigned } from "../sql/claimedTask.sql.js";
 import { deferredIds } from "../sql/pauseGroup.sql.js";
-import type { DueTask } from "../model.js";
+import type { DueTask } from "../model/tasks.js";
 import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
 import { isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
 

@@ -3,7 +3,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { GroupScanner } from "../groups/groupScanner.js";
 import type { Statistics } from "../telemetry/statistics.js";
-import { changeRows, RejectedRows } from "../rejectedRows.js";
+import { changeRows, RejectedRows } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { lookUpPredecessors, readToLookUp, restartLookUp, type Judged } from "./lookUp.sql.js";

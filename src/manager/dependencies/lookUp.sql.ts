@@ -3,11 +3,8 @@ import type { ColumnSet } from "../schema/columnSet.js";
 import { lostDependencies } from "../schema/dependencyTable.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
-import { hasId } from "../sql/fragments.sql.js";
+import { hasId, isToLookUp } from "../sql/fragments.sql.js";
 import { activeStates, applyVerdict, refusal, verdictSql, type Verdict } from "./verdict.sql.js";
-
-/** SQL condition: the row waits for others, and they have not been looked up yet. It is that of an index. */
-export const isToLookUp = "wait > 0 AND ready IS NOT NULL";
 
 /** The maximum number of predecessors that one statement looks up, unless a single task has more. */
 const maxPredecessors = 20_000;

@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { RejectedRows, changeRows } from "../rejectedRows.js";
+import { RejectedRows, changeRows } from "../sql/rejectedRows.js";
 import { setDeferred, retryPauses, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 

@@ -1,5 +1,5 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { DueTask } from "../model.js";
+import type { DueTask } from "../model/tasks.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { isReady, maxOthers } from "../sql/fragments.sql.js";
 

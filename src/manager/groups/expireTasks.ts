@@ -1,5 +1,5 @@
 import type { Client } from "../../shared/postgres/client.js";
-import { tryInOrder, changeRows, type RejectedRows } from "../rejectedRows.js";
+import { tryInOrder, changeRows, type RejectedRows } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { expire, readLate } from "./expire.sql.js";
 import { rejectedRepeatNote } from "../sql/omissions.js";

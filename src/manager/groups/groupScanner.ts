@@ -3,8 +3,7 @@ import type { Log } from "../../shared/log.js";
 import type { Head } from "./groupLimit.js";
 import { headPrecedes, type ActiveGroups } from "./groups.js";
 import { PausedGroups } from "./pausedGroups.js";
-import { isRowError, RejectedRows, changeRows } from "../rejectedRows.js";
-import type { SmallClaim } from "../claim/claimSmall.sql.js";
+import { isRowError, RejectedRows, changeRows } from "../sql/rejectedRows.js";
 import { insertedTasks, lastId, type InsertedTask } from "./insertedTasks.sql.js";
 import { dueWithKeys } from "./dueWithKeys.sql.js";
 import { nextPlan, type NextPlan } from "./nextPlan.sql.js";
@@ -12,7 +11,7 @@ import { readMarkable, markDue, markListedDue } from "./markDue.sql.js";
 import { scanGroups } from "./scanGroups.sql.js";
 import type { ClockSteps } from "../upkeep/clockSteps.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import type { DueTask } from "../model.js";
+import type { DueTask } from "../model/tasks.js";
 import type { HeadRow } from "../sql/fragments.sql.js";
 import {
   maxInsertedRows,
@@ -21,7 +20,19 @@ import {
   minScanIntervalMs,
   planReadIntervalMs,
   scanRestFactor,
-} from "../tuning.js";
+} from "../model/tuning.js";
+
+/** What a small claim has read besides the tasks that it claimed. */
+export interface UnclaimedTasks {
+  /** Due tasks that were not claimed because of the limit of their group. */
+  readonly waiting: readonly DueTask[];
+  /**
+   * Whether every due task was either claimed or is among `waiting`. If not, a scan and a full claim have to follow,
+   * and `waiting` is empty.
+   */
+  readonly isComplete: boolean;
+  readonly nextPlan: NextPlan;
+}
 
 /** A value that precedes all hashes. */
 const firstHash = -2_147_483_649;
@@ -150,7 +161,7 @@ export class GroupScanner {
   }
 
   /** Records what a small claim has found. If it has not read everything, a scan has to follow. */
-  endSmallClaim(found: Pick<SmallClaim, "waiting" | "isComplete" | "nextPlan"> | null): void {
+  endSmallClaim(found: UnclaimedTasks | null): void {
     if (found?.isComplete !== true) {
       this.#changed = true;
       return;

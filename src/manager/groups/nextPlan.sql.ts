@@ -1,7 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isToLookUp } from "../dependencies/lookUp.sql.js";
-import { isNotIn } from "../sql/fragments.sql.js";
+import { isNotIn, isToLookUp } from "../sql/fragments.sql.js";
 
 export interface NextPlan {
   /** Time until the next task becomes due, in ms. Null if no task is planned. */

@@ -3,7 +3,7 @@ import type { Head } from "./groupLimit.js";
 import { firstUnpaused } from "./firstUnpaused.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { HeadRow } from "../sql/fragments.sql.js";
-import { maxPausedSearch, pausedRestMs, scanRestFactor } from "../tuning.js";
+import { maxPausedSearch, pausedRestMs, scanRestFactor } from "../model/tuning.js";
 
 /** A position before every task of a group. */
 const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };

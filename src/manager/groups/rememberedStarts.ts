@@ -1,4 +1,4 @@
-import { maxRememberedStarts } from "../tuning.js";
+import { maxRememberedStarts } from "../model/tuning.js";
 
 /**
  * When a task of each group last started, for groups that are not active at present. Only the groups that were active

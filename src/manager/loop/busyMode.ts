@@ -10,7 +10,7 @@ import {
   pollGrowth,
   saturatedPollMs,
   soonAgainMs,
-} from "../tuning.js";
+} from "../model/tuning.js";
 
 /**
  * The limits at which the manager enters and leaves busy mode. In busy mode, the manager polls and writers do not

@@ -8,8 +8,8 @@ import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectionLost, disconnect, serverOf, type Client } from "../../shared/postgres/client.js";
 import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
-import type { ManagerComponents, ServerOfManager } from "../components.js";
-import { connectManager, readIdentity, setApplicationName, tryLock, unlock } from "../connection.js";
+import type { ManagerComponents, ServerOfManager } from "./components.js";
+import { connectManager, readIdentity, setApplicationName, tryLock, unlock } from "./connection.js";
 import { isRollCall } from "../../shared/postgres/rollCall.js";
 import { OtherManagers } from "../recovery/otherManagers.js";
 import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
@@ -18,14 +18,14 @@ import { copyReport, readCopyReason } from "../schema/home.js";
 import { logWriters } from "../schema/grants.js";
 import { listenToTable } from "../schema/listen.js";
 import { locateTable } from "../schema/locateTable.js";
-import { readSettings, type ManagerSettings } from "../settings.js";
+import { readSettings, type ManagerSettings } from "../model/settings.js";
 import { logUnknownZones } from "../schema/unknownZones.js";
-import type { StallMonitor } from "../telemetry/stallMonitor.js";
+import type { StallMonitor } from "../stalls/stallMonitor.js";
 import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
 import { ManagerLoop } from "./managerLoop.js";
 import { BusyMode } from "./busyMode.js";
 import type { WorkCycle } from "./workCycle.js";
-import { copyCheckMs, lockRetryMs, managerQuietMs, sleeperQuietMs } from "../tuning.js";
+import { copyCheckMs, lockRetryMs, managerQuietMs, sleeperQuietMs } from "../model/tuning.js";
 
 /**
  * The time after which another manager that still holds the table's lock is named in the log, in ms. A manager that stops

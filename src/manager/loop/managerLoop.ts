@@ -1,15 +1,15 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import type { ManagerComponents } from "../components.js";
+import type { ManagerComponents } from "./components.js";
 import type { OwnedRow } from "../recovery/rescue.sql.js";
-import type { ManagerSettings } from "../settings.js";
+import type { ManagerSettings } from "../model/settings.js";
 import { DeepSleep } from "./deepSleep.js";
-import { noStarts } from "../claim/startLimits.js";
+import { noStarts } from "../sessions/startLimits.js";
 import type { CycleOutcome, CycleRequest, WorkCycle } from "./workCycle.js";
 import type { OtherManagers } from "../recovery/otherManagers.js";
 import type { BusyMode } from "./busyMode.js";
 import type { SessionReserve } from "../sessions/sessionReserve.js";
-import { checkRunsMs, maxSleepMs } from "../tuning.js";
+import { checkRunsMs, maxSleepMs } from "../model/tuning.js";
 
 export type ManagerLoopOptions = Pick<
   ManagerComponents,

@@ -3,12 +3,12 @@ import { logInvalidSettings } from "../../shared/config/serverSettings.js";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
 import { toReport, type ErrorReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
-import { connectManager } from "../connection.js";
+import { connectManager } from "./connection.js";
 import { locateTable } from "../schema/locateTable.js";
 import { ensureTable } from "../schema/ensureTable.js";
 import { copyReport, readCopyReason } from "../schema/home.js";
 import { logUnknownZones } from "../schema/unknownZones.js";
-import { readSettings, type ManagerSettings } from "../settings.js";
+import { readSettings, type ManagerSettings } from "../model/settings.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 export interface SettingsReloaderOptions {

@@ -2,7 +2,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import { findProvenRuns } from "./provenRuns.sql.js";
-import { findDeadOwners } from "./rescue.sql.js";
+import { findDeadOwners } from "../sql/ownerBackends.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /**

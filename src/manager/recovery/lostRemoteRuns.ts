@@ -1,6 +1,6 @@
 import type { Log } from "../../shared/log.js";
 import type { RemoteRun } from "./remoteRuns.sql.js";
-import { remoteQueryMs } from "../tuning.js";
+import { remoteQueryMs } from "../model/tuning.js";
 
 /** The maximum number of servers that are queried at the same time. */
 const maxConcurrent = 8;

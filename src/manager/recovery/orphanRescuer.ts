@@ -4,23 +4,16 @@ import type { Log } from "../../shared/log.js";
 import type { LostRemoteRuns } from "./lostRemoteRuns.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { DeferredPauses } from "../groups/deferredPauses.js";
-import { tryInOrder, RejectedRows, changeRows } from "../rejectedRows.js";
+import { tryInOrder, RejectedRows, changeRows } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
-import {
-  findDeadOwners,
-  terminateOwners,
-  readClaimedRows,
-  rescueTasks,
-  stillClaimed,
-  type OwnedRow,
-  type RescueOutcome,
-  type RescuedTask,
-} from "./rescue.sql.js";
+import type { RescueOutcome } from "../model/tasks.js";
+import { readClaimedRows, rescueTasks, stillClaimed, type OwnedRow, type RescuedTask } from "./rescue.sql.js";
+import { findDeadOwners, terminateOwners } from "../sql/ownerBackends.sql.js";
 import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
 import { readRemoteRuns } from "./remoteRuns.sql.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { orphanCheckMs } from "../tuning.js";
+import { orphanCheckMs } from "../model/tuning.js";
 
 /** The maximum number of ids in one log line. */
 const maxLoggedIds = 5;

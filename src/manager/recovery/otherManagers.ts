@@ -5,7 +5,7 @@ import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { FrozenHolder, type Holder } from "../../shared/postgres/frozenHolder.js";
 import { RollCall } from "../../shared/postgres/rollCall.js";
-import { frozenManagerMs, ownerCheckMs, ownersAskMs } from "../tuning.js";
+import { frozenManagerMs, ownerCheckMs, ownersAskMs } from "../model/tuning.js";
 import type { OrphanRescuer } from "./orphanRescuer.js";
 
 interface OtherManagersOptions {

@@ -1,9 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
-import type { OwnedResult } from "../model.js";
+import type { OwnedResult } from "../model/tasks.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import type { RetryPolicy } from "../settings.js";
+import type { RetryPolicy } from "../model/settings.js";
 import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { isReplaced, keyWaits, replacedError, waitingWithKey } from "../sql/keyWaits.sql.js";

@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral, textArrayLiteral } from "../../shared/postgres/arrayText.js";
-import type { OwnedResult } from "../model.js";
+import type { OwnedResult } from "../model/tasks.js";
 import { isFinalTry } from "./retry.sql.js";
 import { hasId, isAwaited, isRepeating, limitsLockWait } from "../sql/fragments.sql.js";
 

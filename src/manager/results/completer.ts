@@ -8,9 +8,9 @@ import type { GroupScanner } from "../groups/groupScanner.js";
 import type { PendingResults } from "./pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { DeferredPauses } from "../groups/deferredPauses.js";
-import { tryInOrder, RejectedRows, changeRows } from "../rejectedRows.js";
+import { tryInOrder, RejectedRows, changeRows } from "../sql/rejectedRows.js";
 import { readColumnSet, type ColumnSet } from "../schema/columnSet.js";
-import type { OwnedResult } from "../model.js";
+import type { OwnedResult } from "../model/tasks.js";
 import { completeFull } from "./completeFull.sql.js";
 import { completePlain, isPlainResult } from "./completePlain.sql.js";
 import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
@@ -18,9 +18,9 @@ import { RejectedResultLocks } from "./rejectedResultLocks.sql.js";
 import { replaceUnencodable } from "./replaceUnencodable.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import type { RetryPolicy } from "../settings.js";
+import type { RetryPolicy } from "../model/settings.js";
 import type { Tracing } from "../telemetry/tracing.js";
-import { fullCompletionMs } from "../tuning.js";
+import { fullCompletionMs } from "../model/tuning.js";
 
 /**
  * Writes results to their rows, by one of two statements:

@@ -3,10 +3,17 @@ import { tooManyConnections } from "../../shared/postgres/sqlStates.js";
 import type { Log } from "../../shared/log.js";
 import type { RunResult } from "../../shared/ipc/run.js";
 import type { PendingResults } from "./pendingResults.js";
-import type { OwnedResult } from "../model.js";
+import type { OwnedResult } from "../model/tasks.js";
 
 /** Writes one result, or makes the result pending again. */
 export type WriteResult = (client: Client, result: OwnedResult) => Promise<void>;
+
+/** The connection over which large results are written. */
+export interface LargeResultConnections {
+  readonly connect: (signal: AbortSignal) => Promise<Client>;
+  /** Watches a connection, and ends it if it is half-open (the other end is gone without notice). */
+  readonly watch: (client: Client, quietMs: number) => { stop(): void };
+}
 
 /**
  * How long a write may stay unanswered before its connection is checked, in ms: a base, plus a time for each MB of
@@ -21,8 +28,8 @@ const quietMs = { base: 2_000, perMb: 1_000 };
  */
 export class LargeResultWriter {
   readonly #pendingResults: PendingResults;
-  readonly #connect: (signal: AbortSignal) => Promise<Client>;
-  readonly #watch: (client: Client, quietMs: number) => { stop(): void };
+  readonly #connect: LargeResultConnections["connect"];
+  readonly #watch: LargeResultConnections["watch"];
   readonly #onWritten: () => void;
   readonly #onAllWritten: () => void;
   readonly #log: Log;
@@ -31,17 +38,16 @@ export class LargeResultWriter {
   #working: Promise<void> | null = null;
   #stopping = new AbortController();
 
-  constructor(options: {
-    readonly pendingResults: PendingResults;
-    readonly connect: (signal: AbortSignal) => Promise<Client>;
-    /** Watches a connection, and ends it if it is half-open (the other end is gone without notice). */
-    readonly watch: (client: Client, quietMs: number) => { stop(): void };
-    /** Called when one result was written or has to wait. */
-    readonly onWritten: () => void;
-    /** Called when all large results are written, so that executor threads may send the next ones. */
-    readonly onAllWritten: () => void;
-    readonly log: Log;
-  }) {
+  constructor(
+    options: LargeResultConnections & {
+      readonly pendingResults: PendingResults;
+      /** Called when one result was written or has to wait. */
+      readonly onWritten: () => void;
+      /** Called when all large results are written, so that executor threads may send the next ones. */
+      readonly onAllWritten: () => void;
+      readonly log: Log;
+    },
+  ) {
     this.#pendingResults = options.pendingResults;
     this.#connect = options.connect;
     this.#watch = options.watch;

@@ -1,6 +1,6 @@
 import type { RunResult } from "../../shared/ipc/run.js";
-import type { ClaimedTask, OwnedResult, OwnedTask } from "../model.js";
-import { maxWrittenResults } from "../tuning.js";
+import type { ClaimedTask, OwnedResult, OwnedTask } from "../model/tasks.js";
+import { maxWrittenResults } from "../model/tuning.js";
 
 /** The maximum length of all outputs and errors in one statement, in characters. A single result may be longer. */
 const maxTextLength = 8 * 1024 * 1024;

@@ -1,6 +1,6 @@
 import { sqlState } from "../../shared/postgres/client.js";
 import { characterNotInRepertoire, untranslatableCharacter } from "../../shared/postgres/sqlStates.js";
-import type { OwnedResult } from "../model.js";
+import type { OwnedResult } from "../model/tasks.js";
 
 const unencodableStates: ReadonlySet<string> = new Set([characterNotInRepertoire, untranslatableCharacter]);
 

@@ -1,11 +1,19 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import type { ManagerComponents } from "../components.js";
-import type { OwnedTask } from "../model.js";
-import { changeRows } from "../rejectedRows.js";
+import type { Log } from "../../shared/log.js";
+import type { OwnedTask, RemotePid, StartedTask } from "../model/tasks.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import { changeRows } from "../sql/rejectedRows.js";
 import type { RetryQueue } from "./retryQueue.js";
 import { remotePidUpdate, startUpdate, updateRunning, type RunningUpdate } from "./updateRunning.sql.js";
+
+export interface RunningRowsOptions {
+  readonly table: TaskTable;
+  readonly starts: RetryQueue<StartedTask>;
+  readonly remotePids: RetryQueue<RemotePid>;
+  readonly log: Log;
+}
 
 /**
  * Updates the rows of running tasks: sets the state `WORK` and, in rows of remote tasks, the pid of the backend on the
@@ -74,5 +82,3 @@ export class RunningRows {
     }
   }
 }
-
-export type RunningRowsOptions = Pick<ManagerComponents, "table" | "starts" | "remotePids" | "log">;

@@ -1,9 +1,20 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import type { ManagerComponents } from "../components.js";
-import { RejectedRows, changeRows } from "../rejectedRows.js";
-import type { ReleasedTask } from "./pendingResults.js";
+import type { Log } from "../../shared/log.js";
+import type { GroupScanner } from "../groups/groupScanner.js";
+import { RejectedRows, changeRows } from "../sql/rejectedRows.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import type { Tracing } from "../telemetry/tracing.js";
+import type { PendingResults, ReleasedTask } from "./pendingResults.js";
 import { releaseTasks } from "./releaseTasks.sql.js";
+
+export interface TaskReleaserOptions {
+  readonly table: TaskTable;
+  readonly groupScanner: GroupScanner;
+  readonly pendingResults: PendingResults;
+  readonly tracing?: Tracing | null;
+  readonly log: Log;
+}
 
 /** Releases claimed tasks that have not run: returns them to the state `PLAN`. */
 export class TaskReleaser {
@@ -54,6 +65,3 @@ export class TaskReleaser {
     }
   }
 }
-
-export type TaskReleaserOptions = Pick<ManagerComponents, "table" | "groupScanner" | "pendingResults" | "log"> &
-  Partial<Pick<ManagerComponents, "tracing">>;

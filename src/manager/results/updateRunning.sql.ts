@@ -1,5 +1,5 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { OwnedTask, RemotePid, StartedTask } from "../model.js";
+import type { OwnedTask, RemotePid, StartedTask } from "../model/tasks.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /** Describes an update of one column in the rows of running tasks. */

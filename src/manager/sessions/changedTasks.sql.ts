@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { claimedColumns, toTask, type ClaimedRow } from "../claim/claimedTask.sql.js";
-import type { ClaimedTask } from "../model.js";
+import { claimedColumns, toTask, type ClaimedRow } from "../sql/claimedTask.sql.js";
+import type { ClaimedTask } from "../model/tasks.js";
 import { hasId, isGroupPaused } from "../sql/fragments.sql.js";
 
 /**

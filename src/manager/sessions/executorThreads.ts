@@ -37,7 +37,7 @@ export interface ExecutorThread {
   readonly ended: Promise<void>;
 }
 
-export interface ExecutorEvents {
+interface ExecutorEvents {
   message(thread: ExecutorThread, message: SessionMessage): void;
   /**
    * The thread requests a connection permit (the manager's permission to open a connection) for a remote task, or

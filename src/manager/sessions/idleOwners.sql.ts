@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { isOwnerSql } from "../../shared/postgres/backendIdentity.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import type { OwnedTask } from "../model.js";
+import type { OwnedTask } from "../model/tasks.js";
 
 /** A session that has a task, although its backend is idle or gone, or waits until its client reads. */
 export interface IdleOwner {

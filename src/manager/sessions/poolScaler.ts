@@ -17,7 +17,7 @@ import {
   serverFullReportMs,
   sessionsPerRunMs,
   shortMedianMs,
-} from "../tuning.js";
+} from "../model/tuning.js";
 
 /**
  * Scales the session pool to the number of sessions that tasks could use. The number is limited by the supervisor's

@@ -1,5 +1,5 @@
 import type { ActiveGroups } from "../groups/groups.js";
-import type { ClaimedTask, OwnedTask } from "../model.js";
+import type { ClaimedTask, OwnedTask } from "../model/tasks.js";
 import type { SessionRegistry } from "./sessionRegistry.js";
 import { canMove } from "./slowRunMonitor.js";
 

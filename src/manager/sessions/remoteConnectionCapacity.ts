@@ -5,7 +5,7 @@ import type { ExecutorThreads, ExecutorThread } from "./executorThreads.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { SessionPool } from "./sessionPool.js";
 import { availableConnections } from "./availableConnections.sql.js";
-import { connectionRetryMs, connectionUnusedMs, remoteReserveMs } from "../tuning.js";
+import { connectionRetryMs, connectionUnusedMs, remoteReserveMs } from "../model/tuning.js";
 
 /**
  * Limits the connections that remote tasks open to the manager's own server. Such a task needs two connections: that of

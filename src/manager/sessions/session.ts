@@ -4,7 +4,7 @@ import type { RunResult } from "../../shared/ipc/run.js";
 import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { ExecutorThread } from "./executorThreads.js";
 import { SessionQueue, type QueuedTask } from "./sessionQueue.js";
-import type { ClaimedTask, DedicatedSession, RemotePid, StartedTask } from "../model.js";
+import type { ClaimedTask, DedicatedSession, RemotePid, StartedTask } from "../model/tasks.js";
 
 /**
  *   opening ──opened──▶ free ◀───last result── busy

@@ -4,7 +4,7 @@ import type { Run } from "../../shared/ipc/run.js";
 import { PoolTasks } from "./poolTasks.js";
 import { ExecutorMessageHandler } from "./executorMessageHandler.js";
 import type { ExecutorThreads, ExecutorThread, SessionMessage } from "./executorThreads.js";
-import type { AssignedRun, OfferedSession, QueueableSession } from "../model.js";
+import type { AssignedRun, OfferedSession, QueueableSession } from "../model/tasks.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { RunTimes } from "./runTimes.js";
 import {
@@ -21,7 +21,7 @@ import { SessionRecalls } from "./sessionRecalls.js";
 import { SessionRegistry } from "./sessionRegistry.js";
 import { SlowRunMonitor } from "./slowRunMonitor.js";
 import { slowRunMs } from "../../shared/tuning.js";
-import { preferredSessionsPerThread } from "../tuning.js";
+import { preferredSessionsPerThread } from "../model/tuning.js";
 
 /** The default of the column `group`. */
 const defaultGroup = "group";

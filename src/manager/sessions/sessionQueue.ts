@@ -1,4 +1,4 @@
-import type { ClaimedTask } from "../model.js";
+import type { ClaimedTask } from "../model/tasks.js";
 
 /** A claimed task in a session's queue. */
 export interface QueuedTask {

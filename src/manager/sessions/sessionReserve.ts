@@ -1,5 +1,5 @@
 import { reservedSessions } from "../../shared/reservedSessions.js";
-import type { StartLimits } from "../claim/startLimits.js";
+import type { StartLimits } from "./startLimits.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { PoolScaler } from "./poolScaler.js";
 import type { SessionPool } from "./sessionPool.js";

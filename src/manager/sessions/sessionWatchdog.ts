@@ -5,9 +5,9 @@ import { maxSendingSilenceMs, maxSilenceMs } from "../../shared/tuning.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { SessionPool } from "./sessionPool.js";
 import { idleOwners } from "./idleOwners.sql.js";
-import { terminateOwners } from "../recovery/rescue.sql.js";
+import { terminateOwners } from "../sql/ownerBackends.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { backendCheckMs } from "../tuning.js";
+import { backendCheckMs } from "../model/tuning.js";
 
 /** Interval, in ms, between checks of the pool while it has no session. `sessionsOpened` ends such a wait early. */
 const emptyCheckMs = 60_000;

@@ -3,7 +3,7 @@ import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { SessionPool } from "./sessionPool.js";
 import { readSettingsVersion } from "./settingsVersion.sql.js";
-import { settingsCheckMs } from "../tuning.js";
+import { settingsCheckMs } from "../model/tuning.js";
 
 /**
  * Replaces sessions after ALTER ROLE or ALTER DATABASE has changed settings, since new sessions would have other

@@ -1,10 +1,10 @@
-import type { ClaimedTask } from "../model.js";
+import type { ClaimedTask } from "../model/tasks.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { RunTimes } from "./runTimes.js";
 import type { PooledSession, SessionPoolEvents } from "./session.js";
 import type { QueuedTask } from "./sessionQueue.js";
 import { slowRunMs } from "../../shared/tuning.js";
-import { minQueuedMs } from "../tuning.js";
+import { minQueuedMs } from "../model/tuning.js";
 
 export interface SlowRunMonitorOptions {
   readonly groups: ActiveGroups;

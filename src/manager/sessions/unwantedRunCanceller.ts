@@ -1,8 +1,14 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { ManagerComponents } from "../components.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import type { SessionPool } from "./sessionPool.js";
 import { changedTasks } from "./changedTasks.sql.js";
 import { unwantedRuns } from "./unwantedRuns.sql.js";
-import { compareRowsMs, fewTasks, longQueuedMs } from "../tuning.js";
+import { compareRowsMs, fewTasks, longQueuedMs } from "../model/tuning.js";
+
+export interface UnwantedRunCancellerOptions {
+  readonly table: TaskTable;
+  readonly sessions: SessionPool;
+}
 
 /**
  * Compares the tasks of the sessions with their rows. Cancels a run if its row was deleted or got another state.
@@ -69,5 +75,3 @@ export class UnwantedRunCanceller {
     return tasks.count <= fewTasks || sinceMs >= compareRowsMs;
   }
 }
-
-export type UnwantedRunCancellerOptions = Pick<ManagerComponents, "table" | "sessions">;

@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import type { OwnedTask } from "../model.js";
+import type { OwnedTask } from "../model/tasks.js";
 import { hasId, isSetByTask } from "../sql/fragments.sql.js";
 
 /**

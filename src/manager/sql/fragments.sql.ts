@@ -76,6 +76,9 @@ export const hasGap = ({ features }: TaskTable, alias = ""): string =>
 /** SQL of the time when a task was claimed, in µs since 1970. The ledgers use it to tell the runs of a task apart. */
 export const claimTime = (task: string): string => `(date_part('epoch', ${task}.take) * 1000000)::bigint`;
 
+/** SQL condition: the row waits for others, and they have not been looked up yet. It is that of an index. */
+export const isToLookUp = "wait > 0 AND ready IS NOT NULL";
+
 /** SQL condition that is true while the whole table is paused. */
 export const isTablePaused = ({ pauses }: TaskTable): string => `EXISTS (SELECT FROM ${pauses} WHERE "group" IS NULL)`;
 

@@ -10,8 +10,8 @@ import {
   type RetryCounts,
   type TaskCounts,
 } from "../../shared/statistics.js";
-import type { RescueOutcome } from "../recovery/rescue.sql.js";
-import { elapsedMs } from "../sessions/runTimes.js";
+import type { RescueOutcome } from "../model/tasks.js";
+import { elapsedMs } from "../model/elapsedMs.js";
 
 /** How long counts are collected before they are reported, in ms. */
 const reportMs = 200;

@@ -19,7 +19,7 @@ import {
   loadedTracer,
   toSpanTime,
 } from "../../shared/tracing.js";
-import type { ClaimedTask, OwnedResult } from "../model.js";
+import type { ClaimedTask, OwnedResult } from "../model/tasks.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /** How long the SDK may take to send the last spans when the manager ends, in ms. */

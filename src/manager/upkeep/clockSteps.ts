@@ -3,7 +3,7 @@ import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { clockStepMs, clockStepRetryMs } from "../tuning.js";
+import { clockStepMs, clockStepRetryMs } from "../model/tuning.js";
 import { replanAhead } from "./clockSteps.sql.js";
 
 /**

@@ -4,7 +4,7 @@ import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { emptyLedger, type Ledger } from "./emptyLedger.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { ledgerRetryMs, ledgerSettleMs, maxLedgerUse } from "../tuning.js";
+import { ledgerRetryMs, ledgerSettleMs, maxLedgerUse } from "../model/tuning.js";
 
 /**
  * Selects the ledger in which runs write their proofs (rows that show that a run's effect was committed), and empties

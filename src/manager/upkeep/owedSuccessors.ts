@@ -4,10 +4,10 @@ import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import { changeRows, RejectedRows, tryInOrder } from "../rejectedRows.js";
+import { changeRows, RejectedRows, tryInOrder } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { maxOwedTries, rejectedRowRetryMs } from "../tuning.js";
+import { maxOwedTries, rejectedRowRetryMs } from "../model/tuning.js";
 import { advanceIdSequence, type Advanced } from "./idSequence.sql.js";
 import { insertOwed, readOwed } from "./owedSuccessors.sql.js";
 

@@ -4,7 +4,7 @@ import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { prune, type PruneStep } from "./prune.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { pruneIntervalMs } from "../tuning.js";
+import { pruneIntervalMs } from "../model/tuning.js";
 
 /**
  * Deletes finished rows that are older than their `keep`, in small steps. A round of steps goes through the table once.

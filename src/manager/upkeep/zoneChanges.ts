@@ -3,7 +3,7 @@ import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { zoneCheckIntervalMs, zoneCheckRows } from "../tuning.js";
+import { zoneCheckIntervalMs, zoneCheckRows } from "../model/tuning.js";
 import { plannedByRule, replanOutdated } from "./zoneChanges.sql.js";
 
 /**

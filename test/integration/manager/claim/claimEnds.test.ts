@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
-import type { OwnedResult } from "../../../../src/manager/model.js";
+import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { expire, readLate } from "../../../../src/manager/groups/expire.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { nextPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
 import { markDue } from "../../../../src/manager/groups/markDue.sql.js";
-import { findDeadOwners, readClaimedRows, rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
+import { readClaimedRows, rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
+import { findDeadOwners } from "../../../../src/manager/sql/ownerBackends.sql.js";
 import { recheckLocked } from "../../../../src/manager/claim/recheckLocked.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";

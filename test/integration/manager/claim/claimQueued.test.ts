@@ -7,7 +7,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
 import { stubClient } from "../../../support/stubClient.js";
-import type { ClaimedTask } from "../../../../src/manager/model.js";
+import type { ClaimedTask } from "../../../../src/manager/model/tasks.js";
 
 const database = await createDatabase();
 const user = await database.connect();

@@ -9,7 +9,7 @@ import { claimOf } from "../../../support/claims.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
-import { maxSmallClaim } from "../../../../src/manager/tuning.js";
+import { maxSmallClaim } from "../../../../src/manager/model/tuning.js";
 
 const database = await createDatabase();
 const user = await database.connect();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import { LockedTasks } from "../../../../src/manager/claim/lockedTasks.js";
-import type { DueTask } from "../../../../src/manager/model.js";
+import type { DueTask } from "../../../../src/manager/model/tasks.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { lockNotAvailable } from "../../../../src/shared/postgres/sqlStates.js";
 import { claimOf } from "../../../support/claims.js";

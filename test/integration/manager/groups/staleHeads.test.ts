@@ -16,7 +16,7 @@ import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { unreservedStarts } from "../../../support/claims.js";
 import { openManager, silentLog as log } from "../../../support/taskTables.js";
-import type { AssignedRun, OfferedSession } from "../../../../src/manager/model.js";
+import type { AssignedRun, OfferedSession } from "../../../../src/manager/model/tasks.js";
 
 // The manager remembers each group's first due task (its head). Users stop and delete tasks without telling the
 // manager.

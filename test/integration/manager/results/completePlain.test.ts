@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
-import type { OwnedResult } from "../../../../src/manager/model.js";
+import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain, isPlainResult } from "../../../../src/manager/results/completePlain.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";

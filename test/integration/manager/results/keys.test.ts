@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
-import { changeRows } from "../../../../src/manager/rejectedRows.js";
+import { changeRows } from "../../../../src/manager/sql/rejectedRows.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { waitingWithKey } from "../../../../src/manager/sql/keyWaits.sql.js";

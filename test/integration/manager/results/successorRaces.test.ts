@@ -4,8 +4,8 @@ import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js
 import { failUnreadable } from "../../../../src/manager/claim/failUnreadable.sql.js";
 import { planOverlapping } from "../../../../src/manager/claim/planOverlapping.sql.js";
 import { expireTasks } from "../../../../src/manager/groups/expireTasks.js";
-import type { OwnedResult } from "../../../../src/manager/model.js";
-import { RejectedRows } from "../../../../src/manager/rejectedRows.js";
+import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
+import { RejectedRows } from "../../../../src/manager/sql/rejectedRows.js";
 import { rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";

@@ -3,7 +3,7 @@ import { before, describe, test } from "node:test";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import { claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
 import { claimSmall } from "../../../../src/manager/claim/claimSmall.sql.js";
-import type { OwnedResult } from "../../../../src/manager/model.js";
+import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain } from "../../../../src/manager/results/completePlain.sql.js";
 import { dueWithKeys } from "../../../../src/manager/groups/dueWithKeys.sql.js";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { clockStepMs } from "../../../../src/manager/tuning.js";
+import { clockStepMs } from "../../../../src/manager/model/tuning.js";
 import { ClockSteps } from "../../../../src/manager/upkeep/clockSteps.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";

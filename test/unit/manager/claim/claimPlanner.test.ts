@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ClaimPlanner } from "../../../../src/manager/claim/claimPlanner.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
-import type { OfferedSession, QueueableSession } from "../../../../src/manager/model.js";
+import type { OfferedSession, QueueableSession } from "../../../../src/manager/model/tasks.js";
 import { unreservedStarts } from "../../../support/claims.js";
 import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
 

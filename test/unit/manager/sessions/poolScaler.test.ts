@@ -8,7 +8,7 @@ import { availableConnections } from "../../../../src/manager/sessions/available
 import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import type { ToExecutor } from "../../../../src/shared/ipc/executorMessages.js";
 import type { FromManager } from "../../../../src/shared/ipc/managerMessages.js";
-import { computeSessions, exclusiveSessions } from "../../../../src/manager/tuning.js";
+import { computeSessions, exclusiveSessions } from "../../../../src/manager/model/tuning.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog } from "../../../support/taskTables.js";
 

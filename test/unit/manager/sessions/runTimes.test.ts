@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { QueueCapacity } from "../../../../src/manager/claim/queueCapacity.js";
-import { elapsedMs, RunTimes } from "../../../../src/manager/sessions/runTimes.js";
-import type { QueueableSession } from "../../../../src/manager/model.js";
+import { elapsedMs } from "../../../../src/manager/model/elapsedMs.js";
+import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
+import type { QueueableSession } from "../../../../src/manager/model/tasks.js";
 
 test("elapsed time between timestamps is exact to the microsecond", () => {
   const elapsed = elapsedMs("2026-01-02T03:04:59.999750Z", "2026-01-02T03:05:00.001000Z");

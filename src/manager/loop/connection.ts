@@ -1,14 +1,14 @@
-import type { Entry } from "../shared/config/types.js";
-import { managerName } from "../shared/postgres/applicationNames.js";
-import { serverStartSql } from "../shared/postgres/backendIdentity.js";
-import { connectClient, type Client } from "../shared/postgres/client.js";
-import { lockClasses } from "../shared/postgres/advisoryLocks.js";
+import type { Entry } from "../../shared/config/types.js";
+import { managerName } from "../../shared/postgres/applicationNames.js";
+import { serverStartSql } from "../../shared/postgres/backendIdentity.js";
+import { connectClient, type Client } from "../../shared/postgres/client.js";
+import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import {
   connectionCheckSettings,
   lostClientSettings,
   type StartupSettings,
-} from "../shared/postgres/startupOptions.js";
-import { lockTimeoutMs } from "./sql/lockTimeout.js";
+} from "../../shared/postgres/startupOptions.js";
+import { lockTimeoutMs } from "../sql/lockTimeout.js";
 
 /**
  * Settings of the manager's connections, in addition to the settings of every connection. Sequential scans and hash

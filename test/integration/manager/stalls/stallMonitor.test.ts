@@ -3,7 +3,7 @@ import { after, beforeEach, describe } from "node:test";
 import { freePort } from "../../../../src/embedded/port.js";
 import { noLoad, ActiveGroups, type GroupLoad } from "../../../../src/manager/groups/groups.js";
 import type { SessionPoolLoad } from "../../../../src/manager/sessions/sessionPoolLoad.js";
-import { StallMonitor, type StallMonitorOptions } from "../../../../src/manager/telemetry/stallMonitor.js";
+import { StallMonitor, type StallMonitorOptions } from "../../../../src/manager/stalls/stallMonitor.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createLog } from "../../../../src/shared/log.js";

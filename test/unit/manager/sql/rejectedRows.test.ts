@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { setTimeout as passed } from "node:timers/promises";
 import { test } from "node:test";
 import { Client, DatabaseError } from "pg";
-import { OwedSuccessors } from "../../../src/manager/upkeep/owedSuccessors.js";
-import { expireTasks } from "../../../src/manager/groups/expireTasks.js";
-import { isRowError, RejectedRows, changeRows, tryInOrder } from "../../../src/manager/rejectedRows.js";
-import { taskTable } from "../../../src/manager/schema/taskTable.js";
-import { createLog } from "../../../src/shared/log.js";
+import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
+import { expireTasks } from "../../../../src/manager/groups/expireTasks.js";
+import { isRowError, RejectedRows, changeRows, tryInOrder } from "../../../../src/manager/sql/rejectedRows.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { createLog } from "../../../../src/shared/log.js";
 
 function refusal(code: string, where?: string): DatabaseError {
   const error = new DatabaseError("said the server", 0, "error");

@@ -9,7 +9,6 @@ import type { GroupScanner } from "../groups/groupScanner.js";
 import type { OrphanRescuer } from "../recovery/orphanRescuer.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import type { ManagerLoop } from "../loop/managerLoop.js";
 import type { SessionReserve } from "../sessions/sessionReserve.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { SessionPoolLoad } from "../sessions/sessionPoolLoad.js";
@@ -19,7 +18,7 @@ import { scanGroups, type ScannedGroup } from "../groups/scanGroups.sql.js";
 import { readUnmarkedTasks, readOverdueTasks, type OverdueTask } from "./overdueTasks.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { PoolScaler } from "../sessions/poolScaler.js";
-import { stallCheckMs } from "../tuning.js";
+import { stallCheckMs } from "../model/tuning.js";
 
 /** If a session's backend has been idle for this long, in ms, the session could have run a task. */
 const idleMs = 1_000;
@@ -28,6 +27,16 @@ const maxGroups = 250;
 const maxTasks = 10;
 /** A number below all group hashes. */
 const beforeFirstHash = -2_147_483_649;
+
+/** What the monitor needs of the manager's loop. */
+export interface MonitoredLoop {
+  /** Whether the manager is in deep sleep. */
+  readonly isAsleep: boolean;
+  /** The state of the loop, for diagnostics. */
+  readonly state: Readonly<Record<string, number | boolean | null>>;
+  /** Starts a cycle that checks everything. */
+  wake(): void;
+}
 
 /**
  * A task that should be able to start. It is the first due task of its group, or a task that is not marked as due
@@ -87,11 +96,7 @@ export class StallMonitor {
    *
    * @param currentLoop returns the manager's loop, or null while the manager claims no tasks.
    */
-  async watch(
-    client: Client,
-    signal: AbortSignal,
-    currentLoop: () => Pick<ManagerLoop, "state" | "wake" | "isAsleep"> | null,
-  ): Promise<void> {
+  async watch(client: Client, signal: AbortSignal, currentLoop: () => MonitoredLoop | null): Promise<void> {
     this.#suspects.clear();
     for (;;) {
       await sleep(this.pauseMs(currentLoop()), undefined, { signal, ref: false }).catch(() => {});
@@ -102,13 +107,13 @@ export class StallMonitor {
   }
 
   /** Time until the next check, in ms. It is longer in deep sleep, unless the last check has found something. */
-  pauseMs(loop: Pick<ManagerLoop, "isAsleep"> | null): number {
+  pauseMs(loop: Pick<MonitoredLoop, "isAsleep"> | null): number {
     const mayRest = loop?.isAsleep === true && this.#suspects.size === 0 && this.#stall === null;
     return mayRest ? stallCheckMs.asleep : stallCheckMs.awake;
   }
 
   /** Makes one check. Called every few seconds. */
-  async check(client: Client, loop: Pick<ManagerLoop, "state" | "wake">): Promise<void> {
+  async check(client: Client, loop: Pick<MonitoredLoop, "state" | "wake">): Promise<void> {
     const now = this.#now();
     // If the last check was so long ago, this process was probably suspended, so no task could start.
     if (now - this.#checkedAt > 3 * stallCheckMs.awake) this.#suspects.clear();
@@ -240,7 +245,7 @@ export class StallMonitor {
     return tasks.filter((task) => !task.locked);
   }
 
-  #report(found: readonly OverdueTask[], loop: Pick<ManagerLoop, "state" | "wake">): void {
+  #report(found: readonly OverdueTask[], loop: Pick<MonitoredLoop, "state" | "wake">): void {
     const { log, send } = this.#components;
     const tasks = found.map(({ id }) => id);
     const groups = found.map(({ group }) => group);

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
-import { connectManager } from "../../../src/manager/connection.js";
-import { readSettings, type ManagerSettings } from "../../../src/manager/settings.js";
-import { identifier, literal } from "../../../src/shared/postgres/quoting.js";
-import { createLog } from "../../../src/shared/log.js";
-import { createDatabase, onServer } from "../../support/database.js";
-import { createRole, makeEntry, type EntryOptions } from "../../support/taskTables.js";
+import { connectManager } from "../../../../src/manager/loop/connection.js";
+import { readSettings, type ManagerSettings } from "../../../../src/manager/model/settings.js";
+import { identifier, literal } from "../../../../src/shared/postgres/quoting.js";
+import { createLog } from "../../../../src/shared/log.js";
+import { createDatabase, onServer } from "../../../support/database.js";
+import { createRole, makeEntry, type EntryOptions } from "../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const client = await database.connect();

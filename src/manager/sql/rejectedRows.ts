@@ -1,12 +1,12 @@
 import { DatabaseError } from "pg";
-import { Backoff } from "../shared/backoff.js";
-import { sqlState, type Client } from "../shared/postgres/client.js";
-import { toReport } from "../shared/errors.js";
-import type { Log } from "../shared/log.js";
-import { isTransient } from "../shared/postgres/transientErrors.js";
-import { lockNotAvailable, uniqueViolation } from "../shared/postgres/sqlStates.js";
-import { recordLockTimeout, withShortLockTimeout } from "./sql/lockTimeout.js";
-import { isolationMs, maxTransientRetryMs, rejectedRowRetryMs } from "./tuning.js";
+import { Backoff } from "../../shared/backoff.js";
+import { sqlState, type Client } from "../../shared/postgres/client.js";
+import { toReport } from "../../shared/errors.js";
+import type { Log } from "../../shared/log.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import { lockNotAvailable, uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { recordLockTimeout, withShortLockTimeout } from "./lockTimeout.js";
+import { isolationMs, maxTransientRetryMs, rejectedRowRetryMs } from "../model/tuning.js";
 
 /**
  * SQLSTATE classes of errors that one row can cause: invalid data, constraints, routines, limits (of an index, for

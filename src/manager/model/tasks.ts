@@ -1,6 +1,6 @@
 /** Types shared by claims, sessions and results. */
-import type { BackendIdentity } from "../shared/postgres/backendIdentity.js";
-import type { Run, RunResult } from "../shared/ipc/run.js";
+import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
+import type { Run, RunResult } from "../../shared/ipc/run.js";
 
 /** A due task and its position in its group. Tasks with a larger `max` come first, then tasks with a smaller id. */
 export interface DueTask {
@@ -60,6 +60,12 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsSt
   /** When the task was to start, in seconds since 1970, or -Infinity. Null if the run is the query that computes the planned time. */
   readonly planned: number | null;
 }
+
+/**
+ * `done`: the task's effect was committed. `failed`: the task ended its own session too often. `planned`: the task runs
+ * again. `replaced`: another task waits with its key. `kept`: the task keeps a state that others have set.
+ */
+export type RescueOutcome = "done" | "failed" | "planned" | "replaced" | "kept";
 
 /** A claimed task with its session and ledger. */
 export interface AssignedRun extends Pick<Run, "session" | "ledger"> {

@@ -1,15 +1,15 @@
 import { isDeepStrictEqual } from "node:util";
-import type { Entry } from "../shared/config/types.js";
+import type { Entry } from "../../shared/config/types.js";
 import {
   characterSettings,
   logInvalidSettings,
   longCharacterSettings,
   parseSettingNumber,
   readServerSettings,
-} from "../shared/config/serverSettings.js";
-import { parseSqlstates } from "../shared/sqlstateList.js";
-import { sqlState, type Client } from "../shared/postgres/client.js";
-import type { Log } from "../shared/log.js";
+} from "../../shared/config/serverSettings.js";
+import { parseSqlstates } from "../../shared/sqlstateList.js";
+import { sqlState, type Client } from "../../shared/postgres/client.js";
+import type { Log } from "../../shared/log.js";
 
 export interface RetryPolicy {
   /** Which errors are retried: SQLSTATEs and classes, with `!` those that are not. Rows can have a list of their own. */

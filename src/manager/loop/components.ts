@@ -1,50 +1,49 @@
-import type { Entry } from "../shared/config/types.js";
-import { applicationNames } from "../shared/postgres/applicationNames.js";
-import { connectClient, type Client } from "../shared/postgres/client.js";
-import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
-import { undefinedFunction, undefinedTable } from "../shared/postgres/sqlStates.js";
-import { PgTaskError, type ErrorReport } from "../shared/errors.js";
-import type { Log } from "../shared/log.js";
-import type { ConnectionTarget } from "../shared/postgres/target/target.js";
-import type { ExecutorParameters } from "../shared/ipc/executorMessages.js";
-import type { FromManager } from "../shared/ipc/managerMessages.js";
-import { Dependencies } from "./dependencies/dependencies.js";
-import { LostRemoteRuns } from "./recovery/lostRemoteRuns.js";
-import { WakeSignal } from "../shared/wakeSignal.js";
-import { BackendCancellations } from "./sessions/backendCancellations.js";
-import { Claimer } from "./claim/claimer.js";
+import type { Entry } from "../../shared/config/types.js";
+import { applicationNames } from "../../shared/postgres/applicationNames.js";
+import { connectClient, type Client } from "../../shared/postgres/client.js";
+import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
+import { undefinedFunction, undefinedTable } from "../../shared/postgres/sqlStates.js";
+import { PgTaskError, type ErrorReport } from "../../shared/errors.js";
+import type { Log } from "../../shared/log.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
+import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
+import type { FromManager } from "../../shared/ipc/managerMessages.js";
+import { Dependencies } from "../dependencies/dependencies.js";
+import { LostRemoteRuns } from "../recovery/lostRemoteRuns.js";
+import { WakeSignal } from "../../shared/wakeSignal.js";
+import { BackendCancellations } from "../sessions/backendCancellations.js";
+import { Claimer } from "../claim/claimer.js";
 import { connectManager } from "./connection.js";
-import { LoginCheck } from "./sessions/loginCheck.js";
-import { SessionAccess } from "./sessions/sessionAccess.js";
-import { SessionWatchdog } from "./sessions/sessionWatchdog.js";
-import { ExecutorThreads, type ExecutorEvents } from "./sessions/executorThreads.js";
-import { ActiveGroups } from "./groups/groups.js";
-import { LargeResultWriter } from "./results/largeResultWriter.js";
-import { LedgerRotation } from "./upkeep/ledgerRotation.js";
-import { GroupScanner } from "./groups/groupScanner.js";
-import { OrphanRescuer } from "./recovery/orphanRescuer.js";
-import { PendingResults } from "./results/pendingResults.js";
-import { DeferredPauses } from "./groups/deferredPauses.js";
-import { Pruner } from "./upkeep/pruner.js";
-import { OwedSuccessors } from "./upkeep/owedSuccessors.js";
-import { ClockSteps } from "./upkeep/clockSteps.js";
-import { ZoneChanges } from "./upkeep/zoneChanges.js";
-import { PipelineRecalls } from "./sessions/pipelineRecalls.js";
-import type { RemotePid, StartedTask } from "./model.js";
-import { RetryQueue } from "./results/retryQueue.js";
-import { ruleQueryResult } from "./results/ruleQueryResult.js";
-import { RunTimes } from "./sessions/runTimes.js";
-import { RemoteConnectionCapacity } from "./sessions/remoteConnectionCapacity.js";
-import type { SessionPoolEvents } from "./sessions/session.js";
-import { SessionPool } from "./sessions/sessionPool.js";
-import { SessionReserve } from "./sessions/sessionReserve.js";
-import type { ManagerSettings, RetryPolicy } from "./settings.js";
-import { SettingsAge } from "./sessions/settingsAge.js";
-import { Statistics } from "./telemetry/statistics.js";
-import type { TaskTable } from "./schema/taskTable.js";
-import type { CreateTracing } from "./telemetry/loadTracing.js";
-import type { Tracing } from "./telemetry/tracing.js";
-import { PoolScaler } from "./sessions/poolScaler.js";
+import { LoginCheck } from "../sessions/loginCheck.js";
+import { SessionAccess } from "../sessions/sessionAccess.js";
+import { SessionWatchdog } from "../sessions/sessionWatchdog.js";
+import { ExecutorThreads } from "../sessions/executorThreads.js";
+import { ActiveGroups } from "../groups/groups.js";
+import { LargeResultWriter, type LargeResultConnections } from "../results/largeResultWriter.js";
+import { LedgerRotation } from "../upkeep/ledgerRotation.js";
+import { GroupScanner } from "../groups/groupScanner.js";
+import { OrphanRescuer } from "../recovery/orphanRescuer.js";
+import { PendingResults } from "../results/pendingResults.js";
+import { DeferredPauses } from "../groups/deferredPauses.js";
+import { Pruner } from "../upkeep/pruner.js";
+import { OwedSuccessors } from "../upkeep/owedSuccessors.js";
+import { ClockSteps } from "../upkeep/clockSteps.js";
+import { ZoneChanges } from "../upkeep/zoneChanges.js";
+import { PipelineRecalls } from "../sessions/pipelineRecalls.js";
+import type { RemotePid, StartedTask } from "../model/tasks.js";
+import { RetryQueue } from "../results/retryQueue.js";
+import { ruleQueryResult } from "../results/ruleQueryResult.js";
+import { RunTimes } from "../sessions/runTimes.js";
+import { RemoteConnectionCapacity } from "../sessions/remoteConnectionCapacity.js";
+import { SessionPool } from "../sessions/sessionPool.js";
+import { SessionReserve } from "../sessions/sessionReserve.js";
+import type { ManagerSettings, RetryPolicy } from "../model/settings.js";
+import { SettingsAge } from "../sessions/settingsAge.js";
+import { Statistics } from "../telemetry/statistics.js";
+import type { TaskTable } from "../schema/taskTable.js";
+import type { CreateTracing } from "../telemetry/loadTracing.js";
+import type { Tracing } from "../telemetry/tracing.js";
+import { PoolScaler } from "../sessions/poolScaler.js";
 
 /** The components of one manager. They stay when the manager's connection is replaced. */
 export interface ManagerComponents {
@@ -123,7 +122,6 @@ export interface ManagerComponentsOptions {
 
 export function createComponents(options: ManagerComponentsOptions): ManagerComponents {
   const { table, entry, settings, send, log } = options;
-  const components = (): ManagerComponents => created;
   const tracing = options.createTracing?.(table, () => options.server()?.target ?? entry().target, log) ?? null;
   const wakeSignal = new WakeSignal();
   const groups = new ActiveGroups();
@@ -136,7 +134,24 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
   const executors = new ExecutorThreads({
     parameters: () => executorParameters(options),
     closeMs: () => settings()?.closeMs ?? entry().parameters["pg_work.close"],
-    events: executorEvents(components),
+    events: {
+      message: (thread, message) => {
+        if (message.type === "results") largeResultWriter.receive(message.results);
+        sessions.receive(thread, message);
+      },
+      connectionRequest: (thread, message) => {
+        if (message.type === "connectionPermitUsed")
+          remoteCapacity.endReservation(thread, message.number, message.opened);
+        else {
+          remoteCapacity.request(thread, message.number);
+          wakeSignal.notify();
+        }
+      },
+      ended: (thread, reason) => {
+        remoteCapacity.threadEnded(thread);
+        sessions.threadEnded(thread, reason);
+      },
+    },
     log,
     threadLog: options.threadLog,
   });
@@ -147,7 +162,37 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     ...base,
     maxThreads: () => entry().parameters["pg_conf.threads"],
     mayUseMore: (groupRuns) => poolScaler.canUseMore && reserve.allows(groupRuns),
-    events: sessionEvents(options, components),
+    events: {
+      changed: options.sessionChanged,
+      objectMissing: options.objectMissing,
+      result: (result, owner, queued) => {
+        if (result.outcome === "released" && result.serverFull === true) remoteCapacity.deferGroup(queued.task.hash);
+        pendingResults.add(queued.task.planned === null ? ruleQueryResult(result) : result, owner, queued);
+        statistics.runEnded(result, queued.task.planned);
+      },
+      started: (task) => starts.add(task),
+      remote: (process) => remotePids.add(process),
+      lost: (task, owner, isCurrent, reason) => {
+        groups.addOrphan(task.hash, task.key);
+        tracing?.lost(task.id, isCurrent);
+        orphans.add({ ...task, owner }, isCurrent, reason);
+      },
+      silent: (owner, ms) => sessionWatchdog.addSilence(owner, ms),
+      opened: () => {
+        poolScaler.sessionOpened();
+        sessionAccess.accepted();
+      },
+      openFailed: (reason) => {
+        poolScaler.sessionFailed(reason);
+        sessionAccess.refused(reason);
+        if (reason.code === "CONNECTION_MOVED") options.serverMoved(reason);
+        if (reason.sqlState === undefinedFunction || reason.sqlState === undefinedTable) options.objectMissing();
+      },
+      cancel: (cancellation) => cancellations.add(cancellation),
+      recall: (recall) => recalls.add(recall),
+      permitWanted: (session) => recalls.requestPermit(session),
+      permitUnused: (permit) => recalls.revoke(permit),
+    },
   });
   const recalls = new PipelineRecalls(sessions.recalls);
   const remoteCapacity = new RemoteConnectionCapacity({ ...base, sessions });
@@ -176,13 +221,9 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
   const setting = (): number => entry().parameters["pg_conf.reserve"];
   const reserve = new SessionReserve({ ...base, sessions, poolScaler, maxRuns, setting });
   const statistics = new Statistics({ send, load: () => ({ running: sessions.busy, sessions: sessions.size }) });
-  const largeResultWriter = new LargeResultWriter({
-    pendingResults,
-    connect: (signal) => {
-      const target = options.server()?.target ?? entry().target;
-      return connectManager({ ...entry(), target }, signal, applicationNames.managerOutput);
-    },
-    watch: (client, quietMs) => new ConnectionWatchdog(client, { name: applicationNames.managerWatch, quietMs }),
+  const largeResultWriter: LargeResultWriter = new LargeResultWriter({
+    ...base,
+    ...largeResultConnections(options),
     onWritten: () => {
       largeResultWriter.acknowledge();
       wakeSignal.notify();
@@ -190,7 +231,6 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     onAllWritten: () => {
       for (const thread of executors.threads) executors.send(thread, { type: "largeOutputWritten" });
     },
-    log,
   });
   const sessionWatchdog = new SessionWatchdog({
     table,
@@ -199,7 +239,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     log,
   });
   const claimer = new Claimer({ ...base, groupScanner, sessions, ledgers, settingsAge });
-  const created: ManagerComponents = {
+  return {
     ...base,
     wakeSignal,
     groupScanner,
@@ -233,82 +273,28 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
     statistics,
     dependencies: new Dependencies({ ...base, groupScanner, statistics }),
     onRetries: (sqlstates) => statistics.retried(sqlstates),
-    retryPolicy: () => {
-      const policy = settings();
-      if (policy === null) throw new PgTaskError("INTERNAL", "a result was written before the settings were read");
-      return policy;
-    },
+    retryPolicy: () => retryPolicy(settings()),
   };
-  return created;
 }
+
+function retryPolicy(settings: ManagerSettings | null): RetryPolicy {
+  if (settings === null) throw new PgTaskError("INTERNAL", "a result was written before the settings were read");
+  return settings;
+}
+
+/** How large results are written: on a connection of their own, which is watched. */
+const largeResultConnections = (options: ManagerComponentsOptions): LargeResultConnections => ({
+  connect: (signal) => {
+    const entry = options.entry();
+    const target = options.server()?.target ?? entry.target;
+    return connectManager({ ...entry, target }, signal, applicationNames.managerOutput);
+  },
+  watch: (client, quietMs) => new ConnectionWatchdog(client, { name: applicationNames.managerWatch, quietMs }),
+});
 
 /** Opens a connection to the server of the sessions, as their role. */
 const logIn = ({ entry, server, signal }: ManagerComponentsOptions): Promise<Client> =>
   connectClient(server()?.target ?? entry().target, { applicationName: applicationNames.managerLogin, signal });
-
-function executorEvents(components: () => ManagerComponents): ExecutorEvents {
-  return {
-    message: (thread, message) => {
-      const { largeResultWriter, sessions } = components();
-      if (message.type === "results") largeResultWriter.receive(message.results);
-      sessions.receive(thread, message);
-    },
-    connectionRequest: (thread, message) => {
-      const { remoteCapacity, wakeSignal } = components();
-      if (message.type === "connectionPermitUsed")
-        remoteCapacity.endReservation(thread, message.number, message.opened);
-      else {
-        remoteCapacity.request(thread, message.number);
-        wakeSignal.notify();
-      }
-    },
-    ended: (thread, reason) => {
-      const { remoteCapacity, sessions } = components();
-      remoteCapacity.threadEnded(thread);
-      sessions.threadEnded(thread, reason);
-    },
-  };
-}
-
-function sessionEvents(
-  { sessionChanged, objectMissing, serverMoved }: ManagerComponentsOptions,
-  components: () => ManagerComponents,
-): SessionPoolEvents {
-  return {
-    changed: sessionChanged,
-    result: (result, owner, queued) => {
-      const { remoteCapacity, pendingResults, statistics } = components();
-      if (result.outcome === "released" && result.serverFull === true) remoteCapacity.deferGroup(queued.task.hash);
-      pendingResults.add(queued.task.planned === null ? ruleQueryResult(result) : result, owner, queued);
-      statistics.runEnded(result, queued.task.planned);
-    },
-    started: (task) => components().starts.add(task),
-    remote: (process) => components().remotePids.add(process),
-    lost: (task, owner, isCurrent, reason) => {
-      const { groups, orphans, tracing } = components();
-      groups.addOrphan(task.hash, task.key);
-      tracing?.lost(task.id, isCurrent);
-      orphans.add({ ...task, owner }, isCurrent, reason);
-    },
-    silent: (owner, ms) => components().sessionWatchdog.addSilence(owner, ms),
-    opened: () => {
-      components().poolScaler.sessionOpened();
-      components().sessionAccess.accepted();
-    },
-    openFailed: (reason) => {
-      const { poolScaler, sessionAccess } = components();
-      poolScaler.sessionFailed(reason);
-      sessionAccess.refused(reason);
-      if (reason.code === "CONNECTION_MOVED") serverMoved(reason);
-      if (reason.sqlState === undefinedFunction || reason.sqlState === undefinedTable) objectMissing();
-    },
-    objectMissing,
-    cancel: (cancellation) => components().cancellations.add(cancellation),
-    recall: (recall) => components().recalls.add(recall),
-    permitWanted: (session) => components().recalls.requestPermit(session),
-    permitUnused: (permit) => components().recalls.revoke(permit),
-  };
-}
 
 function executorParameters(options: ManagerComponentsOptions): ExecutorParameters {
   const { table } = options;

@@ -1,8 +1,8 @@
 import type { TaskTable } from "../schema/taskTable.js";
-import type { ClaimedTask } from "../model.js";
-import { hasKey, keyOf } from "../sql/keyWaits.sql.js";
-import { ruleInput } from "../sql/ruleQuery.sql.js";
-import { claimTime, gapMs, hasGap, isOverlapping, isRepeating, mustRunQuery, maxOthers } from "../sql/fragments.sql.js";
+import type { ClaimedTask } from "../model/tasks.js";
+import { hasKey, keyOf } from "./keyWaits.sql.js";
+import { ruleInput } from "./ruleQuery.sql.js";
+import { claimTime, gapMs, hasGap, isOverlapping, isRepeating, mustRunQuery, maxOthers } from "./fragments.sql.js";
 
 /** A claimed row, with the columns of `claimedColumns`. */
 export interface ClaimedRow {

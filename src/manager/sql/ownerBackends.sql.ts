@@ -1,0 +1,48 @@
+import type { Client } from "../../shared/postgres/client.js";
+import { isOwnerSql, ownerSql } from "../../shared/postgres/backendIdentity.js";
+import { mayServeSql, servesSql } from "../../shared/postgres/ownerBackends.js";
+import type { TaskTable } from "../schema/taskTable.js";
+
+/**
+ * Finds which of these owners' backends are gone, or do not serve this table because the row was copied from another
+ * one. A backend whose start time is hidden is treated as alive.
+ *
+ * This must be a separate statement, because pg_stat_activity is not part of a statement's snapshot. A statement that
+ * also read rows could see that a backend is gone without seeing what its run committed just before.
+ */
+export async function findDeadOwners(client: Client, table: TaskTable, owners: readonly string[]): Promise<string[]> {
+  const { rows } = await client.query<{ owner: string }>({
+    name: "dead owners",
+    text: `
+SELECT o.owner FROM unnest($1::text[]) AS o(owner)
+WHERE NOT EXISTS (
+  SELECT FROM pg_stat_activity AS a
+  WHERE a.pid::text = split_part(o.owner, ' ', 1)
+    AND ${isOwnerSql("a", "o.owner")} AND ${mayServeSql("a", table)})`,
+    values: [owners],
+  });
+  return rows.map((row) => row.owner);
+}
+
+/**
+ * Terminates the backends of these owners, except backends that belong to another role than the manager's, and those
+ * that are not known to serve this table.
+ *
+ * @param areOwn whether the owners are sessions of this manager, which therefore serve the table
+ * @returns how many were terminated
+ */
+export async function terminateOwners(
+  client: Client,
+  table: TaskTable,
+  { owners, areOwn }: { readonly owners: readonly string[]; readonly areOwn: boolean },
+): Promise<number> {
+  const { rows } = await client.query({
+    name: areOwn ? "end own sessions" : "end owners",
+    text: `
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a
+WHERE ${ownerSql("a")} = ANY ($1::text[]) AND a.usename = current_user
+  AND ${areOwn ? "a.datname = current_database()" : servesSql("a", table)}`,
+    values: [owners],
+  });
+  return rows.length;
+}
