@@ -1,5 +1,5 @@
 import type { TaskTable } from "../manager/schema/taskTable.js";
-import { sqlState } from "../shared/postgres/client.js";
+import { isServerError, sqlState } from "../shared/postgres/client.js";
 import {
   failedTransaction,
   insufficientPrivilege,
@@ -50,8 +50,18 @@ export function toTaskError(error: unknown, table: TaskTable): unknown {
   }
   // A data exception means that a given value is invalid for its type or out of range.
   if (state.startsWith("22")) return new PgTaskError("USAGE", `invalid value: ${details}`, options);
-  return new PgTaskError("STATEMENT_FAILED", details, options);
+  return new PgTaskError("STATEMENT_FAILED", `${details}${fullQueueHint(error)}`, options);
 }
+
+/**
+ * Returns what to add to the message of a commit that failed because the server's queue of notifications is full; empty
+ * text for any other error. Other limits have the same SQLSTATE. Since PostgreSQL 13, the server empties the queue after
+ * notifications have been added, which a full one refuses, or when it is asked how full the queue is.
+ */
+export const fullQueueHint = (error: unknown): string =>
+  isServerError(error) && error.code === "54000" && error.routine === "PreCommit_Notify"
+    ? ": pg-task doctor names the session that keeps the queue from being emptied; this passes when that session has ended its transaction, and pg-task doctor is run after that"
+    : "";
 
 /**
  * Whether an error with this SQLSTATE ends the connection: it was terminated by an administrator, a shutdown, a crash,

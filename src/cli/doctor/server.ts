@@ -2,6 +2,7 @@ import type { Configuration } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { minServerVersion, reservedConnections } from "../../shared/postgres/serverLimits.js";
 import { readCluster, readConnections, readOtherLeaders } from "../../tasks/queries/clusterProcesses.js";
+import { readNotificationQueue } from "../../tasks/queries/notificationQueue.js";
 import { countSessions, entriesOnServer, type EntryLocation } from "../../tasks/queries/executorSessions.js";
 import { hashEntries, readLeaderEntries } from "../../supervisor/leaderEntries.js";
 import { fail, ok, warn, type Check } from "./check.js";
@@ -22,6 +23,7 @@ export async function checkServer(client: Client, { parameters, entries, control
     directConnection,
     await checkPrimary(client),
     await checkClock(client),
+    await checkNotifications(client),
     await checkConnections(client, parameters["pg_conf.max"], entriesOnServer(control, entries)),
     await checkLeader(client, parameters["pg_conf.name"], { control, entries }),
     ...(await checkServerSettings(client)),
@@ -84,6 +86,30 @@ async function checkConnections(
     available > 0
       ? `pg-task works with fewer sessions; raise max_connections, or lower pg_conf.max to ${available}`
       : "none is left for sessions: raise max_connections, or close unused connections",
+  );
+}
+
+/** Shares of the notification queue from which on the check warns and fails. */
+const queueWarn = 0.5;
+const queueFail = 0.9;
+
+/** Which warning the server writes to its log from half full on. It names one of the listeners that lag behind most. */
+const logWarning = '"NOTIFY queue is …% full"';
+
+async function checkNotifications(client: Client): Promise<Check> {
+  const { usage, oldest } = await readNotificationQueue(client);
+  const text = `the server's queue of notifications is ${Math.round(usage * 100)} % full`;
+  if (usage < queueWarn) return ok("notifications", text);
+  const report = usage < queueFail ? warn : fail;
+  const why = "a session that listens and stays in a transaction keeps it from being emptied";
+  if (oldest === null) {
+    const remedy = `end the transaction of the process that the server's log names (${logWarning})`;
+    return report("notifications", `${text}: ${why}; none is visible to this role`, remedy);
+  }
+  return report(
+    "notifications",
+    `${text}: ${why}, probably ${oldest.description}`,
+    `if the server's log (${logWarning}) names the same process, end its transaction, or SELECT pg_terminate_backend(${oldest.pid})`,
   );
 }
 

@@ -4,7 +4,7 @@ import { isServerError, sqlState, type Queryable } from "../../shared/postgres/c
 import { identifier } from "../../shared/postgres/quoting.js";
 import { notNullViolation, undefinedColumn, uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { intervals, type IfKeyTaken } from "../newTask.js";
-import { missingColumnHint } from "../taskError.js";
+import { fullQueueHint, missingColumnHint } from "../taskError.js";
 import { requireColumns } from "../requireFeatures.js";
 import { findBrokenChecks } from "./brokenChecks.js";
 
@@ -169,7 +169,7 @@ export const toNamedAddError = (error: unknown, table: TaskTable, rows: readonly
 /** @param property which property of the task is refused, as text in front of the reason */
 function convertAddError(error: unknown, table: TaskTable, rows: readonly NewRow[], property: string): unknown {
   const state = sqlState(error);
-  if (state === null) return error;
+  if (state === null || fullQueueHint(error) !== "") return error;
   const options = { cause: error, sqlState: state };
   const broken = findBrokenChecks(error, rows).map(
     ({ column, value, demand }) => `${column} ${demand}, got ${JSON.stringify(value)}: `,

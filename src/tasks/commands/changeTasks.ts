@@ -7,6 +7,7 @@ import { queryCanceled, uniqueViolation } from "../../shared/postgres/sqlStates.
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { finalStates, type TaskState } from "../../shared/taskState.js";
 import { keyHolderQuery } from "../queries/keyHolder.js";
+import { fullQueueHint } from "../taskError.js";
 import { isInTransaction, runInSavepoint } from "./savepoint.js";
 
 /** A kind of change that can be made to tasks selected by id. */
@@ -305,7 +306,7 @@ function failedResult(id: string, error: unknown): ChangeResult {
     unlinked: false,
     schedule: null,
     keyWaitsIn: null,
-    reason: error === null ? null : errorMessage(error),
+    reason: error === null ? null : `${errorMessage(error)}${fullQueueHint(error)}`,
   };
 }
 

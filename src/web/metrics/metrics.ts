@@ -3,13 +3,15 @@ import type { ClusterView, ManagerView } from "../../shared/clusterStatus.js";
 import { durationBounds, type Durations, type TaskCounts } from "../../shared/statistics.js";
 import { EventLoopDelay } from "./eventLoopDelay.js";
 import { countConnectionsByRole } from "../../tasks/queries/clusterProcesses.js";
+import { readNotificationQueue } from "../../tasks/queries/notificationQueue.js";
+import type { Client } from "../../shared/postgres/client.js";
 import type { TableSummary } from "../api/schemas.js";
 import { servesTable } from "../api/status.js";
 import type { WebTable } from "../data/webTable.js";
 import type { WebTables } from "../data/webTables.js";
 import { waitAtMost } from "../data/timeLimit.js";
 
-/** How long a scrape waits for the connection counts of a database, in ms. */
+/** How long a scrape waits for each value that it reads from a server, in ms. */
 const maxWaitMs = 2_500;
 
 const tableLabels = ["server", "database", "schema", "table"] as const;
@@ -120,6 +122,11 @@ export class Metrics {
     "database",
     "role",
   ]);
+  readonly #notificationQueue = this.#gauge(
+    "pg_task_notification_queue_usage",
+    "How full the server's queue of notifications is, from 0 to 1",
+    ["server"],
+  );
   readonly #scrapeErrors = this.#gauge(
     "pg_task_scrape_error",
     "1 if the table's numbers could not be read",
@@ -175,7 +182,10 @@ export class Metrics {
       })),
     );
     const answered = summaries.flatMap(({ table, summary }) => (summary === null ? [] : [table]));
-    const connections = await readConnectionsByRole(answered);
+    const [connections, queues] = await Promise.all([
+      readConnectionsByRole(answered),
+      readOnce(answered, ({ server }) => server, readNotificationQueue),
+    ]);
     // There must be no `await` between the reset and the snapshot, or a concurrent scrape would get only some of the
     // values.
     this.#registry.resetMetrics();
@@ -183,6 +193,7 @@ export class Metrics {
     this.#setManagers();
     for (const { table, summary } of summaries) this.#setTable(table, summary);
     for (const { labels, number } of connections) this.#connections.set(labels, number);
+    for (const { names, value } of queues) this.#notificationQueue.set({ server: names.server }, value.usage);
     return await this.#registry.metrics();
   }
 
@@ -256,20 +267,33 @@ export class Metrics {
 
 const oldestSeconds = ({ oldestDueMs }: TableSummary): number => (oldestDueMs ?? 0) / 1000;
 
-/** Reads the connection counts of each database once, through the connections of one of its tables. */
+const databaseKey = ({ server, database }: WebTable["names"]): string => `${server} ${database}`;
+
+/** Reads the connection counts of each database. */
 async function readConnectionsByRole(
   tables: readonly WebTable[],
 ): Promise<{ labels: Record<"server" | "database" | "role", string>; number: number }[]> {
-  const databases = new Map(tables.map((table) => [`${table.names.server} ${table.names.database}`, table]));
+  const databases = await readOnce(tables, databaseKey, countConnectionsByRole);
+  return databases.flatMap(({ names: { server, database }, value: roles }) =>
+    roles.map(({ role, connections: number }) => ({ labels: { server, database, role }, number })),
+  );
+}
+
+/** Reads a value once for all tables with the same key, through the connections of one of them. Leaves out failures. */
+async function readOnce<T>(
+  tables: readonly WebTable[],
+  keyOf: (names: WebTable["names"]) => string,
+  read: (client: Client) => Promise<T>,
+): Promise<{ readonly names: WebTable["names"]; readonly value: T }[]> {
+  const byKey = new Map(tables.map((table) => [keyOf(table.names), table]));
   const results = await Promise.all(
-    [...databases.values()].map(async ({ pool, names: { server, database } }) => {
-      const query = pool.read(countConnectionsByRole).catch(() => []);
-      const roles = await waitAtMost(maxWaitMs, query, []);
-      return roles.map(({ role, connections: number }) => ({
-        labels: { server, database, role },
-        number,
-      }));
+    [...byKey.values()].map(async ({ pool, names }) => {
+      const query = pool.read(read).then(
+        (value) => ({ names, value }),
+        () => null,
+      );
+      return await waitAtMost(maxWaitMs, query, null);
     }),
   );
-  return results.flat();
+  return results.filter((result) => result !== null);
 }

@@ -42,6 +42,7 @@ it("exports metrics that promtool has nothing to say about", async () => {
 });
 
 const table = '{job="pg-task",instance="a",server="s",database="d",schema="public",table="task"}';
+const server = '{job="pg-task",instance="a",server="s"}';
 const process = '{job="pg-task",instance="a"}';
 const build = 'pg_task_build_info{job="pg-task",instance="a",version="1",node="22"}';
 
@@ -54,6 +55,7 @@ const healthy: Readonly<Record<string, string>> = {
   [`pg_task_scrape_error${table}`]: "0x120",
   [`pg_task_oldest_due_seconds${table}`]: "5x120",
   [`pg_task_owed${table}`]: "0x120",
+  [`pg_task_notification_queue_usage${server}`]: "0.01x120",
   [`pg_task_failed_total${table}`]: "0+1x120",
   [`pg_task_finished_total${table}`]: "0+100x120",
   [`pg_task_gone_total${table}`]: "0x120",
@@ -86,6 +88,7 @@ const causes: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   },
   PgTaskGone: { [`pg_task_gone_total${table}`]: "0x100 1x20" },
   PgTaskOwed: { [`pg_task_owed${table}`]: "0 1x119" },
+  PgTaskNotificationQueue: { [`pg_task_notification_queue_usage${server}`]: "0.6x120" },
   PgTaskSessionsExhausted: { [`pg_task_sessions${table}`]: "64x120" },
   PgTaskReconnects: { [`pg_task_reconnects_total${table}`]: "0+1x120" },
   PgTaskRescues: { [`pg_task_rescues_total${table}`]: "0+1x120" },
