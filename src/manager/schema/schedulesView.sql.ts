@@ -47,6 +47,10 @@ export const hasSchedule = (alias: string, rules: boolean): string =>
 export const isOwing = (alias: string, rules: boolean): string =>
   `(${hasSchedule(alias, rules)} AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) AND coalesce(${alias}.error::pg_catalog.text OPERATOR(pg_catalog.~) ${literal(owedNotePattern)}, false))`;
 
+/** SQL of the server's reason in the note of a row that owes its successor: the first line. */
+export const owedReason = (alias: string): string =>
+  `pg_catalog.split_part(pg_catalog.substring(${alias}.error::pg_catalog.text, ${literal(owedNotePattern.replace("(^", "(?:^").replace(".*$", "(.*)$"))}), E'\\n', 1)`;
+
 /**
  * SQL of an array with the first `count` times of the repeating row `s` after `since`, in ascending order. Each is the
  * sum of the row's `base` and a multiple of `repeat`. Null if the times depend on when the run ends (`drift`) or exceed
@@ -66,8 +70,8 @@ const firstLine = (text: string, length: number): string =>
   `pg_catalog."left"(pg_catalog.split_part(${text}, E'\\n', 1), ${length})`;
 
 /**
- * SQL of a query on the schedules of a table. A schedule is the row of a repeating task that waits or runs. The columns
- * are those of the row (with `rule`, `zone`, `catchup` and `overlap` null unless `rules` is true, and `key` null without
+ * SQL of a query on the schedules of a table. A schedule is the row of a repeating task that waits or runs, or that has
+ * ended and owes its successor. The columns are those of the row (with `rule`, `zone`, `catchup` and `overlap` null unless `rules` is true, and `key` null without
  * the feature of keys), and:
  *
  * - `base`: the time from which the schedule goes on. Null if it is unknown.
@@ -77,7 +81,6 @@ const firstLine = (text: string, length: number): string =>
  * - `halted`: whether the schedule itself is paused, that is, planned for infinity for another reason.
  * - `failed_tries`, `try_error`: how many tries of the run that waits have failed, and the first line of the last error.
  * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
- *
  * - `owed`: why the next run could not be planned yet. Null unless the row has ended and owes its successor.
  *
  * @param rules whether the table's columns of rules belong to pg-task
@@ -123,11 +126,10 @@ export function schedulesQuery(
       t.state::pg_catalog.text AS state, t.plan::pg_catalog.timestamptz AS plan, t.ready, t.max, t.owner, t.input::pg_catalog.text AS input,
       ${features.has("keys") ? "t.key" : "NULL::pg_catalog.text AS key"},
       ${tries} AS failed_tries, CASE WHEN ${tries} OPERATOR(pg_catalog.>) 0 THEN ${firstLine("t.error::pg_catalog.text", 1000)} END AS try_error, ${optional}`;
-  const reason = `pg_catalog.split_part(pg_catalog.substring(t.error::pg_catalog.text, ${literal(owedNotePattern.replace("(^", "(?:^").replace(".*$", "(.*)$"))}), E'\\n', 1)`;
   const owed = withOwed
     ? `
         UNION ALL
-        SELECT ${columns}, ${reason} AS owed FROM ${qualifiedOwed} AS o JOIN ${qualified} AS t ON t.id OPERATOR(pg_catalog.=) o.task WHERE ${isOwing("t", rules)}`
+        SELECT ${columns}, ${owedReason("t")} AS owed FROM ${qualifiedOwed} AS o JOIN ${qualified} AS t ON t.id OPERATOR(pg_catalog.=) o.task WHERE ${isOwing("t", rules)}`
     : "";
   return `SELECT s.*, s.state OPERATOR(pg_catalog.=) 'PLAN' AND s.owner IS NULL AND s.plan OPERATOR(pg_catalog.=) 'infinity' AND NOT s.awaits AS halted,
       greatest(s.base, CASE WHEN s.catchup AND s.active OPERATOR(pg_catalog.<) interval '5000 years' THEN pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) s.active
@@ -162,9 +164,11 @@ export function comingTimes({ schema }: TaskTable, rules: boolean, count: number
 /**
  * SQL condition: the row `l` is the previous run of the schedule `s`, and not another task that inserted `s`. After a
  * change, the two may have nothing in common but the key.
+ *
+ * @param previous SQL of the id of the row that may be the previous run
  */
-export const isLastRun = (rules: boolean, features: ReadonlySet<Feature>): string =>
-  `l.id OPERATOR(pg_catalog.=) s.parent AND (l.input::pg_catalog.text OPERATOR(pg_catalog.=) s.input OR s.repeat OPERATOR(pg_catalog.>) interval '0' AND l.repeat OPERATOR(pg_catalog.=) s.repeat
+export const isLastRun = (rules: boolean, features: ReadonlySet<Feature>, previous = "s.parent"): string =>
+  `l.id OPERATOR(pg_catalog.=) ${previous} AND (l.input::pg_catalog.text OPERATOR(pg_catalog.=) s.input OR s.repeat OPERATOR(pg_catalog.>) interval '0' AND l.repeat OPERATOR(pg_catalog.=) s.repeat
     ${rules ? "OR l.rule OPERATOR(pg_catalog.=) s.rule" : ""}${features.has("keys") ? " OR l.key OPERATOR(pg_catalog.=) s.key" : ""})`;
 
 /** SQL condition: the schedule `s` itself, its group or the whole table is paused. */
@@ -172,14 +176,14 @@ export const isPausedSchedule = ({ pauses }: TaskTable): string =>
   `(s.halted OR EXISTS (SELECT FROM ${pauses} AS p WHERE p."group" IS NULL OR p."group" OPERATOR(pg_catalog.=) s."group"))`;
 
 const columnComments: readonly (readonly [name: string, type: string, comment: string])[] = [
-  ["id", "bigint", "The row that waits or runs"],
+  ["id", "bigint", "The row that waits or runs, or that has ended and owes its next run"],
   ["group", "text", "Group name"],
   ["rule", "text", "The rule"],
   ["zone", "text", "Time zone of the rule"],
   ["repeat", "interval", "Interval after which the task repeats"],
   ["catchup", "boolean", "Whether missed times are made up for"],
   ["overlap", "boolean", "Whether runs may overlap"],
-  ["state", "text", "PLAN, TAKE or WORK"],
+  ["state", "text", "PLAN, TAKE or WORK; how the last run ended if the next one is owed"],
   ["plan", "timestamptz", "Planned time; null if the schedule itself is paused or the time is not yet known"],
   ["next", "timestamptz[]", `Up to ${shownTimes} coming times`],
   ["paused", "boolean", "Whether the schedule, its group or the table is paused"],
@@ -192,6 +196,7 @@ const columnComments: readonly (readonly [name: string, type: string, comment: s
   ["key", "text", "The key"],
   ["failed_tries", "integer", "How many tries of the run that waits have failed"],
   ["try_error", "text", "First line of the error of the last of these tries"],
+  ["owed", "text", "Why the next run could not be planned yet although the row has ended; null if this is not so"],
 ];
 
 /** The statement that creates or replaces the function of the view. It is a single SELECT, so the server inlines it. */
@@ -200,13 +205,14 @@ export function functionStatement(table: TaskTable): string {
   const columns = columnComments.map(([name, type]) => `${identifier(name)} ${type}`).join(", ");
   const body = `
   SELECT s.id, s."group", s.rule, s.zone, CASE WHEN s.repeat OPERATOR(pg_catalog.>) interval '0' THEN s.repeat END, s.catchup, s.overlap, s.state,
-    CASE WHEN NOT s.computes AND NOT s.halted AND NOT s.awaits THEN s.plan END,
+    CASE WHEN NOT s.computes AND NOT s.halted AND NOT s.awaits AND s.owed IS NULL THEN s.plan END,
     ${comingTimes(table, true, shownTimes)},
     ${isPausedSchedule(table)},
     l.id::bigint, l.state::pg_catalog.text, l.stop::pg_catalog.timestamptz, ${firstLine("l.error::pg_catalog.text", 1000)},
     ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}, s.key,
-    s.failed_tries, s.try_error
-  FROM (${schedulesQuery(table, true, table.features)}) AS s LEFT JOIN ${qualified} AS l ON ${isLastRun(true, table.features)}`;
+    s.failed_tries, s.try_error, s.owed
+  FROM (${schedulesQuery(table, true, table.features, true)}) AS s LEFT JOIN ${qualified} AS l
+    ON ${isLastRun(true, table.features, "CASE WHEN s.owed IS NULL THEN s.parent ELSE s.id END")}`;
   return `CREATE OR REPLACE FUNCTION ${rowsFunction(table)}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;
 }
 
@@ -220,9 +226,11 @@ const formerName = ({ table }: TaskTable): string => objectName(table, "schedule
  * Creates or replaces the view of the schedules and its function, in the caller's transaction, if the table has rules.
  * The functions of the calendar have to exist. If a user's table, type or view has the name of the view, it stays and
  * the view is not created.
+ *
+ * @returns whether an existing view has been replaced
  */
-export async function ensureSchedulesView(client: Client, table: TaskTable): Promise<void> {
-  if (!table.features.has("schedules")) return;
+export async function ensureSchedulesView(client: Client, table: TaskTable): Promise<boolean> {
+  if (!table.features.has("schedules")) return false;
   const { schema, schedulesView } = table;
   const view = `${identifier(schema)}.${identifier(schedulesView)}`;
   const create = functionStatement(table);
@@ -241,7 +249,7 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
   );
   const { comment = null, former = false, view: exists = false, taken = false } = rows[0] ?? {};
   const current = comment === `${ownComment}${digest}`;
-  if (current && (exists || taken)) return;
+  if (current && (exists || taken)) return false;
   const statements = [
     // A function cannot get other columns, and cannot be dropped while the view uses it. The view is replaced, not dropped,
     // so that it keeps its privileges.
@@ -260,6 +268,7 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
   }
   if (former) statements.push(`DROP FUNCTION ${identifier(schema)}.${identifier(formerName(table))}()`);
   await client.query(statements.join(";\n"));
+  return exists && !taken;
 }
 
 async function supportsInvoker(client: Client): Promise<boolean> {

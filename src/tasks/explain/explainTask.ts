@@ -57,6 +57,7 @@ export async function explainTask(
     lockWait: withBlockersTimes(await readOwnersLockWait(client, situation), formatTime),
     notRetried: notRetried === null ? null : { text: notRetried, remedy: retryEveryError(table, id, schedule) },
     successor: withPlan(schedule.successor, formatTime),
+    owed: schedule.owed,
     triggers: await readUserTriggers(client, table),
     hasManager: manager !== null,
     hasLeader: manager === null ? await context.hasLeader() : true,

@@ -62,6 +62,8 @@ export interface TableSituation {
   readonly notRetried: { readonly text: string; readonly remedy: string } | null;
   /** The row that goes on with the schedule of an ended run. Null if there is none. */
   readonly successor: Successor | null;
+  /** Why the next run of an ended run's schedule could not be planned yet. Null if this is not so. */
+  readonly owed: string | null;
   /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
   readonly triggers: readonly string[];
   readonly hasLeader: boolean | null;

@@ -5,6 +5,7 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { shortRule } from "../../shared/shortRule.js";
 import { readSchedules, type Schedule } from "../queries/schedules.js";
 import { cronInstead } from "./cronInstead.js";
+import { owedRemedy } from "./scheduleState.js";
 
 interface ScheduleWarning {
   readonly text: string;
@@ -65,7 +66,7 @@ function owedRuns(schedules: readonly Schedule[]): ScheduleWarning[] {
       : [
           {
             text: `the next run of schedule ${id} could not be planned: ${owed}`,
-            remedy: `change what refuses it, and it is planned within a minute; pg-task retry ${id} runs the task now, and pg-task stop ${id} ends the schedule`,
+            remedy: owedRemedy(id),
           },
         ],
   );

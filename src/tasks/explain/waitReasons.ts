@@ -8,7 +8,7 @@ import { formatDuration } from "../../shared/formatDuration.js";
 import { reservedSessions } from "../../shared/reservedSessions.js";
 import { finalStates } from "../../shared/taskState.js";
 import type { Reason, TableSituation } from "./reason.js";
-import type { Successor } from "./scheduleState.js";
+import { owedRemedy, type Successor } from "./scheduleState.js";
 import type { TaskSituation } from "./taskSituation.js";
 
 /**
@@ -69,7 +69,7 @@ function dueReason({ triggers }: TableSituation): Reason {
 
 function endedReason(
   { id, state, owner, stop, problem, queryFailed, keyWaitsIn }: TaskSituation,
-  { notRetried, successor }: TableSituation,
+  { notRetried, successor, owed }: TableSituation,
 ): Reason {
   if (owner !== null) {
     return {
@@ -88,6 +88,10 @@ function endedReason(
         : `it is GONE since ${stop ?? "an unknown time"}: ${problem}`,
     STOP: "it was stopped",
   };
+  if (owed !== null) {
+    const text = `${texts[state] ?? state}; its next run has been owed since then, because it could not be planned: ${owed}`;
+    return { code: "ended", text, remedy: owedRemedy(id) };
+  }
   return {
     code: "ended",
     text: `${texts[state] ?? state}${successor === null ? "" : `; ${successorText(successor)}`}`,

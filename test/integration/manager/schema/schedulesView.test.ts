@@ -30,8 +30,8 @@ const failedTries = (schema: string): string =>
 
 /** The statement of a version that had neither keys nor failed tries in the view. */
 function withoutNewColumns(statement: string): string {
-  const columns = ', "key" text, "failed_tries" integer, "try_error" text)';
-  const values = /, s\.key,\s+s\.failed_tries, s\.try_error\n/;
+  const columns = ', "key" text, "failed_tries" integer, "try_error" text, "owed" text)';
+  const values = /, s\.key,\s+s\.failed_tries, s\.try_error, s\.owed\n/;
   assert.ok(statement.includes(columns));
   assert.match(statement, values);
   return statement.replace(columns, ")").replace(values, "\n");
@@ -279,9 +279,10 @@ describe("task_schedules", () => {
     assert.deepEqual(await rowsOf("SELECT count(*) FROM fewer.mine"), [{ count: "1" }]);
     assert.deepEqual(
       await rowsOf(`SELECT count(*) FILTER (WHERE proname LIKE '%former%') AS former,
-        has_table_privilege('pg_monitor', 'fewer.task_schedules', 'SELECT') AS granted
+        has_table_privilege('pg_monitor', 'fewer.task_schedules', 'SELECT') AS granted,
+        has_table_privilege('pg_monitor', 'fewer.task_owed', 'SELECT') AS owed
         FROM pg_proc WHERE pronamespace = 'fewer'::regnamespace`),
-      [{ former: "0", granted: true }],
+      [{ former: "0", granted: true, owed: true }],
     );
   });
 

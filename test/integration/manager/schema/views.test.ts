@@ -234,7 +234,7 @@ describe("the views", () => {
        UNION ALL SELECT relname, obj_description(oid, 'pg_class') FROM pg_class
        WHERE relnamespace = 'comments'::regnamespace AND relkind = 'v' ORDER BY 1`,
     );
-    assert.equal(rows.length, 4 + 7 + 4 + 6 + 19);
+    assert.equal(rows.length, 4 + 7 + 4 + 6 + 20);
     assert.deepEqual(
       rows.filter(({ text }) => text === null),
       [],

@@ -167,6 +167,28 @@ test("list --schedules and doctor name an owed run, and the commands act on it",
   );
   const doctor = await run("doctor");
   assert.match(doctor.stdout, new RegExp(`the next run of schedule ${again} could not be planned: queue is full`));
+  const why = await run("why", again, "--json");
+  const [reason] = JSON.parse(why.stdout).reasons;
+  assert.match(
+    reason.text,
+    /^it ran without error and ended at \S+; its next run has been owed since then, because it could not be planned: queue is full$/,
+  );
+  assert.match(reason.remedy, new RegExp(`^change what refuses it, .*pg-task retry ${again} `));
+  const { rows: view } = await client.query(
+    "SELECT id, state, plan, next, owed, last_id, last_state FROM task_schedules ORDER BY id",
+  );
+  assert.deepEqual(
+    view,
+    [again, stopped].map((id) => ({
+      id,
+      state: "DONE",
+      plan: null,
+      next: [],
+      owed: "queue is full",
+      last_id: id,
+      last_state: "DONE",
+    })),
+  );
   assert.equal(await countOwed(client, taskTable("public", "task")), 2);
   const paused = await run("pause", "--schedule", again);
   assert.match(paused.stdout + paused.stderr, /its next run could not be planned yet/);
