@@ -8,7 +8,7 @@ import { PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
 import { ConnectionWatchdog } from "../shared/postgres/connectionWatchdog.js";
 import { lockClasses } from "../shared/postgres/advisoryLocks.js";
 import type { Log } from "../shared/log.js";
-import { publishEntries, readLeaderEntries } from "./leaderEntries.js";
+import { areSame, publishEntries, readPublishedEntries } from "./publishedEntries.js";
 import { isPortMessage } from "./portRequests.js";
 import { FrozenHolder } from "../shared/postgres/frozenHolder.js";
 import { literal } from "../shared/postgres/quoting.js";
@@ -65,9 +65,9 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   readonly #name: string;
   readonly #log: Log;
   readonly #isIdle: () => boolean;
-  readonly #entriesHash: () => number;
-  /** The hash of entries that this process has published as the leader. */
-  #publishedHash: number | null = null;
+  readonly #entryHashes: () => ReadonlySet<number>;
+  /** The hashes of the entries that this process has published. */
+  #published: ReadonlySet<number> = new Set();
   readonly #frozenMs: () => number;
   readonly #ending = new AbortController();
   /** Aborted to make a waiting standby retry the lock at once. */
@@ -87,8 +87,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     readonly log: Log;
     /** Returns true while there is no work. Then the loss of the leader's connection need not be noticed soon. */
     readonly isIdle: () => boolean;
-    /** Returns a hash of the configured entries. */
-    readonly entriesHash: () => number;
+    /** Returns the hashes of the configured entries. */
+    readonly entryHashes: () => ReadonlySet<number>;
     /** Returns how long a leader may go without an answer before its connection is ended, in ms. 0 means forever. */
     readonly frozenMs: () => number;
   }) {
@@ -97,7 +97,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#name = options.name;
     this.#log = options.log;
     this.#isIdle = options.isIdle;
-    this.#entriesHash = options.entriesHash;
+    this.#entryHashes = options.entryHashes;
     this.#frozenMs = options.frozenMs;
   }
 
@@ -110,15 +110,15 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#work = this.#run();
   }
 
-  /** Lets other processes know the entries of this process, if it leads. Called when the entries have changed. */
+  /** Lets other processes know the entries of this process. Called when the entries have changed. */
   async publishEntries(): Promise<void> {
     const client = this.#client;
-    const hash = this.#entriesHash();
-    const previous = this.#publishedHash;
-    if (client === null || !this.#isLeader || hash === previous) return;
-    this.#publishedHash = hash;
-    // If the statement fails, the connection is lost, and the next leader publishes its own entries.
-    await publishEntries(client, hash, previous).catch(() => {});
+    const hashes = this.#entryHashes();
+    const previous = this.#published;
+    if (client === null || areSame(hashes, previous)) return;
+    this.#published = hashes;
+    // If the statement fails, the connection is lost, and they are published on the next one.
+    await publishEntries(client, hashes, previous).catch(() => {});
   }
 
   /** Notifies the other processes of the cluster. Does nothing without a connection. */
@@ -196,6 +196,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       signal: this.#ending.signal,
     });
     this.#client = client;
+    this.#published = new Set();
     const lost = new Promise<void>((resolve) => client.once("end", resolve));
     client.on("end", () => this.#retryNow.abort());
     client.on("notification", ({ payload = "", processId }) => {
@@ -216,7 +217,6 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       this.emit("connected", backendPid(client));
       if (!(await this.#acquireLock(client))) return;
       this.#isLeader = true;
-      this.#publishedHash = null;
       void this.publishEntries();
       this.#replaced = new AbortController();
       this.emit("leader");
@@ -263,7 +263,10 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     );
     this.#hasReplacedFrozen = false;
     for (let attempts = 0; !(await awaitAnswer(this.#tryLock(client), answerTimeoutMs)); attempts += 1) {
-      if (attempts === 0) this.emit("standby");
+      if (attempts === 0) {
+        this.emit("standby");
+        void this.publishEntries();
+      }
       if (attempts % attemptsPerComparison === 1) await this.#compareEntries(client);
       await this.#wait(lockRetryMs);
       if (this.#ending.signal.aborted) return false;
@@ -273,8 +276,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   }
 
   async #compareEntries(client: Client): Promise<void> {
-    const hash = await awaitAnswer(readLeaderEntries(client, this.#name), answerTimeoutMs);
-    if (hash !== null) this.emit("compared", hash === this.#entriesHash());
+    const { leader } = await awaitAnswer(readPublishedEntries(client, this.#name), answerTimeoutMs);
+    if (leader !== null) this.emit("compared", areSame(leader, this.#entryHashes()));
   }
 
   /** Waits for `ms` milliseconds, or until a notification arrives or the connection ends. */

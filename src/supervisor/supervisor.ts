@@ -11,7 +11,7 @@ import { RolesAndDatabases } from "./rolesAndDatabases.js";
 import { fetchControlSettings, applyControlSettings, type ControlSettings } from "./controlSettings.js";
 import { FutileLeadership } from "./futileLeadership.js";
 import { Leadership } from "./leadership.js";
-import { hashEntries } from "./leaderEntries.js";
+import { hashEntries } from "./publishedEntries.js";
 import { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerRegistry } from "./managerRegistry.js";
 import { PortRequests } from "./portRequests.js";
@@ -83,7 +83,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       name: configuration.parameters["pg_conf.name"],
       log: options.log,
       isIdle: () => this.#registry.isIdle,
-      entriesHash: () => hashEntries(this.#configuration.entries),
+      entryHashes: () => hashEntries(configuration.parameters["pg_conf.name"], this.#configuration.entries),
       frozenMs: () => this.#configuration.parameters["pg_conf.frozen"],
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });

@@ -4,7 +4,7 @@ import { minServerVersion, reservedConnections } from "../../shared/postgres/ser
 import { readCluster, readConnections, readOtherLeaders } from "../../tasks/queries/clusterProcesses.js";
 import { readNotificationQueue } from "../../tasks/queries/notificationQueue.js";
 import { countSessions, entriesOnServer, type EntryLocation } from "../../tasks/queries/executorSessions.js";
-import { hashEntries, readLeaderEntries } from "../../supervisor/leaderEntries.js";
+import { describeOtherEntries, hashEntries, readPublishedEntries } from "../../supervisor/publishedEntries.js";
 import { fail, ok, warn, type Check } from "./check.js";
 import { warnForeignHolder } from "./operation.js";
 
@@ -122,12 +122,25 @@ async function checkLeader(
   if (foreignHolder !== null) return warnForeignHolder("leader", foreignHolder);
   if (found === null) return await warnNoLeader(client, name, control.database);
   const text = `server process ${found.pid}, standbys: ${standbys.length}`;
-  const hash = await readLeaderEntries(client, name);
-  if (hash === null || hash === hashEntries(entries)) return ok("leader", text);
+  const { leader, all } = await readPublishedEntries(client, name);
+  if (leader === null) return ok("leader", text);
+  const here = describeOtherEntries(hashEntries(name, entries), leader, { entries, who: "this configuration" });
+  if (here !== null) {
+    return warn(
+      "leader",
+      `${text}; the leader has other entries than this configuration (${here}): nobody serves what the leader does not have`,
+      "give both processes the same entries, or set another pg_conf.name here, so that this configuration has its own leader",
+    );
+  }
+  const others = standbys.flatMap(({ pid }) => {
+    const differences = describeOtherEntries(all.get(pid) ?? leader, leader, { entries, who: "it" });
+    return differences === null ? [] : [`the standby of server process ${pid} has other entries (${differences})`];
+  });
+  if (others.length === 0) return ok("leader", text);
   return warn(
     "leader",
-    `${text}; the leader has other entries than this configuration, which nobody serves as long as it leads`,
-    "give both processes the same entries, or set another pg_conf.name here, so that this configuration has its own leader",
+    `${text}; ${others.join("; ")}`,
+    "give all processes the same entries, or set another pg_conf.name for those that have others",
   );
 }
 

@@ -66,6 +66,11 @@ function formatCluster({ name, cluster, error, tables }: Status, options: TableO
     ...formatForeignHolder(foreignHolder),
     ...otherLeaders.map((other) => `other      ${formatOtherLeader(other)}`),
     `standbys   ${standbys.length === 0 ? "none" : standbys.map(formatProcess).join("; ")}`,
+    ...standbys.flatMap(({ pid, otherEntries }) =>
+      otherEntries === null
+        ? []
+        : [`note       the standby of server process ${pid} has other entries than the leader: ${otherEntries}`],
+    ),
     `server     ${connections.taken} of ${connections.most} connections in use`,
   ];
 }

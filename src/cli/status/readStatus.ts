@@ -18,6 +18,7 @@ import { readRates, type Rates } from "../../tasks/queries/recentRuns.js";
 import { readRowCounts, type RowCounts } from "../../tasks/queries/rowCounts.js";
 import { readSessions, type ExecutorSessions } from "../../tasks/queries/executorSessions.js";
 import { readSessionRefusal, type SessionRefusal } from "../../tasks/queries/sessionRefusal.js";
+import { describeOtherEntries, readPublishedEntries } from "../../supervisor/publishedEntries.js";
 import { connectForCommand, withEntry, type OpenTable } from "../support/openTable.js";
 
 /** Rates are calculated from at most this many of the newest rows. */
@@ -25,11 +26,16 @@ const maxRateRows = 100_000;
 /** Number of entries that are queried at a time, each on its own connection. */
 const concurrentEntries = 5;
 
+interface Standby extends ServerProcess {
+  /** In which entries it differs from the leader. Null if in none, or if either has not published its entries. */
+  readonly otherEntries: string | null;
+}
+
 interface ClusterStatus {
   readonly leader: ServerProcess | null;
   /** Who else holds the leader's lock. */
   readonly foreignHolder: ForeignHolder | null;
-  readonly standbys: readonly ServerProcess[];
+  readonly standbys: readonly Standby[];
   /** Leaders of other clusters on the server. They are read only if this cluster has no leader. */
   readonly otherLeaders: readonly OtherLeader[];
   readonly connections: { readonly most: number; readonly taken: number };
@@ -82,12 +88,16 @@ export async function readStatus(configuration: Configuration, entries: readonly
   return { name, cluster, error, tables };
 }
 
-async function readClusterStatus({ control }: Configuration, name: string): Promise<ClusterStatus> {
+async function readClusterStatus({ control, entries }: Configuration, name: string): Promise<ClusterStatus> {
   const client = await connectForCommand(control, "status", { isControl: true });
   try {
     const cluster = await readCluster(client, name);
     const otherLeaders = cluster.leader === null ? await readOtherLeaders(client, name) : [];
-    return { ...cluster, otherLeaders, connections: await readConnections(client) };
+    const { leader, all } = await readPublishedEntries(client, name);
+    const otherEntries = (pid: number): string | null =>
+      leader && describeOtherEntries(all.get(pid) ?? leader, leader, { entries, who: "it" });
+    const standbys = cluster.standbys.map((standby) => ({ ...standby, otherEntries: otherEntries(standby.pid) }));
+    return { ...cluster, standbys, otherLeaders, connections: await readConnections(client) };
   } finally {
     await disconnect(client);
   }

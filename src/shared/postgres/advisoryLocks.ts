@@ -26,8 +26,6 @@ export const lockClasses = {
   permit: 0x70677405,
   /** Held by a manager while it changes dependencies between tasks. The second key is the table's oid. */
   dependencies: 0x70677406,
-  /** Held by the leader, in the control database, in shared mode. The second key is a hash of its entries. */
-  entries: 0x70677407,
   /**
    * Held by the manager of a table, in shared mode, for each task whose run has ended and whose result the server
    * rejects. The second key is the lower half of the task's id.
@@ -38,6 +36,11 @@ export const lockClasses = {
    * key is the SQLSTATE of the refusal (see `sqlStateToLockKey`).
    */
   sessionsRefused: 0x70677409,
+  /**
+   * Held by each leader and standby for its cluster's name and for each of its entries, in the control database, in
+   * shared mode. The second key is a hash of the name or entry.
+   */
+  entries: 0x7067740a,
 } as const;
 
 /** Returns a SQLSTATE as the second key of an advisory lock. 0 stands for none. */

@@ -22,7 +22,7 @@ function seek(
     name,
     log,
     isIdle: () => false,
-    entriesHash: () => 1,
+    entryHashes: () => new Set([1]),
     frozenMs: () => 0,
   });
   const leads = new Promise<void>((resolve) => leadership.once("leader", resolve));

@@ -3,6 +3,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { after, it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
+import { cli } from "../../support/cli.js";
 import { doctor } from "../../support/doctor.js";
 import { configFolder, replaceConfig } from "../../support/configFile.js";
 import { connectTo } from "../../support/connectTo.js";
@@ -195,6 +196,12 @@ it("warns that a changed cluster name or control connection applies at the next 
   await pgTask.stop();
 });
 
+/** Returns what `status` with this configuration says about the entries of each standby. */
+async function otherEntries(cwd: string): Promise<readonly (string | null)[]> {
+  const status = JSON.parse((await cli(["status", "--json"], { cwd })).stdout);
+  return status.cluster.standbys.map((each: { otherEntries: string | null }) => each.otherEntries);
+}
+
 it("says if the leader has other entries, until the entries are the same", async () => {
   const differs = "standby with other entries than the leader";
   const leader = await start({ "pg_task.json": [own] });
@@ -204,7 +211,21 @@ it("says if the leader has other entries, until the entries are the same", async
   const { code, lines } = await doctor({}, cwd);
   const found = lines.find(({ name }) => name === "leader");
   assert.equal(found?.level, "warn");
-  assert.match(found.text, /the leader has other entries than this configuration/);
+  const ofLeader = `other entries than this configuration (only this configuration has ${keyOf("unserved")}): nobody`;
+  assert.ok(found.text.includes(ofLeader), found.text);
+  assert.deepEqual(await otherEntries(cwd), [`only it has ${keyOf("unserved")}`]);
+  // The leader's configuration cannot name what only the standby has. A standby of another cluster is not compared.
+  const leading = await configFolder({ url, "pg_task.json": [own] });
+  const elsewhere = { url, "pg_conf.name": "elsewhere", "pg_task.json": [{ ...own, table: "elsewhere" }] };
+  const [leaderElsewhere, standbyElsewhere] = [await startPgTask(elsewhere), await startPgTask(elsewhere)];
+  const unnamed = "only it has 1 that this configuration does not name";
+  assert.deepEqual(new Set(await otherEntries(leading)), new Set([unnamed, null]));
+  const { lines: fromLeader } = await doctor({}, leading);
+  const others = fromLeader.find(({ name }) => name === "leader");
+  assert.equal(others?.level, "warn");
+  assert.match(others.text, new RegExp(`; the standby of server process \\d+ has other entries \\(${unnamed}\\)$`));
+  await standbyElsewhere.stop();
+  await leaderElsewhere.stop();
   assert.match(found.remedy, /pg_conf\.name/);
   assert.equal(code, 4, "nobody serves one of the tables");
 
