@@ -5,6 +5,9 @@ import { claimTime } from "../sql/fragments.sql.js";
 
 export type Ledger = Run["ledger"];
 
+/** The columns of a ledger. A user may have added a key, which replication tools ask for. */
+const columns = "id, take, running, start, stop, place";
+
 /**
  * Empties a ledger that new runs do not use. If a run's task still has an owner, the run's proof may still be needed,
  * so the proof is moved to the other ledger. The lock on the ledger is exclusive, so every proof in it is committed. A
@@ -23,7 +26,7 @@ export async function emptyLedger(client: Client, table: TaskTable, ledger: Ledg
   await client.query(`
 LOCK TABLE ${from} IN ACCESS EXCLUSIVE MODE NOWAIT;
 LOCK TABLE ${qualified} IN ACCESS SHARE MODE NOWAIT;
-INSERT INTO ${to} SELECT l.* FROM ${from} AS l
+INSERT INTO ${to} (${columns}) SELECT ${columns} FROM ${from} AS l
 WHERE EXISTS (SELECT FROM ${qualified} AS t WHERE t.id = l.id AND t.owner IS NOT NULL AND ${claimTime("t")} = l.take);
 TRUNCATE ${from}`);
   return true;

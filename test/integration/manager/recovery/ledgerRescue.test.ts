@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
@@ -12,6 +13,7 @@ import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
+import { projectPath } from "../../../support/project.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
@@ -287,8 +289,11 @@ async function entered(): Promise<{ ledger: number; id: string }[]> {
   return rows;
 }
 
-test("emptying a ledger moves rows of tasks that still have an owner to the other one", async () => {
+test("emptying a ledger moves rows of tasks that still have an owner to the other one, also with a key of the user", async () => {
   await user.query("TRUNCATE task_ledger_1, task_ledger_2; TRUNCATE task");
+  const [, key = ""] =
+    /^(ALTER TABLE task_ledger_1[^`]*)/m.exec(await readFile(projectPath("docs/managed-services.md"), "utf8")) ?? [];
+  await user.query(key);
   const [owned, ended, gone] = [await orphan(), await orphan(), await orphan()];
   for (const id of [owned, ended, gone]) await enter(id, 1);
   await user.query("DELETE FROM task WHERE id = $1", [gone]);
@@ -299,6 +304,11 @@ test("emptying a ledger moves rows of tasks that still have an owner to the othe
   assert.deepEqual(await entered(), [{ ledger: 1, id: owned }]);
   await rescueAll();
   assert.equal((await row(owned)).state, "DONE");
+  const { rows } = await user.query(
+    "SELECT FROM pg_index WHERE indisprimary AND indrelid::regclass::text LIKE 'task_ledger%'",
+  );
+  assert.equal(rows.length, 2);
+  await user.query("ALTER TABLE task_ledger_1 DROP COLUMN key; ALTER TABLE task_ledger_2 DROP COLUMN key");
 });
 
 test("a ledger is not emptied, and nobody waits, while a run writes its proof or the table is locked", async () => {
