@@ -1,4 +1,4 @@
-import { Client, Pool } from "pg";
+import { Pool } from "pg";
 import { Backoff, sleep } from "../shared/backoff.js";
 import { describeValue } from "../shared/describeValue.js";
 import { errorMessage, isConnectionLoss, PgTaskError } from "../shared/errors.js";
@@ -10,7 +10,12 @@ import { ConnectionStringError } from "../shared/postgres/errors.js";
 import { destroy, ignoreErrors, limitAnswers, socketOf } from "./answerLimit.js";
 import { PoolConnections } from "./poolConnections.js";
 import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
+import type { GivenOptions } from "../shared/postgres/connectionString/parse.js";
+import { driverClients } from "../shared/postgres/driverConnection.js";
+import { openStream, type OpenStream } from "../shared/postgres/openStream.js";
+import { connectToFirst } from "../shared/postgres/target/connectToFirst.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
+import { resolveTarget } from "../shared/postgres/target/resolveTarget.js";
 
 /** Maximum number of connections that a TaskClient opens itself, if it is given a URL. */
 const maxOwn = 4;
@@ -263,21 +268,18 @@ const isQueryable = (given: unknown): given is Queryable =>
 const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
 
 function openPool(url: string, acquireTimeoutMs: number): Pool {
-  try {
-    parseTargetUrl(url);
-  } catch (error) {
-    if (!(error instanceof ConnectionStringError)) throw error;
-    throw new PgTaskError("USAGE", error.message, { cause: error });
-  }
-  if (!hasOneHost(url)) {
-    throw new PgTaskError("USAGE", "expected a URL with one host, which is all that the pg driver can connect to");
-  }
+  const given = parseUrl(url);
+  const applicationName = given.get("application_name") ?? "pg-task client";
+  const open = async (signal: AbortSignal): Promise<OpenStream> => {
+    const target = await resolveTarget(given, { env: process.env, warn: () => {} });
+    return await connectToFirst(target, signal, (server) =>
+      openStream(server, { applicationName, options: "", signal }),
+    );
+  };
   const pool = new Pool({
-    connectionString: url,
+    Client: driverClients(open),
     max: maxOwn,
-    application_name: "pg-task client",
     connectionTimeoutMillis: acquireTimeoutMs,
-    keepAlive: true,
     // The pool waits for the promise, although its types do not say so.
     onConnect: (client): unknown => limitAnswers(client, acquireTimeoutMs).client.query(acceptAnyTextSql),
     // A process that has nothing else to do ends even if `end` is not called.
@@ -288,11 +290,13 @@ function openPool(url: string, acquireTimeoutMs: number): Pool {
   return pool;
 }
 
-/** Whether the driver can read the URL, and finds one host in it. Its errors are not shown, because they contain the URL. */
-function hasOneHost(url: string): boolean {
+function parseUrl(url: string): GivenOptions {
   try {
-    return !new Client({ connectionString: url }).host.includes(",");
-  } catch {
-    return false;
+    const given = parseTargetUrl(url);
+    if (!/,/.test(`${given.get("host")}${given.get("hostaddr")}`)) return given;
+  } catch (error) {
+    if (!(error instanceof ConnectionStringError)) throw error;
+    throw new PgTaskError("USAGE", error.message, { cause: error });
   }
+  throw new PgTaskError("USAGE", "expected a URL with one host, which is all that a TaskClient connects to");
 }

@@ -69,14 +69,19 @@ export class PoolConnections {
 }
 
 function toConnectError(error: unknown, pool: SqlPool, waiting: Waiting): PgTaskError {
-  const state = sqlState(error);
+  // The client's own pool fails with errors that already say everything.
+  const isOwn = error instanceof PgTaskError;
+  const state = isOwn ? (error.sqlState ?? null) : sqlState(error);
   const cause = { cause: error };
   if (state !== null) {
-    const message = `the server refused the connection: ${errorMessage(error)} (SQLSTATE ${state})`;
+    const message = isOwn
+      ? error.message
+      : `the server refused the connection: ${errorMessage(error)} (SQLSTATE ${state})`;
     // While the server starts or shuts down, it refuses connections with these.
     const code = state.startsWith("57P0") ? "CONNECTION_FAILED" : "CONNECTION_REJECTED";
     return new PgTaskError(code, message, { ...cause, sqlState: state });
   }
+  if (isOwn) return error;
   if (errorMessage(error).includes("client password must be")) {
     const message =
       "the server asks for a password, and none was given: give one in the URL, in PGPASSWORD or in a password file";

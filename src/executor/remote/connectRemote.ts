@@ -1,4 +1,5 @@
 import { getSystemErrorMap } from "node:util";
+import { omitUndefined } from "../../shared/omitUndefined.js";
 import { errorMessage, systemErrorCode } from "../../shared/errors.js";
 import type { RemoteProcess } from "../../shared/ipc/run.js";
 import { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
@@ -7,14 +8,19 @@ import { setUpSession, prepareKeptSession, SessionMismatch } from "./sessionSetu
 import { login, LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem, PasswordRequired, TlsProblem } from "../../shared/postgres/errors.js";
 import { cannotConnectNow, tooManyConnections } from "../../shared/postgres/sqlStates.js";
-import type { SessionAttributes } from "../../shared/postgres/target/target.js";
+import {
+  serversOf,
+  tlsSettings,
+  type SessionAttributes,
+  type TargetServer,
+} from "../../shared/postgres/target/target.js";
 import { lookUp, tryServers, type FailedAttempt, type NextTry } from "../../shared/postgres/target/tryServers.js";
 import { encryptionAttempts, type Encryption } from "../../shared/postgres/transport/sslMode.js";
 import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
 import { openSocket, socketPath } from "../../shared/postgres/transport/openSocket.js";
 import { ServerFull } from "./connectionPermits.js";
 import type { ManagerServer } from "./managerServer.js";
-import type { RemoteServer, RemoteTarget } from "./remoteTarget.js";
+import type { RemoteTarget } from "./remoteTarget.js";
 
 /** A connection to another server, on which a remote task can run. */
 export interface RemoteConnection {
@@ -72,11 +78,11 @@ const timeoutExpired = "timeout expired";
  * @throws the signal's reason
  */
 export async function connectRemote(target: RemoteTarget, options: RemoteConnectOptions): Promise<RemoteConnection> {
-  const wanted = target.sessionAttributes;
+  const wanted = target.sessionAttributes ?? "any";
   const passes: SessionAttributes[] = wanted === "prefer-standby" ? ["standby", "any"] : [wanted];
   let problems: ConnectionProblem[] = [];
   for (const pass of passes) {
-    const outcome = await tryServers<RemoteServer, RemoteConnection, ConnectionProblem>(target.servers, {
+    const outcome = await tryServers<TargetServer, RemoteConnection, ConnectionProblem>(serversOf(target), {
       resolve: (server) => resolveAddresses(server, options.signal),
       unresolved: (error) => {
         if (!(error instanceof ConnectionProblem)) throw error;
@@ -108,7 +114,7 @@ async function tryEncryptions(
   const problems: ConnectionProblem[] = [];
   const messages = new Set<string>();
   // Connections over Unix-domain sockets are never encrypted.
-  const mode = attempt.address.address === null ? "disable" : attempt.target.tls.mode;
+  const mode = attempt.address.address === null ? "disable" : attempt.target.sslmode;
   for (const encryption of encryptionAttempts[mode]) {
     const outcome = await tryAddress({ ...attempt, encryption }, options);
     if (!("problem" in outcome)) return { connection: outcome };
@@ -126,12 +132,9 @@ async function tryEncryptions(
  * @throws ConnectionProblem if the name cannot be resolved
  * @throws the signal's reason
  */
-export async function resolveAddresses(
-  server: Omit<RemoteServer, "password">,
-  signal: AbortSignal,
-): Promise<SocketAddress[]> {
+export async function resolveAddresses(server: TargetServer, signal: AbortSignal): Promise<SocketAddress[]> {
   const { host, address, port } = server;
-  if (address !== null || /^[/@]/.test(host)) return [{ host, address, port }];
+  if (address !== undefined || /^[/@]/.test(host)) return [{ host, address: address ?? null, port }];
   try {
     const found = await lookUp(host, signal);
     return found.map((each) => ({ host, address: each.address, port }));
@@ -144,7 +147,7 @@ export async function resolveAddresses(
 }
 
 interface ConnectAttempt {
-  readonly server: RemoteServer;
+  readonly server: TargetServer;
   readonly address: SocketAddress;
   readonly encryption: Encryption;
   readonly target: RemoteTarget;
@@ -154,7 +157,8 @@ interface ConnectAttempt {
 async function tryAddress(attempt: ConnectAttempt, options: RemoteConnectOptions): Promise<RemoteConnection | Failure> {
   const { managerServer } = options;
   const { address, encryption, target } = attempt;
-  const { tls, keepAliveMs, connectTimeoutMs } = target;
+  const { keepAliveMs = null, connectTimeoutMs } = target;
+  const tls = tlsSettings(target);
   const endReservation = await managerServer.reserve(address, options.signal);
   let opened = false;
   let encrypted = false;
@@ -186,13 +190,26 @@ async function openSession(
   options: RemoteConnectOptions,
 ): Promise<RemoteConnection> {
   const { signal, messageLimit } = options;
-  const { tls, keepAliveMs } = target;
+  const { keepAliveMs = null } = target;
+  const tls = tlsSettings(target);
   const onAbort = (): void => void stream.destroy();
   signal.addEventListener("abort", onAbort, { once: true });
   try {
     const applicationName = target.applicationName ?? options.applicationName;
-    const { password } = server;
-    const key = await login(stream, { ...target, password, applicationName }, signal);
+    const { password = null } = server;
+    const { options: given, startup, channelBinding = "prefer", authMethods = null } = target;
+    const key = await login(
+      stream,
+      {
+        ...target,
+        password,
+        applicationName,
+        startup: { ...startup, ...omitUndefined({ options: given }) },
+        channelBinding,
+        authMethods,
+      },
+      signal,
+    );
     const wire = new ProtocolConnection({ pid: key.pid, stream }, () => messageLimit);
     const known = await setUpSession(wire, target, wanted);
     const { pid, owner, serverStartedAt } = known;
@@ -216,7 +233,7 @@ async function openSession(
 
 function toFailure({ address, encryption, target }: ConnectAttempt, error: unknown, encrypted: boolean): Failure {
   const problem = toProblem(describeAddress(address), error);
-  const { mode } = target.tls;
+  const { sslmode: mode } = target;
   const withoutTls = mode === "prefer" && encryption === "ifOffered";
   const withTls = mode === "allow" && encryption === "none";
   if (error instanceof SessionMismatch) return { problem, next: "server" };

@@ -3,6 +3,8 @@ import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/
 import { PgTaskError } from "../../shared/errors.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { isOwnerSql } from "../../shared/postgres/backendIdentity.js";
+import { omitUndefined } from "../../shared/omitUndefined.js";
+import { onlyServer, serversOf, type TargetServer } from "../../shared/postgres/target/target.js";
 import type { RemoteProcess } from "../../shared/ipc/run.js";
 import { maxSendingSilenceMs, maxSilenceMs } from "../../shared/tuning.js";
 import { literal } from "../../shared/postgres/quoting.js";
@@ -10,9 +12,8 @@ import { connectRemote, resolveAddresses, type RemoteConnection } from "./connec
 import { ServerFull, type ConnectionPermits } from "./connectionPermits.js";
 import { ManagerServer } from "./managerServer.js";
 import { LoginRefused } from "../../shared/postgres/auth/login.js";
-import { resolveRemote } from "./resolveRemoteTarget.js";
-import type { RemoteServer, RemoteTarget } from "./remoteTarget.js";
-import type { RemoteContext } from "./connectionOptions.js";
+import { resolveRemote, type RemoteContext } from "./resolveRemoteTarget.js";
+import type { RemoteTarget } from "./remoteTarget.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
 /** Time between two queries about a lost run, in ms. */
@@ -80,7 +81,7 @@ export async function findRemoteProcess(
   try {
     const target = await resolveRemote(remote, context);
     const { host, port } = context.managerTarget;
-    const resolved = await resolveAddresses({ host, port, address: null }, signal);
+    const resolved = await resolveAddresses({ host, port }, signal);
     const addresses = resolved.map(({ address }) => address);
     const managerServer = new ManagerServer(permits, { addresses, port, startedAt: null });
     return await isGone(target, process, { managerServer, signal });
@@ -171,7 +172,7 @@ async function onServer<Result>(
   act: (query: QueryBackend) => Promise<Result>,
 ): Promise<Result> {
   const { wire } = await connectRemote(
-    { ...target, servers: [findServer(target, process)], sessionAttributes: "any" },
+    { ...onlyServer(target, findServer(target, process)), sessionAttributes: "any" },
     { applicationName: applicationNames.remoteWatch, messageLimit: answerLimit, managerServer, signal },
   );
   const onAbort = (): void => void wire.close();
@@ -199,13 +200,12 @@ async function onServer<Result>(
  *
  * @throws ConnectionProblem if the connection string no longer contains the server
  */
-function findServer({ servers }: RemoteTarget, { host, address, port }: RemoteProcess): RemoteServer {
-  const server = servers.find((each) => {
-    const hasName = each.host === host || (each.host === "" && each.address === host);
-    return each.port === port && (hasName || each.address === address);
-  });
+function findServer(target: RemoteTarget, { host, address, port }: RemoteProcess): TargetServer {
+  const server = serversOf(target).find(
+    (each) => each.port === port && (each.host === host || each.address === address),
+  );
   if (server === undefined) {
     throw new ConnectionProblem("the connection string no longer contains the server");
   }
-  return { ...server, host, address };
+  return { ...server, host, ...omitUndefined({ address: address ?? undefined }) };
 }

@@ -1,12 +1,28 @@
+import { existsSync } from "node:fs";
+import { omitUndefined } from "../../shared/omitUndefined.js";
+import { keywords, type KeywordName } from "../../shared/postgres/connectionString/keywords.js";
 import { parseConnectionString, type GivenOptions } from "../../shared/postgres/connectionString/parse.js";
-import { shownValue } from "../../shared/postgres/connectionString/mayShow.js";
 import { ConnectionStringError, ConnectionProblem, PasswordRequired } from "../../shared/postgres/errors.js";
-import { authMethods, channelBindings, type AuthMethod } from "../../shared/postgres/auth/credentials.js";
-import { resolveTls } from "./resolveTls.js";
-import { resolveServers, addPasswords } from "./resolveServers.js";
-import { sessionAttributes } from "../../shared/postgres/target/target.js";
+import { ConnectionOptions } from "../../shared/postgres/target/connectionOptions.js";
+import { passwordFilePath, readPasswordFile } from "../../shared/postgres/target/passwordFile.js";
+import { readTarget } from "../../shared/postgres/target/readTarget.js";
+import { addPasswords, defaultConnectTimeoutMs } from "../../shared/postgres/target/resolveTarget.js";
+import { withServers, type ConnectionTarget } from "../../shared/postgres/target/target.js";
+import { findUserFile, userFilePath } from "../../shared/postgres/transport/sslMode.js";
 import type { RemoteTarget } from "./remoteTarget.js";
-import { ConnectionOptions, type RemoteContext } from "./connectionOptions.js";
+
+/** What the resolution of a connection string depends on. */
+export interface RemoteContext {
+  /** The target of the manager's connection, which supplies what the connection string omits. */
+  readonly managerTarget: ConnectionTarget;
+  /**
+   * Whether the manager's user is a superuser. Other users must give a password in the connection string, and must not
+   * use any credentials of the machine that pg-task runs on.
+   */
+  readonly isSuperuser: boolean;
+  readonly env: NodeJS.ProcessEnv;
+  readonly warn: (message: string) => void;
+}
 
 /** Options that name files on this machine. Only superusers may use them. */
 const localFileOptions = ["passfile", "sslcert", "sslkey"] as const;
@@ -19,25 +35,32 @@ const localFileOptions = ["passfile", "sslcert", "sslkey"] as const;
  * @throws ConnectionProblem if a non-superuser gives no password, or names a local file
  */
 export async function resolveRemote(text: string, context: RemoteContext): Promise<RemoteTarget> {
+  const { env, isSuperuser, warn } = context;
   const given = parseConnectionString(text);
-  if (!context.isSuperuser) requirePassword(given);
-  const options = new ConnectionOptions(given, context);
-  const servers = resolveServers(options);
-  const [first] = servers;
-  return {
-    servers: await addPasswords(servers, options, context),
+  if (!isSuperuser) requirePassword(given);
+  const options = new ConnectionOptions(given, {
+    env,
+    inherited: managerDefaults(context, given),
+    reads: (keyword) => !keywords[keyword].inherited && (isSuperuser || !["password", "passfile"].includes(keyword)),
+  });
+  const { sslrootcert, sslcert, sslkey, ...read } = readTarget(options, (name) => findUserFile(env, name));
+  const target: RemoteTarget = {
+    ...read,
+    ...(isSuperuser ? omitUndefined({ sslcert, sslkey }) : {}),
+    ...checkRoots(options, { ...omitUndefined({ sslrootcert }), sslmode: read.sslmode }, env),
+    tls: { ...read.tls, keyMustBePrivate: true },
     database: options.text("dbname") ?? "",
     user: options.text("user") ?? "",
-    tls: resolveTls(options, context, first?.host ?? ""),
-    connectTimeoutMs: Math.max(0, options.integer("connect_timeout") ?? 0) * 1000,
+    connectTimeoutMs: read.connectTimeoutMs ?? 0,
+    sessionAttributes: read.sessionAttributes ?? "any",
+    keepAliveMs: read.keepAliveMs === undefined ? 0 : read.keepAliveMs,
     applicationName: options.text("application_name") ?? options.text("fallback_application_name") ?? null,
-    startup: startupParameters(options, context.env),
-    sessionAttributes: options.choice("target_session_attrs", sessionAttributes) ?? "any",
-    channelBinding: options.choice("channel_binding", channelBindings) ?? "prefer",
-    authMethods: resolveAuthMethods(options),
-    passwordRequired: !context.isSuperuser,
-    keepAliveMs: resolveKeepAlive(options),
+    startup: startupParameters(options, env),
+    passwordRequired: !isSuperuser,
   };
+  if (options.text("password") !== undefined) return target;
+  const file = await readPasswordFile(options.text("passfile") ?? passwordFilePath(env), warn);
+  return file === null ? target : withServers(target, addPasswords(target, file));
 }
 
 function requirePassword(given: GivenOptions): void {
@@ -54,48 +77,67 @@ function requirePassword(given: GivenOptions): void {
 }
 
 /**
- * Resolves the option `require_auth`. It lists either the allowed methods, or the forbidden methods, each with "!"
- * before it.
- *
- * @returns the allowed methods, or null if all methods are allowed
+ * Applies libpq's rules for the file of root certificates, which are laxer for `require` and stricter otherwise than
+ * those for the configuration.
  */
-function resolveAuthMethods(options: ConnectionOptions): ReadonlySet<AuthMethod> | null {
-  const list = options.list("require_auth");
-  if (list.length === 0) return null;
-  const negated = list.map((each) => each.startsWith("!"));
-  if (new Set(negated).size > 1) {
-    const conflicting = shownValue("require_auth", list[negated.findIndex((each) => each !== negated[0])] ?? "");
-    const kind = negated[0] === true ? "cannot be mixed with" : "negative";
-    throw new ConnectionStringError(
-      negated[0] === true
-        ? `require_auth method "${conflicting}" ${kind} negative methods`
-        : `${kind} require_auth method "${conflicting}" cannot be mixed with non-negative methods`,
-    );
+function checkRoots(
+  options: ConnectionOptions,
+  { sslmode, sslrootcert }: Pick<ConnectionTarget, "sslmode" | "sslrootcert">,
+  env: NodeJS.ProcessEnv,
+): Pick<ConnectionTarget, "sslmode" | "sslrootcert"> {
+  const asked = options.text("sslmode");
+  const verifies = sslmode === "verify-ca" || sslmode === "verify-full";
+  if (sslmode === "verify-full" && !options.text("host")) {
+    throw new ConnectionStringError("host name must be specified for a verified SSL connection");
   }
-  const named = list.map((each) => {
-    const method = authMethods.find((known) => known === each.replace(/^!/, ""));
-    if (method !== undefined) return method;
-    throw new ConnectionStringError(`invalid require_auth value: "${shownValue("require_auth", list.join(","))}"`);
-  });
-  if (negated[0] !== true) return new Set(named);
-  return new Set(authMethods.filter((method) => !named.includes(method)));
+  // Only an existing file makes `require` verify the server.
+  if (sslrootcert !== undefined && !asked?.startsWith("verify") && !existsSync(sslrootcert)) {
+    return { sslmode: asked === "require" ? "require" : sslmode };
+  }
+  if (sslrootcert !== undefined) return { sslmode, sslrootcert };
+  // A manager's connection verifies certificates without such a file, and so do remote ones that inherit its sslmode.
+  if (!verifies || options.text("sslrootcert") === "system" || !options.given.has("sslmode")) return { sslmode };
+  throw new ConnectionStringError(
+    `root certificate file "${userFilePath(env, "root.crt")}" does not exist\nEither provide the file, use the system's trusted roots with sslrootcert=system, or change sslmode to disable server certificate verification.`,
+  );
 }
 
 function startupParameters(options: ConnectionOptions, env: NodeJS.ProcessEnv): Record<string, string> {
-  const startup: Record<string, string> = {};
-  const add = (name: string, value: string | undefined): void => {
-    if (value) startup[name] = value;
-  };
-  add("options", options.text("options"));
   const encoding = options.text("client_encoding");
-  add("client_encoding", encoding === "auto" ? undefined : encoding);
-  add("datestyle", env["PGDATESTYLE"]);
-  add("timezone", env["PGTZ"]);
-  add("geqo", env["PGGEQO"]);
-  return startup;
+  const parameters = {
+    client_encoding: encoding === "auto" ? undefined : encoding,
+    datestyle: env["PGDATESTYLE"],
+    timezone: env["PGTZ"],
+    geqo: env["PGGEQO"],
+  };
+  return Object.fromEntries(Object.entries(parameters).flatMap(([name, value]) => (value ? [[name, value]] : [])));
 }
 
-function resolveKeepAlive(options: ConnectionOptions): number | null {
-  if (options.integer("keepalives") === 0) return null;
-  return Math.max(0, options.integer("keepalives_idle") ?? 0) * 1000;
+/** Returns the options that a remote connection inherits from the manager's connection. */
+function managerDefaults(
+  { managerTarget: target, isSuperuser }: RemoteContext,
+  given: GivenOptions,
+): Map<KeywordName, string> {
+  const options = new Map<KeywordName, string>();
+  const add = (keyword: KeywordName, value: string | number | undefined): void => {
+    if (value !== undefined) options.set(keyword, String(value));
+  };
+  if (!given.has("hostaddr")) add("host", target.host);
+  // The host name may have further addresses, which may lead to other servers.
+  if (!given.has("host") && !given.has("hostaddr")) add("hostaddr", target.address);
+  add("port", target.port);
+  add("dbname", target.database);
+  add("user", target.user);
+  add("connect_timeout", Math.ceil((target.connectTimeoutMs || defaultConnectTimeoutMs) / 1000));
+  if (given.get("sslrootcert") !== "system") add("sslmode", target.sslmode);
+  add("sslrootcert", target.sslrootcert);
+  if (!isSuperuser) return options;
+  add("sslcert", target.sslcert);
+  add("sslkey", target.sslkey);
+  // The manager's password belongs to the manager's server and user, and must not be sent to other servers or for other
+  // users.
+  const elsewhere = (["host", "hostaddr", "port", "user"] as const).some((key) => given.has(key));
+  // A remote connection reads the password file itself, so that it uses a password that has changed.
+  if (!elsewhere && target.passwordFile === undefined) add("password", target.password);
+  return options;
 }

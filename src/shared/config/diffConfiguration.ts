@@ -34,7 +34,7 @@ const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
 ]);
 
 /** Where the password is looked up if none is given. Whether it is given shows in `password`. */
-const passwordLookup: ReadonlySet<string> = new Set<keyof ConnectionTarget>(["passwordFile", "passwordHost"]);
+const passwordLookup: ReadonlySet<string> = new Set<keyof ConnectionTarget>(["passwordFile"]);
 
 export function diffConfigurations(before: Configuration, now: Configuration): ConfigurationChanges {
   const old = new Map(before.entries.map((entry) => [entry.key, entry]));

@@ -11,7 +11,8 @@ import { findSource, type SourceOptions } from "./findSource.js";
 import type { Configuration, Entry } from "./types.js";
 import type { FileParameters } from "./parameterTable.js";
 import { shareServer, type ConnectionTarget } from "../postgres/target/target.js";
-import { parseTargetUrl, type PartialTarget } from "../postgres/target/parseTarget.js";
+import { noOptions, type GivenOptions } from "../postgres/connectionString/parse.js";
+import { parseTargetUrl } from "../postgres/target/parseTarget.js";
 import { aliasProblems, defaultParameters, givenParameters } from "./parameterValues.js";
 
 export interface LoadOptions extends SourceOptions {
@@ -39,7 +40,7 @@ export interface LoadOptions extends SourceOptions {
 
 /** The control connection. `given` holds only the values that its source states, without defaults. */
 export interface ControlConnection {
-  readonly given: PartialTarget;
+  readonly given: GivenOptions;
   readonly control: ConnectionTarget;
 }
 
@@ -50,7 +51,7 @@ type ControlSource = "the embedded server" | "url in the file" | "DATABASE_URL" 
 export interface ExplainedConfiguration {
   readonly configuration: Configuration;
   readonly controlFrom: ControlSource;
-  readonly controlGiven: PartialTarget;
+  readonly controlGiven: GivenOptions;
   /** Whether the file holds the password of a connection itself, instead of the name of an environment variable. */
   readonly holdsPassword: boolean;
   /** Whether the control connection in the file now has another server or database than the one in use. */
@@ -125,7 +126,7 @@ function holdsPassword({ values, entries }: ConfigDocument): boolean {
   const urls = [values.url, ...entries.map(({ url }) => url)];
   return (
     entries.some(({ password }) => typeof password === "string") ||
-    urls.some((url) => url !== undefined && parseTargetUrl(url).password !== undefined)
+    urls.some((url) => url !== undefined && parseTargetUrl(url).has("password"))
   );
 }
 
@@ -184,10 +185,10 @@ async function resolveControl(
   file: string | null,
   context: ConnectionContext,
 ): Promise<ControlConnection> {
-  let given: PartialTarget = {};
+  let given: GivenOptions = noOptions;
   const named = from === "url in the file" ? "url" : from;
   try {
-    given = url === undefined ? {} : parseTargetUrl(url);
+    given = url === undefined ? noOptions : parseTargetUrl(url);
   } catch (error) {
     if (!(error instanceof ConnectionStringError)) throw error;
     throw invalidConfiguration(named === "url" ? file : null, [`${named}: ${error.message}`]);

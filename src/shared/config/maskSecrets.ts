@@ -5,8 +5,9 @@ import type { ConnectionTarget, TargetServer } from "../postgres/target/target.j
 
 /** Returns the target with its passwords masked. */
 export function maskTarget(target: ConnectionTarget): ConnectionTarget {
-  const { otherServers } = target;
-  const masked = maskPassword(target);
+  const { otherServers, tls } = target;
+  const key = tls?.keyPassword === undefined ? {} : { tls: { ...tls, keyPassword: mask } };
+  const masked = { ...maskPassword(target), ...key };
   return otherServers === undefined ? masked : { ...masked, otherServers: otherServers.map(maskPassword) };
 }
 

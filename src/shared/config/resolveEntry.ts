@@ -6,13 +6,14 @@ import type { Entry } from "./types.js";
 import type { FileParameters } from "./parameterTable.js";
 import { serverLabel, serversOf, type ConnectionTarget } from "../postgres/target/target.js";
 import { MissingSecret, resolveSecret } from "./secretValue.js";
-import { parseTargetUrl, type PartialTarget } from "../postgres/target/parseTarget.js";
+import { noOptions, type GivenOptions } from "../postgres/connectionString/parse.js";
+import { parseTargetUrl } from "../postgres/target/parseTarget.js";
 import { aliasProblems, givenParameters } from "./parameterValues.js";
 
 /** What entries inherit from the configuration. */
 export interface EntryContext extends ConnectionContext {
   /** The values that the source of the control connection states, without defaults. */
-  readonly controlGiven: PartialTarget;
+  readonly controlGiven: GivenOptions;
   readonly control: ConnectionTarget;
   readonly parameters: FileParameters;
   /** Whether a missing role and database are created for an entry that does not say `create`. */
@@ -38,21 +39,22 @@ export class EntryProblems extends Error {
  */
 export async function resolveEntry(raw: RawEntry, context: EntryContext): Promise<Entry> {
   const problems = [...aliasProblems(raw).map((text) => `: ${text}`), ...duplicateKeys(raw)];
-  const url = attempt(problems, ".url", () => (raw.url === undefined ? {} : parseTargetUrl(raw.url)));
+  const url = attempt(problems, ".url", () => (raw.url === undefined ? noOptions : parseTargetUrl(raw.url)));
   const missing: string[] = context.lazySecrets ? [] : problems;
   const password = attempt(missing, ".password", () => ownPassword(raw, context.env));
   if (url !== undefined) problems.push(...contradictions(raw, url));
   if (problems.length > 0 || url === undefined) throw new EntryProblems(problems);
 
-  const own = password ?? url.password;
+  const own = password ?? url.get("password");
   const { database, user } = resolveNames(raw, url, context.parameters);
   const sameUser = user === context.control.user && raw.url === undefined;
-  const inherited = sameUser ? context.controlGiven.password : undefined;
+  const inherited = sameUser ? context.controlGiven.get("password") : undefined;
   const server = raw.url === undefined ? context.controlGiven : url;
-  const target = await resolveEntryTarget(
-    omitUndefined({ ...server, database, user, password: own ?? inherited }),
-    context,
-  );
+  const given = new Map([...server, ["dbname", database], ["user", user]] as const);
+  given.delete("password");
+  const givenPassword = own ?? inherited;
+  if (givenPassword !== undefined) given.set("password", givenPassword);
+  const target = await resolveEntryTarget(given, context);
   const entry = makeEntry(raw, target, { ...context, hasOwnPassword: own !== undefined });
   const [missingPassword] = missing;
   return missingPassword === undefined ? entry : { ...entry, missingPassword };
@@ -127,11 +129,11 @@ function keyPart(name: string): string {
  */
 function resolveNames(
   raw: RawEntry,
-  url: PartialTarget,
+  url: GivenOptions,
   parameters: FileParameters,
 ): { database: string; user: string } {
-  const data = raw.data ?? url.database;
-  const user = raw.user ?? url.user;
+  const data = raw.data ?? url.get("dbname");
+  const user = raw.user ?? url.get("user");
   return {
     database: data ?? user ?? parameters["pg_task.data"],
     user: user ?? data ?? parameters["pg_task.user"],
@@ -152,11 +154,11 @@ function duplicateKeys(raw: RawEntry): string[] {
 }
 
 /** Returns the contradictions between the entry and its URL. */
-function contradictions(raw: RawEntry, url: PartialTarget): string[] {
-  const twoPasswords = raw.password !== undefined && url.password !== undefined;
+function contradictions(raw: RawEntry, url: GivenOptions): string[] {
+  const twoPasswords = raw.password !== undefined && url.get("password") !== undefined;
   return [
-    ...contradiction("data", raw.data, url.database),
-    ...contradiction("user", raw.user, url.user),
+    ...contradiction("data", raw.data, url.get("dbname")),
+    ...contradiction("user", raw.user, url.get("user")),
     ...(twoPasswords ? [".password: expected no password in addition to the one in the entry's url"] : []),
   ];
 }
@@ -177,7 +179,7 @@ function attempt<T>(problems: string[], path: string, work: () => T): T | undefi
   }
 }
 
-async function resolveEntryTarget(parts: PartialTarget, context: ConnectionContext): Promise<ConnectionTarget> {
+async function resolveEntryTarget(parts: GivenOptions, context: ConnectionContext): Promise<ConnectionTarget> {
   try {
     return await resolveTarget(parts, context);
   } catch (error) {

@@ -1,10 +1,9 @@
-import type { ConnectionOptions } from "node:tls";
-import { Client, DatabaseError } from "pg";
-import { socketAddress, tlsSettings, type ConnectionTarget } from "./target/target.js";
-import { connectWithFallback } from "./encryptionFallback.js";
-import { keepAliveMs } from "./transport/openSocket.js";
-import { unreachableError, readOnlyError, rejectedError, missingPasswordError } from "./connectionErrors.js";
+import { DatabaseError, type Client } from "pg";
+import type { ConnectionTarget } from "./target/target.js";
+import { unreachableError, readOnlyError, rejectedError } from "./connectionErrors.js";
 import { connectToFirst } from "./target/connectToFirst.js";
+import { driverClients } from "./driverConnection.js";
+import { openStream, type LoginOptions } from "./openStream.js";
 import { PgTaskError } from "../errors.js";
 import {
   expectNoPooler,
@@ -29,11 +28,10 @@ export type Queryable = Pick<Client, "query">;
  * not one of those that are wanted
  */
 export async function connectClient(target: ConnectionTarget, options: ClientOptions): Promise<Client> {
-  return await connectToFirst(target, options.signal, (server) => connectToServer(server, options));
+  return await connectToFirst(target, options.signal, (server) => open(server, options));
 }
 
-interface ClientOptions {
-  readonly applicationName: string;
+interface ClientOptions extends Omit<LoginOptions, "options"> {
   readonly settings?: StartupSettings;
   readonly pipeline?: boolean;
   /**
@@ -43,22 +41,6 @@ interface ClientOptions {
   readonly acceptsAnyText?: boolean;
   /** Whether the server must not be a standby, whatever `target_session_attrs` says. */
   readonly writable?: boolean;
-  /** Whether this is the control connection, which has its password from elsewhere than an entry. */
-  readonly isControl?: boolean;
-  /** Aborts the attempt, which then fails with CONNECTION_FAILED. */
-  readonly signal?: AbortSignal;
-}
-
-async function connectToServer(server: ConnectionTarget, options: ClientOptions): Promise<Client> {
-  return await connectWithFallback(server, async (encryption) => {
-    if (encryption === "none") return await open(server, options, false);
-    try {
-      return await open(server, options, true);
-    } catch (error) {
-      if (encryption === "required" || !serverHasNoTls(error)) throw error;
-      return await open(server, options, false);
-    }
-  });
 }
 
 const servers = new WeakMap<Client, ConnectionTarget>();
@@ -73,29 +55,10 @@ export function serverOf(client: Client): ConnectionTarget {
   return server;
 }
 
-class MissingPassword extends Error {}
-
-/** Keeps the driver from reading the password file once more, about which it would warn in its own words. */
-const noPassword = (): never => {
-  throw new MissingPassword("the server asks for a password");
-};
-
-async function open(target: ConnectionTarget, options: ClientOptions, encrypted: boolean): Promise<Client> {
+async function open(target: ConnectionTarget, options: ClientOptions): Promise<Client> {
   const startup = buildStartup({ ...ownSettings(target), ...options.settings });
-  const client = new Client({
-    host: target.address ?? target.host,
-    port: target.port,
-    database: target.database,
-    user: target.user,
-    password: target.password ?? noPassword,
-    ssl: encrypted ? await clientTlsOptions(target) : false,
-    application_name: options.applicationName,
-    options: startup.options,
-    connectionTimeoutMillis: target.connectTimeoutMs,
-    keepAlive: true,
-    keepAliveInitialDelayMillis: keepAliveMs,
-    ...(options.pipeline ? { pipeline: true } : {}),
-  });
+  const DriverClient = driverClients((signal) => openStream(target, { ...options, options: startup.options, signal }));
+  const client = new DriverClient({ pipeline: options.pipeline === true });
   // A lost connection also rejects pending queries and emits "end", but only "error" carries the server's message.
   client.on("error", (error) => {
     if (error instanceof DatabaseError) closingErrors.set(client, error);
@@ -108,7 +71,9 @@ async function open(target: ConnectionTarget, options: ClientOptions, encrypted:
     expectWanted(target, options, await expectOwnBackend(client, target, { startup, options }));
   } catch (error) {
     void client.end().catch(() => {});
-    throw error instanceof PgTaskError ? error : failure(target, error, options.isControl);
+    if (error instanceof PgTaskError) throw error;
+    if (!(error instanceof DatabaseError)) throw unreachableError(target, error);
+    throw rejectedError(target, { message: error.message, code: error.code }, error);
   } finally {
     options.signal?.removeEventListener("abort", abort);
   }
@@ -199,34 +164,6 @@ export async function disconnect(client: Client): Promise<void> {
   const timer = setTimeout(() => client.connection.stream.destroy(), terminateMs);
   await client.end().catch(() => {});
   clearTimeout(timer);
-}
-
-/** Reads the TLS options. The module is loaded on demand because most connections need no TLS. */
-async function clientTlsOptions(target: ConnectionTarget): Promise<ConnectionOptions> {
-  const transport = await import("./transport/tlsOptions.js");
-  try {
-    return await transport.tlsOptions(tlsSettings(target), socketAddress(target));
-  } catch (error) {
-    throw failure(target, error);
-  }
-}
-
-function serverHasNoTls(error: unknown): boolean {
-  return (
-    error instanceof PgTaskError &&
-    error.cause instanceof Error &&
-    error.cause.message === "The server does not support SSL connections"
-  );
-}
-
-function failure(target: ConnectionTarget, error: unknown, isControl = false): PgTaskError {
-  if (error instanceof DatabaseError) {
-    return rejectedError(target, { message: error.message, code: error.code }, error);
-  }
-  if (error instanceof MissingPassword) {
-    return missingPasswordError(target, error, isControl);
-  }
-  return unreachableError(target, error);
 }
 
 /** Returns the SQLSTATE of a server error, or null for any other error. */

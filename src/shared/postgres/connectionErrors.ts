@@ -1,8 +1,8 @@
 import { existsSync } from "node:fs";
-import { DatabaseError } from "pg";
+import { LoginRefused } from "./auth/login.js";
 import { passwordFileProblem } from "./target/passwordFile.js";
 import { type ConnectionTarget, describeTarget } from "./target/target.js";
-import { PgTaskError } from "../errors.js";
+import { PgTaskError, systemErrorCode } from "../errors.js";
 import { explainSystemError } from "../systemErrors.js";
 import { identifier } from "./quoting.js";
 
@@ -107,7 +107,7 @@ export function isPasswordRefused(error: unknown): boolean {
 export function isUnknownRole(error: PgTaskError): boolean {
   const { sqlState, cause } = error;
   // Other reasons have the same SQLSTATE, and the server may translate its messages.
-  return sqlState === "28000" && cause instanceof DatabaseError && cause.routine === "InitializeSessionUserId";
+  return sqlState === "28000" && cause instanceof LoginRefused && cause.error.routine === "InitializeSessionUserId";
 }
 
 /** The error for a server to which pg-task cannot write. */
@@ -136,9 +136,8 @@ export function unreachableError(target: ConnectionTarget, cause: unknown): PgTa
 function reason(error: unknown): string {
   if (error instanceof AggregateError) return [...new Set(error.errors.map(reason))].join("; ");
   if (!(error instanceof Error)) return String(error);
-  const untrusted = "code" in error && untrustedCodes.has(String(error.code));
-  return untrusted
-    ? `the server's certificate is not trusted: ${error.message} (sslrootcert names the file with those that are)`
+  return error.cause instanceof Error && untrustedCodes.has(systemErrorCode(error.cause))
+    ? `the server's certificate is not trusted: ${error.cause.message} (sslrootcert names the file with those that are)`
     : explainSystemError(error, {
         ECONNREFUSED: "nothing listens there: is the server running?",
         ENOENT: "there is no such socket: is the server running on this machine?",

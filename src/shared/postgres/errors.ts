@@ -15,9 +15,14 @@ export class ConnectionProblem extends Error {
 
   constructor(
     message: string,
-    fields: { readonly detail?: string; readonly hint?: string; readonly sqlstate?: string } = {},
+    fields: {
+      readonly detail?: string;
+      readonly hint?: string;
+      readonly sqlstate?: string;
+      readonly cause?: unknown;
+    } = {},
   ) {
-    super(message);
+    super(message, fields.cause === undefined ? {} : { cause: fields.cause });
     this.detail = fields.detail;
     this.hint = fields.hint;
     this.sqlstate = fields.sqlstate ?? connectionNotEstablished;

@@ -1,83 +1,74 @@
-/**
- * What pg-task does with a keyword. `used` means that the keyword's value takes effect. `ignored` means that the
- * keyword affects neither security nor results in pg-task. `refused` means that ignoring the keyword would affect
- * security or results.
- */
-type Treatment = "used" | "ignored" | "refused";
-
 interface Keyword {
-  readonly treatment: Treatment;
   /** The environment variable that gives the value if nothing else does. */
   readonly variable?: string;
   /** Remote tasks take the value from the manager's own connection instead of the variable. */
   readonly inherited?: true;
   /** The value must never be shown. */
   readonly secret?: true;
+  /** What to do instead. Without it, the keyword is accepted; with it, ignoring it would affect security or results. */
+  readonly remedy?: string;
 }
 
-const used = (variable?: string): Keyword => keyword("used", variable);
-const ignored = (variable?: string): Keyword => keyword("ignored", variable);
-const refused = (variable?: string): Keyword => keyword("refused", variable);
+const accepted = (variable?: string): Keyword => (variable === undefined ? {} : { variable });
+const inherited = (variable: string): Keyword => ({ variable, inherited: true });
 const secret = (of: Keyword): Keyword => ({ ...of, secret: true });
-const inherited = (variable: string): Keyword => ({ treatment: "used", variable, inherited: true });
+const refused = (remedy: string, variable?: string): Keyword => ({ ...accepted(variable), remedy });
 
-function keyword(treatment: Treatment, variable: string | undefined): Keyword {
-  return variable === undefined ? { treatment } : { treatment, variable };
-}
+const givePassword = "give the password, or a client certificate with sslcert and sslkey";
 
 /** Every keyword that PostgreSQL 18 allows in a connection string. */
 const table = {
-  service: refused("PGSERVICE"),
-  servicefile: refused("PGSERVICEFILE"),
+  service: refused("give the settings of the service file themselves: host, port, dbname, user and so on", "PGSERVICE"),
+  servicefile: refused("give the settings of the service file themselves: host, port, dbname, user and so on"),
   user: inherited("PGUSER"),
-  password: secret(used("PGPASSWORD")),
-  passfile: used("PGPASSFILE"),
-  channel_binding: used("PGCHANNELBINDING"),
+  password: secret(accepted("PGPASSWORD")),
+  passfile: accepted("PGPASSFILE"),
+  channel_binding: accepted("PGCHANNELBINDING"),
   connect_timeout: inherited("PGCONNECT_TIMEOUT"),
   dbname: inherited("PGDATABASE"),
   host: inherited("PGHOST"),
   hostaddr: inherited("PGHOSTADDR"),
   port: inherited("PGPORT"),
-  client_encoding: used("PGCLIENTENCODING"),
-  options: used("PGOPTIONS"),
-  application_name: used(),
-  fallback_application_name: used(),
-  keepalives: used(),
-  keepalives_idle: used(),
-  keepalives_interval: ignored(),
-  keepalives_count: ignored(),
-  tcp_user_timeout: ignored(),
+  client_encoding: accepted("PGCLIENTENCODING"),
+  options: accepted("PGOPTIONS"),
+  application_name: accepted(),
+  fallback_application_name: accepted(),
+  keepalives: accepted(),
+  keepalives_idle: accepted(),
+  keepalives_interval: accepted(),
+  keepalives_count: accepted(),
+  tcp_user_timeout: accepted(),
   sslmode: inherited("PGSSLMODE"),
-  sslnegotiation: used("PGSSLNEGOTIATION"),
-  sslcompression: ignored("PGSSLCOMPRESSION"),
+  sslnegotiation: accepted("PGSSLNEGOTIATION"),
+  sslcompression: accepted("PGSSLCOMPRESSION"),
   sslcert: inherited("PGSSLCERT"),
   sslkey: inherited("PGSSLKEY"),
-  sslcertmode: used("PGSSLCERTMODE"),
-  sslpassword: secret(used()),
+  sslcertmode: accepted("PGSSLCERTMODE"),
+  sslpassword: secret(accepted()),
   sslrootcert: inherited("PGSSLROOTCERT"),
-  sslcrl: used("PGSSLCRL"),
-  sslcrldir: refused("PGSSLCRLDIR"),
-  sslsni: used("PGSSLSNI"),
-  sslkeylogfile: refused(),
-  requirepeer: refused("PGREQUIREPEER"),
-  require_auth: used("PGREQUIREAUTH"),
-  min_protocol_version: used("PGMINPROTOCOLVERSION"),
-  max_protocol_version: used("PGMAXPROTOCOLVERSION"),
-  ssl_min_protocol_version: used("PGSSLMINPROTOCOLVERSION"),
-  ssl_max_protocol_version: used("PGSSLMAXPROTOCOLVERSION"),
-  gssencmode: used("PGGSSENCMODE"),
-  krbsrvname: ignored("PGKRBSRVNAME"),
-  gsslib: ignored("PGGSSLIB"),
-  gssdelegation: ignored("PGGSSDELEGATION"),
-  replication: refused(),
-  target_session_attrs: used("PGTARGETSESSIONATTRS"),
-  load_balance_hosts: used("PGLOADBALANCEHOSTS"),
-  scram_client_key: secret(refused()),
-  scram_server_key: secret(refused()),
-  oauth_issuer: refused(),
-  oauth_client_id: refused(),
-  oauth_client_secret: secret(refused()),
-  oauth_scope: refused(),
+  sslcrl: accepted("PGSSLCRL"),
+  sslcrldir: refused("put the revocation lists into one file, and name it with sslcrl", "PGSSLCRLDIR"),
+  sslsni: accepted("PGSSLSNI"),
+  sslkeylogfile: refused("remove it"),
+  requirepeer: refused("connect to the server's address, and verify its certificate with sslmode", "PGREQUIREPEER"),
+  require_auth: accepted("PGREQUIREAUTH"),
+  min_protocol_version: accepted("PGMINPROTOCOLVERSION"),
+  max_protocol_version: accepted("PGMAXPROTOCOLVERSION"),
+  ssl_min_protocol_version: accepted("PGSSLMINPROTOCOLVERSION"),
+  ssl_max_protocol_version: accepted("PGSSLMAXPROTOCOLVERSION"),
+  gssencmode: accepted("PGGSSENCMODE"),
+  krbsrvname: accepted("PGKRBSRVNAME"),
+  gsslib: accepted("PGGSSLIB"),
+  gssdelegation: accepted("PGGSSDELEGATION"),
+  replication: refused("remove it"),
+  target_session_attrs: accepted("PGTARGETSESSIONATTRS"),
+  load_balance_hosts: accepted("PGLOADBALANCEHOSTS"),
+  scram_client_key: secret(refused(givePassword)),
+  scram_server_key: secret(refused(givePassword)),
+  oauth_issuer: refused(givePassword),
+  oauth_client_id: refused(givePassword),
+  oauth_client_secret: secret(refused(givePassword)),
+  oauth_scope: refused(givePassword),
 } as const satisfies Readonly<Record<string, Keyword>>;
 
 export type KeywordName = keyof typeof table;
@@ -87,3 +78,7 @@ export const keywords: Readonly<Record<KeywordName, Keyword>> = table;
 export function isKeyword(text: string): text is KeywordName {
   return Object.hasOwn(keywords, text);
 }
+
+export const refusedKeywords = Object.keys(keywords)
+  .filter(isKeyword)
+  .filter((name) => keywords[name].remedy !== undefined);

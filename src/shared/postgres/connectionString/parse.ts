@@ -1,12 +1,15 @@
 import { mask } from "../../logRedaction.js";
 import { ConnectionStringError } from "../errors.js";
-import { isKeyword, keywords, type KeywordName } from "./keywords.js";
+import { foreignRemedy } from "./foreignParameters.js";
+import { isKeyword, type KeywordName } from "./keywords.js";
 import { shownKeyword } from "./mayShow.js";
 import { parseKeyValues, type Pair } from "./parseKeyValues.js";
 import { isUri, parseUri } from "./parseUri.js";
 
 /** The values that a connection string gives, by keyword. An empty value is treated as not given and is left out. */
 export type GivenOptions = ReadonlyMap<KeywordName, string>;
+
+export const noOptions: GivenOptions = new Map();
 
 /**
  * Parses a libpq connection string, which is either `key=value` pairs or a URI. If a keyword occurs several times, the
@@ -15,28 +18,16 @@ export type GivenOptions = ReadonlyMap<KeywordName, string>;
  * @throws ConnectionStringError
  */
 export function parseConnectionString(text: string): GivenOptions {
-  const given = collect(expandDatabase(parsePairs(text)));
-  for (const keyword of given.keys()) {
-    if (keywords[keyword].treatment === "refused") {
-      throw new ConnectionStringError(`"${keyword}" is not supported in the connection string`);
-    }
-  }
-  return given;
+  return collect(expandDatabase(parsePairs(text)));
 }
 
 /**
- * Parses a connection URI in which only the `supported` keywords are allowed.
+ * Parses a connection URI. A name of a database is never taken for a connection string.
  *
  * @throws ConnectionStringError
  */
-export function parseConnectionUri(uri: string, supported: readonly KeywordName[]): GivenOptions {
-  const pairs = parseUri(uri, (keyword, shown) => {
-    if (supported.some((name) => name === keyword)) return;
-    throw new ConnectionStringError(
-      `unsupported URI query parameter: ${JSON.stringify(shown)} (supported: ${supported.join(", ")})`,
-    );
-  });
-  return collect(pairs);
+export function parseConnectionUri(uri: string): GivenOptions {
+  return collect(parsePairs(uri));
 }
 
 function collect(pairs: readonly Pair[]): GivenOptions {
@@ -60,7 +51,9 @@ export function parsePairs(text: string, quote = (shown: string): string => show
   if (isUri(text)) {
     return parseUri(text, (keyword, shown) => {
       if (isAccepted(keyword)) return;
-      throw new ConnectionStringError(`invalid URI query parameter: "${quote(shown)}"`);
+      const remedy = quote(shown) === keyword ? foreignRemedy(keyword) : null;
+      const hint = remedy === null ? "" : ` (${remedy})`;
+      throw new ConnectionStringError(`invalid URI query parameter: "${quote(shown)}"${hint}`);
     });
   }
   return parseKeyValues(text, (keyword, shown) => {

@@ -21,6 +21,8 @@ export interface ServerError {
   readonly internalPosition?: string;
   readonly internalQuery?: string;
   readonly where?: string;
+  /** Name of the function in the server's source that reported the error. */
+  readonly routine?: string;
 }
 
 /** Transaction status: idle, in a transaction, or in a failed transaction. */
@@ -230,6 +232,7 @@ function decodeError(body: Buffer): ServerError {
     ...optional("internalPosition", "p"),
     ...optional("internalQuery", "q"),
     ...optional("where", "W"),
+    ...optional("routine", "R"),
   };
 }
 

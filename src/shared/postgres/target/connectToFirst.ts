@@ -62,8 +62,8 @@ async function connectWithPassword<Connection>(
   const warnings: string[] = [];
   const text = await readPasswordFile(passwordFile, (warning) => warnings.push(warning));
   const { password: _, ...server } = target;
-  const { host, port, database, user, passwordHost } = target;
-  const password = text === null ? null : findPassword(text, { host: passwordHost ?? host, port, database, user });
+  const { host, port, database, user } = target;
+  const password = text === null ? null : findPassword(text, { host, port, database, user });
   try {
     return await connect(password === null ? server : { ...server, password });
   } catch (error) {

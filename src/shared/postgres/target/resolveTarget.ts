@@ -1,31 +1,35 @@
 import { userInfo } from "node:os";
-import { PgTaskError } from "../../errors.js";
-import { omitUndefined } from "../../omitUndefined.js";
+import type { GivenOptions } from "../connectionString/parse.js";
 import { ConnectionStringError } from "../errors.js";
-import { chooseSslMode, findUserFile, withRootFile } from "../transport/sslMode.js";
-import { readEnvironment, type PartialTarget } from "./parseTarget.js";
-import { defaultSocketDirectory, findPassword, passwordFilePath, readPasswordFile } from "./passwordFile.js";
-import type { ConnectionTarget, TargetServer } from "./target.js";
+import { findUserFile } from "../transport/sslMode.js";
+import { ConnectionOptions } from "./connectionOptions.js";
+import { readLocalTarget } from "./parseTarget.js";
+import { findPassword, passwordFilePath, readPasswordFile } from "./passwordFile.js";
+import { serversOf, withServers, type ConnectionTarget, type TargetServer } from "./target.js";
 
 /** The environment that supplies what a partial target leaves out. */
 export interface ConnectionContext {
   readonly env: NodeJS.ProcessEnv;
   /** Receives the reason why the password file is not used. */
   readonly warn: (message: string) => void;
-  /** Returns the content of the password file. By default, the file is read whenever it is needed. */
-  readonly passwords?: () => Promise<string | null>;
+  /** Returns the content of a password file. By default, the file is read whenever it is needed. */
+  readonly passwords?: (path: string) => Promise<string | null>;
   /** Returns the path of a TLS file of the user, if it exists. By default, this is looked up whenever it is needed. */
   readonly userFile?: (name: string) => string | undefined;
 }
 
 /** Returns a context that looks up each file of the user at most once, for many targets. */
 export function sharedContext({ env, warn }: ConnectionContext): ConnectionContext {
-  let content: Promise<string | null> | null = null;
+  const passwords = new Map<string, Promise<string | null>>();
   const files = new Map<string, string | undefined>();
   return {
     env,
     warn,
-    passwords: () => (content ??= readPasswordFile(passwordFilePath(env), warn)),
+    passwords: (path) => {
+      const content = passwords.get(path) ?? readPasswordFile(path, warn);
+      passwords.set(path, content);
+      return content;
+    },
     userFile: (name) => {
       if (!files.has(name)) files.set(name, findUserFile(env, name));
       return files.get(name);
@@ -45,101 +49,40 @@ export const defaultConnectTimeoutMs = 10_000;
  *
  * @throws ConnectionStringError
  */
-export async function resolveTarget(given: PartialTarget, context: ConnectionContext): Promise<ConnectionTarget> {
-  const { env } = context;
-  const known: PartialTarget = { ...readEnvironment(env), ...given };
-  const user = known.user ?? systemUser();
-  const account = { database: known.database ?? user, user };
-  const tls = resolveTlsFiles(known, context);
-  if (tls.sslmode === "verify-full" && given.hosts === undefined) refuseHostAndAddress(env);
-  const fromFile = known.password === undefined;
-  const servers = fromFile ? addPasswordHosts(resolveServers(known), env) : resolveServers(known);
-  const [first, ...others] = await addPasswords(servers, { ...account, known, context });
-  if (first === undefined) throw new PgTaskError("INTERNAL", "a target without a server");
-  // Of several servers, usually only one can be written to.
-  const defaultAttributes = others.length > 0 ? "read-write" : undefined;
-  return {
-    ...first,
-    ...account,
-    ...tls,
-    connectTimeoutMs: known.connectTimeoutMs ?? defaultConnectTimeoutMs,
-    ...(others.length > 0 ? { otherServers: others } : {}),
-    ...omitUndefined({ sessionAttributes: known.sessionAttributes ?? defaultAttributes }),
-    ...(known.loadBalance === true ? { loadBalance: true } : {}),
-    ...(fromFile ? { passwordFile: passwordFilePath(env) } : {}),
-  };
-}
-
-/**
- * Combines the hosts and ports to servers.
- *
- * @throws ConnectionStringError
- */
-function resolveServers({ hosts = [], ports = [] }: PartialTarget): TargetServer[] {
-  const count = hosts.length || 1;
-  if (ports.length > 1 && ports.length !== count) {
-    throw new ConnectionStringError(`could not match ${ports.length} port numbers to ${count} hosts`);
-  }
-  return Array.from({ length: count }, (_, index) => ({
-    host: hosts[index] || (process.platform === "win32" ? "localhost" : defaultSocketDirectory),
-    port: (ports.length > 1 ? ports[index] : ports[0]) || 5432,
-  }));
-}
-
-interface PasswordSources {
-  readonly database: string;
-  readonly user: string;
-  readonly known: PartialTarget;
-  readonly context: ConnectionContext;
-}
-
-/** Adds the given password to all servers. If none is given, looks in the password file for each server's password. */
-async function addPasswords(servers: readonly TargetServer[], sources: PasswordSources): Promise<TargetServer[]> {
-  const { database, user, known, context } = sources;
-  const { password } = known;
-  if (password !== undefined) return servers.map((server) => ({ ...server, password }));
-  const { env, warn, passwords = () => readPasswordFile(passwordFilePath(env), warn) } = context;
-  const text = await passwords();
-  if (text === null) return [...servers];
-  return servers.map((server) => {
-    const { host, port, passwordHost = host } = server;
-    const found = findPassword(text, { host: passwordHost, port, database, user });
-    return found === null ? server : { ...server, password: found };
+export async function resolveTarget(given: GivenOptions, context: ConnectionContext): Promise<ConnectionTarget> {
+  const { env, warn, userFile = (name) => findUserFile(env, name) } = context;
+  const options = new ConnectionOptions(given, {
+    env,
+    // An address in PGHOSTADDR does not belong to the host that the URL names.
+    reads: (keyword) => keyword !== "hostaddr" || !given.has("host"),
   });
-}
-
-/** As in libpq, passwords are looked up by host name, even if PGHOSTADDR gives the addresses to connect to. */
-function addPasswordHosts(servers: readonly TargetServer[], env: NodeJS.ProcessEnv): TargetServer[] {
-  const names = env["PGHOST"]?.split(",") ?? [];
-  const areNamed = env["PGHOSTADDR"] === servers.map(({ host }) => host).join(",") && names.length === servers.length;
-  return servers.map((server, index) => (areNamed ? { ...server, passwordHost: names[index] ?? server.host } : server));
-}
-
-/**
- * Refuses PGHOST together with PGHOSTADDR. The target would keep only the address, but the server's certificate
- * contains the host name.
- */
-function refuseHostAndAddress(env: NodeJS.ProcessEnv): void {
-  if (!env["PGHOST"] || !env["PGHOSTADDR"]) return;
-  throw new ConnectionStringError(
-    "PGHOSTADDR: must not be set together with PGHOST if sslmode is verify-full, which checks the name in PGHOST",
-  );
-}
-
-/** Applies libpq's rules for `sslmode` and the certificate files. */
-function resolveTlsFiles(
-  given: PartialTarget,
-  { env, userFile = (name) => findUserFile(env, name) }: ConnectionContext,
-): Pick<ConnectionTarget, "sslmode" | "sslrootcert" | "sslcert" | "sslkey"> {
-  const mode = chooseSslMode(given.sslmode, given.sslrootcert);
-  const system = given.sslrootcert === "system";
-  const sslrootcert = system ? undefined : (given.sslrootcert ?? userFile("root.crt"));
-  const sslcert = given.sslcert ?? userFile("postgresql.crt");
-  const key = sslcert === undefined ? undefined : userFile("postgresql.key");
-  return {
-    sslmode: withRootFile(mode, sslrootcert !== undefined),
-    ...omitUndefined({ sslrootcert, sslcert, sslkey: given.sslkey ?? key }),
+  const user = options.text("user") ?? systemUser();
+  const read = readLocalTarget(options, userFile);
+  // Of several servers, usually only one can be written to.
+  const attributes = read.otherServers === undefined ? {} : ({ sessionAttributes: "read-write" } as const);
+  const target: ConnectionTarget = {
+    ...attributes,
+    ...read,
+    database: options.text("dbname") ?? user,
+    user,
+    connectTimeoutMs: read.connectTimeoutMs ?? defaultConnectTimeoutMs,
   };
+  if (options.text("password") !== undefined) return target;
+  const passwordFile = options.text("passfile") ?? passwordFilePath(env);
+  const { passwords = (path) => readPasswordFile(path, warn) } = context;
+  const file = await passwords(passwordFile);
+  return { ...(file === null ? target : withServers(target, addPasswords(target, file))), passwordFile };
+}
+
+/** Returns the target's servers with the password that a password file contains for each. */
+export function addPasswords(target: ConnectionTarget, file: string): readonly [TargetServer, ...TargetServer[]] {
+  const { database, user } = target;
+  const add = (server: TargetServer): TargetServer => {
+    const password = findPassword(file, { host: server.host, port: server.port, database, user });
+    return password === null ? server : { ...server, password };
+  };
+  const [first, ...others] = serversOf(target);
+  return [add(first), ...others.map(add)];
 }
 
 function systemUser(): string {

@@ -1,4 +1,5 @@
 import { omitUndefined } from "../../omitUndefined.js";
+import type { AuthMethod, ChannelBinding } from "../auth/credentials.js";
 import type { SocketAddress } from "../transport/socketOptions.js";
 import type { SslMode } from "../transport/sslMode.js";
 import type { TlsSettings } from "../transport/socketOptions.js";
@@ -9,19 +10,16 @@ export type SessionAttributes = (typeof sessionAttributes)[number];
 
 /** The session attributes with which pg-task can work. It writes to its server, so the server must not be a standby. */
 export const writableAttributes = ["any", "read-write", "primary"] as const satisfies readonly SessionAttributes[];
-export type WritableAttributes = (typeof writableAttributes)[number];
 
 /** Where one server listens, and the password for this server. */
 export interface TargetServer {
   /** Host name, IP address, or absolute path of the directory of a Unix-domain socket. */
   readonly host: string;
-  /** The IP address to which `host` was resolved. If it is missing, `host` must be resolved. */
+  /** The IP address that was given, or to which `host` was resolved. If it is missing, `host` must be resolved. */
   readonly address?: string;
   readonly port: number;
   /** The password that was given, or that the password file contained when the configuration was read. */
   readonly password?: string;
-  /** The host name to look for in the password file, if it is not `host`. */
-  readonly passwordHost?: string;
 }
 
 /**
@@ -37,33 +35,61 @@ export interface ConnectionTarget extends TargetServer {
    */
   readonly passwordFile?: string;
   /** Which servers are acceptable. If it is missing, any server is. */
-  readonly sessionAttributes?: WritableAttributes;
+  readonly sessionAttributes?: SessionAttributes;
   /** Whether the servers and their addresses are tried in a random order. */
   readonly loadBalance?: true;
   readonly database: string;
   readonly user: string;
   readonly sslmode: SslMode;
-  /** Path of the file with the trusted root certificates. If it is missing, Node's bundled certificates are trusted. */
+  /** Path of the file with the trusted root certificates. If it is missing, those of the system are trusted. */
   readonly sslrootcert?: string;
   /** Path of the client's certificate. */
   readonly sslcert?: string;
   /** Path of the private key that belongs to the client's certificate. */
   readonly sslkey?: string;
+  /** Further settings of TLS, where they are not the default. */
+  readonly tls?: Partial<
+    Pick<TlsSettings, "direct" | "crl" | "keyPassword" | "keyMustBePrivate" | "sni" | "minVersion" | "maxVersion">
+  >;
+  /** By default, `prefer`. */
+  readonly channelBinding?: ChannelBinding;
+  /** The accepted authentication methods. If they are missing, any method is accepted. */
+  readonly authMethods?: ReadonlySet<AuthMethod>;
+  /**
+   * Idle time after which TCP keepalive probes the connection, in ms. 0 means the operating system's default, and null
+   * that the connection is not probed.
+   */
+  readonly keepAliveMs?: number | null;
+  /** Command-line options for the session, such as `-c work_mem=8MB`. */
+  readonly options?: string;
   /** Time limit for connecting, in ms; 0 means no limit. */
   readonly connectTimeoutMs: number;
 }
 
 /** Returns all servers of the target, in the order in which they are configured. */
-export function serversOf(target: ConnectionTarget): readonly TargetServer[] {
-  const { host, address, port, password, passwordHost, otherServers = [] } = target;
-  return [{ host, port, ...omitUndefined({ address, password, passwordHost }) }, ...otherServers];
+export function serversOf(target: ConnectionTarget): readonly [TargetServer, ...TargetServer[]] {
+  const { host, address, port, password, otherServers = [] } = target;
+  return [{ host, port, ...omitUndefined({ address, password }) }, ...otherServers];
+}
+
+interface Servers extends TargetServer {
+  readonly otherServers?: readonly TargetServer[];
+}
+
+/** Returns the target with these servers instead of its own. */
+export function withServers<T extends ConnectionTarget>(
+  target: T,
+  [first, ...others]: readonly [TargetServer, ...TargetServer[]],
+): Omit<T, keyof Servers> & Servers {
+  const { otherServers: _, host: __, address: ___, port: ____, password: _____, ...rest } = target;
+  return { ...rest, ...first, ...(others.length > 0 ? { otherServers: others } : {}) };
 }
 
 /** Returns the target with only this server. */
-export function onlyServer(target: ConnectionTarget, server: TargetServer): ConnectionTarget {
-  const { otherServers: _, address: __, password: ___, passwordHost: ____, ...rest } = target;
-  return { ...rest, ...server };
-}
+export const onlyServer = <T extends ConnectionTarget>(
+  target: T,
+  server: TargetServer,
+): Omit<T, keyof Servers> & Servers => withServers(target, [server]);
 
 /** Whether the two targets have a server in common. All servers of one target hold the same data. */
 export function shareServer(a: ConnectionTarget, b: ConnectionTarget): boolean {
@@ -102,19 +128,19 @@ export function socketAddress({ host, address, port }: TargetServer): SocketAddr
   return { host, address: host.startsWith("/") ? null : (address ?? host), port };
 }
 
-export function tlsSettings(target: ConnectionTarget): TlsSettings {
-  const { sslmode, sslrootcert, sslcert = null, sslkey = null } = target;
+export function tlsSettings({ sslmode, sslrootcert, sslcert, sslkey, tls }: ConnectionTarget): TlsSettings {
   return {
     mode: sslmode,
+    roots: sslrootcert ?? null,
+    certificate: sslcert ?? null,
+    key: sslkey ?? null,
     direct: false,
-    roots: sslrootcert === undefined ? { kind: "node" } : { kind: "file", path: sslrootcert },
     crl: null,
-    certificate: sslcert,
-    key: sslkey,
     keyPassword: null,
     keyMustBePrivate: false,
     sni: true,
     minVersion: "TLSv1.2",
     maxVersion: null,
+    ...tls,
   };
 }

@@ -9,10 +9,10 @@ export interface TlsSettings {
   /** Whether TLS begins at once, without asking the server first (`sslnegotiation=direct`). */
   readonly direct: boolean;
   /**
-   * The trusted root certificates. `system` means the file named by SSL_CERT_FILE, or Node's bundled certificates if
-   * that variable is not set. `node` always means Node's bundled certificates.
+   * Path of the file with the trusted root certificates; null means the file named by SSL_CERT_FILE, or Node's bundled
+   * certificates if that variable is not set.
    */
-  readonly roots: { readonly kind: "system" | "node" } | { readonly kind: "file"; path: string };
+  readonly roots: string | null;
   /** Path of the certificate revocation list; null if there is none. */
   readonly crl: string | null;
   readonly certificate: string | null;

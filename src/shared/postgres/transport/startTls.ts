@@ -27,7 +27,7 @@ export async function startTls(
   } catch (error) {
     secured.destroy();
     if (signal.aborted || error instanceof TlsProblem) throw error;
-    throw new TlsProblem(`SSL error: ${tlsReason(error)}`);
+    throw new TlsProblem(`SSL error: ${tlsReason(error)}`, { cause: error });
   }
   if (tls.direct && secured.alpnProtocol !== "postgresql") {
     secured.destroy();

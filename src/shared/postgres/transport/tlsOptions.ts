@@ -36,8 +36,7 @@ function nameMismatch(name: string, presented: PeerCertificate): Error | undefin
 }
 
 async function rootOptions(roots: TlsSettings["roots"]): Promise<ConnectionOptions> {
-  if (roots.kind === "file") return { ca: await read("root certificate", roots.path) };
-  const file = roots.kind === "system" ? process.env["SSL_CERT_FILE"] : undefined;
+  const file = roots ?? process.env["SSL_CERT_FILE"];
   return file ? { ca: await read("root certificate", file) } : {};
 }
 

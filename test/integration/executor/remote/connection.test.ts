@@ -247,19 +247,28 @@ const wrong: readonly (readonly [string, string])[] = [
   ["host='x", "unterminated quoted string in connection info string"],
   ["nothing=1", 'invalid connection option "nothing"'],
   ["postgresql://h?nothing=1", 'invalid URI query parameter: "nothing"'],
-  ["service=x", '"service" is not supported in the connection string'],
+  [
+    "service=x",
+    '"service" is not supported: give the settings of the service file themselves: host, port, dbname, user and so on',
+  ],
   ["port=abc", 'invalid integer value "***" for connection option "port"'],
-  ["port=70000", 'invalid port number: "70000"'],
+  ["port=70000", 'invalid port number: "70000" (expected 1 to 65535)'],
   ["connect_timeout=x", 'invalid integer value "x" for connection option "connect_timeout"'],
   ["keepalives=x", 'invalid integer value "x" for connection option "keepalives"'],
   ["keepalives_count=x", 'invalid integer value "x" for connection option "keepalives_count"'],
-  ["sslmode=x", 'invalid sslmode value: "x"'],
-  ["target_session_attrs=x", 'invalid target_session_attrs value: "x"'],
-  ["channel_binding=x", 'invalid channel_binding value: "x"'],
+  ["sslmode=x", 'invalid sslmode value: "x" (expected disable, allow, prefer, require, verify-ca, verify-full)'],
+  [
+    "target_session_attrs=x",
+    'invalid target_session_attrs value: "x" (expected any, read-write, read-only, primary, standby, prefer-standby)',
+  ],
+  ["channel_binding=x", 'invalid channel_binding value: "x" (expected disable, prefer, require)'],
   ["require_auth=x", 'invalid require_auth value: "x"'],
   ["require_auth=md5,!none", 'negative require_auth method "!none" cannot be mixed with non-negative methods'],
-  ["load_balance_hosts=x", 'invalid load_balance_hosts value: "x"'],
-  ["ssl_min_protocol_version=x", 'invalid ssl_min_protocol_version value: "x"'],
+  ["load_balance_hosts=x", 'invalid load_balance_hosts value: "x" (expected disable, random)'],
+  [
+    "ssl_min_protocol_version=x",
+    'invalid ssl_min_protocol_version value: "x" (expected TLSv1, TLSv1.1, TLSv1.2, TLSv1.3)',
+  ],
   ["ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2", "invalid SSL protocol version range"],
   [
     "sslnegotiation=direct sslmode=prefer",
@@ -298,9 +307,15 @@ test("PG* variables apply where string and manager's connection give nothing", a
     assert.equal(await query(setting("work_mem"), "options='-c work_mem=6MB'"), "6MB");
     assert.equal(await query(setting("TimeZone")), "Asia/Tokyo");
     process.env["PGTARGETSESSIONATTRS"] = "nothing";
-    await refused(remoteString, 'invalid target_session_attrs value: "nothing"');
+    await refused(
+      remoteString,
+      'PGTARGETSESSIONATTRS: invalid target_session_attrs value: "nothing" (expected any, read-write, read-only, primary, standby, prefer-standby)',
+    );
     process.env["PGREQUIREPEER"] = "x";
-    await refused(remoteString, "PGREQUIREPEER is not supported for remote tasks");
+    await refused(
+      remoteString,
+      'PGREQUIREPEER: "requirepeer" is not supported: connect to the server\'s address, and verify its certificate with sslmode',
+    );
   } finally {
     for (const [name, value] of [
       ...before,

@@ -98,6 +98,44 @@ test("passwords are sent by each method that a server may request", async () => 
   }
 });
 
+test("channel binding is required, preferred or disabled as the target says", async () => {
+  const scram = { user: "scram", password };
+  const failed = { code: "CONNECTION_FAILED" };
+  for (const channelBinding of ["require", "prefer", "disable"] as const) {
+    await expectOutcome({ ...scram, channelBinding, sslmode: "require" }, { encrypted: true });
+    const plain = channelBinding === "require" ? failed : { encrypted: false };
+    await expectOutcome({ ...scram, channelBinding, sslmode: "disable" }, plain);
+  }
+  for (const user of ["hashed", "cleartext", "trusted"]) {
+    await expectOutcome({ user, password, channelBinding: "require", sslmode: "require" }, failed);
+  }
+});
+
+test("only the accepted authentication methods are used", async () => {
+  const failed = { code: "CONNECTION_FAILED" };
+  const authMethods = new Set(["scram-sha-256"] as const);
+  await expectOutcome({ user: "scram", password, authMethods }, { encrypted: false });
+  await expectOutcome({ user: "cleartext", password, authMethods }, failed);
+  await expectOutcome({ user: "trusted", authMethods }, failed);
+});
+
+test("TLS can begin at once, in the given range of versions and with a revocation list", async () => {
+  const sslmode = "verify-ca";
+  const sslrootcert = server.authority.certificate;
+  await expectOutcome({ sslmode: "require", tls: { direct: true } }, { encrypted: true });
+  await expectOutcome({ sslmode: "require", tls: { maxVersion: "TLSv1.2" } }, { encrypted: true });
+  await expectOutcome({ sslmode, sslrootcert, tls: { crl: "/no/such/list" } }, { code: "CONNECTION_FAILED" });
+});
+
+test("options reach the server, which prefers those of pg-task itself", async () => {
+  const target = { ...base, options: "-c work_mem=3MB -c search_path=elsewhere" };
+  const client = await database.connectClient(target, { applicationName });
+  const shown = "SELECT current_setting('work_mem') || ' ' || current_setting('search_path') AS settings";
+  const { rows } = await client.query<{ settings: string }>(shown);
+  assert.equal(rows[0]?.settings, "3MB pg_catalog, pg_temp");
+  await client.end();
+});
+
 test("the error for a missing password says where to give it", async () => {
   const options = { applicationName, startup: buildStartup({}), messageLimit: () => 1 << 16 };
   await assert.rejects(openProtocolConnection({ ...base, user: "scram" }, options), {

@@ -34,7 +34,7 @@ test("a permit granted to an aborted request is returned", async () => {
 
 test("resolving a host name removes its abort listener", async () => {
   const { signal } = new AbortController();
-  assert.notDeepEqual(await resolveAddresses({ host: "localhost", address: null, port: 1 }, signal), []);
-  await assert.rejects(resolveAddresses({ host: "nowhere.invalid", address: null, port: 1 }, signal));
+  assert.notDeepEqual(await resolveAddresses({ host: "localhost", port: 1 }, signal), []);
+  await assert.rejects(resolveAddresses({ host: "nowhere.invalid", port: 1 }, signal));
   assert.deepEqual(getEventListeners(signal, "abort"), []);
 });

@@ -391,7 +391,7 @@ void test("a wrong DATABASE_URL or PG* variable is named instead of the file", a
     code: "CONFIG_INVALID",
     message: /^DATABASE_URL: expected a URL like postgresql:/,
   });
-  await assert.rejects(load([], { PGPORT: "x" }), { message: /^PGPORT: expected a port/ });
+  await assert.rejects(load([], { PGPORT: "x" }), { message: /^PGPORT: invalid integer value/ });
 });
 
 void test("invalid JSON is rejected with line and column", async () => {

@@ -9,6 +9,8 @@ import { findPassword } from "../../../../../src/shared/postgres/target/password
 import { describeTarget, type ConnectionTarget } from "../../../../../src/shared/postgres/target/target.js";
 import { maskTarget } from "../../../../../src/shared/config/maskSecrets.js";
 import { maskConnectionString } from "../../../../../src/shared/postgres/connectionString/maskConnectionString.js";
+import { keywords, refusedKeywords } from "../../../../../src/shared/postgres/connectionString/keywords.js";
+import { noOptions } from "../../../../../src/shared/postgres/connectionString/parse.js";
 import { ConnectionStringError } from "../../../../../src/shared/postgres/errors.js";
 import { parseTargetUrl } from "../../../../../src/shared/postgres/target/parseTarget.js";
 
@@ -19,7 +21,7 @@ const warnings: string[] = [];
 
 /** Resolves a URL, or the target without a URL, with only these environment variables. */
 async function resolve(url: string | null, env: Record<string, string> = {}): Promise<ConnectionTarget> {
-  return await resolveTarget(url === null ? {} : parseTargetUrl(url), {
+  return await resolveTarget(url === null ? noOptions : parseTargetUrl(url), {
     env: { HOME: home, ...env },
     warn: (message) => warnings.push(message),
   });
@@ -52,11 +54,11 @@ void test("any name and password survives the URL encoding", () => {
       const server = given.host.includes(":") && !given.host.startsWith("/");
       const encoded = server ? `[${given.host}]` : encodeURIComponent(given.host);
       const inAuthority = `${scheme}://${user}:${password}@${encoded}:${given.port}/${database}`;
-      const { host: one, port: portNumber, ...rest } = given;
-      const expected = { ...rest, hosts: [one], ports: [portNumber] };
-      assert.deepEqual(parseTargetUrl(inAuthority), expected);
+      const { database: dbname, port: number, ...rest } = given;
+      const expected = { ...rest, dbname, port: String(number) };
+      assert.deepEqual(Object.fromEntries(parseTargetUrl(inAuthority)), expected);
       const inQuery = `${scheme}://?user=${user}&password=${password}&host=${encodeURIComponent(given.host)}&port=${given.port}&dbname=${database}`;
-      assert.deepEqual(parseTargetUrl(inQuery), expected);
+      assert.deepEqual(Object.fromEntries(parseTargetUrl(inQuery)), expected);
     }),
   );
 });
@@ -82,24 +84,73 @@ void test("the error for a rejected URL does not contain its password", () => {
 });
 
 void test("unsupported parts of a URL are named", () => {
-  assert.match(
-    reason("postgres://h1,h2/d?target_session_attrs=standby"),
-    /expected target_session_attrs one of any, read-write, primary, got "standby" \(pg-task writes to its server\)/,
-  );
-  assert.match(
-    reason("postgres://h/d?target_session_attrs=x"),
-    /target_session_attrs one of any, read-write, primary, got "x"$/,
-  );
-  assert.match(reason("postgres://h/d?load_balance_hosts=x"), /load_balance_hosts disable or random, got "x"/);
-  assert.match(reason("postgres://h:0/d"), /expected a port from 1 to 65535, got "0"/);
-  assert.match(reason("postgres://h/d?sslmode=on"), /expected sslmode one of disable, .*, got "on"/);
-  assert.match(reason("postgres://h/d?connect_timeout=1s"), /in whole seconds .*, got "1s"/);
-  assert.match(
-    reason("postgres://h/d?pgbouncer=true"),
-    /unsupported URI query parameter: "pgbouncer" \(supported: host, port, /,
-  );
+  const attributes = /target_session_attrs value: "standby" \(expected any, read-write, primary\)/;
+  assert.match(reason("postgres://h1,h2/d?target_session_attrs=standby"), attributes);
+  assert.match(reason("postgres://h/d?load_balance_hosts=x"), /value: "x" \(expected disable, random\)/);
+  assert.match(reason("postgres://h:0/d"), /invalid port number: "0" \(expected 1 to 65535\)/);
+  assert.match(reason("postgres://h/d?sslmode=no-verify"), /invalid sslmode value: "no-verify" \(expected disable, /);
+  assert.match(reason("postgres://h/d?connect_timeout=1s"), /invalid integer value "1s" .* "connect_timeout"/);
   assert.match(reason("postgres://h/d?sslmode"), /missing key\/value separator "="/);
-  assert.match(reason("postgres://h/d?toString=1"), /parameter: "toString"/);
+  assert.match(reason("postgres://h/d?toString=1"), /^invalid URI query parameter: "toString"$/);
+});
+
+void test("parameters of other programs are named with what to do instead", () => {
+  const remedies = {
+    "schema=app": /"schema" \(remove it, and give the task table's schema in its entry, or as pg_task.schema\)/,
+    "currentSchema=app": /"currentSchema" \(.* pg_task.schema\)/,
+    "sslmode=require&connection_limit=5": /"connection_limit" \(remove it: .* connection pool/,
+    "pool_timeout=0": /"pool_timeout" \(remove it/,
+    "pgbouncer=true": /"pgbouncer" \(remove it, and give the server's own address, not a pooler's\)/,
+    "supa=base-pooler.x": /"supa" \(.* not a pooler's\)/,
+    "workaround=supabase-pooler.vercel": /"workaround" \(.* not a pooler's\)/,
+    "sslaccept=strict": /"sslaccept" \(write sslmode=verify-full instead of strict/,
+    "ssl=true&sslfactory=org.postgresql.ssl.NonValidatingFactory": /"sslfactory" \(remove it, and write sslmode/,
+    "ssl=require": /"ssl" \(remove it, and write sslmode/,
+    "prepared_statement_cache_size=0": /"prepared_statement_cache_size" \(remove it/,
+    "statement_timeout=1000": /"statement_timeout" \(remove it, and limit tasks with pg_task.timeout\)/,
+    "targetServerType=primary": /"targetServerType" \(write target_session_attrs=primary\)/,
+  };
+  for (const [parameters, message] of Object.entries(remedies)) {
+    assert.match(reason(`postgres://u:p@h/d?${parameters}`), message);
+  }
+  // After what may be the rest of a password, nothing is taken for a parameter's name.
+  assert.doesNotMatch(reason("postgres://u:p@ss?schema=x@h/d"), /schema/);
+});
+
+void test("every parameter of libpq is read, accepted without effect, or refused with what to do", async () => {
+  const read: Record<string, Partial<ConnectionTarget>> = {
+    "hostaddr=10.0.0.1": { address: "10.0.0.1" },
+    "options=-c%20work_mem%3D8MB": { options: "-c work_mem=8MB" },
+    "channel_binding=require": { channelBinding: "require" },
+    "require_auth=scram-sha-256": { authMethods: new Set(["scram-sha-256"] as const) },
+    "keepalives=0": { keepAliveMs: null },
+    "keepalives_idle=7": { keepAliveMs: 7000 },
+    "sslmode=require&sslnegotiation=direct": { sslmode: "require", tls: { direct: true } },
+    "sslcrl=/c": { tls: { crl: "/c" } },
+    "sslcert=/c&sslkey=/k&sslpassword=p": { sslcert: "/c", sslkey: "/k", tls: { keyPassword: "p" } },
+    "sslcert=/c&sslcertmode=disable": {},
+    "sslsni=0": { tls: { sni: false } },
+    "ssl_min_protocol_version=TLSv1.3": { tls: { minVersion: "TLSv1.3" } },
+    "ssl_max_protocol_version=TLSv1.2": { tls: { maxVersion: "TLSv1.2" } },
+    "passfile=/p": { passwordFile: "/p" },
+  };
+  const plain = await resolve("postgres://u@h/d");
+  for (const [parameters, expected] of Object.entries(read)) {
+    assert.deepEqual(await resolve(`postgres://u@h/d?${parameters}`), { ...plain, ...expected }, parameters);
+  }
+  const harmless =
+    "application_name=x&fallback_application_name=x&client_encoding=auto&keepalives_interval=1&keepalives_count=1&" +
+    "tcp_user_timeout=1&gssencmode=prefer&krbsrvname=x&gsslib=gssapi&gssdelegation=0&sslcompression=0&" +
+    "min_protocol_version=3.0&max_protocol_version=latest";
+  assert.deepEqual(await resolve(`postgres://u@h/d?${harmless}`), plain);
+  const refused = refusedKeywords.map((name) => [name, reason(`postgres://u@h/d?${name}=x`)] as const);
+  for (const [name, message] of refused) {
+    assert.match(message, new RegExp(`^"${name}" is not supported: (remove|give|put|connect) `));
+  }
+  const tested = [...Object.keys(read), harmless].flatMap((each) => [...new URLSearchParams(each).keys()]);
+  const others = ["host", "port", "dbname", "user", "password", "sslmode", "sslrootcert", "connect_timeout"];
+  const known = [...tested, ...refusedKeywords, ...others, "target_session_attrs", "load_balance_hosts"];
+  assert.deepEqual([...new Set(known)].toSorted(), Object.keys(keywords).toSorted());
 });
 
 void test("everything unspecified comes from libpq's defaults", async () => {
@@ -202,8 +253,8 @@ void test("several hosts are combined with their ports as in libpq", async () =>
     sessionAttributes: "read-write",
   });
   await assert.rejects(resolve("postgres://?host=a,b,c&port=1,2"), /could not match 2 port numbers to 3 hosts/);
-  await assert.rejects(resolve(null, { PGTARGETSESSIONATTRS: "standby" }), /PGTARGETSESSIONATTRS: expected/);
-  await assert.rejects(resolve(null, { PGLOADBALANCEHOSTS: "on" }), /PGLOADBALANCEHOSTS: expected/);
+  await assert.rejects(resolve(null, { PGTARGETSESSIONATTRS: "standby" }), /PGTARGETSESSIONATTRS: invalid/);
+  await assert.rejects(resolve(null, { PGLOADBALANCEHOSTS: "on" }), /PGLOADBALANCEHOSTS: invalid/);
 });
 
 void test("a URL with several hosts names all of them when it is shown, without passwords", async () => {
@@ -231,21 +282,21 @@ void test("each of several servers has its own password in a password file", asy
   assert.doesNotMatch(JSON.stringify(maskTarget(target)), /first|second/);
 });
 
-void test("PGHOSTADDR applies unless a URL names the host", async () => {
-  const env = { PGHOST: "name", PGHOSTADDR: "10.0.0.1" };
-  assert.equal((await resolve(null, env)).host, "10.0.0.1");
-  assert.equal((await resolve("postgres://other", env)).host, "other");
-  await assert.rejects(
-    resolve(null, { ...env, PGSSLMODE: "verify-full" }),
-    /PGHOSTADDR: must not be set together with PGHOST/,
-  );
-  await assert.rejects(resolve(null, { PGHOSTADDR: "name" }), /PGHOSTADDR: expected an IP address/);
+void test("PGHOSTADDR is the address of PGHOST, unless a URL names the host", async () => {
+  const env = { PGHOST: "name", PGHOSTADDR: "10.0.0.1", PGSSLMODE: "verify-full" };
+  const named = await resolve(null, env);
+  assert.deepEqual([named.host, named.address], ["name", "10.0.0.1"]);
+  const elsewhere = await resolve("postgres://other", env);
+  assert.deepEqual([elsewhere.host, elsewhere.address], ["other", undefined]);
+  const alone = await resolve(null, { PGHOSTADDR: "10.0.0.1" });
+  assert.deepEqual([alone.host, alone.address], ["10.0.0.1", "10.0.0.1"]);
+  await assert.rejects(resolve(null, { PGHOSTADDR: "name" }), /PGHOSTADDR: could not parse network address "name"/);
 });
 
 void test("an invalid variable is named", async () => {
-  await assert.rejects(resolve(null, { PGPORT: "many" }), /PGPORT: expected a port .* got "many"/);
-  await assert.rejects(resolve(null, { PGSSLMODE: "on" }), /PGSSLMODE: expected sslmode one of/);
-  await assert.rejects(resolve(null, { PGSERVICE: "s" }), /PGSERVICE: expected it not to be set/);
+  await assert.rejects(resolve(null, { PGPORT: "7e4" }), /PGPORT: invalid integer value .* option "port"/);
+  await assert.rejects(resolve(null, { PGSSLMODE: "on" }), /PGSSLMODE: invalid sslmode value: "on"/);
+  await assert.rejects(resolve(null, { PGSERVICE: "s" }), /PGSERVICE: "service" is not supported: give the settings/);
 });
 
 void test("certificates are verified like libpq does", async () => {

@@ -1,0 +1,178 @@
+import { isIP } from "node:net";
+import { authMethods, channelBindings, type AuthMethod } from "../auth/credentials.js";
+import { shownValue } from "../connectionString/mayShow.js";
+import { omitUndefined } from "../../omitUndefined.js";
+import { tlsVersions, type TlsSettings } from "../transport/socketOptions.js";
+import { chooseSslMode, sslModes, withRootFile } from "../transport/sslMode.js";
+import { type ConnectionOptions, parseInteger } from "./connectionOptions.js";
+import { defaultSocketDirectory } from "./passwordFile.js";
+import { sessionAttributes, type ConnectionTarget, type SessionAttributes, type TargetServer } from "./target.js";
+
+/** What the options alone determine of a target, except who logs in to which database. */
+export type ReadTarget = Omit<ConnectionTarget, "database" | "user" | "passwordFile" | "connectTimeoutMs"> & {
+  readonly connectTimeoutMs?: number;
+};
+
+/** Finds a TLS file of the user, such as `root.crt`. */
+export type FindUserFile = (name: string) => string | undefined;
+
+/**
+ * Reads and checks all options that local and remote connections have in common.
+ *
+ * @param attributes the values that `target_session_attrs` can have
+ * @throws ConnectionStringError
+ */
+export function readTarget(
+  options: ConnectionOptions,
+  userFile: FindUserFile,
+  attributes: readonly SessionAttributes[] = sessionAttributes,
+): ReadTarget {
+  const [first, ...others] = readServers(options);
+  const timeout = options.integer("connect_timeout");
+  const random = options.choice("load_balance_hosts", ["disable", "random"]) === "random";
+  const methods = readAuthMethods(options);
+  return {
+    ...(first ?? defaultServer),
+    ...readTls(options, userFile),
+    ...omitUndefined({
+      otherServers: others.length > 0 ? others : undefined,
+      // As in libpq, 0 or a negative number means no limit.
+      connectTimeoutMs: timeout === undefined ? undefined : Math.max(0, timeout) * 1000,
+      sessionAttributes: options.choice("target_session_attrs", attributes),
+      loadBalance: random ? (true as const) : undefined,
+      channelBinding: options.choice("channel_binding", channelBindings),
+      authMethods: methods ?? undefined,
+      keepAliveMs: readKeepAlive(options),
+      options: options.text("options"),
+    }),
+  };
+}
+
+const defaultServer: TargetServer = {
+  host: process.platform === "win32" ? "localhost" : defaultSocketDirectory,
+  port: 5432,
+};
+
+/** Combines hosts, addresses and ports to servers. */
+function readServers(options: ConnectionOptions): TargetServer[] {
+  const addresses = options.list("hostaddr");
+  const hosts = options.list("host");
+  const ports = options.list("port");
+  const password = options.text("password");
+  const count = addresses.length || hosts.length || 1;
+  if (addresses.length > 0 && hosts.length > 0 && hosts.length !== addresses.length) {
+    throw options.error(
+      "hostaddr",
+      `could not match ${hosts.length} host names to ${addresses.length} hostaddr values`,
+    );
+  }
+  if (ports.length > 1 && ports.length !== count) {
+    throw options.error("port", `could not match ${ports.length} port numbers to ${count} hosts`);
+  }
+  return Array.from({ length: count }, (_, index) => {
+    const address = addresses[index] || undefined;
+    if (address !== undefined && isIP(address) === 0) {
+      throw options.error(
+        "hostaddr",
+        `could not parse network address "${shownValue("hostaddr", address)}": Name or service not known`,
+      );
+    }
+    const host = hosts[index] || (address ?? defaultServer.host);
+    return { host, port: readPort(options, ports[index] ?? ports[0] ?? ""), ...omitUndefined({ address, password }) };
+  });
+}
+
+function readPort(options: ConnectionOptions, text: string): number {
+  if (text === "") return defaultServer.port;
+  const port = parseInteger(text);
+  if (port === null) {
+    throw options.error("port", `invalid integer value "${shownValue("port", text)}" for connection option "port"`);
+  }
+  if (port >= 1 && port <= 65_535) return port;
+  throw options.error("port", `invalid port number: "${text}" (expected 1 to 65535)`);
+}
+
+/** Applies libpq's rules for `sslmode` and the certificate files. */
+function readTls(
+  options: ConnectionOptions,
+  userFile: FindUserFile,
+): Pick<ConnectionTarget, "sslmode" | "sslrootcert" | "sslcert" | "sslkey" | "tls"> {
+  const root = options.text("sslrootcert");
+  const mode = chooseSslMode(options.choice("sslmode", sslModes), root);
+  const direct = options.choice("sslnegotiation", ["postgres", "direct"]) === "direct";
+  if (direct && ["disable", "allow", "prefer"].includes(mode)) {
+    throw options.error(
+      "sslnegotiation",
+      `weak sslmode "${mode}" may not be used with sslnegotiation=direct (use "require", "verify-ca", or "verify-full")`,
+    );
+  }
+  const certificateMode = options.choice("sslcertmode", ["disable", "allow", "require"]);
+  if (certificateMode === "require") throw options.error("sslcertmode", 'sslcertmode "require" is not supported');
+  const file = (keyword: "sslcert" | "sslkey" | "sslcrl", name: string): string | undefined =>
+    options.text(keyword) ?? userFile(name);
+  const sslrootcert = root === "system" ? undefined : (root ?? userFile("root.crt"));
+  const sslcert = certificateMode === "disable" ? undefined : file("sslcert", "postgresql.crt");
+  const tls: NonNullable<ConnectionTarget["tls"]> = omitUndefined({
+    direct: direct ? true : undefined,
+    crl: file("sslcrl", "root.crl"),
+    keyPassword: options.text("sslpassword"),
+    sni: options.text("sslsni") === "0" ? false : undefined,
+    ...readTlsRange(options),
+  });
+  return {
+    sslmode: withRootFile(mode, sslrootcert !== undefined),
+    ...omitUndefined({
+      sslrootcert,
+      sslcert,
+      sslkey: sslcert === undefined ? undefined : file("sslkey", "postgresql.key"),
+      tls: Object.keys(tls).length > 0 ? tls : undefined,
+    }),
+  };
+}
+
+function readTlsRange(options: ConnectionOptions): {
+  minVersion: TlsSettings["minVersion"] | undefined;
+  maxVersion: TlsSettings["minVersion"] | undefined;
+} {
+  const minVersion = options.choice("ssl_min_protocol_version", tlsVersions);
+  const maxVersion = options.choice("ssl_max_protocol_version", tlsVersions);
+  if (maxVersion !== undefined && tlsVersions.indexOf(maxVersion) < tlsVersions.indexOf(minVersion ?? "TLSv1.2")) {
+    throw options.error("ssl_max_protocol_version", "invalid SSL protocol version range");
+  }
+  return { minVersion, maxVersion };
+}
+
+/**
+ * Reads the option `require_auth`. It lists either the allowed methods, or the forbidden methods, each with "!" before
+ * it.
+ *
+ * @returns the allowed methods, or null if all methods are allowed
+ */
+function readAuthMethods(options: ConnectionOptions): ReadonlySet<AuthMethod> | null {
+  const list = options.list("require_auth");
+  if (list.length === 0) return null;
+  const negated = list.map((each) => each.startsWith("!"));
+  if (new Set(negated).size > 1) {
+    const conflicting = shownValue("require_auth", list[negated.findIndex((each) => each !== negated[0])] ?? "");
+    throw options.error(
+      "require_auth",
+      negated[0] === true
+        ? `require_auth method "${conflicting}" cannot be mixed with negative methods`
+        : `negative require_auth method "${conflicting}" cannot be mixed with non-negative methods`,
+    );
+  }
+  const named = list.map((each) => {
+    const method = authMethods.find((known) => known === each.replace(/^!/, ""));
+    if (method !== undefined) return method;
+    throw options.error("require_auth", `invalid require_auth value: "${shownValue("require_auth", list.join(","))}"`);
+  });
+  if (negated[0] !== true) return new Set(named);
+  return new Set(authMethods.filter((method) => !named.includes(method)));
+}
+
+/** Reads the idle time before TCP keepalive probes, in ms. As in libpq, 0 or less means the system's default. */
+function readKeepAlive(options: ConnectionOptions): number | null | undefined {
+  if (options.integer("keepalives") === 0) return null;
+  const idle = options.integer("keepalives_idle");
+  return idle === undefined ? undefined : Math.max(0, idle) * 1000;
+}
