@@ -1,4 +1,4 @@
-import { errorMessage, PgTaskError, systemErrorCode } from "../shared/errors.js";
+import { errorMessage, partsOfError, PgTaskError, systemErrorCode } from "../shared/errors.js";
 import { sqlState } from "../shared/postgres/client.js";
 import type { SqlPool, SqlPoolClient } from "./sqlClient.js";
 
@@ -94,11 +94,8 @@ function toConnectError(error: unknown, pool: SqlPool, waiting: Waiting): PgTask
   return new PgTaskError("CONNECTION_FAILED", `no connection to the server: ${reason(error)}`, cause);
 }
 
-/** Returns the reason. For a host with several addresses, Node reports an AggregateError with an empty message. */
 const reason = (error: unknown): string =>
-  error instanceof AggregateError
-    ? error.errors.map(errorMessage).join("; ")
-    : errorMessage(error) || systemErrorCode(error);
+  partsOfError(error)?.map(errorMessage).join("; ") ?? (errorMessage(error) || systemErrorCode(error));
 
 function busyError({ totalCount, idleCount, waitingCount }: SqlPool, { timeoutMs, remedy }: Waiting): PgTaskError {
   const message = `no connection of the pool became free within ${timeoutMs} ms (${totalCount} open, ${idleCount} idle, ${waitingCount} waiting): ${remedy}`;

@@ -1,3 +1,4 @@
+import { types } from "node:util";
 import { errorDefinitions, exitCodes, type ErrorCode, type ErrorFamily } from "./errorCodes.js";
 
 /** An error with a code. Its message states what was expected and where, what was found instead, and what to do. */
@@ -68,7 +69,7 @@ export function toReport(error: unknown): ErrorReport {
     const { code, message, sqlState } = error;
     return { code, message, ...(sqlState === undefined ? {} : { sqlState }) };
   }
-  if (error instanceof Error && "severity" in error && "code" in error) {
+  if (isError(error) && "severity" in error && "code" in error) {
     const sqlState = String(error.code);
     return {
       code: "STATEMENT_FAILED",
@@ -81,6 +82,14 @@ export function toReport(error: unknown): ErrorReport {
     return { code: "CONNECTION_LOST", message };
   }
   return { code: "INTERNAL", message: withStack(error) };
+}
+
+/**
+ * Whether a value is an error. Test runners such as Jest run programs in a context of its own, in which errors of Node's
+ * own modules are no instances of Error.
+ */
+export function isError(value: unknown): value is Error {
+  return value instanceof Error || types.isNativeError(value);
 }
 
 export function fromReport(report: ErrorReport): PgTaskError {
@@ -98,22 +107,30 @@ const lossMessages = /^Connection terminated|is not queryable$/;
  * and of the server.
  */
 export function isConnectionLoss(error: unknown): error is Error {
-  if (!(error instanceof Error)) return false;
+  if (!isError(error)) return false;
   return lossMessages.test(error.message) || ("code" in error && lossErrorCodes.has(String(error.code)));
 }
 
 /** Returns the stack of an unexpected error, or its message if it has no stack. */
 function withStack(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
+  if (!isError(error)) return String(error);
   return error.stack ?? error.message;
 }
 
 /** Returns the operating system's error code, such as `ENOENT`, or an empty string if there is none. */
 export function systemErrorCode(error: unknown): string {
-  const hasCode = error instanceof Error && "code" in error && typeof error.code === "string";
+  const hasCode = isError(error) && "code" in error && typeof error.code === "string";
   return hasCode ? String(error.code) : "";
 }
 
+/**
+ * The errors of a failure to connect to a host with several addresses, for which Node reports an AggregateError with an
+ * empty message; null for other errors.
+ */
+export function partsOfError(error: unknown): unknown[] | null {
+  return isError(error) && "errors" in error && Array.isArray(error.errors) ? error.errors : null;
+}
+
 export function errorMessage(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return isError(error) ? error.message : String(error);
 }

@@ -1,6 +1,6 @@
 import { EventEmitter } from "eventemitter3";
 import { longestTimerMs } from "./backoff.js";
-import { PgTaskError } from "./errors.js";
+import { isError, PgTaskError } from "./errors.js";
 import type { Log } from "./log.js";
 
 /**
@@ -248,7 +248,7 @@ function aborted(signal: AbortSignal): Promise<void> {
 }
 
 function asError(thrown: unknown): Error {
-  if (thrown instanceof Error) return thrown;
+  if (isError(thrown)) return thrown;
   return new PgTaskError("INTERNAL", `expected an Error to be thrown, got ${String(thrown)}`, {
     cause: thrown,
   });

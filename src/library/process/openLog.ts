@@ -1,4 +1,5 @@
 import { writeSync } from "node:fs";
+import { systemErrorCode } from "../../shared/errors.js";
 import { createLog, type Log } from "../../shared/log.js";
 
 export interface OpenLog {
@@ -37,10 +38,10 @@ function writeStandardOutput(line: string): void {
     try {
       rest = rest.subarray(writeSync(1, rest));
     } catch (error) {
-      if (!(error instanceof Error) || !("code" in error)) throw error;
+      if (systemErrorCode(error) === "") throw error;
       // EAGAIN means that the pipe is full because its reader is slow. The write is repeated until it succeeds, so that
       // it blocks like a write to a file. Any other error means that the pipe has no reader.
-      if (error.code !== "EAGAIN") return;
+      if (systemErrorCode(error) !== "EAGAIN") return;
     }
   }
 }

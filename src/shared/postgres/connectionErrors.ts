@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { LoginRefused } from "./auth/login.js";
 import { passwordFileProblem } from "./target/passwordFile.js";
 import { type ConnectionTarget, describeTarget } from "./target/target.js";
-import { PgTaskError, systemErrorCode } from "../errors.js";
+import { isError, partsOfError, PgTaskError, systemErrorCode } from "../errors.js";
 import { explainSystemError } from "../systemErrors.js";
 import { identifier } from "./quoting.js";
 
@@ -129,14 +129,12 @@ export function unreachableError(target: ConnectionTarget, cause: unknown): PgTa
   );
 }
 
-/**
- * Returns the reason for a failure to connect. For a host with several addresses, Node reports an AggregateError with
- * an empty message.
- */
+/** Returns the reason for a failure to connect. */
 function reason(error: unknown): string {
-  if (error instanceof AggregateError) return [...new Set(error.errors.map(reason))].join("; ");
-  if (!(error instanceof Error)) return String(error);
-  return error.cause instanceof Error && untrustedCodes.has(systemErrorCode(error.cause))
+  const parts = partsOfError(error);
+  if (parts !== null) return [...new Set(parts.map(reason))].join("; ");
+  if (!isError(error)) return String(error);
+  return isError(error.cause) && untrustedCodes.has(systemErrorCode(error.cause))
     ? `the server's certificate is not trusted: ${error.cause.message} (sslrootcert names the file with those that are)`
     : explainSystemError(error, {
         ECONNREFUSED: "nothing listens there: is the server running?",

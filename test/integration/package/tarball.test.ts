@@ -139,6 +139,34 @@ describe("in an empty project", () => {
     }
   });
 
+  it("fits the module settings of TypeScript that docs/library.md lists", async () => {
+    const program = join(folder, "settings");
+    await mkdir(join(program, "node_modules/@types"), { recursive: true });
+    await symlink(projectPath("node_modules/@types/node"), join(program, "node_modules/@types/node"));
+    await writeFile(
+      join(program, "program.ts"),
+      `import { TaskClient } from "pg-task";\nexport const t = TaskClient;\n`,
+    );
+    const tsc = projectPath("node_modules/.bin/tsc");
+    for (const [type, module, error] of [
+      ["commonjs", "commonjs", ""],
+      ["commonjs", "node18", "TS1479"],
+      ["commonjs", "node20", ""],
+      ["commonjs", "nodenext", ""],
+      ["module", "node16", ""],
+      ["module", "nodenext", ""],
+      ["module", "preserve", ""],
+    ] as const) {
+      await writeFile(join(program, "package.json"), JSON.stringify({ type }));
+      const compilerOptions = { strict: true, target: "es2022", types: ["node"], module };
+      await writeFile(join(program, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["program.ts"] }));
+      const { stdout } = await tryTo(tsc, ["-p", "."], program);
+      assert.equal(/error (\w+)/.exec(stdout)?.[1] ?? "", error, `${type}, ${module}: ${stdout}`);
+      if (error !== "") continue;
+      await succeed(process.execPath, ["--disable-warning=ExperimentalWarning", "program.js"], program);
+    }
+  });
+
   it("has no tests, benchmarks or source maps, and scripts that are not in the way", async () => {
     const inside = join(folder, "node_modules/pg-task");
     const names = await readdir(inside, { recursive: true });

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
+import { runInNewContext } from "node:vm";
 import { errorDefinitions, exitCodes } from "../../../src/shared/errorCodes.js";
-import { PgTaskError, toReport } from "../../../src/shared/errors.js";
+import { errorMessage, partsOfError, PgTaskError, systemErrorCode, toReport } from "../../../src/shared/errors.js";
 import { projectPath } from "../../support/project.js";
 
 const document = readFileSync(projectPath("docs/errors.md"), "utf8");
@@ -79,4 +80,14 @@ describe("toReport", () => {
     });
     assert.equal(toReport(new TypeError("x is not a function")).code, "INTERNAL");
   });
+});
+
+it("knows errors of another context, which is what Node's own errors are in Jest", () => {
+  const reset: unknown = runInNewContext(`Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" })`);
+  assert.equal(reset instanceof Error, false);
+  assert.deepEqual(toReport(reset), { code: "CONNECTION_LOST", message: "read ECONNRESET" });
+  assert.equal(systemErrorCode(reset), "ECONNRESET");
+  assert.equal(errorMessage(reset), "read ECONNRESET");
+  assert.equal(partsOfError(runInNewContext("new AggregateError([1, 2])"))?.join(), "1,2");
+  assert.equal(partsOfError(reset), null);
 });

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import { connect as upgradeToTls, type TLSSocket } from "node:tls";
-import { systemErrorCode } from "../../errors.js";
+import { isError, systemErrorCode } from "../../errors.js";
 import { TlsProblem } from "../errors.js";
 import type { SocketAddress, SocketOptions } from "./socketOptions.js";
 import { tlsOptions } from "./tlsOptions.js";
@@ -41,7 +41,7 @@ export async function startTls(
  * message for all of them.
  */
 function tlsReason(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
+  if (!isError(error)) return String(error);
   const code = systemErrorCode(error);
   const handshake = code === "" || /^(ERR_|E[A-Z]+$)/.test(code);
   return handshake ? error.message.trim() : `certificate verify failed: ${error.message}`;
