@@ -14,5 +14,5 @@ export const folders = {
 
 export const files = {
   program: within("../../dist/src/cli/bin.js"),
-  page: within("../../docs/performance.md"),
+  page: within("../results/README.md"),
 } as const;

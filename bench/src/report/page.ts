@@ -11,7 +11,7 @@ const run = promisify(execFile);
 const begin = "<!-- figures: written by npm run bench -->";
 const end = "<!-- end of figures -->";
 
-/** Writes the stored results into docs/performance.md, between the two markers, and the charts into docs/img. */
+/** Writes the stored results into bench/results/README.md, between the two markers, and the charts into docs/img. */
 export async function writePage(): Promise<void> {
   const results = await kept();
   const page = await readFile(files.page, "utf8");
@@ -35,7 +35,7 @@ async function drawn(results: ReadonlyMap<string, Result>): Promise<string> {
     if (plot !== undefined) {
       await mkdir(folders.images, { recursive: true });
       await writeFile(`${folders.images}${measure.name}.svg`, plot);
-      parts.push(`![${title}](img/${measure.name}.svg)`);
+      parts.push(`![${title}](../../docs/img/${measure.name}.svg)`);
     }
     parts.push(markdownTable(table), note, origin(result.recorded));
   }
