@@ -22,14 +22,14 @@ const marks = {
   "claim queued": "%next_needs_full%",
   claim: "%ranked AS MATERIALIZED%",
   "complete plain": "%cardinality(%",
-  complete: "%pause_left%",
+  complete: "%true, NULL, NULL, false FROM pause_left%",
 };
 
 /** Returns the statements that were used since the last call, with the number of rows that each of them updated. */
 async function used(): Promise<Map<string, number>> {
   const { rows } = await client.query<{ name: string; count: number }>(
     `SELECT name, sum(rows)::integer AS count FROM unnest($1::text[], $2::text[]) AS m(name, mark)
-     JOIN seen ON statement LIKE mark GROUP BY name ORDER BY name`,
+     JOIN seen ON statement LIKE mark AND rows > 0 GROUP BY name ORDER BY name`,
     [Object.keys(marks), Object.values(marks)],
   );
   await client.query("TRUNCATE seen");
