@@ -15,9 +15,21 @@ const hashEntry = ({ elsewhere, key, target, schema, table }: Entry): number =>
 
 const hashName = (name: string): number => hashText(`cluster ${name}`);
 
+/**
+ * How many entries are published one by one. A process with more publishes one hash of them all, because the server's
+ * lock table, which all its databases share, has only some thousand places.
+ */
+const maxSingly = 50;
+/** Published by a process with more entries. */
+const more = hashText("more");
+
 /** Returns the hashes that a process of the cluster publishes: that of the cluster's name, and those of its entries. */
-export const hashEntries = (name: string, entries: readonly Entry[]): ReadonlySet<number> =>
-  new Set([hashName(name), ...entries.map(hashEntry)]);
+export function hashEntries(name: string, entries: readonly Entry[]): ReadonlySet<number> {
+  const hashes = entries.map(hashEntry);
+  const together = hashText(hashes.toSorted((a, b) => a - b).join(" "));
+  const published = hashes.length > maxSingly ? [more, together] : hashes;
+  return new Set([hashName(name), ...published]);
+}
 
 const without = (hashes: ReadonlySet<number>, others: ReadonlySet<number>): number[] =>
   [...hashes].filter((hash) => !others.has(hash));
@@ -75,6 +87,7 @@ export function describeOtherEntries(
   { entries, who }: { readonly entries: readonly Entry[]; readonly who: string },
 ): string | null {
   if (areSame(own, leader)) return null;
+  if (own.has(more) || leader.has(more)) return `which ones is not known, because there are more than ${maxSingly}`;
   const list = (hashes: readonly number[]): string => {
     const named = new Set(entries.filter((entry) => hashes.includes(hashEntry(entry))).map(({ key }) => key));
     const unnamed = hashes.length - named.size;
