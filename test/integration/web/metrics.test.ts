@@ -10,6 +10,7 @@ import { token, Web } from "../../support/web.js";
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
+const other = await database.connect();
 const { database: data, user } = database.target;
 
 beforeEach(() => client.query("DELETE FROM task"));
@@ -229,14 +230,17 @@ it("changes every metric, and resets those of the current state", async () => {
      WHERE datname = current_database() AND application_name LIKE 'pg_work public task %'`,
   );
   await waitForRun(client, blocked);
+  // A listener in a transaction keeps the queue of notifications from being emptied.
+  await client.query("LISTEN filling");
   await client.query("BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE");
+  await other.query("SELECT pg_notify('filling', n || repeat('x', 7000)) FROM generate_series(1, 3) AS n");
   await web.metricsUntil((text) => {
     note(text);
     return [...largest.values()].every((each) => each > 0);
   });
   assert.ok(largest.size > 20, `${largest.size} metrics`);
 
-  await client.query("COMMIT");
+  await client.query("COMMIT; UNLISTEN filling");
   await client.query("SELECT pg_advisory_unlock(1)");
   const currentState = ["pg_task_running", "pg_task_backlog", "pg_task_oldest_due_seconds", "pg_task_scrape_error"];
   await web.metricsUntil((text) => {
