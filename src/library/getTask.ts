@@ -1,5 +1,3 @@
-import { allFeatures, featureColumns, type Feature } from "../manager/schema/features.js";
-import { readFeatures } from "../manager/schema/ownColumns.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import { PgTaskError } from "../shared/errors.js";
 import type { Queryable } from "../shared/postgres/client.js";
@@ -12,25 +10,22 @@ import type { Task } from "./task.js";
 /** Reads a task. Returns null if there is no such task. */
 export async function getTask(client: Queryable, table: TaskTable, id: string): Promise<Task | null> {
   const columns = await readTask(client, table, id);
-  if (columns === null) return null;
-  return toTask(columns, await readFeatures(client, table));
+  return columns === null ? null : toTask(columns);
 }
 
 /** Columns that a Task does not have, because they are for pg-task's own use. */
 const internalColumns = ["owner", "ready", "hash", "due", "wait", "plain", "role"];
 
-/** The values of a row by column. A column that belongs to a feature that is off is the user's own, and reads as null. */
+/** The values of a row by column. */
 class Row {
   readonly #values: TaskColumns;
-  readonly #own: ReadonlySet<string>;
 
-  constructor(values: TaskColumns, own: ReadonlySet<string>) {
+  constructor(values: TaskColumns) {
     this.#values = values;
-    this.#own = own;
   }
 
   get(name: string): ColumnValue {
-    return this.#own.has(name) ? null : (this.#values.get(name) ?? null);
+    return this.#values.get(name) ?? null;
   }
 
   text(name: string): string | null {
@@ -55,15 +50,13 @@ class Row {
   }
 }
 
-function toTask(all: TaskColumns, features: ReadonlySet<Feature>): Task {
-  const off = [...allFeatures].filter((feature) => !features.has(feature));
-  const own = new Set(off.flatMap((feature) => featureColumns[feature]));
-  const row = new Row(all, own);
+function toTask(all: TaskColumns): Task {
+  const row = new Row(all);
   const state = row.text("state");
   if (!isTaskState(state)) throw new PgTaskError("INTERNAL", `unknown state ${state}`);
   const known = { ...resultOf(row), ...limitsOf(row), ...scheduleOf(row), ...formatOf(row), state };
   const names = new Set<string>([...Object.keys(known), ...internalColumns]);
-  const columns = Object.fromEntries([...all].filter(([name]) => own.has(name) || !names.has(name)));
+  const columns = Object.fromEntries([...all].filter(([name]) => !names.has(name)));
   return { ...known, claimed: row.get("owner") !== null, columns };
 }
 

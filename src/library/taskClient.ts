@@ -1,7 +1,6 @@
 import type { TaskChange, TaskOutcome, TaskSummary, TaskFilter } from "../tasks/types.js";
 import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
-import { readFeatures } from "../manager/schema/ownColumns.js";
 import { taskTable, type TaskTable } from "../manager/schema/taskTable.js";
 import { PgTaskError } from "../shared/errors.js";
 import { describeValue } from "../shared/describeValue.js";
@@ -24,7 +23,7 @@ import { nameKeyHolder } from "./nameKeyHolder.js";
 import type { IfKeyTaken, NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { Task } from "./task.js";
-import { refuseFeatureColumns, toRow } from "../tasks/commands/toRow.js";
+import { toRow } from "../tasks/commands/toRow.js";
 import {
   addChecks,
   callChecks,
@@ -184,8 +183,8 @@ export class TaskClient {
    * Adds a task, given as its SQL or with its options.
    *
    * @returns the task's id; if its key is taken, null with `skip`, and the id of the waiting task with `join`
-   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a value of a wrong type, for
-   * an option whose feature is off in this table, or for `skip` or `join` without a key
+   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a value of a wrong type, or
+   * for `skip` or `join` without a key
    */
   add(task: NewTask | string, options?: AddOptions & { readonly ifKeyTaken?: "error" | "join" }): Promise<string>;
   /** Adds a task unless another task with its key waits. */
@@ -202,8 +201,8 @@ export class TaskClient {
    *
    * @returns the tasks' ids in the order of the tasks: with `skip` without those that were left out, with `join` with the
    * ids of the waiting tasks in their places
-   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a task that is none, for
-   * a value of a wrong type, or for an option whose feature is off in this table. The message names the task as
+   * @throws PgTaskError TASK_REJECTED if the table refuses a value; TASK_KEY_TAKEN; USAGE for a task that is none, or
+   * for a value of a wrong type. The message names the task as
    * `tasks[INDEX]`, if the server says which one it refuses
    */
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
@@ -368,7 +367,6 @@ export class TaskClient {
       throw new PgTaskError("USAGE", `expected a task with a key, because of ifKeyTaken: ${describeValue(ifKeyTaken)}`);
     }
     const work = async (given: Queryable): Promise<string[]> => {
-      await this.#refuseFeatureColumns(given, rows);
       try {
         return await addTasks(given, this.#table, rows, { ifKeyTaken });
       } catch (error) {
@@ -381,16 +379,6 @@ export class TaskClient {
       return await this.#connections.run(work);
     } catch (error) {
       throw this.#toError(toNamedAddError(error, this.#table, rows));
-    }
-  }
-
-  /** Refuses columns that are pg-task's and were given as the caller's own. This depends on the features of the table. */
-  async #refuseFeatureColumns(client: Queryable, rows: readonly NewRow[]): Promise<void> {
-    if (rows.every(({ own = [] }) => own.length === 0)) return;
-    const features = await readFeatures(client, this.#table);
-    for (const [index, row] of rows.entries()) {
-      if (rows.length === 1) refuseFeatureColumns(row, features);
-      else naming(index, () => refuseFeatureColumns(row, features));
     }
   }
 

@@ -11,5 +11,5 @@ const internal = new Set([
   ..."wait plain".split(" "),
 ]);
 
-/** Whether this is the name of a column of pg-task. If it belongs to a feature that is off, the column is the user's. */
+/** Whether this is the name of a column of pg-task. */
 export const isPgTaskColumn = (name: string): boolean => optionNames.has(name) || internal.has(name);

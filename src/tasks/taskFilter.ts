@@ -1,16 +1,6 @@
-import type { Client, Queryable } from "../shared/postgres/client.js";
+import type { Client } from "../shared/postgres/client.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
-import { requireKeys } from "./requireFeatures.js";
 import type { TaskFilter } from "./types.js";
-
-/**
- * Makes sure that the table has what the filter's conditions name, before `filterSql` is used.
- *
- * @throws PgTaskError USAGE for `key` if tasks of this table cannot have keys. A column of this name is then the user's.
- */
-export async function requireFilter(client: Queryable, table: TaskTable, { key }: TaskFilter): Promise<void> {
-  if (key !== undefined) await requireKeys(client, table);
-}
 
 /** Returns the SQL of the filter's conditions on the table `t`, and appends their parameters to `values`. */
 export function filterSql(filter: TaskFilter, values: unknown[]): string {

@@ -12,7 +12,7 @@ export async function createVersionOne(client: Client, schema: string, name = "t
   await client.query(`CREATE SCHEMA IF NOT EXISTS ${identifier(schema)}`);
   await ensureStateType(client, table);
   await client.query(render(migrations[0]?.text ?? "", table));
-  await applyColumnDefaults(client, table, defaultParameters(), new Set());
+  await applyColumnDefaults(client, table, defaultParameters(), true);
   await recordVersion(client, table, 1);
   return table;
 }

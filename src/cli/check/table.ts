@@ -1,4 +1,4 @@
-import { describeKind, refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
+import { describeKind, refuseForeignColumns, refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
 import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readIdCache } from "../../manager/schema/idCache.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
@@ -9,10 +9,10 @@ import {
   missingObjects,
   nameAnotherPlace,
   readRecord,
+  type TableRecord,
 } from "../../manager/schema/migrations.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
 import { findOrigin } from "../../manager/schema/moveObjects.js";
-import { columnsInTheWay, featuresOff, featuresWithout } from "../../manager/schema/ownColumns.js";
 import { readChangeRemedy, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { isPartitionedByPlan, planPartitionsProblem } from "../../manager/schema/planPartitions.js";
 import { missingStates } from "../../manager/schema/stateType.js";
@@ -46,15 +46,16 @@ export async function inspectTable(
     return refused(`the name belongs to ${describeKind(kind)}, which cannot be adopted`);
   }
   const table = taskTable(schema, name);
-  const { version, ownColumns } = await readRecord(client, table);
+  const record = await readRecord(client, table);
+  const { version } = record;
   if (version > latestVersion) return refused("created by a later pg-task");
-  const lost = version === latestVersion ? missingColumnNames(await readLayout(client, table), ownColumns) : [];
+  const lost = version === latestVersion ? missingColumnNames(await readLayout(client, table)) : [];
   if (lost.length > 0) {
     const why = `${describeMissingColumns(lost)}; pg-task doctor names the statements that restore it`;
     return { ...found, state: "incomplete", why };
   }
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
-  const reasons = await readReasons(client, table, ownColumns, { kind, version });
+  const reasons = await readReasons(client, table, { kind, version });
   const reason = reasons.length === 0 ? {} : { why: reasons.join("; ") };
   const exists: Finding = { ...found, state: "exists", ...reason };
   const asOwner = await readPrivilegeRemedy(client, table);
@@ -65,7 +66,7 @@ export async function inspectTable(
   const why =
     create && asOwner !== null
       ? notOwned
-      : await whyUnchangeable(client, table, create, version === 0 && moved === null);
+      : await whyUnchangeable(client, table, create, moved === null ? record : null);
   if (why !== null) return refused(why);
   return version === latestVersion ? exists : { ...found, ...describeChange(version, create, moved) };
 }
@@ -77,15 +78,23 @@ function describeChange(version: number, create: boolean, moved: TaskTable | nul
   return { state: "exists", why: `${origin}, would be ${version === 0 ? "adopted" : "migrated"}` };
 }
 
-/** Returns why `start` could not adopt or migrate a table that its user owns, or restore its objects; null if it could. */
+/**
+ * Returns why `start` could not adopt or migrate a table that its user owns, or restore its objects; null if it could.
+ *
+ * @param record null if the table was moved here from another place
+ */
 async function whyUnchangeable(
   client: Client,
   table: TaskTable,
   create: boolean,
-  isForeign: boolean,
+  record: TableRecord | null,
 ): Promise<string | null> {
   const why = await refusalReason(async () => {
-    if (isForeign) await refuseObstacles(client, table, await readLayout(client, table));
+    if (record !== null && record.version < latestVersion) {
+      const layout = await readLayout(client, table);
+      if (record.version === 0) await refuseObstacles(client, table, layout);
+      else refuseForeignColumns(table, layout, record);
+    }
     await refuseConflictingNames(client, table);
   });
   if (why !== null || !create) return why;
@@ -93,23 +102,17 @@ async function whyUnchangeable(
   return grant === null ? null : `the entry's user may not create what belongs to it: ${grant}`;
 }
 
-/** Returns which features are off or limited, and why. */
+/** Returns what the table cannot have, and why. */
 async function readReasons(
   client: Client,
   table: TaskTable,
-  ownColumns: readonly string[],
   { kind, version }: { readonly kind: string; readonly version: number },
 ): Promise<string[]> {
-  const off = featuresOff(ownColumns);
-  const columns = columnsInTheWay(ownColumns).join(", ");
-  const place = (await nameAnotherPlace(client, table))
+  const reasons = (await nameAnotherPlace(client, table))
     ? [`${describeOtherPlace(table)}; pg-task start replaces them`]
     : [];
-  const reasons = off.length === 0 ? place : [...place, `off: ${off.join(", ")}, because of its columns ${columns}`];
-  const features = featuresWithout(ownColumns);
-  for (const { purpose, signature } of await takenUserFunctions(client, { ...table, features }))
+  for (const { purpose, signature } of await takenUserFunctions(client, table))
     reasons.push(`off: ${purpose}, because another function is called ${signature}`);
-  if (off.includes("order")) return reasons;
   if (kind === "p" && (await isPartitionedByPlan(client, table)))
     reasons.push(`off: after, because ${planPartitionsProblem}`);
   const cache = version === 0 ? null : await readIdCache(client, table);

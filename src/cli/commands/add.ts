@@ -14,7 +14,6 @@ import {
   readMissingGrants,
   toAddError,
 } from "../../tasks/commands/addTask.js";
-import { readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import { withSuggestion } from "../support/suggestions.js";
 import { readKeyHolder } from "../../tasks/queries/keyHolder.js";
 import { readOutcomes } from "../../tasks/queries/taskOutcome.js";
@@ -172,7 +171,7 @@ async function describeAdded(opened: OpenTable, id: string): Promise<string> {
  * that zone. Empty if the time does not lie ahead.
  */
 async function describePlan({ client, table }: OpenTable, id: string): Promise<string> {
-  const zone = (await readHasRules(client, table)) ? "CASE WHEN rule IS NOT NULL THEN zone END" : "NULL::text";
+  const zone = "CASE WHEN rule IS NOT NULL THEN zone END";
   const { rows } = await client.query<PlannedTime>(
     `SELECT ${isoTimeSql("plan")} AS plan, ${zone} AS zone, to_char(plan AT TIME ZONE ${zone}, 'YYYY-MM-DD HH24:MI:SS') AS wall FROM ${table.qualified} WHERE id = $1::bigint AND plan > statement_timestamp() AND isfinite(plan)`,
     [id],

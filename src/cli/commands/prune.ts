@@ -1,7 +1,6 @@
 import type { Command } from "commander";
 import { finalStates } from "../../shared/taskState.js";
-import { countPrunable, readPruneCutoff, pruneBatch, type Cutoff } from "../../tasks/commands/pruneTasks.js";
-import { requireFilter } from "../../tasks/taskFilter.js";
+import { countPrunable, readPruneCutoff, pruneBatch } from "../../tasks/commands/pruneTasks.js";
 import { confirmChange } from "../support/confirmChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
@@ -38,12 +37,11 @@ export function registerPrune(program: Command, run: RunCommand): void {
 async function prune(terminal: Terminal, options: PruneOptions): Promise<number> {
   return await withTable(terminal, options, "prune", async (opened) => {
     const { client, table } = opened;
-    await requireFilter(client, table, filterFromOptions(options));
-    const cutoff = await readPruneCutoff(client, table, options.older);
+    const cutoff = await readPruneCutoff(client, options.older);
     if (options.dryRun === true || options.yes !== true) {
       const found = await countPrunable(client, table, cutoff, filterFromOptions(options));
       if (options.dryRun === true) return printResult(terminal, options, { found });
-      const question = `Delete ${formatCount(found, "task")} of ${printableLine(table.qualified)} that ended before ${cutoff.before}?`;
+      const question = `Delete ${formatCount(found, "task")} of ${printableLine(table.qualified)} that ended before ${cutoff}?`;
       if (found > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
     }
     return await deleteInBatches(terminal, opened, options, cutoff);
@@ -54,7 +52,7 @@ async function deleteInBatches(
   terminal: Terminal,
   { client, table }: OpenTable,
   options: PruneOptions,
-  cutoff: Cutoff,
+  cutoff: string,
 ): Promise<number> {
   let deleted = 0;
   let locked = 0;

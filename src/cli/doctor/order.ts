@@ -1,6 +1,6 @@
 import { lostDependencies } from "../../manager/schema/dependencyTable.js";
 import { readIdCache } from "../../manager/schema/idCache.js";
-import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 import { isPartitionedByPlan, planPartitionsProblem } from "../../manager/schema/planPartitions.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
@@ -14,10 +14,10 @@ const maxShown = 10;
  * Earlier versions have put off rows a second time that were loaded from a dump with `--data-only`. The plan of a schedule
  * at infinity is a pause, which another check reports. The rows are read by the index of planned times.
  */
-const neverPlanned = ({ qualified }: TaskTable, rules: boolean): string => `
+const neverPlanned = ({ qualified }: TaskTable): string => `
   SELECT t.id FROM ${qualified} AS t
   WHERE NOT t.ready AND t.plan >= 'infinity' AND t.after IS NOT NULL AND t.state::text = 'PLAN' AND t.owner IS NULL
-    AND (t.wait IS NULL OR t.due = 'infinity') AND NOT ${hasSchedule("t", rules)}
+    AND (t.wait IS NULL OR t.due = 'infinity') AND NOT ${hasSchedule("t")}
   ORDER BY t.id`;
 
 /** Checks what the column `after` depends on. Meant for a table whose tasks can wait for others. */
@@ -31,7 +31,7 @@ export async function checkOrder(client: Client, table: TaskTable): Promise<Chec
       `a manager looks the others up again when it starts, and within about a minute of the next change; or UPDATE ${qualified} SET after = after || after WHERE id IN (${lost.ids})`,
     );
   }
-  const unplanned = await readIds(client, neverPlanned(table, await readHasRules(client, table)));
+  const unplanned = await readIds(client, neverPlanned(table));
   if (unplanned !== null) {
     return warn(
       "order",

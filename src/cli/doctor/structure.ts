@@ -5,17 +5,10 @@ import {
 } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
-import {
-  appliedVersion,
-  describeOtherPlace,
-  latestVersion,
-  nameAnotherPlace,
-  readRecord,
-} from "../../manager/schema/migrations.js";
+import { describeOtherPlace, latestVersion, nameAnotherPlace, readRecord } from "../../manager/schema/migrations.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
-import { columnsInTheWay, featuresOff, featuresWithout, renameStatements } from "../../manager/schema/ownColumns.js";
+import { foreignNames } from "../../manager/schema/adoption/obstacles.js";
 import { duplicateKeysQuery, readKeyProblem } from "../../manager/schema/keyIndex.js";
-import { readHasRules } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
@@ -23,12 +16,18 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { fail, ok, warn, type Check } from "./check.js";
 
 export async function checkMigration(client: Client, table: TaskTable): Promise<Check> {
-  const version = await appliedVersion(client, table);
+  const record = await readRecord(client, table);
+  const { version } = record;
   if (version > 0 && (await nameAnotherPlace(client, table)))
     return warn("table", describeOtherPlace(table), "pg-task start replaces them");
   if (version === latestVersion) return ok("table", `${table.qualified} is up to date`);
   const text = `${table.qualified} is at version ${version}, this pg-task knows ${latestVersion}`;
   if (version > latestVersion) return fail("table", text, "upgrade this pg-task");
+  const foreign = version < latestVersion ? foreignNames(table, await readLayout(client, table), record) : [];
+  if (foreign.length > 0) {
+    const problems = foreign.map(({ problem }) => problem).join("; ");
+    return fail("table", `${table.qualified}: ${problems}`, foreign.map(({ statement }) => statement).join("; "));
+  }
   return warn("table", text, "pg-task start migrates it");
 }
 
@@ -37,9 +36,7 @@ export async function checkMigration(client: Client, table: TaskTable): Promise<
  * columns.
  */
 export async function checkColumns(client: Client, table: TaskTable, parameters: FileParameters): Promise<Check> {
-  const layout = await readLayout(client, table);
-  const { ownColumns } = await readRecord(client, table);
-  const lost = missingColumnNames(layout, ownColumns);
+  const lost = missingColumnNames(await readLayout(client, table));
   if (lost.length === 0) return ok("columns", "all present");
   return fail(
     "columns",
@@ -60,11 +57,9 @@ function restoreColumn(table: TaskTable, name: string, parameters: FileParameter
   return `${rename}; if it was dropped: ${add}`;
 }
 
-/** Checks for columns and functions of the user that turn features off. Meant for a table that is up to date. */
+/** Checks what the table lacks for some tasks: the index of keys, and functions. Meant for a table that is up to date. */
 export async function checkFeatures(client: Client, table: TaskTable): Promise<Check> {
-  const { ownColumns } = await readRecord(client, table);
-  const off = featuresOff(ownColumns);
-  const [taken] = await takenUserFunctions(client, { ...table, features: featuresWithout(ownColumns) });
+  const [taken] = await takenUserFunctions(client, table);
   if (taken !== undefined) {
     const { purpose, signature } = taken;
     return warn(
@@ -73,18 +68,6 @@ export async function checkFeatures(client: Client, table: TaskTable): Promise<C
       `rename it, and restart pg-task: ALTER FUNCTION ${signature} RENAME TO …`,
     );
   }
-  if (off.length === 0) return await checkKeys(client, table);
-  const columns = columnsInTheWay(ownColumns);
-  const names = `${columns.length === 1 ? "column" : "columns"} ${columns.map(identifier).join(", ")}`;
-  return warn(
-    "features",
-    `off: ${off.join(", ")}: ${table.qualified} had the ${names} before pg-task needed the name`,
-    `rename yours, and restart pg-task: ${renameStatements(table, ownColumns).join("; ")}`,
-  );
-}
-
-/** Checks whether keys can be used. */
-async function checkKeys(client: Client, table: TaskTable): Promise<Check> {
   switch (await readKeyProblem(client, table)) {
     case null:
       return ok("features", "all on");
@@ -169,8 +152,7 @@ export async function checkIndexes(client: Client, table: TaskTable): Promise<Ch
 }
 
 export async function checkViews(client: Client, table: TaskTable): Promise<Check> {
-  const names = [table.statsView, table.errorsView, table.groupsView];
-  if (await readHasRules(client, table)) names.push(table.schedulesView);
+  const names = [table.statsView, table.errorsView, table.groupsView, table.schedulesView];
   const { rows } = await client.query<{ name: string }>(
     `SELECT n.name FROM unnest($2::text[]) AS n(name) WHERE NOT EXISTS (
        SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace

@@ -1,5 +1,4 @@
 import { nameAnotherPlace } from "../../manager/schema/migrations.js";
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { checkPrivileges, checkRoleSettings, checkRowSecurity, checkWriters, mayRead } from "./access.js";
@@ -48,7 +47,7 @@ export async function checkTable(client: Client, table: TaskTable, configured: C
 
 /** Whether tasks of the table can wait for others. */
 async function canWait(client: Client, table: TaskTable, { level }: Check): Promise<boolean> {
-  if (level !== "ok" || !(await readFeatures(client, table)).has("order")) return false;
+  if (level !== "ok") return false;
   const { rows } = await client.query<{ there: boolean }>(
     "SELECT has_table_privilege(to_regclass($1), 'SELECT') IS TRUE AS there",
     [table.qualifiedDependencies],

@@ -113,7 +113,7 @@ export async function claimFull(client: Client, table: TaskTable, request: Claim
       dedicated.map((session) => session.ageMs),
       request.contended ?? [],
       ...keyParameter(table, request.runningKeys ?? []),
-      ...(table.features.has("gaps") ? [request.groups.map((group) => group.quietMs)] : []),
+      request.groups.map((group) => group.quietMs),
     ],
   });
   return toClaim(rows);
@@ -189,7 +189,7 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
  */
 function firstDue(table: TaskTable, from: string): string {
   return `
-      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate(table)} AS late, ${isExclusive(table)} AS exclusive, ${gapMs(table)} AS gap_ms
+      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate} AS late, ${isExclusive(table)} AS exclusive, ${gapMs()} AS gap_ms
       FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
         AND plan <= now() AND ${isNotIn("id", "$13")} AND ${isKeyFree(table, "$20")} AND id <> ALL (${deferredIds})
       ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
@@ -209,23 +209,18 @@ const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM $
 
 function claimStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
-  const hasGaps = table.features.has("gaps");
-  const quietParameter = table.features.has("keys") ? "$21" : "$20";
+  const quietParameter = table.hasKeys ? "$21" : "$20";
   const lockable = `${isReady} AND state::text = 'PLAN' AND plan <= now() AND ${isKeyFree(table, "$20")}`;
   return `
 WITH candidate AS MATERIALIZED (
   SELECT c.*, ${isGroupPaused(table, "c")} AS paused, c.nth <= c.most AS near,
-    c.max - c.running - c.nth + 1 AS priority, ${hasGaps ? "c.gapped = 0 OR c.nth = 1 AND c.gap_ms <= c.quiet" : "true"} AS may_start
+    c.max - c.running - c.nth + 1 AS priority, c.gapped = 0 OR c.nth = 1 AND c.gap_ms <= c.quiet AS may_start
   FROM (
     SELECT g.hash, g.own, g.running, g.most, d.*, count(*) FILTER (WHERE NOT d.late) OVER before + 1 AS nth,
-      count(*) FILTER (WHERE d.exclusive AND NOT d.late) OVER before + d.exclusive::integer AS barred${
-        hasGaps
-          ? `,
-      g.quiet, count(*) FILTER (WHERE d.gap_ms > 0 AND NOT d.late) OVER before + (d.gap_ms > 0)::integer AS gapped`
-          : ""
-      }
-    FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[]${hasGaps ? `, ${quietParameter}::float8[]` : ""})
-      AS g(hash, running, max, id, most, own${hasGaps ? ", quiet" : ""})
+      count(*) FILTER (WHERE d.exclusive AND NOT d.late) OVER before + d.exclusive::integer AS barred,
+      g.quiet, count(*) FILTER (WHERE d.gap_ms > 0 AND NOT d.late) OVER before + (d.gap_ms > 0)::integer AS gapped
+    FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::bigint[], $5::integer[], $6::integer[], ${quietParameter}::float8[])
+      AS g(hash, running, max, id, most, own, quiet)
     CROSS JOIN LATERAL (
       (${firstDue(table, `${maxOthers} = g.max AND id >= g.id`)})
       UNION ALL

@@ -120,7 +120,7 @@ const unflushed = "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT
  */
 function firstDue(table: TaskTable, from: string): string {
   return `
-        SELECT id, ${maxOthers} AS max, "group", (${isLate(table)}) OR ${isExclusive(table)} AS needs_full
+        SELECT id, ${maxOthers} AS max, "group", (${isLate}) OR ${isExclusive(table)} AS needs_full
         FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
           AND plan <= now() AND id <> ALL (${deferredIds})
         ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
@@ -156,7 +156,7 @@ FROM (
 ) AS g
 WHERE ${hasId("g.id")} AND ${isReady} AND t.state::text = 'PLAN' AND t.plan <= now() AND NOT (${isExclusive(table)})
   AND ${limitsLockWait} AND ${unflushed}
-RETURNING t.id, g.nth::integer, t.hash, ${maxOthers} AS max, t.owner, t.input, ${argumentsOf(table)} AS args, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
-  t.escape::text, t."null", ${timeoutMs} AS timeout_ms, t.atomic, ${claimTime("t")} AS take, ${isRepeating(table, "t.")} AS repeats, g.next_id, g.next_max, g.next_needs_full,
+RETURNING t.id, g.nth::integer, t.hash, ${maxOthers} AS max, t.owner, t.input, ${argumentsOf} AS args, t."group", t.header, t.string, t.delimiter::text, t.quote::text,
+  t.escape::text, t."null", ${timeoutMs} AS timeout_ms, t.atomic, ${claimTime("t")} AS take, ${isRepeating("t.")} AS repeats, g.next_id, g.next_max, g.next_needs_full,
   ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${plannedTime} AS planned`;
 }

@@ -101,7 +101,7 @@ function claimSmallStatement(table: TaskTable, traced: boolean): string {
   const isFree = isKeyFree(table, "$7");
   return `
 WITH due AS MATERIALIZED (
-  SELECT id, hash, ${maxOthers} AS max, ${isLate(table)} OR ${hasGap(table)} OR ${isGroupPaused(table, "d")} AS needs_full
+  SELECT id, hash, ${maxOthers} AS max, ${isLate} OR ${hasGap()} OR ${isGroupPaused(table, "d")} AS needs_full
   FROM ${qualified} AS d
   WHERE ready AND hash >= -2147483648 AND plan <= now() AND ${isNotIn("id", "$3")} AND ${isFree} AND id <> ALL (${deferredIds})
   ORDER BY hash, ${maxOthers} DESC, id LIMIT ${maxSmallClaim + 1}

@@ -33,7 +33,7 @@ export async function readTexts(
     name: traced ? "read texts traced" : "read texts",
     text: `
 SELECT ${claimedColumns(table, "g", traced)} FROM ${table.qualified} AS t, (SELECT false AS starts_now) AS g
-WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate(table)}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
+WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
     values: [ids],
   });
 }
@@ -57,17 +57,17 @@ export async function failUnreadable(
     text: `
 WITH locked AS MATERIALIZED (
   SELECT l.id FROM (
-    SELECT id, ctid AS version, ${isRepeating(table)} AS repeats FROM ${table.qualified}
+    SELECT id, ctid AS version, ${isRepeating()} AS repeats FROM ${table.qualified}
     WHERE id = $1 AND ${isReady} AND state::text = 'PLAN'
-      AND (NOT ${isRepeating(table)} OR ${columnsUnchanged(table, columnSet)})
+      AND (NOT ${isRepeating()} OR ${columnsUnchanged(table, columnSet)})
     FOR NO KEY UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
 ), failed AS (
   UPDATE ${table.qualified}
   SET state = 'FAIL', ready = NULL, start = now(), stop = now(), output = '',
-    error = ${appendNote("$2::text", `CASE WHEN ${isRepeating(table)} THEN $3::text END`)}
+    error = ${appendNote("$2::text", `CASE WHEN ${isRepeating()} THEN $3::text END`)}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING id, stop, ${isRepeating(table)} AS repeats
+  RETURNING id, stop, ${isRepeating()} AS repeats
 ), again AS (
   SELECT id, stop, 'FAIL' AS outcome FROM failed WHERE $3::text IS NULL
 ), ${successorCtes(table, columnSet, "again")}${owedCte(table, unrepeated, "SELECT id FROM failed WHERE repeats")}

@@ -26,7 +26,7 @@ WITH started AS MATERIALIZED (
   SELECT l.id, now() AS stop, 'WORK' AS outcome FROM (
     SELECT id, ctid AS version FROM ${table.qualified}
     WHERE id = ANY ($1::bigint[]) AND owner = ANY ($2::text[]) AND state::text IN ('TAKE', 'WORK')
-      AND ${isOverlapping(table)} AND ${columnsUnchanged(table, columns)}
+      AND ${isOverlapping()} AND ${columnsUnchanged(table, columns)}
     FOR NO KEY UPDATE SKIP LOCKED
   ) AS l WHERE ${isSeen(table, "l")}
 ), ${successorCtes(table, columns, "started")}

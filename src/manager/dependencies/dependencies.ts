@@ -85,7 +85,6 @@ export class Dependencies {
 
   /** Time until the next step is needed, in ms. Infinity if none is. */
   get pauseMs(): number {
-    if (!this.#table.features.has("order")) return Infinity;
     const now = performance.now();
     if (this.#ended.size > 0) return Math.max(1, this.#pausedUntil - now);
     // Such tasks are left over only if rows are locked or rejected.
@@ -100,7 +99,7 @@ export class Dependencies {
    * @returns whether tasks have changed, so that another cycle is needed at once
    */
   async step(client: Client): Promise<boolean> {
-    if (!this.#table.features.has("order") || performance.now() < this.#pausedUntil) return false;
+    if (performance.now() < this.#pausedUntil) return false;
     if (!this.#groupScanner.hasTasksToLookUp && this.#ended.size === 0 && !this.#mustCheckAll) return false;
     if (!(await this.#lock(client))) {
       this.#pausedUntil = performance.now() + lockedPauseMs;

@@ -8,7 +8,7 @@ import { isReady, maxOthers } from "../sql/fragments.sql.js";
  * whole index for a join.
  */
 export async function dueWithKeys(client: Client, table: TaskTable, keys: readonly string[]): Promise<DueTask[]> {
-  if (!table.features.has("keys")) return [];
+  if (!table.hasKeys) return [];
   const { rows } = await client.query<DueTask>({
     name: "due with keys",
     text: `

@@ -23,7 +23,7 @@ export async function readLate(
     name: "late tasks",
     text: `
 SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-  SELECT id, "group", ${isLate(table)} AS late FROM ${table.qualified}
+  SELECT id, "group", ${isLate} AS late FROM ${table.qualified}
   WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${isNotIn("id", "$3")}
   ORDER BY hash, ${maxOthers} DESC, id LIMIT $2
 ) AS d WHERE d.late AND NOT ${isGroupPaused(table, "d")} LIMIT $2`,
@@ -33,10 +33,7 @@ SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL
 }
 
 /** SQL of the error of an expired task. If the task was tried before, the last error becomes the DETAIL. */
-const notActive = ({ features }: TaskTable): string =>
-  features.has("retries")
-    ? `concat('ERROR:  task not active', CASE WHEN attempt > 0 THEN E'\\nDETAIL:  ' || replace(error, E'\\n', E'\\n\\t') END)`
-    : "'ERROR:  task not active'";
+const notActive = `concat('ERROR:  task not active', CASE WHEN attempt > 0 THEN E'\\nDETAIL:  ' || replace(error, E'\\n', E'\\n\\t') END)`;
 
 /**
  * Expires the given tasks that are still due and late. If such a task repeats, its successor is inserted. Locked rows
@@ -59,17 +56,17 @@ export async function expire(
     text: `
 WITH locked AS MATERIALIZED (
   SELECT l.id FROM (
-    SELECT id, ctid AS version, ${isRepeating(table)} AS repeats FROM ${table.qualified}
-    WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate(table)}
-      AND (NOT ${isRepeating(table)} OR ${columnsUnchanged(table, columnSet)})
+    SELECT id, ctid AS version, ${isRepeating()} AS repeats FROM ${table.qualified}
+    WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate}
+      AND (NOT ${isRepeating()} OR ${columnsUnchanged(table, columnSet)})
     FOR NO KEY UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
 ), expired AS (
   UPDATE ${table.qualified}
   SET state = 'GONE', ready = NULL, start = now(), stop = now(),
-    error = ${appendNote(notActive(table), `CASE WHEN ${isRepeating(table)} THEN $2::text END`)}
+    error = ${appendNote(notActive, `CASE WHEN ${isRepeating()} THEN $2::text END`)}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING id, stop, ${isRepeating(table)} AS repeats
+  RETURNING id, stop, ${isRepeating()} AS repeats
 ), again AS (
   SELECT id, stop, 'GONE' AS outcome FROM expired WHERE $2::text IS NULL
 ), ${successorCtes(table, columnSet, "again")}${owedCte(table, unrepeated, "SELECT id FROM expired WHERE repeats")}

@@ -45,7 +45,7 @@ export async function firstUnpaused(
 
 function firstUnpausedStatement(table: TaskTable): string {
   const due = (from: string): string => `
-        (SELECT id, ${maxOthers} AS max, "group", ${gapMs(table)} AS gap_ms, ${isLate(table)} AS late FROM ${table.qualified}
+        (SELECT id, ${maxOthers} AS max, "group", ${gapMs()} AS gap_ms, ${isLate} AS late FROM ${table.qualified}
         WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
           AND plan <= now() AND ${isNotIn("id", "$5")} AND ${isKeyFree(table, "$6")} AND id <> ALL (${deferredIds})
         ORDER BY hash, ${maxOthers} DESC, id LIMIT $4)`;

@@ -52,5 +52,4 @@ export function toNextPlan(row: NextPlanRow | undefined): NextPlan {
   };
 }
 
-const mustLookUp = ({ qualified, features }: TaskTable): string =>
-  features.has("order") ? `EXISTS (SELECT FROM ${qualified} WHERE ${isToLookUp})` : "false";
+const mustLookUp = ({ qualified }: TaskTable): string => `EXISTS (SELECT FROM ${qualified} WHERE ${isToLookUp})`;

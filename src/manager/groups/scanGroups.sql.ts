@@ -37,7 +37,7 @@ export async function scanGroups(
 
 function scanStatement(table: TaskTable): string {
   const first = (after: string): string => `
-    SELECT hash, ${maxOthers} AS max, id, "group", ${gapMs(table)} AS gap_ms, ${isLate(table)} AS late FROM ${table.qualified}
+    SELECT hash, ${maxOthers} AS max, id, "group", ${gapMs()} AS gap_ms, ${isLate} AS late FROM ${table.qualified}
     WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNotIn("id", "$3")} AND ${isKeyFree(table, "$4")} AND id <> ALL (${deferredIds})
     ORDER BY hash, ${maxOthers} DESC, id LIMIT 1`;
   return `

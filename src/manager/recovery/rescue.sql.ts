@@ -118,10 +118,10 @@ function rescueStatement(table: TaskTable, columns: ColumnSet, repetition: strin
   return `
 WITH lost AS MATERIALIZED (
   SELECT l.* FROM (
-    SELECT id, ctid AS version, state::text AS state, hash, max, ${isRepeating(table)} AS scheduled, ${isRepeating(table)} AND NOT ${mustRunQuery(table)} AS repeats,
+    SELECT id, ctid AS version, state::text AS state, hash, max, ${isRepeating()} AS scheduled, ${isRepeating()} AND NOT ${mustRunQuery()} AS repeats,
       crash + $3::integer AS crash, ${claimTime("t")} AS taken
     FROM ${qualified} AS t WHERE id = ANY ($2::bigint[]) AND owner = ANY ($1::text[])
-      AND (NOT ${isRepeating(table)} OR ${columnsUnchanged(table, columns)})
+      AND (NOT ${isRepeating()} OR ${columnsUnchanged(table, columns)})
     FOR NO KEY UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.scheduled OR ${isSeen(table, "l")}
 ), proof AS MATERIALIZED (

@@ -73,7 +73,8 @@ export async function completeFull(
       omissions.repetition,
       omissions.deletion,
       results.map((result) => result.sqlstate),
-      ...(table.features.has("retries") ? [retry.sqlstates, retry.ceilingMs / 1000] : []),
+      retry.sqlstates,
+      retry.ceilingMs / 1000,
     ],
   });
   return {
@@ -130,7 +131,7 @@ const writtenStates = `UNION ALL SELECT id, NULL, true,
 
 /** SQL of the ids of the tasks of `ended` that would have got a successor, or passed their schedule on. */
 const owedIds = (table: TaskTable): string => `SELECT e.id FROM ended AS e JOIN ${table.qualified} AS t ON t.id = e.id
-  WHERE t.id = ANY (ARRAY(SELECT id FROM ended)) AND ${isRepeating(table, "t.")} AND NOT ${mustRunQuery(table, "t.")}
+  WHERE t.id = ANY (ARRAY(SELECT id FROM ended)) AND ${isRepeating("t.")} AND NOT ${mustRunQuery("t.")}
     AND (e.repeats AND e.state IN ('TAKE', 'WORK') OR e.state = 'PLAN' AND ${isReplaced("e.id")})`;
 
 /**
@@ -159,10 +160,10 @@ WITH result AS MATERIALIZED (
     AS r(id, owner, start, stop, output, error, committed, sqlstate)
 ), locked AS MATERIALIZED (
   SELECT r.owner, r.start, r.stop, r.output, r.error, r.committed, r.sqlstate, l.* FROM result AS r CROSS JOIN LATERAL (
-    SELECT t.id, t.ctid AS version, delete, state::text AS state, hash, max, ${isRepeating(table)} AS repeats, ${mustRunQuery(table)} AS computing, ${isSetByTask} AS own,
-      ${isRetried(table, "$12::text[]")} AS retriable, CASE WHEN ${isRetried(table, "$12::text[]")} THEN ${waitingWithKey(table)} END AS replacement,
-      ${isAwaited(table)} AS awaited FROM ${qualified} AS t
-    WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating(table)} OR ${holds})
+    SELECT t.id, t.ctid AS version, delete, state::text AS state, hash, max, ${isRepeating()} AS repeats, ${mustRunQuery()} AS computing, ${isSetByTask} AS own,
+      ${isRetried("$12::text[]")} AS retriable, CASE WHEN ${isRetried("$12::text[]")} THEN ${waitingWithKey(table)} END AS replacement,
+      ${isAwaited} AS awaited FROM ${qualified} AS t
+    WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating()} OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
 ), ended AS MATERIALIZED (
@@ -176,7 +177,8 @@ WITH result AS MATERIALIZED (
 ), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM ended WHERE repeats OR computes OR state = 'PLAN'")}
 ), ${planFromRule(table, "ended")}done AS MATERIALIZED (
   SELECT id, stop, CASE WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END AS outcome FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
-  UNION ALL SELECT id, stop, 'GONE' FROM ended WHERE state = 'PLAN' AND ${isReplaced("id")} AND $9::text IS NULL${table.features.has("schedules") ? "\n  UNION ALL SELECT id, stop, 'GONE' FROM answers WHERE verdict = 'replaced'" : ""}
+  UNION ALL SELECT id, stop, 'GONE' FROM ended WHERE state = 'PLAN' AND ${isReplaced("id")} AND $9::text IS NULL
+  UNION ALL SELECT id, stop, 'GONE' FROM answers WHERE verdict = 'replaced'
 ), ${successorCtes(table, columns, "done", true)}, ${pauseCtes(table, "ended", "$8::boolean")}, ${planRetries(table, "ended", output, "$13")}deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
@@ -195,7 +197,7 @@ WITH result AS MATERIALIZED (
   WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE state = 'PLAN' AND NOT ${isReplaced("id")}))
 ), replaced AS (
   UPDATE ${qualified} AS t SET state = 'GONE'::${stateType}, owner = NULL, start = e.start, stop = e.stop,
-    error = ${appendNote(replacedError("k.waiting"), `CASE WHEN ${isRepeating(table, "t.")} THEN $9::text END`)}
+    error = ${appendNote(replacedError("k.waiting"), `CASE WHEN ${isRepeating("t.")} THEN $9::text END`)}
   FROM key_waits AS k JOIN ended AS e ON e.id = k.id WHERE ${hasId("k.id")} AND e.state = 'PLAN'
 )${owedCte(table, repetition, owedIds(table))}
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried, false AS awaited FROM result AS r

@@ -50,7 +50,7 @@ WITH written AS (
   FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
     AS r(id, owner, start, stop, output, error)
   WHERE ${hasId("r.id")} AND t.owner = r.owner AND t.state::text IN ('TAKE', 'WORK')
-    AND NOT ${isRepeating(table, "t.")} AND t.max >= 0 AND ${isFinalTry(table)} AND NOT (${isAwaited(table)}) AND ${limitsLockWait}
+    AND NOT ${isRepeating("t.")} AND t.max >= 0 AND ${isFinalTry} AND NOT (${isAwaited}) AND ${limitsLockWait}
   RETURNING t.id
 )
 SELECT r.id FROM unnest($1::bigint[]) AS r(id)

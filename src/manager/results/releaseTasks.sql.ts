@@ -34,7 +34,7 @@ WITH owned AS MATERIALIZED (
   WHERE t.id = ANY ($1::bigint[]) AND t.owner = r.owner
 ), locked AS MATERIALIZED (
   SELECT l.id FROM (
-    SELECT id, ctid AS version, ${isRepeating(table)} AS repeats FROM ${qualified}
+    SELECT id, ctid AS version, ${isRepeating()} AS repeats FROM ${qualified}
     WHERE id = ANY (ARRAY(SELECT id FROM owned)) AND owner = ANY ($2::text[])
     FOR NO KEY UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}

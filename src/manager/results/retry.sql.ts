@@ -27,15 +27,12 @@ const isListed = (sqlstate: string, list: string): string =>
  *
  * @param sqlstates SQL of the list that applies to rows without a list of their own
  */
-export const isRetried = (table: TaskTable, sqlstates: string): string =>
-  table.features.has("retries")
-    ? `(r.sqlstate IS NOT NULL AND coalesce(t.attempt, 0) < coalesce(t.retry, 0) AND t.state::text IN ('TAKE', 'WORK')
-      AND NOT ${mustRunQuery(table, "t.")} AND ${isListed("r.sqlstate", `coalesce(t.sqlstate, ${sqlstates})`)})`
-    : "false";
+export const isRetried = (sqlstates: string): string =>
+  `(r.sqlstate IS NOT NULL AND coalesce(t.attempt, 0) < coalesce(t.retry, 0) AND t.state::text IN ('TAKE', 'WORK')
+      AND NOT ${mustRunQuery("t.")} AND ${isListed("r.sqlstate", `coalesce(t.sqlstate, ${sqlstates})`)})`;
 
 /** SQL condition that is true if the result `r` of row `t` cannot lead to a retry. */
-export const isFinalTry = ({ features }: TaskTable): string =>
-  features.has("retries") ? "(r.error IS NULL OR coalesce(t.attempt, 0) >= coalesce(t.retry, 0))" : "true";
+export const isFinalTry = "(r.error IS NULL OR coalesce(t.attempt, 0) >= coalesce(t.retry, 0))";
 
 /**
  * SQL of a CTE that plans the next try of each task of `ended` with `retried`. The pause before it is doubled after each
@@ -46,21 +43,20 @@ export const isFinalTry = ({ features }: TaskTable): string =>
  * @param ended name of a CTE with the columns id, start, stop, error, sqlstate and retried
  * @param output SQL of the output of the run
  * @param ceiling SQL of the longest pause, in seconds
- * @returns the CTE followed by a comma, or an empty string if the table has no retries
+ * @returns the CTE followed by a comma
  */
 export function planRetries(
-  { qualified, stateType, features }: TaskTable,
+  { qualified, stateType }: TaskTable,
   ended: string,
   output: string,
   ceiling: string,
 ): string {
-  if (!features.has("retries")) return "";
   const seconds = "extract(epoch FROM coalesce(t.backoff, interval '1 second'))::float8";
   const pause = `least(${ceiling}::float8, ${maxPause}, ${seconds} * 2 ^ least(coalesce(t.attempt, 0), 60)) * (0.5 + random() / 2)`;
   return `retried AS (
   UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, attempt = coalesce(t.attempt, 0) + 1, due = coalesce(t.due, t.plan),
     plan = e.stop + greatest(interval '1 second' * (${pause}), interval '1 ms' * -least(t.max::float8, 0)), ready = false,
-    owner = NULL, start = e.start, stop = e.stop, output = ${output}, error = e.error${features.has("errors") ? `, errors = ${appendedErrors}` : ""}
+    owner = NULL, start = e.start, stop = e.stop, output = ${output}, error = e.error, errors = ${appendedErrors}
   FROM ${ended} AS e
   WHERE ${hasId("e.id")} AND e.retried
 ), `;

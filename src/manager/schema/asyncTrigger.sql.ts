@@ -11,7 +11,6 @@ const maxRowBytes = 1_000_000;
 /** The trigger function TABLE_async, which plans a task when a row of another table is changed. */
 export const asyncTrigger = (table: TaskTable): UserFunction => ({
   purpose: "asynchronous triggers",
-  feature: "arguments",
   comment: "pg-task async trigger ",
   signature: `${table.qualifiedAsync}()`,
   create: createStatement(table),
@@ -133,8 +132,8 @@ const insertion = ({ qualified }: TaskTable): string => `
  * PL/pgSQL that lets a task whose key already waits replace the args of the waiting one, provided that the table has the
  * unique index of keys.
  */
-const replacement = ({ qualified, features }: TaskTable): string =>
-  features.has("keys")
+const replacement = ({ qualified, hasKeys }: TaskTable): string =>
+  hasKeys
     ? `
       IF TG_ARGV[n] = 'key' AND EXISTS (
         SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND i.indkey::text = a.attnum::text

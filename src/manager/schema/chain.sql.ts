@@ -5,7 +5,6 @@ import type { UserFunction } from "./userFunction.js";
 /** The function TABLE_chain, which plans tasks that run one after another. */
 export const chain = (table: TaskTable): UserFunction => ({
   purpose: "chains",
-  feature: "order",
   comment: "pg-task chain ",
   signature: `${table.qualifiedChain}(text[], text, text, text)`,
   create: createStatement(table),
@@ -59,8 +58,8 @@ END `)}`;
 }
 
 /** PL/pgSQL that refuses a key if the table has no keys. */
-const noKeys = ({ features }: TaskTable): string =>
-  features.has("keys")
+const noKeys = ({ hasKeys }: TaskTable): string =>
+  hasKeys
     ? ""
     : `
   IF key IS NOT NULL THEN

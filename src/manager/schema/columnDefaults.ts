@@ -1,7 +1,6 @@
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
-import type { Feature } from "./features.js";
 import { applyPlanDefault } from "./planDefault.js";
 import type { TaskTable } from "./taskTable.js";
 
@@ -30,20 +29,10 @@ export const parameterColumns = [
   "null",
 ] as const;
 
-/** Optional columns that take their default from a parameter as well, and the feature that each belongs to. */
-const optionalColumns = [
-  ["retry", "retries"],
-  ["backoff", "retries"],
-  ["gap", "gaps"],
-] as const satisfies readonly (readonly [string, Feature])[];
+/** Columns of the second migration that take their default from a parameter as well. */
+const addedParameterColumns = ["retry", "backoff", "gap"] as const;
 
-type ParameterColumn = (typeof parameterColumns)[number] | (typeof optionalColumns)[number][0];
-
-/** Returns the columns that take their default from a parameter if these features are on. */
-const defaultedColumns = (features: ReadonlySet<Feature>): ParameterColumn[] => [
-  ...parameterColumns,
-  ...optionalColumns.flatMap(([name, feature]) => (features.has(feature) ? name : [])),
-];
+type ParameterColumn = (typeof parameterColumns)[number] | (typeof addedParameterColumns)[number];
 
 /**
  * Returns the SQL of a column's default. The default is the parameter's setting for the session, role, database or
@@ -71,7 +60,7 @@ const extensionParent = /^NULLIF\(\(current_setting\('pg_task\.id'::text\)\)::bi
  * from the configuration file. Keeps defaults that users chose. Alters only the defaults that differ, because ALTER
  * TABLE has to wait for every producer (client that inserts tasks).
  *
- * @param features features whose columns the table has. A table that is being adopted has none of them yet.
+ * @param isAdopted whether the table is being adopted. It lacks the columns of the second migration then.
  * @returns true if a default was altered.
  * @throws PgTaskError CONFIG_INVALID if the server rejects the expression in `pg_task.plan`.
  */
@@ -79,7 +68,7 @@ export async function applyColumnDefaults(
   client: Client,
   table: TaskTable,
   parameters: FileParameters,
-  features: ReadonlySet<Feature>,
+  isAdopted = false,
 ): Promise<boolean> {
   const current = await currentDefaults(client, table);
   const changes: string[] = [];
@@ -87,7 +76,7 @@ export async function applyColumnDefaults(
   if (parent === null || extensionParent.test(parent)) {
     changes.push(alter("parent", parentDefault));
   }
-  for (const column of defaultedColumns(features)) {
+  for (const column of isAdopted ? parameterColumns : [...parameterColumns, ...addedParameterColumns]) {
     const found = current.get(column) ?? missing;
     if (!isToChange(found, column, String(parameters[`pg_task.${column}`]))) continue;
     changes.push(alter(column, parameterDefault(column, found.type, parameters)));

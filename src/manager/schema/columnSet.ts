@@ -34,10 +34,15 @@ const notInherited = new Set([
   "error",
   "output",
   "owner",
+  "attempt",
+  "errors",
+  "after",
+  "upon",
+  "created",
+  "due",
+  "wait",
+  "plain",
 ]);
-
-/** More columns that a successor does not inherit, unless the user has own columns with these names. */
-const notInheritedIfOurs = new Set(["attempt", "errors", "after", "upon", "created", "due", "wait", "plain"]);
 
 /**
  * Reads the columns of a task table. Generated and identity columns are left out of `kept` because the server computes
@@ -53,9 +58,7 @@ export async function readColumnSet(client: Client, table: TaskTable): Promise<C
     [table.qualified],
   );
   const attributes = rows[0]?.attributes ?? 0;
-  const isKept = (name: string): boolean =>
-    !notInherited.has(name) && (!notInheritedIfOurs.has(name) || table.ownColumns.has(name));
-  const kept = rows.filter(({ name }) => isKept(name)).map(({ name }) => identifier(name));
+  const kept = rows.filter(({ name }) => !notInherited.has(name)).map(({ name }) => identifier(name));
   const digest = createHash("sha256").update(kept.join()).digest("hex").slice(0, 16);
   return { attributes, name: `${attributes} ${digest}`, kept };
 }

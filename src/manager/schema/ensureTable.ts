@@ -6,10 +6,13 @@ import type { Log } from "../../shared/log.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { deadlockDetected, insufficientPrivilege, lockNotAvailable } from "../../shared/postgres/sqlStates.js";
-import { columnsVersion, foreignColumns } from "./addedColumns.js";
+import { addedColumns, columnsVersion } from "./addedColumns.js";
+import { describeMissingColumns } from "./adoption/addColumns.js";
 import { adopt } from "./adoption/adopt.js";
 import { ensureHoldIndex, ensureSchedulesIndex } from "./adoption/indexes.js";
 import { refuseConflictingNames } from "./adoption/conflictingNames.js";
+import { readLayout } from "./adoption/layout.js";
+import { refuseForeignColumns } from "./adoption/obstacles.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
 import { nameBoundsCheck } from "./boundsCheck.js";
 import { ensureDependencyTable } from "./dependencyTable.js";
@@ -24,12 +27,11 @@ import {
   latestVersion,
   missingObjects,
   nameAnotherPlace,
+  noRecord,
   readRecord,
   recreateObjects,
   replaceFunctions,
 } from "./migrations.js";
-import { applyOwnColumns, featuresWithout, settleOwnColumns } from "./ownColumns.js";
-import type { Feature } from "./features.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
 import { settleHome } from "./home.js";
 import { findOrigin, moveObjects } from "./moveObjects.js";
@@ -71,8 +73,8 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
     const { oid, keyProblem, isNew } = await ensureOwn(client, table, entry, log);
     if (!exists && isNew) log.info({ table: table.logName }, "table created");
     if (keyProblem !== null) await settleKeys(client, table, entry, log, keyProblem);
-    if (table.features.has("order")) await withLockTimeout(client, () => ensureHoldIndex(client, table));
-    if (entry.create && table.features.has("schedules")) await tryEnsureSchedulesIndex(client, table, log);
+    await withLockTimeout(client, () => ensureHoldIndex(client, table));
+    if (entry.create) await tryEnsureSchedulesIndex(client, table, log);
     return oid;
   } catch (error) {
     throw await toSchemaError(client, table, error);
@@ -85,7 +87,7 @@ async function ensureOwn(
   entry: Entry,
   log: Log,
 ): Promise<{ readonly oid: number; readonly keyProblem: KeyProblem | null; readonly isNew: boolean }> {
-  const { features } = table;
+  const { hasKeys } = table;
   await client.query("BEGIN");
   try {
     await client.query(`SET LOCAL lock_timeout = ${othersTimeoutMs}`);
@@ -96,17 +98,14 @@ async function ensureOwn(
     const from = await migrate(client, table, entry);
     const restored = from === null ? await restoreObjects(client, table, entry) : [];
     const isMoved = await replaceMoved(client, table);
-    const ownColumns = await settleOwnColumns(client, table, entry.create);
+    await requireColumns(client, table);
     await repairAdopted(client, table, entry);
-    table.features = featuresWithout(ownColumns.own);
-    const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters, table.features);
-    if (table.features.has("schedules")) await ensureCalendar(client, table, entry);
-    if (table.features.has("order")) await ensureDependencyTable(client, table, from === 0);
+    const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
+    await ensureCalendar(client, table, entry);
+    await ensureDependencyTable(client, table, from === 0);
     await ensureOwedTable(client, table, from === 0);
-    const keyProblem = table.features.has("keys")
-      ? await ensureKeyIndex(client, table, { create: entry.create, concurrently: false })
-      : null;
-    if (keyProblem !== null) table.features = withoutKeys(table);
+    const keyProblem = await ensureKeyIndex(client, table, { create: entry.create, concurrently: false });
+    table.hasKeys = keyProblem === null;
     const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"], keyProblem);
     const isViewReplaced = await ensureSchedulesView(client, table);
     const taken = await ensureUserFunctions(client, table);
@@ -116,17 +115,15 @@ async function ensureOwn(
     const oid = await tableOid(client, table);
     if (oid === null) throw missing(`table ${table.qualified} is missing`);
     await client.query("COMMIT");
-    applyOwnColumns(table, ownColumns, log);
     if (isMoved) log.info({ table: table.logName }, "functions replaced, they named another place");
     if (restored.length > 0) log.warn({ table: table.logName, missing: restored }, "dropped objects created again");
     if (from !== null && from > 0) log.info({ table: table.logName, from, to: latestVersion }, "table migrated");
     if (from === null && defaultsChanged) log.info({ table: table.logName }, "column defaults changed");
-    if (from === null && optionsChanged && ownColumns.freed.length === 0)
-      log.info({ table: table.logName }, "triggers of optional columns replaced");
+    if (from === null && optionsChanged) log.info({ table: table.logName }, "triggers of optional columns replaced");
     logTaken(table, taken, log);
     return { oid, keyProblem, isNew: from === 0 };
   } catch (error) {
-    table.features = features;
+    table.hasKeys = hasKeys;
     await client.query("ROLLBACK").catch(() => {});
     throw error;
   }
@@ -171,9 +168,6 @@ async function followTable(client: Client, table: TaskTable, log: Log): Promise<
   return true;
 }
 
-const withoutKeys = ({ features }: TaskTable): ReadonlySet<Feature> =>
-  new Set([...features].filter((feature) => feature !== "keys"));
-
 /**
  * Creates the index of keys if it is only missing because the table is large, and turns keys on. If the table cannot
  * have the index, keys stay off, and the log says why.
@@ -190,7 +184,7 @@ async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: L
     if (problem === null) ({ keyProblem: problem } = await ensureOwn(client, table, entry, log));
   }
   if (problem === null) return;
-  table.features = withoutKeys(table);
+  table.hasKeys = false;
   // A partitioned table never has the index, and its documentation says so.
   if (problem === "partitioned") return;
   const remedy =
@@ -230,9 +224,6 @@ async function requireServerVersion(client: Client): Promise<void> {
   throw new PgTaskError("SCHEMA_UNSUPPORTED_SERVER", `expected PostgreSQL 12 or later, got ${rows[0]?.text}`);
 }
 
-/** The record of a table that does not exist. */
-const noRecord = { version: 0, ownColumns: [] } as const;
-
 /**
  * Migrates the table to the latest version.
  *
@@ -242,7 +233,8 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   const hasSchema = await schemaExists(client, table);
   const found = hasSchema ? await tableOid(client, table) : null;
   // The version is recorded in a function that survives DROP TABLE. Without a table, this record does not count.
-  const { version, ownColumns } = await (found === null ? noRecord : readRecord(client, table));
+  const record = found === null ? noRecord : await readRecord(client, table);
+  const { version } = record;
   if (found !== null && version > latestVersion) throw tooNew(table, version);
   if (found !== null && version === 0) throw createdConcurrently(table);
   if (version === latestVersion) return null;
@@ -251,10 +243,18 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   // If the table exists, the type of its column `state` exists as well.
   if (version === 0) await ensureStateType(client, table);
   await refuseConflictingNames(client, table);
-  const own = version < columnsVersion ? await foreignColumns(client, table) : ownColumns;
-  await applyMigrations(client, table, version, own);
+  if (found !== null && version < columnsVersion) refuseForeignColumns(table, await readLayout(client, table), record);
+  await applyMigrations(client, table, version);
   await nameBoundsCheck(client, table);
   return version;
+}
+
+/** @throws PgTaskError SCHEMA_INCOMPATIBLE if a column that a migration has added was dropped or renamed. */
+async function requireColumns(client: Client, table: TaskTable): Promise<void> {
+  const { columns } = await readLayout(client, table);
+  const lost = addedColumns.filter((name) => !columns.has(name));
+  if (lost.length === 0) return;
+  throw new PgTaskError("SCHEMA_INCOMPATIBLE", `cannot use ${table.qualified}: ${describeMissingColumns(lost)}`);
 }
 
 /**

@@ -7,9 +7,7 @@ import type { TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
 import type { UserFunction } from "./userFunction.js";
 
-/** Returns the functions that the table can have, given its features. */
-const userFunctions = (table: TaskTable): UserFunction[] =>
-  [asyncTrigger(table), chain(table)].filter(({ feature }) => table.features.has(feature));
+const userFunctions = (table: TaskTable): UserFunction[] => [asyncTrigger(table), chain(table)];
 
 /**
  * Creates or replaces the functions in the caller's transaction, unless they are up to date. Another function of the same

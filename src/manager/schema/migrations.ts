@@ -34,11 +34,10 @@ const ownComment = "pg-task ";
  */
 const versionComment = `${ownComment}version `;
 /**
- * The comment of the wake-up function. The names of the user's own columns follow, separated by spaces. They are not in
- * the comment with the version, where an older pg-task expects a number.
+ * Unreleased versions of pg-task let a table keep columns of the user's that have the name of a column of pg-task, and
+ * listed these in the comment of the wake-up function. Such a table lacks columns of the second migration.
  */
-const wakeUpComment = `${ownComment}wake-up`;
-const ownColumnsComment = `${wakeUpComment}, own columns: `;
+const formerColumnsComment = `${ownComment}wake-up, own columns: `;
 
 /**
  * Splits a migration into its statements, without the comments between them. A semicolon inside a function body or a
@@ -52,12 +51,15 @@ function split(text: string): string[] {
 }
 
 /** What pg-task has recorded about a table. */
-interface TableRecord {
+export interface TableRecord {
   /** The version of the last migration applied to the table, or 0 if no version was recorded. */
   readonly version: number;
-  /** The user's columns that have the name of a column of pg-task. */
-  readonly ownColumns: readonly string[];
+  /** The user's columns that had the name of a column of pg-task when an unreleased version recorded them. */
+  readonly formerColumns: readonly string[];
 }
+
+/** The record of a table that does not exist, or that pg-task has not created. */
+export const noRecord: TableRecord = { version: 0, formerColumns: [] };
 
 /**
  * Reads what pg-task has recorded about the table. The record is in comments of functions that pg-task created, so that
@@ -76,12 +78,11 @@ export async function readRecord(client: Queryable, table: TaskTable): Promise<T
   );
   const commentOf = (name: string): string => rows.find((row) => row.name === name)?.comment ?? "";
   const version = commentOf(table.readyFunction);
-  if (!version.startsWith(versionComment)) return { version: 0, ownColumns: [] };
+  if (!version.startsWith(versionComment)) return noRecord;
   const own = commentOf(table.wakeUp);
-  return {
-    version: Number(version.slice(versionComment.length)),
-    ownColumns: own.startsWith(ownColumnsComment) ? own.slice(ownColumnsComment.length).split(" ") : [],
-  };
+  const applied = Number(version.slice(versionComment.length));
+  if (!own.startsWith(formerColumnsComment)) return { version: applied, formerColumns: [] };
+  return { version: Math.min(applied, 1), formerColumns: own.slice(formerColumnsComment.length).split(" ") };
 }
 
 /** Returns the version of the last migration applied to the table, or 0 if no version was recorded. */
@@ -92,15 +93,11 @@ export async function appliedVersion(client: Client, table: TaskTable): Promise<
 /** Records the version of the table. The version null means that the table is still being adopted. */
 export async function recordVersion(
   client: Client,
-  { schema, readyFunction, wakeUp }: TaskTable,
+  { schema, readyFunction }: TaskTable,
   version: number | null,
-  ownColumns: readonly string[] = [],
 ): Promise<void> {
   const comment = version === null ? `${ownComment}adopting` : `${versionComment}${version}`;
   await client.query(`COMMENT ON FUNCTION ${identifier(schema)}.${identifier(readyFunction)}() IS '${comment}'`);
-  if (version === null) return;
-  const own = ownColumns.length === 0 ? wakeUpComment : `${ownColumnsComment}${ownColumns.join(" ")}`;
-  await client.query(`COMMENT ON FUNCTION ${identifier(schema)}.${identifier(wakeUp)}() IS '${own}'`);
 }
 
 /**
@@ -142,21 +139,15 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
   return rows.map((row) => row.name);
 }
 
-/**
- * Applies all migrations above `version`, in the caller's transaction.
- *
- * @param ownColumns the user's columns that have the name of a column of pg-task
- */
-export async function applyMigrations(
-  client: Client,
-  table: TaskTable,
-  version: number,
-  ownColumns: readonly string[],
-): Promise<void> {
+/** Applies all migrations above `version`, in the caller's transaction. */
+export async function applyMigrations(client: Client, table: TaskTable, version: number): Promise<void> {
   for (const migration of migrations.filter((each) => each.version > version)) {
     await client.query(render(migration.text, table));
   }
-  await recordVersion(client, table, latestVersion, ownColumns);
+  await client.query(
+    `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.wakeUp)}() IS '${ownComment}wake-up'`,
+  );
+  await recordVersion(client, table, latestVersion);
 }
 
 /**

@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
-import type { Client, Queryable } from "../../shared/postgres/client.js";
+import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
-import type { Feature } from "./features.js";
 import { owedNotePattern } from "./owedTable.js";
 import { meanSeconds } from "./meanSeconds.sql.js";
 import { objectName, type TaskTable } from "./taskTable.js";
@@ -36,16 +35,13 @@ const margin = 40;
  * without COALESCE, so that the server cannot choose to read this whole index for them.
  *
  * @param alias without the dot, as in `t`
- * @param rules whether the table's columns of rules belong to pg-task
  */
-export const hasSchedule = (alias: string, rules: boolean): string =>
-  rules
-    ? `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat OPERATOR(pg_catalog.>) interval '0', false)`
-    : `${alias}.repeat OPERATOR(pg_catalog.>) interval '0'`;
+export const hasSchedule = (alias: string): string =>
+  `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat OPERATOR(pg_catalog.>) interval '0', false)`;
 
 /** SQL condition that is true if the row with this alias, without the dot, has ended and owes its successor. */
-export const isOwing = (alias: string, rules: boolean): string =>
-  `(${hasSchedule(alias, rules)} AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) AND coalesce(${alias}.error::pg_catalog.text OPERATOR(pg_catalog.~) ${literal(owedNotePattern)}, false))`;
+export const isOwing = (alias: string): string =>
+  `(${hasSchedule(alias)} AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) AND coalesce(${alias}.error::pg_catalog.text OPERATOR(pg_catalog.~) ${literal(owedNotePattern)}, false))`;
 
 /** SQL of the server's reason in the note of a row that owes its successor: the first line. */
 export const owedReason = (alias: string): string =>
@@ -71,8 +67,7 @@ const firstLine = (text: string, length: number): string =>
 
 /**
  * SQL of a query on the schedules of a table. A schedule is the row of a repeating task that waits or runs, or that has
- * ended and owes its successor. The columns are those of the row (with `rule`, `zone`, `catchup` and `overlap` null unless `rules` is true, and `key` null without
- * the feature of keys), and:
+ * ended and owes its successor. The columns are those of the row, and:
  *
  * - `base`: the time from which the schedule goes on. Null if it is unknown.
  * - `is_query`: whether the rule is a query.
@@ -83,26 +78,14 @@ const firstLine = (text: string, length: number): string =>
  * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
  * - `owed`: why the next run could not be planned yet. Null unless the row has ended and owes its successor.
  *
- * @param rules whether the table's columns of rules belong to pg-task
- * @param features the features of the table that are on
  * @param withOwed whether to include the rows that have ended and owe their successors. It needs the right to read the
  *   table that lists them.
  */
-export function schedulesQuery(
-  { schema, qualified, qualifiedOwed }: TaskTable,
-  rules: boolean,
-  features: ReadonlySet<Feature>,
-  withOwed = false,
-): string {
+export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, withOwed = false): string {
   const calendar = identifier(schema);
-  const tries = features.has("retries")
-    ? `CASE WHEN t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' THEN greatest(t.attempt::integer, 0) ELSE 0 END`
-    : "0";
-  const optional = rules
-    ? `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due,
-      coalesce(t.wait OPERATOR(pg_catalog.<) 0, false) AS computes, coalesce(t.wait OPERATOR(pg_catalog.>=) 0, false) AS awaits, ${calendar}.task_rule_kind(t.rule) OPERATOR(pg_catalog.=) 'query' AS is_query`
-    : `NULL::pg_catalog.text AS rule, NULL::pg_catalog.text AS zone, false AS catchup, false AS overlap, NULL::pg_catalog.timestamptz AS due,
-      false AS computes, false AS awaits, false AS is_query`;
+  const tries = `CASE WHEN t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' THEN greatest(t.attempt::integer, 0) ELSE 0 END`;
+  const optional = `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due,
+      coalesce(t.wait OPERATOR(pg_catalog.<) 0, false) AS computes, coalesce(t.wait OPERATOR(pg_catalog.>=) 0, false) AS awaits, ${calendar}.task_rule_kind(t.rule) OPERATOR(pg_catalog.=) 'query' AS is_query`;
   // Names rather than an asterisk, so that readers need no privilege on other columns, such as `remote`.
   const stored = [
     "id",
@@ -118,18 +101,22 @@ export function schedulesQuery(
     "owner",
     "input",
     "error",
-    ...(features.has("keys") ? ["key"] : []),
-    ...(features.has("retries") ? ["attempt"] : []),
-    ...(rules ? ["rule", "zone", "catchup", "overlap", "due", "wait"] : []),
+    "key",
+    "attempt",
+    "rule",
+    "zone",
+    "catchup",
+    "overlap",
+    "due",
+    "wait",
   ].map((name) => `c.${identifier(name)}`);
   const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::pg_catalog.text AS "group", t.repeat, t.drift, t.active,
       t.state::pg_catalog.text AS state, t.plan::pg_catalog.timestamptz AS plan, t.ready, t.max, t.owner, t.input::pg_catalog.text AS input,
-      ${features.has("keys") ? "t.key" : "NULL::pg_catalog.text AS key"},
-      ${tries} AS failed_tries, CASE WHEN ${tries} OPERATOR(pg_catalog.>) 0 THEN ${firstLine("t.error::pg_catalog.text", 1000)} END AS try_error, ${optional}`;
+      t.key, ${tries} AS failed_tries, CASE WHEN ${tries} OPERATOR(pg_catalog.>) 0 THEN ${firstLine("t.error::pg_catalog.text", 1000)} END AS try_error, ${optional}`;
   const owed = withOwed
     ? `
         UNION ALL
-        SELECT ${columns}, ${owedReason("t")} AS owed FROM ${qualifiedOwed} AS o JOIN ${qualified} AS t ON t.id OPERATOR(pg_catalog.=) o.task WHERE ${isOwing("t", rules)}`
+        SELECT ${columns}, ${owedReason("t")} AS owed FROM ${qualifiedOwed} AS o JOIN ${qualified} AS t ON t.id OPERATOR(pg_catalog.=) o.task WHERE ${isOwing("t")}`
     : "";
   return `SELECT s.*, s.state OPERATOR(pg_catalog.=) 'PLAN' AND s.owner IS NULL AND s.plan OPERATOR(pg_catalog.=) 'infinity' AND NOT s.awaits AS halted,
       greatest(s.base, CASE WHEN s.catchup AND s.active OPERATOR(pg_catalog.<) interval '5000 years' THEN pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) s.active
@@ -137,10 +124,10 @@ export function schedulesQuery(
     FROM (
       SELECT w.*, CASE WHEN pg_catalog.isfinite(w.due) THEN w.due WHEN pg_catalog.isfinite(w.plan) THEN w.plan END AS base
       FROM (
-        SELECT ${columns}, NULL::pg_catalog.text AS owed FROM ${qualified} AS t WHERE ${hasSchedule("t", rules)} AND t.ready IS NOT NULL
+        SELECT ${columns}, NULL::pg_catalog.text AS owed FROM ${qualified} AS t WHERE ${hasSchedule("t")} AND t.ready IS NOT NULL
         UNION ALL
         SELECT ${columns}, NULL FROM (
-          SELECT ${stored.join(", ")} FROM ${qualified} AS c WHERE ${hasSchedule("c", rules)} AND c.ready IS NULL AND c.take IS NOT NULL
+          SELECT ${stored.join(", ")} FROM ${qualified} AS c WHERE ${hasSchedule("c")} AND c.ready IS NULL AND c.take IS NOT NULL
           ORDER BY c.ready DESC, c.take DESC LIMIT ${maxClaimed}
         ) AS t WHERE t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])${owed}
       ) AS w
@@ -151,12 +138,10 @@ export function schedulesQuery(
  * SQL of an array with the first `count` coming times of the schedule `s`. If it waits, the first one is its planned
  * time.
  */
-export function comingTimes({ schema }: TaskTable, rules: boolean, count: number): string {
+export function comingTimes({ schema }: TaskTable, count: number): string {
   const computed = (most: number): string =>
-    rules
-      ? `CASE WHEN s.rule IS NULL THEN ${repetitions("s.since", most)}
-        WHEN NOT s.is_query THEN ${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since, ${most}) END`
-      : repetitions("s.since", most);
+    `CASE WHEN s.rule IS NULL THEN ${repetitions("s.since", most)}
+        WHEN NOT s.is_query THEN ${identifier(schema)}.task_upcoming(s.rule, s.zone, s.since, ${most}) END`;
   return `CASE WHEN s.halted OR s.awaits OR s.owed IS NOT NULL THEN '{}' WHEN s.state OPERATOR(pg_catalog.<>) 'PLAN' THEN coalesce(${computed(count)}, '{}')
       WHEN s.computes THEN '{}' ELSE pg_catalog.array_cat(ARRAY[s.plan], ${computed(count - 1)}) END`;
 }
@@ -167,9 +152,9 @@ export function comingTimes({ schema }: TaskTable, rules: boolean, count: number
  *
  * @param previous SQL of the id of the row that may be the previous run
  */
-export const isLastRun = (rules: boolean, features: ReadonlySet<Feature>, previous = "s.parent"): string =>
+export const isLastRun = (previous = "s.parent"): string =>
   `l.id OPERATOR(pg_catalog.=) ${previous} AND (l.input::pg_catalog.text OPERATOR(pg_catalog.=) s.input OR s.repeat OPERATOR(pg_catalog.>) interval '0' AND l.repeat OPERATOR(pg_catalog.=) s.repeat
-    ${rules ? "OR l.rule OPERATOR(pg_catalog.=) s.rule" : ""}${features.has("keys") ? " OR l.key OPERATOR(pg_catalog.=) s.key" : ""})`;
+    OR l.rule OPERATOR(pg_catalog.=) s.rule OR l.key OPERATOR(pg_catalog.=) s.key)`;
 
 /** SQL condition: the schedule `s` itself, its group or the whole table is paused. */
 export const isPausedSchedule = ({ pauses }: TaskTable): string =>
@@ -206,13 +191,13 @@ export function functionStatement(table: TaskTable): string {
   const body = `
   SELECT s.id, s."group", s.rule, s.zone, CASE WHEN s.repeat OPERATOR(pg_catalog.>) interval '0' THEN s.repeat END, s.catchup, s.overlap, s.state,
     CASE WHEN NOT s.computes AND NOT s.halted AND NOT s.awaits AND s.owed IS NULL THEN s.plan END,
-    ${comingTimes(table, true, shownTimes)},
+    ${comingTimes(table, shownTimes)},
     ${isPausedSchedule(table)},
     l.id::bigint, l.state::pg_catalog.text, l.stop::pg_catalog.timestamptz, ${firstLine("l.error::pg_catalog.text", 1000)},
     ${firstLine("pg_catalog.btrim(s.input, E' \\n\\t\\r')", 200)}, s.key,
     s.failed_tries, s.try_error, s.owed
-  FROM (${schedulesQuery(table, true, table.features, true)}) AS s LEFT JOIN ${qualified} AS l
-    ON ${isLastRun(true, table.features, "CASE WHEN s.owed IS NULL THEN s.parent ELSE s.id END")}`;
+  FROM (${schedulesQuery(table, true)}) AS s LEFT JOIN ${qualified} AS l
+    ON ${isLastRun("CASE WHEN s.owed IS NULL THEN s.parent ELSE s.id END")}`;
   return `CREATE OR REPLACE FUNCTION ${rowsFunction(table)}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;
 }
 
@@ -223,14 +208,13 @@ const rowsFunction = ({ schema, schedulesRows }: TaskTable): string =>
 const formerName = ({ table }: TaskTable): string => objectName(table, "schedules_former");
 
 /**
- * Creates or replaces the view of the schedules and its function, in the caller's transaction, if the table has rules.
+ * Creates or replaces the view of the schedules and its function, in the caller's transaction.
  * The functions of the calendar have to exist. If a user's table, type or view has the name of the view, it stays and
  * the view is not created.
  *
  * @returns whether an existing view has been replaced
  */
 export async function ensureSchedulesView(client: Client, table: TaskTable): Promise<boolean> {
-  if (!table.features.has("schedules")) return false;
   const { schema, schedulesView } = table;
   const view = `${identifier(schema)}.${identifier(schedulesView)}`;
   const create = functionStatement(table);
@@ -276,13 +260,4 @@ async function supportsInvoker(client: Client): Promise<boolean> {
     "SELECT current_setting('server_version_num')::integer >= 150000 AS supported",
   );
   return rows[0]?.supported === true;
-}
-
-/** Whether the table has rules: their columns belong to pg-task, and a manager has created the view's function. */
-export async function readHasRules(client: Queryable, table: TaskTable): Promise<boolean> {
-  const { rows } = await client.query<{ there: boolean }>(
-    "SELECT pg_catalog.to_regprocedure($1) IS NOT NULL AS there",
-    [`${rowsFunction(table)}()`],
-  );
-  return rows[0]?.there === true;
 }

@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { allFeatures, type Feature } from "./features.js";
 
 /** Maximum length of a name, in bytes. PostgreSQL truncates longer names. */
 export const maxNameBytes = 63;
@@ -15,10 +14,8 @@ export interface TaskTable {
   readonly logName: string;
   /** Type of the column `state`, quoted. If an adopted table uses another type, `ensureTable` replaces this value. */
   stateType: string;
-  /** The features whose columns belong to pg-task. `ensureTable` replaces this value. */
-  features: ReadonlySet<Feature>;
-  /** The user's columns that have the name of a column of pg-task. `ensureTable` replaces this value. */
-  ownColumns: ReadonlySet<string>;
+  /** Whether the table has the index of keys, without which keys are refused. `ensureTable` replaces this value. */
+  hasKeys: boolean;
   readonly dueIndex: string;
   readonly planIndex: string;
   readonly readyFunction: string;
@@ -102,8 +99,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     qualified: `${identifier(schema)}.${identifier(table)}`,
     logName: `${schema}.${table}`,
     stateType: `${identifier(schema)}.state`,
-    features: allFeatures,
-    ownColumns: new Set(),
+    hasKeys: true,
     dueIndex: objectName(table, "due_idx"),
     planIndex: objectName(table, "plan_idx"),
     readyFunction: objectName(table, "ready"),

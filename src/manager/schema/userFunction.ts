@@ -1,11 +1,7 @@
-import type { Feature } from "./features.js";
-
 /** A function of a table that users call, and that pg-task itself does not need. */
 export interface UserFunction {
   /** What users do with it, in the plural. */
   readonly purpose: string;
-  /** The feature whose columns the function uses. */
-  readonly feature: Feature;
   /** The comment of the function begins with this text. A digest of the statement that created it follows. */
   readonly comment: string;
   /** Name and types of the parameters, quoted for use in statements. */

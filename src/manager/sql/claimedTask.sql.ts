@@ -137,9 +137,7 @@ export const unflushed = `set_config('synchronous_commit',
  * end as GONE if it were recalled while another task waits with its key.
  */
 export const isExclusive = (table: TaskTable): string =>
-  `max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0' OR ${hasKey(table)}${
-    table.features.has("schedules") ? ` OR overlap IS TRUE OR ${mustRunQuery(table)}` : ""
-  }${table.features.has("gaps") ? ` OR ${hasGap(table)}` : ""}`;
+  `max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0' OR ${hasKey(table)} OR overlap IS TRUE OR ${mustRunQuery()} OR ${hasGap()}`;
 
 /**
  * SQL of the SET list of a claim. The relation `g` has the columns owner, pid and starts_now.
@@ -152,18 +150,15 @@ export function assigned({ stateType }: TaskTable, g: string): string {
 
 /** SQL of the columns of row `t` that a claim returns. */
 export function claimedColumns(table: TaskTable, g: string, traced: boolean): string {
-  const computes = mustRunQuery(table, "t.");
-  const input = table.features.has("schedules")
-    ? `CASE WHEN ${computes} THEN ${ruleInput} ELSE t.input END`
-    : "t.input";
-  return `t.id, t.hash, ${maxOthers} AS max, ${isExclusive(table)} AS exclusive, ${gapMs(table, "t.")} AS gap_ms,
-    t.owner, ${input} AS input, ${argumentsOf(table)} AS args, t."group",
+  const computes = mustRunQuery("t.");
+  return `t.id, t.hash, ${maxOthers} AS max, ${isExclusive(table)} AS exclusive, ${gapMs("t.")} AS gap_ms,
+    t.owner, CASE WHEN ${computes} THEN ${ruleInput} ELSE t.input END AS input, ${argumentsOf} AS args, t."group",
     ${timeoutMs} AS timeout_ms,
     t.header, t.string, t.delimiter::text, CASE WHEN ${computes} THEN '' ELSE t.quote::text END AS quote, t.escape::text, t."null",
     t.count > 0 OR t.live > interval '0' AS dedicated, t.save, CASE WHEN NOT ${computes} THEN t.remote END AS remote,
-    ${table.features.has("retries") ? "t.remote IS NOT NULL AND coalesce(t.retry, 0) > 0" : "false"} AS ends_with_connection,
-    t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, ${isRepeating(table, "t.")} AS repeats,
-    ${isOverlapping(table, "t.")} AS overlaps, ${g}.starts_now,
+    t.remote IS NOT NULL AND coalesce(t.retry, 0) > 0 AS ends_with_connection,
+    t.atomic OR ${computes} AS atomic, ${claimTime("t")} AS take, t.max < 0 AS pauses, ${isRepeating("t.")} AS repeats,
+    ${isOverlapping("t.")} AS overlaps, ${g}.starts_now,
     ${traced ? traceContext : "NULL::text"} AS data, ${versionOf("t")} AS version, ${keyOf(table, "t.")} AS key,
     CASE WHEN NOT ${computes} THEN ${plannedTime} END AS planned`;
 }
@@ -176,8 +171,7 @@ export const timeoutMs =
 export const plannedTime = "date_part('epoch', t.plan::timestamptz)";
 
 /** SQL of the values for the input of row `t`, as text. The query of a rule gets none. */
-export const argumentsOf = (table: TaskTable): string =>
-  table.features.has("arguments") ? `CASE WHEN NOT ${mustRunQuery(table, "t.")} THEN t.args::text END` : "NULL::text";
+export const argumentsOf = `CASE WHEN NOT ${mustRunQuery("t.")} THEN t.args::text END`;
 
 /** SQL of the version of a row: the id of the transaction that wrote the row. */
 export const versionOf = (t: string): string => `${t}.xmin::text`;

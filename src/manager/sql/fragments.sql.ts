@@ -27,18 +27,17 @@ export const isNotIn = (id: string, parameter: string): string =>
  */
 export const maxOthers = "greatest(max, 0)";
 
+/** SQL condition that is true if the rule of a row is a query that has to run before its planned time is known. */
+export const mustRunQuery = (alias = ""): string => `(${alias}wait IS NOT NULL AND ${alias}wait < 0)`;
+
 /**
  * SQL condition that is true if a due task is late and therefore expires. If `active` exceeds the range of dates, the
  * task never expires. A task whose planned time is still to be computed does not expire either.
  */
-export const isLate = (table: TaskTable): string =>
-  `max >= 0 AND CASE WHEN active < interval '100000 years' THEN plan + active <= now() ELSE false END AND NOT ${mustRunQuery(table)}`;
+export const isLate = `max >= 0 AND CASE WHEN active < interval '100000 years' THEN plan + active <= now() ELSE false END AND NOT ${mustRunQuery()}`;
 
 /** SQL condition that is true if a row repeats: it has a rule or `repeat`. The alias includes the dot, as in `t.`. */
-export const isRepeating = ({ features }: TaskTable, alias = ""): string =>
-  features.has("schedules")
-    ? `(${alias}repeat > interval '0' OR ${alias}rule IS NOT NULL)`
-    : `${alias}repeat > interval '0'`;
+export const isRepeating = (alias = ""): string => `(${alias}repeat > interval '0' OR ${alias}rule IS NOT NULL)`;
 
 /**
  * SQL condition that is true if `row`, a row that the statement has locked, is the version that the statement sees
@@ -50,28 +49,19 @@ export const isRepeating = ({ features }: TaskTable, alias = ""): string =>
 export const isSeen = ({ qualified }: TaskTable, row: string): string =>
   `${row}.version = ANY (ARRAY(SELECT s.ctid FROM ${qualified} AS s WHERE s.id = ANY (ARRAY[${row}.id])))`;
 
-/** SQL condition that is true if the rule of a row is a query that has to run before its planned time is known. */
-export const mustRunQuery = ({ features }: TaskTable, alias = ""): string =>
-  features.has("schedules") ? `(${alias}wait IS NOT NULL AND ${alias}wait < 0)` : "false";
-
 /** SQL condition that is true if other tasks may wait for the end of the row `t`. */
-export const isAwaited = ({ features }: TaskTable): string => (features.has("order") ? "t.plain IS FALSE" : "false");
+export const isAwaited = "t.plain IS FALSE";
 
 /** SQL condition that is true if the successor of a repeating row is planned when its run starts. */
-export const isOverlapping = (table: TaskTable, alias = ""): string =>
-  table.features.has("schedules")
-    ? `(${alias}overlap IS TRUE AND ${isRepeating(table, alias)} AND NOT ${mustRunQuery(table, alias)})`
-    : "false";
+export const isOverlapping = (alias = ""): string =>
+  `(${alias}overlap IS TRUE AND ${isRepeating(alias)} AND NOT ${mustRunQuery(alias)})`;
 
 /** SQL of the gap of a row, in ms. 0 if it has none. */
-export const gapMs = ({ features }: TaskTable, alias = ""): string =>
-  features.has("gaps")
-    ? `CASE WHEN ${alias}gap > interval '0' THEN least(date_part('epoch', ${alias}gap) * 1000, 1e15) ELSE 0 END`
-    : "0::float8";
+export const gapMs = (alias = ""): string =>
+  `CASE WHEN ${alias}gap > interval '0' THEN least(date_part('epoch', ${alias}gap) * 1000, 1e15) ELSE 0 END`;
 
 /** SQL condition that is true if a row has a gap. */
-export const hasGap = ({ features }: TaskTable, alias = ""): string =>
-  features.has("gaps") ? `(${alias}gap > interval '0') IS TRUE` : "false";
+export const hasGap = (alias = ""): string => `(${alias}gap > interval '0') IS TRUE`;
 
 /** SQL of the time when a task was claimed, in µs since 1970. The ledgers use it to tell the runs of a task apart. */
 export const claimTime = (task: string): string => `(date_part('epoch', ${task}.take) * 1000000)::bigint`;

@@ -58,7 +58,7 @@ function nextRepetition(last: string, after: string): string {
  */
 export function successorCtes(table: TaskTable, columns: ColumnSet, ended: string, hasWaits = false): string {
   const insert = insertSuccessors(table, columns, ended);
-  if (!table.features.has("keys")) return `repeated AS (${insert}\n  RETURNING id, parent)`;
+  if (!table.hasKeys) return `repeated AS (${insert}\n  RETURNING id, parent)`;
   const waits = hasWaits ? "" : `key_waits AS MATERIALIZED (${keyWaits(table, `SELECT id FROM ${ended}`)}\n), `;
   return `${waits}${inheritedCte(table, ended)}repeated AS (${insert} AND NOT ${isReplaced("t.id")}\n  RETURNING id, parent)`;
 }
@@ -75,58 +75,48 @@ export function successorCtes(table: TaskTable, columns: ColumnSet, ended: strin
  * @param ended see `successorCtes`
  */
 export function inheritedCte(table: TaskTable, ended: string): string {
-  const { qualified, features } = table;
-  if (!features.has("keys")) return "";
-  const rules = features.has("schedules");
-  const columns = ["repeat", "drift", ...(rules ? ["rule", "zone", "catchup", "overlap"] : [])];
+  const { qualified, hasKeys } = table;
+  if (!hasKeys) return "";
+  const columns = ["repeat", "drift", "rule", "zone", "catchup", "overlap"];
   // If the query of a rule has failed, the schedule is over.
-  const goesOn = `(e.outcome = 'GONE' OR NOT ${mustRunQuery(table, "t.")})`;
+  const goesOn = `(e.outcome = 'GONE' OR NOT ${mustRunQuery("t.")})`;
   return `inherited AS (
-  UPDATE ${qualified} AS w SET parent = coalesce(w.parent, s.id), ${columns.map((column) => `${column} = s.${column}`).join(", ")}${rules ? `, due = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.due ELSE s.last END" : "s.last"}, wait = ${features.has("order") ? "CASE WHEN w.wait >= 0 THEN w.wait END" : "NULL"}` : ""}
+  UPDATE ${qualified} AS w SET parent = coalesce(w.parent, s.id), ${columns.map((column) => `${column} = s.${column}`).join(", ")}, due = CASE WHEN w.wait >= 0 THEN w.due ELSE s.last END, wait = CASE WHEN w.wait >= 0 THEN w.wait END
   FROM (
-    SELECT t.id, k.waiting, ${rules ? "s.last, " : ""}${columns.map((column) => `t.${column}`).join(", ")}
-    FROM ${nextRuns(table, ended)} JOIN key_waits AS k ON k.id = e.id WHERE NOT k.repeats AND ${isEnded(table, ended)} AND ${goesOn}
+    SELECT t.id, k.waiting, s.last, ${columns.map((column) => `t.${column}`).join(", ")}
+    FROM ${nextRuns(table, ended)} JOIN key_waits AS k ON k.id = e.id WHERE NOT k.repeats AND ${isEnded(ended)} AND ${goesOn}
   ) AS s
   WHERE w.id = ANY (ARRAY[s.waiting])
 ), replacing AS (
   UPDATE ${qualified} AS w SET parent = s.id
   FROM (
     SELECT t.id, k.waiting FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id JOIN key_waits AS k ON k.id = e.id
-    WHERE k.repeats AND ${isEnded(table, ended)}
+    WHERE k.repeats AND ${isEnded(ended)}
   ) AS s
   WHERE w.id = ANY (ARRAY[s.waiting]) AND w.parent IS NULL
 ), `;
 }
 
-const isEnded = (table: TaskTable, ended: string): string =>
-  `${isRepeating(table, "t.")} AND t.id = ANY (ARRAY(SELECT id FROM ${ended}))`;
+const isEnded = (ended: string): string => `${isRepeating("t.")} AND t.id = ANY (ARRAY(SELECT id FROM ${ended}))`;
 
 function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: string): string {
   const { qualified } = table;
-  if (!table.features.has("schedules")) {
-    return `
-  INSERT INTO ${qualified} (parent, plan, ${kept.join(", ")})
-  SELECT t.id, ${nextRepetition(table.features.has("retries") ? "coalesce(t.due, t.plan)" : "t.plan", "now()")}, ${kept.map((column) => `t.${column}`).join(", ")}
-  FROM ${nextRuns(table, ended)} WHERE ${isEnded(table, ended)}`;
-  }
   const inherited = kept.filter((column) => column !== '"due"' && column !== '"wait"');
   const values = inherited.map((column) => (column === '"rule"' ? "n.rule" : `t.${column}`));
   return `
   INSERT INTO ${qualified} (parent, plan, due, wait, ${inherited.join(", ")})
   SELECT t.id, n.plan, n.due, n.wait, ${values.join(", ")}
   FROM ${nextRuns(table, ended)}
-  WHERE ${isEnded(table, ended)} AND NOT ${mustRunQuery(table, "t.")}`;
+  WHERE ${isEnded(ended)} AND NOT ${mustRunQuery("t.")}`;
 }
 
 /**
- * SQL of the joined tables `e` (the ended tasks) and `t` (their rows). If the table has rules, `s` has the last time of
- * the schedule, and `n` the values of the successor. `n` has no row if the schedule is over.
+ * SQL of the joined tables `e` (the ended tasks), `t` (their rows), `s`, which has the last time of the schedule, and `n`,
+ * which has the values of the successor. `n` has no row if the schedule is over.
  */
-function nextRuns(table: TaskTable, ended: string): string {
-  const rows = `${ended} AS e JOIN ${table.qualified} AS t ON t.id = e.id`;
-  if (!table.features.has("schedules")) return rows;
-  const calendar = identifier(table.schema);
-  return `${rows}
+function nextRuns({ schema, qualified }: TaskTable, ended: string): string {
+  const calendar = identifier(schema);
+  return `${ended} AS e JOIN ${qualified} AS t ON t.id = e.id
   CROSS JOIN LATERAL (SELECT coalesce(t.due, t.plan) AS last, ${earliest} AS earliest, CASE WHEN t.rule IS NOT NULL THEN ${calendar}.task_rule_kind(t.rule) END AS kind) AS s
   CROSS JOIN LATERAL (
     SELECT ${nextRepetition("s.last", "s.earliest")} AS plan, NULL::timestamptz AS due, NULL::integer AS wait, t.rule WHERE t.rule IS NULL

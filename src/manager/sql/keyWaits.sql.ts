@@ -1,31 +1,29 @@
-/** SQL that deals with the keys of tasks. If keys are off for the table, no SQL names the column `key`. */
+/** SQL that deals with the keys of tasks. A table that cannot have the index of keys has none. */
 import type { TaskTable } from "../schema/taskTable.js";
 import { isRepeating } from "./fragments.sql.js";
 
 /** SQL condition on a row that is true if no task with the row's key runs. */
-export const isKeyFree = ({ features }: TaskTable, parameter: string): string =>
-  features.has("keys") ? `(key IS NULL OR (key IN (SELECT unnest(${parameter}::text[]))) IS NOT TRUE)` : "true";
+export const isKeyFree = ({ hasKeys }: TaskTable, parameter: string): string =>
+  hasKeys ? `(key IS NULL OR (key IN (SELECT unnest(${parameter}::text[]))) IS NOT TRUE)` : "true";
 
 /** The parameter of `isKeyFree`, or nothing if keys are off. */
 export const keyParameter = (
-  { features }: TaskTable,
+  { hasKeys }: TaskTable,
   keys: readonly string[],
-): readonly [] | readonly [readonly string[]] => (features.has("keys") ? [keys] : []);
+): readonly [] | readonly [readonly string[]] => (hasKeys ? [keys] : []);
 
 /** SQL condition that is true if a row has a key. */
-export const hasKey = ({ features }: TaskTable, alias = ""): string =>
-  features.has("keys") ? `${alias}key IS NOT NULL` : "false";
+export const hasKey = ({ hasKeys }: TaskTable, alias = ""): string => (hasKeys ? `${alias}key IS NOT NULL` : "false");
 
 /** SQL of a row's key. */
-export const keyOf = ({ features }: TaskTable, alias = ""): string =>
-  features.has("keys") ? `${alias}key` : "NULL::text";
+export const keyOf = ({ hasKeys }: TaskTable, alias = ""): string => (hasKeys ? `${alias}key` : "NULL::text");
 
 /** SQL condition that is true if the row `w` waits with the key of the row `t`. It is looked up in the index of keys. */
 const waitsWithKey = "w.key = ANY (ARRAY[t.key]) AND w.key IS NOT NULL AND w.ready IS NOT NULL AND w.id <> t.id";
 
 /** SQL of the id of another task that waits with the key of the row `t`. Null if there is none. */
-export const waitingWithKey = ({ qualified, features }: TaskTable): string =>
-  features.has("keys") ? `(SELECT w.id FROM ${qualified} AS w WHERE ${waitsWithKey})` : "NULL::bigint";
+export const waitingWithKey = ({ qualified, hasKeys }: TaskTable): string =>
+  hasKeys ? `(SELECT w.id FROM ${qualified} AS w WHERE ${waitsWithKey})` : "NULL::bigint";
 
 /**
  * SQL of the body of a CTE that finds the tasks whose key another task waits with, and locks these other tasks, so that
@@ -36,11 +34,11 @@ export const waitingWithKey = ({ qualified, features }: TaskTable): string =>
  * @param ids SQL of a query for ids of tasks that do not wait themselves
  */
 export function keyWaits(table: TaskTable, ids: string): string {
-  const { qualified, features } = table;
-  if (!features.has("keys")) return "SELECT NULL::bigint AS id, NULL::bigint AS waiting, false AS repeats WHERE false";
+  const { qualified, hasKeys } = table;
+  if (!hasKeys) return "SELECT NULL::bigint AS id, NULL::bigint AS waiting, false AS repeats WHERE false";
   return `
   SELECT t.id, l.id AS waiting, l.repeats FROM ${qualified} AS t
-  CROSS JOIN LATERAL (SELECT w.id, ${isRepeating(table, "w.")} AS repeats FROM ${qualified} AS w WHERE ${waitsWithKey} FOR NO KEY UPDATE) AS l
+  CROSS JOIN LATERAL (SELECT w.id, ${isRepeating("w.")} AS repeats FROM ${qualified} AS w WHERE ${waitsWithKey} FOR NO KEY UPDATE) AS l
   WHERE t.id = ANY (ARRAY(${ids})) AND t.key IS NOT NULL`;
 }
 

@@ -31,8 +31,7 @@ const next = `
     CASE WHEN t.drift OR NOT isfinite(t.plan) THEN p.since + ${pause} ELSE t.plan + ${pause} * greatest(0, floor(${passed}) + 1) END`;
 
 /** SQL of a SET item that stores in `due` from which time the schedule of a moved task goes on. */
-const keepPlace = ({ features }: TaskTable): string =>
-  features.has("schedules") ? ", due = CASE WHEN t.rule IS NOT NULL THEN coalesce(t.due, t.plan) ELSE t.due END" : "";
+const keepPlace = ", due = CASE WHEN t.rule IS NOT NULL THEN coalesce(t.due, t.plan) ELSE t.due END";
 
 /** SQL condition that is true if a pause applies to a task: the task is due and its `max` is negative. */
 const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() AND ${t}max < 0 AND ${t}owner IS NULL`;
@@ -60,7 +59,7 @@ export function pauseCtes(table: TaskTable, ended: string, later: string): strin
     AND id <> ALL (ARRAY(SELECT waiting FROM key_waits))
   FOR NO KEY UPDATE SKIP LOCKED
 ), paused AS (
-  UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()${keepPlace(table)}
+  UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()${keepPlace}
   FROM ${pausing} AS p WHERE t.hash = p.hash AND t.id = ANY (ARRAY(SELECT id FROM pausing))
 ), pause_left AS MATERIALIZED (
   SELECT t.id, p.since FROM ${qualified} AS t JOIN ${pausing} AS p ON p.hash = t.hash
@@ -104,7 +103,7 @@ WITH wanted AS MATERIALIZED (
   SELECT t.id FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT id FROM wanted)) AND ${due("t.")}
   FOR NO KEY UPDATE SKIP LOCKED
 ), paused AS (
-  UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()${keepPlace(table)}
+  UPDATE ${qualified} AS t SET plan = ${next}, ready = ${next} <= now()${keepPlace}
   FROM wanted AS p WHERE t.id = p.id AND t.id = ANY (ARRAY(SELECT id FROM free))
 )
 SELECT id, since::text FROM wanted WHERE id <> ALL (ARRAY(SELECT id FROM free))`;

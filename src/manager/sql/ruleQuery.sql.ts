@@ -46,10 +46,9 @@ const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$
  * whose key another task waits with; the CTE `key_waits` lists these.
  *
  * @param ended name of a CTE with the columns id, output, stop and computes. Only rows with `computes` are written.
- * @returns the CTEs, each followed by a comma, or an empty string if the table has no schedules
+ * @returns the CTEs, each followed by a comma
  */
-export function planFromRule({ qualified, stateType, features }: TaskTable, ended: string): string {
-  if (!features.has("schedules")) return "";
+export function planFromRule({ qualified, stateType }: TaskTable, ended: string): string {
   const error = `CASE a.verdict WHEN 'none' THEN 'ERROR:  rule returned no time'
       WHEN 'replaced' THEN ${replacedError("a.waiting")} ELSE concat('ERROR:  rule returned ', a.answer, ', expected a finite time later than ', a.last) END`;
   return `answers AS MATERIALIZED (

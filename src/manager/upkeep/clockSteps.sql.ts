@@ -34,23 +34,22 @@ export async function replanAhead(
 }
 
 function statement(table: TaskTable): string {
-  const { qualified, schema, features, ownColumns } = table;
+  const { qualified, schema } = table;
   const upcoming = (since: string): string => `(${identifier(schema)}.task_upcoming(a.rule, a.zone, ${since}, 1))[1]`;
-  const hasCreated = !ownColumns.has("created");
-  const isTried = features.has("retries") ? "coalesce(t.attempt > 0, false)" : "false";
+  const isTried = "coalesce(t.attempt > 0, false)";
   const limit = "now() + interval '1 ms' * $1::float8";
   const columns = "t.id, t.rule, t.zone, t.repeat, t.drift, t.plan, t.due, coalesce(t.due, t.plan) AS place";
   return `
 WITH ahead AS MATERIALIZED (
   SELECT ${columns}, CASE WHEN ${isTried} THEN 'retry' ELSE 'first' END AS kind,
-    CASE WHEN ${isTried} THEN t.stop ELSE ${hasCreated ? "t.created" : "NULL"} END AS at
+    CASE WHEN ${isTried} THEN t.stop ELSE t.created END AS at
   FROM ${qualified} AS t
-  WHERE ${hasSchedule("t", true)} AND t.ready IS NOT NULL AND t.wait IS NULL AND t.plan > now() AND isfinite(t.plan)
-    AND CASE WHEN ${isTried} THEN t.stop > ${limit} AND t.plan >= t.stop ELSE ${hasCreated ? `t.created > ${limit} AND t.due IS NULL` : "false"} END
+  WHERE ${hasSchedule("t")} AND t.ready IS NOT NULL AND t.wait IS NULL AND t.plan > now() AND isfinite(t.plan)
+    AND CASE WHEN ${isTried} THEN t.stop > ${limit} AND t.plan >= t.stop ELSE t.created > ${limit} AND t.due IS NULL END
   UNION ALL
   SELECT ${columns}, 'run', t.take
   FROM ${qualified} AS t
-  WHERE ${hasSchedule("t", true)} AND t.ready IS NULL AND t.take > ${limit} AND t.wait IS NULL
+  WHERE ${hasSchedule("t")} AND t.ready IS NULL AND t.take > ${limit} AND t.wait IS NULL
     AND t.state::text IN ('TAKE', 'WORK') AND coalesce(t.due, t.plan) BETWEEN now() AND t.take
 ), computed AS MATERIALIZED (
   SELECT a.id, a.plan, a.kind, n.plan AS first,
@@ -81,7 +80,8 @@ WITH ahead AS MATERIALIZED (
   FOR NO KEY UPDATE OF t SKIP LOCKED
 ), replanned AS (
   UPDATE ${qualified} AS t SET plan = c.plan, due = coalesce(c.due, t.due),
-    ready = CASE WHEN c.kind <> 'run' THEN c.plan <= now() END${hasCreated ? ",\n    created = least(t.created, now())" : ""}
+    ready = CASE WHEN c.kind <> 'run' THEN c.plan <= now() END,
+    created = least(t.created, now())
   FROM changes AS c WHERE t.id = c.id AND t.id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING t.id
 )

@@ -46,7 +46,7 @@ export class ClockSteps {
 
   /** Time until the next step is due, in ms. Infinity if nothing is to be replanned. */
   get pauseMs(): number {
-    if (this.#aheadMs === null || !this.#table.features.has("schedules")) return Infinity;
+    if (this.#aheadMs === null) return Infinity;
     return Math.max(0, this.#notBefore - performance.now());
   }
 

@@ -60,8 +60,8 @@ WITH asked AS MATERIALIZED (
 ), locked AS MATERIALIZED (
   SELECT l.* FROM (
     SELECT t.id, t.ctid AS version, t.stop, t.state::text AS state, ${rest} AS error,
-      t.delete AND t.output IS NULL AND ${rest} IS NULL AND NOT (${isAwaited(table)}) AS deletable,
-      ${isOwing("t", table.features.has("schedules"))} AS owes
+      t.delete AND t.output IS NULL AND ${rest} IS NULL AND NOT (${isAwaited}) AS deletable,
+      ${isOwing("t")} AS owes
     FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT task FROM asked)) AND ${columnsUnchanged(table, columns)}
     FOR UPDATE SKIP LOCKED
   ) AS l WHERE ${isSeen(table, "l")}

@@ -31,7 +31,7 @@ export async function prune(client: Client, table: TaskTable, from: string, limi
 
 function pruneStatement(table: TaskTable): string {
   const { qualified, qualifiedDependencies, qualifiedOwed } = table;
-  const isTold = `CASE WHEN ${isAwaited(table)} THEN NOT EXISTS (
+  const isTold = `CASE WHEN ${isAwaited} THEN NOT EXISTS (
     SELECT FROM ${qualifiedDependencies} AS d WHERE d.predecessor = t.id AND NOT d.failed) ELSE true END`;
   return `
 WITH scanned AS MATERIALIZED (

@@ -20,7 +20,7 @@ const isComputed = "t.rule IS NOT NULL AND t.due IS NULL AND t.wait IS NULL AND 
  */
 export async function plannedByRule(client: Client, { qualified }: TaskTable): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>(
-    `SELECT t.id::text AS id FROM ${qualified} AS t WHERE NOT t.ready AND ${hasSchedule("t", true)} AND ${isComputed}`,
+    `SELECT t.id::text AS id FROM ${qualified} AS t WHERE NOT t.ready AND ${hasSchedule("t")} AND ${isComputed}`,
   );
   return rows.map(({ id }) => id);
 }

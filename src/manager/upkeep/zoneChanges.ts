@@ -22,9 +22,8 @@ export class ZoneChanges {
     this.#log = options.log;
   }
 
-  /** Time until the next step is due, in ms. Infinity if the table has no schedules. */
+  /** Time until the next step is due, in ms. */
   get pauseMs(): number {
-    if (!this.#table.features.has("schedules")) return Infinity;
     return Math.max(0, this.#notBefore - performance.now());
   }
 

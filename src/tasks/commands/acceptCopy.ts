@@ -1,5 +1,5 @@
 import { readCopyReason, replaceHome } from "../../manager/schema/home.js";
-import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import { PgTaskError } from "../../shared/errors.js";
@@ -63,7 +63,7 @@ async function stopTasks(client: Client, table: TaskTable, stop: "schedules" | "
   const which =
     stop === "all"
       ? "t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['PLAN', 'TAKE', 'WORK'])"
-      : `t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' AND ${hasSchedule("t", await readHasRules(client, table))}`;
+      : `t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' AND ${hasSchedule("t")}`;
   const { rowCount } = await client.query(`UPDATE ${table.qualified} AS t SET state = 'STOP' WHERE ${which}`);
   return rowCount ?? 0;
 }

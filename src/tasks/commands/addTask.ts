@@ -5,7 +5,6 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { notNullViolation, undefinedColumn, uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { intervals, type IfKeyTaken } from "../newTask.js";
 import { fullQueueHint, missingColumnHint } from "../taskError.js";
-import { requireColumns } from "../requireFeatures.js";
 import { findBrokenChecks } from "./brokenChecks.js";
 
 /** A task to insert. Columns that are omitted take their defaults. */
@@ -17,8 +16,6 @@ export interface NewRow {
   /** Interval from now to the planned time. */
   readonly delay?: string | undefined;
   readonly copied?: CopiedValues | undefined;
-  /** Columns that were given as the user's own, although they are pg-task's unless a feature is off for the table. */
-  readonly own?: readonly string[];
 }
 
 /** Values that are copied from another task of the table. */
@@ -46,7 +43,6 @@ const maxParameters = 65_535;
  *
  * @returns the ids of the tasks, in the order of the rows: with `skip` only those of the inserted ones, with `join` also
  * those of the tasks that wait with the keys
- * @throws PgTaskError USAGE if a row has a column of a feature that is off
  */
 export async function addTasks(
   client: Queryable,
@@ -54,7 +50,6 @@ export async function addTasks(
   rows: readonly NewRow[],
   { ifKeyTaken = "error" }: { readonly ifKeyTaken?: IfKeyTaken | undefined } = {},
 ): Promise<string[]> {
-  await requireColumns(client, table, new Set(rows.flatMap(({ taskColumns = [] }) => taskColumns)));
   if (ifKeyTaken === "join") return await joinTasks(client, table, rows);
   return await insertRows(client, table, rows, conflictClauses[ifKeyTaken]);
 }

@@ -1,5 +1,4 @@
-import { readFeatures } from "../../manager/schema/ownColumns.js";
-import { hasSchedule, isOwing, readHasRules, repetitions } from "../../manager/schema/schedulesView.sql.js";
+import { hasSchedule, isOwing, repetitions } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
@@ -54,8 +53,8 @@ const allowedRows: Readonly<Record<Change, string>> = {
   stop: `${waitingSql} OR ${runningSql} OR owing`,
   retry: `${endedSql} AND NOT excluded AND NOT claimed AND key_waits_in IS NULL`,
   "run-now": `${waitingSql} AND NOT claimed AND NOT waits`,
-  pause: `${waitingSql} AND NOT claimed AND repeats AND keeps_place AND NOT computes AND NOT halted AND NOT waits`,
-  resume: `${waitingSql} AND NOT claimed AND repeats AND keeps_place AND halted AND NOT waits AND resumes_at IS NOT NULL`,
+  pause: `${waitingSql} AND NOT claimed AND repeats AND NOT computes AND NOT halted AND NOT waits`,
+  resume: `${waitingSql} AND NOT claimed AND repeats AND halted AND NOT waits AND resumes_at IS NOT NULL`,
   delete: `NOT claimed AND NOT (${runningSql})`,
   "delete even running": "true",
 };
@@ -69,7 +68,6 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
     WHEN f.owing THEN 'its next run could not be planned yet: stop it to end the schedule'
     WHEN NOT f.${waitingSql} THEN pg_catalog.concat('is ', f.state, ': pause the task of its next run, if there is one')
     WHEN f.waits THEN 'it waits for other tasks: pause its group, or pause it when these have ended'
-    WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: pause its group'
     WHEN f.halted THEN 'already paused' ELSE 'its next time is being computed: try again' END`,
   retry: `CASE WHEN f.excluded AND f.${endedSql}
       THEN pg_catalog.concat('is ', f.state, ', which is none of the given states')
@@ -77,7 +75,6 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
   "run-now": "CASE WHEN f.waits THEN 'it waits for other tasks: set its after to null, or end these' END",
   resume: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN NOT f.${waitingSql} OR NOT f.halted THEN 'not paused'
     WHEN f.waits THEN 'not paused: it waits for other tasks'
-    WHEN NOT f.keeps_place THEN 'this table cannot store a paused schedule: set its plan'
     WHEN f.attempt OPERATOR(pg_catalog.>) 0 THEN 'its rule has no further times; run-now makes its waiting retry'
     ELSE 'its rule has no further times' END`,
 };
@@ -105,8 +102,8 @@ const isExcluded = (states: ChangeContext["states"]): string =>
  * SQL of the id of a task that waits with the key of the finished task `t`. Null for the changes that this does not
  * prevent, and if there is none.
  */
-function keyWaitsIn(table: TaskTable, { change, keys, states }: ChangeContext): string {
-  if (!keys || (change !== "retry" && change !== "run-now")) return "NULL::bigint";
+function keyWaitsIn(table: TaskTable, { change, states }: ChangeContext): string {
+  if (change !== "retry" && change !== "run-now") return "NULL::bigint";
   return `CASE WHEN t.ready IS NULL AND t.key IS NOT NULL AND NOT ${isExcluded(states)} THEN (${keyHolderQuery(table, "t.key")}) END`;
 }
 
@@ -124,12 +121,10 @@ const scheduleEffects: Readonly<Partial<Record<Change, string>>> = {
 
 /** SQL of the columns of `found` that concern schedules, keys and waiting, for the table `t`. */
 function foundColumns(table: TaskTable, context: ChangeContext): string {
-  const { change, rules, order, retries } = context;
-  const resumes = change === "resume" && rules;
-  return `${hasSchedule("t", rules)} AS repeats, t.plan OPERATOR(pg_catalog.=) 'infinity' AS halted, ${rules} AS keeps_place,
-    ${isOwing("t", rules)} AS owing, ${isExcluded(context.states)} AS excluded, ${rules ? "coalesce(t.wait OPERATOR(pg_catalog.<) 0, false)" : "false"} AS computes, ${retries ? "coalesce(t.attempt, 0)" : "0"} AS attempt,
-    ${order ? "coalesce(t.wait OPERATOR(pg_catalog.>=) 0, false)" : "false"} AS waits, ${keyWaitsIn(table, context)} AS key_waits_in,
-    ${resumes ? `CASE WHEN t.plan OPERATOR(pg_catalog.=) 'infinity' AND ${hasSchedule("t", rules)} THEN ${resumeTime(table)} END` : "NULL::pg_catalog.timestamptz"} AS resumes_at`;
+  return `${hasSchedule("t")} AS repeats, t.plan OPERATOR(pg_catalog.=) 'infinity' AS halted,
+    ${isOwing("t")} AS owing, ${isExcluded(context.states)} AS excluded, coalesce(t.wait OPERATOR(pg_catalog.<) 0, false) AS computes, coalesce(t.attempt, 0) AS attempt,
+    coalesce(t.wait OPERATOR(pg_catalog.>=) 0, false) AS waits, ${keyWaitsIn(table, context)} AS key_waits_in,
+    ${context.change === "resume" ? `CASE WHEN t.plan OPERATOR(pg_catalog.=) 'infinity' AND ${hasSchedule("t")} THEN ${resumeTime(table)} END` : "NULL::pg_catalog.timestamptz"} AS resumes_at`;
 }
 
 /**
@@ -137,25 +132,24 @@ function foundColumns(table: TaskTable, context: ChangeContext): string {
  * task were retried with its schedule, a second series of repetitions would start. A successor with `overlap` has passed
  * its schedule on when it started.
  */
-const hasSuccessor = (qualified: string, rules: boolean): string => `t.id OPERATOR(pg_catalog.=) ANY (ARRAY(
+const hasSuccessor = (qualified: string): string => `t.id OPERATOR(pg_catalog.=) ANY (ARRAY(
   SELECT c.parent FROM ${qualified} AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
-    AND c.parent OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c", rules)}${rules ? " OR c.overlap IS TRUE" : ""})))`;
+    AND c.parent OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c")} OR c.overlap IS TRUE)))`;
 
 /**
  * SQL of the columns of a schedule that is resumed while it waits for its next try. The time of this try has passed
  * during the pause, so the row begins the run of another time, with all its tries and without results, as a successor.
  */
-const droppedTry = (errors: boolean): string =>
-  [
-    ...["attempt", "crash"].map(
-      (name) => `${name} = CASE WHEN f.attempt OPERATOR(pg_catalog.>) 0 THEN 0 ELSE t.${name} END`,
-    ),
-    ...["take", "start", "stop", "pid", "output", "error", ...(errors ? ["errors"] : [])].map(
-      (name) => `${name} = CASE WHEN f.attempt OPERATOR(pg_catalog.>) 0 THEN NULL ELSE t.${name} END`,
-    ),
-  ].join(", ");
+const droppedTry = [
+  ...["attempt", "crash"].map(
+    (name) => `${name} = CASE WHEN f.attempt OPERATOR(pg_catalog.>) 0 THEN 0 ELSE t.${name} END`,
+  ),
+  ...["take", "start", "stop", "pid", "output", "error", "errors"].map(
+    (name) => `${name} = CASE WHEN f.attempt OPERATOR(pg_catalog.>) 0 THEN NULL ELSE t.${name} END`,
+  ),
+].join(", ");
 
-function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, errors }: ChangeContext): string {
+function changeSql(change: Change, { qualified }: TaskTable): string {
   const rows = `t.id OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT id FROM found WHERE ${allowedRows[change]}))`;
   const returning = "RETURNING t.id, false AS unlinked";
   switch (change) {
@@ -164,25 +158,22 @@ function changeSql(change: Change, { qualified }: TaskTable, { rules, retries, e
     case "run-now":
       return `UPDATE ${qualified} AS t SET plan = pg_catalog.statement_timestamp() WHERE ${rows} ${returning}`;
     case "pause":
-      if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
       return `UPDATE ${qualified} AS t SET plan = 'infinity', due = coalesce(t.due, t.plan) WHERE ${rows} ${returning}`;
     case "resume":
-      if (!rules) return `SELECT NULL::bigint AS id, false AS unlinked WHERE false`;
       // If the rule is a query that has not run yet, `due` stays, because it is the time of the last run.
-      return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait OPERATOR(pg_catalog.<) 0 THEN t.due END${retries ? `, ${droppedTry(errors)}` : ""}
+      return `UPDATE ${qualified} AS t SET plan = f.resumes_at, due = CASE WHEN t.wait OPERATOR(pg_catalog.<) 0 THEN t.due END, ${droppedTry}
         FROM found AS f WHERE f.id OPERATOR(pg_catalog.=) t.id AND ${rows} ${returning}`;
     case "retry": {
-      const repeated = hasSuccessor(qualified, rules);
-      const cleared = ["repeat", ...(rules ? ["rule", "zone"] : [])].map(
+      const repeated = hasSuccessor(qualified);
+      const cleared = ["repeat", "rule", "zone"].map(
         (name) =>
           `${name} = CASE WHEN ${repeated} THEN ${name === "repeat" ? "interval '0'" : "NULL"} ELSE t.${name} END`,
       );
       // All tries are made again. If the row has a schedule, `due` is the time from which it goes on.
-      const due = `CASE WHEN ${hasSchedule("t", rules)} AND NOT ${repeated} THEN t.due END`;
-      const tries = `${retries ? `attempt = 0, due = ${due}, ` : ""}${errors ? "errors = NULL, " : ""}`;
-      return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = pg_catalog.statement_timestamp(), crash = 0, ${tries}${cleared.join(", ")},
+      const due = `CASE WHEN ${hasSchedule("t")} AND NOT ${repeated} THEN t.due END`;
+      return `UPDATE ${qualified} AS t SET state = 'PLAN', plan = pg_catalog.statement_timestamp(), crash = 0, attempt = 0, due = ${due}, errors = NULL, ${cleared.join(", ")},
         take = NULL, start = NULL, stop = NULL, pid = NULL, output = NULL, error = NULL
-        WHERE ${rows} RETURNING t.id, NOT ${hasSchedule("t", rules)} AND EXISTS (SELECT FROM found AS f WHERE f.id OPERATOR(pg_catalog.=) t.id AND f.repeats) AS unlinked`;
+        WHERE ${rows} RETURNING t.id, NOT ${hasSchedule("t")} AND EXISTS (SELECT FROM found AS f WHERE f.id OPERATOR(pg_catalog.=) t.id AND f.repeats) AS unlinked`;
     }
     case "delete":
     case "delete even running":
@@ -205,15 +196,8 @@ export async function changeTasks(
   ids: readonly string[],
   { isFatal = () => false, callersClient = false, states = null }: ChangeOptions = {},
 ): Promise<ChangeResult[]> {
-  const features = await readFeatures(client, table);
-  const rules = await readHasRules(client, table);
   const context = {
     change,
-    rules,
-    retries: features.has("retries"),
-    errors: features.has("errors"),
-    order: features.has("order"),
-    keys: features.has("keys"),
     states,
     isFatal,
     transaction: callersClient && (await isInTransaction(client)),
@@ -235,16 +219,6 @@ export interface ChangeOptions {
 
 interface ChangeContext {
   readonly change: Change;
-  /** Whether the table has rules. */
-  readonly rules: boolean;
-  /** Whether the table has retries. */
-  readonly retries: boolean;
-  /** Whether the rows keep the errors of earlier tries. */
-  readonly errors: boolean;
-  /** Whether tasks of the table can wait for others. */
-  readonly order: boolean;
-  /** Whether tasks of the table can have keys. */
-  readonly keys: boolean;
   readonly states: readonly TaskState[] | null;
   readonly isFatal: (error: unknown) => boolean;
   /** Whether the client is in a transaction of the caller. */
@@ -324,7 +298,7 @@ async function changeTogether(
      ), found AS MATERIALIZED (
        SELECT t.id, t.state::pg_catalog.text AS state, t.owner IS NOT NULL AS claimed, ${foundColumns(table, context)}
        FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
-     ), changed AS (${changeSql(change, table, context)})
+     ), changed AS (${changeSql(change, table)})
      SELECT a.id::pg_catalog.text AS id, coalesce(f.state, t.state::pg_catalog.text) AS state,
        coalesce(f.attempt, 0)::pg_catalog.float8 AS attempt, coalesce(f.claimed, t.owner IS NOT NULL) AS claimed,
        coalesce(c.unlinked, false) AS unlinked, f.key_waits_in::pg_catalog.text AS "keyWaitsIn",

@@ -2,9 +2,7 @@ import type { TaskFilter } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { columnsVersion } from "../../manager/schema/addedColumns.js";
-import { readRecord } from "../../manager/schema/migrations.js";
-import { isOwing, readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import { isOwing } from "../../manager/schema/schedulesView.sql.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { finalStates } from "../../shared/taskState.js";
 import { filterSql } from "../taskFilter.js";
@@ -12,36 +10,24 @@ import { filterSql } from "../taskFilter.js";
 /** Maximum number of rows that one batch deletes. */
 const batchRows = 1000;
 
-/** Which finished tasks are deleted: those that ended before this time. */
-export interface Cutoff {
-  /** The time, computed by the server, as text. */
-  readonly before: string;
-  /** Whether pg-task's column `created` says when a task was added. */
-  readonly hasCreated: boolean;
-  /** Whether the table has rules. */
-  readonly hasRules: boolean;
-}
-
 /**
- * Returns the cutoff.
+ * Returns the cutoff as text: finished tasks that ended before this time of the server are deleted.
  *
  * @throws the server's error if the interval is invalid.
  * @throws PgTaskError USAGE if the interval is negative.
  */
-export async function readPruneCutoff(client: Client, table: TaskTable, older: string): Promise<Cutoff> {
+export async function readPruneCutoff(client: Client, older: string): Promise<string> {
   const { rows } = await client.query<{ moment: string; future: boolean }>(
     `SELECT m.moment::text AS moment, m.moment > statement_timestamp() AS future
      FROM (SELECT statement_timestamp() - $1::interval AS moment) AS m`,
     [older],
   );
-  const { moment: before = "", future = false } = rows[0] ?? {};
+  const { moment = "", future = false } = rows[0] ?? {};
   if (future) {
     const problem = `expected --older to be an interval of 0 or more, got ${JSON.stringify(older)}`;
     throw new PgTaskError("USAGE", problem);
   }
-  const { version, ownColumns } = await readRecord(client, table);
-  const hasCreated = version >= columnsVersion && !ownColumns.includes("created");
-  return { before, hasCreated, hasRules: await readHasRules(client, table) };
+  return moment;
 }
 
 /**
@@ -49,18 +35,17 @@ export async function readPruneCutoff(client: Client, table: TaskTable, older: s
  * was stopped that had not started. For such a task, its planned time counts, or if that lies ahead, the time at which it
  * was added, because it would otherwise stay for as long as its planned time is away.
  */
-function isPrunableSql(values: unknown[], { before, hasCreated, hasRules }: Cutoff, filter: TaskFilter): string {
-  const added = hasCreated ? "CASE WHEN t.plan > statement_timestamp() THEN t.created END, " : "";
+function isPrunableSql(values: unknown[], cutoff: string, filter: TaskFilter): string {
   // The schedule of a row that owes its successor goes on from this row.
-  return `t.owner IS NULL AND t.ready IS NULL AND t.state::text IN (${finalStates.map(literal).join(", ")}) AND NOT ${isOwing("t", hasRules)}
-    AND coalesce(t.stop, ${added}t.plan) < $${values.push(before)}::timestamptz AND ${filterSql(filter, values)}`;
+  return `t.owner IS NULL AND t.ready IS NULL AND t.state::text IN (${finalStates.map(literal).join(", ")}) AND NOT ${isOwing("t")}
+    AND coalesce(t.stop, CASE WHEN t.plan > statement_timestamp() THEN t.created END, t.plan) < $${values.push(cutoff)}::timestamptz AND ${filterSql(filter, values)}`;
 }
 
 /** Returns the number of rows that would be deleted. */
 export async function countPrunable(
   client: Client,
   { qualified }: TaskTable,
-  cutoff: Cutoff,
+  cutoff: string,
   filter: TaskFilter,
 ): Promise<number> {
   const values: unknown[] = [];
@@ -81,7 +66,7 @@ export async function countPrunable(
 export async function pruneBatch(
   client: Client,
   { qualified }: TaskTable,
-  cutoff: Cutoff,
+  cutoff: string,
   filter: TaskFilter,
   after: string | null,
 ): Promise<{ deleted: number; locked: number; next: string | null }> {

@@ -5,7 +5,6 @@ import { describeValue } from "../../shared/describeValue.js";
 import { refuseUnknownKeys } from "../../shared/refuseUnknownKeys.js";
 import { unstorablePart } from "../../shared/storableText.js";
 import { intervals, newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
-import { allFeatures, featureColumns, type Feature } from "../../manager/schema/features.js";
 import { maxArgsBytes } from "../../manager/schema/options/argumentsCheck.sql.js";
 import { isPgTaskColumn } from "../pgTaskColumns.js";
 import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
@@ -38,7 +37,7 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   if (delay !== undefined && columns.plan !== undefined) {
     throw new PgTaskError("USAGE", "expected one of plan and delay, got both");
   }
-  const doubtful = refuseNotOwn(own, { ...columns, args });
+  refuseNotOwn(own, { ...columns, args });
   const values = new Map<string, string | null>();
   for (const [name, value] of [...Object.entries<OwnValue | undefined>(columns), ...Object.entries(own)]) {
     if (value !== undefined) values.set(name, columnText(value, name));
@@ -47,7 +46,7 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   refuseTexts([...values, ["delay", delay]]);
   const long = findLongCharacter(values);
   const taskColumns = [...values.keys()].filter((name) => !Object.hasOwn(own, name));
-  if (long === undefined) return { columns: values, taskColumns, delay, copied, own: doubtful };
+  if (long === undefined) return { columns: values, taskColumns, delay, copied };
   throw new PgTaskError(
     "TASK_REJECTED",
     `expected ${long} with one ASCII character, got ${JSON.stringify(values.get(long))}`,
@@ -125,20 +124,18 @@ function refuseLengths(given: Readonly<Record<string, unknown>>): void {
 }
 
 /**
- * Refuses values in `columns` that a property gives as well, and those for columns that are pg-task's in every table.
+ * Refuses values in `columns` that a property gives as well, and those for columns that are pg-task's.
  *
- * @returns the names of the columns that are pg-task's unless a feature is off for the table
  * @throws PgTaskError USAGE
  */
-function refuseNotOwn(own: object, given: Readonly<Record<string, unknown>>): string[] {
+function refuseNotOwn(own: object, given: Readonly<Record<string, unknown>>): void {
   const names = Object.entries(own).flatMap(([name, value]) => (value === undefined ? [] : [name]));
   if (names.includes("")) throw new PgTaskError("USAGE", "expected names of columns in columns, got an empty one");
   refuseNames(names);
   const twice = names.find((name) => given[name] !== undefined);
   if (twice !== undefined) throw new PgTaskError("USAGE", `expected column ${twice} once, got it in columns, too`);
-  const taken = names.find((name) => isPgTaskColumn(name) && !perhapsOwn.has(name));
+  const taken = names.find(isPgTaskColumn);
   if (taken !== undefined) throw notOwnError(taken);
-  return names.filter((name) => perhapsOwn.has(name));
 }
 
 /** Refuses names that no column can have, and that would spoil the statement. */
@@ -152,20 +149,6 @@ function refuseNames(names: readonly string[]): void {
     );
   }
 }
-
-/**
- * Refuses values in `columns` for columns of pg-task that the user can have instead, as the features of the table say.
- *
- * @throws PgTaskError USAGE
- */
-export function refuseFeatureColumns({ own = [] }: NewRow, features: ReadonlySet<Feature>): void {
-  const taken = new Set([...features].flatMap((feature) => featureColumns[feature]));
-  const wrong = own.find((name) => taken.has(name));
-  if (wrong !== undefined) throw notOwnError(wrong);
-}
-
-/** Columns of pg-task that belong to the user if a feature is off for the table. */
-const perhapsOwn: ReadonlySet<string> = new Set([...allFeatures].flatMap((feature) => featureColumns[feature]));
 
 const notOwnError = (name: string): PgTaskError => {
   const instead = Object.hasOwn(newTaskKeys, name)

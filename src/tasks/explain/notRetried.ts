@@ -1,4 +1,3 @@
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { readServerSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
@@ -21,12 +20,10 @@ export async function explainNotRetried(
   id: string,
   parameters: Entry["parameters"],
 ): Promise<string | null> {
-  const features = await readFeatures(client, table);
-  if (!features.has("retries")) return null;
   const { rows } = await client.query<{ more: number; list: string | null }>(
     `SELECT (t.retry - coalesce(t.attempt, 0))::float8 AS more, t.sqlstate::text AS list FROM ${table.qualified} AS t
      WHERE t.id = $1::bigint AND t.state::text = 'FAIL' AND t.owner IS NULL AND t.retry > coalesce(t.attempt, 0)
-       AND t.error::text !~ $2${features.has("schedules") ? " AND (t.wait >= 0) IS NOT FALSE" : ""} LIMIT 1`,
+       AND t.error::text !~ $2 AND (t.wait >= 0) IS NOT FALSE LIMIT 1`,
     [id, explainedErrors],
   );
   const [row] = rows;

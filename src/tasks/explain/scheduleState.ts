@@ -1,5 +1,5 @@
 import { canReadOwed } from "../../manager/schema/owedTable.js";
-import { hasSchedule, isOwing, owedReason, readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import { hasSchedule, isOwing, owedReason } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readChain } from "../queries/taskChain.js";
@@ -28,10 +28,9 @@ export const noSchedule: ScheduleState = { repeats: false, successor: null, owed
 
 /** Reads the state of an ended run's schedule. The row that goes on with it is searched for a second. */
 export async function readScheduleState(client: Client, table: TaskTable, id: string): Promise<ScheduleState> {
-  const rules = await readHasRules(client, table);
-  const isSchedule = hasSchedule("t", rules);
+  const isSchedule = hasSchedule("t");
   const isOwed = (await canReadOwed(client, table))
-    ? `${isOwing("t", rules)} AND EXISTS (SELECT FROM ${table.qualifiedOwed} AS o WHERE o.task = t.id)`
+    ? `${isOwing("t")} AND EXISTS (SELECT FROM ${table.qualifiedOwed} AS o WHERE o.task = t.id)`
     : "false";
   const { rows } = await client.query<{ repeats: boolean; owed: string | null }>(
     `SELECT ${isSchedule} AS repeats, CASE WHEN ${isOwed} THEN ${owedReason("t")} END AS owed

@@ -1,10 +1,8 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { isManagerSql } from "../../shared/postgres/applicationNames.js";
-import { readFeatures } from "../../manager/schema/ownColumns.js";
-import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
-import { literal } from "../../shared/postgres/quoting.js";
 import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
 import { keyHolderQuery } from "../queries/keyHolder.js";
 import { areMoreRejectedSql, isRejectedSql } from "../queries/rejectedResults.js";
@@ -104,13 +102,6 @@ const problemSql = `(SELECT CASE WHEN length(e.line) > 1000 THEN left(e.line, 10
 const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
 
 /**
- * SQL of the key of a row. Null if the table has no index of keys, because then the column may be the user's own.
- */
-const keySql = ({ schema, keyIndex }: TaskTable, row: string): string =>
-  `CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = ${literal(schema)} AND c.relname = ${literal(keyIndex)}) THEN to_jsonb(${row}) ->> 'key' END`;
-
-/**
  * Reads a task's situation. No index covers running tasks. They are therefore found by scanning the rows before the
  * task and the newest rows, and by reading the application names of all sessions.
  *
@@ -124,9 +115,6 @@ export async function readSituation(
   managerSince: string | null,
 ): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;
-  const features = await readFeatures(client, table);
-  const rules = await readHasRules(client, table);
-  const gap = features.has("gaps") ? "it.gap" : "NULL::interval";
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
@@ -135,7 +123,7 @@ export async function readSituation(
        UNION ALL
        (SELECT ${scannedColumns} FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id DESC LIMIT ${maxScannedRows})
      ), claimed AS MATERIALIZED (
-       SELECT s.id, s.owner, s.hash, (SELECT ${keySql(table, "t")} FROM ${qualified} AS t WHERE t.id = s.id) AS key FROM scanned AS s WHERE s.owner IS NOT NULL
+       SELECT s.id, s.owner, s.hash, (SELECT t.key FROM ${qualified} AS t WHERE t.id = s.id) AS key FROM scanned AS s WHERE s.owner IS NOT NULL
      ), ahead AS (
        SELECT FROM it, LATERAL (
          SELECT o.max, o.id, o."group" FROM ${qualified} AS o WHERE o.ready AND o.hash = ANY (ARRAY[it.hash])
@@ -148,11 +136,11 @@ export async function readSituation(
      SELECT it.id::text AS id, it.state::text AS state, it."group"::text AS "group", it.max::float8 AS max,
        ${isoTimeSql("it.plan")} AS plan,
        CASE WHEN isfinite(it.plan::timestamptz) THEN ${millisecondsSql("it.plan::timestamptz - clock_timestamp()")} END AS "waitMs",
-       ${rules ? `it.plan::timestamptz = 'infinity' AND ${hasSchedule("it", rules)}` : "false"} AS "pausedSchedule",
+       it.plan::timestamptz = 'infinity' AND ${hasSchedule("it")} AS "pausedSchedule",
        it.ready, ${isTooLateSql} AS "tooLate",
        ${isoTimeSql("it.start")} AS start, ${isoTimeSql("it.stop")} AS stop, it.pid::float8 AS pid,
        it.remote IS NOT NULL AS remote, ${problemSql} AS problem,
-       ${features.has("schedules") ? "it.state::text = 'FAIL' AND coalesce(it.wait < 0, false)" : "false"} AS "queryFailed", it.owner::text AS owner,
+       it.state::text = 'FAIL' AND coalesce(it.wait < 0, false) AS "queryFailed", it.owner::text AS owner,
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
          AND ${mayServeSql("a", table)}) AS "ownerLives",
        EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid::text = split_part(it.owner::text, ' ', 1)
@@ -161,16 +149,16 @@ export async function readSituation(
        ${isRejectedSql(table, "it")} AS rejected, it.owner IS NOT NULL AND ${areMoreRejectedSql(table)} AS "moreRejected",
        (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
-       (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = ${keySql(table, "it")} AND c.id <> it.id) AS "keyRunsIn",
-       ${features.has("keys") ? keyWaitsInSql(table) : "NULL::text"} AS "keyWaitsIn",
-       ${features.has("order") ? predecessorsSql(qualified) : "NULL::text[]"} AS "waitsFor",
-       ${features.has("retries") ? "coalesce(it.attempt, 0)" : "0"} AS attempt, ${features.has("retries") ? "coalesce(it.retry, 0)" : "0"} AS retry,
+       (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = it.key AND c.id <> it.id) AS "keyRunsIn",
+       ${keyWaitsInSql(table)} AS "keyWaitsIn",
+       ${predecessorsSql(qualified)} AS "waitsFor",
+       coalesce(it.attempt, 0) AS attempt, coalesce(it.retry, 0) AS retry,
        (SELECT count(*) FROM ahead)::float8 AS ahead,
        (SELECT count(DISTINCT c.owner) FROM claimed AS c)::float8 AS "tableRuns",
        coalesce(${millisecondsSql("l.gap")}, 0) AS "gapMs", ${isoTimeSql("l.start")} AS "lastStart",
        ${millisecondsSql("l.gap")} - ${millisecondsSql("clock_timestamp() - l.start")} AS "gapLeftMs"
      FROM it CROSS JOIN LATERAL (
-       SELECT ${gap} AS gap, CASE WHEN ${gap} > interval '0' THEN greatest($2::timestamptz, (
+       SELECT it.gap, CASE WHEN it.gap > interval '0' THEN greatest($2::timestamptz, (
          SELECT max(o.start) FROM scanned AS o WHERE o.hash = it.hash AND o.id <> it.id AND o.state IN ('WORK', 'DONE', 'FAIL')
        )) END AS start
      ) AS l`,

@@ -1,4 +1,3 @@
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readDependents } from "./dependents.js";
@@ -26,8 +25,6 @@ export interface DependencyGraph {
  * direction, 20 levels, and 30 for each task and direction. Each node counts what was left out. Of many predecessors,
  * those that failed come first, then those that have not ended.
  *
- * If tasks of this table cannot wait for others, the task is the only node.
- *
  * @param options.characters maximum length of input and error of a node
  * @param options.scanLimitMs limit on the time of scanning for tasks that have waited for this one, in ms
  * @returns null if there is no such task
@@ -38,11 +35,10 @@ export async function readDependencyGraph(
   id: string,
   { characters, scanLimitMs }: { readonly characters: number; readonly scanLimitMs: number },
 ): Promise<DependencyGraph | null> {
-  const hasOrder = (await readFeatures(client, table)).has("order");
-  const before = hasOrder ? await readPredecessors(client, table, id) : [];
-  const behind = hasOrder ? await readDependents(client, table, id, scanLimitMs) : { ids: [], complete: true };
+  const before = await readPredecessors(client, table, id);
+  const behind = await readDependents(client, table, id, scanLimitMs);
   const ids = [...new Set([id, ...before, ...behind.ids])];
-  const { nodes, edges } = await readNodes(client, table, ids, { characters, hasOrder });
+  const { nodes, edges } = await readNodes(client, table, ids, characters);
   if (nodes[0]?.state === null) return null;
   return { nodes, edges, formerComplete: behind.complete };
 }

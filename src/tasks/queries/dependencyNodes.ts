@@ -50,11 +50,9 @@ export async function readNodes(
   client: Client,
   table: TaskTable,
   ids: readonly string[],
-  { characters, hasOrder }: { readonly characters: number; readonly hasOrder: boolean },
+  characters: number,
 ): Promise<{ readonly nodes: DependencyNode[]; readonly edges: Dependency[] }> {
-  const { rows } = await client.query<NodeRow>(hasOrder ? nodesSql(table, characters) : plainSql(table, characters), [
-    ids,
-  ]);
+  const { rows } = await client.query<NodeRow>(nodesSql(table, characters), [ids]);
   const nodes: DependencyNode[] = [];
   const edges: Dependency[] = [];
   for (const { shown, statuses, ...node } of rows) {
@@ -69,13 +67,6 @@ export async function readNodes(
 const describedSql = (characters: number): string => `
   t.state::text AS state, t."group"::text AS "group", ${headlineSql("t.input", characters)} AS input,
   ${headlineSql("t.error", characters)} AS error`;
-
-const plainSql = ({ qualified }: TaskTable, characters: number): string => `
-SELECT n.id::text AS id, s.state, s."group", s.plan, s.input, s.error, NULL AS upon, 0 AS predecessors, 0 AS "waitsFor", 0 AS "morePredecessors",
-  0 AS "moreDependents", '{}'::text[] AS shown, '{}'::text[] AS statuses
-FROM unnest($1::bigint[]) WITH ORDINALITY AS n(id, place) LEFT JOIN (
-  SELECT t.id AS same, ${describedSql(characters)}, ${isoTimeSql("t.plan")} AS plan FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[])
-) AS s ON s.same = n.id ORDER BY n.place`;
 
 /**
  * A task whose predecessors have been looked up waits for those in the table of dependencies. Before that, it waits for

@@ -1,7 +1,6 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import { readPages } from "./rowCounts.js";
 import { readSessions, groupsAsShown } from "./executorSessions.js";
 
@@ -92,7 +91,7 @@ export async function readGroups(
   }: { readonly limit: number; readonly ended: boolean; readonly limits: GroupScanLimits },
 ): Promise<Groups> {
   const { qualified, pauses } = table;
-  const gap = (await readFeatures(client, table)).has("gaps") ? millisecondsSql("t.gap") : "0::float8";
+  const gap = millisecondsSql("t.gap");
   const percent = Math.min(100, (100 * effort.pages) / Math.max(1, await readPages(client, table)));
   const { rows } = await client.query<{
     groups: SampledRow[];

@@ -2,10 +2,10 @@ import type { TaskFilter, TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { dueOrderSql, isDueSql, isPlannedSql } from "../sqlFragments.js";
-import { filterSql, requireFilter } from "../taskFilter.js";
+import { filterSql } from "../taskFilter.js";
 import { readSummaries } from "./taskSummary.js";
 import { ScanWindow } from "./scanWindow.js";
-import { requireOrder, waitingIdsSql } from "./waitingTasks.js";
+import { waitingIdsSql } from "./waitingTasks.js";
 
 export interface ListRequest {
   readonly filter: TaskFilter;
@@ -38,8 +38,6 @@ export interface TaskList {
  * found by the indexes of waiting tasks.
  *
  * @param enough called with the number of rows scanned so far; the scan ends when it returns true
- * @throws PgTaskError USAGE for `waitingFor` if tasks of this table cannot wait for others, and for a filter with `key` if
- *   they cannot have keys
  */
 export async function listTasks(
   client: Queryable,
@@ -47,9 +45,7 @@ export async function listTasks(
   request: ListRequest,
   enough: (scanned: number) => boolean = () => false,
 ): Promise<TaskList> {
-  const { limit, characters, waitingFor } = request;
-  await requireFilter(client, table, request.filter);
-  if (waitingFor !== undefined) await requireOrder(client, table);
+  const { limit, characters } = request;
   const filtered = Object.keys(request.filter).length > 0;
   const window = new ScanWindow();
   const ids: string[] = [];

@@ -1,5 +1,3 @@
-import { allFeatures, featureColumns } from "../../manager/schema/features.js";
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -21,10 +19,6 @@ export interface OptionColumn {
 
 /** Reads the columns to which a new task can give a value, in the table's order, with their defaults. */
 export async function readOptionColumns(client: Queryable, table: TaskTable): Promise<OptionColumn[]> {
-  const features = await readFeatures(client, table);
-  const absent = new Set(
-    [...allFeatures].filter((each) => !features.has(each)).flatMap((each) => featureColumns[each]),
-  );
   const { rows } = await client.query<{ name: string; type: string; nullable: boolean; expression: string | null }>(
     `SELECT a.attname AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, NOT a.attnotnull AS nullable,
        pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS expression
@@ -33,17 +27,15 @@ export async function readOptionColumns(client: Queryable, table: TaskTable): Pr
      ORDER BY a.attnum`,
     [table.qualified],
   );
-  // If a feature is off, a column of its name is the user's.
-  const isOwn = (name: string): boolean => absent.has(name) || !isPgTaskColumn(name);
-  const listed = rows.filter(({ name }) => optionNames.has(name) || isOwn(name));
-  const known = listed.filter(({ name }) => optionNames.has(name) && !isOwn(name));
+  const listed = rows.filter(({ name }) => optionNames.has(name) || !isPgTaskColumn(name));
+  const known = listed.filter(({ name }) => optionNames.has(name));
   const defaults = await readDefaults(client, known);
   return listed.map(({ name, type, nullable }) => ({
     name,
     type,
     nullable,
     default: defaults[name] ?? null,
-    own: isOwn(name),
+    own: !isPgTaskColumn(name),
   }));
 }
 

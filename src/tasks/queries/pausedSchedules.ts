@@ -1,5 +1,4 @@
-import { readFeatures } from "../../manager/schema/ownColumns.js";
-import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { isPlannedSql } from "../sqlFragments.js";
@@ -14,16 +13,13 @@ export interface PausedSchedules {
 const maxListed = 5;
 
 /**
- * Reads which schedules are paused. Such a schedule is planned for infinity and does not wait for other tasks. A table
- * without rules cannot store a paused schedule.
+ * Reads which schedules are paused. Such a schedule is planned for infinity and does not wait for other tasks.
  */
 export async function readPausedSchedules(client: Client, table: TaskTable): Promise<PausedSchedules> {
-  if (!(await readHasRules(client, table))) return { count: 0, first: [] };
-  const features = await readFeatures(client, table);
   const { rows } = await client.query<{ id: string; key: string | null; count: number }>(
-    `SELECT t.id::text AS id, ${features.has("keys") ? "t.key" : "NULL::text AS key"}, (count(*) OVER ())::float8 AS count
+    `SELECT t.id::text AS id, t.key, (count(*) OVER ())::float8 AS count
      FROM ${table.qualified} AS t
-     WHERE ${isPlannedSql} AND t.plan = 'infinity' AND ${hasSchedule("t", true)}
+     WHERE ${isPlannedSql} AND t.plan = 'infinity' AND ${hasSchedule("t")}
        AND t.state::text = 'PLAN' AND t.owner IS NULL AND (t.wait >= 0) IS NOT TRUE
      ORDER BY t.id LIMIT ${maxListed}`,
   );

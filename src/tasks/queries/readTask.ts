@@ -1,4 +1,3 @@
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
@@ -38,12 +37,8 @@ export async function readTask(
     [id],
   );
   if (rows.length === 0) return null;
-  const hasOrder = (await readFeatures(client, table)).has("order");
   return new Map(
-    rows.map(({ name, type, value }) => [
-      name,
-      hasOrder && name === "after" ? idsIn(value) : columnValue(name, type, value),
-    ]),
+    rows.map(({ name, type, value }) => [name, name === "after" ? idsIn(value) : columnValue(name, type, value)]),
   );
 }
 

@@ -1,19 +1,10 @@
-import {
-  comingTimes,
-  isLastRun,
-  isPausedSchedule,
-  readHasRules,
-  schedulesQuery,
-} from "../../manager/schema/schedulesView.sql.js";
-import type { Feature } from "../../manager/schema/features.js";
+import { comingTimes, isLastRun, isPausedSchedule, schedulesQuery } from "../../manager/schema/schedulesView.sql.js";
 import { canReadOwed } from "../../manager/schema/owedTable.js";
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { errorMessage } from "../../shared/errors.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
-import { requireFilter } from "../taskFilter.js";
 
 /** A time, and the clock's reading in the time zone of a rule. */
 export interface ZonedTime {
@@ -130,26 +121,21 @@ export const offsetSql = (offset: string): string =>
 /**
  * Lists the schedules of a table. The rows of schedules and the last runs are read through indexes. The coming times
  * are computed only for the schedules that are listed.
- *
- * @throws PgTaskError USAGE for a filter with `key` if tasks of this table cannot have keys
  */
 export async function readSchedules(
   client: Client,
   table: TaskTable,
   { filter, limit, characters, runs }: SchedulesRequest,
 ): Promise<Schedules> {
-  await requireFilter(client, table, filter);
-  const rules = await readHasRules(client, table);
-  const features = await readFeatures(client, table);
   const values: unknown[] = [limit + 1, characters];
   // The zone is valid if the server has computed times with it.
   const { rows } = await client.query<Omit<Schedule, "last" | "problem"> & { parent: string | null; broken: boolean }>(
     `WITH listed AS MATERIALIZED (
-       SELECT s.* FROM (${schedulesQuery(table, rules, features, await canReadOwed(client, table))}) AS s WHERE ${conditions(filter, values)}
+       SELECT s.* FROM (${schedulesQuery(table, await canReadOwed(client, table))}) AS s WHERE ${conditions(filter, values)}
        ORDER BY CASE WHEN s.computes OR NOT isfinite(s.plan) THEN NULL ELSE s.plan END NULLS LAST, s.id LIMIT $1
      ), timed AS MATERIALIZED (
-       SELECT s.*, ${comingTimes(table, rules, shownTimes)} AS next,
-         ${rules ? `s.rule IS NOT NULL AND NOT s.is_query AND ${identifier(table.schema)}.task_upcoming(s.rule, s.zone, s.since, 1) IS NULL` : "false"} AS broken
+       SELECT s.*, ${comingTimes(table, shownTimes)} AS next,
+         s.rule IS NOT NULL AND NOT s.is_query AND ${identifier(table.schema)}.task_upcoming(s.rule, s.zone, s.since, 1) IS NULL AS broken
        FROM listed AS s
      )
      SELECT s.id::text AS id, s.parent::text AS parent, s."group", s.key, s.rule, s.zone,
@@ -168,7 +154,7 @@ export async function readSchedules(
     values,
   );
   const listed = rows.slice(0, limit);
-  const past = await readPastRuns(client, table, listed, { rules, features, runs });
+  const past = await readPastRuns(client, table, listed, runs);
   const schedules: Schedule[] = [];
   for (const { parent: _, broken, ...row } of listed) {
     const problem = broken ? await readRuleProblem(client, table, row) : null;
@@ -186,22 +172,16 @@ async function readPastRuns(
   client: Client,
   { qualified }: TaskTable,
   schedules: readonly { readonly id: string }[],
-  {
-    rules,
-    features,
-    runs,
-  }: { readonly rules: boolean; readonly features: ReadonlySet<Feature>; readonly runs: number },
+  runs: number,
 ): Promise<Map<string, PastRun[]>> {
-  const rule = rules ? "t.rule" : "NULL::text AS rule";
-  const key = features.has("keys") ? "t.key" : "NULL::text AS key";
   const { rows } = await client.query<PastRun & { schedule: string }>(
     `WITH RECURSIVE run AS (
-       SELECT t.id::bigint AS schedule, 0 AS depth, t.parent::bigint AS parent, t.input::text AS input, t.repeat, ${rule}, ${key},
+       SELECT t.id::bigint AS schedule, 0 AS depth, t.parent::bigint AS parent, t.input::text AS input, t.repeat, t.rule, t.key,
          t.id::bigint AS id
        FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[])
        UNION ALL
        SELECT s.schedule, s.depth + 1, l.parent::bigint, s.input, s.repeat, s.rule, s.key, l.id::bigint
-       FROM run AS s JOIN ${qualified} AS l ON ${isLastRun(rules, features)}
+       FROM run AS s JOIN ${qualified} AS l ON ${isLastRun()}
        WHERE s.depth < $2
      )
      SELECT s.schedule::text AS schedule, t.id::text AS id, t.state::text AS state, ${isoTimeSql("t.start")} AS start,

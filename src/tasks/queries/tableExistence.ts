@@ -1,21 +1,23 @@
+import { columnsVersion } from "../../manager/schema/addedColumns.js";
 import { readRecord } from "../../manager/schema/migrations.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 
 /**
- * Returns "no" if the table does not exist, "yes" if pg-task has created or adopted it, and "not adopted" otherwise.
+ * Returns "no" if the table does not exist, "yes" if pg-task has created or adopted it and it has all columns, and "not
+ * adopted" otherwise.
  */
 export async function readTableExistence(client: Queryable, table: TaskTable): Promise<"yes" | "no" | "not adopted"> {
   const { qualified, pauses } = table;
-  const { rows } = await client.query<{ there: boolean; paused: boolean; ready: boolean }>(
+  const { rows } = await client.query<{ there: boolean; paused: boolean; whole: boolean }>(
     `SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there, pg_catalog.to_regclass($2) IS NOT NULL AS paused, EXISTS (
        SELECT FROM pg_catalog.pg_attribute
-       WHERE attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1) AND attname OPERATOR(pg_catalog.=) 'ready' AND NOT attisdropped) AS ready`,
+       WHERE attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1) AND attname OPERATOR(pg_catalog.=) 'plain' AND NOT attisdropped) AS whole`,
     [qualified, pauses],
   );
-  const { there = false, paused = false, ready = false } = rows[0] ?? {};
+  const { there = false, paused = false, whole = false } = rows[0] ?? {};
   if (!there) return "no";
   if (!paused) return "not adopted";
   // The column may have been dropped or renamed since.
-  return ready || (await readRecord(client, table)).version > 0 ? "yes" : "not adopted";
+  return whole || (await readRecord(client, table)).version >= columnsVersion ? "yes" : "not adopted";
 }

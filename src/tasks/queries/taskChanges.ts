@@ -1,7 +1,7 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { isFinalState, isTaskState, type TaskState } from "../../shared/taskState.js";
-import { filterSql, requireFilter } from "../taskFilter.js";
+import { filterSql } from "../taskFilter.js";
 import type { TaskChange, TaskFilter } from "../types.js";
 import { isActiveSql } from "./waitingTasks.js";
 
@@ -72,7 +72,6 @@ export class ChangeFollower {
 
   async #start(client: Queryable): Promise<void> {
     const { qualified } = this.#table;
-    await requireFilter(client, this.#table, this.#filter);
     const { rows: found } = await client.query<{ last: string; gaps: string[] }>(
       `SELECT m.last::pg_catalog.text AS last, ARRAY(
          SELECT g::pg_catalog.text FROM pg_catalog.generate_series(greatest(m.last OPERATOR(pg_catalog.-) ${maxGap}, 1), m.last) AS g

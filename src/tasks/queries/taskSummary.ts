@@ -1,5 +1,3 @@
-import type { Feature } from "../../manager/schema/features.js";
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import type { TaskSummary } from "../types.js";
@@ -16,7 +14,7 @@ const maxReadOutputBytes = 1_000_000;
 const finite = (time: string): string => `pg_catalog.isfinite(${time}::pg_catalog.timestamptz)`;
 
 /** Returns the SQL of a summary's columns for the table `t`. `substr` reads only the needed part of a stored value. */
-const columns = (characters: number, features: ReadonlySet<Feature>): string => `
+const columns = (characters: number): string => `
   t.id::pg_catalog.text AS id, t.parent::pg_catalog.text AS parent, t.state::pg_catalog.text AS state, t."group"::pg_catalog.text AS "group",
   ${isoTimeSql("t.plan")} AS plan, ${isoTimeSql("t.start")} AS start, ${isoTimeSql("t.stop")} AS stop,
   ${millisecondsSql(
@@ -25,9 +23,7 @@ const columns = (characters: number, features: ReadonlySet<Feature>): string => 
   )} AS "tookMs",
   t.ready, t.owner IS NOT NULL AS claimed, t.pid::pg_catalog.float8 AS pid, t.max::pg_catalog.float8 AS max,
   CASE WHEN t.repeat OPERATOR(pg_catalog.>) interval '0' THEN t.repeat::pg_catalog.text END AS repeat, t.remote::pg_catalog.text AS remote,
-  ${features.has("schedules") ? "t.rule" : "NULL"} AS rule, ${features.has("keys") ? "t.key" : "NULL"} AS key,
-  ${features.has("retries") ? "t.retry, t.attempt" : "NULL AS retry, NULL AS attempt"},
-  ${features.has("order") ? `(${isHeldSql}) IS TRUE` : "false"} AS held,
+  t.rule, t.key, t.retry, t.attempt, (${isHeldSql}) IS TRUE AS held,
   pg_catalog.substr(t.input::pg_catalog.text, 1, ${characters}) AS input, pg_catalog.substr(t.error::pg_catalog.text, 1, ${characters}) AS error,
   CASE WHEN pg_catalog.octet_length(t.output::pg_catalog.text) OPERATOR(pg_catalog.<=) ${maxReadOutputBytes}
     THEN pg_catalog.substr(t.output::pg_catalog.text, 1, ${characters}) END AS output,
@@ -46,7 +42,7 @@ export async function readSummaries(
 ): Promise<TaskSummary[]> {
   if (ids.length === 0) return [];
   const { rows } = await client.query<TaskSummary>(
-    `SELECT ${columns(characters, await readFeatures(client, table))} FROM ${table.qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ANY ($1::bigint[])`,
+    `SELECT ${columns(characters)} FROM ${table.qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ANY ($1::bigint[])`,
     [ids],
   );
   const found = new Map(rows.map((row) => [row.id, masked(row)]));

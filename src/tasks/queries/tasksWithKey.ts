@@ -1,8 +1,8 @@
-import { hasSchedule, readHasRules } from "../../manager/schema/schedulesView.sql.js";
+import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import type { Change } from "../commands/changeTasks.js";
-import { filterSql, requireFilter } from "../taskFilter.js";
+import { filterSql } from "../taskFilter.js";
 import type { TaskState } from "../../shared/taskState.js";
 import type { TaskFilter } from "../types.js";
 import { isActiveSql } from "./waitingTasks.js";
@@ -30,7 +30,6 @@ export async function readIdsWithKey(
   change: Change,
   filter: KeyFilter,
 ): Promise<string[]> {
-  await requireFilter(client, table, filter);
   const values: unknown[] = [];
   const matches = filterSql(filter, values);
   const read = async (query: string): Promise<string[]> => {
@@ -53,7 +52,7 @@ export async function readIdsWithKey(
       return await read(`${all} ORDER BY t.id DESC LIMIT 1`);
     case "pause":
     case "resume": {
-      const carries = hasSchedule("t", await readHasRules(client, table));
+      const carries = hasSchedule("t");
       return await read(
         `${all} AND ${isActiveSql} ORDER BY ${carries} DESC, t.state::text = 'PLAN' DESC, t.id DESC LIMIT 1`,
       );
@@ -79,7 +78,6 @@ export interface KeyedTask {
  * @throws PgTaskError USAGE if tasks of this table cannot have keys
  */
 export async function readTaskWithKey(client: Client, table: TaskTable, key: string): Promise<KeyedTask | null> {
-  await requireFilter(client, table, { key });
   const { rows } = await client.query<KeyedTask>(
     `SELECT t.id::text AS id, t.state::text AS state FROM ${table.qualified} AS t WHERE t.key = $1::text
      ORDER BY (t.ready IS NOT NULL) DESC, (${isActiveSql}) DESC, t.id DESC LIMIT 1`,

@@ -1,7 +1,5 @@
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import { featureOffError } from "../requireFeatures.js";
-import type { Client, Queryable } from "../../shared/postgres/client.js";
+import type { Client } from "../../shared/postgres/client.js";
 
 /** The maximum numbers of tasks that a graph shows in each direction, and of its levels in each direction. */
 export const maxInDirection = 100;
@@ -42,10 +40,4 @@ export async function mayReadDependencies(client: Client, { qualifiedDependencie
     [qualifiedDependencies],
   );
   return rows[0]?.allowed !== false;
-}
-
-/** @throws PgTaskError USAGE if tasks of this table cannot wait for others */
-export async function requireOrder(client: Queryable, table: TaskTable): Promise<void> {
-  if ((await readFeatures(client, table)).has("order")) return;
-  throw featureOffError(table, "wait for others", "order");
 }

@@ -200,8 +200,6 @@ async function addForbidden(
  */
 function addError(error: unknown, table: TaskTable, row: NewRow): unknown {
   const options = { cause: error };
-  // The table has a feature off.
-  if (error instanceof PgTaskError && error.code === "USAGE") return new ApiError("INVALID", error.message, options);
   const known = toAddError(error, table, [row]);
   if (known instanceof PgTaskError && known.code === "TASK_KEY_TAKEN") {
     return new ApiError("CONFLICT", "key: another task with this key waits", options);

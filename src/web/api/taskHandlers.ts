@@ -1,8 +1,5 @@
 import type { TaskFilter } from "../../tasks/types.js";
-import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
-import { allFeatures, featureColumns } from "../../manager/schema/features.js";
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readDependencyGraph, type DependencyGraph } from "../../tasks/queries/dependencyGraph.js";
@@ -13,7 +10,6 @@ import { listTasks, type TaskList } from "../../tasks/queries/listTasks.js";
 import { readColumnDefaults } from "../../tasks/queries/columnDefaults.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
 import { readSummaries } from "../../tasks/queries/taskSummary.js";
-import { requireFilter } from "../../tasks/taskFilter.js";
 import { ApiError } from "../errors.js";
 import type { FullTask, TaskDetail, TaskQuery } from "./schemas.js";
 
@@ -29,12 +25,7 @@ const listTimeMs = 500;
  */
 const chainTimeMs = 100;
 
-/**
- * Reads one page of matching tasks. If the time runs out, the next page continues the scan.
- *
- * @throws ApiError INVALID for `waitingFor` if tasks of this table cannot wait for others, and for `key` if they cannot
- * have keys
- */
+/** Reads one page of matching tasks. If the time runs out, the next page continues the scan. */
 export async function readTaskList(
   client: Client,
   table: TaskTable,
@@ -44,20 +35,7 @@ export async function readTaskList(
   const oldestFirst = order === "oldest";
   const filter = filterFromQuery(query);
   const request = { filter, limit, before, after, oldestFirst, waitingFor, characters: excerptLength };
-  await asInvalid("key", () => requireFilter(client, table, filter));
-  return await asInvalid("waitingFor", () =>
-    listTasks(client, table, request, () => performance.now() - began > listTimeMs),
-  );
-}
-
-/** Calls `work`, and throws ApiError INVALID if it says that a parameter cannot be used with this table. */
-async function asInvalid<T>(parameter: string, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (!(error instanceof PgTaskError) || error.code !== "USAGE") throw error;
-    throw new ApiError("INVALID", `${parameter}: ${error.message}`, { cause: error });
-  }
+  return await listTasks(client, table, request, () => performance.now() - began > listTimeMs);
 }
 
 function filterFromQuery({
@@ -103,11 +81,6 @@ export async function readTaskDetail(
   const waits = summary.state === "PLAN" && !summary.claimed;
   const reasons = waits ? ((await explainTask(client, table, id, { ...context, checkLocks: false })) ?? []) : [];
   const listed = new Set([...Object.keys(summary), ...longTextColumns]);
-  // If a feature is off, a column of such a name is the user's, and the summary does not have it.
-  const features = await readFeatures(client, table);
-  for (const feature of allFeatures) {
-    if (!features.has(feature)) for (const name of featureColumns[feature]) listed.delete(name);
-  }
   return {
     task: {
       ...summary,

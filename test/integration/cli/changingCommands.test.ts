@@ -3,8 +3,7 @@ import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
-import { createRole, ensureTaskTable } from "../../support/taskTables.js";
-import { createVersionOne } from "../../support/versionOne.js";
+import { createRole } from "../../support/taskTables.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -487,43 +486,6 @@ describe("--key", () => {
       assert.match(stderr, /expected ids or (?:--key|a filter), got both/);
     });
   }
-
-  test("is refused if the table has a column of its own named key", async () => {
-    const own = await createDatabase("empty");
-    const connection = await own.connect();
-    await createVersionOne(connection, "public");
-    await connection.query("ALTER TABLE task ADD COLUMN key integer DEFAULT 7");
-    await ensureTaskTable(own.target);
-    await connection.query("INSERT INTO task (input, plan) VALUES ('SELECT 1', 'infinity')");
-    for (const args of [
-      ["list"],
-      ["list", "--schedules"],
-      ["stop"],
-      ["run-now"],
-      ["retry"],
-      ["delete"],
-      ["prune", "--older", "1 s", "--yes"],
-      ["watch", "--json"],
-      ["show"],
-      ["why"],
-      ["add", "SELECT 1"],
-    ]) {
-      const { code, stderr } = await cli([...args, "--key", "7"], { env: { DATABASE_URL: own.url } });
-      assert.equal(code, 2, args.join(" "));
-      assert.match(
-        stderr,
-        /tasks of "public"\."task" cannot have keys: the feature keys is off; pg-task doctor says why/,
-      );
-    }
-    // A column of the user's own can still be set.
-    const set = await cli(["add", "SELECT 1", "--set", "key=8"], { env: { DATABASE_URL: own.url } });
-    assert.equal(set.code, 0, set.stderr);
-    const { rows } = await connection.query<{ key: number }>("SELECT key FROM task ORDER BY id");
-    assert.deepEqual(
-      rows.map(({ key }) => key),
-      [7, 8],
-    );
-  });
 });
 
 async function pauses(): Promise<unknown[]> {

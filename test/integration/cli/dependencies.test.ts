@@ -3,8 +3,6 @@ import { describe } from "node:test";
 import { cli, cliOnTerminal } from "../../support/cli.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
-import { ensureTaskTable } from "../../support/taskTables.js";
-import { createVersionOne } from "../../support/versionOne.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -108,19 +106,5 @@ describe("pg-task list --waiting-for", () => {
     assert.deepEqual([bad.code, /expected a task id, got "one"/.test(bad.stderr)], [2, true], bad.stderr);
     const both = await cli(["list", "--waiting-for", "1", "--schedules"], { env });
     assert.match(both.stderr, /--waiting-for cannot be combined with --schedules/);
-  });
-
-  test("says that the feature is off if the table has a column of its own named after", async () => {
-    const own = await createDatabase("empty");
-    const connection = await own.connect();
-    await createVersionOne(connection, "public");
-    await connection.query("ALTER TABLE task ADD COLUMN after text");
-    await ensureTaskTable(own.target);
-    await connection.query("INSERT INTO task (id, input, after) VALUES (1, 'SELECT 1', 'noon')");
-    const { code, stderr } = await cli(["list", "--waiting-for", "1"], { env: { DATABASE_URL: own.url } });
-    assert.equal(code, 2);
-    assert.match(stderr, /tasks of "public"\."task" cannot wait for others: the feature order is off/);
-    const shown = await cli(["show", "1", "--json"], { env: { DATABASE_URL: own.url } });
-    assert.deepEqual(JSON.parse(shown.stdout).dependencies.edges, []);
   });
 });

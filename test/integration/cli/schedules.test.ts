@@ -8,7 +8,6 @@ import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal } from "../../support/cli.js";
 import { doctor } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
-import { ensureTaskTable } from "../../support/taskTables.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();
@@ -355,24 +354,6 @@ describe("list --schedules on a terminal of 80 columns", () => {
     assert.match(next ?? "", /^2199-03-29T03:30:00-03:00, 2199-.*, 2199-.*-03:00$/);
   });
 });
-
-test("list --schedules works for a table with its own column rule", async () => {
-  const own = await createTableWithOwnRule();
-  const { code, stdout, stderr } = await cli(["list", "--schedules"], { env: own });
-  assert.deepEqual([code, stderr], [0, ""]);
-  assert.match(stdout, /^1\tgroup\t1 day\t\\N\t2199-01-01T00:00:00\+00:00, 2199-01-02/);
-  const paused = await cli(["pause", "--schedule", "1"], { env: own });
-  assert.equal(paused.stdout, "1\trefused\tthis table cannot store a paused schedule: pause its group\n");
-});
-
-async function createTableWithOwnRule(): Promise<Record<string, string>> {
-  await emptyClient.query(
-    "CREATE TABLE task (id bigserial PRIMARY KEY, input text, rule integer, plan timestamptz NOT NULL, state text NOT NULL DEFAULT 'PLAN')",
-  );
-  await ensureTaskTable(empty.target);
-  await emptyClient.query("INSERT INTO task (input, plan, repeat) VALUES ('SELECT 1', '2199-01-01 00:00+00', '1 day')");
-  return { DATABASE_URL: empty.url };
-}
 
 /** Returns what doctor says about pauses. */
 const pauses = async (): Promise<(readonly [level: string, text: string, remedy: string])[]> =>

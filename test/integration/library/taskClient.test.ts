@@ -2,19 +2,10 @@ import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
 import { runInNewContext } from "node:vm";
 import { Client, Pool } from "pg";
-import {
-  PgTaskError,
-  start,
-  TaskClient,
-  type ArgValue,
-  type SqlClient,
-  type SqlPool,
-} from "../../../src/library/index.js";
+import { PgTaskError, TaskClient, type ArgValue, type SqlClient, type SqlPool } from "../../../src/library/index.js";
 import { longestTimerMs } from "../../../src/shared/backoff.js";
 import { endPool } from "../../support/endPool.js";
 import { createDatabase } from "../../support/database.js";
-import { ensureTaskTable } from "../../support/taskTables.js";
-import { createVersionOne } from "../../support/versionOne.js";
 import { untyped } from "../../support/untyped.js";
 
 const closing: (() => Promise<unknown>)[] = [];
@@ -227,18 +218,10 @@ describe("add", () => {
     assert.match(await tasks.add(untyped({ input: "SELECT", columns: { "": undefined } })), /^\d+$/);
   });
 
-  it("sets a column of the user's own whose name a feature needs", async () => {
-    const own = await createDatabase("empty");
-    const client = await own.connect();
-    await createVersionOne(client, "public");
-    await client.query("ALTER TABLE task ADD key integer");
-    const pgTask = await start({ url: own.url, logger: false });
-    await pgTask.stop();
-    const ours = new TaskClient(client);
-    const id = await ours.add({ input: "SELECT", columns: { key: 7 } });
-    assert.deepEqual((await ours.get(id))?.columns, { key: 7 });
-    const others = /got gap, which is pg-task's: use the task's property gap instead$/;
-    await fails(ours.add({ input: "SELECT", columns: { gap: "1 s" } }), "USAGE", others);
+  it("refuses a column of pg-task as one of the caller's own", async () => {
+    const gap = /expected only columns of your own in columns, got gap, .*: use the task's property gap instead$/;
+    await fails(tasks.add({ input: "SELECT", columns: { gap: "1 s" } }), "USAGE", gap);
+    await fails(tasks.add({ input: "SELECT", columns: { wait: 1 } }), "USAGE", /got wait, .*: only pg-task gives it/);
   });
 
   it("refuses intervals that are no text", async () => {
@@ -437,20 +420,6 @@ describe("add", () => {
     } finally {
       client.release();
     }
-  });
-
-  it("refuses options whose features are off, and leaves columns of the user's own alone", async () => {
-    const own = await createDatabase("empty");
-    const connection = await own.connect();
-    await createVersionOne(connection, "public");
-    await connection.query("ALTER TABLE task ADD COLUMN key integer DEFAULT 7, ADD COLUMN rule integer DEFAULT 7");
-    await ensureTaskTable(own.target);
-    await using old = new TaskClient(own.url);
-    await fails(old.add({ input: "SELECT", key: "1" }), "USAGE", /cannot have keys: the feature keys is off; /);
-    await fails(old.addMany(["SELECT", { input: "SELECT", rule: "1" }]), "USAGE", /cannot have rule: the feature sch/);
-    await old.add({ input: "SELECT $1", args: [1], columns: { key: 8 } });
-    const { rows } = await connection.query<{ key: number; rule: number }>("SELECT key, rule FROM task");
-    assert.deepEqual(rows, [{ key: 8, rule: 7 }]);
   });
 
   it("fails or leaves the task out if its key is taken", async () => {

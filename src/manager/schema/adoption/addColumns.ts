@@ -13,15 +13,11 @@ export function missingColumns({ columns }: Layout): ExpectedColumn[] {
   return expectedColumns.filter(({ name }) => !columns.has(name));
 }
 
-/**
- * Returns the names of pg-task's columns that have been dropped or renamed since the table was created or adopted.
- *
- * @param ownColumns names of columns that belong to the user, and that pg-task therefore does not miss
- */
-export function missingColumnNames(layout: Layout, ownColumns: readonly string[]): string[] {
-  const added = addedColumns.filter((name) => !layout.columns.has(name) && !ownColumns.includes(name));
-  return [...missingColumns(layout).map(({ name }) => name), ...added];
-}
+/** Returns the names of pg-task's columns that have been dropped or renamed since the table was created or adopted. */
+export const missingColumnNames = (layout: Layout): string[] => [
+  ...missingColumns(layout).map(({ name }) => name),
+  ...addedColumns.filter((name) => !layout.columns.has(name)),
+];
 
 export const describeMissingColumns = (names: readonly string[]): string =>
   `it no longer has the column${names.length === 1 ? "" : "s"} ${names.join(", ")}`;

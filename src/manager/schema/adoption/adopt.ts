@@ -79,8 +79,7 @@ async function changeTable(
     }
     // The defaults are set in the same transaction, because the defaults of the pg_task extension make every INSERT
     // fail while the extension is not loaded.
-    // Columns that depend on a feature get theirs when it is known which of them are the user's.
-    await applyColumnDefaults(client, table, entry.parameters, new Set());
+    await applyColumnDefaults(client, table, entry.parameters, true);
     await recordVersion(client, table, null);
     await client.query("COMMIT");
   } catch (error) {

@@ -5,8 +5,10 @@ import type { TaskTable } from "../taskTable.js";
 import { expectedColumns, requiredColumns, isPgTaskHash } from "./expectedColumns.js";
 import { forbiddenStates } from "./stateChecks.js";
 import type { FoundColumn, Layout } from "./layout.js";
+import { foreignColumns } from "../addedColumns.js";
+import { noRecord, type TableRecord } from "../migrations.js";
 
-/** A reason why a table cannot be adopted, and the statement that removes this reason. */
+/** A reason why a table cannot be adopted or migrated, and the statement that removes this reason. */
 interface Obstacle {
   readonly problem: string;
   readonly statement: string;
@@ -34,6 +36,7 @@ export async function refuseObstacles(client: Client, table: TaskTable, layout: 
     ...unfitTypes(table, layout),
     ...extensionTriggers(table, layout),
     ...(await ownColumnsInUse(client, table, layout)),
+    ...foreignNames(table, layout, noRecord),
     ...(await forbiddingChecks(client, table, layout)),
   ];
   if (obstacles.length === 0) return;
@@ -42,6 +45,27 @@ export async function refuseObstacles(client: Client, table: TaskTable, layout: 
     obstacles.map(({ statement }) => statement),
   );
 }
+
+/**
+ * Checks that no column of the user has the name of a column that a migration adds.
+ *
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that rename these columns.
+ */
+export function refuseForeignColumns(table: TaskTable, layout: Layout, record: TableRecord): void {
+  const obstacles = foreignNames(table, layout, record);
+  if (obstacles.length === 0) return;
+  throw refusal(
+    `cannot migrate ${table.qualified}: ${obstacles.map(({ problem }) => problem).join("; ")}`,
+    obstacles.map(({ statement }) => statement),
+  );
+}
+
+/** Returns the columns of the user that have the name of a column that a migration adds. */
+export const foreignNames = ({ qualified }: TaskTable, layout: Layout, record: TableRecord): Obstacle[] =>
+  foreignColumns(layout, record).map((name) => ({
+    problem: `its column ${name} has the name of one of pg-task's columns`,
+    statement: renameStatement(qualified, name),
+  }));
 
 function refusal(reason: string, statements: readonly string[]): PgTaskError {
   return new PgTaskError(

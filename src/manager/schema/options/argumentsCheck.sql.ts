@@ -1,5 +1,4 @@
-import { featureColumns } from "../features.js";
-import { isAnySet, refuse, userColumns, type OptionCheck } from "./optionCheck.js";
+import { refuse, type OptionCheck } from "./optionCheck.js";
 
 /** Largest size of `args` as text, in bytes. */
 export const maxArgsBytes = 1 << 20;
@@ -8,12 +7,10 @@ export const maxArgsBytes = 1 << 20;
 const maxValues = 65_535;
 
 /** Checks the values for the input. */
-export function argumentsCheck(): OptionCheck {
-  const columns = userColumns(featureColumns.arguments);
-  return {
-    watched: columns,
-    isUsed: isAnySet(columns),
-    body: `
+export const argumentsCheck: OptionCheck = {
+  watched: ["args"],
+  isUsed: "NEW.args IS NOT NULL",
+  body: `
   IF NEW.args IS NOT NULL THEN
     IF jsonb_typeof(NEW.args) NOT IN ('array', 'object') THEN
       ${refuse("args must be an array or an object")}
@@ -23,5 +20,4 @@ export function argumentsCheck(): OptionCheck {
       ${refuse(`args has more than ${maxValues} values`)}
     END IF;
   END IF;`,
-  };
-}
+};

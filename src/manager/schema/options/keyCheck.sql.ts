@@ -4,19 +4,17 @@ import { refuse, type OptionCheck } from "./optionCheck.js";
 const maxKeyBytes = 2000;
 
 /** Checks the column `key`. */
-export function keyCheck(): OptionCheck {
-  return {
-    watched: ["key"],
-    isUsed: "NEW.key IS NOT NULL",
-    body: `
+export const keyCheck: OptionCheck = {
+  watched: ["key"],
+  isUsed: "NEW.key IS NOT NULL",
+  body: `
   IF NEW.key = '' THEN
     ${refuse("key is empty", { hint: "A task without a key has the key null." })}
   ELSIF octet_length(NEW.key) > ${maxKeyBytes} THEN
     RAISE EXCEPTION 'key has % bytes, at most ${maxKeyBytes} are allowed', octet_length(NEW.key)
       USING ERRCODE = 'invalid_parameter_value', HINT = 'Use a hash of it, such as md5().';
   END IF;`,
-  };
-}
+};
 
 /**
  * Refuses keys in a table that cannot have the index of keys.

@@ -1,6 +1,6 @@
 import { identifier } from "../../../shared/postgres/quoting.js";
 
-/** How the options trigger handles the columns of one feature. */
+/** How the options trigger handles some columns. */
 export interface OptionCheck {
   /** Columns whose change in an UPDATE fires the trigger. */
   readonly watched: readonly string[];
@@ -13,13 +13,6 @@ export interface OptionCheck {
   /** PL/pgSQL statements that check NEW and complete it. */
   readonly body: string;
 }
-
-/** Columns that pg-task itself writes. Users do not set them. */
-const internalColumns: ReadonlySet<string> = new Set(["due", "wait", "plain", "attempt"]);
-
-/** Returns those of the columns that users set. */
-export const userColumns = (columns: readonly string[]): string[] =>
-  columns.filter((name) => !internalColumns.has(name));
 
 /** SQL condition that is true if one of these columns of NEW is not null. */
 export const isAnySet = (columns: readonly string[]): string =>

@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier, literal } from "../../../shared/postgres/quoting.js";
-import type { Feature } from "../features.js";
 import { keyProblems, type KeyProblem } from "../keyIndex.js";
 import { isPartitionedByPlan } from "../planPartitions.js";
 import type { TaskTable } from "../taskTable.js";
@@ -11,59 +10,39 @@ import { argumentsCheck } from "./argumentsCheck.sql.js";
 import type { OptionCheck } from "./optionCheck.js";
 import { orderCheck, refusedOrderCheck } from "./orderCheck.sql.js";
 import { retryCheck } from "./retryCheck.sql.js";
+import { roleCheck } from "./roleCheck.sql.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
-import { unsupportedCheck } from "./unsupportedCheck.sql.js";
 
 /** The comment of the function begins with this text. A digest of the statements that created it follows. */
 const ownComment = "pg-task options ";
 
 /**
- * The checks of the features that are on, in the order in which they are made. The plan of a schedule is computed before
- * the order of tasks puts it off.
+ * The checks in the order in which they are made. The plan of a schedule is computed before the order of tasks puts it
+ * off.
+ *
+ * @param zone SQL of the time zone of rules that name none
+ * @param keyProblem why keys are refused, or null if they are not
+ * @param byPlan whether the table is partitioned by `plan`, so that no task can wait for others
  */
-function optionChecks(table: TaskTable, zone: string, problems: Problems): OptionCheck[] {
-  const { keyProblem, byPlan } = problems;
-  const refused = keyProblem === null ? [] : [refusedKeyCheck(keyProblems[keyProblem])];
-  const features = checkedFeatures.filter((feature) => table.features.has(feature));
-  return [
-    ...refused,
-    ...features.map((feature) =>
-      feature === "order" && byPlan ? refusedOrderCheck : optionCheck(feature, table, zone),
-    ),
-  ];
-}
-
-/** What keeps the table from using some of its features. */
-interface Problems {
-  readonly keyProblem: KeyProblem | null;
-  /** Whether the table is partitioned by `plan`, so that no task can wait for others. */
-  readonly byPlan: boolean;
-}
-
-function optionCheck(feature: Feature, table: TaskTable, zone: string): OptionCheck {
-  switch (feature) {
-    case "retries":
-      return retryCheck;
-    case "gaps":
-      return gapCheck;
-    case "keys":
-      return keyCheck();
-    case "arguments":
-      return argumentsCheck();
-    case "order":
-      return orderCheck;
-    case "schedules":
-      return scheduleCheck(table, zone);
-    default:
-      return unsupportedCheck(feature);
-  }
-}
-
-const checkedFeatures: readonly Feature[] = ["retries", "keys", "arguments", "gaps", "roles", "schedules", "order"];
+const optionChecks = (
+  table: TaskTable,
+  zone: string,
+  keyProblem: KeyProblem | null,
+  byPlan: boolean,
+): OptionCheck[] => [
+  ...(keyProblem === null ? [] : [refusedKeyCheck(keyProblems[keyProblem])]),
+  retryCheck,
+  ...(keyProblem === null ? [keyCheck] : []),
+  argumentsCheck,
+  gapCheck,
+  roleCheck,
+  scheduleCheck(table, zone),
+  byPlan ? refusedOrderCheck : orderCheck,
+];
 
 /**
  * Creates or replaces the function and the triggers that check the optional columns of new and changed rows, and that
- * plan the first run of a rule. Their statements depend on the features of the table and on the default zone. If these
+ * plan the first run of a rule. Their statements depend on what the table can have and on the default zone. If these
  * are unchanged, nothing is locked.
  *
  * @param zone time zone of rules that name none. If it is empty, that of the database is used: what new sessions of the
@@ -79,14 +58,11 @@ export async function ensureOptions(
 ): Promise<boolean> {
   const place = await readPlace(client, table);
   const byPlan = place.partitioned && (await isPartitionedByPlan(client, table));
-  const checks = optionChecks(table, zone === "" ? databaseZone(await sessionZone(client)) : literal(zone), {
-    keyProblem,
-    byPlan,
-  });
+  const zoneSql = zone === "" ? databaseZone(await sessionZone(client)) : literal(zone);
+  const checks = optionChecks(table, zoneSql, keyProblem, byPlan);
   const statements = optionStatements(table, place, checks);
   const digest = createHash("sha256").update(statements.join("\n")).digest("hex").slice(0, 16);
-  const triggers = checks.length === 0 ? 0 : 2 * place.relations.length;
-  if ((await currentDigest(client, table, place, triggers)) === digest) return false;
+  if ((await currentDigest(client, table, place)) === digest) return false;
   for (const statement of statements) await client.query(statement);
   await client.query(
     `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.optionsFunction)}() IS '${ownComment}${digest}'`,
@@ -134,12 +110,7 @@ async function readPlace(client: Client, { qualified }: TaskTable): Promise<Plac
 }
 
 /** Returns the digest of the existing function, or null if the function is missing, or if it has too many or too few triggers. */
-async function currentDigest(
-  client: Client,
-  table: TaskTable,
-  { relations }: Place,
-  triggers: number,
-): Promise<string | null> {
+async function currentDigest(client: Client, table: TaskTable, { relations }: Place): Promise<string | null> {
   const { rows } = await client.query<{ comment: string | null }>(
     `SELECT pg_catalog.obj_description(p.oid, 'pg_proc') AS comment FROM pg_catalog.pg_proc AS p
      WHERE p.pronamespace = $1::pg_catalog.regnamespace AND p.proname = $2 AND p.pronargs = 0
@@ -150,7 +121,7 @@ async function currentDigest(
       table.optionsFunction,
       relations,
       [table.optionsInsertTrigger, table.optionsUpdateTrigger],
-      triggers,
+      2 * relations.length,
     ],
   );
   const comment = rows[0]?.comment ?? "";
@@ -170,7 +141,6 @@ function optionStatements(
   );
   const create = `CREATE OR REPLACE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS ${literal(functionBody(checks, partitioned))}`;
-  if (checks.length === 0) return [create, ...drop];
   const isUsed = checks.map((check) => check.isUsed).join(" OR ");
   const wasUsed = checks.flatMap((check) => check.wasUsed ?? []).map((condition) => ` OR ${condition}`);
   const watched = [...new Set(checks.flatMap((check) => check.watched))].map(identifier).join(", ");

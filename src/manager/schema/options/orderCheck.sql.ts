@@ -1,8 +1,7 @@
-import { featureColumns } from "../features.js";
 import { planPartitionsProblem } from "../planPartitions.js";
-import { isAnySet, refuse, userColumns, type OptionCheck } from "./optionCheck.js";
+import { isAnySet, refuse, type OptionCheck } from "./optionCheck.js";
 
-const columns = userColumns(featureColumns.order);
+const columns = ["after", "upon"];
 
 /**
  * Checks the columns that say which tasks a task waits for. A task can only wait for older ones, so no cycle can be

@@ -1,14 +1,13 @@
 import { sqlstatePattern } from "../../../shared/sqlstateList.js";
 import { literal } from "../../../shared/postgres/quoting.js";
-import { featureColumns } from "../features.js";
-import { userColumns, type OptionCheck } from "./optionCheck.js";
+import type { OptionCheck } from "./optionCheck.js";
 
 /**
  * Checks the columns that say whether a task is retried. `retry` and `backoff` have a default that sessions, roles and
  * databases can set, so the condition is true only for values that are refused.
  */
 export const retryCheck: OptionCheck = {
-  watched: userColumns(featureColumns.retries),
+  watched: ["retry", "backoff", "sqlstate"],
   isUsed: "NEW.retry < 0 OR NEW.backoff <= interval '0' OR NEW.sqlstate IS NOT NULL",
   variables: ["bad_sqlstate text"],
   body: `

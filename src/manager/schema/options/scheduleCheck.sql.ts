@@ -1,8 +1,7 @@
 import { identifier } from "../../../shared/postgres/quoting.js";
-import { featureColumns } from "../features.js";
 import type { TaskTable } from "../taskTable.js";
 import { notifyManager } from "./notify.js";
-import { isAnySet, userColumns, type OptionCheck } from "./optionCheck.js";
+import { isAnySet, type OptionCheck } from "./optionCheck.js";
 
 /**
  * Checks the columns of a schedule, and plans its first run.
@@ -10,7 +9,7 @@ import { isAnySet, userColumns, type OptionCheck } from "./optionCheck.js";
  * @param zone SQL of the time zone of rules that name none
  */
 export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
-  const columns = userColumns(featureColumns.schedules);
+  const columns = ["rule", "zone", "catchup", "overlap"];
   return {
     watched: [...columns, "plan", "repeat", "drift"],
     isUsed: isAnySet(columns),
@@ -33,10 +32,10 @@ export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
  * PL/pgSQL that lets a row begin a run with all its tries and without results, as a successor does. The waiting try of
  * the run before is dropped.
  */
-const beginRun = (errors: boolean): string => `
+const beginRun = `
     NEW.attempt := 0;
     NEW.crash := 0;
-    ${["take", "start", "stop", "pid", "output", "error", ...(errors ? ["errors"] : [])].map((name) => `NEW.${name} := NULL;`).join(" ")}`;
+    ${["take", "start", "stop", "pid", "output", "error", "errors"].map((name) => `NEW.${name} := NULL;`).join(" ")}`;
 
 /**
  * If a user moves the plan of a waiting row, the schedule goes on from the new plan, which \`due\` records unless it is a
@@ -50,9 +49,8 @@ const beginRun = (errors: boolean): string => `
  * If a user changes the rule or the plan while a session runs the row's query, the answer would be wrong. The state PLAN
  * makes the manager cancel the query and plan the row again.
  */
-function checkBody({ schema, features }: TaskTable, zone: string): string {
+function checkBody({ schema }: TaskTable, zone: string): string {
   const calendar = identifier(schema);
-  const retries = features.has("retries");
   return `
   <<schedule>>
   BEGIN
@@ -63,7 +61,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
     IF is_computing AND (rule_changed OR plan_changed) THEN
       NEW.state := 'PLAN';
     END IF;
-    is_tried := ${retries ? "coalesce(OLD.attempt > 0, false)" : "false"};
+    is_tried := coalesce(OLD.attempt > 0, false);
     IF is_tried AND OLD.state::text = 'PLAN' AND NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
       IF NEW.rule IS NULL THEN
         begins_run := NEW.repeat > interval '0' AND (rule_changed OR NEW.repeat IS DISTINCT FROM OLD.repeat)
@@ -151,11 +149,7 @@ function checkBody({ schema, features }: TaskTable, zone: string): string {
   IF NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
     NEW.ready := NEW.plan <= clock_timestamp();
   END IF;
-  END schedule;${
-    retries
-      ? `
-  IF begins_run THEN${beginRun(features.has("errors"))}
-  END IF;`
-      : ""
-  }`;
+  END schedule;
+  IF begins_run THEN${beginRun}
+  END IF;`;
 }

@@ -222,13 +222,17 @@ void test("reports a task table with a missing column", async () => {
   assert.match(text, /^error .* table task incomplete: it no longer has the column output; pg-task doctor names/m);
 });
 
-void test("reports the features that are off because of a user's columns", async () => {
+void test("reports a user's columns with the names of pg-task's", async () => {
   const whole = await createDatabase();
   const client = await whole.connect();
   await client.query("COMMENT ON FUNCTION task_wake_up() IS 'pg-task wake-up, own columns: key role'");
   const { exitCode, text } = await run([{ data: whole.target.database, user: "postgres" }]);
-  assert.equal(exitCode, 0, text);
-  assert.match(text, /table +task +exists.*off: keys, roles, because of its columns key, role/);
+  assert.equal(exitCode, 4, text);
+  assert.match(
+    text,
+    /table task not allowed: .*its column key has the name of one of pg-task's columns; its column role/,
+  );
+  assert.match(text, /ALTER TABLE "public"\."task" RENAME COLUMN key TO key_before;/);
 });
 
 void test("reports a user's function that keeps asynchronous triggers off", async () => {

@@ -294,15 +294,19 @@ describe("pg-task doctor", () => {
     assert.equal((await diagnose("zone", "SELECT", "SELECT")).level, "ok");
   });
 
-  test("reports the features that are off because of a user's column, with the RENAME that turns them on", async () => {
+  test("reports a user's column with the name of one of pg-task's, with the RENAME that lets pg-task start", async () => {
     const { failed, level, text, remedy } = await diagnose(
-      "features",
+      "table",
       recorded(", own columns: key created"),
       recorded(""),
     );
-    assert.deepEqual([failed, level], [[], "warn"]);
-    assert.match(text, /^off: keys: "public"\."task" had the column "key" before/);
-    assert.match(remedy, /: ALTER TABLE "public"\."task" RENAME COLUMN "key" TO "key_before"$/);
+    assert.deepEqual([failed, level], [["table"], "fail"]);
+    assert.match(
+      text,
+      /^"public"\."task": its column key has the name of one of pg-task's columns; its column created has/,
+    );
+    const rename = 'ALTER TABLE "public"."task" RENAME COLUMN';
+    assert.equal(remedy, `${rename} key TO key_before; ${rename} created TO created_before`);
   });
 
   test("reports a user's function that keeps asynchronous triggers off", async () => {

@@ -110,17 +110,3 @@ test("a function of a role that the manager does not trust is not taken for pg-t
     await client.query(`DROP OWNED BY ${owner}, ${stranger} CASCADE; DROP ROLE ${owner}, ${stranger}`);
   }
 });
-
-test("a table with its own column args has no trigger function", async () => {
-  await client.query(
-    "CREATE SCHEMA adopted; CREATE TABLE adopted.task (id bigserial PRIMARY KEY, plan timestamptz DEFAULT now(), state text DEFAULT 'PLAN', input text, args text)",
-  );
-  await ensureTable(
-    manager,
-    taskTable("adopted", "task"),
-    makeEntry(target, { schema: "adopted" }),
-    createLog({ level: "silent", name: "test", write: () => {} }),
-  );
-  assert.equal(await version("adopted"), undefined);
-  await client.query("INSERT INTO adopted.task (input, args) VALUES ('SELECT 1', '5')");
-});

@@ -1,10 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { allFeatures, featureColumns } from "../../../../src/manager/schema/features.js";
 import { createDatabase } from "../../../support/database.js";
 import { partitionedByPlan } from "../../../support/foreignTables.js";
 import { createRole, ensureTaskTable } from "../../../support/taskTables.js";
-import { createVersionOne } from "../../../support/versionOne.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
@@ -52,18 +50,6 @@ describe("functions of the calendar", () => {
       message: /^the function "taken"\.task_next\(text, text, timestamptz\) exists and was not created by pg-task/,
     });
   });
-});
-
-test("a table whose own columns turn off every feature is served, again and again", async () => {
-  await createVersionOne(client, "alloff");
-  const columns = [...new Set(Object.values(featureColumns).flat())].map((name) => `ADD COLUMN "${name}" text`);
-  await client.query(`ALTER TABLE alloff.task ${columns.join(", ")}`);
-  for (let start = 0; start < 2; start += 1) {
-    const table = await ensureTaskTable(target, { schema: "alloff" });
-    assert.equal(table.features.size, 0);
-    assert.ok(allFeatures.size > 0);
-  }
-  await client.query("INSERT INTO alloff.task (input, rule, key) VALUES ('SELECT 1', 'mine', 'mine')");
 });
 
 test("a rule is refused if the planned time of the table is a date", async () => {

@@ -37,7 +37,7 @@ async function start(
   } finally {
     await manager.end();
   }
-  return { table, on: table.features.has("keys"), line: lines.find(({ msg }) => msg === "keys off") };
+  return { table, on: table.hasKeys, line: lines.find(({ msg }) => msg === "keys off") };
 }
 
 async function indexes(schema: string): Promise<string[]> {

@@ -1,6 +1,6 @@
 import type { TaskFilter } from "../../../../src/tasks/types.js";
 import assert from "node:assert/strict";
-import { after, before, describe } from "node:test";
+import { before, describe } from "node:test";
 import { readDependencyGraph, type DependencyGraph } from "../../../../src/tasks/queries/dependencyGraph.js";
 import { listTasks } from "../../../../src/tasks/queries/listTasks.js";
 import { until } from "../../../support/changes.js";
@@ -8,8 +8,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { Tasks } from "../../../support/tasks.js";
-import { ensureTaskTable, withConnection } from "../../../support/taskTables.js";
-import { createVersionOne } from "../../../support/versionOne.js";
+import { ensureTaskTable } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -226,31 +225,5 @@ describe("large graphs", () => {
     );
     assert.equal(edges.length, 70);
     assert.equal(nodes.find(({ id }) => id === "20030")?.morePredecessors, 1);
-  });
-});
-
-describe("a table with a column named after", () => {
-  let connection: Awaited<ReturnType<typeof database.connect>>;
-  const own = createDatabase("empty");
-  before(async () => {
-    connection = await (await own).connect();
-    await createVersionOne(connection, "public");
-    await connection.query("ALTER TABLE task ADD COLUMN after text DEFAULT 'noon'");
-    await ensureTaskTable((await own).target);
-  });
-  after(async () => {
-    await connection.end();
-  });
-
-  test("has no dependencies, and refuses to list by them", async () => {
-    await connection.query("INSERT INTO task (id, input, plan) VALUES (1, 'SELECT 1', 'infinity')");
-    const graph = await readDependencyGraph(connection, table, "1", { characters: 9, scanLimitMs: 9 });
-    assert.deepEqual([graph?.nodes.length, graph?.edges], [1, []]);
-    await assert.rejects(
-      withConnection((await own).target, async (each) =>
-        listTasks(each, table, { filter: {}, limit: 1, characters: 1, waitingFor: "1" }),
-      ),
-      { code: "USAGE", message: /^tasks of "public"\."task" cannot wait for others: the feature order is off; / },
-    );
   });
 });

@@ -3,24 +3,12 @@ import { it } from "node:test";
 import { serverMajor } from "../../../support/database.js";
 import { startPgTask } from "../../../support/pgTask.js";
 import { startWeb } from "../../../support/startWeb.js";
-import { createVersionOne } from "../../../support/versionOne.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
 import { addedTaskSchema, changesSchema, columnsInfoSchema } from "../../../../src/web/api/changeSchemas.js";
 import { problemSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
 
-const { database, client, config, pgTask, web, table } = await startWeb(
-  async ({ target: { database: data, user } }, connection) => {
-    await createVersionOne(connection, "own");
-    await connection.query("ALTER TABLE own.task ADD COLUMN key integer DEFAULT 7");
-    return {
-      "pg_task.json": [
-        { data, user },
-        { data, user, schema: "own" },
-      ],
-    };
-  },
-);
+const { database, client, config, pgTask, web, table } = await startWeb();
 const path = `/api/tables/${table}`;
 
 /** Makes a change, and returns the outcome and the text of each task. */
@@ -183,16 +171,6 @@ it("changes the other tasks if the server refuses one", async () => {
     ],
   );
   await client.query("DROP FUNCTION guard CASCADE");
-});
-
-it("refuses a key if the table has a column of its own named key", async () => {
-  const target = `/api/tables/${await web.tableId("task", "own")}/tasks`;
-  const [status, code, detail] = await refused(target, { input: "SELECT 1", key: "1" });
-  assert.deepEqual([status, code], [400, "INVALID"]);
-  assert.match(detail, /^tasks of "own"\."task" cannot have keys: the feature keys is off; /);
-  assert.equal((await web.post(target, { input: "SELECT 1", columns: { key: 8 } })).status, 201);
-  const { rows } = await client.query<{ key: number }>("SELECT key FROM own.task");
-  assert.deepEqual(rows, [{ key: 8 }]);
 });
 
 it("deletes one task", async () => {
