@@ -1,4 +1,5 @@
 import type { KnownKeys } from "../shared/refuseUnknownKeys.js";
+import { columnsWith, type ColumnsWith } from "../shared/taskColumns.js";
 
 /** A value of a column of your own. An array becomes a PostgreSQL array, and any other object becomes JSON. */
 export type OwnValue = string | number | bigint | boolean | Date | object | null;
@@ -114,48 +115,15 @@ export interface NewTask {
  */
 export type IfKeyTaken = "error" | "skip" | "join";
 
-/** The properties of a task to add. */
-export const newTaskKeys: KnownKeys<NewTask> = {
-  input: true,
-  args: true,
-  plan: true,
-  delay: true,
-  group: true,
-  max: true,
-  active: true,
-  timeout: true,
-  repeat: true,
-  rule: true,
-  zone: true,
-  catchup: true,
-  overlap: true,
-  drift: true,
-  key: true,
-  after: true,
-  upon: true,
-  retry: true,
-  backoff: true,
-  sqlstate: true,
-  gap: true,
-  keep: true,
-  delete: true,
-  count: true,
-  live: true,
-  save: true,
-  atomic: true,
-  header: true,
-  string: true,
-  delimiter: true,
-  escape: true,
-  quote: true,
-  null: true,
-  data: true,
-  remote: true,
-  parent: true,
-  columns: true,
-};
+type Keys = KnownKeys<Record<ColumnsWith<{ readonly by: "producer" }> | "delay" | "columns", unknown>>;
+
+/** The properties of a task to add: the columns that a producer can set, and two more. */
+// oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the compiler cannot follow the names
+export const newTaskKeys = Object.fromEntries(
+  ["input", "args", ...columnsWith({ by: "producer" }), "delay", "columns"].map((name) => [name, true]),
+) as Keys satisfies KnownKeys<NewTask>;
+
+export type Interval = "delay" | ColumnsWith<{ readonly by: "producer"; readonly type: "interval" }>;
 
 /** The properties that are intervals. */
-export const intervals = ["delay", "active", "timeout", "repeat", "backoff", "gap", "keep", "live"] as const;
-
-export type Interval = (typeof intervals)[number];
+export const intervals: readonly Interval[] = ["delay", ...columnsWith({ by: "producer", type: "interval" })];

@@ -25,6 +25,7 @@ import { addTableOptions, collecting, type CommandOptions, type RunCommand } fro
 import { formatZonedTime } from "../terminal/format.js";
 import { isoTimeSql } from "../../tasks/sqlFragments.js";
 import { noteAddedTask } from "../terminal/outputErrors.js";
+import { columnList, valueKind, type TaskColumn } from "../../shared/taskColumns.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface AddOptions extends CommandOptions {
@@ -50,50 +51,37 @@ interface Request {
   readonly skipTaken: boolean;
 }
 
-/** Columns that take a value, each of which is an option of the command. */
-const valueColumns: readonly (readonly [name: string, value: string, meaning: string])[] = [
-  ["args", "json", "values for the SQL: an array for $1, $2 …, or an object"],
-  ["plan", "time", "when to start, in PostgreSQL's time syntax"],
-  ["group", "name", "group name"],
-  ["max", "n", "how many others of its group may run at the same time, also its priority; negative: pause in ms"],
-  ["active", "interval", "how late it may start before it expires"],
-  ["timeout", "interval", "maximum run time, 0 is unlimited"],
-  ["repeat", "interval", "repeat at this interval"],
-  ["rule", "rule", "run by this schedule: cron, RFC 5545, or a query"],
-  ["zone", "name", "time zone of the rule"],
-  ["key", "text", "at most one task with this key waits, and at most one runs"],
-  ["after", "ids", "older tasks for whose end it waits, such as 7,8"],
-  ["upon", "how", "how they have to end: done, fail or end"],
-  ["retry", "n", "how often it is tried again after an error that --sqlstate allows"],
-  ["backoff", "interval", "pause before the first retry, doubled for each further one"],
-  ["sqlstate", "codes", "errors that are tried again, such as 40,55P03"],
-  ["live", "interval", "maximum age of its session"],
-  ["gap", "interval", "least time since the last start of its group"],
-  ["count", "n", "how many tasks its session runs before it ends"],
-  ["keep", "interval", "how long the finished row is kept, 0 is forever"],
-  ["delimiter", "char", "separates output columns"],
-  ["escape", "char", "escape character in output"],
-  ["quote", "char", "quote character in output"],
-  ["null", "text", "represents null in output"],
-  ["data", "text", "free for your own use"],
-  ["remote", "string", "connection string of another database"],
-  ["parent", "id", "parent task"],
-];
+/** Options that `--help` lists first. */
+const firstOptions: readonly string[] =
+  "args plan group max active timeout repeat rule zone key after upon retry backoff sqlstate".split(" ");
+const rank = (name: string): number => (firstOptions.includes(name) ? firstOptions.indexOf(name) : firstOptions.length);
+
+/** The columns that are options of the command. */
+const optionColumns = columnList
+  .filter(({ name, by }) => by === "producer" && name !== "input")
+  .toSorted((one, other) => rank(one.name) - rank(other.name));
+const booleanColumns = optionColumns.filter(({ type }) => type === "boolean");
+const valueColumns = optionColumns.filter(({ type }) => type !== "boolean");
+
+const meaningOf = (column: TaskColumn): string =>
+  valueKind(column) === "time" ? `${column.meaning}, in PostgreSQL's time syntax` : column.meaning;
+
+/** What `--help` calls the value of a column whose description does not say it. */
+const valueNames: Readonly<Record<ReturnType<typeof valueKind>, string>> = {
+  id: "id",
+  ids: "ids",
+  number: "n",
+  interval: "interval",
+  time: "time",
+  flag: "",
+  char: "char",
+  text: "text",
+  list: "texts",
+  json: "json",
+};
 
 /** Longest input, in bytes. PostgreSQL's limit of 1 GB is higher than that of Node's strings. */
 const maxTextBytes = constants.MAX_STRING_LENGTH;
-
-/** Boolean columns, each of which is an option of the command. */
-const booleanColumns: readonly (readonly [name: string, meaning: string])[] = [
-  ["delete", "delete the finished row if output and error are null"],
-  ["drift", "repeat relative to the end, not to the plan"],
-  ["catchup", "make up for every missed time"],
-  ["overlap", "plan the next run when this one starts"],
-  ["header", "column names in output"],
-  ["string", "quote only strings"],
-  ["save", "keep session state between tasks"],
-  ["atomic", "commit effect and DONE in one transaction if the SQL allows it"],
-];
 
 export function registerAdd(program: Command, run: RunCommand): void {
   const command = program
@@ -103,8 +91,9 @@ export function registerAdd(program: Command, run: RunCommand): void {
     .option("-f, --file <file>", "read the SQL from a file; -: standard input")
     .option("-w, --wait", "wait until it ends, print its output, exit with a code for its state")
     .option("--in <interval>", "start after this interval");
-  for (const [name, value, meaning] of valueColumns) command.option(`--${name} <${value}>`, meaning);
-  for (const [name, meaning] of booleanColumns) {
+  for (const column of valueColumns)
+    command.option(`--${column.name} <${column.value ?? valueNames[valueKind(column)]}>`, meaningOf(column));
+  for (const { name, meaning } of booleanColumns) {
     command.option(`--${name}`, meaning).addOption(new Option(`--no-${name}`, `the opposite of --${name}`));
   }
   command
@@ -207,9 +196,11 @@ async function describeGroupWait(opened: OpenTable, id: string): Promise<string>
 }
 
 function columnValues(options: AddOptions): [string, string][] {
-  const given = [...valueColumns, ...booleanColumns].flatMap(([name]): [string, string][] => {
+  const given = [...valueColumns, ...booleanColumns].flatMap(({ name, type }): [string, string][] => {
     const value = options[name];
-    return typeof value === "string" || typeof value === "boolean" ? [[name, toArray(name, String(value))]] : [];
+    return typeof value === "string" || typeof value === "boolean"
+      ? [[name, type.endsWith("[]") ? toArray(String(value)) : String(value)]]
+      : [];
   });
   // --wait reads the result from the row. The row must therefore not be deleted, even if the task has no output.
   const kept: [string, string][] =
@@ -217,11 +208,8 @@ function columnValues(options: AddOptions): [string, string][] {
   return [...given, ...kept];
 }
 
-const arrayColumns = new Set(["after", "sqlstate"]);
-
 /** Puts a list such as `7,8` in the braces of an array. A value that is no such list stays as it is. */
-const toArray = (name: string, value: string): string =>
-  arrayColumns.has(name) && /^\s*[-!\w]+(\s*,\s*[-!\w]+)*\s*$/.test(value) ? `{${value}}` : value;
+const toArray = (value: string): string => (/^\s*[-!\w]+(\s*,\s*[-!\w]+)*\s*$/.test(value) ? `{${value}}` : value);
 
 /**
  * Refuses columns of `--set` that have a value already, which would silently replace it.

@@ -20,6 +20,7 @@ import { copyField } from "../terminal/copyField.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, stateColour, type Terminal } from "../terminal/terminal.js";
+import { columnsWith } from "../../shared/taskColumns.js";
 import { formatFullTime, formatNumber } from "../terminal/format.js";
 
 interface ShowOptions extends OneTaskOptions {
@@ -88,7 +89,7 @@ const formatValue = (value: ColumnValue): string | null => {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 };
 
-const timeColumns = new Set(["plan", "take", "start", "stop", "created", "due"]);
+const timeColumns: ReadonlySet<string> = new Set(columnsWith({ type: "timestamp with time zone" }));
 const isIsoTime = (text: string): boolean => /^\d{4,}-\d\d-\d\dT/.test(text);
 /** Columns that are shown first, one per line. */
 const mainColumns = ["id", "state", "group", "plan", "start", "stop"];

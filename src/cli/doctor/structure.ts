@@ -9,6 +9,7 @@ import { describeOtherPlace, latestVersion, nameAnotherPlace, readRecord } from 
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
 import { foreignNames } from "../../manager/schema/adoption/obstacles.js";
 import { duplicateKeysQuery, readKeyProblem } from "../../manager/schema/keyIndex.js";
+import type { ColumnName } from "../../shared/taskColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
@@ -50,7 +51,7 @@ export async function checkColumns(client: Client, table: TaskTable, parameters:
 }
 
 /** Says how to restore a column that has been renamed or dropped. Only the user knows which of the two it was. */
-function restoreColumn(table: TaskTable, name: string, parameters: FileParameters): string {
+function restoreColumn(table: TaskTable, name: ColumnName, parameters: FileParameters): string {
   const rename = `if ${name} was renamed: ALTER TABLE ${table.qualified} RENAME COLUMN … TO ${identifier(name)}`;
   const add = restoreStatement(table, name, parameters);
   if (add === null) return `${rename}; if it was dropped, restore the table from a backup: no value suits all its rows`;

@@ -1,49 +1,67 @@
-import { identifier } from "../../shared/postgres/quoting.js";
-import type { Layout } from "./adoption/layout.js";
-import { migrations, type TableRecord } from "./migrations.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { identifier, literal } from "../../shared/postgres/quoting.js";
+import {
+  columnList,
+  taskColumns,
+  type ColumnName,
+  type NamedColumn,
+  type TaskColumn,
+} from "../../shared/taskColumns.js";
+import { readLayout, type Layout } from "./adoption/layout.js";
+import type { TableRecord } from "./migrations.js";
+import type { TaskTable } from "./taskTable.js";
 
-/** The version whose migration adds the columns. */
-export const columnsVersion = 2;
+/** Columns that a table of this version lacks, because a later version has added them. */
+export const columnsSince = (version: number): NamedColumn[] =>
+  columnList.filter(({ since }) => since > Math.max(version, 1));
 
-const [columnsStatement = ""] = migrations
-  .filter(({ version }) => version === columnsVersion)
-  .flatMap(({ statements }) => statements.filter((each) => each.includes("ADD COLUMN")));
-
-interface AddedColumn {
-  readonly type: string;
-  /** SQL of the default of new rows. Undefined if there is none. */
-  readonly value: string | undefined;
-  readonly comment: string;
-}
-
-/** The columns that the second migration adds. */
-const columns: ReadonlyMap<string, AddedColumn> = new Map(
-  [...columnsStatement.matchAll(/^ *\('(\w+)', '([^']+)', (?:NULL|'([^']+)'), '((?:[^']|'')+)'\),?$/gm)].map(
-    ([, name = "", type = "", value, comment = ""]) => [name, { type, value, comment: comment.replaceAll("''", "'") }],
-  ),
-);
-
-/** Names of the columns that the second migration adds, in their order. */
-export const addedColumns: readonly string[] = [...columns.keys()];
+/** Names of the columns that the first version of the table does not have. */
+export const addedColumns: readonly ColumnName[] = columnsSince(1).map(({ name }) => name);
 
 /** Returns the parts of ALTER TABLE that add the column, with the default of new rows. */
-export function addedColumnChanges(name: string): string[] {
-  const { type, value } = columns.get(name) ?? { type: "text", value: undefined };
+export function addedColumnChanges(name: ColumnName): string[] {
+  const { type, default: value }: TaskColumn = taskColumns[name];
   const column = identifier(name);
   return [
     `ADD COLUMN ${column} ${type}`,
-    ...(value === undefined ? [] : [`ALTER COLUMN ${column} SET DEFAULT ${value}`]),
+    ...(value === undefined || value === "parameter" ? [] : [`ALTER COLUMN ${column} SET DEFAULT ${value}`]),
   ];
 }
 
+/** The comment of each column. Internal columns are recognized by the beginning of theirs. */
+const comments: ReadonlyMap<string, string> = new Map(
+  columnList.map(({ name, by, meaning }) => [
+    name,
+    by === "internal" ? `For pg-task's own use: ${meaning}` : `${meaning.slice(0, 1).toUpperCase()}${meaning.slice(1)}`,
+  ]),
+);
+
+/** Returns the statements that comment on the columns with these names. */
+export const columnComments = ({ qualified }: TaskTable, names: Iterable<string>): string =>
+  [...names]
+    .map((name) => `COMMENT ON COLUMN ${qualified}.${identifier(name)} IS ${literal(comments.get(name) ?? "")}`)
+    .join(";\n");
+
 /**
- * Returns the columns of the table that have the name of an added column but belong to the user. Meant for a table whose
- * recorded version is below `columnsVersion`. A column with pg-task's own comment was added by a migration whose record
- * was lost.
+ * Adds the columns that a table of this version lacks, in the caller's transaction. Their defaults are set afterwards, so
+ * that they apply to new rows only, and no row is rewritten. Columns that exist were added when the record was lost.
  */
-export const foreignColumns = ({ columns: found }: Layout, { formerColumns }: TableRecord): string[] =>
-  addedColumns.filter((name) => {
+export async function addMissingColumns(client: Client, table: TaskTable, version: number): Promise<void> {
+  const { columns } = await readLayout(client, table);
+  const missing = columnsSince(version).filter(({ name }) => !columns.has(name));
+  if (missing.length === 0) return;
+  const changes = missing.flatMap(({ name }) => addedColumnChanges(name));
+  await client.query(`ALTER TABLE ${table.qualified} ${changes.join(", ")}`);
+}
+
+/**
+ * Returns the columns of the table that belong to the user, but have the name of a column that the table lacks because of
+ * its version. A column with pg-task's own comment was added by a migration whose record was lost.
+ */
+export const foreignColumns = ({ columns: found }: Layout, { version, formerColumns }: TableRecord): string[] =>
+  columnsSince(version).flatMap(({ name }) => {
     const column = found.get(name);
-    if (column === undefined) return false;
-    return formerColumns.length > 0 ? formerColumns.includes(name) : column.comment !== columns.get(name)?.comment;
+    if (column === undefined) return [];
+    const isForeign = formerColumns.length > 0 ? formerColumns.includes(name) : column.comment !== comments.get(name);
+    return isForeign ? name : [];
   });

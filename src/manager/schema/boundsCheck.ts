@@ -1,9 +1,12 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { columnList } from "../../shared/taskColumns.js";
 import type { TaskTable } from "./taskTable.js";
 
 /** The columns whose bounds are one check constraint in a table that pg-task created. */
-const boundedColumns = ["active", "live", "repeat", "timeout", "keep", "count", "delimiter", "escape", "quote"];
+const boundedColumns = (["interval", "integer", '"char"'] as const).flatMap((type) =>
+  columnList.flatMap((column) => (column.type === type && column.bounds !== undefined ? column.name : [])),
+);
 
 /**
  * The name of that constraint. It lists the columns, because the server names no column when a row breaks a check. With a

@@ -1,38 +1,17 @@
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
+import { columnsWith, type ColumnsWith } from "../../shared/taskColumns.js";
 import { applyPlanDefault } from "./planDefault.js";
 import type { TaskTable } from "./taskTable.js";
 
+type ParameterColumn = ColumnsWith<{ readonly default: "parameter" }>;
+
 /**
- * Columns that take their default from the parameter of the same name. The column `live`, for example, takes its
- * default from `pg_task.live`.
+ * Columns of the first migration that take their default from the parameter of the same name. The column `live`, for
+ * example, takes its default from `pg_task.live`.
  */
-export const parameterColumns = [
-  "active",
-  "live",
-  "repeat",
-  "keep",
-  "timeout",
-  "count",
-  "max",
-  "delete",
-  "drift",
-  "header",
-  "save",
-  "string",
-  "atomic",
-  "delimiter",
-  "escape",
-  "quote",
-  "group",
-  "null",
-] as const;
-
-/** Columns of the second migration that take their default from a parameter as well. */
-const addedParameterColumns = ["retry", "backoff", "gap"] as const;
-
-type ParameterColumn = (typeof parameterColumns)[number] | (typeof addedParameterColumns)[number];
+export const parameterColumns: readonly ParameterColumn[] = columnsWith({ since: 1, default: "parameter" });
 
 /**
  * Returns the SQL of a column's default. The default is the parameter's setting for the session, role, database or
@@ -76,7 +55,7 @@ export async function applyColumnDefaults(
   if (parent === null || extensionParent.test(parent)) {
     changes.push(alter("parent", parentDefault));
   }
-  for (const column of isAdopted ? parameterColumns : [...parameterColumns, ...addedParameterColumns]) {
+  for (const column of isAdopted ? parameterColumns : columnsWith({ default: "parameter" })) {
     const found = current.get(column) ?? missing;
     if (!isToChange(found, column, String(parameters[`pg_task.${column}`]))) continue;
     changes.push(alter(column, parameterDefault(column, found.type, parameters)));

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { columnsWith } from "../../shared/taskColumns.js";
 import type { TaskTable } from "./taskTable.js";
 
 /** The current columns of a task table. The set can change because users may add columns of their own at any time. */
@@ -20,29 +21,7 @@ export interface ColumnSet {
  * Columns that a successor (the next run of a repeating task) does not inherit. They are set anew when the successor is
  * inserted, or left to their default.
  */
-const notInherited = new Set([
-  "id",
-  "parent",
-  "plan",
-  "take",
-  "start",
-  "stop",
-  "pid",
-  "crash",
-  "state",
-  "ready",
-  "error",
-  "output",
-  "owner",
-  "attempt",
-  "errors",
-  "after",
-  "upon",
-  "created",
-  "due",
-  "wait",
-  "plain",
-]);
+const notInherited: ReadonlySet<string> = new Set(columnsWith({ inherited: false }));
 
 /**
  * Reads the columns of a task table. Generated and identity columns are left out of `kept` because the server computes

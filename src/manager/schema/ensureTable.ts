@@ -6,7 +6,7 @@ import type { Log } from "../../shared/log.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { deadlockDetected, insufficientPrivilege, lockNotAvailable } from "../../shared/postgres/sqlStates.js";
-import { addedColumns, columnsVersion } from "./addedColumns.js";
+import { addedColumns } from "./addedColumns.js";
 import { describeMissingColumns } from "./adoption/addColumns.js";
 import { adopt } from "./adoption/adopt.js";
 import { ensureHoldIndex, ensureSchedulesIndex } from "./adoption/indexes.js";
@@ -243,7 +243,7 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   // If the table exists, the type of its column `state` exists as well.
   if (version === 0) await ensureStateType(client, table);
   await refuseConflictingNames(client, table);
-  if (found !== null && version < columnsVersion) refuseForeignColumns(table, await readLayout(client, table), record);
+  if (found !== null) refuseForeignColumns(table, await readLayout(client, table), record);
   await applyMigrations(client, table, version);
   await nameBoundsCheck(client, table);
   return version;

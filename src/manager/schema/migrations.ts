@@ -3,6 +3,8 @@ import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { packageFile } from "../../shared/packageFile.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
+import { columnList, columnNames } from "../../shared/taskColumns.js";
+import { addMissingColumns, columnComments, columnsSince } from "./addedColumns.js";
 import type { TaskTable } from "./taskTable.js";
 
 /** The folder of the .sql files. They stay next to their TypeScript source because the compiler does not copy them. */
@@ -17,8 +19,11 @@ export const migrations = readdirSync(folder)
     return { version: Number(file.slice(0, 4)), text, statements: split(text) };
   });
 
-/** The version of a table to which every migration has been applied. */
-export const latestVersion = migrations.at(-1)?.version ?? 0;
+/** The version of a table to which every migration has been applied, and which has all columns. */
+export const latestVersion = Math.max(
+  ...migrations.map(({ version }) => version),
+  ...columnList.map(({ since }) => since),
+);
 
 /**
  * Statements of the first migration, with their placeholders not yet replaced. Adoption (serving a table that pg-task
@@ -139,11 +144,17 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
   return rows.map((row) => row.name);
 }
 
-/** Applies all migrations above `version`, in the caller's transaction. */
+/** Applies all migrations above `version` and adds the columns of later versions, in the caller's transaction. */
 export async function applyMigrations(client: Client, table: TaskTable, version: number): Promise<void> {
-  for (const migration of migrations.filter((each) => each.version > version)) {
+  const [initial, ...later] = migrations;
+  if (version === 0 && initial !== undefined) await client.query(render(initial.text, table));
+  await addMissingColumns(client, table, version);
+  for (const migration of later.filter((each) => each.version > version))
     await client.query(render(migration.text, table));
-  }
+  // Users may have commented on the columns that an adopted table had.
+  await client.query(
+    columnComments(table, version === 0 ? columnNames : columnsSince(version).map(({ name }) => name)),
+  );
   await client.query(
     `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.wakeUp)}() IS '${ownComment}wake-up'`,
   );

@@ -3,6 +3,7 @@ import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { notNullViolation, undefinedColumn, uniqueViolation } from "../../shared/postgres/sqlStates.js";
+import { columnsWith } from "../../shared/taskColumns.js";
 import { intervals, type IfKeyTaken } from "../newTask.js";
 import { fullQueueHint, missingColumnHint } from "../taskError.js";
 import { findBrokenChecks } from "./brokenChecks.js";
@@ -133,7 +134,7 @@ function valueSql(
   return "DEFAULT";
 }
 
-const singleCharacterColumns = new Set(["delimiter", "escape", "quote"]);
+const singleCharacterColumns: ReadonlySet<string> = new Set(columnsWith({ type: '"char"' }));
 
 /**
  * Returns the name of a column that holds one character and is given a value of more than one byte, or undefined. The

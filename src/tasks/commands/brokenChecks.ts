@@ -1,6 +1,7 @@
 import { boundsCheckName } from "../../manager/schema/boundsCheck.js";
 import { isServerError } from "../../shared/postgres/client.js";
 import { checkViolation } from "../../shared/postgres/sqlStates.js";
+import { columnList } from "../../shared/taskColumns.js";
 import type { NewRow } from "./addTask.js";
 
 /** A value that breaks a check of the task table. */
@@ -11,31 +12,21 @@ export interface BrokenCheck {
   readonly demand: string;
 }
 
-interface ColumnCheck {
-  readonly columns: readonly string[];
-  readonly demand: string;
-  /** Whether the value seems to break the check. It must find every value that does. */
-  readonly isBroken: (value: string) => boolean;
-}
-
 /** Whether the text of an interval says that a part of it is negative. */
 const hasNegativePart = (interval: string): boolean => /-|\bago\b/i.test(interval);
 
-/** The checks that the migrations create, by what they demand. */
-const columnChecks: readonly ColumnCheck[] = [
-  {
-    columns: ["active"],
+/** What the bounds of a column demand, and whether a value seems to break them. It must find every value that does. */
+const checks = {
+  "above 0": {
     demand: "must be above 0",
-    isBroken: (value) => hasNegativePart(value) || !/[1-9]/.test(value),
+    isBroken: (value: string): boolean => hasNegativePart(value) || !/[1-9]/.test(value),
   },
-  { columns: ["live", "repeat", "timeout", "keep"], demand: "must not be below 0", isBroken: hasNegativePart },
-  { columns: ["count"], demand: "must not be below 0", isBroken: hasNegativePart },
-  {
-    columns: ["delimiter", "escape", "quote"],
+  "not below 0": { demand: "must not be below 0", isBroken: hasNegativePart },
+  ASCII: {
     demand: "must be an ASCII character",
-    isBroken: (value) => /[^\0-\x7f]/.test(value),
+    isBroken: (value: string): boolean => /[^\0-\x7f]/.test(value),
   },
-];
+} as const;
 
 /**
  * Returns the values because of which the server says that rows break a check of the table. The server names only the
@@ -46,10 +37,10 @@ export function findBrokenChecks(error: unknown, rows: readonly NewRow[]): Broke
   if (!isServerError(error) || error.code !== checkViolation) return [];
   const name = error.constraint ?? "";
   if (name !== boundsCheckName && !/_check\d*$/.test(name)) return [];
-  return columnChecks.flatMap(({ columns, demand, isBroken }) =>
-    columns.flatMap((column) => {
-      const value = rows.map((row) => row.columns.get(column) ?? null).find((each) => each !== null && isBroken(each));
-      return value === null || value === undefined ? [] : [{ column, value, demand }];
-    }),
-  );
+  return columnList.flatMap(({ name: column, bounds }) => {
+    if (bounds === undefined) return [];
+    const { demand, isBroken } = checks[bounds];
+    const value = rows.map((row) => row.columns.get(column) ?? null).find((each) => each !== null && isBroken(each));
+    return value === null || value === undefined ? [] : [{ column, value, demand }];
+  });
 }

@@ -6,7 +6,7 @@ import { refuseUnknownKeys } from "../../shared/refuseUnknownKeys.js";
 import { unstorablePart } from "../../shared/storableText.js";
 import { intervals, newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
 import { maxArgsBytes } from "../../manager/schema/options/argumentsCheck.sql.js";
-import { isPgTaskColumn } from "../pgTaskColumns.js";
+import { isTaskColumn } from "../../shared/taskColumns.js";
 import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
 import { isPropertyBag, jsonText } from "./jsonText.js";
 
@@ -134,7 +134,7 @@ function refuseNotOwn(own: object, given: Readonly<Record<string, unknown>>): vo
   refuseNames(names);
   const twice = names.find((name) => given[name] !== undefined);
   if (twice !== undefined) throw new PgTaskError("USAGE", `expected column ${twice} once, got it in columns, too`);
-  const taken = names.find(isPgTaskColumn);
+  const taken = names.find(isTaskColumn);
   if (taken !== undefined) throw notOwnError(taken);
 }
 

@@ -1,8 +1,10 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { isPgTaskColumn, optionNames } from "../pgTaskColumns.js";
+import { columnsWith, isTaskColumn } from "../../shared/taskColumns.js";
 import { isConstantDefault } from "./columnDefaults.js";
+
+const optionNames: ReadonlySet<string> = new Set(columnsWith({ by: "producer" }));
 
 /** A column to which a new task can give a value. */
 export interface OptionColumn {
@@ -27,7 +29,7 @@ export async function readOptionColumns(client: Queryable, table: TaskTable): Pr
      ORDER BY a.attnum`,
     [table.qualified],
   );
-  const listed = rows.filter(({ name }) => optionNames.has(name) || !isPgTaskColumn(name));
+  const listed = rows.filter(({ name }) => optionNames.has(name) || !isTaskColumn(name));
   const known = listed.filter(({ name }) => optionNames.has(name));
   const defaults = await readDefaults(client, known);
   return listed.map(({ name, type, nullable }) => ({
@@ -35,7 +37,7 @@ export async function readOptionColumns(client: Queryable, table: TaskTable): Pr
     type,
     nullable,
     default: defaults[name] ?? null,
-    own: !isPgTaskColumn(name),
+    own: !isTaskColumn(name),
   }));
 }
 

@@ -1,5 +1,5 @@
-import { columnsVersion } from "../../manager/schema/addedColumns.js";
-import { readRecord } from "../../manager/schema/migrations.js";
+import { latestVersion, readRecord } from "../../manager/schema/migrations.js";
+import { columnNames } from "../../shared/taskColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 
@@ -12,12 +12,12 @@ export async function readTableExistence(client: Queryable, table: TaskTable): P
   const { rows } = await client.query<{ there: boolean; paused: boolean; whole: boolean }>(
     `SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there, pg_catalog.to_regclass($2) IS NOT NULL AS paused, EXISTS (
        SELECT FROM pg_catalog.pg_attribute
-       WHERE attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1) AND attname OPERATOR(pg_catalog.=) 'plain' AND NOT attisdropped) AS whole`,
-    [qualified, pauses],
+       WHERE attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1) AND attname OPERATOR(pg_catalog.=) $3 AND NOT attisdropped) AS whole`,
+    [qualified, pauses, columnNames.at(-1)],
   );
   const { there = false, paused = false, whole = false } = rows[0] ?? {};
   if (!there) return "no";
   if (!paused) return "not adopted";
   // The column may have been dropped or renamed since.
-  return whole || (await readRecord(client, table)).version >= columnsVersion ? "yes" : "not adopted";
+  return whole || (await readRecord(client, table)).version >= latestVersion ? "yes" : "not adopted";
 }

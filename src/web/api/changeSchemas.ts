@@ -1,5 +1,8 @@
 import { z } from "zod";
 import { finalStates } from "../../shared/taskState.js";
+import { columnList, valueKind, type ColumnName, type ColumnsWith } from "../../shared/taskColumns.js";
+import type { NewTask } from "../../tasks/newTask.js";
+import { describeColumn } from "./columnsSchema.js";
 import { model, taskIdSchema } from "./model.js";
 import { textSchema } from "./schemas.js";
 
@@ -70,56 +73,49 @@ export const pauseResultSchema = model(
   }),
 );
 
-const text = textSchema.optional();
-const textOrNull = textSchema.nullable().optional();
-const flag = z.boolean().optional();
-const flagOrNull = z.boolean().nullable().optional();
-const whole = z.int32().optional();
+const texts = z.array(textSchema).max(maxItems);
+
+/** The values of a new task's columns. */
+const valueSchemas: Readonly<Record<ReturnType<typeof valueKind>, z.ZodType>> = {
+  id: taskIdSchema,
+  ids: z.array(taskIdSchema).max(maxItems),
+  number: z.int32(),
+  interval: textSchema,
+  time: textSchema,
+  flag: z.boolean(),
+  char: textSchema,
+  text: textSchema,
+  list: texts,
+  json: z.union([z.array(z.unknown()), z.record(z.string(), z.unknown())]),
+};
+
+type ProducerColumn = ColumnsWith<{ readonly by: "producer" }>;
+
+const exceptions: Readonly<Partial<Record<ColumnName, z.ZodType>>> = {
+  upon: z.enum(["done", "fail", "end"]),
+};
+
+// oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the compiler cannot follow the names
+const newTaskShape = Object.fromEntries(
+  columnList
+    .filter(({ by }) => by === "producer")
+    .map((column) => {
+      const value = exceptions[column.name] ?? valueSchemas[valueKind(column)];
+      const schema = column.nullable === true ? value.nullable().optional() : value.optional();
+      return [column.name, schema.meta({ description: describeColumn(column) })];
+    }),
+) as unknown as {
+  readonly [Name in ProducerColumn]: z.ZodOptional<z.ZodType<Exclude<NewTask[Name], undefined>>>;
+};
 
 /** A task to add, as in the library (`NewTask`). */
 export const newTaskSchema = model(
   "NewTask",
   z.strictObject({
-    input: text.meta({ description: "the SQL to run; required unless it is copied" }),
-    args: z
-      .union([z.array(z.unknown()), z.record(z.string(), z.unknown())])
-      .nullable()
-      .optional()
-      .meta({ description: "values for the input" }),
-    plan: text.meta({ description: "when to start: ISO 8601, or another time in PostgreSQL's syntax" }),
-    delay: text.meta({ description: "interval from now after which to start, instead of plan" }),
-    group: text,
-    max: whole,
-    active: text.meta({ description: "interval" }),
-    timeout: text.meta({ description: "interval" }),
-    repeat: text.meta({ description: "interval" }),
-    rule: textOrNull,
-    zone: textOrNull,
-    catchup: flagOrNull,
-    overlap: flagOrNull,
-    drift: flag,
-    key: textOrNull,
-    after: z.array(taskIdSchema).max(maxItems).nullable().optional(),
-    upon: z.enum(["done", "fail", "end"]).nullable().optional(),
-    retry: z.int32().nullable().optional(),
-    backoff: textOrNull.meta({ description: "interval" }),
-    sqlstate: z.array(textSchema).max(maxItems).nullable().optional(),
-    gap: textOrNull.meta({ description: "interval" }),
-    keep: text.meta({ description: "interval" }),
-    delete: flag,
-    count: whole,
-    live: text.meta({ description: "interval" }),
-    save: flag,
-    atomic: flag,
-    header: flag,
-    string: flag,
-    delimiter: text,
-    escape: text,
-    quote: text,
-    null: text,
-    data: textOrNull,
-    remote: textOrNull,
-    parent: taskIdSchema.nullable().optional(),
+    ...newTaskShape,
+    input: newTaskShape.input.meta({ description: "the SQL to run; required unless it is copied" }),
+    plan: newTaskShape.plan.meta({ description: "when to start: ISO 8601, or another time in PostgreSQL's syntax" }),
+    delay: textSchema.optional().meta({ description: "interval from now after which to start, instead of plan" }),
     columns: z
       .record(textSchema, z.union([textSchema, z.number(), z.boolean(), z.null()]))
       .optional()

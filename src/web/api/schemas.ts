@@ -202,6 +202,8 @@ const longTextSchema = z.object({
   bytes: z.number().meta({ description: "size of the complete text" }),
 });
 
+const otherColumnsSchema = columnsSchema(new Set([...Object.keys(taskSummaryShape), "data"]));
+
 const fullTaskSchema = model(
   "Task",
   z.object({
@@ -210,7 +212,7 @@ const fullTaskSchema = model(
     output: longTextSchema.nullable(),
     error: longTextSchema.nullable(),
     data: longTextSchema.nullable(),
-    columns: columnsSchema,
+    columns: otherColumnsSchema,
   }),
 );
 
@@ -226,7 +228,7 @@ export const taskDetailSchema = model(
   "TaskPage",
   z.object({
     task: fullTaskSchema,
-    defaults: columnsSchema.meta({
+    defaults: otherColumnsSchema.meta({
       description: "what the columns of a new row contain if the INSERT does not set them, as far as they are constant",
     }),
     waits: z.array(z.string()).meta({ description: "why a waiting task does not run" }),

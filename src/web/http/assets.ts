@@ -80,6 +80,7 @@ const sharedModuleNames = [
   "formatLateness.js",
   "printable.js",
   "shortRule.js",
+  "taskColumns.js",
   "taskState.js",
   "tryErrors.js",
 ] as const;

@@ -1,3 +1,5 @@
+import { columnsWith, taskColumns, valueKind, type ColumnsWith, type TaskColumn } from "../../shared/taskColumns.js";
+
 /** How a field of the form is edited, and how its text becomes a value of the request. */
 type FieldKind = "text" | "long" | "flag" | "whole" | "ids" | "list" | "json" | "upon";
 
@@ -11,69 +13,46 @@ export interface Field {
   readonly own?: boolean;
 }
 
-const field = (name: string, kind: FieldKind, hint: string): Field => ({ name, kind, hint });
+type ProducerColumn = ColumnsWith<{ readonly by: "producer" }>;
+
+const kinds: Readonly<Partial<Record<ReturnType<typeof valueKind>, FieldKind>>> = {
+  number: "whole",
+  flag: "flag",
+  ids: "ids",
+  list: "list",
+  json: "json",
+};
+const exceptions: Readonly<Partial<Record<ProducerColumn, FieldKind>>> = { input: "long", data: "long", upon: "upon" };
+
+function field(name: ProducerColumn): Field {
+  const column: TaskColumn = taskColumns[name];
+  const kind = valueKind(column);
+  const hint = kind === "interval" ? `interval: ${column.meaning}` : column.meaning;
+  return { name, kind: exceptions[name] ?? kinds[kind] ?? "text", hint };
+}
+
+const main: readonly ProducerColumn[] = ["input", "args", "group", "key", "retry", "after"];
+const output: readonly ProducerColumn[] = ["header", "string", "delimiter", "escape", "quote", "null"];
+const subjects: readonly (readonly [title: string, names: readonly ProducerColumn[]])[] = [
+  ["Schedule", ["rule", "zone", "repeat", "catchup", "overlap", "drift"]],
+  ["Limits and errors", ["timeout", "max", "gap", "active", "backoff", "sqlstate", "upon"]],
+  ["Output and row", [...output, "delete", "keep", "data", "parent"]],
+  ["Session", ["remote", "atomic", "save", "count", "live"]],
+];
+
+/** Columns of no subject. The form has a part of its own for `plan`. */
+const others = columnsWith({ by: "producer" }).filter(
+  (name) => name !== "plan" && ![...main, ...subjects.flatMap(([, names]) => names)].includes(name),
+);
 
 /** Options that are shown at once. */
-export const mainFields: readonly Field[] = [
-  field("input", "long", "the SQL to run"),
-  field("args", "json", "JSON with values for the SQL: an array for $1, $2 …, or an object"),
-  field("group", "text", "tasks of a group run one after another, unless max allows more"),
-  field("key", "text", "at most one task with this key waits, and at most one runs"),
-  field("retry", "whole", "how often it is tried again after an error"),
-  field("after", "ids", "ids of older tasks for whose end it waits, separated by commas"),
-];
+export const mainFields: readonly Field[] = main.map(field);
 
 /** The other options, by subject. */
 export const moreFields: readonly { readonly title: string; readonly fields: readonly Field[] }[] = [
-  {
-    title: "Schedule",
-    fields: [
-      field("rule", "text", "cron expression, RRULE, or a query that returns the next time"),
-      field("zone", "text", "time zone of the rule"),
-      field("repeat", "text", "interval at which it repeats"),
-      field("catchup", "flag", "make up for every missed time"),
-      field("overlap", "flag", "plan the next run when this one starts"),
-      field("drift", "flag", "repeat relative to the end, not to the plan"),
-    ],
-  },
-  {
-    title: "Limits and errors",
-    fields: [
-      field("timeout", "text", "interval: longest run time, 0 is unlimited"),
-      field("max", "whole", "how many others of its group may run at the same time; negative: pause in ms"),
-      field("gap", "text", "interval: least time since the last start of its group"),
-      field("active", "text", "interval: how late it may start before it expires"),
-      field("backoff", "text", "interval: pause before the first retry, doubled for each further one"),
-      field("sqlstate", "list", "errors that are tried again, such as 40, 55P03"),
-      field("upon", "upon", "how the tasks for which it waits have to end"),
-    ],
-  },
-  {
-    title: "Output and row",
-    fields: [
-      field("header", "flag", "column names in output"),
-      field("string", "flag", "quote only strings"),
-      field("delimiter", "text", "character that separates output columns"),
-      field("escape", "text", "escape character in output"),
-      field("quote", "text", "quote character in output"),
-      field("null", "text", "represents null in output"),
-      field("delete", "flag", "delete the finished row if output and error are null"),
-      field("keep", "text", "interval: how long the finished row is kept, 0 is forever"),
-      field("data", "long", "free for your own use"),
-      field("parent", "text", "id of the task that is recorded as its parent"),
-    ],
-  },
-  {
-    title: "Session",
-    fields: [
-      field("remote", "text", "connection string of another database"),
-      field("atomic", "flag", "commit effect and DONE in one transaction if the SQL allows it"),
-      field("save", "flag", "keep session state between tasks"),
-      field("count", "whole", "how many tasks its session runs before it ends"),
-      field("live", "text", "interval: maximum age of its session"),
-    ],
-  },
-];
+  ...subjects,
+  ["Other options", others] as const,
+].map(([title, names]) => ({ title, fields: names.map(field) }));
 
 /** Converts the text of a field to its value in the request. An Error says what is wrong with the text. */
 export function valueOfField({ name, kind, own }: Field, text: string): unknown {

@@ -1,9 +1,10 @@
 import type { FileParameters } from "../../../shared/config/parameterTable.js";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
-import { addedColumnChanges, addedColumns } from "../addedColumns.js";
+import { addedColumnChanges, addedColumns, columnComments } from "../addedColumns.js";
 import { parameterColumns, parameterDefault } from "../columnDefaults.js";
-import { initialStatements, render } from "../migrations.js";
+import { initialStatements } from "../migrations.js";
+import type { ColumnName } from "../../../shared/taskColumns.js";
 import { objectName, type TaskTable } from "../taskTable.js";
 import { expectedColumns, requiredColumns, type ExpectedColumn } from "./expectedColumns.js";
 import type { Layout } from "./layout.js";
@@ -14,7 +15,7 @@ export function missingColumns({ columns }: Layout): ExpectedColumn[] {
 }
 
 /** Returns the names of pg-task's columns that have been dropped or renamed since the table was created or adopted. */
-export const missingColumnNames = (layout: Layout): string[] => [
+export const missingColumnNames = (layout: Layout): ColumnName[] => [
   ...missingColumns(layout).map(({ name }) => name),
   ...addedColumns.filter((name) => !layout.columns.has(name)),
 ];
@@ -40,12 +41,13 @@ export async function addColumns(
   if (changes.length > 0) {
     await client.query(`ALTER TABLE ${table.qualified} ${changes.join(", ")}`);
   }
-  for (const statement of initialStatements) {
-    const [, name] = /^COMMENT ON COLUMN :"schema"\.:"table"\."?(\w+)"? /.exec(statement) ?? [];
-    if (missing.some((column) => column.name === name)) {
-      await client.query(render(statement, table));
-    }
-  }
+  if (missing.length > 0)
+    await client.query(
+      columnComments(
+        table,
+        missing.map(({ name }) => name),
+      ),
+    );
   await ensureIdDefault(client, table, layout);
 }
 
@@ -60,7 +62,11 @@ const additions = ({ name, type, check }: ExpectedColumn, parameters: FileParame
  * Returns the statement that adds a column of pg-task again after it was dropped. Existing rows get its default, and in
  * `ready` null. Null if no value would suit the existing rows.
  */
-export function restoreStatement({ qualified }: TaskTable, name: string, parameters: FileParameters): string | null {
+export function restoreStatement(
+  { qualified }: TaskTable,
+  name: ColumnName,
+  parameters: FileParameters,
+): string | null {
   if (requiredColumns.includes(name)) return null;
   const column = expectedColumns.find((each) => each.name === name);
   const changes = column === undefined ? addedColumnChanges(name) : additions(withGenerated(column), parameters);

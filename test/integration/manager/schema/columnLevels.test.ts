@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
 import { identifier, literal } from "../../../../src/shared/postgres/quoting.js";
+import { columnsWith, taskColumns, type TaskColumn } from "../../../../src/shared/taskColumns.js";
 import { createDatabase } from "../../../support/database.js";
 import { withConnection, createRole, ensureTaskTable } from "../../../support/taskTables.js";
 
@@ -9,28 +10,23 @@ const database = await createDatabase("task");
 const client = await database.connect();
 const { database: name } = database.target;
 
-/** For each column, the value in the file and the values at the levels above the file, as the column displays them. */
-const columns: Record<string, { readonly file: boolean | number | string; readonly above: readonly string[] }> = {
-  active: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
-  live: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
-  gap: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
-  repeat: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
-  keep: { file: "03:00:00", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
-  timeout: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
-  count: { file: 9, above: ["1", "2", "3", "4", "5"] },
-  max: { file: 9, above: ["1", "-2", "3", "-4", "5"] },
-  delete: { file: false, above: ["true", "false", "true", "false", "true"] },
-  drift: { file: false, above: ["true", "false", "true", "false", "true"] },
-  header: { file: false, above: ["true", "false", "true", "false", "true"] },
-  save: { file: false, above: ["true", "false", "true", "false", "true"] },
-  string: { file: false, above: ["true", "false", "true", "false", "true"] },
-  atomic: { file: false, above: ["true", "false", "true", "false", "true"] },
-  delimiter: { file: ";", above: ["a", "b", "'", "\\", "e"] },
-  escape: { file: ";", above: ["a", "b", "'", "\\", "e"] },
-  quote: { file: ";", above: ["a", "b", "'", "\\", "e"] },
-  group: { file: "it's the file's", above: ["a", "b'", "c\\", " d ", "e\n"] },
-  null: { file: "\\N", above: ["a", "b'", "c\\", " d ", "e\n"] },
+/** The value in the file and the values at the levels above the file, as the column displays them. */
+interface Values {
+  readonly file: boolean | number | string;
+  readonly above: readonly string[];
+}
+
+const texts: Values = { file: "it's the file's", above: ["a", "b'", "c\\", " d ", "e\n"] };
+const values: Readonly<Partial<Record<TaskColumn["type"], Values>>> = {
+  interval: { file: "2 hours", above: ["00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"] },
+  integer: { file: 9, above: ["1", "2", "3", "4", "5"] },
+  boolean: { file: false, above: ["true", "false", "true", "false", "true"] },
+  '"char"': { file: ";", above: ["a", "b", "'", "\\", "e"] },
 };
+
+const columns: Readonly<Record<string, Values>> = Object.fromEntries(
+  columnsWith({ default: "parameter" }).map((column) => [column, values[taskColumns[column].type] ?? texts]),
+);
 
 await ensureTaskTable(database.target, {
   parameters: Object.fromEntries(Object.entries(columns).map(([column, { file }]) => [`pg_task.${column}`, file])),

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { createDatabase } from "../../../support/database.js";
 import { withConnection, createRole } from "../../../support/taskTables.js";
+import { columnList, columnsWith, isTaskColumn, taskColumns } from "../../../../src/shared/taskColumns.js";
 import { projectPath } from "../../../support/project.js";
 
 const database = await createDatabase("task");
@@ -22,70 +23,7 @@ function documented(heading: string): string[][] {
   );
 }
 
-const parameterColumns = [
-  ["active", "interval"],
-  ["live", "interval"],
-  ["repeat", "interval"],
-  ["keep", "interval"],
-  ["timeout", "interval"],
-  ["count", "integer"],
-  ["max", "integer"],
-  ["delete", "boolean"],
-  ["drift", "boolean"],
-  ["header", "boolean"],
-  ["save", "boolean"],
-  ["string", "boolean"],
-  ["atomic", "boolean"],
-  ["delimiter", '"char"'],
-  ["escape", '"char"'],
-  ["quote", '"char"'],
-  ["group", "text"],
-  ["null", "text"],
-] as const;
-
-/** Columns that allow null, although a parameter gives their default. */
-const optionalParameterColumns = ["retry", "backoff"];
-
-/** Type and nullability of every column. */
-const columns: Record<string, readonly [type: string, nullable: boolean]> = {
-  id: ["bigint", false],
-  parent: ["bigint", true],
-  plan: ["timestamp with time zone", false],
-  take: ["timestamp with time zone", true],
-  owner: ["text", true],
-  ready: ["boolean", true],
-  start: ["timestamp with time zone", true],
-  stop: ["timestamp with time zone", true],
-  hash: ["integer", false],
-  pid: ["integer", true],
-  crash: ["integer", false],
-  state: ["state", false],
-  data: ["text", true],
-  error: ["text", true],
-  input: ["text", false],
-  output: ["text", true],
-  remote: ["text", true],
-  rule: ["text", true],
-  zone: ["text", true],
-  catchup: ["boolean", true],
-  overlap: ["boolean", true],
-  retry: ["integer", true],
-  backoff: ["interval", true],
-  sqlstate: ["text[]", true],
-  attempt: ["integer", true],
-  errors: ["jsonb", true],
-  after: ["bigint[]", true],
-  upon: ["text", true],
-  key: ["text", true],
-  args: ["jsonb", true],
-  gap: ["interval", true],
-  role: ["name", true],
-  created: ["timestamp with time zone", true],
-  due: ["timestamp with time zone", true],
-  wait: ["integer", true],
-  plain: ["boolean", true],
-  ...Object.fromEntries(parameterColumns.map(([name, type]) => [name, [type, false] as const])),
-};
+const isParameter = new Set<string>(columnsWith({ default: "parameter" }));
 
 const otherDefaults: Record<string, string> = {
   id: "nextval('task_id_seq'::regclass)",
@@ -100,7 +38,6 @@ END`,
   ready: "true",
   created: "statement_timestamp()",
   plain: "true",
-  gap: "(COALESCE(NULLIF(current_setting('pg_task.gap'::text, true), ''::text), '0 sec'::text))::interval",
   hash: `hashtext(("group" || COALESCE(remote, ''::text)))`,
 };
 
@@ -122,12 +59,14 @@ const { rows: found } = await client.query<Column>(
 );
 
 describe("columns of the task table", () => {
-  test("have their types, and allow null only where it has a meaning", () => {
-    assert.deepEqual(Object.fromEntries(found.map(({ name, type, nullable }) => [name, [type, nullable]])), columns);
+  test("are those of the catalogue, in its order, with its types, and allow null where it says so", () => {
+    assert.deepEqual(
+      found.map(({ name, type, nullable }) => [name, type, nullable]),
+      columnList.map(({ name, type, nullable = false }) => [name, type, nullable]),
+    );
   });
 
   test("have the documented defaults", () => {
-    const isParameter = new Set<string>([...parameterColumns.map(([name]) => name), ...optionalParameterColumns]);
     assert.deepEqual(
       Object.fromEntries(
         found
@@ -155,7 +94,10 @@ describe("columns of the task table", () => {
   });
 
   test("have comments, as has the table", async () => {
-    for (const { name, comment } of found) assert.ok(comment, `${name} has no comment`);
+    for (const { name, comment } of found) {
+      const { meaning } = isTaskColumn(name) ? taskColumns[name] : { meaning: "unknown" };
+      assert.ok(comment?.toLowerCase().endsWith(meaning.toLowerCase()), `${name}: ${comment}`);
+    }
     const { rows } = await client.query("SELECT obj_description('task'::regclass) AS comment");
     assert.ok(rows[0].comment);
   });
@@ -181,7 +123,7 @@ describe("checks of the task table", () => {
   ] as const) {
     test(`reject ${column} ${value}`, async () => {
       await assert.rejects(
-        client.query(`INSERT INTO task (input, ${column}) VALUES ('', $1::text::${columns[column]?.[0]})`, [value]),
+        client.query(`INSERT INTO task (input, ${column}) VALUES ('', $1::text::${taskColumns[column].type})`, [value]),
         { code: "23514", constraint: "active_live_repeat_timeout_keep_count_delimiter_escape_quote" },
       );
     });
@@ -201,7 +143,7 @@ describe("checks of the task table", () => {
   ] as const) {
     test(`accept ${column} ${JSON.stringify(value)}`, async () => {
       const { rowCount } = await client.query(
-        `INSERT INTO task (input, ${column}) VALUES ('', $1::text::${columns[column]?.[0]})`,
+        `INSERT INTO task (input, ${column}) VALUES ('', $1::text::${taskColumns[column].type})`,
         [value],
       );
       assert.equal(rowCount, 1);
@@ -271,9 +213,8 @@ describe("docs/table.md", () => {
     const said = Object.fromEntries(
       documented("Columns").map(([name = "", , , value = ""]) => [name.replaceAll("`", ""), value]),
     );
-    const isParameter = new Set<string>([...parameterColumns.map(([name]) => name), ...optionalParameterColumns]);
     for (const { name, default: value } of found) {
-      if (isParameter.has(name) || name === "gap") assert.equal(said[name], "parameter", name);
+      if (isParameter.has(name)) assert.equal(said[name], "parameter", name);
       else if (value === null) assert.equal(said[name], "", name);
       else assert.notEqual(said[name], "", name);
     }

@@ -1,0 +1,237 @@
+/**
+ * The columns of a task table, in the order of a new table. Whatever lists columns by what they are derives from this
+ * table: the columns that adoption and migrations add, their comments, what a successor inherits, what a new task can set
+ * in the library, the API, `pg-task add` and the page, and how values are read.
+ */
+
+/** A column of pg-task. */
+export interface TaskColumn {
+  /** Type of the column if pg-task adds it, as `format_type` shows it. */
+  readonly type: keyof typeof valueKinds;
+  /** Whether it allows null. */
+  readonly nullable?: true;
+  /** The default: `parameter` for the value of the parameter with the same name, or SQL. None is null. */
+  readonly default?: string;
+  /** Who gives it a value. `internal` columns mean nothing to users. */
+  readonly by: "producer" | "pg-task" | "internal";
+  /** Whether a successor (the next run of a repeating task) inherits it. Otherwise it is set anew or gets its default. */
+  readonly inherited: boolean;
+  /** The first version of the table that has the column. */
+  readonly since: number;
+  /** Bounds of its values, which a check constraint enforces. */
+  readonly bounds?: "above 0" | "not below 0" | "ASCII";
+  /** What kind of text a value is, if its type does not say it. */
+  readonly value?: string;
+  /** What it means, in words that the comment of the column, the API, `add --help` and the page's form share. */
+  readonly meaning: string;
+}
+
+/** How programs see the values of a type. */
+const valueKinds = {
+  bigint: "id",
+  integer: "number",
+  interval: "interval",
+  "timestamp with time zone": "time",
+  boolean: "flag",
+  '"char"': "char",
+  text: "text",
+  name: "text",
+  state: "text",
+  "bigint[]": "ids",
+  "text[]": "list",
+  jsonb: "json",
+} as const;
+
+const output = { by: "producer", inherited: true, since: 1, default: "parameter" } as const;
+const result = { by: "pg-task", inherited: false, since: 1 } as const;
+const internal = { by: "internal", inherited: false } as const;
+const option = { by: "producer", inherited: true, since: 2, nullable: true } as const;
+
+export const taskColumns = {
+  id: { ...result, type: "bigint", meaning: "primary key" },
+  parent: {
+    ...result,
+    by: "producer",
+    type: "bigint",
+    nullable: true,
+    meaning: "id of the task that inserted it, or whose successor it is",
+  },
+  plan: { ...result, by: "producer", type: "timestamp with time zone", value: "time", meaning: "when it is due" },
+  take: { ...result, type: "timestamp with time zone", nullable: true, meaning: "when it was claimed" },
+  start: { ...result, type: "timestamp with time zone", nullable: true, meaning: "when it started" },
+  stop: { ...result, type: "timestamp with time zone", nullable: true, meaning: "when it ended" },
+  active: { ...output, type: "interval", bounds: "above 0", meaning: "how late it may start before it expires" },
+  live: { ...output, type: "interval", bounds: "not below 0", meaning: "maximum age of its session" },
+  repeat: { ...output, type: "interval", bounds: "not below 0", meaning: "repeat at this interval" },
+  timeout: { ...output, type: "interval", bounds: "not below 0", meaning: "maximum run time, 0 is unlimited" },
+  count: {
+    ...output,
+    type: "integer",
+    bounds: "not below 0",
+    meaning: "how many tasks its session runs before it ends",
+  },
+  hash: {
+    by: "pg-task",
+    inherited: true,
+    since: 1,
+    type: "integer",
+    meaning: "identifies the group: computed from group and remote",
+  },
+  max: {
+    ...output,
+    type: "integer",
+    meaning: "how many others of its group may run at the same time, also its priority; negative: pause in ms",
+  },
+  pid: {
+    ...result,
+    type: "integer",
+    nullable: true,
+    meaning: "process id of the backend that runs it, or ran it last",
+  },
+  crash: { ...result, type: "integer", default: "0", meaning: "how often its run has taken its own session down" },
+  state: { ...result, type: "state", default: "'PLAN'", meaning: "PLAN, TAKE, WORK, DONE, FAIL, GONE or STOP" },
+  ready: {
+    ...internal,
+    since: 1,
+    type: "boolean",
+    nullable: true,
+    default: "true",
+    meaning: "due, not due yet, or null when it does not wait",
+  },
+  delete: { ...output, type: "boolean", meaning: "delete the finished row if output and error are null" },
+  drift: { ...output, type: "boolean", meaning: "repeat relative to the end, not to the plan" },
+  header: { ...output, type: "boolean", meaning: "column names in output" },
+  save: { ...output, type: "boolean", meaning: "keep session state between tasks" },
+  string: { ...output, type: "boolean", meaning: "quote only strings" },
+  atomic: { ...output, type: "boolean", meaning: "commit effect and DONE in one transaction if the SQL allows it" },
+  delimiter: { ...output, type: '"char"', bounds: "ASCII", meaning: "separates output columns" },
+  escape: { ...output, type: '"char"', bounds: "ASCII", meaning: "escape character in output" },
+  quote: { ...output, type: '"char"', bounds: "ASCII", meaning: "quote character in output" },
+  data: { by: "producer", inherited: true, since: 1, type: "text", nullable: true, meaning: "free for your own use" },
+  error: { ...result, type: "text", nullable: true, meaning: "errors of the run" },
+  group: { ...output, type: "text", value: "name", meaning: "group name" },
+  input: { by: "producer", inherited: true, since: 1, type: "text", meaning: "the SQL to run" },
+  null: { ...output, type: "text", meaning: "represents null in output" },
+  output: { ...result, type: "text", nullable: true, meaning: "result of the run" },
+  owner: {
+    ...internal,
+    since: 1,
+    type: "text",
+    nullable: true,
+    meaning: "the session that has the task, null when none has",
+  },
+  remote: {
+    by: "producer",
+    inherited: true,
+    since: 1,
+    type: "text",
+    nullable: true,
+    value: "string",
+    meaning: "connection string of another database",
+  },
+  keep: {
+    ...output,
+    type: "interval",
+    bounds: "not below 0",
+    meaning: "how long the finished row is kept, 0 is forever",
+  },
+  rule: { ...option, type: "text", value: "rule", meaning: "run by this schedule: cron, RFC 5545, or a query" },
+  zone: { ...option, type: "text", value: "name", meaning: "time zone of the rule" },
+  catchup: { ...option, type: "boolean", meaning: "make up for every missed time" },
+  overlap: { ...option, type: "boolean", meaning: "plan the next run when this one starts" },
+  retry: {
+    ...option,
+    type: "integer",
+    default: "parameter",
+    meaning: "how often it is tried again after an error that sqlstate allows",
+  },
+  backoff: {
+    ...option,
+    type: "interval",
+    default: "parameter",
+    meaning: "pause before the first retry, doubled for each further one",
+  },
+  sqlstate: { ...option, type: "text[]", value: "codes", meaning: "errors that are tried again, such as 40,55P03" },
+  attempt: {
+    ...result,
+    since: 2,
+    type: "integer",
+    nullable: true,
+    meaning: "how many tries have failed and led to a retry",
+  },
+  errors: {
+    ...result,
+    since: 2,
+    type: "jsonb",
+    nullable: true,
+    meaning: "errors of tries that led to a retry, the oldest first",
+  },
+  after: { ...option, inherited: false, type: "bigint[]", meaning: "older tasks for whose end it waits, such as 7,8" },
+  upon: { ...option, inherited: false, type: "text", value: "how", meaning: "how they have to end: done, fail or end" },
+  key: { ...option, type: "text", meaning: "at most one task with this key waits, and at most one runs" },
+  args: { ...option, type: "jsonb", meaning: "values for the SQL: an array for $1, $2 and so on, or an object" },
+  gap: { ...option, type: "interval", default: "parameter", meaning: "least time since the last start of its group" },
+  role: { ...internal, inherited: true, since: 2, type: "name", nullable: true, meaning: "reserved" },
+  created: {
+    ...result,
+    since: 2,
+    type: "timestamp with time zone",
+    nullable: true,
+    default: "statement_timestamp()",
+    meaning: "when it was inserted",
+  },
+  due: {
+    ...internal,
+    since: 2,
+    type: "timestamp with time zone",
+    nullable: true,
+    meaning: "the time for which it was planned, if a retry, a pause or after has moved its plan",
+  },
+  wait: {
+    ...internal,
+    since: 2,
+    type: "integer",
+    nullable: true,
+    meaning: "0 or more if it waits for others; negative if the query in rule has to compute its plan",
+  },
+  plain: {
+    ...internal,
+    since: 2,
+    type: "boolean",
+    nullable: true,
+    default: "true",
+    meaning: "false if other rows depend on its end; null is true",
+  },
+} as const satisfies Readonly<Record<string, TaskColumn>>;
+
+type Columns = typeof taskColumns;
+
+/** Name of a column of pg-task. */
+export type ColumnName = keyof Columns;
+
+/** The names of the columns that have these properties. */
+export type ColumnsWith<Traits extends Partial<TaskColumn>> = {
+  [Name in ColumnName]: Columns[Name] extends Traits ? Name : never;
+}[ColumnName];
+
+export const isTaskColumn = (name: string): name is ColumnName => Object.hasOwn(taskColumns, name);
+
+/** A column with its name. */
+export type NamedColumn = TaskColumn & { readonly name: ColumnName };
+
+/** All columns, in the order of a new table. */
+export const columnList: readonly NamedColumn[] = Object.entries(taskColumns).flatMap(([name, column]) =>
+  isTaskColumn(name) ? [{ name, ...column }] : [],
+);
+
+export const columnNames: readonly ColumnName[] = columnList.map(({ name }) => name);
+
+/** Returns the names of the columns that have these properties, in the order of a new table. */
+export function columnsWith<const Traits extends Partial<TaskColumn>>(traits: Traits): readonly ColumnsWith<Traits>[] {
+  const has = (name: ColumnName): name is ColumnsWith<Traits> =>
+    Object.entries(traits).every(([key, value]) => Reflect.get(taskColumns[name], key) === value);
+  return columnNames.filter(has);
+}
+
+/** How a program sees a value: as a number, a flag, a list and so on. */
+export const valueKind = (column: TaskColumn): (typeof valueKinds)[keyof typeof valueKinds] => valueKinds[column.type];
