@@ -2,10 +2,9 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 import { assigned, isExclusive, claimedColumns, toTask, unflushed, type ClaimedRow } from "../sql/claimedTask.sql.js";
-import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DedicatedSession, DueTask, QueueSlot } from "../model/tasks.js";
-import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
-import { gapMs, hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
+import { hasId, isReady } from "../sql/fragments.sql.js";
+import { dueTasks, gapMs, isGroupPaused, isKeyFree, isLate, keyParameter, maxOthers } from "../schema/startRule.sql.js";
 
 export interface ClaimResult {
   readonly claimed: readonly ClaimedTask[];
@@ -180,20 +179,15 @@ function toClaim(rows: readonly ClaimRow[]): ClaimResult {
   };
 }
 
-/**
- * SQL that reads the first due tasks of group `g`, always through the index of due tasks. With `hash = g.hash`, the
- * planner would drop the constant hash from ORDER BY, and where `max` is constant as well, only the id would remain.
- * That is also the order of the primary key, so the planner might read the rows of all groups. Compared as an array
- * element, the hash stays in ORDER BY. Any other index would then need a sort, so the planner does not choose it,
- * however few rows it expects.
- */
-function firstDue(table: TaskTable, from: string): string {
-  return `
-      SELECT id, count, live, ${maxOthers} AS max, "group", ${isLate} AS late, ${isExclusive(table)} AS exclusive, ${gapMs()} AS gap_ms
-      FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-        AND plan <= now() AND ${isNotIn("id", "$13")} AND ${isKeyFree(table, "$20")} AND id <> ALL (${deferredIds})
-      ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
-}
+/** SQL that reads the first due tasks of group `g`. */
+const firstDue = (table: TaskTable, from: string): string =>
+  dueTasks(table, {
+    columns: `id, count, live, ${maxOthers} AS max, "group", ${isLate()} AS late, ${isExclusive(table)} AS exclusive, ${gapMs()} AS gap_ms`,
+    where: `hash = ANY (ARRAY[g.hash]) AND ${from}`,
+    except: "$13",
+    keys: "$20",
+    limit: "g.most + 1",
+  });
 
 /** SQL condition that is true if a candidate can get a shared slot. */
 const startable = (c: string): string =>

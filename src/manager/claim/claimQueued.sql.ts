@@ -12,18 +12,9 @@ import {
   versionOf,
   type CommonColumns,
 } from "../sql/claimedTask.sql.js";
-import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DueTask } from "../model/tasks.js";
-import {
-  claimTime,
-  hasId,
-  isGroupPaused,
-  isLate,
-  isReady,
-  isRepeating,
-  limitsLockWait,
-  maxOthers,
-} from "../sql/fragments.sql.js";
+import { claimTime, hasId, isReady, isRepeating, limitsLockWait } from "../sql/fragments.sql.js";
+import { dueTasks, isGroupPaused, isLate, maxOthers } from "../schema/startRule.sql.js";
 
 /**
  * Returns whether the queued claim can be used: every group has its own slots, and no task has to be skipped or
@@ -114,17 +105,13 @@ const notExclusive = {
  */
 const unflushed = "(SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL";
 
-/**
- * SQL that reads the first due tasks of group `g`. It has the same form as in the full claim, so that the same index is
- * used.
- */
-function firstDue(table: TaskTable, from: string): string {
-  return `
-        SELECT id, ${maxOthers} AS max, "group", (${isLate}) OR ${isExclusive(table)} AS needs_full
-        FROM ${table.qualified} WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-          AND plan <= now() AND id <> ALL (${deferredIds})
-        ORDER BY hash, ${maxOthers} DESC, id LIMIT g.most + 1`;
-}
+/** SQL that reads the first due tasks of group `g`. */
+const firstDue = (table: TaskTable, from: string): string =>
+  dueTasks(table, {
+    columns: `id, ${maxOthers} AS max, "group", (${isLate()}) OR ${isExclusive(table)} AS needs_full`,
+    where: `hash = ANY (ARRAY[g.hash]) AND ${from}`,
+    limit: "g.most + 1",
+  });
 
 /**
  * Builds the statement. It uses `bool_or`, because PostgreSQL 15 cannot plan a filtered count over subqueries.

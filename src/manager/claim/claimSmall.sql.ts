@@ -4,13 +4,20 @@ import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import { assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "../sql/claimedTask.sql.js";
 import { nextPlanQuery, toNextPlan, type NextPlanRow } from "../groups/nextPlan.sql.js";
 import { settingsVersionQuery } from "../sessions/settingsVersion.sql.js";
-import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { ClaimedTask, DueTask } from "../model/tasks.js";
-import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
 import type { GroupInUse } from "../groups/groups.js";
 import type { UnclaimedTasks } from "../groups/groupScanner.js";
-import { hasGap, hasId, isGroupPaused, isLate, isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
+import { hasId, isReady } from "../sql/fragments.sql.js";
 import { maxSmallClaim } from "../model/tuning.js";
+import {
+  dueTasks,
+  hasGap,
+  isGroupPaused,
+  isKeyFree,
+  isLate,
+  keyParameter,
+  maxOthers,
+} from "../schema/startRule.sql.js";
 
 export interface SmallClaimRequest {
   /** Sessions without a task, which are not dedicated to a group. */
@@ -92,19 +99,18 @@ function toSmallClaim(rows: readonly (SmallClaimRow | (SmallClaimRow & ClaimedRo
 /** Returns whether the task of the row was claimed. Otherwise the columns of `ClaimedRow` are null. */
 const isClaimed = (row: object): row is ClaimedRow => "owner" in row && row.owner !== null;
 
-/**
- * Builds the statement. The ORDER BY of `due` is the order of the index of due tasks. Any other index would need a sort,
- * so the planner uses that index, however few rows it expects.
- */
 function claimSmallStatement(table: TaskTable, traced: boolean): string {
   const { qualified } = table;
   const isFree = isKeyFree(table, "$7");
   return `
 WITH due AS MATERIALIZED (
-  SELECT id, hash, ${maxOthers} AS max, ${isLate} OR ${hasGap()} OR ${isGroupPaused(table, "d")} AS needs_full
-  FROM ${qualified} AS d
-  WHERE ready AND hash >= -2147483648 AND plan <= now() AND ${isNotIn("id", "$3")} AND ${isFree} AND id <> ALL (${deferredIds})
-  ORDER BY hash, ${maxOthers} DESC, id LIMIT ${maxSmallClaim + 1}
+${dueTasks(table, {
+  columns: `id, hash, ${maxOthers} AS max, ${isLate()} OR ${hasGap()} OR ${isGroupPaused(table, "d")} AS needs_full`,
+  where: "hash >= -2147483648",
+  except: "$3",
+  keys: "$7",
+  limit: maxSmallClaim + 1,
+})}
 ), fits AS MATERIALIZED (
   SELECT count(*) <= ${maxSmallClaim} AND NOT coalesce(bool_or(needs_full), false) AS ok FROM due
 ), startable AS MATERIALIZED (

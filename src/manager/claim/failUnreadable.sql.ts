@@ -6,7 +6,8 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns } from "../sql/claimedTask.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote, owedCte } from "../sql/omissions.js";
-import { isLate, isReady, isRepeating, isSeen } from "../sql/fragments.sql.js";
+import { isReady, isRepeating, isSeen } from "../sql/fragments.sql.js";
+import { isLate } from "../schema/startRule.sql.js";
 
 /**
  * SQLSTATEs of the errors about a text that the server cannot send, because the text's bytes are invalid in their

@@ -2,7 +2,8 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model/tasks.js";
 import { versionOf } from "../sql/claimedTask.sql.js";
-import { isReady, maxOthers } from "../sql/fragments.sql.js";
+import { isReady } from "../sql/fragments.sql.js";
+import { maxOthers } from "../schema/startRule.sql.js";
 
 export interface RecheckedTask extends DueTask {
   readonly locked: boolean;

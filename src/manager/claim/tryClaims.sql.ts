@@ -6,10 +6,9 @@ import { serverErrorClasses } from "../sql/rejectedRows.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 import { assigned } from "../sql/claimedTask.sql.js";
-import { deferredIds } from "../sql/pauseGroup.sql.js";
 import type { DueTask } from "../model/tasks.js";
-import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
-import { isNotIn, isReady, maxOthers } from "../sql/fragments.sql.js";
+import { isReady } from "../sql/fragments.sql.js";
+import { dueTasks, keyParameter, maxOthers } from "../schema/startRule.sql.js";
 
 /**
  * Reads the first due tasks of each of these groups.
@@ -29,10 +28,13 @@ export async function readFirstDue(
   const { rows } = await client.query<DueTask>({
     name: "first due",
     text: `
-SELECT d.id::text AS id, d.hash, d.max FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-  SELECT id, hash, ${maxOthers} AS max FROM ${table.qualified}
-  WHERE ready AND hash = ANY (ARRAY[g.hash]) AND plan <= now() AND ${isNotIn("id", "$3")} AND ${isKeyFree(table, "$4")} AND id <> ALL (${deferredIds})
-  ORDER BY hash, ${maxOthers} DESC, id LIMIT $2
+SELECT d.id::text AS id, d.hash, d.max FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (${dueTasks(table, {
+      columns: `id, hash, ${maxOthers} AS max`,
+      where: "hash = ANY (ARRAY[g.hash])",
+      except: "$3",
+      keys: "$4",
+      limit: "$2",
+    })}
 ) AS d`,
     values: [hashes, each, except, ...keyParameter(table, keys)],
   });

@@ -1,7 +1,8 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { DueTask } from "../model/tasks.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isReady, maxOthers } from "../sql/fragments.sql.js";
+import { isReady } from "../sql/fragments.sql.js";
+import { maxOthers } from "../schema/startRule.sql.js";
 
 /**
  * Reads the due tasks with these keys. There is at most one of each key. `LIMIT 1` keeps the planner from reading the

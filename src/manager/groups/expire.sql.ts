@@ -3,7 +3,8 @@ import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote, owedCte } from "../sql/omissions.js";
-import { isGroupPaused, isLate, isNotIn, isReady, isRepeating, isSeen, maxOthers } from "../sql/fragments.sql.js";
+import { isReady, isRepeating, isSeen } from "../sql/fragments.sql.js";
+import { isGroupPaused, isLate, isNotIn, maxOthers } from "../schema/startRule.sql.js";
 
 /**
  * Reads the ids of late tasks. It looks at the first `limit` due tasks of each of these groups and returns at most

@@ -1,9 +1,16 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Head } from "./groupLimit.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
-import { deferredIds } from "../sql/pauseGroup.sql.js";
-import { gapMs, type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.sql.js";
+import { type HeadRow } from "../sql/fragments.sql.js";
+import {
+  dueTasks,
+  gapMs,
+  isGroupPaused,
+  isLate,
+  isTablePaused,
+  keyParameter,
+  maxOthers,
+} from "../schema/startRule.sql.js";
 
 /** A position in a group. */
 export interface GroupPosition extends Head {
@@ -44,19 +51,22 @@ export async function firstUnpaused(
 }
 
 function firstUnpausedStatement(table: TaskTable): string {
-  const due = (from: string): string => `
-        (SELECT id, ${maxOthers} AS max, "group", ${gapMs()} AS gap_ms, ${isLate} AS late FROM ${table.qualified}
-        WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${from}
-          AND plan <= now() AND ${isNotIn("id", "$5")} AND ${isKeyFree(table, "$6")} AND id <> ALL (${deferredIds})
-        ORDER BY hash, ${maxOthers} DESC, id LIMIT $4)`;
+  const due = (from: string): string =>
+    dueTasks(table, {
+      columns: `id, ${maxOthers} AS max, "group", ${gapMs()} AS gap_ms, ${isLate()} AS late`,
+      where: `hash = ANY (ARRAY[g.hash]) AND ${from}`,
+      except: "$5",
+      keys: "$6",
+      limit: "$4",
+    });
   return `
 SELECT g.hash, d.max, d.id, d.gap_ms, d.late, d.paused
 FROM unnest($1::integer[], $2::integer[], $3::bigint[]) AS g(hash, max, id) CROSS JOIN LATERAL (
   SELECT n.* FROM (
     SELECT f.*, row_number() OVER () AS nth, ${isGroupPaused(table, "f")} AS paused FROM (
-      ${due(`${maxOthers} = g.max AND id > g.id`)}
+      (${due(`${maxOthers} = g.max AND id > g.id`)})
       UNION ALL
-      ${due(`${maxOthers} < g.max`)}
+      (${due(`${maxOthers} < g.max`)})
       LIMIT $4
     ) AS f
   ) AS n ORDER BY n.paused, CASE WHEN n.paused THEN -n.nth ELSE n.nth END LIMIT 1

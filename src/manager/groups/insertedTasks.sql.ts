@@ -1,6 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { gapMs, type HeadRow, isGroupPaused, isLate, maxOthers } from "../sql/fragments.sql.js";
+import { type HeadRow } from "../sql/fragments.sql.js";
+import { gapMs, isGroupPaused, isLate, maxOthers } from "../schema/startRule.sql.js";
 
 /** An inserted row, whether or not its task is due. */
 export interface InsertedTask extends HeadRow {

@@ -1,8 +1,8 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model/tasks.js";
-import { isNotIn, maxOthers } from "../sql/fragments.sql.js";
 import { maxMarkedDue } from "../model/tuning.js";
+import { isNotIn, maxOthers } from "../schema/startRule.sql.js";
 
 type DueRow = Omit<DueTask, "id"> & { readonly id: string | number };
 

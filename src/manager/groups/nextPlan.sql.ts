@@ -1,6 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isNotIn, isToLookUp } from "../sql/fragments.sql.js";
+import { isToLookUp } from "../sql/fragments.sql.js";
+import { isNotIn } from "../schema/startRule.sql.js";
 
 export interface NextPlan {
   /** Time until the next task becomes due, in ms. Null if no task is planned. */

@@ -1,8 +1,15 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isKeyFree, keyParameter } from "../sql/keyWaits.sql.js";
-import { deferredIds } from "../sql/pauseGroup.sql.js";
-import { gapMs, type HeadRow, isGroupPaused, isLate, isNotIn, isTablePaused, maxOthers } from "../sql/fragments.sql.js";
+import { type HeadRow } from "../sql/fragments.sql.js";
+import {
+  gapMs,
+  groupHeads,
+  isGroupPaused,
+  isLate,
+  isTablePaused,
+  keyParameter,
+  maxOthers,
+} from "../schema/startRule.sql.js";
 
 export interface ScannedGroup extends HeadRow {
   /** Whether the whole table is paused. */
@@ -36,15 +43,8 @@ export async function scanGroups(
 }
 
 function scanStatement(table: TaskTable): string {
-  const first = (after: string): string => `
-    SELECT hash, ${maxOthers} AS max, id, "group", ${gapMs()} AS gap_ms, ${isLate} AS late FROM ${table.qualified}
-    WHERE ready AND hash >= ${after} AND plan <= now() AND ${isNotIn("id", "$3")} AND ${isKeyFree(table, "$4")} AND id <> ALL (${deferredIds})
-    ORDER BY hash, ${maxOthers} DESC, id LIMIT 1`;
+  const columns = `hash, ${maxOthers} AS max, id, "group", ${gapMs()} AS gap_ms, ${isLate()} AS late`;
   return `
-WITH RECURSIVE head AS (
-  (${first("$1::bigint + 1")})
-  UNION ALL
-  SELECT n.* FROM head AS h CROSS JOIN LATERAL (${first("h.hash::bigint + 1")}) AS n
-)
+WITH ${groupHeads(table, { columns, after: "$1", except: "$3", keys: "$4" })}
 SELECT h.hash, h.max, h.id, h.gap_ms, h.late, ${isGroupPaused(table, "h")} AS paused, ${isTablePaused(table)} AS "all" FROM head AS h LIMIT $2`;
 }

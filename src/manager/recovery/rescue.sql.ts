@@ -6,7 +6,8 @@ import { pauseCtes, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { isReplaced, keyOf, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
 import { noOmissions, appendNote, owedCte, type Omissions } from "../sql/omissions.js";
-import { claimTime, isRepeating, isSeen, mustRunQuery } from "../sql/fragments.sql.js";
+import { claimTime, isRepeating, isSeen } from "../sql/fragments.sql.js";
+import { mustRunQuery } from "../schema/startRule.sql.js";
 
 /** A task that a session has claimed. */
 export interface OwnedRow {

@@ -10,7 +10,8 @@ import { isReplaced, keyWaits, replacedError, waitingWithKey } from "../sql/keyW
 import { noOmissions, appendNote, owedCte, type Omissions } from "../sql/omissions.js";
 import { planFromRule } from "../sql/ruleQuery.sql.js";
 import { isRetried, planRetries } from "./retry.sql.js";
-import { hasId, isAwaited, isRepeating, isSeen, mustRunQuery, isSetByTask } from "../sql/fragments.sql.js";
+import { hasId, isAwaited, isRepeating, isSeen, isSetByTask } from "../sql/fragments.sql.js";
+import { mustRunQuery } from "../schema/startRule.sql.js";
 
 export interface Completion {
   /**

@@ -1,5 +1,6 @@
 import type { TaskTable } from "../schema/taskTable.js";
-import { hasId, mustRunQuery } from "../sql/fragments.sql.js";
+import { hasId } from "../sql/fragments.sql.js";
+import { mustRunQuery } from "../schema/startRule.sql.js";
 
 /** Longest pause before a retry, in seconds (100 years), so that the planned time stays within the range of dates. */
 const maxPause = 3_155_760_000;

@@ -3,7 +3,8 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns, toTask, type ClaimedRow } from "../sql/claimedTask.sql.js";
 import type { ClaimedTask } from "../model/tasks.js";
-import { hasId, isGroupPaused } from "../sql/fragments.sql.js";
+import { hasId } from "../sql/fragments.sql.js";
+import { isGroupPaused } from "../schema/startRule.sql.js";
 
 /**
  * The current row of a task. If the session no longer owns the task, every column except `asked` and `wanted` is null.

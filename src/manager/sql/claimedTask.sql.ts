@@ -2,7 +2,8 @@ import type { TaskTable } from "../schema/taskTable.js";
 import type { ClaimedTask } from "../model/tasks.js";
 import { hasKey, keyOf } from "./keyWaits.sql.js";
 import { ruleInput } from "./ruleQuery.sql.js";
-import { claimTime, gapMs, hasGap, isOverlapping, isRepeating, mustRunQuery, maxOthers } from "./fragments.sql.js";
+import { claimTime, isOverlapping, isRepeating } from "./fragments.sql.js";
+import { gapMs, hasGap, maxOthers, mustRunQuery } from "../schema/startRule.sql.js";
 
 /** A claimed row, with the columns of `claimedColumns`. */
 export interface ClaimedRow {

@@ -1,5 +1,6 @@
 /** Pieces of SQL that several statements share. */
 import type { TaskTable } from "../schema/taskTable.js";
+import { mustRunQuery } from "../schema/startRule.sql.js";
 import { lockTimeoutMs } from "./lockTimeout.js";
 
 /**
@@ -13,28 +14,6 @@ export const hasId = (id: string): string => `t.id = ANY (ARRAY[${id}])`;
  * `ready` rows.
  */
 export const isReady = "coalesce(ready, false)";
-
-/**
- * SQL condition that is true if the id is not in this array parameter. It is fast for long arrays because the subquery
- * is hashed, while `<> ALL` would compare each row with each element.
- */
-export const isNotIn = (id: string, parameter: string): string =>
-  `(${id} IN (SELECT unnest(${parameter}::bigint[]))) IS NOT TRUE`;
-
-/**
- * SQL of the number of other tasks of its group that can be running when a task starts. A negative `max` is treated
- * as 0, as in the index.
- */
-export const maxOthers = "greatest(max, 0)";
-
-/** SQL condition that is true if the rule of a row is a query that has to run before its planned time is known. */
-export const mustRunQuery = (alias = ""): string => `(${alias}wait IS NOT NULL AND ${alias}wait < 0)`;
-
-/**
- * SQL condition that is true if a due task is late and therefore expires. If `active` exceeds the range of dates, the
- * task never expires. A task whose planned time is still to be computed does not expire either.
- */
-export const isLate = `max >= 0 AND CASE WHEN active < interval '100000 years' THEN plan + active <= now() ELSE false END AND NOT ${mustRunQuery()}`;
 
 /** SQL condition that is true if a row repeats: it has a rule or `repeat`. The alias includes the dot, as in `t.`. */
 export const isRepeating = (alias = ""): string => `(${alias}repeat > interval '0' OR ${alias}rule IS NOT NULL)`;
@@ -56,26 +35,11 @@ export const isAwaited = "t.plain IS FALSE";
 export const isOverlapping = (alias = ""): string =>
   `(${alias}overlap IS TRUE AND ${isRepeating(alias)} AND NOT ${mustRunQuery(alias)})`;
 
-/** SQL of the gap of a row, in ms. 0 if it has none. */
-export const gapMs = (alias = ""): string =>
-  `CASE WHEN ${alias}gap > interval '0' THEN least(date_part('epoch', ${alias}gap) * 1000, 1e15) ELSE 0 END`;
-
-/** SQL condition that is true if a row has a gap. */
-export const hasGap = (alias = ""): string => `(${alias}gap > interval '0') IS TRUE`;
-
 /** SQL of the time when a task was claimed, in µs since 1970. The ledgers use it to tell the runs of a task apart. */
 export const claimTime = (task: string): string => `(date_part('epoch', ${task}.take) * 1000000)::bigint`;
 
 /** SQL condition: the row waits for others, and they have not been looked up yet. It is that of an index. */
 export const isToLookUp = "wait > 0 AND ready IS NOT NULL";
-
-/** SQL condition that is true while the whole table is paused. */
-export const isTablePaused = ({ pauses }: TaskTable): string => `EXISTS (SELECT FROM ${pauses} WHERE "group" IS NULL)`;
-
-/** SQL condition that is true for a row with this alias if its group or the whole table is paused. */
-export const isGroupPaused = (table: TaskTable, task: string): string => `
-    (${task}."group" = ANY (ARRAY(SELECT "group" FROM ${table.pauses} WHERE "group" IS NOT NULL))
-      OR ${isTablePaused(table)})`;
 
 /** SQL condition that is always true. Its side effect limits how long the statement waits for row locks. */
 export const limitsLockWait = `(SELECT set_config('lock_timeout', '${lockTimeoutMs.brief}ms', true)) IS NOT NULL`;

@@ -2,9 +2,10 @@ import type { ColumnSet } from "../schema/columnSet.js";
 import { meanSeconds } from "../schema/meanSeconds.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { isRepeating, mustRunQuery } from "./fragments.sql.js";
+import { isRepeating } from "./fragments.sql.js";
 import { isReplaced, keyWaits } from "./keyWaits.sql.js";
 import { queryPendingAfter } from "./ruleQuery.sql.js";
+import { mustRunQuery } from "../schema/startRule.sql.js";
 
 /**
  * How far the estimated number of missed repetitions can be wrong. Months, years, and days with a clock change vary in

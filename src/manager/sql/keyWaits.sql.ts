@@ -2,16 +2,6 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import { isRepeating } from "./fragments.sql.js";
 
-/** SQL condition on a row that is true if no task with the row's key runs. */
-export const isKeyFree = ({ hasKeys }: TaskTable, parameter: string): string =>
-  hasKeys ? `(key IS NULL OR (key IN (SELECT unnest(${parameter}::text[]))) IS NOT TRUE)` : "true";
-
-/** The parameter of `isKeyFree`, or nothing if keys are off. */
-export const keyParameter = (
-  { hasKeys }: TaskTable,
-  keys: readonly string[],
-): readonly [] | readonly [readonly string[]] => (hasKeys ? [keys] : []);
-
 /** SQL condition that is true if a row has a key. */
 export const hasKey = ({ hasKeys }: TaskTable, alias = ""): string => (hasKeys ? `${alias}key IS NOT NULL` : "false");
 

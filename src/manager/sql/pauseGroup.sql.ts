@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { deferredArray, deferredSetting } from "../schema/startRule.sql.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 
 /**
@@ -11,18 +12,6 @@ export interface DeferredPause {
   /** Stop time of the run that caused the pause, as text from the server. */
   readonly since: string;
 }
-
-/**
- * A setting of the manager's connection. It holds the ids of tasks that the connection must not start although they are
- * due.
- */
-const setting = "pgtask.paused";
-const deferredSetting = `coalesce(nullif(current_setting('${setting}', true), ''), '{}')::bigint[]`;
-
-/**
- * SQL of an array with the ids of due tasks that must not start because their group's pause still has to be written.
- */
-export const deferredIds = `ARRAY(SELECT unnest(${deferredSetting}))`;
 
 /** SQL of the planned time after a pause. `p.since` is the stop time of the run that caused the pause. */
 const pause = `interval '1 ms' * abs(t.max::float8)`;
@@ -65,7 +54,7 @@ export function pauseCtes(table: TaskTable, ended: string, later: string): strin
   SELECT t.id, p.since FROM ${qualified} AS t JOIN ${pausing} AS p ON p.hash = t.hash
   WHERE t.id = ANY (ARRAY(SELECT id FROM pausable EXCEPT ALL SELECT id FROM pausing))
 ), pause_held AS MATERIALIZED (
-  SELECT set_config('${setting}', (${deferredSetting} || ARRAY(SELECT id::bigint FROM pause_left))::text, false)
+  SELECT set_config('${deferredSetting}', (${deferredArray} || ARRAY(SELECT id::bigint FROM pause_left))::text, false)
   WHERE EXISTS (SELECT FROM pause_left)
 )`;
 }
@@ -90,7 +79,7 @@ export async function retryPauses(
 
 /** Keeps this connection from starting these tasks, although they are due. Replaces the list that was set before. */
 export async function setDeferred(client: Client, tasks: readonly DeferredPause[]): Promise<void> {
-  await client.query("SELECT set_config($1, $2, false)", [setting, arrayLiteral(tasks.map(({ id }) => id))]);
+  await client.query("SELECT set_config($1, $2, false)", [deferredSetting, arrayLiteral(tasks.map(({ id }) => id))]);
 }
 
 function laterStatement(table: TaskTable): string {

@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { isNotIn } from "../sql/fragments.sql.js";
+import { isNotIn } from "../schema/startRule.sql.js";
 
 /** A task in `PLAN` whose planned time has come. */
 export interface OverdueTask {

@@ -43,8 +43,10 @@ export async function explainTask(
   },
 ): Promise<Reason[] | null> {
   const manager = await readManager(client, table);
-  const situation = await readSituation(client, table, id, manager?.since ?? null);
-  if (situation === null) return null;
+  const found = await readSituation(client, table, id);
+  if (found === null) return null;
+  const { sessions, running } = await readSessions(client, table);
+  const situation = { ...found, tableRuns: Math.max(found.tableRuns, running) };
   const { most, taken } = await readConnections(client);
   const schedule = hasEnded(situation) ? await readScheduleState(client, table, id) : noSchedule;
   const notRetried =
@@ -65,7 +67,7 @@ export async function explainTask(
     maxSessions: context.maxSessions,
     reserve: context.entry.parameters["pg_conf.reserve"],
     runningSessions: (await countSessions(client, entriesOnServer(context.entry.target, context.entries))).running,
-    openSessions: (await readSessions(client, table)).sessions,
+    openSessions: sessions,
     sessionRefusal: await readSessionRefusal(client, table),
     freeConnections: most - reservedConnections - taken,
   });

@@ -1,3 +1,4 @@
+import type { StartBlocker } from "../../manager/schema/startRule.sql.js";
 import type { Pause } from "../commands/pauses.js";
 import type { SessionRefusal } from "../queries/sessionRefusal.js";
 import type { LockWait } from "./lockWait.js";
@@ -7,6 +8,7 @@ import type { LockHolder } from "./taskSituation.js";
 /** A reason why a task does not start. If the task is running or has ended, the reason says so. */
 export interface Reason {
   readonly code:
+    | StartBlocker
     | "ended"
     | "stopping"
     | "running"
@@ -16,23 +18,11 @@ export interface Reason {
     | "queued"
     | "orphaned"
     | "run-ends-first"
-    | "waits-for-others"
-    | "retry"
-    | "not-due"
-    | "never-due"
-    | "schedule-paused"
-    | "too-late"
     | "table-copied"
-    | "table-paused"
-    | "group-paused"
     | "no-leader"
     | "no-manager"
-    | "out-of-queue"
     | "row-locked"
-    | "key-runs"
-    | "group-limit"
     | "behind-others"
-    | "gap"
     | "run-limit"
     | "session-limit"
     | "reserve"

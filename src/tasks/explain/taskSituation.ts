@@ -1,9 +1,10 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { isManagerSql } from "../../shared/postgres/applicationNames.js";
-import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
+import { startBlockers, type StartBlocker } from "../../manager/schema/startRule.sql.js";
 import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
-import { readSessions, groupsAsShown } from "../queries/executorSessions.js";
+import { managerSinceSql } from "../queries/clusterProcesses.js";
+import { readShownNames } from "../queries/executorSessions.js";
 import { keyHolderQuery } from "../queries/keyHolder.js";
 import { areMoreRejectedSql, isRejectedSql } from "../queries/rejectedResults.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
@@ -17,11 +18,8 @@ export interface TaskSituation {
   readonly plan: string | null;
   /** Time until the task's planned time, in ms. Negative if the planned time has passed, null if it is infinite. */
   readonly waitMs: number | null;
-  readonly ready: boolean | null;
-  /** Whether the task is a schedule that is paused itself, so that it can be resumed. */
-  readonly pausedSchedule: boolean;
-  /** Whether the task is late: the time `plan + active` has passed, and the task will expire instead of running. */
-  readonly tooLate: boolean;
+  /** Why the task must not start, if it is in PLAN. */
+  readonly blockers: readonly StartBlocker[];
   readonly start: string | null;
   readonly stop: string | null;
   readonly pid: number | null;
@@ -68,7 +66,7 @@ export interface TaskSituation {
   readonly keyRunsIn: string | null;
   /** Id of the task that waits with the key of this task, which has ended. Null if there is none. */
   readonly keyWaitsIn: string | null;
-  /** Number of sessions that run tasks of any group of the table. */
+  /** Number of sessions that run tasks of any group of the table, according to the rows. */
   readonly tableRuns: number;
   /** The task's gap, in ms. 0 if it has none. */
   readonly gapMs: number;
@@ -88,13 +86,6 @@ const maxScannedRows = 10_000;
 /** Maximum number of due tasks of the same group that are counted. */
 const maxAhead = 1_000;
 
-/**
- * SQL condition that is true if a task is late. The rule is the same as in the manager. A task never expires if its
- * `max` is negative or its `active` exceeds the range of dates.
- */
-const isTooLateSql = `it.max >= 0 AND CASE WHEN it.active < interval '100000 years' AND it.plan::timestamptz < 'infinity'
-  THEN it.plan + it.active <= now() ELSE false END`;
-
 /** SQL of the first line of the error. A line can be longer than anybody would read, and `show` prints it whole. */
 const problemSql = `(SELECT CASE WHEN length(e.line) > 1000 THEN left(e.line, 1000) || '…' ELSE e.line END
   FROM split_part(it.error::text, E'\\n', 1) AS e(line))`;
@@ -105,16 +96,11 @@ const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::
  * Reads a task's situation. No index covers running tasks. They are therefore found by scanning the rows before the
  * task and the newest rows, and by reading the application names of all sessions.
  *
- * @param managerSince since when the table's manager is connected. Its predecessor may have started tasks until then.
  * @returns null if there is no such task.
  */
-export async function readSituation(
-  client: Client,
-  table: TaskTable,
-  id: string,
-  managerSince: string | null,
-): Promise<TaskSituation | null> {
+export async function readSituation(client: Client, table: TaskTable, id: string): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;
+  const names = await readShownNames(client, table, id);
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
@@ -136,8 +122,7 @@ export async function readSituation(
      SELECT it.id::text AS id, it.state::text AS state, it."group"::text AS "group", it.max::float8 AS max,
        ${isoTimeSql("it.plan")} AS plan,
        CASE WHEN isfinite(it.plan::timestamptz) THEN ${millisecondsSql("it.plan::timestamptz - clock_timestamp()")} END AS "waitMs",
-       it.plan::timestamptz = 'infinity' AND ${hasSchedule("it")} AS "pausedSchedule",
-       it.ready, ${isTooLateSql} AS "tooLate",
+       ${startBlockers(table, { running: 'l."groupRuns"', keyRuns: 'l."keyRunsIn" IS NOT NULL', quietMs: 'l."quietMs"' }, "it")} AS blockers,
        ${isoTimeSql("it.start")} AS start, ${isoTimeSql("it.stop")} AS stop, it.pid::float8 AS pid,
        it.remote IS NOT NULL AS remote, ${problemSql} AS problem,
        it.state::text = 'FAIL' AND coalesce(it.wait < 0, false) AS "queryFailed", it.owner::text AS owner,
@@ -147,34 +132,32 @@ export async function readSituation(
          AND a.state = 'idle' AND a.state_change > it.start::timestamptz AND a.state_change < clock_timestamp() - interval '1 second')
        OR EXISTS (SELECT FROM scanned AS o WHERE o.owner::text = it.owner::text AND o.state = 'WORK' AND o.start > it.start::timestamptz) AS "runEnded",
        ${isRejectedSql(table, "it")} AS rejected, it.owner IS NOT NULL AND ${areMoreRejectedSql(table)} AS "moreRejected",
-       (SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash)::float8 AS "groupRuns",
+       l."groupRuns",
        ARRAY(SELECT c.id::text FROM claimed AS c WHERE c.hash = it.hash ORDER BY c.id LIMIT 10) AS "claimedOfGroup",
-       (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = it.key AND c.id <> it.id) AS "keyRunsIn",
+       l."keyRunsIn",
        ${keyWaitsInSql(table)} AS "keyWaitsIn",
        ${predecessorsSql(qualified)} AS "waitsFor",
        coalesce(it.attempt, 0) AS attempt, coalesce(it.retry, 0) AS retry,
        (SELECT count(*) FROM ahead)::float8 AS ahead,
        (SELECT count(DISTINCT c.owner) FROM claimed AS c)::float8 AS "tableRuns",
-       coalesce(${millisecondsSql("l.gap")}, 0) AS "gapMs", ${isoTimeSql("l.start")} AS "lastStart",
-       ${millisecondsSql("l.gap")} - ${millisecondsSql("clock_timestamp() - l.start")} AS "gapLeftMs"
+       coalesce(${millisecondsSql("it.gap")}, 0) AS "gapMs", ${isoTimeSql('l."lastStart"')} AS "lastStart",
+       ${millisecondsSql("it.gap")} - l."quietMs" AS "gapLeftMs"
      FROM it CROSS JOIN LATERAL (
-       SELECT it.gap, CASE WHEN it.gap > interval '0' THEN greatest($2::timestamptz, (
-         SELECT max(o.start) FROM scanned AS o WHERE o.hash = it.hash AND o.id <> it.id AND o.state IN ('WORK', 'DONE', 'FAIL')
-       )) END AS start
+       SELECT s."groupRuns", s."keyRunsIn", s."lastStart", ${millisecondsSql('clock_timestamp() - s."lastStart"')} AS "quietMs" FROM (
+         SELECT greatest((SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash), (
+             SELECT count(*) FROM pg_catalog.pg_stat_activity AS a
+             WHERE a.datname = current_database() AND a.application_name = $2 AND a.application_name <> $3))::float8 AS "groupRuns",
+           (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = it.key AND c.id <> it.id) AS "keyRunsIn",
+           CASE WHEN it.gap > interval '0' THEN greatest((${managerSinceSql(table)}), (
+             SELECT max(o.start) FROM scanned AS o WHERE o.hash = it.hash AND o.id <> it.id AND o.state IN ('WORK', 'DONE', 'FAIL')
+           )) END AS "lastStart"
+       ) AS s
      ) AS l`,
-    [id, managerSince],
+    [id, names.busy, names.idle],
   );
   const [row] = rows;
   if (row === undefined) return null;
-  const { running, groups } = await readSessions(client, table);
-  const [name = ""] = await groupsAsShown(client, table, [row.group ?? ""]);
-  return {
-    ...row,
-    groupRuns: Math.max(row.groupRuns, groups.get(name) ?? 0),
-    tableRuns: Math.max(row.tableRuns, running),
-    ahead: Math.min(row.ahead, maxAhead),
-    aheadMore: row.ahead > maxAhead,
-  };
+  return { ...row, ahead: Math.min(row.ahead, maxAhead), aheadMore: row.ahead > maxAhead };
 }
 
 const keyWaitsInSql = (table: TaskTable): string =>

@@ -1,10 +1,9 @@
 import { runInstead, stopAndRetry } from "../commands/describeChange.js";
 import { errorDefinitions } from "../../shared/errorCodes.js";
-import type { Pause } from "../commands/pauses.js";
 import { refusalRemedy, type SessionRefusal } from "../queries/sessionRefusal.js";
-import { planReasons } from "./planReasons.js";
+import { blockerReason } from "./blockerReason.js";
 import { lockReason } from "./lockWait.js";
-import { formatDuration } from "../../shared/formatDuration.js";
+import type { StartBlocker } from "../../manager/schema/startRule.sql.js";
 import { reservedSessions } from "../../shared/reservedSessions.js";
 import { finalStates } from "../../shared/taskState.js";
 import type { Reason, TableSituation } from "./reason.js";
@@ -24,13 +23,18 @@ export function waitReasons(task: TaskSituation, table: TableSituation): Reason[
     const text = `it is in ${task.state}, but no session owns it`;
     return [{ code: "orphaned", text, remedy: `${stopAndRetry([task.id])} runs it` }];
   }
+  const blocked = (isMeant: (code: StartBlocker) => boolean): Reason[] =>
+    task.blockers.filter(isMeant).map((code) => blockerReason(code, task, table.pauses));
   const reasons = [
-    ...planReasons(task),
-    ...pauseReasons(task, table.pauses),
+    ...blocked((code) => !isInQueue(code) && code !== "out-of-queue"),
     ...copyReasons(table),
     ...managerReasons(table),
-    ...queueReasons(task, table),
-    ...(task.waitMs !== null && task.waitMs <= 0 ? limitReasons(task, table) : []),
+    ...blocked((code) => code === "out-of-queue"),
+    ...lockReasons(table),
+    ...blocked((code) => isInQueue(code) && code !== "gap"),
+    ...(isDue(task) ? aheadReasons(task) : []),
+    ...blocked((code) => code === "gap"),
+    ...(isDue(task) ? limitReasons(task, table) : []),
   ];
   if (reasons.length > 0) return reasons;
   if (table.sessionRefusal !== null) return [refusedReason(table.sessionRefusal)];
@@ -38,6 +42,11 @@ export function waitReasons(task: TaskSituation, table: TableSituation): Reason[
   const lacksSession = table.openSessions === 0 && table.triggers.length === 0;
   return [lacksSession && isOverdue ? noSessionReason : dueReason(table)];
 }
+
+/** Whether the reason is one that only a due task has. */
+const isInQueue = (code: StartBlocker): boolean => code === "key-runs" || code === "group-limit" || code === "gap";
+
+const isDue = ({ waitMs }: TaskSituation): boolean => waitMs !== null && waitMs <= 0;
 
 /** How long a manager may take to open the first session of a table, in ms. */
 const sessionMs = 2_000;
@@ -167,26 +176,6 @@ function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEn
   };
 }
 
-function pauseReasons({ group }: TaskSituation, pauses: readonly Pause[]): Reason[] {
-  return pauses
-    .filter((pause) => pause.group === null || pause.group === group)
-    .map((pause) => {
-      const why = pause.reason === null ? "" : `: ${pause.reason}`;
-      const since = `has been paused since ${pause.since}${why}`;
-      return pause.group === null
-        ? {
-            code: "table-paused",
-            text: `the whole table ${since}`,
-            remedy: "pg-task resume ends the pause",
-          }
-        : {
-            code: "group-paused",
-            text: `its group ${JSON.stringify(pause.group)} ${since}`,
-            remedy: `pg-task resume --group ${JSON.stringify(group)} ends the pause`,
-          };
-    });
-}
-
 const copyReasons = ({ copy }: TableSituation): Reason[] =>
   copy === null
     ? []
@@ -221,42 +210,32 @@ function managerReasons({ copy, hasLeader: leader, hasManager: manager }: TableS
   ];
 }
 
-function queueReasons({ ready }: TaskSituation, { lock: locked }: TableSituation): Reason[] {
-  const reasons: Reason[] = [];
-  if (ready === null) {
-    reasons.push({
-      code: "out-of-queue",
-      text: "it is in PLAN, but not in the queue (ready is null): a trigger of the table was disabled when the row was written",
-      remedy: "pg-task doctor names the trigger; pg-task run-now adds the task to the queue",
-    });
-  }
-  if (locked !== null) {
-    const { by } = locked;
-    const open = by === null || by.openMs === null ? "" : `, open for ${Math.max(0, Math.round(by.openMs / 1000))} s`;
-    const who =
-      by === null
-        ? "an open transaction, possibly several"
-        : `the open transaction of server process ${by.pid} (${by.user ?? "?"}, ${by.name ?? "?"}${open})`;
-    reasons.push({
+function lockReasons({ lock }: TableSituation): Reason[] {
+  if (lock === null) return [];
+  const { by } = lock;
+  const open = by === null || by.openMs === null ? "" : `, open for ${Math.max(0, Math.round(by.openMs / 1000))} s`;
+  const who =
+    by === null
+      ? "an open transaction, possibly several"
+      : `the open transaction of server process ${by.pid} (${by.user ?? "?"}, ${by.name ?? "?"}${open})`;
+  return [
+    {
       code: "row-locked",
       text: `its row is locked by ${who}`,
       remedy:
         by === null
           ? "commit or end the transaction that changed the row"
           : `commit there, or end it: SELECT pg_terminate_backend(${by.pid})`,
-    });
-  }
-  return reasons;
+    },
+  ];
 }
 
-function gapReasons({ id, gapMs, gapLeftMs, lastStart }: TaskSituation): Reason[] {
-  if (lastStart === null || gapLeftMs === null || gapLeftMs <= 0) return [];
-  const left = formatDuration(gapLeftMs);
+function aheadReasons({ ahead, aheadMore }: TaskSituation): Reason[] {
+  if (ahead === 0) return [];
   return [
     {
-      code: "gap",
-      text: `its gap is ${formatDuration(gapMs)}, and a task of its group may have started at ${lastStart}: it waits for at least ${left} more`,
-      remedy: `UPDATE … SET gap = '0' WHERE id = ${id} lets it start without waiting`,
+      code: "behind-others",
+      text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come first (a larger max first, then the smaller id)`,
     },
   ];
 }
@@ -282,34 +261,7 @@ function reserveReasons(
 
 function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   const reasons: Reason[] = [];
-  const { groupRuns, claimedOfGroup, ahead, aheadMore, tableRuns, keyRunsIn } = task;
-  if (keyRunsIn !== null) {
-    reasons.push({
-      code: "key-runs",
-      text: `task ${keyRunsIn} has the same key and must end first`,
-      tasks: [keyRunsIn],
-    });
-  }
-  const maxOthers = Math.max(task.max, 0);
-  if (groupRuns > maxOthers) {
-    const ids = [...claimedOfGroup, ...(claimedOfGroup.length < groupRuns ? ["…"] : [])].join(", ");
-    reasons.push({
-      code: "group-limit",
-      text: `its group ${JSON.stringify(task.group)} runs ${groupRuns}${ids === "" ? "" : ` (${ids})`}, and its max allows ${maxOthers} besides it${task.max < 0 ? ", since a negative max is a pause" : ""}`,
-      remedy:
-        task.max === 0
-          ? "tasks of one group run one after another unless max allows more: wait, use several groups, or set max"
-          : "wait for them, or raise its max: UPDATE … SET max = … WHERE id = …",
-      tasks: claimedOfGroup,
-    });
-  }
-  if (ahead > 0) {
-    reasons.push({
-      code: "behind-others",
-      text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come first (a larger max first, then the smaller id)`,
-    });
-  }
-  reasons.push(...gapReasons(task));
+  const { tableRuns } = task;
   if (tableRuns >= table.maxRuns) {
     reasons.push({
       code: "run-limit",

@@ -9,6 +9,7 @@ import {
   isWebSql,
 } from "../../shared/postgres/applicationNames.js";
 import { isTrustedSql } from "../../shared/postgres/backendIdentity.js";
+import { literal } from "../../shared/postgres/quoting.js";
 import { isoTimeSql } from "../sqlFragments.js";
 
 /** A backend of one of pg-task's connections. Values that this role cannot see are null. */
@@ -115,6 +116,17 @@ export async function readOtherLeaders(control: Client, name: string): Promise<O
   return rows;
 }
 
+/** SQL of the lock of the table's manager, `l`, and of the backend that holds it, `a`. */
+const lockHolder = ({ qualified }: TaskTable): string => `pg_catalog.pg_locks AS l
+     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = ${lockClasses.manager}::bigint::oid
+       AND l.objid = to_regclass(${literal(qualified)})::oid
+       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`;
+
+/** SQL of a query: since when the table's manager is connected. Its predecessor may have started tasks until then. */
+export const managerSinceSql = (table: TaskTable): string =>
+  `SELECT a.backend_start FROM ${lockHolder(table)} AND ${isManagerSql("a.application_name")} LIMIT 1`;
+
 /** Returns the backend of the manager that holds the table's lock, or null if no manager holds it. */
 export async function readManager(client: Client, table: TaskTable): Promise<ServerProcess | null> {
   return (await readTableLock(client, table)).manager;
@@ -123,17 +135,13 @@ export async function readManager(client: Client, table: TaskTable): Promise<Ser
 /** Returns the backend of the manager that holds the table's lock, and who else holds it. */
 export async function readTableLock(
   client: Client,
-  { qualified }: TaskTable,
+  table: TaskTable,
 ): Promise<{ readonly manager: ServerProcess | null; readonly foreignHolder: ForeignHolder | null }> {
   const { rows } = await client.query<Holder>(
     `SELECT l.pid, host(a.client_addr) AS address, ${isoTimeSql("a.backend_start")} AS since,
        a.usename AS "user", a.application_name AS name,
        coalesce(${isManagerSql("a.application_name")}, false) AS "isPgTask", coalesce(${isTrustedSql("a")}, false) AS "isTrusted"
-     FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = $1::bigint::oid
-       AND l.objid = to_regclass($2)::oid
-       AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`,
-    [lockClasses.manager, qualified],
+     FROM ${lockHolder(table)}`,
   );
   const [holder] = rows;
   return { manager: holder?.isPgTask === true ? plain(holder) : null, foreignHolder: toForeign(holder) };

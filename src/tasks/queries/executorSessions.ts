@@ -57,6 +57,27 @@ export async function readSessions(client: Client, table: TaskTable): Promise<Ex
   };
 }
 
+/** Application names of a table's sessions, in the form in which the server shows them. */
+export interface ShownNames {
+  /** The name of a session that runs a task of the same group as a given task. */
+  readonly busy: string;
+  /** The name of a session that runs nothing. It is that of a busy one, if the names of the table fill it. */
+  readonly idle: string;
+}
+
+/** Returns these names for the group of a task. */
+export async function readShownNames(client: Client, table: TaskTable, id: string): Promise<ShownNames> {
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT set_config('application_name', n.name, true) AS name FROM (
+       SELECT 1 AS place, $1 || coalesce((SELECT t."group"::text FROM ${table.qualified} AS t WHERE t.id = $3::bigint LIMIT 1), '') AS name
+       UNION ALL SELECT 2, $2 UNION ALL SELECT 3, current_setting('application_name')
+     ) AS n ORDER BY n.place`,
+    [busySessionName(table, ""), idleSessionName(table), id],
+  );
+  const [busy = "", idle = ""] = rows.map(({ name }) => name.slice(0, maxNameBytes));
+  return { busy, idle };
+}
+
 /** Returns the names of these groups as they appear in application names, in the same order. */
 export async function groupsAsShown(client: Client, table: TaskTable, groups: readonly string[]): Promise<string[]> {
   const [shownPrefix = "", ...names] = await asApplicationNames(
@@ -68,15 +89,16 @@ export async function groupsAsShown(client: Client, table: TaskTable, groups: re
 
 /**
  * Returns application names in the form in which the server shows them. The server truncates application names and
- * replaces some characters, so the server itself makes the conversion.
+ * replaces some characters, so the server itself makes the conversion. Then the connection takes its own
+ * name back, so that others do not take it for a session.
  */
 async function asApplicationNames(client: Client, names: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT set_config('application_name', n.name, true) AS name
-     FROM unnest($1::text[]) WITH ORDINALITY AS n(name, place) ORDER BY n.place`,
+     FROM unnest($1::text[] || current_setting('application_name')) WITH ORDINALITY AS n(name, place) ORDER BY n.place`,
     [names],
   );
-  return rows.map(({ name }) => name.slice(0, maxNameBytes));
+  return rows.slice(0, -1).map(({ name }) => name.slice(0, maxNameBytes));
 }
 
 /**

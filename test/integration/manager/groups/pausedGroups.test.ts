@@ -84,7 +84,7 @@ test("what users see distinguishes the two groups", async () => {
   await tasks.running(running);
   // A task with a key must be alone in its session, so it is queued in none.
   const [next = ""] = await tasks.insert({ input: "SELECT 1", group: free, key: "next" });
-  const situation = await readSituation(client, table, next, null);
+  const situation = await readSituation(client, table, next);
   assert.deepEqual([situation?.ahead, situation?.groupRuns], [0, 1]);
   const effort = { pages: 1_000_000, rows: 3, rowsPerGroup: 1_000 };
   const { groups } = await readGroups(client, table, { limit: 10, ended: false, limits: effort });

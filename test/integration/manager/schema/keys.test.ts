@@ -172,9 +172,9 @@ test("a finished task whose key waits can be explained", async () => {
   await client.query(`
     INSERT INTO successor.task (input, state, key) VALUES ('SELECT 1', 'FAIL', 'k'), ('SELECT 1', 'FAIL', NULL);
     ${insert("successor")}`);
-  assert.equal((await readSituation(client, table, "1", null))?.keyWaitsIn, "3");
-  assert.equal((await readSituation(client, table, "2", null))?.keyWaitsIn, null);
-  assert.equal((await readSituation(client, table, "3", null))?.keyWaitsIn, null);
+  assert.equal((await readSituation(client, table, "1"))?.keyWaitsIn, "3");
+  assert.equal((await readSituation(client, table, "2"))?.keyWaitsIn, null);
+  assert.equal((await readSituation(client, table, "3"))?.keyWaitsIn, null);
 });
 
 test("a task that waits for the key of a running one can be explained", async () => {
@@ -182,8 +182,8 @@ test("a task that waits for the key of a running one can be explained", async ()
   await client.query(`
     INSERT INTO explained.task (input, state, owner, key) VALUES ('SELECT 1', 'WORK', '1 x', 'k');
     ${insert("explained")}`);
-  assert.equal((await readSituation(client, table, "2", null))?.keyRunsIn, "1");
-  assert.equal((await readSituation(client, table, "1", null))?.keyRunsIn, null);
+  assert.equal((await readSituation(client, table, "2"))?.keyRunsIn, "1");
+  assert.equal((await readSituation(client, table, "1"))?.keyRunsIn, null);
 });
 
 test("doctor names the missing index", async () => {

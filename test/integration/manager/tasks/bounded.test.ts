@@ -88,7 +88,7 @@ const questions: readonly (readonly [string, number, (client: Client, table: Tas
   ["runs by hour, as far as they are looked at first", 3_000, (on, table) => readHourlyRuns(on, table, 24, () => true)],
   ["latencies", 1_000, readLatencies],
   ["rates", 5_000, (on, table) => readRates(on, table, 5_000)],
-  ["why a task does not run", 25_000, (on, table) => readSituation(on, table, "30001", null)],
+  ["why a task does not run", 25_000, (on, table) => readSituation(on, table, "30001")],
   [
     "the chain of a task, in its first window",
     3_000,

@@ -1,0 +1,158 @@
+/**
+ * The rule that decides whether a task may start, and the reason if not. The claims read the rows to which it applies
+ * (`dueTasks`) and use its conditions one by one, because they need their values. The stall monitor, `why`, `doctor`, the
+ * page and the soak test ask for the reasons (`startBlockers`). Only the manager knows its sessions, so the rest of the
+ * rule is in src/manager/groups/groupLimit.ts: which groups a claim reads.
+ */
+import type { TaskTable } from "./taskTable.js";
+
+/** A reason in the row, in the pauses or in the group of a task in PLAN for which it must not start. */
+export type StartBlocker =
+  | "waits-for-others"
+  | "schedule-paused"
+  | "never-due"
+  | "retry"
+  | "not-due"
+  | "too-late"
+  | "table-paused"
+  | "group-paused"
+  | "out-of-queue"
+  | "key-runs"
+  | "group-limit"
+  | "gap";
+
+/** SQL of what a row does not say. Null stands for unknown, and blocks nothing. */
+interface Circumstances {
+  /** How many sessions run tasks of the row's group. */
+  readonly running: string;
+  /** Whether a task with the row's key runs. */
+  readonly keyRuns: string;
+  /** How long no task of the group has started, in ms. */
+  readonly quietMs: string;
+}
+
+/**
+ * SQL of an array with the reasons for which a row, a task in PLAN, must not start, most important first. A task
+ * that is not due has at most one reason of its own, besides pauses.
+ */
+export function startBlockers(table: TaskTable, { running, keyRuns, quietMs }: Circumstances, row = "t"): string {
+  const dueIf = (condition: string): string => `${row}.plan <= now() AND ${condition}`;
+  const conditions: readonly (readonly [condition: string, blocker: StartBlocker])[] = [
+    [isTablePaused(table), "table-paused"],
+    [isNamedPaused(table, row), "group-paused"],
+    [`${row}.ready IS NULL`, "out-of-queue"],
+    [dueIf(keyRuns), "key-runs"],
+    [dueIf(`${running} > greatest(${row}.max, 0)`), "group-limit"],
+    [dueIf(`${hasGap(`${row}.`)} AND ${gapMs(`${row}.`)} > ${quietMs}`), "gap"],
+  ];
+  const own = `CASE WHEN ${row}.wait >= 0 THEN 'waits-for-others'
+      WHEN ${row}.plan = 'infinity' THEN CASE WHEN ${row}.rule IS NOT NULL OR ${row}.repeat > interval '0' THEN 'schedule-paused' ELSE 'never-due' END
+      WHEN ${row}.plan > now() THEN CASE WHEN ${row}.attempt > 0 THEN 'retry' ELSE 'not-due' END
+      WHEN ${isLate(`${row}.`)} THEN 'too-late' END`;
+  const others = conditions.map(([condition, blocker]) => `CASE WHEN ${condition} THEN '${blocker}' END`);
+  return `array_remove(ARRAY[${[own, ...others].join(",\n    ")}], NULL)`;
+}
+
+/**
+ * SQL of a query for due tasks, always through the index of due tasks and in its order, which is that in which the tasks
+ * of a group start. Any other index would need a sort, so the planner does not choose it, however few rows it expects. It
+ * leaves out those whose key runs, and those whose group's pause still has to be written.
+ *
+ * @param query.columns the columns, of the row `d`
+ * @param query.where a condition on `hash`. To be constant, `hash` has to be compared as an array element: with
+ *   `hash = …`, the planner would drop it from ORDER BY, and where `max` is constant as well, only the id would remain.
+ *   That is also the order of the primary key, so the planner might read the rows of all groups.
+ * @param query.except SQL of an array with the ids of tasks to skip
+ * @param query.keys SQL of an array with the keys of the tasks that run
+ */
+export const dueTasks = (
+  table: Pick<TaskTable, "qualified" | "hasKeys">,
+  { columns, where, except, keys, limit }: DueQuery & { readonly where: string; readonly limit: number | string },
+): string => `
+      SELECT ${columns} FROM ${table.qualified} AS d
+      WHERE ready AND ${where} AND plan <= now()${except === undefined ? "" : ` AND ${isNotIn("id", except)}`}${keys === undefined ? "" : ` AND ${isKeyFree(table, keys)}`} AND id <> ALL (${deferredIds})
+      ORDER BY hash, ${maxOthers} DESC, id LIMIT ${limit}`;
+
+interface DueQuery {
+  readonly columns: string;
+  readonly except?: string;
+  readonly keys?: string;
+}
+
+/**
+ * SQL of a recursive CTE `head` with the first due task of each group, to be read with a LIMIT. It skips through the index
+ * from group to group, so its cost depends on the number of groups and not on the number of tasks.
+ *
+ * @param query.columns the columns, of the row `d`, with its `hash`
+ * @param query.after SQL of the last visited hash; -2147483649 precedes all hashes
+ */
+export function groupHeads(table: TaskTable, { after, ...query }: DueQuery & { readonly after: string }): string {
+  const first = (from: string): string => dueTasks(table, { ...query, where: `hash >= ${from}::bigint + 1`, limit: 1 });
+  return `RECURSIVE head AS (
+  (${first(after)})
+  UNION ALL
+  SELECT n.* FROM head AS h CROSS JOIN LATERAL (${first("h.hash")}) AS n
+)`;
+}
+
+/**
+ * SQL of the number of other tasks of its group that can be running when a task starts. A negative `max` is treated
+ * as 0, as in the index.
+ */
+export const maxOthers = "greatest(max, 0)";
+
+/**
+ * SQL condition that is true if a due task is late and therefore expires. If `active` exceeds the range of dates, the
+ * task never expires. A task whose planned time is still to be computed does not expire either.
+ */
+export const isLate = (alias = ""): string =>
+  `${alias}max >= 0 AND CASE WHEN ${alias}active < interval '100000 years' THEN ${alias}plan + ${alias}active <= now() ELSE false END AND NOT ${mustRunQuery(alias)}`;
+
+/** SQL condition that is true if the rule of a row is a query that has to run before its planned time is known. */
+export const mustRunQuery = (alias = ""): string => `(${alias}wait IS NOT NULL AND ${alias}wait < 0)`;
+
+/** SQL of the gap of a row, in ms. 0 if it has none. */
+export const gapMs = (alias = ""): string =>
+  `CASE WHEN ${alias}gap > interval '0' THEN least(date_part('epoch', ${alias}gap) * 1000, 1e15) ELSE 0 END`;
+
+/** SQL condition that is true if a row has a gap. */
+export const hasGap = (alias = ""): string => `(${alias}gap > interval '0') IS TRUE`;
+
+/** SQL condition on a row that is true if no task with the row's key runs. */
+export const isKeyFree = ({ hasKeys }: Pick<TaskTable, "hasKeys">, parameter: string): string =>
+  hasKeys ? `(key IS NULL OR (key IN (SELECT unnest(${parameter}::text[]))) IS NOT TRUE)` : "true";
+
+/** The parameter with the keys of the tasks that run, or nothing if keys are off. */
+export const keyParameter = (
+  { hasKeys }: TaskTable,
+  keys: readonly string[],
+): readonly [] | readonly [readonly string[]] => (hasKeys ? [keys] : []);
+
+/** SQL condition that is true while the whole table is paused. */
+export const isTablePaused = ({ pauses }: TaskTable): string => `EXISTS (SELECT FROM ${pauses} WHERE "group" IS NULL)`;
+
+const isNamedPaused = ({ pauses }: TaskTable, task: string): string =>
+  `${task}."group" = ANY (ARRAY(SELECT "group" FROM ${pauses} WHERE "group" IS NOT NULL))`;
+
+/** SQL condition that is true for a row with this alias if its group or the whole table is paused. */
+export const isGroupPaused = (table: TaskTable, task: string): string => `
+    (${isNamedPaused(table, task)}
+      OR ${isTablePaused(table)})`;
+
+/**
+ * SQL condition that is true if the id is not in this array parameter. It is fast for long arrays because the subquery
+ * is hashed, while `<> ALL` would compare each row with each element.
+ */
+export const isNotIn = (id: string, parameter: string): string =>
+  `(${id} IN (SELECT unnest(${parameter}::bigint[]))) IS NOT TRUE`;
+
+/**
+ * A setting of the manager's connection. It holds the ids of due tasks that the connection must not start because their
+ * group's pause still has to be written.
+ */
+export const deferredSetting = "pgtask.paused";
+
+/** SQL of an array with these ids. */
+export const deferredArray = `coalesce(nullif(current_setting('${deferredSetting}', true), ''), '{}')::bigint[]`;
+
+const deferredIds = `ARRAY(SELECT unnest(${deferredArray}))`;
