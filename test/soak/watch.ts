@@ -1,4 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { groupHeads, startBlockers } from "../../src/manager/schema/startRule.sql.js";
+import { taskTable } from "../../src/manager/schema/taskTable.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import type { Locked } from "./disturbances.js";
 
@@ -8,13 +10,11 @@ const sampleMs = 250;
 /** Minimum number of samples in that time. If there were fewer, the machine itself was stalled. */
 const minSamples = 10;
 
-/** The first due task of a group, among those whose rows the soak test has not locked. */
+/** The first due task of a group that may start, among those whose rows the soak test has not locked. */
 interface Head {
   readonly id: string;
   readonly group: string;
   readonly max: number;
-  /** Number of sessions that own tasks of the group, according to the rows. */
-  readonly running: number;
 }
 
 interface Sample {
@@ -83,8 +83,7 @@ export class StallDetector {
     const waits = new Set<string>();
     for (const head of heads) {
       const name = `pg_task public task ${head.group}`;
-      const byName = active.filter((each) => each.name === name).length;
-      const allowed = Math.max(head.running, byName) <= Math.max(head.max, 0);
+      const allowed = active.filter((each) => each.name === name).length <= Math.max(head.max, 0);
       if (!free || !allowed) continue;
       waits.add(head.group);
       const before = this.#seen.get(head.group);
@@ -102,18 +101,18 @@ export class StallDetector {
   }
 }
 
+const table = taskTable("public", "task");
+/** The load uses no keys and no gaps. */
+const circumstances = { running: "o.sessions", keyRuns: "NULL", quietMs: "NULL" };
+
 /** Reads the rows before the sessions. In the meantime, sessions can only become active, so no session is missed. */
 async function takeSample(client: Client, locked: Locked): Promise<Sample> {
   const { rows: heads } = await client.query<Head>(
-    `WITH owned AS MATERIALIZED (
+    `WITH ${groupHeads(table, { columns: "d.*", after: "-2147483649", except: "$1" })}, owned AS MATERIALIZED (
        SELECT hash, count(DISTINCT owner)::integer AS sessions FROM task WHERE owner IS NOT NULL GROUP BY hash
-     ), head AS MATERIALIZED (
-       SELECT DISTINCT ON (hash) id, hash, "group", max FROM task AS t
-       WHERE ready AND plan <= now() AND id <> ALL ($1::bigint[])
-         AND NOT EXISTS (SELECT FROM task_pause AS p WHERE p."group" IS NULL OR p."group" = t."group")
-       ORDER BY hash, greatest(max, 0) DESC, id
      )
-     SELECT id, "group", max, coalesce(sessions, 0) AS running FROM head LEFT JOIN owned USING (hash)`,
+     SELECT t.id, t."group", t.max FROM head AS t LEFT JOIN owned AS o USING (hash)
+     WHERE cardinality(${startBlockers(table, circumstances)}) = 0`,
     [[...locked]],
   );
   const { rows: owners } = await client.query<{ pid: number }>(

@@ -14,7 +14,7 @@ import type { SessionPool } from "../sessions/sessionPool.js";
 import type { SessionPoolLoad } from "../sessions/sessionPoolLoad.js";
 import { availableConnections } from "../sessions/availableConnections.sql.js";
 import { idleFor } from "./idleFor.sql.js";
-import { scanGroups, type ScannedGroup } from "../groups/scanGroups.sql.js";
+import { readGroupHeads, type GroupHead } from "./groupHeads.sql.js";
 import { readUnmarkedTasks, readOverdueTasks, type OverdueTask } from "./overdueTasks.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { PoolScaler } from "../sessions/poolScaler.js";
@@ -191,15 +191,22 @@ export class StallMonitor {
     this.#locked = lockedIds(rows);
     const after = this.#after;
     const except = [...this.#locked, ...claimer.rejectedIds, ...groupScanner.rejectedIds];
+    const running = this.#countRunning(load);
     const [heads, unmarked] = await Promise.all([
-      scanGroups(client, table, { after, limit: maxGroups, except, keys: [...load.keys, ...orphans.keys] }),
+      readGroupHeads(client, table, {
+        after,
+        limit: maxGroups,
+        except,
+        keys: [...load.keys, ...orphans.keys],
+        running,
+      }),
       readUnmarkedTasks(client, table, { limit: maxTasks, except }),
     ]);
     const last = heads.length < maxGroups ? Infinity : (heads.at(-1)?.hash ?? Infinity);
     this.#after = last === Infinity ? beforeFirstHash : last;
     const found = new Map<number | string, string>();
     for (const head of heads) {
-      if (this.#canStart(head, load)) found.set(head.hash, String(head.id));
+      if (this.#canStart(head, running.get(head.hash) ?? 0, load)) found.set(head.hash, head.id);
     }
     for (const id of unmarked) found.set(unmarkedKey(id), id);
     const wasVisited = (hash: number): boolean => hash > after && hash <= last;
@@ -213,17 +220,21 @@ export class StallMonitor {
     }
   }
 
+  /** Returns how many tasks of each group run, by the group's hash. */
+  #countRunning({ groups }: SessionPoolLoad): ReadonlyMap<number, number> {
+    const running = new Map([...groups].map(([hash, { sessions }]) => [hash, sessions]));
+    for (const hash of this.#components.orphans.hashes) running.set(hash, (running.get(hash) ?? 0) + 1);
+    return running;
+  }
+
   /** Whether the first due task of a group could start. */
-  #canStart({ hash, max, gap_ms: gapMs, late, paused }: ScannedGroup, load: SessionPoolLoad): boolean {
-    const { groups, orphans } = this.#components;
-    if (late || paused || groups.isWithheld(hash)) return false;
+  #canStart({ hash, gap_ms: gapMs, blockers }: GroupHead, running: number, load: SessionPoolLoad): boolean {
+    const { groups } = this.#components;
+    if (blockers.length > 0 || groups.isWithheld(hash)) return false;
     const groupLoad = load.groups.get(hash) ?? noLoad;
     const group = groups.get(hash);
     if (group !== null && groups.isWithinGap({ ...groupLoad, startedAt: group.startedAt }, gapMs)) return false;
-    const { sessions, minQueuedMax } = groupLoad;
-    const running = sessions + orphans.hashes.filter((other) => other === hash).length;
-    if (running > 0 && this.#areOthersReserved(load)) return false;
-    return Math.min(max, minQueuedMax) >= running;
+    return groupLoad.minQueuedMax >= running && !(running > 0 && this.#areOthersReserved(load));
   }
 
   /** Whether all sessions that could take a task are reserved for groups that run nothing. */

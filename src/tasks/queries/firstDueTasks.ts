@@ -1,3 +1,5 @@
+import { readFeatures } from "../../manager/schema/ownColumns.js";
+import { groupHeads, startBlockers } from "../../manager/schema/startRule.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 
@@ -11,25 +13,16 @@ export interface FirstDueTask {
 }
 
 /**
- * Returns the first due task of each group, in the order of their planned times: at most `limit` tasks, out of at most
- * 100 groups.
+ * Returns the first due task of each group, unless its row or a pause keeps it from starting, in the order of their
+ * planned times: at most `limit` tasks, out of at most 100 groups.
  */
-export async function readFirstDueTasks(
-  client: Client,
-  { qualified }: TaskTable,
-  limit: number,
-): Promise<FirstDueTask[]> {
-  const first = (where: string): string => `
-    SELECT id, hash, "group", plan FROM ${qualified} WHERE ready AND hash ${where} AND plan <= now()
-    ORDER BY hash, greatest(max, 0) DESC, id LIMIT 1`;
+export async function readFirstDueTasks(client: Client, own: TaskTable, limit: number): Promise<FirstDueTask[]> {
+  const table = { ...own, features: await readFeatures(client, own) };
+  const blockers = startBlockers(table, { running: "NULL", keyRuns: "NULL", quietMs: "NULL" });
   const { rows } = await client.query<FirstDueTask>(
-    `WITH RECURSIVE head AS (
-       (${first(">= -2147483648")})
-       UNION ALL
-       SELECT n.* FROM head AS h CROSS JOIN LATERAL (${first("> h.hash")}) AS n
-     )
-     SELECT h.id::text AS id, h."group"::text AS "group" FROM (SELECT * FROM head LIMIT ${maxGroups}) AS h
-     ORDER BY h.plan, h.id LIMIT $1`,
+    `WITH ${groupHeads(table, { columns: "d.*", after: "-2147483649" })}
+     SELECT t.id::text AS id, t."group"::text AS "group" FROM (SELECT * FROM head LIMIT ${maxGroups}) AS t
+     WHERE cardinality(${blockers}) = 0 ORDER BY t.plan, t.id LIMIT $1`,
     [limit],
   );
   return rows;

@@ -26,6 +26,7 @@ import { remotePidUpdate, startUpdate, updateRunning } from "../../../../src/man
 import { recheckLocked } from "../../../../src/manager/claim/recheckLocked.sql.js";
 import { readFirstDue } from "../../../../src/manager/claim/tryClaims.sql.js";
 import { scanGroups } from "../../../../src/manager/groups/scanGroups.sql.js";
+import { readGroupHeads } from "../../../../src/manager/stalls/groupHeads.sql.js";
 import { unwantedRuns } from "../../../../src/manager/sessions/unwantedRuns.sql.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
@@ -154,6 +155,8 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
     ),
   "recheck locked": (stub) => recheckLocked(stub, table, ids),
   "scan groups": (stub) => scanGroups(stub, table, { after: 0, limit: 100, except: ids }),
+  "group heads": (stub) =>
+    readGroupHeads(stub, table, { after: 0, limit: 100, except: ids, keys: [], running: new Map([[1, 1]]) }),
   "unwanted runs": (stub) =>
     unwantedRuns(
       stub,
