@@ -23,7 +23,7 @@ export async function readReasons(
     entries: configuration.entries,
     maxSessions: configuration.parameters["pg_conf.max"],
     hasLeader: () => hasLeader(opened),
-    checkLocks: true,
+    lockOn: client,
     ...(options.localTimes ? { formatTime: formatFullTime } : {}),
   });
   return reasons?.map((reason) => withOptionsInRemedy(reason, given)) ?? null;

@@ -87,7 +87,7 @@ const isRecorded = (home: Home, here: Place, cluster: string): boolean =>
   home.version === here.version &&
   home.cluster === cluster;
 
-async function readHomes(client: Queryable, table: TaskTable): Promise<readonly Home[]> {
+export async function readHomes(client: Queryable, table: TaskTable): Promise<readonly Home[]> {
   const { rows } = await client.query<Home>(
     `SELECT h.system::pg_catalog.text AS system, h.database::pg_catalog.text AS database, h."table"::pg_catalog.text AS "table",
        h.version, h.cluster, h.label FROM ${table.qualifiedHome} AS h ORDER BY h.since, h.id`,
@@ -95,7 +95,7 @@ async function readHomes(client: Queryable, table: TaskTable): Promise<readonly 
   return rows;
 }
 
-async function readPlace(client: Queryable, table: TaskTable): Promise<Place> {
+export async function readPlace(client: Queryable, table: TaskTable): Promise<Place> {
   const { rows } = await client.query<Place & { readonly mayReadSystem: boolean }>(
     `SELECT pg_catalog.to_regclass($1)::pg_catalog.oid::pg_catalog.text AS "table", d.oid::pg_catalog.text AS database,
        pg_catalog.current_setting('server_version_num')::pg_catalog.int4 OPERATOR(pg_catalog./) 10000 AS version,
@@ -116,7 +116,8 @@ async function readSystem(client: Queryable): Promise<string | null> {
   return rows[0]?.system ?? null;
 }
 
-function findDifference(homes: readonly Home[], here: Place, { parameters }: Configured): string | null {
+/** Returns how this place differs from a place where the table is at home. Null if it differs from none. */
+export function findDifference(homes: readonly Home[], here: Place, { parameters }: Configured): string | null {
   for (const home of homes) {
     const difference = describeDifference(home, here, parameters["pg_task.home"]);
     if (difference !== null) return difference;

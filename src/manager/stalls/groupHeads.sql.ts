@@ -43,7 +43,7 @@ export async function readGroupHeads(
     name: "group heads",
     text: `
 WITH ${groupHeads(table, { columns: `hash, ${maxOthers} AS max, id`, after: "$1", except: "$3", keys: "$6" })}
-SELECT t.hash, t.id::text AS id, ${gapMs(table, "t.")} AS gap_ms, ${startBlockers(table, { running: "g.running", keyRuns: "NULL", quietMs: "NULL" })} AS blockers
+SELECT t.hash, t.id::text AS id, ${gapMs("t.")} AS gap_ms, ${startBlockers(table, { running: "g.running", keyRuns: "NULL", quietMs: "NULL" })} AS blockers
 FROM (SELECT id FROM head LIMIT $2) AS h
 CROSS JOIN LATERAL (SELECT * FROM ${table.qualified} AS t WHERE ${hasId("h.id")}) AS t
 LEFT JOIN unnest($4::integer[], $5::integer[]) AS g(hash, running) ON g.hash = t.hash ORDER BY t.hash`,

@@ -1,4 +1,4 @@
-import type { Client } from "../postgres/client.js";
+import type { Queryable } from "../postgres/client.js";
 import type { Log } from "../log.js";
 import { maxInt } from "../postgres/serverLimits.js";
 import { findParameter } from "./parameters.js";
@@ -6,7 +6,7 @@ import { parseSize } from "./sizeText.js";
 
 /** Reads settings that are set for the connection's role, its database or the server. Empty settings are left out. */
 export async function readServerSettings(
-  client: Pick<Client, "query">,
+  client: Queryable,
   names: readonly string[],
 ): Promise<ReadonlyMap<string, string>> {
   const { rows } = await client.query<{ name: string; value: string }>(

@@ -1,4 +1,4 @@
-import { DatabaseError, type Client } from "pg";
+import { DatabaseError, type Client, type QueryResult, type QueryResultRow } from "pg";
 import type { ConnectionTarget } from "./target/target.js";
 import { unreachableError, readOnlyError, rejectedError } from "./connectionErrors.js";
 import { connectToFirst } from "./target/connectToFirst.js";
@@ -18,7 +18,12 @@ import {
 export type { Client };
 
 /** What a statement needs of a connection. A client of a pool has it too. */
-export type Queryable = Pick<Client, "query">;
+export interface Queryable {
+  readonly query: <Row extends QueryResultRow>(
+    text: string,
+    values?: unknown[],
+  ) => Promise<Pick<QueryResult<Row>, "rows" | "rowCount">>;
+}
 
 /**
  * Opens a connection for pg-task's own statements.

@@ -1,5 +1,5 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { isoTimeSql } from "../sqlFragments.js";
 
 /** A pause of a group or of the whole table. */
@@ -14,7 +14,7 @@ export interface Pause {
  * Returns all pauses. A pause of the whole table comes first, followed by the pauses of groups in the order of their
  * names.
  */
-export async function readPauses(client: Client, { pauses }: TaskTable): Promise<Pause[]> {
+export async function readPauses(client: Queryable, { pauses }: TaskTable): Promise<Pause[]> {
   const { rows } = await client.query<Pause>(
     `SELECT "group", ${isoTimeSql("since")} AS since, reason FROM ${pauses} ORDER BY "group" NULLS FIRST, since`,
   );

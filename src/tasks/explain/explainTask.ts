@@ -1,7 +1,8 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { parseSettingNumber, readServerSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
+import { batched } from "../batched.js";
 import { reservedConnections } from "../../shared/postgres/serverLimits.js";
 import { isFinalState } from "../../shared/taskState.js";
 import { readPauses } from "../commands/pauses.js";
@@ -25,12 +26,12 @@ import { waitReasons } from "./waitReasons.js";
  * @param context.maxSessions maximum number of sessions of one pg-task process (`pg_conf.max`)
  * @param context.hasLeader returns whether any pg-task leads the cluster, or null if this cannot be determined. It is
  * called only if no manager works on the table.
- * @param context.checkLocks whether to find out who has locked the task's row. To find out, the row is locked for a
- * moment.
+ * @param context.lockOn the connection on which to find out who has locked the task's row, or null if this is not wanted.
+ * To find out, the row is locked for a moment.
  * @param context.formatTime returns a time as the reasons show it. By default, they show times in ISO 8601.
  */
 export async function explainTask(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   id: string,
   context: {
@@ -38,37 +39,46 @@ export async function explainTask(
     readonly entries: readonly EntryLocation[];
     readonly maxSessions: number;
     readonly hasLeader: () => Promise<boolean | null>;
-    readonly checkLocks: boolean;
+    readonly lockOn: Client | null;
     readonly formatTime?: (iso: string) => string;
   },
 ): Promise<Reason[] | null> {
-  const manager = await readManager(client, table);
-  const found = await readSituation(client, table, id);
+  const reader = batched(client);
+  const { entry, entries, maxSessions, lockOn, formatTime = (iso: string): string => iso } = context;
+  const [found, manager, { sessions, running }, { most, taken }, ...facts] = await Promise.all([
+    readSituation(reader, table, id),
+    readManager(reader, table),
+    readSessions(reader, table),
+    readConnections(reader),
+    readPauses(reader, table),
+    readCopy(reader, table, entry),
+    readUserTriggers(reader, table),
+    readMaxRuns(reader, entry),
+    countSessions(reader, entriesOnServer(entry.target, entries)),
+    readSessionRefusal(reader, table),
+  ]);
   if (found === null) return null;
-  const { sessions, running } = await readSessions(client, table);
+  const [pauses, copy, triggers, maxRuns, all, sessionRefusal] = facts;
   const situation = { ...found, tableRuns: Math.max(found.tableRuns, running) };
-  const { most, taken } = await readConnections(client);
-  const schedule = hasEnded(situation) ? await readScheduleState(client, table, id) : noSchedule;
-  const notRetried =
-    situation.state === "FAIL" ? await explainNotRetried(client, table, id, context.entry.parameters) : null;
-  const { formatTime = (iso: string): string => iso } = context;
+  const schedule = hasEnded(situation) ? await readScheduleState(reader, table, id) : noSchedule;
+  const notRetried = situation.state === "FAIL" ? await explainNotRetried(reader, table, id, entry.parameters) : null;
   return waitReasons(withTimes(situation, formatTime), {
-    pauses: (await readPauses(client, table)).map((pause) => ({ ...pause, since: formatTime(pause.since) })),
-    copy: await readCopy(client, table, context.entry),
-    lock: context.checkLocks && situation.state === "PLAN" ? await readRowLock(client, table, id) : null,
-    lockWait: withBlockersTimes(await readOwnersLockWait(client, situation), formatTime),
+    pauses: pauses.map((pause) => ({ ...pause, since: formatTime(pause.since) })),
+    copy,
+    lock: lockOn !== null && situation.state === "PLAN" ? await readRowLock(lockOn, table, id) : null,
+    lockWait: withBlockersTimes(await readOwnersLockWait(reader, situation), formatTime),
     notRetried: notRetried === null ? null : { text: notRetried, remedy: retryEveryError(table, id, schedule) },
     successor: withPlan(schedule.successor, formatTime),
     owed: schedule.owed,
-    triggers: await readUserTriggers(client, table),
+    triggers,
     hasManager: manager !== null,
     hasLeader: manager === null ? await context.hasLeader() : true,
-    maxRuns: await readMaxRuns(client, context.entry),
-    maxSessions: context.maxSessions,
-    reserve: context.entry.parameters["pg_conf.reserve"],
-    runningSessions: (await countSessions(client, entriesOnServer(context.entry.target, context.entries))).running,
+    maxRuns,
+    maxSessions,
+    reserve: entry.parameters["pg_conf.reserve"],
+    runningSessions: all.running,
     openSessions: sessions,
-    sessionRefusal: await readSessionRefusal(client, table),
+    sessionRefusal,
     freeConnections: most - reservedConnections - taken,
   });
 }
@@ -80,7 +90,7 @@ const withPlan = (successor: Successor | null, formatTime: (iso: string) => stri
 
 /** Returns the lock for which the task's run waits. Null if there is none, or the task runs on another server. */
 async function readOwnersLockWait(
-  client: Client,
+  client: Queryable,
   { state, owner, ownerLives, remote }: TaskSituation,
 ): Promise<LockWait | null> {
   if (state !== "WORK" || owner === null || !ownerLives || remote) return null;
@@ -105,7 +115,7 @@ function withTimes(situation: TaskSituation, formatTime: (iso: string) => string
  * there, or else from the entry's role or database, or else from the configuration file.
  */
 async function readMaxRuns(
-  client: Client,
+  client: Queryable,
   { fixed, parameters }: Pick<Entry, "fixed" | "parameters">,
 ): Promise<number> {
   if (fixed.run !== undefined) return fixed.run;

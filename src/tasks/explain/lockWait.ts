@@ -1,4 +1,4 @@
-import type { Client } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 import { isoTimeSql } from "../sqlFragments.js";
 import type { TaskSituation } from "./taskSituation.js";
 
@@ -24,7 +24,7 @@ export interface LockWait {
 }
 
 /** Reads for which lock the backend waits, and who blocks it. Returns null if it waits for none. */
-export async function readLockWait(client: Client, pid: number): Promise<LockWait | null> {
+export async function readLockWait(client: Queryable, pid: number): Promise<LockWait | null> {
   const { rows: blockers } = await client.query<Blocker>(
     `SELECT b.pid, a.usename AS "user", a.application_name AS name, a.state, ${isoTimeSql("a.state_change")} AS since
      FROM (SELECT DISTINCT unnest(pg_catalog.pg_blocking_pids($1)) AS pid) AS b

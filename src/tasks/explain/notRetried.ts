@@ -1,7 +1,7 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { readServerSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 import { parseSqlstates } from "../../shared/sqlstateList.js";
 import type { ScheduleState } from "./scheduleState.js";
 
@@ -15,7 +15,7 @@ const explainedErrors = "task took its own session down|with the same key takes 
  * @returns null if no tries are left, or if the task has not failed. The query in a rule has no tries.
  */
 export async function explainNotRetried(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   id: string,
   parameters: Entry["parameters"],
@@ -49,7 +49,7 @@ export function retryEveryError(table: TaskTable, id: string, { repeats, success
 }
 
 /** Returns the value of `pg_task.sqlstate` that is in effect for the table's manager. */
-async function readSqlstates(client: Client, parameters: Entry["parameters"]): Promise<string> {
+async function readSqlstates(client: Queryable, parameters: Entry["parameters"]): Promise<string> {
   const name = "pg_task.sqlstate";
   const text = (await readServerSettings(client, [name])).get(name);
   return text === undefined || parseSqlstates(text) === null ? parameters[name] : text;

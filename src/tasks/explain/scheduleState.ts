@@ -1,7 +1,7 @@
 import { canReadOwed } from "../../manager/schema/owedTable.js";
 import { hasSchedule, isOwing, owedReason } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 import { readChain } from "../queries/taskChain.js";
 import { isoTimeSql } from "../sqlFragments.js";
 
@@ -27,7 +27,7 @@ export interface ScheduleState {
 export const noSchedule: ScheduleState = { repeats: false, successor: null, owed: null };
 
 /** Reads the state of an ended run's schedule. The row that goes on with it is searched for a second. */
-export async function readScheduleState(client: Client, table: TaskTable, id: string): Promise<ScheduleState> {
+export async function readScheduleState(client: Queryable, table: TaskTable, id: string): Promise<ScheduleState> {
   const isSchedule = hasSchedule("t");
   const isOwed = (await canReadOwed(client, table))
     ? `${isOwing("t")} AND EXISTS (SELECT FROM ${table.qualifiedOwed} AS o WHERE o.task = t.id)`

@@ -1,10 +1,10 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
-import { isManagerSql } from "../../shared/postgres/applicationNames.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
+import { busySessionName, idleSessionName, isManagerSql } from "../../shared/postgres/applicationNames.js";
 import { startBlockers, type StartBlocker } from "../../manager/schema/startRule.sql.js";
 import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
 import { managerSinceSql } from "../queries/clusterProcesses.js";
-import { readShownNames } from "../queries/executorSessions.js";
+import { shownName, shownNames } from "../queries/executorSessions.js";
 import { keyHolderQuery } from "../queries/keyHolder.js";
 import { areMoreRejectedSql, isRejectedSql } from "../queries/rejectedResults.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
@@ -98,12 +98,13 @@ const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::
  *
  * @returns null if there is no such task.
  */
-export async function readSituation(client: Client, table: TaskTable, id: string): Promise<TaskSituation | null> {
+export async function readSituation(client: Queryable, table: TaskTable, id: string): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;
-  const names = await readShownNames(client, table, id);
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
     `WITH it AS MATERIALIZED (
        SELECT * FROM ${qualified} WHERE id = $1::bigint LIMIT 1
+     ), shown AS MATERIALIZED (
+       ${shownNames(`ARRAY[$2 || coalesce((SELECT "group"::text FROM it), ''), $3]`)}
      ), scanned AS MATERIALIZED (
        (SELECT ${scannedColumns} FROM ${qualified} AS t WHERE t.id <= $1::bigint ORDER BY t.id DESC LIMIT ${maxScannedRows})
        UNION ALL
@@ -146,14 +147,14 @@ export async function readSituation(client: Client, table: TaskTable, id: string
        SELECT s."groupRuns", s."keyRunsIn", s."lastStart", ${millisecondsSql('clock_timestamp() - s."lastStart"')} AS "quietMs" FROM (
          SELECT greatest((SELECT count(DISTINCT c.owner) FROM claimed AS c WHERE c.hash = it.hash), (
              SELECT count(*) FROM pg_catalog.pg_stat_activity AS a
-             WHERE a.datname = current_database() AND a.application_name = $2 AND a.application_name <> $3))::float8 AS "groupRuns",
-           (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = it.key AND c.id <> it.id) AS "keyRunsIn",
-           CASE WHEN it.gap > interval '0' THEN greatest((${managerSinceSql(table)}), (
+              WHERE a.datname = current_database() AND a.application_name = ${shownName(1)} AND a.application_name <> ${shownName(2)} AND a.pid <> pg_backend_pid()))::float8 AS "groupRuns",
+            (SELECT min(c.id)::text FROM claimed AS c WHERE c.key = it.key AND c.id <> it.id) AS "keyRunsIn",
+            CASE WHEN it.gap > interval '0' THEN greatest((${managerSinceSql(table)}), (
              SELECT max(o.start) FROM scanned AS o WHERE o.hash = it.hash AND o.id <> it.id AND o.state IN ('WORK', 'DONE', 'FAIL')
            )) END AS "lastStart"
        ) AS s
      ) AS l`,
-    [id, names.busy, names.idle],
+    [id, busySessionName(table, ""), idleSessionName(table)],
   );
   const [row] = rows;
   if (row === undefined) return null;

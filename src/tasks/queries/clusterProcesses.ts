@@ -1,5 +1,5 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import {
   isManagerSql,
@@ -128,13 +128,13 @@ export const managerSinceSql = (table: TaskTable): string =>
   `SELECT a.backend_start FROM ${lockHolder(table)} AND ${isManagerSql("a.application_name")} LIMIT 1`;
 
 /** Returns the backend of the manager that holds the table's lock, or null if no manager holds it. */
-export async function readManager(client: Client, table: TaskTable): Promise<ServerProcess | null> {
+export async function readManager(client: Queryable, table: TaskTable): Promise<ServerProcess | null> {
   return (await readTableLock(client, table)).manager;
 }
 
 /** Returns the backend of the manager that holds the table's lock, and who else holds it. */
 export async function readTableLock(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
 ): Promise<{ readonly manager: ServerProcess | null; readonly foreignHolder: ForeignHolder | null }> {
   const { rows } = await client.query<Holder>(
@@ -158,7 +158,7 @@ const occupiesConnection =
  * Returns the server's `max_connections` and the number of connections in use. Both numbers are part of the output of
  * `status --json`.
  */
-export async function readConnections(client: Client): Promise<{ readonly most: number; readonly taken: number }> {
+export async function readConnections(client: Queryable): Promise<{ readonly most: number; readonly taken: number }> {
   const { rows } = await client.query<{ most: number; taken: number }>(
     `SELECT current_setting('max_connections')::integer AS most,
        (SELECT count(*)::integer FROM pg_catalog.pg_stat_activity WHERE ${occupiesConnection}) AS taken`,

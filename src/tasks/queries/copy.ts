@@ -1,7 +1,8 @@
-import { readCopyReason } from "../../manager/schema/home.js";
+import { findDifference, readHomes, readPlace } from "../../manager/schema/home.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Queryable } from "../../shared/postgres/client.js";
+import { batched } from "../batched.js";
 
 /**
  * Returns why the table is a copy, so that nothing starts, or null if it is at home here. Also null if it has no home table
@@ -12,9 +13,18 @@ export async function readCopy(
   table: TaskTable,
   entry: Pick<Entry, "parameters">,
 ): Promise<string | null> {
+  const reader = batched(client);
+  const [homes, here] = await Promise.all([
+    mayReadHome(reader, table).then(async (may) => (may ? await readHomes(reader, table) : [])),
+    readPlace(reader, table),
+  ]);
+  return findDifference(homes, here, entry);
+}
+
+async function mayReadHome(client: Queryable, { qualifiedHome }: TaskTable): Promise<boolean> {
   const { rows } = await client.query<{ readable: boolean | null }>(
     "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS readable",
-    [table.qualifiedHome],
+    [qualifiedHome],
   );
-  return rows[0]?.readable === true ? await readCopyReason(client, table, entry) : null;
+  return rows[0]?.readable === true;
 }

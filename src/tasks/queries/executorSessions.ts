@@ -2,7 +2,7 @@ import { maxNameBytes, type TaskTable } from "../../manager/schema/taskTable.js"
 import type { Entry } from "../../shared/config/types.js";
 import { busySessionName, idleSessionName } from "../../shared/postgres/applicationNames.js";
 import { shareServer } from "../../shared/postgres/target/target.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 
 /** The location of an entry's table: server, database, schema and table name. */
 export type EntryLocation = Pick<Entry, "target" | "schema" | "table">;
@@ -33,20 +33,33 @@ export interface ExecutorSessions {
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((all, one) => all + one, 0);
 
+/**
+ * SQL of a query for application names in the form in which the server shows them, as `place` and `name`. The server
+ * truncates application names and replaces some characters, so the server itself makes the conversion. It ends with the
+ * connection's own name, which the connection then has again, so that nobody takes it for a session. The query has to be
+ * a materialized CTE, which is read to its end.
+ *
+ * @param names SQL of an array of names
+ */
+export const shownNames = (names: string): string =>
+  `SELECT n.place, left(set_config('application_name', n.name, true), ${maxNameBytes}) AS name
+     FROM unnest(${names} || current_setting('application_name')) WITH ORDINALITY AS n(name, place) ORDER BY n.place`;
+
+/** SQL of the name at this place of the CTE `shown`, whose query is `shownNames`. */
+export const shownName = (place: number): string => `(SELECT s.name FROM shown AS s WHERE s.place = ${place})`;
+
 /** Reads the executor sessions of a table from pg_stat_activity. The sessions of all pg-task processes are included. */
-export async function readSessions(client: Client, table: TaskTable): Promise<ExecutorSessions> {
-  const [idle = "", prefix = ""] = await asApplicationNames(client, [
-    idleSessionName(table),
-    busySessionName(table, ""),
-  ]);
+export async function readSessions(client: Queryable, table: TaskTable): Promise<ExecutorSessions> {
   const { rows } = await client.query<{ group: string | null; sessions: number; free: number }>(
-    `SELECT CASE WHEN application_name <> $1 THEN substr(application_name, length($2) + 1) END AS "group",
+    `WITH shown AS MATERIALIZED (${shownNames("$1::text[]")}),
+       names AS MATERIALIZED (SELECT ${shownName(1)} AS idle, ${shownName(2)} AS prefix)
+     SELECT CASE WHEN a.application_name <> n.idle THEN substr(a.application_name, length(n.prefix) + 1) END AS "group",
        count(*)::float8 AS sessions,
-       (count(*) FILTER (WHERE state = 'idle' AND state_change < clock_timestamp() - interval '1 second'))::float8 AS free
-     FROM pg_catalog.pg_stat_activity
-     WHERE datname = current_database() AND (application_name = $1 OR starts_with(application_name, $2))
+       (count(*) FILTER (WHERE a.state = 'idle' AND a.state_change < clock_timestamp() - interval '1 second'))::float8 AS free
+     FROM names AS n JOIN pg_catalog.pg_stat_activity AS a ON a.application_name = n.idle OR starts_with(a.application_name, n.prefix)
+     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
      GROUP BY 1`,
-    [idle, prefix],
+    [[idleSessionName(table), busySessionName(table, "")]],
   );
   const busy = rows.flatMap(({ group, sessions }): [string, number][] => (group === null ? [] : [[group, sessions]]));
   return {
@@ -57,48 +70,13 @@ export async function readSessions(client: Client, table: TaskTable): Promise<Ex
   };
 }
 
-/** Application names of a table's sessions, in the form in which the server shows them. */
-export interface ShownNames {
-  /** The name of a session that runs a task of the same group as a given task. */
-  readonly busy: string;
-  /** The name of a session that runs nothing. It is that of a busy one, if the names of the table fill it. */
-  readonly idle: string;
-}
-
-/** Returns these names for the group of a task. */
-export async function readShownNames(client: Client, table: TaskTable, id: string): Promise<ShownNames> {
-  const { rows } = await client.query<{ name: string }>(
-    `SELECT set_config('application_name', n.name, true) AS name FROM (
-       SELECT 1 AS place, $1 || coalesce((SELECT t."group"::text FROM ${table.qualified} AS t WHERE t.id = $3::bigint LIMIT 1), '') AS name
-       UNION ALL SELECT 2, $2 UNION ALL SELECT 3, current_setting('application_name')
-     ) AS n ORDER BY n.place`,
-    [busySessionName(table, ""), idleSessionName(table), id],
-  );
-  const [busy = "", idle = ""] = rows.map(({ name }) => name.slice(0, maxNameBytes));
-  return { busy, idle };
-}
-
 /** Returns the names of these groups as they appear in application names, in the same order. */
-export async function groupsAsShown(client: Client, table: TaskTable, groups: readonly string[]): Promise<string[]> {
-  const [shownPrefix = "", ...names] = await asApplicationNames(
-    client,
+export async function groupsAsShown(client: Queryable, table: TaskTable, groups: readonly string[]): Promise<string[]> {
+  const { rows } = await client.query<{ name: string }>(shownNames("$1::text[]"), [
     ["", ...groups].map((group) => busySessionName(table, group)),
-  );
+  ]);
+  const [shownPrefix = "", ...names] = rows.slice(0, -1).map(({ name }) => name);
   return names.map((name) => name.slice(shownPrefix.length));
-}
-
-/**
- * Returns application names in the form in which the server shows them. The server truncates application names and
- * replaces some characters, so the server itself makes the conversion. Then the connection takes its own
- * name back, so that others do not take it for a session.
- */
-async function asApplicationNames(client: Client, names: readonly string[]): Promise<string[]> {
-  const { rows } = await client.query<{ name: string }>(
-    `SELECT set_config('application_name', n.name, true) AS name
-     FROM unnest($1::text[] || current_setting('application_name')) WITH ORDINALITY AS n(name, place) ORDER BY n.place`,
-    [names],
-  );
-  return rows.slice(0, -1).map(({ name }) => name.slice(0, maxNameBytes));
 }
 
 /**
@@ -106,24 +84,23 @@ async function asApplicationNames(client: Client, names: readonly string[]): Pro
  * entries can be in any database of the server.
  */
 export async function countSessions(
-  client: Client,
+  client: Queryable,
   entries: readonly EntryLocation[],
 ): Promise<{ readonly sessions: number; readonly running: number }> {
-  const names = await asApplicationNames(
-    client,
-    entries.flatMap((entry) => [idleSessionName(entry), busySessionName(entry, "")]),
-  );
   const { rows } = await client.query<{ sessions: number; running: number }>(
-    `SELECT count(*)::float8 AS sessions, (count(*) FILTER (WHERE running))::float8 AS running FROM (
-       SELECT bool_and(a.application_name <> t.idle) AS running FROM pg_catalog.pg_stat_activity AS a
-       JOIN unnest($1::text[], $2::text[], $3::text[]) AS t(database, idle, prefix) ON a.datname = t.database
+    `WITH shown AS MATERIALIZED (${shownNames("$2::text[]")}), entry AS MATERIALIZED (
+       SELECT d.name AS database, i.name AS idle, p.name AS prefix FROM unnest($1::text[]) WITH ORDINALITY AS d(name, place)
+       JOIN shown AS i ON i.place = 2 * d.place - 1 JOIN shown AS p ON p.place = 2 * d.place
+     )
+     SELECT count(*)::float8 AS sessions, (count(*) FILTER (WHERE running))::float8 AS running FROM (
+       SELECT bool_and(a.application_name <> t.idle) AS running FROM entry AS t
+       JOIN pg_catalog.pg_stat_activity AS a ON a.datname = t.database
          AND (a.application_name = t.idle OR starts_with(a.application_name, t.prefix))
-       GROUP BY a.pid
+       WHERE a.pid <> pg_backend_pid() GROUP BY a.pid
      ) AS s`,
     [
       entries.map(({ target }) => target.database),
-      names.filter((_, place) => place % 2 === 0),
-      names.filter((_, place) => place % 2 === 1),
+      entries.flatMap((entry) => [idleSessionName(entry), busySessionName(entry, "")]),
     ],
   );
   return rows[0] ?? { sessions: 0, running: 0 };

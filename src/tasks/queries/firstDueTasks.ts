@@ -1,4 +1,3 @@
-import { readFeatures } from "../../manager/schema/ownColumns.js";
 import { groupHeads, startBlockers } from "../../manager/schema/startRule.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
@@ -16,8 +15,7 @@ export interface FirstDueTask {
  * Returns the first due task of each group, unless its row or a pause keeps it from starting, in the order of their
  * planned times: at most `limit` tasks, out of at most 100 groups.
  */
-export async function readFirstDueTasks(client: Client, own: TaskTable, limit: number): Promise<FirstDueTask[]> {
-  const table = { ...own, features: await readFeatures(client, own) };
+export async function readFirstDueTasks(client: Client, table: TaskTable, limit: number): Promise<FirstDueTask[]> {
   const blockers = startBlockers(table, { running: "NULL", keyRuns: "NULL", quietMs: "NULL" });
   const { rows } = await client.query<FirstDueTask>(
     `WITH ${groupHeads(table, { columns: "d.*", after: "-2147483649" })}

@@ -1,5 +1,5 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client, Queryable } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { maskConnectionString } from "../../shared/postgres/connectionString/maskConnectionString.js";
 
@@ -61,7 +61,7 @@ async function cutColumns(client: Queryable, { qualified }: TaskTable, maxTextLe
  * a null value is null.
  */
 export async function readTextSizes(
-  client: Client,
+  client: Queryable,
   { qualified }: TaskTable,
   id: string,
 ): Promise<Readonly<Record<(typeof longTextColumns)[number], number | null>> | null> {

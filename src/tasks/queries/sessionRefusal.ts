@@ -1,5 +1,5 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 import { lockClasses, lockKeyToSqlState } from "../../shared/postgres/advisoryLocks.js";
 
 /** That the server refuses the sessions of a table, which its manager has tried to open for waiting tasks. */
@@ -17,7 +17,7 @@ const refusalLogLine = "cannot open a session, tasks wait";
  * Returns why the server refuses the sessions of a table, as the table's manager shows it by a lock
  * (src/manager/sessions/refusalLock.sql.ts). Null if it does not.
  */
-export async function readSessionRefusal(client: Client, { qualified }: TaskTable): Promise<SessionRefusal | null> {
+export async function readSessionRefusal(client: Queryable, { qualified }: TaskTable): Promise<SessionRefusal | null> {
   const { rows } = await client.query<{ key: number }>(
     `SELECT r.objid::bigint::float8 AS key
      FROM pg_catalog.pg_locks AS m JOIN pg_catalog.pg_locks AS r ON r.pid = m.pid AND r.database = m.database

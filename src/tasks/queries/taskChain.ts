@@ -1,6 +1,8 @@
 import type { TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
+import { literal } from "../../shared/postgres/quoting.js";
+import { batched } from "../batched.js";
 import { readSummaries } from "./taskSummary.js";
 import { ScanWindow } from "./scanWindow.js";
 
@@ -31,34 +33,31 @@ export interface TaskChain {
  * @param request.scanLimitMs limit on the time of scanning for descendants, in ms; applies if `parent` is not indexed
  */
 export async function readChain(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   id: string,
   { characters, scanLimitMs }: { readonly characters: number; readonly scanLimitMs: number },
 ): Promise<TaskChain> {
-  const ancestors = await readAncestorIds(client, table, id);
-  const found = await readDescendants(client, table, id, scanLimitMs);
-  const ordered = depthFirst(id, found.parents);
-  const depths = new Map(ordered.map(({ id: each, depth }) => [each, depth]));
-  const below = await readSummaries(
-    client,
-    table,
-    ordered.map((each) => each.id),
-    characters,
-  );
-  return {
-    ancestors: await readSummaries(client, table, ancestors.slice(0, maxAncestors), characters),
-    ancestorsComplete: ancestors.length <= maxAncestors,
-    descendants: below.map((task) => ({ ...task, depth: depths.get(task.id) ?? 1 })),
-    descendantsComplete: found.complete,
-  };
+  const reader = batched(client);
+  const [[ancestors, ancestorsComplete], [descendants, descendantsComplete]] = await Promise.all([
+    readAncestorIds(reader, table, id).then(async (ids) => {
+      const above = await readSummaries(reader, table, ids.slice(0, maxAncestors), characters);
+      return [above, ids.length <= maxAncestors] as const;
+    }),
+    readDescendants(reader, table, id, scanLimitMs).then(async ({ parents, complete }) => {
+      const depths = depthFirst(id, parents);
+      const below = await readSummaries(reader, table, [...depths.keys()], characters);
+      return [below.map((task) => ({ ...task, depth: depths.get(task.id) ?? 1 })), complete] as const;
+    }),
+  ]);
+  return { ancestors, ancestorsComplete, descendants, descendantsComplete };
 }
 
 /**
  * Returns the ids of a task's ancestors, nearest first. If there are more ancestors than the maximum, returns one id
  * more than the maximum. If the parents form a cycle, each ancestor is returned once.
  */
-async function readAncestorIds(client: Client, { qualified }: TaskTable, id: string): Promise<string[]> {
+async function readAncestorIds(client: Queryable, { qualified }: TaskTable, id: string): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>(
     `WITH RECURSIVE chain AS (
        SELECT t.parent::bigint AS id, ARRAY[t.id::bigint] AS passed FROM ${qualified} AS t WHERE t.id = $1::bigint
@@ -80,28 +79,22 @@ interface Descendants {
 }
 
 async function readDescendants(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   id: string,
   scanLimitMs: number,
 ): Promise<Descendants> {
-  return (await hasParentIndex(client, table))
-    ? await readByIndex(client, table, id)
-    : await readByScan(client, table, id, scanLimitMs);
+  return (await readByScan(client, table, id, scanLimitMs)) ?? (await readByIndex(client, table, id));
 }
 
-async function hasParentIndex(client: Client, { qualified }: TaskTable): Promise<boolean> {
-  const { rowCount } = await client.query(
-    `SELECT FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_attribute AS a
-       ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-     WHERE i.indrelid = $1::regclass AND i.indisvalid AND i.indpred IS NULL AND a.attname = 'parent'`,
-    [qualified],
-  );
-  return rowCount !== 0;
-}
+/** SQL condition that is true if `parent` is indexed. */
+const hasParentIndex = ({ qualified }: TaskTable): string =>
+  `EXISTS (SELECT FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_attribute AS a
+     ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+   WHERE i.indrelid = ${literal(qualified)}::regclass AND i.indisvalid AND i.indpred IS NULL AND a.attname = 'parent')`;
 
 /** Reads descendants by an index on `parent`, one generation at a time. */
-async function readByIndex(client: Client, { qualified }: TaskTable, id: string): Promise<Descendants> {
+async function readByIndex(client: Queryable, { qualified }: TaskTable, id: string): Promise<Descendants> {
   const parents = new Map<string, string>();
   let generation = [id];
   while (generation.length > 0) {
@@ -123,14 +116,14 @@ async function readByIndex(client: Client, { qualified }: TaskTable, id: string)
 
 /**
  * Reads descendants by scanning the rows after the task. A child has a larger id than its parent, so a single scan
- * finds all descendants.
+ * finds all descendants. Returns null without reading any row if `parent` is indexed.
  */
 async function readByScan(
-  client: Client,
-  { qualified }: TaskTable,
+  client: Queryable,
+  table: TaskTable,
   id: string,
   scanLimitMs: number,
-): Promise<Descendants> {
+): Promise<Descendants | null> {
   const began = performance.now();
   const parents = new Map<string, string>();
   const window = new ScanWindow();
@@ -138,18 +131,20 @@ async function readByScan(
     const size = window.rows;
     const from = after;
     const { rows } = await window.timed(() =>
-      client.query<{ scanned: number; last: string; ids: string[]; parents: string[] }>(
-        `WITH seen AS MATERIALIZED (
-           SELECT t.id, t.parent FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT ${size}
+      client.query<{ indexed: boolean; scanned: number; last: string; ids: string[]; parents: string[] }>(
+        `WITH indexed AS MATERIALIZED (SELECT ${hasParentIndex(table)} AS yes), seen AS MATERIALIZED (
+           SELECT t.id, t.parent FROM ${table.qualified} AS t
+           WHERE t.id > $1::bigint AND NOT (SELECT yes FROM indexed) ORDER BY t.id LIMIT ${size}
          )
-         SELECT count(*)::integer AS scanned, coalesce(max(id)::text, '') AS last,
+         SELECT (SELECT yes FROM indexed) AS indexed, count(*)::integer AS scanned, coalesce(max(id)::text, '') AS last,
            ARRAY(SELECT id::text FROM seen WHERE parent >= $2::bigint ORDER BY seen.id) AS ids,
            ARRAY(SELECT parent::text FROM seen WHERE parent >= $2::bigint ORDER BY seen.id) AS parents
          FROM seen`,
         [from, id],
       ),
     );
-    const [row = { scanned: 0, last: "", ids: [], parents: [] }] = rows;
+    const [row = { indexed: false, scanned: 0, last: "", ids: [], parents: [] }] = rows;
+    if (row.indexed) return null;
     for (const [index, child] of row.ids.entries()) {
       const parent = row.parents[index] ?? "";
       if (parent !== id && !parents.has(parent)) continue;
@@ -162,19 +157,19 @@ async function readByScan(
   }
 }
 
-/** Returns the descendants with their depths. Each descendant comes after its parent. */
-function depthFirst(id: string, parents: Descendants["parents"]): { id: string; depth: number }[] {
+/** Returns the depths of the descendants. Each descendant comes after its parent. */
+function depthFirst(id: string, parents: Descendants["parents"]): Map<string, number> {
   const children = new Map<string, string[]>();
   for (const [child, parent] of parents) {
     children.set(parent, [...(children.get(parent) ?? []), child]);
   }
-  const ordered: { id: string; depth: number }[] = [];
+  const depths = new Map<string, number>();
   const visit = (parent: string, depth: number): void => {
     for (const child of children.get(parent) ?? []) {
-      ordered.push({ id: child, depth });
+      depths.set(child, depth);
       visit(child, depth + 1);
     }
   };
   visit(id, 1);
-  return ordered;
+  return depths;
 }

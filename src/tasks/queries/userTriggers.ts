@@ -1,8 +1,8 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 
 /** Returns the names of the user's triggers that may reject or suppress an update of a task's row. */
-export async function readUserTriggers(client: Client, table: TaskTable): Promise<string[]> {
+export async function readUserTriggers(client: Queryable, table: TaskTable): Promise<string[]> {
   const { qualified, readyInsertTrigger, readyUpdateTrigger, wakeUp, ownDeleteTrigger, fill } = table;
   const options = [table.optionsInsertTrigger, table.optionsUpdateTrigger];
   const own = [readyInsertTrigger, readyUpdateTrigger, wakeUp, ownDeleteTrigger, fill, ...options];

@@ -1,10 +1,13 @@
 import type { TaskFilter } from "../../tasks/types.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { readDependencyGraph, type DependencyGraph } from "../../tasks/queries/dependencyGraph.js";
 import { readChain } from "../../tasks/queries/taskChain.js";
+import { batched } from "../../tasks/batched.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
+import type { Reason } from "../../tasks/explain/reason.js";
+import { readCopy } from "../../tasks/queries/copy.js";
 import { taskStates } from "../../shared/taskState.js";
 import { listTasks, type TaskList } from "../../tasks/queries/listTasks.js";
 import { readColumnDefaults } from "../../tasks/queries/columnDefaults.js";
@@ -63,14 +66,22 @@ function filterFromQuery({
  * @throws ApiError NOT_FOUND
  */
 export async function readTaskDetail(
-  client: Client,
+  client: Queryable,
   table: TaskTable,
   id: string,
-  context: Omit<Parameters<typeof explainTask>[3], "checkLocks">,
+  context: Omit<Parameters<typeof explainTask>[3], "lockOn">,
 ): Promise<TaskDetail> {
-  const [summary] = await readSummaries(client, table, [id], excerptLength);
-  const columns = await readTask(client, table, id, maxTextLength);
-  const sizes = await readTextSizes(client, table, id);
+  const reader = batched(client);
+  const [[summary], columns, sizes, defaults, chain, reasons] = await Promise.all([
+    readSummaries(reader, table, [id], excerptLength),
+    readTask(reader, table, id, maxTextLength),
+    readTextSizes(reader, table, id),
+    readColumnDefaults(reader, table),
+    readChain(reader, table, id, { characters: excerptLength, scanLimitMs: chainTimeMs }),
+    explainWaiting(reader, table, id, context),
+    // Its second question depends on its first one, so it is asked before it is known whether the reasons need it.
+    readCopy(reader, table, context.entry),
+  ]);
   if (summary === undefined || columns === null || sizes === null) throw noSuchTask(id);
   const text = (name: (typeof longTextColumns)[number]): FullTask["output"] => {
     const value = columns.get(name) ?? null;
@@ -78,8 +89,6 @@ export async function readTaskDetail(
     const shown = typeof value === "string" ? value : JSON.stringify(value);
     return { text: shown, bytes: sizes[name] ?? 0 };
   };
-  const waits = summary.state === "PLAN" && !summary.claimed;
-  const reasons = waits ? ((await explainTask(client, table, id, { ...context, checkLocks: false })) ?? []) : [];
   const listed = new Set([...Object.keys(summary), ...longTextColumns]);
   return {
     task: {
@@ -90,13 +99,24 @@ export async function readTaskDetail(
       data: text("data"),
       columns: Object.fromEntries([...columns].filter(([name]) => !listed.has(name))),
     },
-    defaults: Object.fromEntries(await readColumnDefaults(client, table)),
+    defaults: Object.fromEntries(defaults),
     waits: reasons.map((reason) => reason.text),
-    ...(await readChain(client, table, id, {
-      characters: excerptLength,
-      scanLimitMs: chainTimeMs,
-    })),
+    ...chain,
   };
+}
+
+/** Returns the reasons why a task is not running. None if it does not wait, because then they take too long to find. */
+async function explainWaiting(
+  reader: Queryable,
+  table: TaskTable,
+  id: string,
+  context: Omit<Parameters<typeof explainTask>[3], "lockOn">,
+): Promise<Reason[]> {
+  const { rows } = await reader.query<{ waits: boolean }>(
+    `SELECT t.state::text = 'PLAN' AND t.owner IS NULL AS waits FROM ${table.qualified} AS t WHERE t.id = $1::bigint`,
+    [id],
+  );
+  return rows[0]?.waits === true ? ((await explainTask(reader, table, id, { ...context, lockOn: null })) ?? []) : [];
 }
 
 /**
