@@ -1,5 +1,5 @@
 import type { PgTask } from "./pgTask.js";
-import type { StartOptions } from "./start.js";
+import type { StartOptions } from "./options.js";
 
 export { PgTaskError } from "../shared/errors.js";
 export type { ErrorCode, ErrorFamily } from "../shared/errorCodes.js";
@@ -13,22 +13,24 @@ export type { SqlClient, SqlPool, SqlPoolClient, SqlResult } from "./sqlClient.j
 export type { Logger } from "./logger.js";
 export type { ArgObject, ArgValue, IfKeyTaken, NewTask, OwnValue, PlainObject } from "../tasks/newTask.js";
 export type { EntryStatus, PgTask, PgTaskEvents } from "./pgTask.js";
-export type { ConfigOptions, EmbeddedServerOptions, StartOptions, UrlOptions } from "./start.js";
+export type {
+  AddOptions,
+  CallOptions,
+  ChangesOptions,
+  ConfigOptions,
+  DeleteOptions,
+  EmbeddedServerOptions,
+  ListOptions,
+  RetryOptions,
+  StartOptions,
+  TaskClientOptions,
+  UrlOptions,
+  WaitOptions,
+} from "./options.js";
 export { parseOutput, type OutputColumns, type OutputRow } from "./parseOutput.js";
 export type { Task } from "./task.js";
 export type { TaskId } from "./taskId.js";
-export {
-  TaskClient,
-  type AddOptions,
-  type CallOptions,
-  type ChangedTask,
-  type ChangesOptions,
-  type DeleteOptions,
-  type ListOptions,
-  type RetryOptions,
-  type TaskClientOptions,
-  type WaitOptions,
-} from "./taskClient.js";
+export { TaskClient, type ChangedTask } from "./taskClient.js";
 
 /**
  * Runs pg-task in this process, until it is stopped.

@@ -11,8 +11,9 @@ import type { TaskFilter } from "../tasks/types.js";
 import { isCallClient } from "./connections.js";
 import { loggerMethods } from "./logger.js";
 import type { PgTask } from "./pgTask.js";
-import type { EmbeddedServerOptions, StartOptions } from "./start.js";
 import type {
+  EmbeddedServerOptions,
+  StartOptions,
   AddOptions,
   CallOptions,
   ChangesOptions,
@@ -21,7 +22,7 @@ import type {
   RetryOptions,
   TaskClientOptions,
   WaitOptions,
-} from "./taskClient.js";
+} from "./options.js";
 import { isTaskId } from "./taskId.js";
 
 /** Which values an option can have. */

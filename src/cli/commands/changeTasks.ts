@@ -10,7 +10,7 @@ import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
 import { confirmChange } from "../support/confirmChange.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { withTable, type OpenTable, type TableOptions } from "../support/openTable.js";
+import { withTable, type OpenTable } from "../support/openTable.js";
 import { withTableOptions } from "../support/pastedCommands.js";
 import {
   parseIds,
@@ -20,6 +20,7 @@ import {
   type CommandOptions,
   type FilterOptions,
   type RunCommand,
+  type TableOptions,
 } from "../support/options.js";
 import { copyField } from "../terminal/copyField.js";
 import { printableLine, quotedLine } from "../../shared/printable.js";

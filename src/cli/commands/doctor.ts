@@ -17,10 +17,9 @@ import {
   optionsFor,
   withEntry,
   type OpenTable,
-  type TableOptions,
 } from "../support/openTable.js";
 import { withOptionsInRemedy } from "../support/pastedCommands.js";
-import { addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import { addTableOptions, type CommandOptions, type RunCommand, type TableOptions } from "../support/options.js";
 import { copyField } from "../terminal/copyField.js";
 import { printableLine } from "../../shared/printable.js";
 import { colourText, type Colour, type Terminal } from "../terminal/terminal.js";

@@ -1,5 +1,4 @@
 import { copyReport } from "../../manager/schema/home.js";
-import type { TableOptions } from "../support/openTable.js";
 import { withTableOptions } from "../support/pastedCommands.js";
 import { howToResume } from "../support/resumeSchedules.js";
 import type { Backlog } from "../../tasks/queries/backlog.js";
@@ -20,6 +19,7 @@ import { formatCount, formatNumber, formatTime } from "../terminal/format.js";
 import type { Status, TableStatus } from "./readStatus.js";
 import { refusalRemedy } from "../../tasks/queries/sessionRefusal.js";
 import { formatDuration } from "../../shared/formatDuration.js";
+import type { TableOptions } from "../support/options.js";
 
 /**
  * Formats a status as lines. For a terminal, adds colours and truncates the lines, except those of errors.

@@ -12,18 +12,10 @@ import { resolveConfiguration } from "./resolveConfiguration.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { whatIsInTheWay } from "../check/table.js";
 import { explainRefusal } from "./explainRefusal.js";
+import type { TableOptions } from "./options.js";
 import { withTableOptions } from "./pastedCommands.js";
 import { unreadVariables } from "./noServerError.js";
 import type { Terminal } from "../terminal/terminal.js";
-
-/** Options that select the task table. */
-export interface TableOptions {
-  readonly config?: string;
-  readonly entry?: string;
-  readonly table?: string;
-  /** What to say if no table matches, because the user may have meant something else than a table. */
-  readonly unmatchedHint?: string;
-}
 
 /** A task table, and a connection to its database. */
 export interface OpenTable {

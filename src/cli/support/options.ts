@@ -4,7 +4,15 @@ import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
 import type { Terminal } from "../terminal/terminal.js";
-import type { TableOptions } from "./openTable.js";
+
+/** Options that select the task table. */
+export interface TableOptions {
+  readonly config?: string;
+  readonly entry?: string;
+  readonly table?: string;
+  /** What to say if no table matches, because the user may have meant something else than a table. */
+  readonly unmatchedHint?: string;
+}
 
 /** Runs a command's action on the terminal of the process. The number that the action returns is the exit code. */
 export type RunCommand = (action: (terminal: Terminal) => Promise<number>) => Promise<void>;

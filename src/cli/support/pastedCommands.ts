@@ -1,5 +1,5 @@
-import type { TableOptions } from "./openTable.js";
 import { shellWord } from "./shellWord.js";
+import type { TableOptions } from "./options.js";
 
 /** The commands that work on the table that the options select, as texts name them. */
 const onTables =

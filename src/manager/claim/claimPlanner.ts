@@ -1,4 +1,5 @@
-import { groupPrecedes, type ActiveGroup, type ActiveGroups } from "../groups/groups.js";
+import { groupPrecedes, type ActiveGroups } from "../groups/groups.js";
+import type { ActiveGroup } from "../groups/activeGroup.js";
 import { canQueue, type Head } from "../groups/groupLimit.js";
 import { QueueCapacity } from "./queueCapacity.js";
 import type { RunTimes } from "../sessions/runTimes.js";

@@ -1,7 +1,8 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { ClaimPlanner, withoutGroups, type ClaimPlan, type PlanLimits } from "./claimPlanner.js";
-import { headPrecedes, type ActiveGroup, type ActiveGroups } from "../groups/groups.js";
+import { headPrecedes, type ActiveGroups } from "../groups/groups.js";
+import type { ActiveGroup } from "../groups/activeGroup.js";
 import { canQueue, type Head } from "../groups/groupLimit.js";
 import type { GroupScanner } from "../groups/groupScanner.js";
 import type { LedgerRotation } from "../upkeep/ledgerRotation.js";

@@ -1,5 +1,5 @@
 import { IndexedHeap } from "../../shared/indexedHeap.js";
-import type { ActiveGroup } from "./groups.js";
+import type { ActiveGroup } from "./activeGroup.js";
 
 /**
  * The groups that can start a task, in order of priority. Those that run nothing (idle) have a heap of their own,

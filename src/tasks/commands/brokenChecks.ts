@@ -2,7 +2,6 @@ import { boundsCheckName } from "../../manager/schema/boundsCheck.js";
 import { isServerError } from "../../shared/postgres/client.js";
 import { checkViolation } from "../../shared/postgres/sqlStates.js";
 import { columnList } from "../../shared/taskColumns.js";
-import type { NewRow } from "./addTask.js";
 
 /** A value that breaks a check of the task table. */
 export interface BrokenCheck {
@@ -10,6 +9,11 @@ export interface BrokenCheck {
   readonly value: string;
   /** What the check demands, as text that continues the name of the column. */
   readonly demand: string;
+}
+
+/** The values that a row gives, by column. */
+interface GivenColumns {
+  readonly columns: ReadonlyMap<string, string | null>;
 }
 
 /** Whether the text of an interval says that a part of it is negative. */
@@ -33,7 +37,7 @@ const checks = {
  * constraint, which is the same for all of these columns in tables that pg-task created. The result is empty if another
  * constraint was broken, or a value that the rows do not give (a default of a column).
  */
-export function findBrokenChecks(error: unknown, rows: readonly NewRow[]): BrokenCheck[] {
+export function findBrokenChecks(error: unknown, rows: readonly GivenColumns[]): BrokenCheck[] {
   if (!isServerError(error) || error.code !== checkViolation) return [];
   const name = error.constraint ?? "";
   if (name !== boundsCheckName && !/_check\d*$/.test(name)) return [];

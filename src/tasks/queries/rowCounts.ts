@@ -1,7 +1,6 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import type { Backlog } from "./backlog.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
 
 /**
@@ -23,7 +22,7 @@ export interface RowCounts {
 export async function readRowCounts(
   client: Client,
   table: TaskTable,
-  { due, planned }: Pick<Backlog, "due" | "planned">,
+  { due, planned }: { readonly due: Count; readonly planned: Count },
 ): Promise<RowCounts> {
   if ((await readPages(client, table)) <= maxCountedPages) return await countRows(client, table);
   const { rows, states } = await estimateCounts(client, table);

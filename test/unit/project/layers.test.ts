@@ -60,6 +60,17 @@ it("has a layer for every file", () => {
   for (const file of inFolder) assert.notEqual(layerOf(folders, file), "none", file);
 });
 
+it("has no circle of files, types included", () => {
+  const done = new Set<string>();
+  const visit = (file: string, path: readonly string[]): void => {
+    assert.ok(!path.includes(file), [...path.slice(path.indexOf(file)), file].join(" → "));
+    if (done.has(file)) return;
+    for (const { from, to } of imports) if (from === file) visit(to.replace(/\.js$/, ".ts"), [...path, file]);
+    done.add(file);
+  };
+  for (const file of files) visit(file, []);
+});
+
 for (const [title, diagram] of [
   ["all parts", overview],
   ["the manager", manager],

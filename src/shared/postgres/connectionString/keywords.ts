@@ -1,3 +1,6 @@
+/** A keyword and its value, both unchecked. */
+export type Pair = readonly [keyword: string, value: string];
+
 interface Keyword {
   /** The environment variable that gives the value if nothing else does. */
   readonly variable?: string;

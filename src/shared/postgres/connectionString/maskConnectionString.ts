@@ -1,8 +1,9 @@
+import type { Pair } from "./keywords.js";
 import { mask } from "../../logRedaction.js";
 import { ConnectionStringError } from "../errors.js";
 import { isSecret, mayShow } from "./mayShow.js";
 import { parsePairs } from "./parse.js";
-import { quoteValue, type Pair } from "./parseKeyValues.js";
+import { quoteValue } from "./parseKeyValues.js";
 import { decode, isUri, splitUri } from "./parseUri.js";
 
 /**

@@ -1,6 +1,5 @@
 import { mask } from "../../logRedaction.js";
-import { isKeyword, keywords } from "./keywords.js";
-import type { Pair } from "./parseKeyValues.js";
+import { isKeyword, keywords, type Pair } from "./keywords.js";
 
 export const isSecret = (keyword: string): boolean => isKeyword(keyword) && keywords[keyword].secret === true;
 

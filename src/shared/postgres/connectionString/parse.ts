@@ -1,9 +1,9 @@
 import { mask } from "../../logRedaction.js";
 import { ConnectionStringError } from "../errors.js";
 import { foreignRemedy } from "./foreignParameters.js";
-import { isKeyword, type KeywordName } from "./keywords.js";
+import { isKeyword, type KeywordName, type Pair } from "./keywords.js";
 import { shownKeyword } from "./mayShow.js";
-import { parseKeyValues, type Pair } from "./parseKeyValues.js";
+import { parseKeyValues } from "./parseKeyValues.js";
 import { isUri, parseUri } from "./parseUri.js";
 
 /** The values that a connection string gives, by keyword. An empty value is treated as not given and is left out. */

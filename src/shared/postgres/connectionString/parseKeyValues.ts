@@ -1,10 +1,7 @@
 import { ConnectionStringError } from "../errors.js";
 import { mask } from "../../logRedaction.js";
-import { isKeyword } from "./keywords.js";
+import { isKeyword, type Pair } from "./keywords.js";
 import { shownKeyword } from "./mayShow.js";
-
-/** A keyword and its value, both unchecked. */
-export type Pair = readonly [keyword: string, value: string];
 
 /** The ASCII characters that C's `isspace` accepts. */
 const whitespace = " \t\n\v\f\r";

@@ -1,7 +1,6 @@
-import type { Pair } from "./parseKeyValues.js";
 import { ConnectionStringError } from "../errors.js";
 import { mask } from "../../logRedaction.js";
-import { isKeyword } from "./keywords.js";
+import { isKeyword, type Pair } from "./keywords.js";
 import { shownKeyword } from "./mayShow.js";
 
 const prefix = /^postgres(?:ql)?:\/\//;
