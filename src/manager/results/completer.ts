@@ -129,7 +129,7 @@ export class Completer {
       this.#plainAllowedAt = performance.now() + fullCompletionMs;
     }
     const rest = results.filter(({ id }) => unwritten === null || unwritten.has(id));
-    if (unwritten !== null) this.#accept(results);
+    if (unwritten !== null) this.#accept(rest.length === 0 ? results : results.filter(({ id }) => !unwritten.has(id)));
     if (rest.length === 0) return;
     await this.#completeFull(client, rest);
     // The due tasks were read before these results were written, and one of the results may have set its task to PLAN.
