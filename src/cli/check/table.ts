@@ -9,8 +9,8 @@ import {
   missingObjects,
   nameAnotherPlace,
   readRecord,
-  type TableRecord,
 } from "../../manager/schema/migrations.js";
+import type { TableRecord } from "../../manager/schema/columns.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
 import { findOrigin } from "../../manager/schema/moveObjects.js";
 import { readChangeRemedy, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";

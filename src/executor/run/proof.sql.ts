@@ -2,7 +2,7 @@ import type { Run } from "../../shared/ipc/run.js";
 import { literal } from "../../shared/postgres/quoting.js";
 
 /**
- * Returns SQL that calls `finish` (defined in 0001_initial.sql), which writes the proof into the ledger if the
+ * Returns SQL that calls `finish` (defined in src/manager/schema/migration.sql), which writes the proof into the ledger if the
  * transaction has written anything. (Pipelined runs call it through `PipelinedMessages.finishCall` instead.) The SQL
  * yields one value: null if the transaction has written nothing, otherwise whether the task's row is still in state
  * WORK. It first undoes what the task may have set, because the task's role may lack privileges on the ledger, and the

@@ -8,7 +8,7 @@ import type { TaskTable } from "./taskTable.js";
 type ParameterColumn = ColumnsWith<{ readonly default: "parameter" }>;
 
 /**
- * Columns of the first migration that take their default from the parameter of the same name. The column `live`, for
+ * Columns of the first version that take their default from the parameter of the same name. The column `live`, for
  * example, takes its default from `pg_task.live`.
  */
 export const parameterColumns: readonly ParameterColumn[] = columnsWith({ since: 1, default: "parameter" });
@@ -39,7 +39,7 @@ const extensionParent = /^NULLIF\(\(current_setting\('pg_task\.id'::text\)\)::bi
  * from the configuration file. Keeps defaults that users chose. Alters only the defaults that differ, because ALTER
  * TABLE has to wait for every producer (client that inserts tasks).
  *
- * @param isAdopted whether the table is being adopted. It lacks the columns of the second migration then.
+ * @param isAdopted whether the table is being adopted. It lacks the columns of later versions then.
  * @returns true if a default was altered.
  * @throws PgTaskError CONFIG_INVALID if the server rejects the expression in `pg_task.plan`.
  */

@@ -6,7 +6,7 @@ import type { Log } from "../../shared/log.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { deadlockDetected, insufficientPrivilege, lockNotAvailable } from "../../shared/postgres/sqlStates.js";
-import { addedColumns } from "./addedColumns.js";
+import { addedColumns } from "./columns.js";
 import { describeMissingColumns } from "./adoption/addColumns.js";
 import { adopt } from "./adoption/adopt.js";
 import { ensureHoldIndex, ensureSchedulesIndex } from "./adoption/indexes.js";
@@ -23,7 +23,7 @@ import { ensureOptions } from "./options/options.sql.js";
 import { applyColumnDefaults } from "./columnDefaults.js";
 import {
   appliedVersion,
-  applyMigrations,
+  applyMigration,
   latestVersion,
   missingObjects,
   nameAnotherPlace,
@@ -244,7 +244,7 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   if (version === 0) await ensureStateType(client, table);
   await refuseConflictingNames(client, table);
   if (found !== null) refuseForeignColumns(table, await readLayout(client, table), record);
-  await applyMigrations(client, table, version);
+  await applyMigration(client, table, version);
   await nameBoundsCheck(client, table);
   return version;
 }

@@ -1,35 +1,26 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { packageFile } from "../../shared/packageFile.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
-import { columnList, columnNames } from "../../shared/taskColumns.js";
-import { addMissingColumns, columnComments, columnsSince } from "./addedColumns.js";
+import { columnList } from "../../shared/taskColumns.js";
+import { addMissingColumns, columnComments, columnDefinitions, columnsSince, type TableRecord } from "./columns.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** The folder of the .sql files. They stay next to their TypeScript source because the compiler does not copy them. */
-const folder = packageFile("src/manager/schema/migrations/");
+/**
+ * Describes a table and what belongs to it. The file stays next to its TypeScript source because the compiler does not
+ * copy it.
+ */
+const text = readFileSync(packageFile("src/manager/schema/migration.sql"), "utf8");
 
-/** All migrations in the order of their versions. The files are named `NNNN_name.sql`, where NNNN is the version. */
-export const migrations = readdirSync(folder)
-  .filter((file) => /^\d{4}_\w+\.sql$/.test(file))
-  .toSorted()
-  .map((file) => {
-    const text = readFileSync(new URL(file, folder), "utf8");
-    return { version: Number(file.slice(0, 4)), text, statements: split(text) };
-  });
-
-/** The version of a table to which every migration has been applied, and which has all columns. */
-export const latestVersion = Math.max(
-  ...migrations.map(({ version }) => version),
-  ...columnList.map(({ since }) => since),
-);
+/** Its statements, with their placeholders not yet replaced. Adoption takes triggers and indexes from these statements. */
+export const statements: readonly string[] = split(text);
 
 /**
- * Statements of the first migration, with their placeholders not yet replaced. Adoption (serving a table that pg-task
- * did not create) takes triggers, indexes and comments from these statements.
+ * The version of a table that has everything. Each change of `migration.sql` and each new column has the next version.
+ * Tables of versions 1 to 3 were created by three migrations, which became one before the first release.
  */
-export const initialStatements: readonly string[] = migrations[0]?.statements ?? [];
+export const latestVersion = Math.max(4, ...columnList.map(({ since }) => since));
 
 /** The comment of every function that pg-task created begins with this text. */
 const ownComment = "pg-task ";
@@ -40,7 +31,7 @@ const ownComment = "pg-task ";
 const versionComment = `${ownComment}version `;
 /**
  * Unreleased versions of pg-task let a table keep columns of the user's that have the name of a column of pg-task, and
- * listed these in the comment of the wake-up function. Such a table lacks columns of the second migration.
+ * listed these in the comment of the wake-up function. Such a table lacks columns of the second version.
  */
 const formerColumnsComment = `${ownComment}wake-up, own columns: `;
 
@@ -48,19 +39,11 @@ const formerColumnsComment = `${ownComment}wake-up, own columns: `;
  * Splits a migration into its statements, without the comments between them. A semicolon inside a function body or a
  * string does not end a statement.
  */
-function split(text: string): string[] {
-  const statements = text
+function split(sql: string): string[] {
+  const found = sql
     .replaceAll(/^--.*\n/gm, "")
     .matchAll(/((?:\$function\$[^]*?\$function\$|'(?:[^']|'')*'|[^;'$])+);/g);
-  return [...statements].map(([, statement = ""]) => statement.trim());
-}
-
-/** What pg-task has recorded about a table. */
-export interface TableRecord {
-  /** The version of the last migration applied to the table, or 0 if no version was recorded. */
-  readonly version: number;
-  /** The user's columns that had the name of a column of pg-task when an unreleased version recorded them. */
-  readonly formerColumns: readonly string[];
+  return [...found].map(([, statement = ""]) => statement.trim());
 }
 
 /** The record of a table that does not exist, or that pg-task has not created. */
@@ -144,26 +127,26 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
   return rows.map((row) => row.name);
 }
 
-/** Applies all migrations above `version` and adds the columns of later versions, in the caller's transaction. */
-export async function applyMigrations(client: Client, table: TaskTable, version: number): Promise<void> {
-  const [initial, ...later] = migrations;
-  if (version === 0 && initial !== undefined) await client.query(render(initial.text, table));
-  await addMissingColumns(client, table, version);
-  for (const migration of later.filter((each) => each.version > version))
-    await client.query(render(migration.text, table));
+/** Creates a table, if the version is 0, or brings it to the latest version, in the caller's transaction. */
+export async function applyMigration(client: Client, table: TaskTable, version: number): Promise<void> {
+  if (version === 0) await client.query(render(text, table));
+  else {
+    await addMissingColumns(client, table, version);
+    await createObjectsBeside(client, table);
+  }
   // Users may have commented on the columns that an adopted table had.
+  const added = version === 0 ? columnList : columnsSince(version);
   await client.query(
-    columnComments(table, version === 0 ? columnNames : columnsSince(version).map(({ name }) => name)),
-  );
-  await client.query(
-    `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.wakeUp)}() IS '${ownComment}wake-up'`,
+    columnComments(
+      table,
+      added.map(({ name }) => name),
+    ),
   );
   await recordVersion(client, table, latestVersion);
 }
 
 /**
- * Matches the statements of the first migration that adoption does not run as they are, because a table that already
- * exists needs them in another form.
+ * Matches the statements that do not apply to a table that already exists. Adoption runs some of them in another form.
  */
 const aboutTable =
   /^(?:CREATE TABLE|COMMENT ON (?:TABLE|COLUMN)|CREATE (?:INDEX|TRIGGER) [^]*? ON) :"schema"\.:"table"/;
@@ -176,8 +159,8 @@ const isRepeatable = (statement: string): boolean => !statement.startsWith("TRUN
 
 /** Creates or replaces the functions, tables and views that belong to an adopted table, in the caller's transaction. */
 export async function createObjectsBeside(client: Client, table: TaskTable): Promise<void> {
-  const statements = initialStatements.filter((statement) => !aboutTable.test(statement)).filter(isRepeatable);
-  await client.query(render(statements.join(";\n"), table));
+  const repeated = statements.filter((statement) => !aboutTable.test(statement) && isRepeatable(statement));
+  await client.query(render(repeated.join(";\n"), table));
 }
 
 /** Returns the names of dropped objects without which no task can run: functions and side tables. */
@@ -205,11 +188,10 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
  */
 export async function recreateObjects(client: Client, table: TaskTable, missing: readonly string[]): Promise<void> {
   const placeholders = Object.entries(table).flatMap(([key, name]) => (missing.includes(name) ? [`:"${key}"`] : []));
-  const statements = migrations
-    .flatMap((migration) => migration.statements)
+  const recreating = statements
     .filter((statement) => placeholders.some((each) => statement.includes(each)))
     .filter(isRepeatable);
-  for (const statement of statements) await client.query(render(statement, table));
+  for (const statement of recreating) await client.query(render(statement, table));
 }
 
 /**
@@ -231,22 +213,21 @@ export const describeOtherPlace = ({ qualified }: TaskTable): string =>
 
 /** Replaces the functions of the table in the caller's transaction, so that they name its place. */
 export async function replaceFunctions(client: Client, table: TaskTable): Promise<void> {
-  const statements = migrations
-    .flatMap((migration) => migration.statements)
-    .filter((statement) => statement.startsWith("CREATE OR REPLACE FUNCTION"));
-  for (const statement of statements) await client.query(render(statement, table));
+  const replacing = statements.filter((statement) => statement.startsWith("CREATE OR REPLACE FUNCTION"));
+  for (const statement of replacing) await client.query(render(statement, table));
 }
 
 /**
  * Replaces the placeholders in a migration as psql does. `:"name"` becomes an identifier, and `:'name'` becomes a
- * string. A name is either a key of TaskTable or one of the advisory lock classes `busyClass` and `permitClass`.
+ * string. A name is either a key of TaskTable or one of the advisory lock classes `busyClass` and `permitClass`. `:columns` are those of a new table.
  */
-export function render(text: string, table: TaskTable): string {
+export function render(given: string, table: TaskTable): string {
   const names = new Map<string, string>(Object.entries(table));
   names.set("busyClass", String(lockClasses.busy));
   names.set("permitClass", String(lockClasses.permit));
-  return text
+  return given
     .replaceAll("$function$", () => bodyQuote(table))
+    .replace(":columns", () => columnDefinitions(table))
     .replaceAll(/:(["'])(\w+)\1/g, (_, quote: string, name: string) => {
       const value = names.get(name);
       if (value === undefined) throw new Error(`unknown name in a migration: ${name}`);

@@ -27,7 +27,7 @@ const others = [
   /^man\/pg-task\.1$/,
   /^ecosystem\.config\.cjs$/,
   /^src\/manager\/schema\/calendar\/\w+\.sql$/,
-  /^src\/manager\/schema\/migrations\/\d{4}_\w+\.sql$/,
+  /^src\/manager\/schema\/migration\.sql$/,
   /^src\/web\/page\/\w+\.(?:css|svg)$/,
 ];
 

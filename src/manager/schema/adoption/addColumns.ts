@@ -1,9 +1,8 @@
 import type { FileParameters } from "../../../shared/config/parameterTable.js";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
-import { addedColumnChanges, addedColumns, columnComments } from "../addedColumns.js";
+import { addedColumnChanges, addedColumns, columnComments, hashDefinition } from "../columns.js";
 import { parameterColumns, parameterDefault } from "../columnDefaults.js";
-import { initialStatements } from "../migrations.js";
 import type { ColumnName } from "../../../shared/taskColumns.js";
 import { objectName, type TaskTable } from "../taskTable.js";
 import { expectedColumns, requiredColumns, type ExpectedColumn } from "./expectedColumns.js";
@@ -69,16 +68,12 @@ export function restoreStatement(
 ): string | null {
   if (requiredColumns.includes(name)) return null;
   const column = expectedColumns.find((each) => each.name === name);
-  const changes = column === undefined ? addedColumnChanges(name) : additions(withGenerated(column), parameters);
+  const changes =
+    column === undefined
+      ? addedColumnChanges(name)
+      : additions(name === "hash" ? { ...column, type: hashDefinition } : column, parameters);
   if (name === "ready") changes.push("ALTER COLUMN ready SET DEFAULT true");
   return `ALTER TABLE ${qualified} ${changes.join(", ")}`;
-}
-
-/** Completes the type of a column that the first migration generates from others. */
-function withGenerated(column: ExpectedColumn): ExpectedColumn {
-  const [, type] =
-    new RegExp(`^ +${column.name} (.+ GENERATED .+ STORED),?$`, "m").exec(initialStatements.join("\n")) ?? [];
-  return type === undefined ? column : { ...column, type };
 }
 
 function addedColumnDefault(name: string, type: string, parameters: FileParameters): string {

@@ -18,7 +18,8 @@ import { refuseConflictingNames } from "./conflictingNames.js";
 import { dropExtensionTriggers, dropFormerTriggers, missingTriggers } from "./triggers.js";
 
 /**
- * Brings a table that pg-task did not create to the state in which the first migration leaves a new table. Columns,
+ * Brings a table that pg-task did not create to the state of the first version of the table, as far as
+ * columns are concerned. Columns,
  * triggers and the objects that belong to the table are created in one short transaction. From then on, new rows need
  * no further treatment. Existing rows are updated in batches. If adoption is interrupted at any point, the next call
  * continues it.

@@ -62,7 +62,7 @@ const checkOf = ({ name, type, bounds }: TaskColumn & { readonly name: string })
 };
 
 /**
- * The columns that the first migration creates. The type of `state` is used only in error messages, because adoption
+ * The columns of the first version. The type of `state` is used only in error messages, because adoption
  * never adds this column.
  */
 export const expectedColumns: readonly ExpectedColumn[] = columnList

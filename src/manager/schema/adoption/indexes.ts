@@ -2,7 +2,7 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { sqlState } from "../../../shared/postgres/client.js";
 import { errorMessage, PgTaskError } from "../../../shared/errors.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
-import { initialStatements, render } from "../migrations.js";
+import { statements, render } from "../migrations.js";
 import { objectName, type TaskTable } from "../taskTable.js";
 import { readPartitions, type Layout } from "./layout.js";
 
@@ -20,7 +20,7 @@ interface Index {
   readonly unique: boolean;
 }
 
-/** Creates missing indexes. A table needs the indexes of the first migration and an index on `id`. */
+/** Creates missing indexes. A table needs the indexes of a new table and an index on `id`. */
 export async function ensureIndexes(client: Client, table: TaskTable, { kind }: Pick<Layout, "kind">): Promise<void> {
   for (const index of [idIndex(kind), ...queueIndexes(table), keepIndex(table)]) {
     await ensureIndex(client, table, { kind }, index);
@@ -112,7 +112,7 @@ function initialIndex(
   predicate: string,
 ): Index {
   const start = `CREATE INDEX :"${key}" ON :"schema".:"table" `;
-  const statement = initialStatements.find((each) => each.startsWith(start)) ?? "";
+  const statement = statements.find((each) => each.startsWith(start)) ?? "";
   const definition = render(statement.slice(start.length), table);
   return { suffix, column, predicate, definition, unique: false };
 }

@@ -5,8 +5,8 @@ import type { TaskTable } from "../taskTable.js";
 import { expectedColumns, requiredColumns, isPgTaskHash } from "./expectedColumns.js";
 import { forbiddenStates } from "./stateChecks.js";
 import type { FoundColumn, Layout } from "./layout.js";
-import { foreignColumns } from "../addedColumns.js";
-import { noRecord, type TableRecord } from "../migrations.js";
+import { foreignColumns, type TableRecord } from "../columns.js";
+import { noRecord } from "../migrations.js";
 
 /** A reason why a table cannot be adopted or migrated, and the statement that removes this reason. */
 interface Obstacle {

@@ -1,7 +1,7 @@
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import { PgTaskError } from "../../../shared/errors.js";
-import { initialStatements, render } from "../migrations.js";
+import { statements, render } from "../migrations.js";
 import type { TaskTable } from "../taskTable.js";
 import type { Layout } from "./layout.js";
 
@@ -24,13 +24,13 @@ interface MissingTrigger {
 }
 
 /**
- * Returns the triggers that a table needs. These are the triggers of the first migration and the fill trigger, which
+ * Returns the triggers that a table needs. These are the triggers of a new table and the fill trigger, which
  * completes the rows of an adopted table.
  *
  * @param condition WHEN condition of the fill trigger, or null if the table needs no fill trigger
  */
 function requiredTriggers(table: TaskTable, condition: string | null): Trigger[] {
-  const initial = initialStatements
+  const initial = statements
     .filter((each) => /^CREATE TRIGGER [^]* ON :"schema"\.:"table"/.test(each))
     .map((each) => {
       const [, key = "", when] = /^CREATE TRIGGER :"(\w+)" (BEFORE|AFTER)/.exec(each) ?? [];

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { connectManager } from "../../../../src/manager/loop/connection.js";
-import { addedColumns } from "../../../../src/manager/schema/addedColumns.js";
+import { addedColumns } from "../../../../src/manager/schema/columns.js";
 import { boundsCheckName } from "../../../../src/manager/schema/boundsCheck.js";
 import { recordVersion } from "../../../../src/manager/schema/migrations.js";
 import type { TaskTable } from "../../../../src/manager/schema/taskTable.js";

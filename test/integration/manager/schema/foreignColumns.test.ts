@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { addedColumns } from "../../../../src/manager/schema/addedColumns.js";
+import { addedColumns } from "../../../../src/manager/schema/columns.js";
 import { latestVersion, readRecord } from "../../../../src/manager/schema/migrations.js";
 import { createDatabase } from "../../../support/database.js";
 import { extensionTable, partitionedByPlan } from "../../../support/foreignTables.js";

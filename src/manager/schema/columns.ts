@@ -8,8 +8,15 @@ import {
   type TaskColumn,
 } from "../../shared/taskColumns.js";
 import { readLayout, type Layout } from "./adoption/layout.js";
-import type { TableRecord } from "./migrations.js";
 import type { TaskTable } from "./taskTable.js";
+
+/** What pg-task has recorded about a table. */
+export interface TableRecord {
+  /** The version of the table, or 0 if no version was recorded. */
+  readonly version: number;
+  /** The user's columns that had the name of a column of pg-task when an unreleased version recorded them. */
+  readonly formerColumns: readonly string[];
+}
 
 /** Columns that a table of this version lacks, because a later version has added them. */
 export const columnsSince = (version: number): NamedColumn[] =>
@@ -17,6 +24,26 @@ export const columnsSince = (version: number): NamedColumn[] =>
 
 /** Names of the columns that the first version of the table does not have. */
 export const addedColumns: readonly ColumnName[] = columnsSince(1).map(({ name }) => name);
+
+/** Columns whose definition in a new table is more than type, nullability and default. */
+const definitions: Readonly<Partial<Record<ColumnName, string>>> = {
+  id: "bigserial PRIMARY KEY",
+  hash: `integer NOT NULL GENERATED ALWAYS AS (hashtext("group" || coalesce(remote, ''))) STORED`,
+};
+
+/** The definition of the generated column `hash`. */
+export const { hash: hashDefinition = "" } = definitions;
+
+/** SQL of the columns of a new table. Those that take their default from a parameter get it later. */
+export const columnDefinitions = ({ stateType }: Pick<TaskTable, "stateType">): string =>
+  columnList
+    .map(({ name, type, nullable, default: value }) => {
+      const known = definitions[name];
+      if (known !== undefined) return `${identifier(name)} ${known}`;
+      const hasDefault = value !== undefined && value !== "parameter";
+      return `${identifier(name)} ${type === "state" ? stateType : type}${nullable === true ? "" : " NOT NULL"}${hasDefault ? ` DEFAULT ${value}` : ""}`;
+    })
+    .join(",\n  ");
 
 /** Returns the parts of ALTER TABLE that add the column, with the default of new rows. */
 export function addedColumnChanges(name: ColumnName): string[] {
