@@ -1,9 +1,7 @@
-import { readWriters, revokeWriting } from "../../manager/schema/grants.js";
 import { locateTable } from "../../manager/schema/locateTable.js";
-import { describeUnknownZone, placeZone, unknownZones } from "../../manager/schema/unknownZones.js";
 import { readLackingToCreate, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
-import { taskTable } from "../../manager/schema/taskTable.js";
+import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import { serverParameters } from "../../shared/config/parameters.js";
 import {
   longCharacterSettings,
@@ -22,9 +20,6 @@ import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
-import { readScheduleWarnings } from "../../tasks/explain/scheduleWarnings.js";
-import { copyReport } from "../../manager/schema/home.js";
-import { readCopy } from "../../tasks/queries/copy.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import {
   describeObject,
@@ -35,6 +30,11 @@ import {
 } from "./roleAndDatabase.js";
 import { toPgTaskError, withConnection } from "./connection.js";
 import { inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
+import type { Check } from "../inspection/check.js";
+import { checkHome } from "../inspection/home.js";
+import { checkRules } from "../inspection/schedules.js";
+import { checkWriters } from "../inspection/writers.js";
+import { checkZone } from "../inspection/zone.js";
 
 /** What a server reported about one entry. `error` is set if the inspection failed. */
 export interface EntryFindings {
@@ -207,44 +207,35 @@ async function inspectDatabase(entry: Entry, client: Client, fileZone: string): 
     paused: await readPausedGroups(located, client),
     location,
     settings: Object.fromEntries(settings),
-    warnings: [
-      ...warnings,
-      ...(await copyWarnings(located, client)),
-      ...(await writerWarnings(located, client)),
-      ...(await scheduleWarnings(located, client)),
-    ],
+    warnings: [...warnings, ...(await tableWarnings(located, client))],
     error:
       (await checkPlan(located, client)) ??
-      (await checkZone(located, client, fileZone)) ??
+      (await zoneError(located, client, fileZone)) ??
       (await checkOwnBackend(located, client)),
   };
 }
 
-/** Returns a warning if the table is a copy, of which `start` would run nothing. */
-async function copyWarnings(entry: Entry, client: Client): Promise<string[]> {
+/**
+ * Returns what `doctor` finds too: that the table is a copy, of which `start` would run nothing, that other roles may write
+ * tasks, and what is wrong with the rules of schedules.
+ */
+async function tableWarnings(entry: Entry, client: Client): Promise<string[]> {
   const table = taskTable(entry.schema, entry.table);
-  const reason = await readCopy(client, table, entry);
-  return reason === null ? [] : [`${table.qualified}: ${copyReport(reason).message}`];
-}
-
-/** Returns a warning if other roles may write tasks, and so run SQL as the entry's user. */
-async function writerWarnings({ schema, table: name }: Entry, client: Client): Promise<string[]> {
-  const table = taskTable(schema, name);
-  const { unrestricted: roles } = await readWriters(client, table);
-  if (roles.length === 0) return [];
-  const who = roles.join(", ");
-  return [
-    `${table.qualified}: ${who} may write tasks, and so run SQL as the entry's user: ${revokeWriting(table, roles)}`,
+  const checks = [
+    await checkHome(client, table, entry),
+    await checkWriters(client, table),
+    ...(await checkExistingRules(client, table)),
   ];
+  return checks.flatMap(({ level, text, remedy }) =>
+    level === "ok" ? [] : `${table.qualified}: ${text}${remedy === undefined ? "" : `: ${remedy}`}`,
+  );
 }
 
-/** Returns warnings about the schedules of a table that pg-task has already created or adopted. */
-async function scheduleWarnings({ schema, table: name }: Entry, client: Client): Promise<string[]> {
-  const table = taskTable(schema, name);
+/** Checks the rules of the schedules of a table that pg-task has already created or adopted. */
+async function checkExistingRules(client: Client, table: TaskTable): Promise<Check[]> {
   if ((await readTableExistence(client, table)) !== "yes") return [];
   try {
-    const { warnings } = await readScheduleWarnings(client, table);
-    return warnings.map(({ text }) => `${table.qualified}: ${text}`);
+    return await checkRules(client, table);
   } catch (error) {
     // The user may lack a privilege on the table, which does not concern the configuration. The command doctor says so.
     if (sqlState(error) === null) throw error;
@@ -264,16 +255,14 @@ async function checkPlan({ schema, table, parameters }: Entry, client: Client): 
 }
 
 /** Returns an error if `pg_task.zone` is no name of a time zone wherever it is set; null if there is none. */
-async function checkZone(
+async function zoneError(
   { schema, table, parameters }: Entry,
   client: Client,
   fileZone: string,
 ): Promise<PgTaskError | null> {
-  const configured = parameters["pg_task.zone"];
-  const unknown = await unknownZones(client, taskTable(schema, table), configured);
-  if (unknown.length === 0) return null;
-  const problems = unknown.map((each) => describeUnknownZone(placeZone(each, configured === fileZone)));
-  return new PgTaskError("CONFIG_INVALID", problems.map(({ text, remedy }) => `${text}; ${remedy}`).join("; "));
+  const checks = await checkZone(client, taskTable(schema, table), { parameters, fileZone });
+  const problems = checks.flatMap(({ level, text, remedy = "" }) => (level === "ok" ? [] : `${text}; ${remedy}`));
+  return problems.length === 0 ? null : new PgTaskError("CONFIG_INVALID", problems.join("; "));
 }
 
 /** Returns the error with which sessions would fail because they cannot see their own backends; null if they can. */

@@ -1,25 +1,19 @@
 import { describeKind, refuseForeignColumns, refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
-import { missingColumnNames, describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
-import { readIdCache } from "../../manager/schema/idCache.js";
+import { describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
 import { readLayout } from "../../manager/schema/adoption/layout.js";
 import { refuseConflictingNames } from "../../manager/schema/adoption/conflictingNames.js";
-import {
-  describeOtherPlace,
-  latestVersion,
-  missingObjects,
-  nameAnotherPlace,
-  readRecord,
-} from "../../manager/schema/migrations.js";
+import { describeOtherPlace, latestVersion, missingObjects } from "../../manager/schema/migrations.js";
 import type { TableRecord } from "../../manager/schema/columns.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
 import { findOrigin } from "../../manager/schema/moveObjects.js";
 import { readChangeRemedy, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
-import { isPartitionedByPlan, planPartitionsProblem } from "../../manager/schema/planPartitions.js";
 import { missingStates } from "../../manager/schema/stateType.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
+import { readTableState, type TableState } from "../inspection/tableState.js";
+import { checkWaiting } from "../inspection/waiting.js";
 
 /** Whether an object that an entry needs exists. */
 export interface Finding {
@@ -46,16 +40,15 @@ export async function inspectTable(
     return refused(`the name belongs to ${describeKind(kind)}, which cannot be adopted`);
   }
   const table = taskTable(schema, name);
-  const record = await readRecord(client, table);
-  const { version } = record;
+  const state = await readTableState(client, table);
+  const { version, lost } = state;
   if (version > latestVersion) return refused("created by a later pg-task");
-  const lost = version === latestVersion ? missingColumnNames(await readLayout(client, table)) : [];
   if (lost.length > 0) {
     const why = `${describeMissingColumns(lost)}; pg-task doctor names the statements that restore it`;
     return { ...found, state: "incomplete", why };
   }
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
-  const reasons = await readReasons(client, table, { kind, version });
+  const reasons = await readReasons(client, table, state);
   const reason = reasons.length === 0 ? {} : { why: reasons.join("; ") };
   const exists: Finding = { ...found, state: "exists", ...reason };
   const asOwner = await readPrivilegeRemedy(client, table);
@@ -64,9 +57,7 @@ export async function inspectTable(
   if (upToDate) return asOwner === null ? exists : { ...exists, why: [...reasons, notOwned].join("; ") };
   const moved = version === 0 ? await findOrigin(client, table) : null;
   const why =
-    create && asOwner !== null
-      ? notOwned
-      : await whyUnchangeable(client, table, create, moved === null ? record : null);
+    create && asOwner !== null ? notOwned : await whyUnchangeable(client, table, create, moved === null ? state : null);
   if (why !== null) return refused(why);
   return version === latestVersion ? exists : { ...found, ...describeChange(version, create, moved) };
 }
@@ -103,22 +94,12 @@ async function whyUnchangeable(
 }
 
 /** Returns what the table cannot have, and why. */
-async function readReasons(
-  client: Client,
-  table: TaskTable,
-  { kind, version }: { readonly kind: string; readonly version: number },
-): Promise<string[]> {
-  const reasons = (await nameAnotherPlace(client, table))
-    ? [`${describeOtherPlace(table)}; pg-task start replaces them`]
-    : [];
+async function readReasons(client: Client, table: TaskTable, { version, isElsewhere }: TableState): Promise<string[]> {
+  const reasons = isElsewhere ? [`${describeOtherPlace(table)}; pg-task start replaces them`] : [];
   for (const { purpose, signature } of await takenUserFunctions(client, table))
     reasons.push(`off: ${purpose}, because another function is called ${signature}`);
-  if (kind === "p" && (await isPartitionedByPlan(client, table)))
-    reasons.push(`off: after, because ${planPartitionsProblem}`);
-  const cache = version === 0 ? null : await readIdCache(client, table);
-  if (cache !== null)
-    reasons.push(`${cache.sequence} has CACHE ${cache.size}: a task cannot wait for each one inserted before it`);
-  return reasons;
+  const waiting = await checkWaiting(client, table, version > 0);
+  return waiting === null ? reasons : [...reasons, waiting.text];
 }
 
 /**

@@ -5,7 +5,7 @@ import { describeTarget } from "../../shared/postgres/target/target.js";
 import { errorDefinitions, exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError, toReport } from "../../shared/errors.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { fail, ok, type Check } from "../doctor/check.js";
+import { fail, ok, type Check } from "../inspection/check.js";
 import { checkServer, directConnection, withRunningManager } from "../doctor/server.js";
 import { checkStalls } from "../doctor/stalled.js";
 import { checkTable } from "../doctor/table.js";

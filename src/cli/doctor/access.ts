@@ -1,9 +1,8 @@
-import { readWriters, revokeWriting } from "../../manager/schema/grants.js";
 import { ownerRemedy } from "../../manager/schema/privilegeRemedy.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { fail, ok, warn, type Check } from "./check.js";
+import { fail, ok, warn, type Check } from "../inspection/check.js";
 
 export async function mayRead(client: Client, { qualified }: TaskTable): Promise<boolean> {
   const { rows } = await client.query<{ may: boolean }>("SELECT has_table_privilege($1, 'SELECT') AS may", [qualified]);
@@ -58,21 +57,6 @@ export async function checkPrivileges(client: Client, { qualified }: TaskTable):
     );
   }
   return ok("rights", `${user} owns ${qualified}`);
-}
-
-/** Names the roles that may add or change tasks. Their tasks run with all privileges of the entry's user. */
-export async function checkWriters(client: Client, table: TaskTable): Promise<Check> {
-  const { unrestricted, byColumn } = await readWriters(client, table);
-  const some = byColumn.length === 0 ? "" : `; some columns: ${byColumn.join(", ")}`;
-  if (unrestricted.length > 0) {
-    return warn(
-      "writers",
-      `may write tasks, and so run SQL as the entry's user: ${unrestricted.join(", ")}${some}`,
-      `${revokeWriting(table, unrestricted)}; then grant what a role needs by column`,
-    );
-  }
-  if (byColumn.length === 0) return ok("writers", "no other role may add or change tasks");
-  return ok("writers", `may write some columns of tasks: ${byColumn.join(", ")}`);
 }
 
 /**

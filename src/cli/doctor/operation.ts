@@ -1,9 +1,6 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { foreignHolderRemedy } from "../../shared/postgres/frozenHolder.js";
-import { errorDefinitions } from "../../shared/errorCodes.js";
-import type { Entry } from "../../shared/config/types.js";
-import { readCopy } from "../../tasks/queries/copy.js";
 import { readBacklog } from "../../tasks/queries/backlog.js";
 import { readOrphans } from "../../tasks/queries/orphanIds.js";
 import { areMoreRejected, readRejectedResults } from "../../tasks/queries/rejectedResults.js";
@@ -19,18 +16,8 @@ import {
 import { howToResume } from "../support/resumeSchedules.js";
 import { shellWord } from "../support/shellWord.js";
 import { formatCount } from "../terminal/format.js";
-import { fail, ok, warn, type Check } from "./check.js";
+import { fail, ok, warn, type Check } from "../inspection/check.js";
 import { formatDuration } from "../../shared/formatDuration.js";
-
-export async function checkHome(
-  client: Client,
-  table: TaskTable,
-  { parameters }: Pick<Entry, "parameters">,
-): Promise<Check> {
-  const reason = await readCopy(client, table, { parameters });
-  if (reason === null) return ok("home", "the table is no copy");
-  return fail("home", `the table is a copy, and nothing starts: ${reason}`, errorDefinitions.SCHEMA_COPY.remedy);
-}
 
 export async function checkManager(client: Client, table: TaskTable): Promise<Check> {
   const { manager: found, foreignHolder } = await readTableLock(client, table);

@@ -1,10 +1,9 @@
 import { lostDependencies } from "../../manager/schema/dependencyTable.js";
-import { readIdCache } from "../../manager/schema/idCache.js";
 import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
-import { isPartitionedByPlan, planPartitionsProblem } from "../../manager/schema/planPartitions.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { warn, ok, type Check } from "./check.js";
+import { warn, ok, type Check } from "../inspection/check.js";
+import { checkWaiting } from "../inspection/waiting.js";
 
 /** The maximum number of ids in one line. */
 const maxShown = 10;
@@ -39,15 +38,7 @@ export async function checkOrder(client: Client, table: TaskTable): Promise<Chec
       `unless this is meant (they may have been loaded from a dump by an earlier version), UPDATE ${qualified} SET plan = now() WHERE id IN (${unplanned.ids})`,
     );
   }
-  if (await isPartitionedByPlan(client, table))
-    return ok("order", `no task can wait for others (after): ${planPartitionsProblem}`);
-  const cache = await readIdCache(client, table);
-  if (cache === null) return ok("order", "no task waits in vain");
-  return warn(
-    "order",
-    `${cache.sequence} hands out ${cache.size} ids at a time: a task can have a smaller id than one that was inserted before it, and cannot wait for that one`,
-    `ALTER SEQUENCE ${cache.sequence} CACHE 1`,
-  );
+  return (await checkWaiting(client, table)) ?? ok("order", "no task waits in vain");
 }
 
 /** Returns the first ids of a query, as a list for SQL and as the text of a line. Null if there are none. */

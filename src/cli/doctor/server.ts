@@ -5,7 +5,7 @@ import { readCluster, readConnections, readOtherLeaders } from "../../tasks/quer
 import { readNotificationQueue } from "../../tasks/queries/notificationQueue.js";
 import { countSessions, entriesOnServer, type EntryLocation } from "../../tasks/queries/executorSessions.js";
 import { describeOtherEntries, hashEntries, readPublishedEntries } from "../../supervisor/publishedEntries.js";
-import { fail, ok, warn, type Check } from "./check.js";
+import { fail, ok, warn, type Check } from "../inspection/check.js";
 import { warnForeignHolder } from "./operation.js";
 
 /**

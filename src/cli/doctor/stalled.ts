@@ -7,7 +7,7 @@ import { readSessionRefusal, refusalRemedy } from "../../tasks/queries/sessionRe
 import { readUserTriggers } from "../../tasks/queries/userTriggers.js";
 import type { OpenTable } from "../support/openTable.js";
 import { readReasons } from "../support/readReasons.js";
-import { fail, ok, warn, type Check } from "./check.js";
+import { fail, ok, warn, type Check } from "../inspection/check.js";
 
 const pollMs = 500;
 /** Maximum number of tasks that are examined. */

@@ -1,30 +1,21 @@
-import {
-  missingColumnNames,
-  describeMissingColumns,
-  restoreStatement,
-} from "../../manager/schema/adoption/addColumns.js";
-import { readLayout } from "../../manager/schema/adoption/layout.js";
+import { describeMissingColumns, restoreStatement } from "../../manager/schema/adoption/addColumns.js";
 import { queueIndexes } from "../../manager/schema/adoption/indexes.js";
-import { describeOtherPlace, latestVersion, nameAnotherPlace, readRecord } from "../../manager/schema/migrations.js";
+import { describeOtherPlace, latestVersion } from "../../manager/schema/migrations.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
-import { foreignNames } from "../../manager/schema/adoption/obstacles.js";
 import { duplicateKeysQuery, readKeyProblem } from "../../manager/schema/keyIndex.js";
 import type { ColumnName } from "../../shared/taskColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { fail, ok, warn, type Check } from "./check.js";
+import { fail, ok, warn, type Check } from "../inspection/check.js";
+import type { TableState } from "../inspection/tableState.js";
 
-export async function checkMigration(client: Client, table: TaskTable): Promise<Check> {
-  const record = await readRecord(client, table);
-  const { version } = record;
-  if (version > 0 && (await nameAnotherPlace(client, table)))
-    return warn("table", describeOtherPlace(table), "pg-task start replaces them");
+export function checkMigration(table: TaskTable, { version, isElsewhere, foreign }: TableState): Check {
+  if (version > 0 && isElsewhere) return warn("table", describeOtherPlace(table), "pg-task start replaces them");
   if (version === latestVersion) return ok("table", `${table.qualified} is up to date`);
   const text = `${table.qualified} is at version ${version}, this pg-task knows ${latestVersion}`;
   if (version > latestVersion) return fail("table", text, "upgrade this pg-task");
-  const foreign = version < latestVersion ? foreignNames(table, await readLayout(client, table), record) : [];
   if (foreign.length > 0) {
     const problems = foreign.map(({ problem }) => problem).join("; ");
     return fail("table", `${table.qualified}: ${problems}`, foreign.map(({ statement }) => statement).join("; "));
@@ -32,12 +23,8 @@ export async function checkMigration(client: Client, table: TaskTable): Promise<
   return warn("table", text, "pg-task start migrates it");
 }
 
-/**
- * Checks for missing columns. Meant for a table that is up to date: in any other table, a migration adds missing
- * columns.
- */
-export async function checkColumns(client: Client, table: TaskTable, parameters: FileParameters): Promise<Check> {
-  const lost = missingColumnNames(await readLayout(client, table));
+/** Checks for missing columns. Meant for a table that is up to date. */
+export function checkColumns(table: TaskTable, { lost }: TableState, parameters: FileParameters): Check {
   if (lost.length === 0) return ok("columns", "all present");
   return fail(
     "columns",

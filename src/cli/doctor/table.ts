@@ -1,23 +1,26 @@
-import { nameAnotherPlace } from "../../manager/schema/migrations.js";
+import { readTableState } from "../inspection/tableState.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { checkPrivileges, checkRoleSettings, checkRowSecurity, checkWriters, mayRead } from "./access.js";
-import type { Check } from "./check.js";
-import { checkHome, checkManager, checkOrphans, checkBacklog, checkPauses, checkResults } from "./operation.js";
+import { checkPrivileges, checkRoleSettings, checkRowSecurity, mayRead } from "./access.js";
+import type { Check } from "../inspection/check.js";
+import { checkManager, checkOrphans, checkBacklog, checkPauses, checkResults } from "./operation.js";
 import { checkOrder } from "./order.js";
-import { checkZone, type ConfiguredParameters } from "./zone.js";
-import { checkSchedules } from "./schedules.js";
+import { checkZone, type ConfiguredParameters } from "../inspection/zone.js";
+import { checkSchedules } from "../inspection/schedules.js";
 import { checkColumns, checkFeatures, checkIndexes, checkMigration, checkTriggers, checkViews } from "./structure.js";
 import { checkBloat, checkTransactions } from "./upkeep.js";
+import { checkHome } from "../inspection/home.js";
+import { checkWriters } from "../inspection/writers.js";
 
 /** Checks a table, connected as the user of the table's entry. */
 export async function checkTable(client: Client, table: TaskTable, configured: ConfiguredParameters): Promise<Check[]> {
-  const version = await checkMigration(client, table);
+  const state = await readTableState(client, table);
+  const version = checkMigration(table, state);
   // Until a start has replaced these functions, the other checks would call some that do not exist.
-  if (await nameAnotherPlace(client, table)) return [version];
+  if (state.isElsewhere) return [version];
   // The server would refuse the other checks.
   if (!(await mayRead(client, table))) return [version, await checkPrivileges(client, table)];
-  const whole = version.level === "ok" ? [await checkColumns(client, table, configured.parameters)] : [];
+  const whole = version.level === "ok" ? [checkColumns(table, state, configured.parameters)] : [];
   // If columns are missing, the other checks are skipped, because they read these columns.
   if (whole.some(({ level }) => level === "fail")) return [version, ...whole];
   return [

@@ -2,7 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { isSessionSql } from "../../shared/postgres/applicationNames.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { ok, warn, type Check } from "./check.js";
+import { ok, warn, type Check } from "../inspection/check.js";
 
 /** SQL condition: there are more dead rows than autovacuum should have left by now. */
 const bloated = `dead > 10000 AND dead > live * 0.5`;

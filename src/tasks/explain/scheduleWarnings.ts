@@ -7,7 +7,7 @@ import { readSchedules, type Schedule } from "../queries/schedules.js";
 import { cronInstead } from "./cronInstead.js";
 import { owedRemedy } from "./scheduleState.js";
 
-interface ScheduleWarning {
+export interface ScheduleWarning {
   readonly text: string;
   readonly remedy: string;
 }

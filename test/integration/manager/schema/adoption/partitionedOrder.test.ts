@@ -52,7 +52,7 @@ test("in a table that is partitioned by plan, after is refused with the reason, 
     "no task can wait for others (after): the table is partitioned by plan",
   );
   const { stdout } = await cli(["check"], { cwd });
-  assert.match(stdout, /table +task +exists: off: after, because the table is partitioned by plan/);
+  assert.match(stdout, /table +task +exists: no task can wait for others \(after\): the table is partitioned by plan/);
 });
 
 test("in a table that is partitioned by plan, a retry may move the task to another partition", async () => {

@@ -67,10 +67,10 @@ test("the log, check and doctor name the roles that may write tasks", async () =
   assert.deepEqual(await diagnose(), ["ok", `may write some columns of tasks: ${producer}`]);
   assert.doesNotMatch((await cli(["check"], { env })).stdout, /may write/);
   await client.query(`GRANT UPDATE (input) ON task TO PUBLIC; GRANT INSERT ON task TO ${anon}`);
-  const text = `may write tasks, and so run SQL as the entry's user: PUBLIC, ${anon}`;
-  assert.deepEqual(await diagnose(), ["warn", `${text}; some columns: ${producer}`]);
+  const text = `PUBLIC, ${anon} may write tasks, and so run SQL as the entry's user; some columns: ${producer}`;
+  assert.deepEqual(await diagnose(), ["warn", text]);
   const revoke = `REVOKE INSERT, UPDATE ON "public"."task" FROM PUBLIC, ${anon}`;
-  assert.ok((await cli(["check"], { env })).stdout.includes(revoke));
+  assert.ok((await cli(["check"], { env })).stdout.includes(`"public"."task": ${text}: ${revoke}`));
   await pgTask.start({ url: database.url });
   const { roles, remedy } = await pgTask.line("other roles may write tasks");
   assert.deepEqual([roles, remedy], [["PUBLIC", anon], revoke]);
