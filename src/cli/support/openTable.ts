@@ -140,6 +140,8 @@ export async function connectForCommand(
     applicationName: `pg-task ${command}`,
     isControl,
     acceptsAnyText: true,
+    // Only doctor looks at what its own session gets from the server.
+    acceptsPooler: command !== "doctor",
     ...(signal === undefined ? {} : { signal }),
     settings: {
       lock_timeout: "5s",

@@ -1,8 +1,9 @@
 import { DatabaseError, type Client, type QueryResult, type QueryResultRow } from "pg";
 import type { ConnectionTarget } from "./target/target.js";
-import { unreachableError, readOnlyError, rejectedError } from "./connectionErrors.js";
+import { pooledError, unreachableError, readOnlyError, rejectedError } from "./connectionErrors.js";
 import { connectToFirst } from "./target/connectToFirst.js";
 import { driverClients } from "./driverConnection.js";
+import { settingsPerTransaction } from "./pooledClient.js";
 import { openStream, type LoginOptions } from "./openStream.js";
 import { PgTaskError } from "../errors.js";
 import {
@@ -44,6 +45,11 @@ interface ClientOptions extends Omit<LoginOptions, "options"> {
    * the invalid bytes. Otherwise, statements that return it fail.
    */
   readonly acceptsAnyText?: boolean;
+  /**
+   * Whether a pooler may answer, such as PgBouncer in transaction mode. The settings then apply to each transaction.
+   * Statements must not rely on anything else of the session, such as LISTEN or its locks.
+   */
+  readonly acceptsPooler?: boolean;
   /** Whether the server must not be a standby, whatever `target_session_attrs` says. */
   readonly writable?: boolean;
 }
@@ -62,7 +68,19 @@ export function serverOf(client: Client): ConnectionTarget {
 
 async function open(target: ConnectionTarget, options: ClientOptions): Promise<Client> {
   const startup = buildStartup({ ...ownSettings(target), ...options.settings });
-  const DriverClient = driverClients((signal) => openStream(target, { ...options, options: startup.options, signal }));
+  try {
+    return await openClient(target, options, startup);
+  } catch (error) {
+    const isPooled = error instanceof PgTaskError && error.code === "CONNECTION_POOLED";
+    if (!isPooled || options.acceptsPooler !== true) throw error;
+    return await openClient(target, options, null);
+  }
+}
+
+/** @param startup the options of the session; null behind a pooler, which has sessions of its own */
+async function openClient(target: ConnectionTarget, options: ClientOptions, startup: Startup | null): Promise<Client> {
+  const own = startup?.options ?? "";
+  const DriverClient = driverClients((signal) => openStream(target, { ...options, options: own, signal }));
   const client = new DriverClient({ pipeline: options.pipeline === true });
   // A lost connection also rejects pending queries and emits "end", but only "error" carries the server's message.
   client.on("error", (error) => {
@@ -73,7 +91,11 @@ async function open(target: ConnectionTarget, options: ClientOptions): Promise<C
   try {
     options.signal?.throwIfAborted();
     await client.connect();
-    expectWanted(target, options, await expectOwnBackend(client, target, { startup, options }));
+    const found =
+      startup === null
+        ? await adaptToPooler(client, target, options)
+        : await expectOwnBackend(client, target, { startup, options });
+    expectWanted(target, options, found);
   } catch (error) {
     void client.end().catch(() => {});
     if (error instanceof PgTaskError) throw error;
@@ -125,13 +147,29 @@ async function expectOwnBackend(
   { startup, options }: { readonly startup: Startup; readonly options: ClientOptions },
 ): Promise<Pick<Probe, "standby" | "readOnly">> {
   const { rows } = await client.query<Probe>({
-    text: options.acceptsAnyText === true ? readingProbeSql : neutralProbeSql,
+    text: options.acceptsAnyText === true ? readingProbeSql(startup) : neutralProbeSql(startup),
     ...(target.connectTimeoutMs > 0 ? { query_timeout: target.connectTimeoutMs } : {}),
   });
   const announced = backendPid(client);
   const [probe] = rows;
   expectNoPooler(target, announced, { pid: probe?.pid, mark: probe?.mark }, startup);
   return { standby: probe?.standby === true, readOnly: probe?.readOnly === true };
+}
+
+async function adaptToPooler(
+  client: Client,
+  target: ConnectionTarget,
+  { settings }: ClientOptions,
+): Promise<Pick<Probe, "standby" | "readOnly">> {
+  // PgBouncer in statement mode refuses transactions.
+  await client.query("BEGIN").catch((error: unknown) => {
+    throw isServerError(error) ? pooledError(target, `was refused with "${error.message}"`, error) : error;
+  });
+  const { rows } = await client.query<Pick<Probe, "standby">>("SELECT pg_catalog.pg_is_in_recovery() AS standby");
+  await client.query("COMMIT");
+  const standby = rows[0]?.standby === true;
+  settingsPerTransaction(client, { ...ownSettings(target), ...settings }, standby);
+  return { standby, readOnly: false };
 }
 
 /**

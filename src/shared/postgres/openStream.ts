@@ -1,6 +1,7 @@
 import type { Duplex } from "node:stream";
 import { PgTaskError } from "../errors.js";
 import { login, LoginRefused, type BackendKey } from "./auth/login.js";
+import type { Credentials } from "./auth/credentials.js";
 import { missingPasswordError, rejectedError, unreachableError } from "./connectionErrors.js";
 import { ConnectionProblem, MissingPassword } from "./errors.js";
 import { socketAddress, tlsSettings, type ConnectionTarget } from "./target/target.js";
@@ -77,7 +78,8 @@ async function open(
   const destroy = (): void => void stream.destroy();
   signal.addEventListener("abort", destroy, { once: true });
   try {
-    const startup = { options: server.options === undefined ? options : `${server.options} ${options}` };
+    const all = [server.options, options].filter(Boolean).join(" ");
+    const startup: Credentials["startup"] = all === "" ? {} : { options: all };
     const credentials = { user, database, password, applicationName, startup, channelBinding, authMethods };
     return { stream, key: await login(stream, { ...credentials, passwordRequired: false }, signal) };
   } catch (error) {

@@ -1,5 +1,6 @@
 import type { ConnectionTarget } from "./target/target.js";
 import { pooledError } from "./connectionErrors.js";
+import { literal } from "./quoting.js";
 
 /**
  * Settings in the startup packet. They override the settings of the role and the database, and RESET ALL does not
@@ -80,6 +81,22 @@ const newerValues = Object.entries(newerSettings)
   .map(([name, value]) => `('${name}', '${value}')`)
   .join(", ");
 
+/**
+ * Returns the statements that apply settings until the end of the transaction, except those that the server does not
+ * have. Those that belong to the connection of a pooler, rather than to a transaction, are left as they are.
+ */
+export function transactionSettingsSql(settings: StartupSettings): string {
+  const all: StartupSettings = { ...settings, ...newerSettings };
+  const values = Object.entries(all)
+    .filter(([name]) => name !== "client_encoding" && !name.startsWith("tcp_"))
+    .map(([name, value]) => `('${name}', ${literal(String(value))})`);
+  return (
+    `SET LOCAL statement_timeout = 0; SET LOCAL search_path = ${neutralSettings["search_path"]}; ` +
+    "SELECT pg_catalog.set_config(s.name, v.value, true) FROM (VALUES " +
+    `${values.join(", ")}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name OPERATOR(pg_catalog.=) v.name`
+  );
+}
+
 /** A custom setting. Its value shows that the connection really received the settings of its startup packet. */
 const markSetting = "pgtask.connection";
 
@@ -104,13 +121,15 @@ export function buildStartup(settings: StartupSettings): Startup {
 export const probeSql = `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`;
 
 /**
- * Reads the same columns as `probeSql`, and whether the server is a standby and the session is read-only. Also sets the
- * newer settings, except those that the server does not have.
+ * Returns the statement that reads the same columns as `probeSql`, and whether the server is a standby and the session
+ * is read-only. It also sets the newer settings, except those that the server does not have, and except behind a pooler,
+ * whose sessions other clients use afterwards.
  */
-export const neutralProbeSql = `${probeSql}, pg_catalog.pg_is_in_recovery() AS standby,
-  pg_catalog.current_setting('transaction_read_only') = 'on' AS "readOnly", (
+export const neutralProbeSql = ({ mark }: Startup): string => `${probeSql}, pg_catalog.pg_is_in_recovery() AS standby,
+  pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on' AS "readOnly", (
   SELECT pg_catalog.count(pg_catalog.set_config(s.name, v.value, false))
-  FROM (VALUES ${newerValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name = v.name) AS later`;
+  FROM (VALUES ${newerValues}) AS v(name, value) JOIN pg_catalog.pg_settings AS s ON s.name OPERATOR(pg_catalog.=) v.name
+  WHERE pg_catalog.current_setting('${markSetting}', true) OPERATOR(pg_catalog.=) '${mark}') AS later`;
 
 /**
  * A column that lets a session of an SQL_ASCII database receive text as its bytes are. Such a database does not check
@@ -121,7 +140,7 @@ const anyTextColumn = `CASE WHEN pg_catalog.current_setting('server_encoding') O
   THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END AS encoding`;
 
 /** `neutralProbeSql` for a connection that reads text to show it. */
-export const readingProbeSql = `${neutralProbeSql}, ${anyTextColumn}`;
+export const readingProbeSql = (startup: Startup): string => `${neutralProbeSql(startup)}, ${anyTextColumn}`;
 
 /** The statement that lets any other session receive text that is not valid UTF-8, with the same effect. */
 export const acceptAnyTextSql = `SELECT ${anyTextColumn}`;

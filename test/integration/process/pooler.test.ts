@@ -9,6 +9,7 @@ import type { ConnectionTarget } from "../../../src/shared/postgres/target/targe
 import { connectClient } from "../../../src/shared/postgres/client.js";
 import { createLog } from "../../../src/shared/log.js";
 import { RolesAndDatabases } from "../../../src/supervisor/rolesAndDatabases.js";
+import { cli } from "../../support/cli.js";
 import { createDatabase, serverTarget } from "../../support/database.js";
 import { ExecutorDriver } from "../../support/executorDriver.js";
 import { findPgBouncer, startPgBouncer, type PoolMode } from "../../support/pgbouncer.js";
@@ -18,6 +19,9 @@ import { waitForState } from "../../support/waitFor.js";
 
 const database = await createDatabase();
 const client = await database.connect();
+await client.query(`CREATE SCHEMA hostile;
+  CREATE FUNCTION hostile.unnest(bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql AS 'BEGIN RAISE ''called''; END';
+  CREATE FUNCTION hostile.now() RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN RAISE ''called''; END'`);
 const program = await findPgBouncer();
 const skip = program === null ? "PgBouncer is not installed here, and only root can install it" : false;
 const log = createLog({ level: "silent", name: "test", write: () => {} });
@@ -64,6 +68,64 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
         const { reason } = await driver.message("openFailed");
         assert.equal(reason.code, "CONNECTION_POOLED");
         assertRefusal(reason.message, port);
+      });
+
+      it(mode === "statement" ? "is refused by the commands" : "lets the commands work", async () => {
+        const { port } = await pooler;
+        const run = async (...args: string[]) => await cli(args, { env: { DATABASE_URL: throughPort(port) } });
+        const diagnosed = await run("doctor");
+        assert.equal(diagnosed.code, 3);
+        assertRefusal(diagnosed.stdout, port);
+        if (mode === "statement") {
+          const { code, stderr } = await run("list");
+          assert.equal(code, 3);
+          assertRefusal(stderr, port);
+          assert.match(stderr, /transaction blocks not allowed in statement pooling mode/);
+          return;
+        }
+        const succeed = async (...args: string[]): Promise<string> => {
+          const { code, stdout, stderr } = await run(...args);
+          assert.deepEqual([code, stderr], [0, ""], args.join(" "));
+          return stdout.trim();
+        };
+        const pgTask = new PgTask();
+        await pgTask.start({ url: database.url });
+        // What another client leaves in the pooler's session must not affect the commands, nor the reverse.
+        const other = new Client({ connectionString: throughPort(port) });
+        await other.connect();
+        try {
+          await other.query(
+            "SET search_path = hostile, pg_catalog; SET lock_timeout = '1234ms'; SET DateStyle = 'German'",
+          );
+          await other.query("SET default_transaction_read_only = on");
+          const id = await succeed("add", "SELECT 1", "--plan", "infinity", "--key", "pooled");
+          assert.match(await succeed("list"), new RegExp(`^ *${id}\\b`, "m"));
+          assert.match(await succeed("show", id), /infinity/);
+          assert.match(await succeed("why", id), /infinity|never/);
+          assert.equal(await succeed("add", "SELECT 42", "--wait"), "42");
+          await succeed("run-now", id);
+          await waitForState(client, id, "DONE");
+          const stopped = await succeed("add", "SELECT 1", "--plan", "infinity");
+          await succeed("stop", stopped);
+          await succeed("retry", stopped);
+          await waitForState(client, stopped, "DONE");
+          await succeed("pause");
+          await succeed("resume");
+          for (const command of ["groups", "status", "accept-copy"]) await succeed(command);
+          await succeed("prune", "--older", "1 hour");
+          await succeed("next", "0 8 * * *");
+          await succeed("delete", id, "--yes");
+          await other.query("SET default_transaction_read_only = off");
+          const settings = ["search_path", "lock_timeout", "DateStyle"].map((name) => `current_setting('${name}')`);
+          const { rows } = await other.query<{ kept: string }>(
+            `SELECT concat_ws('; ', ${settings.join(", ")}) AS kept`,
+          );
+          assert.equal(rows[0]?.kept, "hostile, pg_catalog; 1234ms; German, DMY");
+        } finally {
+          await other.query("DISCARD ALL");
+          await other.end();
+          await pgTask.stop();
+        }
       });
 
       it("is named in the log when the control connection uses it", async () => {
