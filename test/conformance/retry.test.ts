@@ -60,6 +60,18 @@ async function runTries(input: (sequence: string) => string, more: Omit<NewTask,
 
 const divide = (sequence: string): string => `SELECT nextval('${sequence}'); SELECT 1/0`;
 
+/** Makes a trigger refuse the retries of tasks with these data, and inserts such a task. */
+async function insertRefused(data: string, body: string): Promise<string> {
+  await client.query(`
+    CREATE FUNCTION "${data}"() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN ${body} END$$;
+    CREATE TRIGGER "${data}" BEFORE UPDATE OF attempt ON task FOR EACH ROW WHEN (NEW.data = '${data}') EXECUTE FUNCTION "${data}"()`);
+  const [id = ""] = await tasks.insert({ input: "SELECT 7/0", retry: 1, backoff: "1 ms", data, group: data });
+  return id;
+}
+
+// It takes half a minute until the task becomes FAIL, so the other tests come first.
+const refusedId = await insertRefused("refused", "RAISE 'no more tries';");
+
 test("a task without retry is tried once", async () => {
   const [tries, { state, attempt }] = await runTries(divide, {});
   assert.deepEqual([tries, state, attempt], [1, "FAIL", null]);
@@ -323,15 +335,6 @@ test("with a negative max, the group pauses after each try, and the retry waits 
   assert.ok(await holds(id, "plan >= stop + interval '10 min'"));
 });
 
-test("a trigger that refuses the retry makes the task FAIL, and its error says so", async () => {
-  await client.query(`
-    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no more tries'; END$$;
-    CREATE TRIGGER refuse BEFORE UPDATE OF attempt ON task FOR EACH ROW WHEN (NEW.data = 'refused') EXECUTE FUNCTION refuse()`);
-  const { state, error } = await tasks.run("SELECT 7/0", { retry: 1, data: "refused", group: "refused" });
-  assert.equal(state, "FAIL");
-  assert.match(error ?? "", /division by zero[^]*\nERROR: {2}next run was not planned: no more tries/);
-});
-
 test("pg_task.retry of the session is the default, and costs tasks without error nothing", async () => {
   await client.query("SET pg_task.retry = 2; SET pg_task.backoff = '20 min'");
   const [failed = "", fine = ""] = await tasks.insert(
@@ -366,4 +369,23 @@ test("UPDATE refuses what INSERT refuses", async () => {
   const [id = ""] = await tasks.insert({ input: "", plan: "infinity" });
   await assert.rejects(client.query(`UPDATE task SET retry = -1 WHERE id = ${id}`), /retry must be 0 or more/);
   await assert.rejects(client.query(`UPDATE task SET sqlstate = '{x}' WHERE id = ${id}`), /neither an SQLSTATE/);
+});
+
+test("a trigger that refuses the retry for a moment only delays it", async () => {
+  await client.query("CREATE SEQUENCE public.refusals");
+  const id = await insertRefused(
+    "delayed",
+    "IF nextval('public.refusals') <= 2 THEN RAISE 'not now'; END IF; RETURN NEW;",
+  );
+  const { state, error } = only(await tasks.ended(id));
+  assert.equal(state, "FAIL");
+  assert.doesNotMatch(error ?? "", /not planned/);
+  assert.ok(await holds(id, "attempt = 1"));
+});
+
+test("a trigger that refuses the retry for good makes the task FAIL, and its error says so", async () => {
+  const { state, error } = only(await tasks.ended(refusedId));
+  assert.equal(state, "FAIL");
+  assert.match(error ?? "", /division by zero[^]*\nERROR: {2}next run was not planned: no more tries/);
+  assert.equal(pgTask.lines.filter((line) => line["id"] === refusedId).length, 1);
 });

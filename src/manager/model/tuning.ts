@@ -237,6 +237,9 @@ export const lockedRecheckMs = { first: 20, max: 60_000, restFactor: 10 };
 export const rejectedRowRetryMs = { first: 1_000, max: 60_000 };
 export const maxTransientRetryMs = 5_000;
 
+/** How long the server may reject the next try of a failed task before the task becomes FAIL instead, in ms. */
+export const maxRejectedRetryMs = 20_000;
+
 /**
  * How many owed successors are tried at once. If the server rejects one of them, the next follow after a second, so that
  * thousands of schedules that it rejects for good do not take the time of the other tasks.

@@ -47,7 +47,7 @@ interface CheckRequest {
   readonly isKnown: (row: OwnedRow) => boolean;
 }
 
-type Rescue = (orphans: readonly Orphan[], omissions: Omit<Omissions, "deletion">) => Promise<void>;
+type Rescue = (orphans: readonly Orphan[], omissions: Pick<Omissions, "pause" | "repetition">) => Promise<void>;
 
 /**
  * Rescues orphans. An orphan is a claimed task whose session this manager does not control, either because it lost the

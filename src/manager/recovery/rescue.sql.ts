@@ -73,7 +73,7 @@ export async function rescueTasks(
     readonly blame: boolean;
     readonly crashes: number;
     readonly reasons?: Readonly<Record<string, string>>;
-    readonly omissions?: Omit<Omissions, "deletion">;
+    readonly omissions?: Pick<Omissions, "pause" | "repetition">;
   },
 ): Promise<{
   readonly rescued: readonly RescuedTask[];
@@ -108,7 +108,7 @@ export async function rescueTasks(
 
 /** SQL condition that is true if the schedule of the row `j` of `judged` goes on with another row. */
 const passesOn =
-  "(j.repeats AND (j.verdict = 'replaced' OR j.verdict IN ('done', 'failed') AND j.state IN ('TAKE', 'WORK')))";
+  "(j.scheduled AND j.verdict = 'replaced' OR j.repeats AND j.verdict IN ('done', 'failed') AND j.state IN ('TAKE', 'WORK'))";
 
 /**
  * Returns the SQL of `rescueTasks`. `IS TRUE` keeps the planner from turning the lookup in the ledgers into a join.
@@ -131,7 +131,7 @@ WITH lost AS MATERIALIZED (
   WHERE place IS NULL AND ((id, take) IN (SELECT id, taken FROM lost)) IS TRUE GROUP BY id
 ), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM lost")}
 ), judged AS MATERIALIZED (
-  SELECT l.id, l.state, l.hash, l.max, l.repeats, l.crash, p.start, coalesce(p.stop, now()) AS stop,
+  SELECT l.id, l.state, l.hash, l.max, l.scheduled, l.repeats, l.crash, p.start, coalesce(p.stop, now()) AS stop,
     CASE WHEN p.id IS NOT NULL AND (l.state IN ('TAKE', 'WORK') OR (l.state IN ('STOP', 'FAIL', 'GONE') AND p.running)) THEN 'done'
       WHEN l.state = 'WORK' AND $3::integer > 0 AND l.crash >= $4::integer THEN 'failed'
       WHEN l.state IN ('TAKE', 'WORK', 'PLAN') THEN CASE WHEN ${isReplaced("l.id")} THEN 'replaced' ELSE 'planned' END ELSE 'kept' END AS verdict

@@ -74,6 +74,7 @@ export async function completeFull(
       omissions.repetition,
       omissions.deletion,
       results.map((result) => result.sqlstate),
+      omissions.retry,
       retry.sqlstates,
       retry.ceilingMs / 1000,
     ],
@@ -130,10 +131,13 @@ const withReplacement = `CASE WHEN replacement IS NULL THEN error
 const writtenStates = `UNION ALL SELECT id, NULL, true,
   CASE WHEN retried THEN 'PLAN' WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END, NULL, false FROM ended`;
 
-/** SQL of the ids of the tasks of `ended` that would have got a successor, or passed their schedule on. */
+/**
+ * SQL of the ids of the tasks of `ended` that would have got a successor, passed their schedule on, or been planned for
+ * the time that their query has returned.
+ */
 const owedIds = (table: TaskTable): string => `SELECT e.id FROM ended AS e JOIN ${table.qualified} AS t ON t.id = e.id
-  WHERE t.id = ANY (ARRAY(SELECT id FROM ended)) AND ${isRepeating("t.")} AND NOT ${mustRunQuery("t.")}
-    AND (e.repeats AND e.state IN ('TAKE', 'WORK') OR e.state = 'PLAN' AND ${isReplaced("e.id")})`;
+  WHERE t.id = ANY (ARRAY(SELECT id FROM ended)) AND ${isRepeating("t.")}
+    AND (e.computes OR e.repeats AND e.state IN ('TAKE', 'WORK') OR e.state = 'PLAN' AND ${isReplaced("e.id")})`;
 
 /**
  * Returns the SQL of `completeFull`. Its lateral join makes one index lookup for each result. Joining sets, or looking
@@ -162,25 +166,26 @@ WITH result AS MATERIALIZED (
 ), locked AS MATERIALIZED (
   SELECT r.owner, r.start, r.stop, r.output, r.error, r.committed, r.sqlstate, l.* FROM result AS r CROSS JOIN LATERAL (
     SELECT t.id, t.ctid AS version, delete, state::text AS state, hash, max, ${isRepeating()} AS repeats, ${mustRunQuery()} AS computing, ${isSetByTask} AS own,
-      ${isRetried("$12::text[]")} AS retriable, CASE WHEN ${isRetried("$12::text[]")} THEN ${waitingWithKey(table)} END AS replacement,
+      ${isRetried("$13::text[]")} AS retriable, CASE WHEN ${isRetried("$13::text[]")} THEN ${waitingWithKey(table)} END AS replacement,
       ${isAwaited} AS awaited FROM ${qualified} AS t
     WHERE t.id = r.id AND t.owner = r.owner AND (NOT ${isRepeating()} OR ${holds})
     FOR UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
 ), ended AS MATERIALIZED (
-  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN coalesce(error, $9::text) ELSE ${withReplacement} END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
-    repeats AND NOT computing AND NOT retried AS repeats, own, retried, sqlstate, awaited,
-    computing AND state IN ('TAKE', 'WORK') AND error IS NULL AND $9::text IS NULL AS computes,
-    (state IN ('TAKE', 'WORK') AND NOT retried AND NOT (computing AND error IS NULL AND $9::text IS NULL)) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
+  SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN error ELSE ${withReplacement} END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
+    repeats AND NOT computing AND NOT retried AS repeats, own, retried, sqlstate, awaited, computes,
+    (state IN ('TAKE', 'WORK') AND NOT retried AND NOT computes) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
     delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT awaited AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
     CASE WHEN (repeats OR retriable) AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
-  FROM (SELECT *, retriable AND replacement IS NULL AND $9::text IS NULL AS retried FROM locked) AS l
+  FROM (
+    SELECT *, retriable AND replacement IS NULL AND NOT $12::boolean AS retried, computing AND state IN ('TAKE', 'WORK') AND error IS NULL AS computes FROM locked
+  ) AS l
 ), key_waits AS MATERIALIZED (${keyWaits(table, "SELECT id FROM ended WHERE repeats OR computes OR state = 'PLAN'")}
-), ${planFromRule(table, "ended")}done AS MATERIALIZED (
+), ${planFromRule(table, "ended", "$9")}done AS MATERIALIZED (
   SELECT id, stop, CASE WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END AS outcome FROM ended WHERE repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NULL
   UNION ALL SELECT id, stop, 'GONE' FROM ended WHERE state = 'PLAN' AND ${isReplaced("id")} AND $9::text IS NULL
   UNION ALL SELECT id, stop, 'GONE' FROM answers WHERE verdict = 'replaced'
-), ${successorCtes(table, columns, "done", true)}, ${pauseCtes(table, "ended", "$8::boolean")}, ${planRetries(table, "ended", output, "$13")}deleted AS (
+), ${successorCtes(table, columns, "done", true)}, ${pauseCtes(table, "ended", "$8::boolean")}, ${planRetries(table, "ended", output, "$14")}deleted AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM ended WHERE finished AND deletable))
 ), written AS (
   UPDATE ${qualified} AS t SET state = CASE WHEN e.error IS NULL THEN 'DONE' ELSE 'FAIL' END::${stateType},
@@ -199,7 +204,7 @@ WITH result AS MATERIALIZED (
 ), replaced AS (
   UPDATE ${qualified} AS t SET state = 'GONE'::${stateType}, owner = NULL, start = e.start, stop = e.stop,
     error = ${appendNote(replacedError("k.waiting"), `CASE WHEN ${isRepeating("t.")} THEN $9::text END`)}
-  FROM key_waits AS k JOIN ended AS e ON e.id = k.id WHERE ${hasId("k.id")} AND e.state = 'PLAN'
+  FROM key_waits AS k JOIN ended AS e ON e.id = k.id WHERE ${hasId("k.id")} AND (e.state = 'PLAN' OR e.computes AND $9::text IS NOT NULL)
 )${owedCte(table, repetition, owedIds(table))}
 SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried, false AS awaited FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE

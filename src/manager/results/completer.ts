@@ -20,7 +20,7 @@ import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { RetryPolicy } from "../model/settings.js";
 import type { Tracing } from "../telemetry/tracing.js";
-import { fullCompletionMs } from "../model/tuning.js";
+import { fullCompletionMs, maxRejectedRetryMs } from "../model/tuning.js";
 
 /**
  * Writes results to their rows, by one of two statements:
@@ -192,20 +192,21 @@ export class Completer {
   /**
    * Writes a result that the server has rejected. Each attempt omits more, but never the outcome of the run, until the
    * server accepts the result. The following parts are omitted, in this order: characters that the database cannot
-   * store, the group's pause (which is done later), the row's deletion (the row stays), and the repetition (the successor
-   * is owed, and the row's error says so).
+   * store, the group's pause (which is done later), the row's deletion (the row stays), the repetition (the successor
+   * is owed, and the row's error says so), and after some time the next try of a task that has failed.
    */
   async #completeRejected(client: Client, rejected: OwnedResult, error: DatabaseError): Promise<void> {
     const stored = replaceUnencodable(rejected, error);
     const result = stored ?? rejected;
     const send = (omissions: Omissions): Promise<void> => this.#send(client, [result], omissions);
+    const retry = this.#rejected.ageMs(rejected.id) >= maxRejectedRetryMs;
     const isDeletable = result.output === null && result.error === null && result.largeOutput === undefined;
     const reason = await tryInOrder(error, [
       ...(stored === null ? [] : [() => send(noOmissions)]),
       () => send({ ...noOmissions, pause: true }),
       ...(isDeletable ? [(rejection: DatabaseError) => this.#completeUndeleted(rejected, rejection, send)] : []),
       async (rejection) => {
-        await send({ pause: true, repetition: rejectedRepeatNote(rejection), deletion: true });
+        await send({ pause: true, repetition: rejectedRepeatNote(rejection), deletion: true, retry });
         this.#owed.touch();
       },
     ]);
@@ -226,7 +227,7 @@ export class Completer {
     send: (omissions: Omissions) => Promise<void>,
   ): Promise<void> {
     if (isTransient(rejection)) throw rejection;
-    await send({ pause: true, repetition: null, deletion: true });
+    await send({ ...noOmissions, pause: true, deletion: true });
     this.#log.warn({ id, reason: toReport(rejection).message }, "finished task cannot be deleted");
   }
 

@@ -39,13 +39,24 @@ const margin = 40;
 export const hasSchedule = (alias: string): string =>
   `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat OPERATOR(pg_catalog.>) interval '0', false)`;
 
+/** SQL condition that is true if the error of the row with this alias says that its schedule could not be planned. */
+const isNoted = (alias: string): string =>
+  `coalesce(${alias}.error::pg_catalog.text OPERATOR(pg_catalog.~) ${literal(owedNotePattern)}, false)`;
+
 /** SQL condition that is true if the row with this alias, without the dot, has ended and owes its successor. */
 export const isOwing = (alias: string): string =>
-  `(${hasSchedule(alias)} AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) AND coalesce(${alias}.error::pg_catalog.text OPERATOR(pg_catalog.~) ${literal(owedNotePattern)}, false))`;
+  `(${hasSchedule(alias)} AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) AND ${isNoted(alias)})`;
 
 /** SQL of the server's reason in the note of a row that owes its successor: the first line. */
 export const owedReason = (alias: string): string =>
   `pg_catalog.split_part(pg_catalog.substring(${alias}.error::pg_catalog.text, ${literal(owedNotePattern.replace("(^", "(?:^").replace(".*$", "(.*)$"))}), E'\\n', 1)`;
+
+/**
+ * SQL condition that is true if the row with this alias, without the dot, waits to run the query of its rule again,
+ * because the server has rejected the time that it has returned.
+ */
+export const runsQueryAgain = (alias: string): string =>
+  `(coalesce(${alias}.wait OPERATOR(pg_catalog.<) 0, false) AND ${alias}.plan OPERATOR(pg_catalog.<>) 'infinity' AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' AND ${isNoted(alias)})`;
 
 /**
  * SQL of an array with the first `count` times of the repeating row `s` after `since`, in ascending order. Each is the
@@ -76,7 +87,9 @@ const firstLine = (text: string, length: number): string =>
  * - `halted`: whether the schedule itself is paused, that is, planned for infinity for another reason.
  * - `failed_tries`, `try_error`: how many tries of the run that waits have failed, and the first line of the last error.
  * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
- * - `owed`: why the next run could not be planned yet. Null unless the row has ended and owes its successor.
+ *
+ * - `owed`: why the next run could not be planned yet. Null unless the row has ended and owes its successor, or waits
+ *   because the server has rejected the time that the query of its rule has returned.
  *
  * @param withOwed whether to include the rows that have ended and owe their successors. It needs the right to read the
  *   table that lists them.
@@ -124,7 +137,7 @@ export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, 
     FROM (
       SELECT w.*, CASE WHEN pg_catalog.isfinite(w.due) THEN w.due WHEN pg_catalog.isfinite(w.plan) THEN w.plan END AS base
       FROM (
-        SELECT ${columns}, NULL::pg_catalog.text AS owed FROM ${qualified} AS t WHERE ${hasSchedule("t")} AND t.ready IS NOT NULL
+        SELECT ${columns}, CASE WHEN ${runsQueryAgain("t")} THEN ${owedReason("t")} END AS owed FROM ${qualified} AS t WHERE ${hasSchedule("t")} AND t.ready IS NOT NULL
         UNION ALL
         SELECT ${columns}, NULL FROM (
           SELECT ${stored.join(", ")} FROM ${qualified} AS c WHERE ${hasSchedule("c")} AND c.ready IS NULL AND c.take IS NOT NULL

@@ -79,8 +79,6 @@ export function inheritedCte(table: TaskTable, ended: string): string {
   const { qualified, hasKeys } = table;
   if (!hasKeys) return "";
   const columns = ["repeat", "drift", "rule", "zone", "catchup", "overlap"];
-  // If the query of a rule has failed, the schedule is over.
-  const goesOn = `(e.outcome = 'GONE' OR NOT ${mustRunQuery("t.")})`;
   return `inherited AS (
   UPDATE ${qualified} AS w SET parent = coalesce(w.parent, s.id), ${columns.map((column) => `${column} = s.${column}`).join(", ")}, due = CASE WHEN w.wait >= 0 THEN w.due ELSE s.last END, wait = CASE WHEN w.wait >= 0 THEN w.wait END
   FROM (
@@ -100,6 +98,9 @@ export function inheritedCte(table: TaskTable, ended: string): string {
 
 const isEnded = (ended: string): string => `${isRepeating("t.")} AND t.id = ANY (ARRAY(SELECT id FROM ${ended}))`;
 
+/** SQL condition that is true unless the query of the rule has failed, which ends the schedule. */
+const goesOn = `(e.outcome = 'GONE' OR NOT ${mustRunQuery("t.")})`;
+
 function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: string): string {
   const { qualified } = table;
   const inherited = kept.filter((column) => column !== '"due"' && column !== '"wait"');
@@ -108,7 +109,7 @@ function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: string):
   INSERT INTO ${qualified} (parent, plan, due, wait, ${inherited.join(", ")})
   SELECT t.id, n.plan, n.due, n.wait, ${values.join(", ")}
   FROM ${nextRuns(table, ended)}
-  WHERE ${isEnded(ended)} AND NOT ${mustRunQuery("t.")}`;
+  WHERE ${isEnded(ended)} AND ${goesOn}`;
 }
 
 /**

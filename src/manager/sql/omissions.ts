@@ -15,9 +15,11 @@ export interface Omissions {
   readonly repetition: string | null;
   /** Whether a row with `delete` is kept instead of deleted. */
   readonly deletion: boolean;
+  /** Whether a task becomes FAIL although it has tries left. */
+  readonly retry: boolean;
 }
 
-export const noOmissions: Omissions = { pause: false, repetition: null, deletion: false };
+export const noOmissions: Omissions = { pause: false, repetition: null, deletion: false, retry: false };
 
 /**
  * Returns a note for the column `error` of a task whose successor could not be inserted.

@@ -201,6 +201,12 @@ export class RejectedRows {
     return Math.max(0, until - performance.now());
   }
 
+  /** How long ago a row was first rejected, in ms. 0 if it has not been. */
+  ageMs(id: string): number {
+    const row = this.#rows.get(id);
+    return row === undefined ? 0 : performance.now() - row.rejectedSince;
+  }
+
   /**
    * Records that a row was rejected.
    *

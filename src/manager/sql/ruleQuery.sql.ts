@@ -1,6 +1,7 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import { hasId } from "./fragments.sql.js";
-import { replacedError } from "./keyWaits.sql.js";
+import { rejectedRowRetryMs } from "../model/tuning.js";
+import { isReplaced, replacedError } from "./keyWaits.sql.js";
 
 /**
  * A rule that is a query is executed as a run of its own, whose input is the query and whose output is the task's
@@ -45,10 +46,13 @@ const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$
  * its row is deleted. A row without an earlier run becomes GONE instead, so that the user sees the reason. So does a row
  * whose key another task waits with; the CTE `key_waits` lists these.
  *
+ * If the server has rejected this, the row waits, and its query runs again. `OwedSuccessors` decides when.
+ *
  * @param ended name of a CTE with the columns id, output, stop and computes. Only rows with `computes` are written.
+ * @param rejection SQL of a note that says why the server has rejected the planned time. Null if it has not.
  * @returns the CTEs, each followed by a comma
  */
-export function planFromRule({ qualified, stateType }: TaskTable, ended: string): string {
+export function planFromRule({ qualified, stateType }: TaskTable, ended: string, rejection: string): string {
   const error = `CASE a.verdict WHEN 'none' THEN 'ERROR:  rule returned no time'
       WHEN 'replaced' THEN ${replacedError("a.waiting")} ELSE concat('ERROR:  rule returned ', a.answer, ', expected a finite time later than ', a.last) END`;
   return `answers AS MATERIALIZED (
@@ -58,12 +62,16 @@ export function planFromRule({ qualified, stateType }: TaskTable, ended: string)
     SELECT e.id, e.stop, t.wait, coalesce(t.due, t.plan) AS last, (SELECT k.waiting FROM key_waits AS k WHERE k.id = e.id) AS waiting, ${answerOf("e.output")} AS answer,
       CASE WHEN ${answerOf("e.output")} ~ '${timePattern}' THEN ${answerOf("e.output")}::timestamptz END AS time
     FROM ${ended} AS e JOIN ${qualified} AS t ON t.id = e.id
-    WHERE e.computes AND t.id = ANY (ARRAY(SELECT id FROM ${ended} WHERE computes))
+    WHERE e.computes AND ${rejection}::text IS NULL AND t.id = ANY (ARRAY(SELECT id FROM ${ended} WHERE computes))
   ) AS q
 ), planned_by_rule AS (
   UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, plan = a.time, ready = a.time <= now(), wait = NULL, due = NULL,
-    owner = NULL, pid = NULL, take = NULL, start = NULL, crash = 0
+    owner = NULL, pid = NULL, take = NULL, start = NULL, crash = 0, error = NULL
   FROM answers AS a WHERE ${hasId("a.id")} AND a.verdict = 'planned'
+), rejected_answers AS (
+  UPDATE ${qualified} AS t SET state = 'PLAN'::${stateType}, plan = now() + interval '1 ms' * ${rejectedRowRetryMs.max}, ready = false,
+    due = coalesce(t.due, t.plan), owner = NULL, pid = NULL, take = NULL, start = NULL, error = ${rejection}::text
+  WHERE ${rejection}::text IS NOT NULL AND t.id = ANY (ARRAY(SELECT id FROM ${ended} WHERE computes AND NOT ${isReplaced("id")}))
 ), ended_schedules AS (
   DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM answers WHERE verdict = 'over'))
 ), failed_queries AS (

@@ -1,9 +1,10 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
-import { owedNotePattern } from "../schema/owedTable.js";
+import { owedNotePattern, owedPrefix } from "../schema/owedTable.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { literal } from "../../shared/postgres/quoting.js";
-import { isOwing } from "../schema/schedulesView.sql.js";
+import { isOwing, runsQueryAgain } from "../schema/schedulesView.sql.js";
+import { mustRunQuery } from "../schema/startRule.sql.js";
 import { hasId, isAwaited, isSeen } from "../sql/fragments.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 
@@ -24,17 +25,27 @@ export async function readOwed(
   return rows.map(({ id }) => id);
 }
 
+interface TriedOwed {
+  readonly id: string;
+  readonly successor: string | null;
+  /** Why the query of the task's rule runs again. Null if it does not. */
+  readonly reason: string | null;
+}
+
 /**
  * Inserts the successors that these tasks owe, and removes the notes about them from the tasks' errors. Tasks that would
  * have been deleted at their end are deleted now. Nothing is owed any longer if the task was deleted, stopped, or set to
  * PLAN, because it then goes on with its schedule itself.
  *
- * Rows that are locked or have just been changed are left for the next time, and all rows are if the columns of the table
- * have changed since `columns` was read.
+ * If the server has rejected what the query of a rule has returned, the query runs again now. Such a task owes its time
+ * until the server has accepted it.
+ *
+ * Rows that are locked, have just been changed, or whose queries are running, are left for the next time, and all rows are
+ * if the columns of the table have changed since `columns` was read.
  *
  * @param keepsRow whether the rows of the tasks stay as they are
  * @returns the tasks that owe nothing any longer, with the id of the successor. It is null if there is none: the schedule
- *   is over, or another task goes on with it.
+ *   is over, or another task goes on with it. Also the tasks whose queries run again, with the reason for it.
  */
 export async function insertOwed(
   client: Client,
@@ -42,8 +53,8 @@ export async function insertOwed(
   columns: ColumnSet,
   ids: readonly string[],
   keepsRow: boolean,
-): Promise<readonly { readonly id: string; readonly successor: string | null }[]> {
-  const { rows } = await client.query<{ id: string; successor: string | null }>({
+): Promise<readonly TriedOwed[]> {
+  const { rows } = await client.query<TriedOwed>({
     name: `insert owed ${columns.name}`,
     text: insertOwedStatement(table, columns),
     values: [ids, keepsRow],
@@ -61,7 +72,8 @@ WITH asked AS MATERIALIZED (
   SELECT l.* FROM (
     SELECT t.id, t.ctid AS version, t.stop, t.state::text AS state, ${rest} AS error,
       t.delete AND t.output IS NULL AND ${rest} IS NULL AND NOT (${isAwaited}) AS deletable,
-      ${isOwing("t")} AS owes
+      ${isOwing("t")} AS owes, CASE WHEN ${runsQueryAgain("t")} THEN substr(t.error, ${owedPrefix.length + 1}) END AS reason,
+      ${mustRunQuery("t.")} AND t.state::text IN ('TAKE', 'WORK') AS computing
     FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT task FROM asked)) AND ${columnsUnchanged(table, columns)}
     FOR UPDATE SKIP LOCKED
   ) AS l WHERE ${isSeen(table, "l")}
@@ -72,10 +84,13 @@ WITH asked AS MATERIALIZED (
   WHERE ${hasId("l.id")} AND l.owes AND NOT l.deletable AND NOT $2::boolean
 ), deleted AS (
   DELETE FROM ${qualified} WHERE NOT $2::boolean AND id = ANY (ARRAY(SELECT id FROM locked WHERE owes AND deletable))
+), asked_again AS (
+  UPDATE ${qualified} SET plan = now(), ready = true WHERE id = ANY (ARRAY(SELECT id FROM locked WHERE reason IS NOT NULL))
 ), forgotten AS (
   DELETE FROM ${qualifiedOwed} AS o WHERE o.task = ANY (ARRAY(SELECT task FROM asked))
-    AND (o.task IN (SELECT id FROM locked) OR NOT EXISTS (SELECT FROM ${qualified} AS t WHERE ${hasId("o.task")}))
+    AND (o.task IN (SELECT id FROM locked WHERE reason IS NULL AND NOT computing) OR NOT EXISTS (SELECT FROM ${qualified} AS t WHERE ${hasId("o.task")}))
   RETURNING o.task
 )
-SELECT f.task::text AS id, (SELECT min(r.id)::text FROM repeated AS r WHERE r.parent = f.task) AS successor FROM forgotten AS f`;
+SELECT f.task::text AS id, (SELECT min(r.id)::text FROM repeated AS r WHERE r.parent = f.task) AS successor, NULL AS reason FROM forgotten AS f
+UNION ALL SELECT id::text, NULL, reason FROM locked WHERE reason IS NOT NULL`;
 }

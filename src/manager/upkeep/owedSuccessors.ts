@@ -11,10 +11,13 @@ import { maxOwedTries, rejectedRowRetryMs } from "../model/tuning.js";
 import { advanceIdSequence, type Advanced } from "./idSequence.sql.js";
 import { insertOwed, readOwed } from "./owedSuccessors.sql.js";
 
+const rejectedMessage = "next run rejected by the server, retrying";
+
 /**
  * Plans the next runs of schedules whose last row has ended, but whose successor the server has rejected, for example
  * because of a trigger. They are tried again at growing intervals. The table of owed successors lists them, so they
- * survive the end of the manager.
+ * survive the end of the manager. It also lists tasks that wait because the server has rejected the time that the query
+ * of their rule has returned. These queries run again at growing intervals.
  *
  * A sequence that is behind the ids of the table would let the server reject successors, too. On a logical replica, for
  * example, sequences are not copied. It is set forward when the manager begins, and when an id is taken.
@@ -83,8 +86,13 @@ export class OwedSuccessors {
     const open = new Set(due);
     let rejected = 0;
     const insert = async (ids: readonly string[], keepsRow = false): Promise<void> => {
-      for (const { id, successor } of await insertOwed(client, this.#table, columns, ids, keepsRow)) {
+      for (const { id, successor, reason } of await insertOwed(client, this.#table, columns, ids, keepsRow)) {
         open.delete(id);
+        if (reason !== null) {
+          // How often the query runs again depends on how often the server has rejected what it returned.
+          this.#rejected.add(id, reason, rejectedMessage);
+          continue;
+        }
         this.#rejected.delete(id);
         if (successor !== null) this.#log.info({ id, next: successor }, "rejected next run planned");
       }
@@ -94,9 +102,9 @@ export class OwedSuccessors {
       open.delete(id);
       if (reason === null) return;
       rejected += 1;
-      this.#rejected.add(id, reason, "next run rejected by the server, retrying");
+      this.#rejected.add(id, reason, rejectedMessage);
     });
-    // What is left is locked, has just been changed, or could not be tried in time.
+    // What is left is locked, has just been changed, is running its query, or could not be tried in time.
     this.#mustRead ||= open.size > 0;
     const planned = due.length - open.size - rejected;
     if (rejected === 0 && planned > 0) this.#notBefore = 0;

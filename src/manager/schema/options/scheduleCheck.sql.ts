@@ -145,6 +145,10 @@ function checkBody({ schema }: TaskTable, zone: string): string {
           THEN NEW.plan END;
     END IF;
   END IF;
+  IF TG_OP = 'UPDATE' AND OLD.state::text = 'PLAN' AND OLD.wait < 0 AND NEW.wait IS NULL THEN
+    -- A time that the server has rejected is not needed any longer.
+    NEW.error := NULL;
+  END IF;
   -- The trigger that maintains ready may have run before this one.
   IF NEW.state::text = 'PLAN' AND NEW.owner IS NULL THEN
     NEW.ready := NEW.plan <= clock_timestamp();

@@ -256,3 +256,119 @@ test("a row whose keep is over stays as long as it owes its successor", async ()
   await successor(id);
   await client.query("DELETE FROM task");
 });
+
+/** Makes the server refuse to write what the query of a rule has returned, `times` times. */
+async function refuseAnswers(times: number): Promise<() => Promise<void>> {
+  // A sequence keeps counting when a transaction is rolled back.
+  await client.query(`
+    CREATE SEQUENCE refusals;
+    CREATE FUNCTION refuse_some() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF nextval('public.refusals') <= ${times} THEN RAISE EXCEPTION 'queue is full'; END IF;
+      RETURN NEW;
+    END $$;
+    CREATE TRIGGER refuse_some BEFORE UPDATE ON task FOR EACH ROW
+      WHEN (OLD.wait < 0 AND OLD.owner IS NOT NULL AND NEW.owner IS NULL) EXECUTE FUNCTION refuse_some()`);
+  return async () => void (await client.query("DROP FUNCTION refuse_some CASCADE; DROP SEQUENCE refusals"));
+}
+
+for (const times of [1, 2, 3, 4, 6]) {
+  test(`a schedule goes on after the server has refused the answer of its query ${times} times`, async () => {
+    const allow = await refuseAnswers(times);
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: "SELECT timestamptz '2100-01-01Z'" });
+    await waitForRow(
+      client,
+      "SELECT FROM task WHERE id = $1 AND state = 'PLAN' AND plan = '2100-01-01Z' AND wait IS NULL AND due IS NULL AND error IS NULL",
+      [id],
+    );
+    await waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM task_owed)");
+    await allow();
+    await client.query("DELETE FROM task");
+  });
+}
+
+/** Inserts schedules whose planned time a constraint refuses, and waits until they are owed. */
+async function insertRefused(...keys: string[]): Promise<string[]> {
+  await client.query("ALTER TABLE task ADD CONSTRAINT early CHECK (plan < '2100-01-01Z' OR rule IS NULL)");
+  const rule = "SELECT timestamptz '2100-01-01Z'";
+  const ids = await tasks.insert(...keys.map((key) => ({ input: "SELECT 1", rule, key })));
+  for (const id of ids) {
+    const found = `SELECT FROM task_owed JOIN task ON id = task WHERE id = $1 AND state = 'PLAN' AND ready IS NOT NULL AND error LIKE '${note}%early%'`;
+    await waitForRow(client, found, [id]);
+  }
+  return ids;
+}
+
+const accept = () => client.query("ALTER TABLE task DROP CONSTRAINT early");
+
+test("a query whose answer is refused for good stays owed, keeps its key, and goes on when it is accepted", async () => {
+  const from = pgTask.lines.length;
+  const ids = await insertRefused("one", "two");
+  const [id = "", stopped = ""] = ids;
+  const after = await tasks.insert({ input: "SELECT 1", after: `{${id}}` });
+  const line = await pgTask.logged((each) => each["id"] === id && each.level === "error", from);
+  assert.equal(line.msg, "next run rejected by the server, retrying");
+  assert.match(String(line["reason"]), /violates check constraint "early"/);
+  // While the queries run, they are not listed as owed.
+  await client.query("INSERT INTO task_pause DEFAULT VALUES");
+  for (const each of ids) await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'PLAN'", [each]);
+  const { schedules } = JSON.parse((await run("list", "--schedules", "--json")).stdout);
+  assert.deepEqual(
+    schedules.map((each: Schedule) => [each.id, each.plan, /"early"/.test(each.owed ?? "")]),
+    ids.map((each) => [each, null, true]),
+  );
+  assert.match(
+    (await run("doctor")).stdout,
+    new RegExp(`the next run of schedule ${id} could not be planned: new row`),
+  );
+  assert.equal(await countOwed(client, taskTable("public", "task")), 2);
+  await run("stop", stopped);
+  await client.query("DELETE FROM task_pause");
+  await pgTask.stop();
+  await accept();
+  await pgTask.start(configuration);
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND plan = '2100-01-01Z' AND error IS NULL", [id]);
+  await waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM task_owed)");
+  const { rows } = await client.query("SELECT id::text, state::text FROM task ORDER BY id");
+  assert.deepEqual(rows, [
+    { id, state: "PLAN" },
+    { id: stopped, state: "STOP" },
+    { id: after[0], state: "PLAN" },
+  ]);
+  await client.query("DELETE FROM task");
+});
+
+test("a plan that a user gives to a schedule whose query's answer is refused is used", async () => {
+  const [id = ""] = await insertRefused("moved");
+  await client.query("UPDATE task SET plan = '2090-01-01Z' WHERE id = $1", [id]);
+  await waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM task_owed)");
+  const { rows } = await client.query("SELECT state::text, wait, error FROM task");
+  assert.deepEqual(rows, [{ state: "PLAN", wait: null, error: null }]);
+  await accept();
+  await client.query("DELETE FROM task");
+});
+
+test("a schedule that a waiting task with the same key could not take over for a while is taken over", async () => {
+  await client.query(
+    "CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (OLD.data = 'heir') EXECUTE FUNCTION refuse()",
+  );
+  const gate = await database.connect();
+  await gate.query("SELECT pg_advisory_lock(5)");
+  const rule = "SELECT timestamptz '2100-01-01Z' FROM pg_advisory_xact_lock_shared(5)";
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", rule, key: "taken" });
+  await waitForRow(
+    client,
+    "SELECT FROM task JOIN pg_stat_activity AS a USING (pid) WHERE id = $1 AND a.wait_event = 'advisory'",
+    [id],
+  );
+  const [heir = ""] = await tasks.insert({ input: "SELECT 1", key: "taken", data: "heir", plan: "2099-01-01Z" });
+  await gate.query("SELECT pg_advisory_unlock(5)");
+  await waitForRow(
+    client,
+    `SELECT FROM task JOIN task_owed ON task = id WHERE id = $1 AND state = 'GONE' AND error LIKE '%${note}queue is full'`,
+    [id],
+  );
+  await client.query("DROP TRIGGER refuse ON task");
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND rule IS NOT NULL AND plan = '2099-01-01Z'", [heir]);
+  assert.equal((await client.query("SELECT FROM task_owed")).rows.length, 0);
+  await client.query("DELETE FROM task");
+});
