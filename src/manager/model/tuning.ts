@@ -245,6 +245,8 @@ export const maxRejectedRetryMs = 20_000;
  * thousands of schedules that it rejects for good do not take the time of the other tasks.
  */
 export const maxOwedTries = 20;
+/** If the server has rejected some of them, the next ones follow only after a pause of this many times the duration. */
+export const owedRestFactor = 9;
 
 /** How long one call can spend on finding out which rows are rejected, in ms. The whole cycle waits for the call. */
 export const isolationMs = 50;

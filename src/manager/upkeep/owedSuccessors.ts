@@ -7,7 +7,7 @@ import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { changeRows, RejectedRows, tryInOrder } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { maxOwedTries, rejectedRowRetryMs } from "../model/tuning.js";
+import { maxOwedTries, owedRestFactor, rejectedRowRetryMs } from "../model/tuning.js";
 import { advanceIdSequence, type Advanced } from "./idSequence.sql.js";
 import { insertOwed, readOwed } from "./owedSuccessors.sql.js";
 
@@ -40,18 +40,18 @@ export class OwedSuccessors {
   /** Notes that the connection is new, so that another manager may have served the table in between. */
   restart(): void {
     this.#mustCheckSequence = true;
+    this.#notBefore = 0;
     this.touch();
   }
 
-  /** Notes that a successor is owed. */
+  /** Notes that a successor is owed. It is tried soon, but not at once if the server has just rejected others. */
   touch(): void {
     this.#mustRead = true;
-    this.#notBefore = 0;
   }
 
   /** Time until the next step is due, in ms. Infinity if nothing is owed. */
   get pauseMs(): number {
-    return this.#mustRead ? Math.max(0, this.#notBefore - performance.now()) : this.#rejected.nextRetryMs;
+    return Math.max(0, this.#notBefore - performance.now(), this.#mustRead ? 0 : this.#rejected.nextRetryMs);
   }
 
   /**
@@ -65,10 +65,16 @@ export class OwedSuccessors {
     try {
       // If this step fails, another one follows after a pause.
       this.#mustRead = true;
-      this.#notBefore = performance.now() + rejectedRowRetryMs.first;
+      const since = performance.now();
+      this.#notBefore = since + rejectedRowRetryMs.first;
       if (this.#mustCheckSequence) await this.#advanceSequence(client, "consecutive ids only");
       this.#mustCheckSequence = false;
-      return await this.#plan(client);
+      const { planned, rejected } = await this.#plan(client);
+      const now = performance.now();
+      // Rows that the server rejects for good must not take the time of the other tasks.
+      if (rejected > 0) this.#notBefore = Math.max(this.#notBefore, now + owedRestFactor * (now - since));
+      else if (planned > 0) this.#notBefore = 0;
+      return planned > 0;
     } catch (error) {
       if (sqlState(error) === null || isTransient(error)) throw error;
       this.#log.warn({ reason: toReport(error).message }, "cannot plan the next runs that the server has rejected");
@@ -77,11 +83,11 @@ export class OwedSuccessors {
     }
   }
 
-  async #plan(client: Client): Promise<boolean> {
+  async #plan(client: Client): Promise<{ readonly planned: number; readonly rejected: number }> {
     const due = await readOwed(client, this.#table, { except: this.#rejected.delayedIds, limit: maxOwedTries });
     this.#mustRead = due.length === maxOwedTries;
     if (!this.#mustRead) for (const id of this.#rejected.retryableIds) if (!due.includes(id)) this.#rejected.delete(id);
-    if (due.length === 0) return false;
+    if (due.length === 0) return { planned: 0, rejected: 0 };
     const columns = await readColumnSet(client, this.#table);
     const open = new Set(due);
     let rejected = 0;
@@ -106,9 +112,7 @@ export class OwedSuccessors {
     });
     // What is left is locked, has just been changed, is running its query, or could not be tried in time.
     this.#mustRead ||= open.size > 0;
-    const planned = due.length - open.size - rejected;
-    if (rejected === 0 && planned > 0) this.#notBefore = 0;
-    return planned > 0;
+    return { planned: due.length - open.size - rejected, rejected };
   }
 
   /**
