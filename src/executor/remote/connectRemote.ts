@@ -5,19 +5,26 @@ import type { RemoteProcess } from "../../shared/ipc/run.js";
 import { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { sendCancelRequest } from "../../shared/postgres/cancelRequest.js";
 import { setUpSession, prepareKeptSession, SessionMismatch } from "./sessionSetup.js";
-import { login, LoginRefused } from "../../shared/postgres/auth/login.js";
+import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem, PasswordRequired, TlsProblem } from "../../shared/postgres/errors.js";
 import { cannotConnectNow, tooManyConnections } from "../../shared/postgres/sqlStates.js";
 import {
+  onlyServer,
   serversOf,
   tlsSettings,
   type SessionAttributes,
   type TargetServer,
 } from "../../shared/postgres/target/target.js";
-import { lookUp, tryServers, type FailedAttempt, type NextTry } from "../../shared/postgres/target/tryServers.js";
-import { encryptionAttempts, type Encryption } from "../../shared/postgres/transport/sslMode.js";
+import {
+  resolveServer,
+  tryServers,
+  type FailedAttempt,
+  type NextTry,
+} from "../../shared/postgres/target/tryServers.js";
+import type { Encryption } from "../../shared/postgres/transport/sslMode.js";
 import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
-import { openSocket, socketPath } from "../../shared/postgres/transport/openSocket.js";
+import { encryptionsAt, openAddress, timeoutExpired, type OpenStream } from "../../shared/postgres/openAddress.js";
+import { socketPath } from "../../shared/postgres/transport/openSocket.js";
 import { ServerFull } from "./connectionPermits.js";
 import type { ManagerServer } from "./managerServer.js";
 import type { RemoteTarget } from "./remoteTarget.js";
@@ -68,8 +75,6 @@ interface Failure {
  */
 const unaffectedByTls = /^(?:28P01|3D000|53...)$/;
 
-const timeoutExpired = "timeout expired";
-
 /**
  * Connects to the first of the target's servers that accepts the login and has the wanted attributes.
  *
@@ -113,9 +118,7 @@ async function tryEncryptions(
 ): Promise<{ readonly connection: RemoteConnection } | FailedAttempt<ConnectionProblem>> {
   const problems: ConnectionProblem[] = [];
   const messages = new Set<string>();
-  // Connections over Unix-domain sockets are never encrypted.
-  const mode = attempt.address.address === null ? "disable" : attempt.target.sslmode;
-  for (const encryption of encryptionAttempts[mode]) {
+  for (const encryption of encryptionsAt(attempt.target.sslmode, attempt.address)) {
     const outcome = await tryAddress({ ...attempt, encryption }, options);
     if (!("problem" in outcome)) return { connection: outcome };
     // If the attempts with and without encryption fail with the same message, the message is reported once.
@@ -133,16 +136,13 @@ async function tryEncryptions(
  * @throws the signal's reason
  */
 export async function resolveAddresses(server: TargetServer, signal: AbortSignal): Promise<SocketAddress[]> {
-  const { host, address, port } = server;
-  if (address !== undefined || /^[/@]/.test(host)) return [{ host, address: address ?? null, port }];
   try {
-    const found = await lookUp(host, signal);
-    return found.map((each) => ({ host, address: each.address, port }));
+    return await resolveServer(server, signal);
   } catch (error) {
     signal.throwIfAborted();
     const temporary = systemErrorCode(error) === "EAI_AGAIN";
     const reason = temporary ? "Temporary failure in name resolution" : "Name or service not known";
-    throw new ConnectionProblem(`could not translate host name "${host}" to address: ${reason}`);
+    throw new ConnectionProblem(`could not translate host name "${server.host}" to address: ${reason}`);
   }
 }
 
@@ -155,83 +155,53 @@ interface ConnectAttempt {
 }
 
 async function tryAddress(attempt: ConnectAttempt, options: RemoteConnectOptions): Promise<RemoteConnection | Failure> {
-  const { managerServer } = options;
-  const { address, encryption, target } = attempt;
-  const { keepAliveMs = null, connectTimeoutMs } = target;
-  const tls = tlsSettings(target);
-  const endReservation = await managerServer.reserve(address, options.signal);
+  const { managerServer, signal } = options;
+  const { server, address, encryption, target } = attempt;
+  const endReservation = await managerServer.reserve(address, signal);
   let opened = false;
-  let encrypted = false;
-  const timeout = new AbortController();
-  const timer = connectTimeoutMs > 0 ? setTimeout(() => timeout.abort(), connectTimeoutMs) : undefined;
   try {
-    const signal = AbortSignal.any([options.signal, timeout.signal]);
-    const stream = await openSocket(address, { tls, encryption, keepAliveMs, signal });
-    encrypted = "encrypted" in stream;
-    const connection = await openSession(stream, attempt, { ...options, signal });
+    const applicationName = target.applicationName ?? options.applicationName;
+    const startup = { ...target.startup, ...omitUndefined({ options: target.options }) };
+    const { passwordRequired } = target;
+    const connection = await openAddress(
+      onlyServer(target, server),
+      { address, encryption, signal, applicationName, startup, passwordRequired },
+      async (open) => await setUp(open, attempt, options),
+    );
     opened = true;
     return connection;
   } catch (error) {
-    options.signal.throwIfAborted();
+    signal.throwIfAborted();
     const full = error instanceof LoginRefused && error.error.code === tooManyConnections;
     if (full && managerServer.isAt(address)) throw new ServerFull();
-    const problem = timeout.signal.aborted ? new ConnectionProblem(timeoutExpired) : error;
-    return toFailure(attempt, problem, encrypted);
+    return toFailure(attempt, error);
   } finally {
-    clearTimeout(timer);
     endReservation(opened);
   }
 }
 
-/** Logs in on a stream and sets up the session. Destroys the stream if this fails. */
-async function openSession(
-  stream: Awaited<ReturnType<typeof openSocket>>,
-  { server, address, target, wanted }: ConnectAttempt,
-  options: RemoteConnectOptions,
+async function setUp(
+  { stream, key }: OpenStream,
+  { address, target, wanted }: ConnectAttempt,
+  { messageLimit, managerServer, signal }: RemoteConnectOptions,
 ): Promise<RemoteConnection> {
-  const { signal, messageLimit } = options;
+  const wire = new ProtocolConnection({ pid: key.pid, stream }, () => messageLimit);
+  const known = await setUpSession(wire, target, wanted);
+  const { pid, owner, serverStartedAt } = known;
+  managerServer.recordStart(address, serverStartedAt);
+  signal.throwIfAborted();
   const { keepAliveMs = null } = target;
-  const tls = tlsSettings(target);
-  const onAbort = (): void => void stream.destroy();
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    const applicationName = target.applicationName ?? options.applicationName;
-    const { password = null } = server;
-    const { options: given, startup, channelBinding = "prefer", authMethods = null } = target;
-    const key = await login(
-      stream,
-      {
-        ...target,
-        password,
-        applicationName,
-        startup: { ...startup, ...omitUndefined({ options: given }) },
-        channelBinding,
-        authMethods,
-      },
-      signal,
-    );
-    const wire = new ProtocolConnection({ pid: key.pid, stream }, () => messageLimit);
-    const known = await setUpSession(wire, target, wanted);
-    const { pid, owner, serverStartedAt } = known;
-    options.managerServer.recordStart(address, serverStartedAt);
-    signal.throwIfAborted();
-    const encryption: Encryption = "encrypted" in stream ? "required" : "none";
-    return {
-      wire,
-      process: { ...address, pid, owner },
-      serverLabel: describeAddress(address),
-      prepareNextRun: (saved) => prepareKeptSession(wire, target, { wanted, known, saved }),
-      cancel: () => sendCancelRequest(address, key, { tls, keepAliveMs, encryption }),
-    };
-  } catch (error) {
-    stream.destroy();
-    throw error;
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
+  const encryption: Encryption = "encrypted" in stream ? "required" : "none";
+  return {
+    wire,
+    process: { ...address, pid, owner },
+    serverLabel: describeAddress(address),
+    prepareNextRun: (saved) => prepareKeptSession(wire, target, { wanted, known, saved }),
+    cancel: () => sendCancelRequest(address, key, { tls: tlsSettings(target), keepAliveMs, encryption }),
+  };
 }
 
-function toFailure({ address, encryption, target }: ConnectAttempt, error: unknown, encrypted: boolean): Failure {
+function toFailure({ address, encryption, target }: ConnectAttempt, error: unknown): Failure {
   const problem = toProblem(describeAddress(address), error);
   const { sslmode: mode } = target;
   const withoutTls = mode === "prefer" && encryption === "ifOffered";
@@ -239,7 +209,7 @@ function toFailure({ address, encryption, target }: ConnectAttempt, error: unkno
   if (error instanceof SessionMismatch) return { problem, next: "server" };
   if (error instanceof LoginRefused) {
     if (error.error.code === cannotConnectNow) return { problem, next: "server" };
-    const canSwitch = withTls || (withoutTls && encrypted);
+    const canSwitch = withTls || (withoutTls && error.encrypted);
     return { problem, next: canSwitch && mayOtherEncryptionHelp(error) ? "encryption" : "none" };
   }
   if (error instanceof TlsProblem) return { problem, next: withoutTls ? "encryption" : "none" };

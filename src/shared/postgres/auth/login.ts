@@ -10,11 +10,13 @@ export class LoginRefused extends Error {
   readonly error: ServerError;
   /** Whether the server had already accepted the authentication. */
   readonly authenticated: boolean;
+  readonly encrypted: boolean;
 
-  constructor(error: ServerError, authenticated = true) {
+  constructor(error: ServerError, { authenticated = true, encrypted = false } = {}) {
     super(error.message);
     this.error = error;
     this.authenticated = authenticated;
+    this.encrypted = encrypted;
   }
 }
 
@@ -41,7 +43,9 @@ export async function login(stream: Duplex, credentials: Credentials, signal: Ab
     let key: BackendKey = { pid: 0, secret: Buffer.alloc(4) };
     for (;;) {
       const { code, body } = await messages.next(signal);
-      if (code === MessageCode.error) throw refusal(body, authenticator.succeeded);
+      if (code === MessageCode.error) {
+        throw refusal(body, { authenticated: authenticator.succeeded, encrypted: "encrypted" in stream });
+      }
       if (code === MessageCode.ready) return key;
       if (code === authenticationCode) await authenticator.answer(body);
       if (code === backendKeyCode) key = { pid: body.readInt32BE(0), secret: body.subarray(4) };
@@ -51,10 +55,10 @@ export async function login(stream: Duplex, credentials: Credentials, signal: Ab
   }
 }
 
-function refusal(body: Buffer, authenticated: boolean): Error {
+function refusal(body: Buffer, when: { readonly authenticated: boolean; readonly encrypted: boolean }): Error {
   const event = decodeMessage(MessageCode.error, body, true);
   if (event?.type !== "error") return new Error("unreadable error");
-  return new LoginRefused(event.error, authenticated);
+  return new LoginRefused(event.error, when);
 }
 
 function startupPacket({ user, database, startup, applicationName }: Credentials): Buffer {

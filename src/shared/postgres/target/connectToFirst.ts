@@ -1,11 +1,9 @@
-import { isIP } from "node:net";
 import { PgTaskError } from "../../errors.js";
 import { omitUndefined } from "../../omitUndefined.js";
 import { unreachableError } from "../connectionErrors.js";
 import { cannotConnectNow } from "../sqlStates.js";
-import type { SocketAddress } from "../transport/socketOptions.js";
 import { onlyServer, serversOf, type ConnectionTarget, type TargetServer } from "./target.js";
-import { lookUp, shuffled, tryServers, type NextTry } from "./tryServers.js";
+import { resolveServer, shuffled, tryServers, type NextTry } from "./tryServers.js";
 import { timeoutSignal } from "../../timeoutSignal.js";
 
 interface Failure {
@@ -29,7 +27,10 @@ export async function connectToFirst<Connection>(
   const servers = serversOf(target);
   const inOrder = target.loadBalance === true ? shuffled : <T>(list: readonly T[]): readonly T[] => list;
   const outcome = await tryServers<TargetServer, Connection, Failure>(inOrder(servers), {
-    resolve: async (server) => inOrder(await resolveAddresses(server, target.connectTimeoutMs, signal)),
+    resolve: async (server) => {
+      const { connectTimeoutMs: timeoutMs } = target;
+      return inOrder(await resolveServer(server, timeoutMs > 0 ? timeoutSignal(timeoutMs, signal) : signal));
+    },
     unresolved: (error, server) => ({ server, error: unreachableError(onlyServer(target, server), error) }),
     connect: async (server, { address }) => {
       const resolved = address === null ? server : { ...server, address };
@@ -75,18 +76,6 @@ async function connectWithPassword<Connection>(
       ...omitUndefined({ sqlState }),
     });
   }
-}
-
-async function resolveAddresses(
-  { host, address, port }: TargetServer,
-  timeoutMs: number,
-  signal: AbortSignal | undefined,
-): Promise<SocketAddress[]> {
-  if (host.startsWith("/")) return [{ host, address: null, port }];
-  if (address !== undefined || isIP(host) !== 0) return [{ host, address: address ?? host, port }];
-  const limited = timeoutMs > 0 ? timeoutSignal(timeoutMs, signal) : (signal ?? new AbortController().signal);
-  const found = await lookUp(host, limited);
-  return found.map((each) => ({ host, address: each.address, port }));
 }
 
 function nextTry({ code, sqlState }: PgTaskError): NextTry {

@@ -1,6 +1,8 @@
 import type { LookupAddress } from "node:dns";
 import { lookup } from "node:dns/promises";
+import { isIP } from "node:net";
 import type { SocketAddress } from "../transport/socketOptions.js";
+import type { TargetServer } from "./target.js";
 
 /** What to try after a failed attempt: the server's next address, the next server, or nothing more. */
 export type NextTry = "address" | "server" | "none";
@@ -52,12 +54,22 @@ export async function tryServers<Server, Connection, Problem>(
 }
 
 /**
- * Resolves a host name to its addresses, in the order of the system's resolver.
+ * Resolves a server's host name to its addresses, in the order of the system's resolver.
  *
  * @throws Node's error if the name cannot be resolved
  * @throws the signal's reason
  */
-export async function lookUp(host: string, signal: AbortSignal): Promise<LookupAddress[]> {
+export async function resolveServer(
+  { host, address, port }: TargetServer,
+  signal?: AbortSignal,
+): Promise<SocketAddress[]> {
+  if (/^[/@]/.test(host)) return [{ host, address: null, port }];
+  if (address !== undefined || isIP(host) !== 0) return [{ host, address: address ?? host, port }];
+  const found = await lookUp(host, signal ?? new AbortController().signal);
+  return found.map((each) => ({ host, address: each.address, port }));
+}
+
+async function lookUp(host: string, signal: AbortSignal): Promise<LookupAddress[]> {
   return await new Promise((resolve, reject) => {
     const onAbort = (): void => reject(signal.reason);
     if (signal.aborted) onAbort();
