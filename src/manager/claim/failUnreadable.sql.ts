@@ -34,7 +34,7 @@ export async function readTexts(
     name: traced ? "read texts traced" : "read texts",
     text: `
 SELECT ${claimedColumns(table, "g", traced)} FROM ${table.qualified} AS t, (SELECT false AS starts_now) AS g
-WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
+WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate()}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
     values: [ids],
   });
 }

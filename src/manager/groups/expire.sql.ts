@@ -24,7 +24,7 @@ export async function readLate(
     name: "late tasks",
     text: `
 SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL (
-  SELECT id, "group", ${isLate} AS late FROM ${table.qualified}
+  SELECT id, "group", ${isLate()} AS late FROM ${table.qualified}
   WHERE ready AND hash = ANY (ARRAY[g.hash]) AND ${isNotIn("id", "$3")}
   ORDER BY hash, ${maxOthers} DESC, id LIMIT $2
 ) AS d WHERE d.late AND NOT ${isGroupPaused(table, "d")} LIMIT $2`,
@@ -58,7 +58,7 @@ export async function expire(
 WITH locked AS MATERIALIZED (
   SELECT l.id FROM (
     SELECT id, ctid AS version, ${isRepeating()} AS repeats FROM ${table.qualified}
-    WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate}
+    WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate()}
       AND (NOT ${isRepeating()} OR ${columnsUnchanged(table, columnSet)})
     FOR NO KEY UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}

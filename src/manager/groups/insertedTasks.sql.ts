@@ -19,7 +19,7 @@ export async function insertedTasks(
     name: "inserted tasks",
     text: `
 SELECT t.id, t.hash, ${maxOthers} AS max, coalesce(t.ready AND t.plan <= now(), false) AS due,
-  ${gapMs("t.")} AS gap_ms, ${isLate} AS late, ${isGroupPaused(table, "t")} AS paused
+  ${gapMs("t.")} AS gap_ms, ${isLate()} AS late, ${isGroupPaused(table, "t")} AS paused
 FROM ${table.qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT $2`,
     values: [String(after), limit],
   });

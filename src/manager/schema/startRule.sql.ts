@@ -4,6 +4,7 @@
  * page and the soak test ask for the reasons (`startBlockers`). Only the manager knows its sessions, so the rest of the
  * rule is in src/manager/groups/groupLimit.ts: which groups a claim reads.
  */
+import { hasSchedule } from "./schedulesView.sql.js";
 import type { TaskTable } from "./taskTable.js";
 
 /** A reason in the row, in the pauses or in the group of a task in PLAN for which it must not start. */
@@ -46,7 +47,7 @@ export function startBlockers(table: TaskTable, { running, keyRuns, quietMs }: C
     [dueIf(`${hasGap(`${row}.`)} AND ${gapMs(`${row}.`)} > ${quietMs}`), "gap"],
   ];
   const own = `CASE WHEN ${row}.wait >= 0 THEN 'waits-for-others'
-      WHEN ${row}.plan = 'infinity' THEN CASE WHEN ${row}.rule IS NOT NULL OR ${row}.repeat > interval '0' THEN 'schedule-paused' ELSE 'never-due' END
+      WHEN ${row}.plan = 'infinity' THEN CASE WHEN ${hasSchedule(row)} THEN 'schedule-paused' ELSE 'never-due' END
       WHEN ${row}.plan > now() THEN CASE WHEN ${row}.attempt > 0 THEN 'retry' ELSE 'not-due' END
       WHEN ${isLate(`${row}.`)} THEN 'too-late' END`;
   const others = conditions.map(([condition, blocker]) => `CASE WHEN ${condition} THEN '${blocker}' END`);
@@ -66,7 +67,7 @@ export function startBlockers(table: TaskTable, { running, keyRuns, quietMs }: C
  * @param query.keys SQL of an array with the keys of the tasks that run
  */
 export const dueTasks = (
-  table: Pick<TaskTable, "qualified" | "hasKeys">,
+  table: TaskTable,
   { columns, where, except, keys, limit }: DueQuery & { readonly where: string; readonly limit: number | string },
 ): string => `
       SELECT ${columns} FROM ${table.qualified} AS d
@@ -119,7 +120,7 @@ export const gapMs = (alias = ""): string =>
 export const hasGap = (alias = ""): string => `(${alias}gap > interval '0') IS TRUE`;
 
 /** SQL condition on a row that is true if no task with the row's key runs. */
-export const isKeyFree = ({ hasKeys }: Pick<TaskTable, "hasKeys">, parameter: string): string =>
+export const isKeyFree = ({ hasKeys }: TaskTable, parameter: string): string =>
   hasKeys ? `(key IS NULL OR (key IN (SELECT unnest(${parameter}::text[]))) IS NOT TRUE)` : "true";
 
 /** The parameter with the keys of the tasks that run, or nothing if keys are off. */
