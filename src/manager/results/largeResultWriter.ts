@@ -1,4 +1,5 @@
-import { disconnect, sqlState, type Client } from "../../shared/postgres/client.js";
+import { disconnect, type Client } from "../../shared/postgres/client.js";
+import { PgTaskError } from "../../shared/errors.js";
 import { tooManyConnections } from "../../shared/postgres/sqlStates.js";
 import type { Log } from "../../shared/log.js";
 import type { RunResult } from "../../shared/ipc/run.js";
@@ -121,8 +122,8 @@ export class LargeResultWriter {
     try {
       return await this.#connect(signal);
     } catch (error) {
-      const cause = error instanceof Error ? error.cause : null;
-      if (sqlState(cause) === tooManyConnections && !signal.aborted) return "full";
+      const isFull = error instanceof PgTaskError && error.sqlState === tooManyConnections;
+      if (isFull && !signal.aborted) return "full";
       this.#log.debug({ id: first.id, err: error }, "large result deferred, no connection");
       this.#pendingResults.settleLarge();
       this.#pendingResults.requeue([first], []);
