@@ -4,9 +4,9 @@ import { maxInt } from "../shared/postgres/serverLimits.js";
 import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
 import { describeValue } from "../shared/describeValue.js";
 import { unstorablePart } from "../shared/storableText.js";
+import { columnList, valueKind } from "../shared/taskColumns.js";
 import { finalStates, isTaskState, taskStates } from "../shared/taskState.js";
 import { isPropertyBag } from "../tasks/commands/jsonText.js";
-import type { Interval, NewTask } from "../tasks/newTask.js";
 import type { TaskFilter } from "../tasks/types.js";
 import { isCallClient } from "./connections.js";
 import { loggerMethods } from "./logger.js";
@@ -173,42 +173,30 @@ const orNull = ({ expected, holds }: OptionCheck): OptionCheck => ({
   expected,
   holds: (value) => value === null || holds(value),
 });
-const columnText = orNull(text);
-const columnFlag = orNull(flag);
-/** How large the number can be depends on the column, which can be of another type in a table that was adopted. */
-const columnNumber = orNull({ expected: "a whole number", holds: Number.isSafeInteger });
-
-const taskChecks: OptionChecks<Omit<NewTask, Interval | "input" | "args" | "columns">> = {
-  plan: orNull(time),
-  group: columnText,
-  max: columnNumber,
-  rule: columnText,
-  zone: columnText,
-  catchup: columnFlag,
-  overlap: columnFlag,
-  drift: columnFlag,
-  key: columnText,
-  after: orNull(ids),
-  upon: columnText,
-  retry: columnNumber,
-  sqlstate: orNull({
+/** What a value of each kind has to be. `args` and intervals are checked where they are converted. */
+const kindChecks: Readonly<Partial<Record<ReturnType<typeof valueKind>, OptionCheck>>> = {
+  time,
+  text,
+  char: text,
+  flag,
+  // How large the number can be depends on the column, which can be of another type in a table that was adopted.
+  number: { expected: "a whole number", holds: Number.isSafeInteger },
+  id,
+  ids,
+  list: {
     expected: "an array of strings",
     holds: (value) => Array.isArray(value) && value.every((each) => typeof each === "string"),
-  }),
-  delete: columnFlag,
-  count: columnNumber,
-  save: columnFlag,
-  atomic: columnFlag,
-  header: columnFlag,
-  string: columnFlag,
-  delimiter: columnText,
-  escape: columnText,
-  quote: columnText,
-  null: columnText,
-  data: columnText,
-  remote: columnText,
-  parent: orNull(id),
+  },
 };
+
+const taskChecks: Readonly<Record<string, OptionCheck>> = Object.fromEntries(
+  columnList.flatMap((column) => {
+    const check = kindChecks[valueKind(column)];
+    return column.by !== "producer" || column.name === "input" || check === undefined
+      ? []
+      : [[column.name, orNull(check)]];
+  }),
+);
 
 export const retryChecks: OptionChecks<RetryOptions> = {
   ...callChecks,
