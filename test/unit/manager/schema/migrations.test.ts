@@ -9,12 +9,14 @@ import { stubClient } from "../../../support/stubClient.js";
 
 const migration = readFileSync(projectPath("src/manager/schema/migration.sql"), "utf8");
 
-/** First bytes of the SHA-256 of the migration in each version. */
+/** First bytes of the SHA-256 of the migration, by the version that brought it. New columns need another version only. */
 const hashes: Readonly<Record<number, string>> = { 4: "062b423542a176d5" };
 
 test("a changed migration gives the table the next version, so that existing tables get the change", () => {
   const hash = createHash("sha256").update(migration).digest("hex");
-  assert.equal(hash.slice(0, 16), hashes[latestVersion], `version ${latestVersion}`);
+  const [version = 0, known] = Object.entries(hashes).at(-1) ?? [];
+  assert.equal(hash.slice(0, 16), known);
+  assert.ok(Number(version) <= latestVersion);
 });
 
 test("the migration is ASCII, so that databases of any encoding accept it", () => {
