@@ -103,13 +103,9 @@ export async function connectRemote(target: RemoteTarget, options: RemoteConnect
 }
 
 function joinProblems(problems: readonly ConnectionProblem[]): ConnectionProblem {
-  const last = problems.at(-1);
-  const { detail, hint, sqlstate } = last ?? {};
-  return new ConnectionProblem(problems.map(({ message }) => message).join("\n"), {
-    ...(detail === undefined ? {} : { detail }),
-    ...(hint === undefined ? {} : { hint }),
-    ...(sqlstate === undefined ? {} : { sqlstate }),
-  });
+  const { detail, hint, sqlstate } = problems.at(-1) ?? {};
+  const message = problems.map((each) => each.message).join("\n");
+  return new ConnectionProblem(message, omitUndefined({ detail, hint, sqlstate }));
 }
 
 async function tryEncryptions(
@@ -228,11 +224,8 @@ function toProblem(serverLabel: string, error: unknown): ConnectionProblem {
   const prefix = `connection to server ${serverLabel} failed: `;
   if (error instanceof LoginRefused) {
     const { severity, code, message, detail, hint } = error.error;
-    return new ConnectionProblem(`${prefix}${severity}:  ${message}`, {
-      ...(detail === undefined ? {} : { detail }),
-      ...(hint === undefined ? {} : { hint }),
-      sqlstate: code,
-    });
+    const shown = `${prefix}${severity}:  ${message}`;
+    return new ConnectionProblem(shown, { sqlstate: code, ...omitUndefined({ detail, hint }) });
   }
   if (error instanceof PasswordRequired) return error;
   return new ConnectionProblem(prefix + (error instanceof ConnectionProblem ? error.message : systemReason(error)));

@@ -92,7 +92,7 @@ function joinFailures(target: ConnectionTarget, failures: readonly (readonly PgT
   const { code, sqlState } = errors.find((error) => error.code !== "CONNECTION_FAILED") ?? first;
   return new PgTaskError(code, errors.map(({ message }) => message).join("; "), {
     cause: first,
-    ...(sqlState === undefined ? {} : { sqlState }),
+    ...omitUndefined({ sqlState }),
   });
 }
 
