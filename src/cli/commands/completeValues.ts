@@ -1,7 +1,7 @@
 import { Argument, type Command } from "commander";
 import type { Entry } from "../../shared/config/types.js";
 import { entryNames, tableNames } from "../../shared/config/entryNames.js";
-import { completeValuesName, shells, type Shell } from "../definitions/completion.js";
+import { completeValuesName, shells, type Shell } from "../definitions/completionScript.js";
 import { readBashWord, replaceBashWord } from "../support/bashWord.js";
 import { resolveConfiguration } from "../support/resolveConfiguration.js";
 import type { RunCommand } from "../support/options.js";

@@ -1,6 +1,6 @@
 import { Argument, type Command } from "commander";
 import { commandDefinitions } from "../definitions/definitions.js";
-import { completionScript, shells, type Shell } from "../definitions/completion.js";
+import { completionScript, shells, type Shell } from "../definitions/completionScript.js";
 import type { RunCommand } from "../support/options.js";
 
 export function registerCompletion(program: Command, run: RunCommand): void {

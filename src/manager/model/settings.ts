@@ -7,7 +7,7 @@ import {
   parseSettingNumber,
   readServerSettings,
 } from "../../shared/config/serverSettings.js";
-import { parseSqlstates } from "../../shared/sqlstateList.js";
+import { parseSqlstates } from "../../shared/parseSqlstates.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 

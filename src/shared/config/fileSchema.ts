@@ -1,4 +1,4 @@
-import { parseSqlstates } from "../sqlstateList.js";
+import { parseSqlstates } from "../parseSqlstates.js";
 import { z } from "zod";
 import { allowedValues, entryKeys } from "./describeAllowedValues.js";
 import { roughSeconds } from "./intervalText.js";

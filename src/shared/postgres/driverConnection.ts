@@ -36,7 +36,7 @@ class DriverConnection extends Connection {
   }
 
   #use({ stream, key }: OpenStream): void {
-    // The driver says goodbye to the server only if it believes that it has opened the connection itself.
+    // The driver sends the Terminate message only if it believes that it has opened the connection itself.
     Reflect.set(this, "_connecting", true);
     this.stream = stream;
     stream.on("error", (error: Error & { code?: string }) => {

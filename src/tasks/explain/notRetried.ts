@@ -2,7 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { readServerSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Queryable } from "../../shared/postgres/client.js";
-import { parseSqlstates } from "../../shared/sqlstateList.js";
+import { parseSqlstates } from "../../shared/parseSqlstates.js";
 import type { ScheduleState } from "./scheduleState.js";
 
 /** Matches errors that say themselves why the task was not tried again. */

@@ -1,4 +1,4 @@
-import { sqlstatePattern } from "../../../shared/sqlstateList.js";
+import { sqlstatePattern } from "../../../shared/parseSqlstates.js";
 import { literal } from "../../../shared/postgres/quoting.js";
 import type { OptionCheck } from "./optionCheck.js";
 
