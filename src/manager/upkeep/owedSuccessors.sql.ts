@@ -62,16 +62,41 @@ export async function insertOwed(
   return rows;
 }
 
+/** SQL of the error of row `t` without the note. */
+const rest = `nullif(regexp_replace(t.error, ${literal(owedNotePattern)}, ''), '')`;
+
+/** SQL condition that is true if row `t`, which owes nothing any longer, is to be deleted. */
+const deletable = `t.delete AND t.output IS NULL AND ${rest} IS NULL AND NOT (${isAwaited})`;
+
+/**
+ * Removes the note from the error of a task that owes nothing any longer, or deletes its row, as `insertOwed` does with
+ * the rows that it need not keep. A locked row stays as it is.
+ */
+export async function settleKept(client: Client, { qualified, qualifiedOwed }: TaskTable, id: string): Promise<void> {
+  await client.query({
+    name: "settle kept",
+    text: `
+WITH locked AS MATERIALIZED (
+  SELECT t.id, ${rest} AS error, ${deletable} AS deletable FROM ${qualified} AS t
+  WHERE t.id = $1::bigint AND ${isOwing("t")} AND NOT EXISTS (SELECT FROM ${qualifiedOwed} AS o WHERE o.task = t.id)
+  FOR UPDATE SKIP LOCKED
+), deleted AS (
+  DELETE FROM ${qualified} WHERE id = ANY (ARRAY(SELECT id FROM locked WHERE deletable))
+)
+UPDATE ${qualified} AS t SET error = l.error FROM locked AS l WHERE ${hasId("l.id")} AND NOT l.deletable`,
+    values: [id],
+  });
+}
+
 function insertOwedStatement(table: TaskTable, columns: ColumnSet): string {
   const { qualified, qualifiedOwed } = table;
-  const rest = `nullif(regexp_replace(t.error, ${literal(owedNotePattern)}, ''), '')`;
   return `
 WITH asked AS MATERIALIZED (
   SELECT task FROM ${qualifiedOwed} WHERE task = ANY ($1::bigint[]) FOR UPDATE SKIP LOCKED
 ), locked AS MATERIALIZED (
   SELECT l.* FROM (
     SELECT t.id, t.ctid AS version, t.stop, t.state::text AS state, ${rest} AS error,
-      t.delete AND t.output IS NULL AND ${rest} IS NULL AND NOT (${isAwaited}) AS deletable,
+      ${deletable} AS deletable,
       ${isOwing("t")} AS owes, CASE WHEN ${runsQueryAgain("t")} THEN substr(t.error, ${owedPrefix.length + 1}) END AS reason,
       ${mustRunQuery("t.")} AND t.state::text IN ('TAKE', 'WORK') AS computing
     FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT task FROM asked)) AND ${columnsUnchanged(table, columns)}

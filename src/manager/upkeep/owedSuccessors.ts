@@ -9,7 +9,7 @@ import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { maxOwedTries, owedRestFactor, rejectedRowRetryMs } from "../model/tuning.js";
 import { advanceIdSequence, type Advanced } from "./idSequence.sql.js";
-import { insertOwed, readOwed } from "./owedSuccessors.sql.js";
+import { insertOwed, readOwed, settleKept } from "./owedSuccessors.sql.js";
 
 const rejectedMessage = "next run rejected by the server, retrying";
 
@@ -117,7 +117,8 @@ export class OwedSuccessors {
 
   /**
    * Tries a rejected successor again: with the next free id if its id was taken, and without a change of the row that has
-   * ended, because a trigger may refuse any change of such rows.
+   * ended, because a trigger may refuse any change of such rows. If it was the successor that the server had refused, and
+   * no longer does, the row is changed afterwards.
    */
   async #insertRejected(
     client: Client,
@@ -126,7 +127,14 @@ export class OwedSuccessors {
     insert: (ids: readonly string[], keepsRow?: boolean) => Promise<void>,
   ): Promise<DatabaseError | null> {
     if (error.code === uniqueViolation) await this.#advanceSequence(client, "any");
-    return await tryInOrder(error, [() => insert([id]), () => insert([id], true)]);
+    let isKept = false;
+    const insertKeepingRow = async (): Promise<void> => {
+      await insert([id], true);
+      isKept = true;
+    };
+    const reason = await tryInOrder(error, [() => insert([id]), insertKeepingRow]);
+    if (isKept) await tryInOrder(error, [() => settleKept(client, this.#table, id)]);
+    return reason;
   }
 
   async #advanceSequence(client: Client, which: "any" | "consecutive ids only"): Promise<void> {

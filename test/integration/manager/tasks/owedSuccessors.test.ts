@@ -84,6 +84,30 @@ for (const call of ["refuse()", "unqualified()"]) {
   });
 }
 
+/** Makes a trigger refuse the first `times` writes. A sequence keeps counting when a transaction is rolled back. */
+async function refuseSome(trigger: string, times: number): Promise<() => Promise<void>> {
+  await client.query(`
+    CREATE SEQUENCE refusals;
+    CREATE FUNCTION refuse_some() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF nextval('public.refusals') <= ${times} THEN RAISE EXCEPTION 'queue is full'; END IF;
+      RETURN NEW;
+    END $$;
+    CREATE TRIGGER refuse_some ${trigger} EXECUTE FUNCTION refuse_some()`);
+  return async () => void (await client.query("DROP FUNCTION refuse_some CASCADE; DROP SEQUENCE refusals"));
+}
+
+for (const times of [1, 2, 3, 4, 5, 6, 7, 8]) {
+  test(`nothing says that a run is owed after the server has refused it ${times} times`, async () => {
+    const allow = await refuseSome("BEFORE INSERT ON task FOR EACH ROW WHEN (NEW.parent IS NOT NULL)", times);
+    const [id = ""] = await tasks.insert({ input: "SELECT 1/0", repeat: "1 hour" });
+    await successor(id);
+    assert.equal(await successors(id), 1);
+    await waitForRow(client, "SELECT FROM task WHERE id = $1 AND error !~ 'next run'", [id]);
+    await allow();
+    await client.query("DELETE FROM task");
+  });
+}
+
 test("many successors that are refused for good do not keep another one from being planned", async () => {
   await client.query("ALTER TABLE task ADD COLUMN once text UNIQUE");
   const allow = await refuseSuccessors();
@@ -258,18 +282,11 @@ test("a row whose keep is over stays as long as it owes its successor", async ()
 });
 
 /** Makes the server refuse to write what the query of a rule has returned, `times` times. */
-async function refuseAnswers(times: number): Promise<() => Promise<void>> {
-  // A sequence keeps counting when a transaction is rolled back.
-  await client.query(`
-    CREATE SEQUENCE refusals;
-    CREATE FUNCTION refuse_some() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-      IF nextval('public.refusals') <= ${times} THEN RAISE EXCEPTION 'queue is full'; END IF;
-      RETURN NEW;
-    END $$;
-    CREATE TRIGGER refuse_some BEFORE UPDATE ON task FOR EACH ROW
-      WHEN (OLD.wait < 0 AND OLD.owner IS NOT NULL AND NEW.owner IS NULL) EXECUTE FUNCTION refuse_some()`);
-  return async () => void (await client.query("DROP FUNCTION refuse_some CASCADE; DROP SEQUENCE refusals"));
-}
+const refuseAnswers = (times: number): Promise<() => Promise<void>> =>
+  refuseSome(
+    "BEFORE UPDATE ON task FOR EACH ROW WHEN (OLD.wait < 0 AND OLD.owner IS NOT NULL AND NEW.owner IS NULL)",
+    times,
+  );
 
 for (const times of [1, 2, 3, 4, 6]) {
   test(`a schedule goes on after the server has refused the answer of its query ${times} times`, async () => {
