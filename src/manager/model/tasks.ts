@@ -33,6 +33,8 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
   readonly pausingHash?: number | undefined;
   /** Whether the result changes nothing but the task's own row, as far as is known. */
   readonly isPlain?: boolean;
+  /** The note that says why the query of the task's rule runs again. Undefined if it does not. */
+  readonly owedNote?: string | undefined;
 };
 
 /** A task that a claim gave to a session. */

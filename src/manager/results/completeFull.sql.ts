@@ -29,6 +29,8 @@ export interface Completion {
   readonly awaitedIds: readonly string[];
   /** SQLSTATEs of the errors after which tasks are retried, one for each of these tasks. */
   readonly retried: readonly string[];
+  /** Tasks whose schedules have ended because the query of the rule failed or returned no valid time. */
+  readonly failedRules: readonly { readonly id: string; readonly reason: string }[];
 }
 
 /**
@@ -85,6 +87,7 @@ export async function completeFull(
     columnsChanged: rows.some((row) => !row.holds),
     awaitedIds: rows.flatMap(({ id, awaited }) => (awaited ? String(id) : [])),
     retried: rows.flatMap(({ retried }) => retried ?? []),
+    failedRules: rows.flatMap(({ id, reason }) => (reason === null ? [] : { id: String(id), reason })),
     states: new Map(rows.flatMap(({ id, state }) => (state === null ? [] : [[String(id), state]]))),
   };
 }
@@ -99,10 +102,12 @@ interface CompletionRow {
   /** SQLSTATE of the error after which the task is retried. */
   readonly retried: string | null;
   readonly awaited: boolean;
+  /** Why the query of the task's rule has ended its schedule. */
+  readonly reason: string | null;
 }
 
-const isLocked = ({ since, state, retried, awaited }: CompletionRow): boolean =>
-  (since ?? state ?? retried) === null && !awaited;
+const isLocked = ({ since, state, retried, awaited, reason }: CompletionRow): boolean =>
+  (since ?? state ?? retried ?? reason) === null && !awaited;
 
 interface CompletionOptions {
   readonly retry: RetryPolicy;
@@ -129,7 +134,7 @@ const withReplacement = `CASE WHEN replacement IS NULL THEN error
       ELSE concat(error, E'\\nDETAIL:  Task ', replacement, ' with the same key takes its place.') END`;
 
 const writtenStates = `UNION ALL SELECT id, NULL, true,
-  CASE WHEN retried THEN 'PLAN' WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END, NULL, false FROM ended`;
+  CASE WHEN retried THEN 'PLAN' WHEN NOT finished THEN state WHEN error IS NULL THEN 'DONE' ELSE 'FAIL' END, NULL, false, NULL FROM ended`;
 
 /**
  * SQL of the ids of the tasks of `ended` that would have got a successor, passed their schedule on, or been planned for
@@ -173,7 +178,7 @@ WITH result AS MATERIALIZED (
   ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
 ), ended AS MATERIALIZED (
   SELECT id, owner, start, coalesce(stop, now()) AS stop, output, CASE WHEN computing THEN error ELSE ${withReplacement} END AS error, state, hash, CASE WHEN NOT computing THEN max END AS max,
-    repeats AND NOT computing AND NOT retried AS repeats, own, retried, sqlstate, awaited, computes,
+    repeats AND NOT computing AND NOT retried AS repeats, computing, own, retried, sqlstate, awaited, computes,
     (state IN ('TAKE', 'WORK') AND NOT retried AND NOT computes) OR (state IN ('STOP', 'FAIL', 'GONE') AND committed) AS finished,
     delete AND NOT computing AND output IS NULL AND error IS NULL AND NOT awaited AND NOT $10::boolean AND NOT (repeats AND state IN ('TAKE', 'WORK') AND $9::text IS NOT NULL) AS deletable,
     CASE WHEN (repeats OR retriable) AND NOT computing AND state IN ('TAKE', 'WORK') THEN $9::text END AS unrepeated
@@ -206,11 +211,14 @@ WITH result AS MATERIALIZED (
     error = ${appendNote(replacedError("k.waiting"), `CASE WHEN ${isRepeating("t.")} THEN $9::text END`)}
   FROM key_waits AS k JOIN ended AS e ON e.id = k.id WHERE ${hasId("k.id")} AND (e.state = 'PLAN' OR e.computes AND $9::text IS NOT NULL)
 )${owedCte(table, repetition, owedIds(table))}
-SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried, false AS awaited FROM result AS r
+SELECT r.id, NULL AS since, ${holds} AS holds, NULL AS state, NULL AS retried, false AS awaited, NULL AS reason FROM result AS r
 WHERE (r.id IN (SELECT id FROM locked)) IS NOT TRUE
   AND EXISTS (SELECT FROM ${qualified} AS t WHERE ${hasId("r.id")} AND t.owner = r.owner)
-UNION ALL SELECT l.id, l.since::text, true, NULL, NULL, false FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
-UNION ALL SELECT id, NULL, true, NULL, sqlstate, false FROM ended WHERE retried
-UNION ALL SELECT id, NULL, true, NULL, NULL, true FROM ended WHERE awaited AND state <> 'PLAN' AND NOT retried AND NOT computes
+UNION ALL SELECT l.id, l.since::text, true, NULL, NULL, false, NULL FROM pause_left AS l LEFT JOIN pause_held AS h ON h IS NULL
+UNION ALL SELECT id, NULL, true, NULL, sqlstate, false, NULL FROM ended WHERE retried
+UNION ALL SELECT id, NULL, true, NULL, NULL, true, NULL FROM ended WHERE awaited AND state <> 'PLAN' AND NOT retried AND NOT computes
+UNION ALL SELECT id, NULL, true, NULL, NULL, false, split_part(error, E'\\n', 1) FROM (
+  SELECT id, error FROM ended WHERE computing AND NOT computes AND finished AND error IS NOT NULL
+  UNION ALL SELECT id, error FROM failed_queries WHERE state::text = 'FAIL') AS f
 ${traced ? writtenStates : ""}`;
 }

@@ -142,20 +142,29 @@ export class Completer {
    */
   async #completeFull(client: Client, results: readonly OwnedResult[]): Promise<void> {
     const open = new Set(results);
+    const owing = results.filter(({ owedNote }) => owedNote !== undefined);
+    // A statement has one note at most.
+    const parts = [
+      owing.length === 0 ? results : results.filter(({ owedNote }) => owedNote === undefined),
+      ...owing.map((result) => [result]),
+    ];
     try {
-      const left = await changeRows(
-        client,
-        results,
-        async (some) => {
-          await this.#send(client, some, noOmissions);
-          for (const result of some) open.delete(result);
-        },
-        async (result, error) => {
-          await this.#completeRejected(client, result, error);
-          open.delete(result);
-        },
-      );
-      this.#pendingResults.requeueLast(left, []);
+      for (const part of parts) {
+        const left = await changeRows(
+          client,
+          part,
+          async (some) => {
+            await this.#send(client, some, omissionsOf(some[0]));
+            for (const result of some) open.delete(result);
+          },
+          async (result, error) => {
+            await this.#completeRejected(client, result, error);
+            open.delete(result);
+          },
+        );
+        for (const result of left) open.delete(result);
+        this.#pendingResults.requeueLast(left, []);
+      }
     } catch (error) {
       this.#pendingResults.defer([...open], []);
       throw error;
@@ -175,6 +184,10 @@ export class Completer {
       const { lockedIds, deferredPauses, columnsChanged, retried, awaitedIds } = completion;
       this.#dependencies.ended(awaitedIds);
       if (retried.length > 0) this.#onRetries(retried);
+      for (const { id, reason } of completion.failedRules) {
+        this.#log.warn({ id, reason }, "query of a rule failed, its schedule has ended");
+      }
+      if (omissions.repetition !== null) this.#owed.touch();
       this.#deferredPauses.add(deferredPauses);
       if (columnsChanged) this.#columns = null;
       this.#accept(results);
@@ -198,17 +211,15 @@ export class Completer {
   async #completeRejected(client: Client, rejected: OwnedResult, error: DatabaseError): Promise<void> {
     const stored = replaceUnencodable(rejected, error);
     const result = stored ?? rejected;
+    const base = omissionsOf(rejected);
     const send = (omissions: Omissions): Promise<void> => this.#send(client, [result], omissions);
     const retry = this.#rejected.ageMs(rejected.id) >= maxRejectedRetryMs;
     const isDeletable = result.output === null && result.error === null && result.largeOutput === undefined;
     const reason = await tryInOrder(error, [
-      ...(stored === null ? [] : [() => send(noOmissions)]),
-      () => send({ ...noOmissions, pause: true }),
+      ...(stored === null ? [] : [() => send(base)]),
+      () => send({ ...base, pause: true }),
       ...(isDeletable ? [(rejection: DatabaseError) => this.#completeUndeleted(rejected, rejection, send)] : []),
-      async (rejection) => {
-        await send({ pause: true, repetition: rejectedRepeatNote(rejection), deletion: true, retry });
-        this.#owed.touch();
-      },
+      (rejection) => send({ pause: true, repetition: rejectedRepeatNote(rejection), deletion: true, retry }),
     ]);
     if (reason === null) return;
     const message = "result rejected by the server, retrying";
@@ -246,3 +257,7 @@ export class Completer {
     }
   }
 }
+
+/** What is omitted although the server has not rejected it: the answer of a query that has to run again. */
+const omissionsOf = (result: OwnedResult | undefined): Omissions =>
+  result?.owedNote === undefined ? noOmissions : { ...noOmissions, repetition: result.owedNote };

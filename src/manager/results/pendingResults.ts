@@ -47,7 +47,7 @@ export class PendingResults {
    * @param queued the task's entry in its session's queue; undefined if the session no longer has the task.
    */
   add(
-    result: RunResult,
+    result: RunResult & Pick<OwnedResult, "owedNote">,
     owner: string,
     queued?: {
       readonly task: Pick<ClaimedTask, "hash" | "max" | "mayPause">;
@@ -279,12 +279,13 @@ export function mayBeUndoneByCrash({ committed, unflushed }: Pick<OwnedResult, "
 
 /** Copies each property by name, because spreading whole objects costs more than everything else here. */
 function toOwnedResult(
-  result: Extract<RunResult, { outcome: "ended" }>,
+  result: Extract<RunResult, { outcome: "ended" }> & Pick<OwnedResult, "owedNote">,
   owner: string,
   pausingHash: number | undefined,
   isPlain: boolean,
 ): OwnedResult {
-  const { outcome, session, id, start, stop, output, largeOutput, error, sqlstate, committed, unflushed } = result;
+  const { outcome, session, id, start, stop, output, largeOutput, error, sqlstate, committed, unflushed, owedNote } =
+    result;
   const owned: OwnedResult = {
     outcome,
     session,
@@ -299,6 +300,7 @@ function toOwnedResult(
     owner,
     pausingHash,
     isPlain,
+    owedNote,
   };
   return largeOutput === undefined ? owned : { ...owned, largeOutput };
 }

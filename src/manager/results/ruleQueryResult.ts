@@ -1,4 +1,8 @@
 import type { RunResult } from "../../shared/ipc/run.js";
+import { transientSqlStates } from "../../shared/postgres/transientErrors.js";
+import type { OwnedResult } from "../model/tasks.js";
+import { owedPrefix } from "../schema/owedTable.js";
+import { serverErrorClasses } from "../sql/rejectedRows.js";
 
 /** Matches the last part of an error of `ruleInput`: the statement, with the query between what pg-task puts around it. */
 const wrappedStatement =
@@ -11,11 +15,21 @@ const positionInStatement = /^([^\n]*(?:\n\t[^\n]*)*) at character ([0-9]+)(?=\n
  * Returns the result of a run that was the query of a rule as the user has to see it. The run's input is not what the
  * user wrote: the query stands in a longer statement (`ruleInput`). If it has failed, the output is empty, as that of
  * any task that fails without rows, and the error shows the query alone, with the position in it.
+ *
+ * An error that can pass, such as a lock timeout, must not end the schedule: the query runs again, as it does if the
+ * server has rejected what it returned.
  */
-export function ruleQueryResult(result: RunResult): RunResult {
+export function ruleQueryResult(result: RunResult): RunResult & Pick<OwnedResult, "owedNote"> {
   if (result.outcome !== "ended" || result.error === null) return result;
-  return { ...result, output: "", error: errorOfQuery(result.error) };
+  const error = errorOfQuery(result.error);
+  if (!canPass(result.sqlstate)) return { ...result, output: "", error };
+  const reason = error.replace(/^[A-Z]+: {2}/, "").replace(/\nSTATEMENT: {2}[^]*$/, "");
+  return { ...result, output: "", error: null, owedNote: `${owedPrefix}${reason}` };
 }
+
+/** Whether the same query can succeed later although nobody changes it. */
+const canPass = (sqlstate: string | null): boolean =>
+  sqlstate !== null && (transientSqlStates.has(sqlstate) || serverErrorClasses.test(sqlstate));
 
 function errorOfQuery(error: string): string {
   const match = wrappedStatement.exec(error);

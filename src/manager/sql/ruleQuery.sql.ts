@@ -46,10 +46,11 @@ const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$
  * its row is deleted. A row without an earlier run becomes GONE instead, so that the user sees the reason. So does a row
  * whose key another task waits with; the CTE `key_waits` lists these.
  *
- * If the server has rejected this, the row waits, and its query runs again. `OwedSuccessors` decides when.
+ * If the server has rejected this, or the query has failed for now, the row waits, and its query runs again.
+ * `OwedSuccessors` decides when.
  *
  * @param ended name of a CTE with the columns id, output, stop and computes. Only rows with `computes` are written.
- * @param rejection SQL of a note that says why the server has rejected the planned time. Null if it has not.
+ * @param rejection SQL of a note that says why the query runs again. Null if it does not.
  * @returns the CTEs, each followed by a comma
  */
 export function planFromRule({ qualified, stateType }: TaskTable, ended: string, rejection: string): string {
@@ -78,5 +79,6 @@ export function planFromRule({ qualified, stateType }: TaskTable, ended: string,
   UPDATE ${qualified} AS t SET state = CASE a.verdict WHEN 'refused' THEN 'FAIL' ELSE 'GONE' END::${stateType}, stop = a.stop,
     owner = NULL, error = ${error}
   FROM answers AS a WHERE ${hasId("a.id")} AND a.verdict IN ('none', 'refused', 'replaced')
+  RETURNING t.id, t.state, t.error
 ), `;
 }

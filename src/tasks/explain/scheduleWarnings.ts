@@ -1,4 +1,5 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -30,11 +31,13 @@ const maxRuns = 10;
 const periodTimes = 100;
 /** How many times in a year the clocks of a zone are set forward at most. */
 const maxGaps = 4;
+/** How many of the most recently claimed rows with a schedule are searched for those that have ended. */
+const maxEnded = 10_000;
 /** How many schedules a warning lists at most. */
 const maxListed = 5;
 
 /**
- * Looks for schedules whose next run could not be planned, that give no times, that lose a time at which the clocks are set forward, or that need more time
+ * Looks for schedules whose next run could not be planned, that have ended because their query failed, that give no times, that lose a time at which the clocks are set forward, or that need more time
  * than their group has.
  */
 export async function readScheduleWarnings(client: Client, table: TaskTable): Promise<ScheduleFindings> {
@@ -52,6 +55,7 @@ export async function readScheduleWarnings(client: Client, table: TaskTable): Pr
     ),
     warnings: [
       ...owedRuns(schedules),
+      ...(await failedRules(client, table)),
       ...brokenRules(table, schedules),
       ...(await lostTimes(client, table, schedules)),
       ...(await overloadedGroups(client, table, schedules)),
@@ -70,6 +74,20 @@ function owedRuns(schedules: readonly Schedule[]): ScheduleWarning[] {
           },
         ],
   );
+}
+
+/** Lists schedules that have ended because the query of their rule failed, or returned no valid time. */
+async function failedRules(client: Client, table: TaskTable): Promise<ScheduleWarning[]> {
+  const { rows } = await client.query<{ id: string; error: string | null }>(
+    `SELECT t.id::text AS id, split_part(t.error::text, E'\\n', 1) AS error FROM (
+       SELECT c.id, c.state, c.owner, c.wait, c.error FROM ${table.qualified} AS c
+       WHERE ${hasSchedule("c")} AND c.ready IS NULL AND c.take IS NOT NULL ORDER BY c.ready DESC, c.take DESC LIMIT ${maxEnded}
+     ) AS t WHERE t.state::text = 'FAIL' AND t.owner IS NULL AND t.wait < 0 LIMIT ${maxListed}`,
+  );
+  return rows.map(({ id, error }) => ({
+    text: `schedule ${id} has ended because of its rule, which is a query: ${error}`,
+    remedy: `pg-task retry ${id} runs the query again, also after an UPDATE of its rule; pg-task delete ${id} if the schedule is not needed any longer`,
+  }));
 }
 
 function brokenRules({ qualified }: TaskTable, schedules: readonly Schedule[]): ScheduleWarning[] {

@@ -354,6 +354,88 @@ test("a query whose answer is refused for good stays owed, keeps its key, and go
   await client.query("DELETE FROM task");
 });
 
+for (const [title, code] of [
+  ["a lock timeout", "55P03"],
+  ["a serialization failure", "40001"],
+  ["a deadlock", "40P01"],
+  ["a cancellation", "57014"],
+  ["the loss of a foreign connection", "08006"],
+] as const) {
+  test(`the query of a rule runs again after ${title}`, async () => {
+    const from = pgTask.lines.length;
+    await client.query(`
+      CREATE TABLE gate ();
+      CREATE FUNCTION answer() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN
+        IF pg_catalog.to_regclass('public.gate') IS NOT NULL THEN
+          RAISE EXCEPTION 'not now' USING ERRCODE = '${code}';
+        END IF;
+        RETURN '2100-01-01Z';
+      END $$`);
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: "SELECT public.answer()", key: code });
+    const line = await pgTask.logged((each) => each["id"] === id && each.level === "error", from);
+    assert.equal(line.msg, "next run rejected by the server, retrying");
+    assert.match(String(line["reason"]), /^not now/);
+    await waitForRow(
+      client,
+      `SELECT FROM task_owed JOIN task ON id = task WHERE id = $1 AND state = 'PLAN' AND error LIKE '${note}not now%'`,
+      [id],
+    );
+    await client.query("INSERT INTO task_pause DEFAULT VALUES");
+    await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'PLAN'", [id]);
+    const { schedules } = JSON.parse((await run("list", "--schedules", "--json")).stdout);
+    assert.deepEqual(
+      schedules.map((each: Schedule) => [each.id, each.owed]),
+      [[id, "not now"]],
+    );
+    await client.query("DELETE FROM task_pause; DROP TABLE gate");
+    await waitForRow(
+      client,
+      "SELECT FROM task WHERE id = $1 AND plan = '2100-01-01Z' AND wait IS NULL AND error IS NULL",
+      [id],
+    );
+    await waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM task_owed)");
+    await client.query("DELETE FROM task; DROP FUNCTION answer()");
+  });
+}
+
+test("a query that fails for now, and whose failure the server refuses, runs again", async () => {
+  const allow = await refuseAnswers(3);
+  await client.query(`
+    CREATE TABLE gate ();
+    CREATE FUNCTION answer() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN
+      IF pg_catalog.to_regclass('public.gate') IS NOT NULL THEN RAISE EXCEPTION 'not now' USING ERRCODE = '55P03'; END IF;
+      RETURN '2100-01-01Z';
+    END $$`);
+  const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: "SELECT public.answer()" });
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND error ~ 'not now'", [id]);
+  await allow();
+  await client.query("DROP TABLE gate");
+  await waitForRow(client, "SELECT FROM task WHERE id = $1 AND plan = '2100-01-01Z' AND error IS NULL", [id]);
+  await client.query("DELETE FROM task; DROP FUNCTION answer()");
+});
+
+test("the log and doctor name a schedule that its query has ended", async () => {
+  const from = pgTask.lines.length;
+  const ids = await tasks.insert(
+    { input: "SELECT 1", rule: "SELECT now() / 0" },
+    { input: "SELECT 1", rule: "SELECT timestamptz 'infinity'" },
+  );
+  const ended = await tasks.ended(...ids);
+  assert.deepEqual(
+    ended.map(({ state }) => state),
+    ["FAIL", "FAIL"],
+  );
+  const reasons = [/^ERROR: {2}operator does not exist/, /^ERROR: {2}rule returned infinity, expected a finite time/];
+  const { stdout } = await run("doctor");
+  for (const [index, id] of ids.entries()) {
+    const line = await pgTask.logged((each) => each["id"] === id && each.level === "warn", from);
+    assert.equal(line.msg, "query of a rule failed, its schedule has ended");
+    assert.match(String(line["reason"]), reasons[index] ?? /^$/);
+    assert.match(stdout, new RegExp(`schedule ${id} has ended because of its rule, which is a query: ERROR: `));
+  }
+  await client.query("DELETE FROM task");
+});
+
 test("a plan that a user gives to a schedule whose query's answer is refused is used", async () => {
   const [id = ""] = await insertRefused("moved");
   await client.query("UPDATE task SET plan = '2090-01-01Z' WHERE id = $1", [id]);
