@@ -11,14 +11,24 @@ export function describeUsageErrors(program: Command): void {
   for (const command of [program, ...program.commands]) {
     const help = command === program ? "pg-task --help" : `pg-task ${command.name()} --help`;
     command.configureOutput({
-      outputError: (text, write) => write(`pg-task: ${describeUsageError(text.replace(/^error: /, ""), help)}`),
+      outputError: (text, write) =>
+        write(`pg-task: ${describeUsageError(text.replace(/^error: /, ""), command, help)}`),
     });
   }
 }
 
-function describeUsageError(text: string, help: string): string {
+/** What the argument of a command is that may contain spaces, and an example. */
+const withSpaces: Readonly<Record<string, string>> = {
+  next: "the rule in quotes, such as pg-task next '30 2 * * *'",
+  add: "the SQL in quotes, such as pg-task add 'SELECT 1'",
+};
+
+function describeUsageError(text: string, command: Command, help: string): string {
   // The second line is a suggestion.
   if (/^unknown option [^\n]*\n$/.test(text)) return `${text.trimEnd()}: ${help} lists the options\n`;
+  const quoted = withSpaces[command.name()];
+  if (quoted !== undefined && text.startsWith("too many arguments"))
+    return `${text.trimEnd().replace(/\.$/, "")}: put ${quoted}\n`;
   const { option, value, message } = (invalidOption.exec(text) ?? invalidArgument.exec(text))?.groups ?? {};
   if (message === undefined) return text;
   const expected = message.replace(/^Allowed choices are (.*)\.$/, "expected one of $1");

@@ -636,6 +636,40 @@ test("errors of the server are printed with their hints", async () => {
   assert.doesNotMatch(plain.stderr, /HINT/);
 });
 
+test("next, add and INSERT say what a pasted event lacks", async () => {
+  for (const [property, reason] of [
+    ["SUMMARY:only", "its event has neither DTSTART nor RRULE"],
+    [
+      "DTSTART:20990101T090000Z",
+      "its event has no RRULE or RDATE: to run once, at its DTSTART, set plan instead of rule",
+    ],
+  ] as const) {
+    const rule = `BEGIN:VEVENT\n${property}\nEND:VEVENT`;
+    const message = `rule "BEGIN:VEVENT...": ${reason}`;
+    const insert = client.query("INSERT INTO task (input, rule) VALUES ('SELECT 1', $1)", [rule]);
+    await assert.rejects(insert, { code: "22023", message });
+    for (const args of [
+      ["next", rule],
+      ["add", "SELECT 1", "--rule", rule],
+    ]) {
+      const { code, stdout, stderr } = await cli(args, { env });
+      assert.deepEqual([code, stdout], [2, ""]);
+      assert.ok(stderr.includes(message), stderr);
+    }
+  }
+});
+
+test("next and add say that what has spaces needs quotes", async () => {
+  const next = await cli(["next", "30", "2", "*", "*", "*"], { env });
+  assert.equal(next.code, 2);
+  assert.match(
+    next.stderr,
+    /^pg-task: too many arguments .*: put the rule in quotes, such as pg-task next '30 2 \* \* \*'\n$/,
+  );
+  const add = await cli(["add", "SELECT", "1"], { env });
+  assert.match(add.stderr, /^pg-task: too many arguments .*: put the SQL in quotes, such as pg-task add 'SELECT 1'\n$/);
+});
+
 test("retry does not start a second series of a rule that goes on in a successor", async () => {
   await asManager(
     `INSERT INTO task (id, parent, input, rule, zone, plan, state, ready, stop) VALUES

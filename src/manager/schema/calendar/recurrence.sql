@@ -316,6 +316,10 @@ BEGIN
     PERFORM :"schema".task_rrule_component_fail(rule, format('END:%s is missing', path[cardinality(path)]));
   ELSIF is_component AND events <> 1 THEN
     PERFORM :"schema".task_rrule_component_fail(rule, format('expected one VEVENT, got %s', events));
+  ELSIF taken = '{}' THEN
+    PERFORM :"schema".task_rrule_component_fail(rule, 'its event has neither DTSTART nor RRULE');
+  ELSIF is_component AND array_to_string(taken, E'\n') !~* '(^|\n)R(RULE|DATE)[:;]' THEN
+    PERFORM :"schema".task_rrule_component_fail(rule, 'its event has no RRULE or RDATE: to run once, at its DTSTART, set plan instead of rule');
   END IF;
   RETURN (
     SELECT string_agg(split_part(head, ';', 1) || coalesce((
@@ -460,8 +464,10 @@ BEGIN
     lines.recurrence := 'FREQ=DAILY';
     lines.added := lines.start || lines.added;
     times := 0;
+  ELSIF lines.recurrence IS NULL AND lines.added IS NOT NULL THEN
+    PERFORM :"schema".task_rrule_fail(rule, 'DTSTART', 'is missing: without RRULE, it is the first time');
   ELSIF lines.recurrence IS NULL THEN
-    PERFORM :"schema".task_rrule_fail(rule, 'RRULE', 'is missing');
+    PERFORM :"schema".task_rrule_fail(rule, 'RRULE', concat('is missing', CASE WHEN lines.start IS NOT NULL THEN ': to run once, at this time, set plan instead of rule' END));
   END IF;
   FOREACH item IN ARRAY string_to_array(lines.recurrence, ';') LOOP
     name := split_part(item, '=', 1);
