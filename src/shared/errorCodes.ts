@@ -215,7 +215,8 @@ export const errorDefinitions = {
     family: "SCHEMA",
     retryable: true,
     when: "the user of the entry or the control connection lacks a privilege",
-    remedy: "grant the privilege named in the message, or create the object yourself",
+    remedy:
+      "grant the privilege named in the message, or create the object yourself; docs/security.md lists what a role needs that only looks",
   },
   SCHEMA_NOT_CREATED: {
     family: "SCHEMA",

@@ -1,5 +1,5 @@
 import { locateTable } from "../../manager/schema/locateTable.js";
-import { readLackingToCreate, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
+import { readLackingToCreate, readGrantToRead, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import { serverParameters } from "../../shared/config/parameters.js";
@@ -175,8 +175,10 @@ async function withPrivilegeRemedy(client: Client, { schema, table: name }: Entr
   if (error instanceof PgTaskError || sqlState(error) !== insufficientPrivilege) return error;
   const table = taskTable(schema, name);
   const denied = toTaskError(error, table);
-  const remedy = await readPrivilegeRemedy(client, table).catch(() => null);
-  if (remedy === null || !(denied instanceof PgTaskError)) return error;
+  const toServe = await readPrivilegeRemedy(client, table).catch(() => null);
+  if (toServe === null || !(denied instanceof PgTaskError)) return error;
+  const toRead = await readGrantToRead(client, table).catch(() => null);
+  const remedy = toRead === null ? toServe : `to only look: ${toRead}; to serve it: ${toServe}`;
   return new PgTaskError(denied.code, `${denied.message}: ${remedy}`, {
     cause: error,
     sqlState: insufficientPrivilege,

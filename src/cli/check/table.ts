@@ -6,7 +6,7 @@ import { describeOtherPlace, latestVersion, missingObjects } from "../../manager
 import type { TableRecord } from "../../manager/schema/columns.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
 import { findOrigin } from "../../manager/schema/moveObjects.js";
-import { readChangeRemedy, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
+import { readChangeRemedy, readGrantToRead, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { missingStates } from "../../manager/schema/stateType.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
@@ -52,7 +52,7 @@ export async function inspectTable(
   const reason = reasons.length === 0 ? {} : { why: reasons.join("; ") };
   const exists: Finding = { ...found, state: "exists", ...reason };
   const asOwner = await readPrivilegeRemedy(client, table);
-  const notOwned = `the entry's user needs the privileges of its owner: ${asOwner ?? ""}`;
+  const notOwned = `${await howToLook(client, table)}the entry's user needs the privileges of its owner: ${asOwner ?? ""}`;
   // Nothing has to be changed, and the needed privileges may have been granted one by one.
   if (upToDate) return asOwner === null ? exists : { ...exists, why: [...reasons, notOwned].join("; ") };
   const moved = version === 0 ? await findOrigin(client, table) : null;
@@ -60,6 +60,12 @@ export async function inspectTable(
     create && asOwner !== null ? notOwned : await whyUnchangeable(client, table, create, moved === null ? state : null);
   if (why !== null) return refused(why);
   return version === latestVersion ? exists : { ...found, ...describeChange(version, create, moved) };
+}
+
+/** Returns which privileges the entry's user lacks to only look, if any, as the beginning of what it needs to serve. */
+async function howToLook(client: Client, table: TaskTable): Promise<string> {
+  const grant = await readGrantToRead(client, table);
+  return grant === null ? "" : `to only look: ${grant}; to serve it, `;
 }
 
 function describeChange(version: number, create: boolean, moved: TaskTable | null): Pick<Finding, "state" | "why"> {

@@ -1,10 +1,11 @@
-import { readLackingToCreate } from "../../manager/schema/privilegeRemedy.js";
+import { readGrantToRead, readLackingToCreate } from "../../manager/schema/privilegeRemedy.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
 import { entriesNamed, entryNames, tableNames } from "../../shared/config/entryNames.js";
 import { PgTaskError } from "../../shared/errors.js";
+import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { indexScanSettings } from "../../tasks/connectionSettings.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
@@ -179,10 +180,25 @@ export async function withEntry<T>(
     if (exists !== "yes") throw missingTableError(exists, entry, table, given, await whatIsInTheWay(client, entry));
     return await action({ client, table, entry, configuration, given });
   } catch (error) {
-    throw toTaskError(error, table);
+    throw await withGrantToRead(client, table, toTaskError(error, table));
   } finally {
     await disconnect(client);
   }
+}
+
+/** Adds to the server's refusal what grants the role the privileges of one that only looks, if it lacks any of them. */
+async function withGrantToRead(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
+  if (!(error instanceof PgTaskError) || error.sqlState !== insufficientPrivilege || error.message.includes("GRANT ")) {
+    return error;
+  }
+  // In a failed transaction, or over a lost connection, the server's own words remain.
+  const grant = await readGrantToRead(client, table).catch(() => null);
+  if (grant === null) return error;
+  return new PgTaskError(error.code, `${error.message}; what commands that only look need: ${grant}`, {
+    cause: error.cause,
+    sqlState: insufficientPrivilege,
+    remedy: grant,
+  });
 }
 
 /** Like `withEntry`, but for the only table that the options select. */

@@ -14,21 +14,22 @@ const relationsSql = `
   WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass
     AND d.refobjid IN (SELECT oid FROM named) AND d.deptype IN ('a', 'i')`;
 
+/** The names of the tables and views that commands read which only look. */
+export const relationsToRead = (table: TaskTable): readonly string[] => [
+  table.table,
+  table.pauseTable,
+  table.homeTable,
+  table.dependencyTable,
+  table.owedTable,
+  table.statsView,
+  table.errorsView,
+  table.groupsView,
+  table.schedulesView,
+];
+
 const relationsOf = (table: TaskTable): readonly [string, readonly string[]] => [
   table.schema,
-  [
-    table.table,
-    table.pauseTable,
-    table.ledger1,
-    table.ledger2,
-    table.homeTable,
-    table.dependencyTable,
-    table.owedTable,
-    table.statsView,
-    table.errorsView,
-    table.groupsView,
-    table.schedulesView,
-  ],
+  [...relationsToRead(table), table.ledger1, table.ledger2],
 ];
 
 /** Returns the oids of the tables, views and sequences of pg-task that exist. */

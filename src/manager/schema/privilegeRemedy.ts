@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
+import { relationsToRead } from "./grants.js";
 import type { TaskTable } from "./taskTable.js";
 
 /** Returns how a role can get the privileges of a table's owner. */
@@ -10,7 +11,28 @@ export function ownerRemedy(
 ): string {
   const takeOver = `ALTER TABLE ${qualified} OWNER TO ${identifier(user)}`;
   // Membership in a superuser would allow the tasks everything.
-  return isOwnerSuperuser ? takeOver : `${takeOver}, or GRANT ${identifier(owner)} TO ${identifier(user)}`;
+  return isOwnerSuperuser ? takeOver : `GRANT ${identifier(owner)} TO ${identifier(user)}, or ${takeOver}`;
+}
+
+/**
+ * Returns the GRANT statements for what the current role lacks to use the commands that only read. Null if it lacks
+ * nothing.
+ */
+export async function readGrantToRead(client: Client, table: TaskTable): Promise<string | null> {
+  const { rows } = await client.query<{ user: string; schema: boolean; lacking: string[] }>(
+    `SELECT current_user::text AS "user", pg_catalog.has_schema_privilege(n.oid, 'USAGE') AS schema,
+       ARRAY(SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.unnest($2::text[]) WITH ORDINALITY AS r(name, place)
+         JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = r.name
+         WHERE NOT pg_catalog.has_table_privilege(c.oid, 'SELECT') ORDER BY r.place) AS lacking
+     FROM pg_catalog.pg_namespace AS n WHERE n.nspname = $1`,
+    [table.schema, relationsToRead(table)],
+  );
+  const [{ user, schema, lacking } = { user: "", schema: true, lacking: [] }] = rows;
+  const granted = [
+    ...(schema ? [] : [`USAGE ON SCHEMA ${identifier(table.schema)}`]),
+    ...(lacking.length === 0 ? [] : [`SELECT ON ${lacking.join(", ")}`]),
+  ];
+  return granted.length === 0 ? null : granted.map((each) => `GRANT ${each} TO ${identifier(user)}`).join("; ");
 }
 
 /** Returns the current role, and the privilege that it lacks to create the table, as in GRANT. Null if it lacks none. */

@@ -210,4 +210,4 @@ const shown = ({ pid, user, name, address }: Holder): object => ({
 
 /** What to do about a backend of another role or program that holds one of pg-task's locks. */
 export const foreignHolderRemedy = (pid: number): string =>
-  `unless it is a pg-task of yours, end it: SELECT pg_terminate_backend(${pid}); let only roles that you trust connect to the database: REVOKE CONNECT ON DATABASE … FROM PUBLIC`;
+  `if it is a pg-task of yours, connect as its role; otherwise let only roles that you trust connect to the database: REVOKE CONNECT ON DATABASE … FROM PUBLIC; and end it: SELECT pg_terminate_backend(${pid})`;

@@ -184,18 +184,28 @@ const maxLockLooks = 5;
  * Reads the lock on a task's row. A lock of the manager does not count: it locks a due row for a moment each time it
  * tries to claim the task.
  *
- * @returns null if the row is not locked. In the result, `by` is null if the holder of the lock is unknown.
+ * @returns null if the row is not locked, or this role may not lock rows itself. In the result, `by` is null if the
+ *   holder of the lock is unknown.
  */
 export async function readRowLock(
   client: Client,
   table: TaskTable,
   id: string,
 ): Promise<{ readonly by: LockHolder | null } | null> {
+  if (!(await mayLock(client, table))) return null;
   for (let look = 1; ; look += 1) {
     const lock = await lookAtRowLock(client, table, id);
     if (lock === null || lock.isManagers) return null;
     if (lock.by !== null || look === maxLockLooks) return { by: lock.by };
   }
+}
+
+/** Whether this role may lock rows, which needs the privilege to change them. */
+async function mayLock(client: Client, { qualified }: TaskTable): Promise<boolean> {
+  const { rows } = await client.query<{ may: boolean }>("SELECT has_any_column_privilege($1, 'UPDATE') AS may", [
+    qualified,
+  ]);
+  return rows[0]?.may === true;
 }
 
 async function lookAtRowLock(
