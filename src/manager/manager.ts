@@ -125,7 +125,7 @@ export class Manager implements LifecycleHooks {
     });
     this.#settingsReloader = new SettingsReloader({
       ...shared,
-      copyFound: (reason) => this.#connection.leave(reason),
+      homeDoubted: () => this.#connection.doubtHome(),
       accepted: () => this.#components.sessionAccess.accepted(),
       refused: (reason) => this.#components.sessionAccess.refused(reason),
       attempted: () => send({ type: "reconfigured" }),

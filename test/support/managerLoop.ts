@@ -190,6 +190,7 @@ export async function startManagerLoop(
       pruner: new (overrides.pruner ?? Pruner)({ table, log }),
       statistics,
       busyMode: new (overrides.busyMode ?? BusyMode)(manager, rows[0]?.oid ?? 0, overrides.limits),
+      homeGuard: { isHeld: false, mayStart: () => Promise.resolve(true) },
       otherManagers: { watchOwners: nothing },
       runTimes,
     },

@@ -116,7 +116,7 @@ export function formatTableStatus(status: TableStatus, selecting: TableOptions |
   } = status;
   if (error !== null) return [`error      ${error.message}`];
   return [
-    ...(copy === null ? [] : [`error      ${formatCopy(copy, selecting)}`]),
+    ...(copy === null ? [] : [`error      ${formatCopy(copy, sessions?.running ?? 0, selecting)}`]),
     `manager    ${manager === null ? "none" : formatProcess(manager)}`,
     ...formatForeignHolder(foreignHolder),
     `sessions   ${sessions?.sessions ?? 0}, ${sessions?.running ?? 0} running`,
@@ -136,8 +136,8 @@ export function formatTableStatus(status: TableStatus, selecting: TableOptions |
   ];
 }
 
-function formatCopy(reason: string, selecting: TableOptions | null): string {
-  const { message } = copyReport(reason);
+function formatCopy(reason: string, running: number, selecting: TableOptions | null): string {
+  const { message } = copyReport(reason, running);
   return selecting === null ? message : withTableOptions(message, selecting);
 }
 

@@ -2,7 +2,6 @@ import { sleep } from "../../shared/backoff.js";
 import type { Condition } from "../../shared/condition.js";
 import { logInvalidSettings } from "../../shared/config/serverSettings.js";
 import type { Entry, TableLocation } from "../../shared/config/types.js";
-import { errorDefinitions } from "../../shared/errorCodes.js";
 import { fromReport, isConnectionLoss, type ErrorReport } from "../../shared/errors.js";
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
@@ -14,7 +13,7 @@ import { isRollCall } from "../../shared/postgres/rollCall.js";
 import { OtherManagers } from "../recovery/otherManagers.js";
 import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
 import { ensureTable, missingPrivilege } from "../schema/ensureTable.js";
-import { copyReport, readCopyReason } from "../schema/home.js";
+import { homeChanged } from "../schema/home.js";
 import { logWriters } from "../schema/grants.js";
 import { listenToTable } from "../schema/listen.js";
 import { locateTable } from "../schema/locateTable.js";
@@ -24,8 +23,9 @@ import type { StallMonitor } from "../stalls/stallMonitor.js";
 import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
 import { ManagerLoop } from "./managerLoop.js";
 import { BusyMode } from "./busyMode.js";
+import { HomeGuard } from "./homeGuard.js";
 import type { WorkCycle } from "./workCycle.js";
-import { copyCheckMs, lockRetryMs, managerQuietMs, sleeperQuietMs } from "../model/tuning.js";
+import { lockRetryMs, managerQuietMs, sleeperQuietMs } from "../model/tuning.js";
 
 /**
  * The time after which another manager that still holds the table's lock is named in the log, in ms. A manager that stops
@@ -66,14 +66,15 @@ export interface ManagerConnectionOptions {
  * connection at a time, and each call of `serve` opens a new connection. The table lock is lost with the connection.
  *
  *   connect ─▶ locate the table ─▶ create or migrate it ─▶ lock it ─▶ LISTEN, run the loop ─▶ disconnect
- *                   │                   │          ▲        ▲  │
- *                   │                   └──────────┘ copy   └──┘ another manager has the lock
+ *                   │                                       ▲  │
+ *                   │                                       └──┘ another manager has the lock
  *                   └─another table: await replacement
  */
 export class ManagerConnection {
   readonly #options: ManagerConnectionOptions;
   #client: Client | null = null;
   #loop: ManagerLoop | null = null;
+  #homeGuard: HomeGuard | null = null;
   #watchdog: ConnectionWatchdog | null = null;
   #isSuperuser = false;
   #server: ServerOfManager | null = null;
@@ -118,6 +119,11 @@ export class ManagerConnection {
   /** Finds out whether the connection has been cut. */
   probe(): void {
     this.#watchdog?.probeNow();
+  }
+
+  /** Has the loop find out whether the table has become a copy. */
+  doubtHome(): void {
+    this.#homeGuard?.doubt();
   }
 
   /** Stops claiming tasks, on this connection and on later ones. */
@@ -175,7 +181,9 @@ export class ManagerConnection {
       await Promise.race([
         loopEnded.then(async () => (isLost ? await lost : undefined)),
         sessionWatchdog.watch(client, ended.signal),
-        this.#options.stallMonitor.watch(client, ended.signal, () => (this.#isDraining ? null : this.#loop)),
+        this.#options.stallMonitor.watch(client, ended.signal, () =>
+          this.#isDraining || this.#homeGuard?.isHeld === true ? null : this.#loop,
+        ),
         lost,
       ]);
     } catch (error) {
@@ -223,23 +231,31 @@ export class ManagerConnection {
     }
     if (knownOid === null) await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
     if (previousOid !== oid) await logWriters(client, table, log);
-    await this.#awaitHome(client);
     const others = await this.#attachOthers(client, oid);
     const isLocked = await this.#lock(client, oid, others);
     components.groups.forgetStarts();
     recalls.attach(isLocked);
     await discardUnconfirmed(client, table, sessions, pendingResults);
+    const homeGuard = new HomeGuard(client, {
+      ...components,
+      entry: currentEntry,
+      resetMs: () => this.#options.settings()?.resetMs ?? Infinity,
+      send,
+    });
     const loop = new ManagerLoop(client, settings, {
       ...components,
       workCycle: this.#options.workCycle,
       busyMode: new BusyMode(client, oid),
+      homeGuard,
       otherManagers: others,
     });
     client.on("notification", ({ payload }) => {
-      if (!isRollCall(payload)) loop.receiveNotification();
+      if (payload === homeChanged) homeGuard.doubt();
+      else if (!isRollCall(payload)) loop.receiveNotification();
     });
     await listenToTable(client, table);
     this.#loop = loop;
+    this.#homeGuard = homeGuard;
     this.#client = client;
     if (this.#isDraining) loop.drain();
     // The manager was reconfigured while this connection was being prepared.
@@ -256,7 +272,9 @@ export class ManagerConnection {
         cycled: () => {
           succeeded();
           this.#options.cycled();
-          if (!this.#isDraining) partitions.check(client);
+          if (this.#isDraining) return;
+          partitions.check(client);
+          homeGuard.check();
         },
         handOver: async () => {
           if (isLocked) await unlock(client, oid);
@@ -275,31 +293,6 @@ export class ManagerConnection {
     components.statistics.connected();
     await setApplicationName(client, entry, settings.sleepMs);
     return settings;
-  }
-
-  /**
-   * Waits until the table is at home here. A copy must not run what its original runs. A manager that is draining starts
-   * nothing, but has to write the results that it still has.
-   */
-  async #awaitHome(client: Client): Promise<void> {
-    const { components, entry, send, signal } = this.#options;
-    const { log, table } = components;
-    let known: string | null = null;
-    while (!this.#isDraining) {
-      const reason = await readCopyReason(client, table, entry());
-      if (reason === null) break;
-      if (reason !== known) {
-        known = reason;
-        log.warn(
-          { table: table.logName, reason, remedy: errorDefinitions.SCHEMA_COPY.remedy },
-          "table is a copy, nothing starts",
-        );
-        send({ type: "unavailable", reason: copyReport(reason) });
-      }
-      if (!(await sleep(copyCheckMs, signal))) break;
-    }
-    if (known === null || this.#isDraining) return;
-    log.info({ table: table.logName }, "copy accepted");
   }
 
   /**
@@ -364,6 +357,7 @@ export class ManagerConnection {
   async #end(client: Client): Promise<void> {
     const { cancellations, largeResultWriter, orphans, recalls, sessions } = this.#options.components;
     this.#loop = null;
+    this.#homeGuard = null;
     this.#client = null;
     this.#options.changes.notify();
     this.#others?.detach();

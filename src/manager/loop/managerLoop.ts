@@ -8,8 +8,9 @@ import { noStarts } from "../sessions/startLimits.js";
 import type { CycleOutcome, CycleRequest, WorkCycle } from "./workCycle.js";
 import type { OtherManagers } from "../recovery/otherManagers.js";
 import type { BusyMode } from "./busyMode.js";
+import type { HomeGuard } from "./homeGuard.js";
 import type { SessionReserve } from "../sessions/sessionReserve.js";
-import { checkRunsMs, maxSleepMs } from "../model/tuning.js";
+import { checkRunsMs, copyCheckMs, maxSleepMs } from "../model/tuning.js";
 
 export type ManagerLoopOptions = Pick<
   ManagerComponents,
@@ -33,6 +34,7 @@ export type ManagerLoopOptions = Pick<
 > & {
   readonly workCycle: WorkCycle;
   readonly busyMode: BusyMode;
+  readonly homeGuard: Pick<HomeGuard, "isHeld" | "mayStart">;
   readonly reserve: Pick<SessionReserve, "starts" | "kept">;
   readonly otherManagers: Pick<OtherManagers, "watchOwners">;
 };
@@ -40,8 +42,8 @@ export type ManagerLoopOptions = Pick<
 /** The events that the loop reports to its manager. */
 export interface ManagerLoopEvents {
   /**
-   * Called once: after the first cycle that succeeds, or earlier if a transient error (such as a lock on the table)
-   * makes the loop wait before its first cycle.
+   * Called once, and again after the table was a copy: after the first cycle that succeeds, or earlier if a transient
+   * error (such as a lock on the table) makes the loop wait before its first cycle.
    */
   readonly began: () => void;
   /** Called before each cycle in deep sleep: the server is about to be asked after a long silence. */
@@ -65,9 +67,13 @@ export interface ManagerLoopEvents {
  * writes the results of its sessions, whose tasks count as running for the next manager. Results of closed sessions are
  * written before the handover, because the next manager would take those tasks for orphans.
  *
- *     cycles ⇄ deep sleep
- *        │
- *        └─drain─▶ draining ──results of closed sessions are written──▶ handed over ──finished──▶ ended
+ * The manager of a copy starts nothing until the copy is accepted. It writes the results of runs that had begun before
+ * the rows of another table were loaded.
+ *
+ *     held ──table is at home──▶ cycles ⇄ deep sleep
+ *      ▲                          │ │
+ *      └─rows of a copy are loaded┘ │
+ *                                   └─drain─▶ draining ──results of closed sessions are written──▶ handed over ──finished──▶ ended
  */
 export class ManagerLoop {
   readonly #client: Client;
@@ -144,7 +150,7 @@ export class ManagerLoop {
 
   /** Runs cycles until `finished` returns true. */
   async run(finished: () => boolean, events: ManagerLoopEvents): Promise<void> {
-    const { remoteCapacity, wakeSignal, workCycle } = this.#components;
+    const { homeGuard, remoteCapacity, wakeSignal, workCycle } = this.#components;
     this.#components.dependencies.restart();
     this.#components.owed.restart();
     this.#components.clockSteps.restart();
@@ -159,6 +165,9 @@ export class ManagerLoop {
       await remoteCapacity.answerRequests(this.#client);
       if (!this.#isAccepting) {
         await this.#drainOnce(events);
+      } else if (!(await homeGuard.mayStart())) {
+        hasBegun &&= !homeGuard.isHeld;
+        await this.#writeHeld(events);
       } else if (await this.#rescueOrphans()) {
         await this.#cycle(begin, events);
       } else {
@@ -202,6 +211,18 @@ export class ManagerLoop {
     const isEmptyCheck = !isBusy && busyMode.isNotified && this.#isIdle(outcome);
     if (isEmptyCheck) await this.#endEmptyCheck();
     await this.#retryLocked();
+  }
+
+  /** Writes the results of runs that had begun before the table became a copy. Then, all rows may have changed. */
+  async #writeHeld({ cycled }: ManagerLoopEvents): Promise<void> {
+    this.#changed = true;
+    this.#scannedAt = 0;
+    this.#stayAwake();
+    const { wakeSignal, workCycle } = this.#components;
+    const more = await workCycle.writeOnly(this.#client);
+    cycled();
+    await this.#retryLocked();
+    if (!more) await wakeSignal.wait(Math.min(copyCheckMs, this.#settings.sleepMs));
   }
 
   /** Checks the login if the manager is in deep sleep. Otherwise, counts the empty check, and may begin deep sleep. */
@@ -407,19 +428,8 @@ export class ManagerLoop {
   }
 
   #pauseMs({ nearestMs, gapMs }: CycleOutcome): number {
-    const {
-      remoteCapacity,
-      orphans,
-      loginCheck,
-      poolScaler,
-      pruner,
-      zoneChanges,
-      clockSteps,
-      busyMode,
-      workCycle,
-      dependencies,
-      owed,
-    } = this.#components;
+    const { remoteCapacity, orphans, loginCheck, poolScaler, pruner, dependencies } = this.#components;
+    const { zoneChanges, clockSteps, busyMode, workCycle, owed } = this.#components;
     // If a planned time stays in the past, the row of its task is locked, and later planned times are hidden behind it.
     // Another cycle at once would not help, but a cycle is needed before long.
     this.#overdueCycles = nearestMs === 0 ? this.#overdueCycles + 1 : 0;

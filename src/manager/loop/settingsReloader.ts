@@ -6,7 +6,6 @@ import type { Log } from "../../shared/log.js";
 import { connectManager } from "./connection.js";
 import { locateTable } from "../schema/locateTable.js";
 import { ensureTable } from "../schema/ensureTable.js";
-import { copyReport, readCopyReason } from "../schema/home.js";
 import { logUnknownZones } from "../schema/unknownZones.js";
 import { readSettings, type ManagerSettings } from "../model/settings.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -19,8 +18,8 @@ export interface SettingsReloaderOptions {
   readonly settingsRead: (settings: ManagerSettings) => void;
   /** Receives the current location of the tasks. Returns false if they are in another table than the manager's. */
   readonly tableLocated: (place: TableLocation) => boolean;
-  /** Receives the reason why the table must not be served: with the new parameters, it is a copy. */
-  readonly copyFound: (reason: ErrorReport) => void;
+  /** Called when the parameters by which a copy is told may have changed. */
+  readonly homeDoubted: () => void;
   /** Called when the server has accepted a connection. */
   readonly accepted: () => void;
   /** Receives the reason why the server has refused a connection. It would refuse sessions too. */
@@ -107,7 +106,7 @@ export class SettingsReloader {
   }
 
   async #attempt(): Promise<void> {
-    const { table, log, accepted, copyFound, settingsRead, tableLocated } = this.#options;
+    const { table, log, accepted, homeDoubted, settingsRead, tableLocated } = this.#options;
     const entry = this.#options.entry();
     const client = await connectManager(entry);
     accepted();
@@ -115,8 +114,7 @@ export class SettingsReloader {
       if (!tableLocated(await locateTable(client, entry, logInvalidSettings(log)))) return;
       settingsRead(await readSettings(client, entry, log));
       await ensureTable(client, table, entry, log);
-      const copied = await readCopyReason(client, table, entry);
-      if (copied !== null) copyFound(copyReport(copied));
+      homeDoubted();
       await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
     } finally {
       await client.end().catch(() => {});

@@ -287,6 +287,8 @@ export const ownersAskMs = 10_000;
 
 /** How often the manager of a copy looks whether the copy has been accepted, in ms. */
 export const copyCheckMs = 250;
+/** How often, at least, a manager that serves its table looks whether rows of a copy were loaded unnoticed, in ms. */
+export const homeCheckMs = 60_000;
 
 /** How often the manager tries to take the table lock while another manager holds it, in ms. */
 export const lockRetryMs = 100;

@@ -37,6 +37,8 @@ export class PendingResults {
   /** Results with large outputs. They are written one at a time, in parallel with the other results. */
   #large: OwnedResult[] = [];
   #largeInProgress: OwnedResult | null = null;
+  /** Whether no task may start, because the table may be a copy. */
+  blocksAll = false;
   /** The number of results after which the task's group may have to pause. */
   #pausingCount = 0;
   #deferred: Deferred<OwnedResult>[] = [];
@@ -85,6 +87,7 @@ export class PendingResults {
   blocksGroup(hash: number): boolean {
     if (!this.blocksAnyGroup) return false;
     return (
+      this.blocksAll ||
       this.#released.some(({ due }) => due?.hash === hash) ||
       [...this.#results, ...this.#large].some(({ pausingHash: pauses }) => pauses === hash) ||
       this.#largeInProgress?.pausingHash === hash
@@ -92,7 +95,7 @@ export class PendingResults {
   }
 
   get blocksAnyGroup(): boolean {
-    return this.#released.length > 0 || this.#pausingCount > 0;
+    return this.blocksAll || this.#released.length > 0 || this.#pausingCount > 0;
   }
 
   /** The number of results and released tasks that wait for `requeueDeferred`, except rejected ones. */

@@ -44,10 +44,21 @@ export async function readCopyReason(
   return findDifference(homes, await readPlace(client, table), configured);
 }
 
+/** The payload with which the trigger of the home table notifies the manager. */
+export const homeChanged = "home";
+
+/**
+ * Says that the table is a copy.
+ *
+ * @param running how many of its tasks run, because they had begun before the rows of another table were loaded
+ */
+export const describeCopy = (reason: string, running: number): string =>
+  `the table is a copy, and nothing ${running > 0 ? "more " : ""}starts: ${reason}`;
+
 /** Returns the error that says why a copy is not served. */
-export const copyReport = (reason: string): ErrorReport => ({
+export const copyReport = (reason: string, running: number): ErrorReport => ({
   code: "SCHEMA_COPY",
-  message: `the table is a copy, and nothing starts: ${reason}: ${errorDefinitions.SCHEMA_COPY.remedy}`,
+  message: `${describeCopy(reason, running)}: ${errorDefinitions.SCHEMA_COPY.remedy}`,
 });
 
 /**

@@ -544,6 +544,20 @@ COMMENT ON COLUMN :"schema".:"homeTable".cluster IS 'pg_conf.name';
 COMMENT ON COLUMN :"schema".:"homeTable".label IS 'pg_task.home, null if not set';
 COMMENT ON COLUMN :"schema".:"homeTable".since IS 'Since when';
 
+-- Tells the manager that the table may have become a copy, because rows of another table were loaded. The
+-- notification is never omitted, unlike that of tasks. The trigger also fires in a subscriber.
+CREATE OR REPLACE FUNCTION :"schema".:"homeChanged"() RETURNS trigger LANGUAGE plpgsql AS $function$ BEGIN
+  PERFORM pg_catalog.pg_notify(pg_catalog.concat('pg_task_', TG_RELID), 'home');
+  RETURN NULL;
+END $function$;
+
+COMMENT ON FUNCTION :"schema".:"homeChanged"() IS 'pg-task home';
+
+DROP TRIGGER IF EXISTS :"homeChanged" ON :"schema".:"homeTable";
+CREATE TRIGGER :"homeChanged" AFTER INSERT OR UPDATE ON :"schema".:"homeTable" FOR EACH ROW
+  EXECUTE FUNCTION :"schema".:"homeChanged"();
+ALTER TABLE :"schema".:"homeTable" ENABLE ALWAYS TRIGGER :"homeChanged";
+
 -- == What earlier versions of the table have ==
 
 -- The first version of the table had nine checks instead of one. Adopted tables (docs/adoption.md) keep the

@@ -20,7 +20,7 @@ export const statements: readonly string[] = split(text);
  * The version of a table that has everything. Each change of `migration.sql` and each new column has the next version.
  * Tables of versions 1 to 3 were created by three migrations, which became one before the first release.
  */
-export const latestVersion = Math.max(4, ...columnList.map(({ since }) => since));
+export const latestVersion = Math.max(5, ...columnList.map(({ since }) => since));
 
 /** The comment of every function that pg-task created begins with this text. */
 const ownComment = "pg-task ";
@@ -109,6 +109,7 @@ export async function foreignFunctions(client: Client, table: TaskTable): Promis
         table.readyFunction,
         table.wakeUp,
         table.fill,
+        table.homeChanged,
         table.reset,
         table.statsRows,
         table.errorsRows,
@@ -174,8 +175,8 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
      WHERE pg_catalog.to_regclass(pg_catalog.concat(pg_catalog.quote_ident($1), '.', pg_catalog.quote_ident(r.name))) IS NULL`,
     [
       table.schema,
-      [table.finish, table.reset, table.planned],
-      [1, 2, 1],
+      [table.finish, table.reset, table.planned, table.homeChanged],
+      [1, 2, 1, 1],
       [table.ledger1, table.ledger2, table.pauseTable, table.homeTable],
     ],
   );

@@ -40,6 +40,8 @@ export interface TaskTable {
   readonly qualifiedLedger2: string;
   /** Table that says where the task table is at home, so that a copy is recognized. */
   readonly homeTable: string;
+  /** Function and trigger that tell the manager of a change of the home table. */
+  readonly homeChanged: string;
   /** The home table, quoted for use in statements. */
   readonly qualifiedHome: string;
   /** The function that writes a proof (the record that a run was committed) into a ledger. */
@@ -117,6 +119,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     qualifiedLedger1: `${identifier(schema)}.${identifier(objectName(table, "ledger_1"))}`,
     qualifiedLedger2: `${identifier(schema)}.${identifier(objectName(table, "ledger_2"))}`,
     homeTable: objectName(table, "home"),
+    homeChanged: objectName(table, "home_changed"),
     qualifiedHome: `${identifier(schema)}.${identifier(objectName(table, "home"))}`,
     finish: objectName(table, "finish"),
     qualifiedFinish: `${identifier(schema)}.${identifier(objectName(table, "finish"))}`,

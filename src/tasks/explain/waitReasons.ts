@@ -3,6 +3,7 @@ import { errorDefinitions } from "../../shared/errorCodes.js";
 import { refusalRemedy, type SessionRefusal } from "../queries/sessionRefusal.js";
 import { blockerReason } from "./blockerReason.js";
 import { lockReason } from "./lockWait.js";
+import { describeCopy } from "../../manager/schema/home.js";
 import type { StartBlocker } from "../../manager/schema/startRule.sql.js";
 import { reservedSessions } from "../../shared/reservedSessions.js";
 import { finalStates } from "../../shared/taskState.js";
@@ -182,7 +183,7 @@ const copyReasons = ({ copy }: TableSituation): Reason[] =>
     : [
         {
           code: "table-copied",
-          text: `the table is a copy, and nothing starts: ${copy}`,
+          text: describeCopy(copy, 0),
           remedy: errorDefinitions.SCHEMA_COPY.remedy,
         },
       ];

@@ -7,7 +7,7 @@ import { doctor } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
 import { testConnection } from "../../support/testConnection.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const [pgTask, other] = [new PgTask(), new PgTask()];
 const original = await createDatabase();
@@ -18,9 +18,10 @@ await filling.query(`
   INSERT INTO task (id, input, "group", rule) VALUES (101, 'SELECT 1', 'a', NULL), (102, 'SELECT 2', 'b', '* * * * *');
   INSERT INTO task (id, input, "group", state, owner, take, plan) VALUES (103, 'SELECT 3', 'c', 'WORK', '1 0 0', now(), now())`);
 await filling.end();
-const [plain, stopping, label, edited] = [
+const [plain, stopping, label, edited, loaded] = [
   await copyDatabase(original),
   await copyDatabase(original),
+  await createDatabase(),
   await createDatabase(),
   await createDatabase(),
 ];
@@ -173,6 +174,95 @@ test("rows loaded from another table make a copy, until they are removed from th
   const id = await insertTask(client, "SELECT 1");
   await client.query("DELETE FROM task_home WHERE cluster = 'theirs'");
   await waitForState(client, id, "DONE");
+  await other.stop();
+});
+
+/** A row of the home table of another table, as `pg_dump --data-only` brings it along. */
+const foreignHome = `INSERT INTO public.task_home (id, system, database, "table", version, cluster)
+  VALUES (gen_random_uuid(), 1, 1, 1, current_setting('server_version_num')::integer / 10000, 'theirs')`;
+
+/** Has the home table say again that the table is at home, and waits until its tasks run. */
+async function acceptLoaded(database: TestDatabase, from: number): Promise<void> {
+  const accepted = await cli(["accept-copy"], { env: { DATABASE_URL: database.url } });
+  assert.match(accepted.stdout, /^"public"\."task" is at home here now; 0 tasks stopped/);
+  await other.logged(({ msg }) => msg === "serving table", from);
+}
+
+test("tasks that are loaded into a table that is being served do not start if their home comes first", async () => {
+  const client = await loaded.connect();
+  await other.start({ url: loaded.url });
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  const from = other.lines.length;
+  await client.query("SET search_path = ''");
+  await client.query(foreignHome);
+  await client.query(
+    "INSERT INTO public.task (id, input) SELECT 1000 + i, 'SELECT 2' FROM generate_series(1, 100) AS i",
+  );
+  await client.query("RESET search_path");
+  await other.logged(({ msg }) => msg === held, from);
+  const env = { DATABASE_URL: loaded.url };
+  const { code, lines } = await doctor(env);
+  assert.equal(code, 4);
+  assert.match(String(lines.find(({ level }) => level === "fail")?.text), /is a copy, and nothing starts: its oid is/);
+  for (const args of [["status"], ["check"], ["why", "1001"]])
+    assert.match((await cli(args, { env })).stdout, /is a copy, and nothing starts: its oid is/);
+  const counted = await client.query("SELECT state::text, count(*)::integer FROM task WHERE id > 1000 GROUP BY state");
+  assert.deepEqual(counted.rows, [{ state: "PLAN", count: 100 }]);
+  assert.equal(other.lines.slice(from).filter(({ msg }) => msg === held).length, 1);
+  await acceptLoaded(loaded, from);
+  await waitForRow(client, "SELECT FROM task WHERE id > 1000 AND state = 'DONE' HAVING count(*) = 100");
+});
+
+test("tasks and their home that are loaded in one transaction do not start", async () => {
+  const client = await loaded.connect();
+  const from = other.lines.length;
+  await client.query(
+    `BEGIN; INSERT INTO task (id, input) SELECT 2000 + i, 'SELECT 2' FROM generate_series(1, 100) AS i; ${foreignHome}; COMMIT`,
+  );
+  await other.logged(({ msg }) => msg === held, from);
+  // Whatever a claim had taken at that moment is given back.
+  await waitForRow(
+    client,
+    "SELECT FROM task WHERE id > 2000 AND state = 'PLAN' AND owner IS NULL HAVING count(*) = 100",
+  );
+  await acceptLoaded(loaded, from);
+  await waitForRow(client, "SELECT FROM task WHERE id > 2000 AND state = 'DONE' HAVING count(*) = 100");
+});
+
+test("if the home of loaded tasks comes after them, it stops those that have not begun", async () => {
+  const [client, locking] = [await loaded.connect(), await loaded.connect()];
+  await locking.query("SELECT pg_advisory_lock(77)");
+  await client.query(
+    `INSERT INTO task (id, "group", input) SELECT 3000 + i, 'long', 'SELECT pg_advisory_xact_lock_shared(77)' FROM generate_series(1, 100) AS i`,
+  );
+  await waitForRun(client, "3001");
+  const from = other.lines.length;
+  await client.query(foreignHome);
+  await other.logged(({ msg }) => msg === held, from);
+  await waitForRow(
+    client,
+    "SELECT FROM task WHERE id > 3000 AND state = 'PLAN' AND owner IS NULL HAVING count(*) = 99",
+  );
+  await locking.query("SELECT pg_advisory_unlock(77)");
+  // What had begun ends, and its result is written.
+  await waitForState(client, "3001", "DONE");
+  assert.match((await cli(["status"], { env: { DATABASE_URL: loaded.url } })).stdout, /sessions +0, 0 running/);
+  const counted = await client.query("SELECT count(*)::integer FROM task WHERE id > 3000 AND state = 'PLAN'");
+  assert.deepEqual(counted.rows, [{ count: 99 }]);
+  await acceptLoaded(loaded, from);
+  await waitForRow(client, "SELECT FROM task WHERE id > 3000 AND state = 'DONE' HAVING count(*) = 100");
+  await other.stop();
+});
+
+test("a home that is loaded without triggers is found by the next look at it", async () => {
+  const client = await loaded.connect();
+  await other.start({ url: loaded.url, "pg_task.reset": "1 s" });
+  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  const from = other.lines.length;
+  await client.query(
+    `BEGIN; ALTER TABLE task_home DISABLE TRIGGER ALL; ${foreignHome}; ALTER TABLE task_home ENABLE TRIGGER ALL; COMMIT`,
+  );
+  await other.logged(({ msg }) => msg === held, from);
   await other.stop();
 });
 

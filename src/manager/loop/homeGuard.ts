@@ -1,0 +1,108 @@
+import type { Entry } from "../../shared/config/types.js";
+import { errorDefinitions } from "../../shared/errorCodes.js";
+import type { FromManager } from "../../shared/ipc/managerMessages.js";
+import type { Client } from "../../shared/postgres/client.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import { homeCheckMs } from "../model/tuning.js";
+import { copyReport, readCopyReason } from "../schema/home.js";
+import type { ManagerComponents } from "./components.js";
+
+export type HomeGuardOptions = Pick<
+  ManagerComponents,
+  "table" | "pendingResults" | "sessions" | "wakeSignal" | "log"
+> & {
+  /** Returns the current entry (the task table's configuration). */
+  readonly entry: () => Entry;
+  /** Returns how often the home table is read at least, in ms, if that is more often than `homeCheckMs`. */
+  readonly resetMs: () => number;
+  readonly send: (message: FromManager) => void;
+};
+
+/**
+ * Keeps tasks from starting while the table is a copy, because a copy must not run what its original runs. A copy is found
+ * when the manager has connected, when the entry has changed, and when rows of another table are loaded.
+ *
+ *   in doubt ──at home──▶ at home ──the home table or the entry has changed──▶ in doubt
+ *     │  ▲
+ *     └──┴─copy: held, until it is accepted
+ */
+export class HomeGuard {
+  readonly #client: Client;
+  readonly #options: HomeGuardOptions;
+  #isInDoubt = true;
+  /** Why the table is a copy. Null if it is none, as far as is known. */
+  #reason: string | null = null;
+  #readAt = 0;
+
+  constructor(client: Client, options: HomeGuardOptions) {
+    this.#client = client;
+    this.#options = options;
+    this.doubt();
+  }
+
+  /** Whether nothing starts because the table is a copy. */
+  get isHeld(): boolean {
+    return this.#reason !== null;
+  }
+
+  /** Lets nothing start until it is known whether the table is still at home here. */
+  doubt(): void {
+    this.#isInDoubt = true;
+    this.#options.pendingResults.blocksAll = true;
+    this.#options.wakeSignal.notify();
+  }
+
+  /** Returns whether tasks may start. Asks the server if that is in doubt. */
+  async mayStart(): Promise<boolean> {
+    if (!this.#isInDoubt) return true;
+    this.#isInDoubt = false;
+    try {
+      const reason = await this.#read();
+      if (reason !== this.#reason) this.#setReason(reason);
+    } catch (error) {
+      if (!isTransient(error)) throw error;
+      this.#isInDoubt = true;
+    }
+    // The home table may have been changed again meanwhile.
+    this.#isInDoubt ||= this.isHeld;
+    if (!this.#isInDoubt) this.#options.pendingResults.blocksAll = false;
+    return !this.#isInDoubt;
+  }
+
+  /**
+   * Reads the home table if it was not read for long: rows may have been loaded without a notification, because the
+   * trigger was disabled. Does not wait for the answer.
+   */
+  check(): void {
+    if (performance.now() - this.#readAt < Math.min(homeCheckMs, this.#options.resetMs())) return;
+    void this.#lookAgain();
+  }
+
+  async #lookAgain(): Promise<void> {
+    try {
+      if ((await this.#read()) !== null) this.doubt();
+    } catch {
+      // The loop meets the error again, unless it was transient.
+      this.doubt();
+    }
+  }
+
+  async #read(): Promise<string | null> {
+    this.#readAt = performance.now();
+    return await readCopyReason(this.#client, this.#options.table, this.#options.entry());
+  }
+
+  #setReason(reason: string | null): void {
+    const { table, sessions, send, log } = this.#options;
+    // Tasks that are queued in sessions may be those of the other table.
+    if (!this.isHeld) sessions.markStale();
+    this.#reason = reason;
+    if (reason === null) {
+      log.info({ table: table.logName }, "copy accepted");
+      return;
+    }
+    const { remedy } = errorDefinitions.SCHEMA_COPY;
+    log.warn({ table: table.logName, reason, remedy }, "table is a copy, nothing starts");
+    send({ type: "unavailable", reason: copyReport(reason, sessions.busy) });
+  }
+}
