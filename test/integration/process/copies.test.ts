@@ -243,10 +243,14 @@ test("if the home of loaded tasks comes after them, it stops those that have not
     client,
     "SELECT FROM task WHERE id > 3000 AND state = 'PLAN' AND owner IS NULL HAVING count(*) = 99",
   );
+  const env = { DATABASE_URL: loaded.url };
+  const { lines } = await doctor(env);
+  assert.match(String(lines.find(({ name }) => name === "home")?.text), /is a copy, and nothing more starts/);
+  assert.match((await cli(["status"], { env })).stdout, /is a copy, and nothing more starts: [^]* 1 running/);
   await locking.query("SELECT pg_advisory_unlock(77)");
   // What had begun ends, and its result is written.
   await waitForState(client, "3001", "DONE");
-  assert.match((await cli(["status"], { env: { DATABASE_URL: loaded.url } })).stdout, /sessions +0, 0 running/);
+  assert.match((await cli(["status"], { env })).stdout, /sessions +0, 0 running/);
   const counted = await client.query("SELECT count(*)::integer FROM task WHERE id > 3000 AND state = 'PLAN'");
   assert.deepEqual(counted.rows, [{ count: 99 }]);
   await acceptLoaded(loaded, from);
