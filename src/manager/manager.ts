@@ -57,10 +57,11 @@ export class Manager implements LifecycleHooks {
    */
   #retry = new AbortController();
   /**
-   * Whether the server refuses the manager's login, as after a change of the password. A manager that ends then does not
-   * wait until it can write its results: the next one, with the new password, settles these tasks.
+   * Whether the server refuses the manager's login, as after a change of the password, or the table has another name now.
+   * A manager that ends then does not wait until it can write its results: the next one, with the new password or name,
+   * settles these tasks.
    */
-  #isLoginRefused = false;
+  #isUnwritable = false;
   #isDraining = false;
   /** The time at which running tasks are cancelled, as a value of performance.now(). */
   #deadline = 0;
@@ -126,6 +127,7 @@ export class Manager implements LifecycleHooks {
     this.#settingsReloader = new SettingsReloader({
       ...shared,
       homeDoubted: () => this.#connection.doubtHome(),
+      refusedTable: (reason) => this.#connection.leave(reason),
       accepted: () => this.#components.sessionAccess.accepted(),
       refused: (reason) => this.#components.sessionAccess.refused(reason),
       attempted: () => send({ type: "reconfigured" }),
@@ -193,7 +195,7 @@ export class Manager implements LifecycleHooks {
       await this.#changes.until(haveRunsEnded, until(stopMarginsMs.cancelledRuns));
     }
     // If a session closed before the result of its task was written, another manager would take the task for an orphan.
-    await this.#changes.until(() => this.#workCycle.allWritten || this.#isLoginRefused, until(stopMarginsMs.sessions));
+    await this.#changes.until(() => this.#workCycle.allWritten || this.#isUnwritable, until(stopMarginsMs.sessions));
     await executors.end();
     this.#ending.abort();
     wakeSignal.notify();
@@ -267,11 +269,11 @@ export class Manager implements LifecycleHooks {
         await this.#connection.serve(() => {
           this.#backoff.reset();
           loggedReason = null;
-          this.#isLoginRefused = false;
+          this.#isUnwritable = false;
         });
       } catch (error) {
         const reason = toReport(error);
-        this.#isLoginRefused = refusedLogin.test(reason.sqlState ?? "");
+        this.#isUnwritable = reason.code === "SCHEMA_MOVED" || refusedLogin.test(reason.sqlState ?? "");
         this.#changes.notify();
         const pauseMs = this.#backoff.next();
         // The end of the manager also ends its attempt to connect. The error of that is no news.
@@ -297,7 +299,7 @@ export class Manager implements LifecycleHooks {
     const { size, rejectedCount } = this.#components.pendingResults;
     const writable = size - rejectedCount;
     const isOverdue = performance.now() >= this.#deadline + stopMarginsMs.results;
-    return writable === 0 || isOverdue || this.#isLoginRefused || this.#finalWriteDeadline.isOver(writable);
+    return writable === 0 || isOverdue || this.#isUnwritable || this.#finalWriteDeadline.isOver(writable);
   }
 }
 

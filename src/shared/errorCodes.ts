@@ -230,6 +230,13 @@ export const errorDefinitions = {
     when: "another session holds a lock that conflicts with a change of the table",
     remedy: "nothing: pg-task retries",
   },
+  SCHEMA_MOVED: {
+    family: "SCHEMA",
+    retryable: true,
+    when: "the table or its schema was renamed, or the table was moved to another schema, and the configuration names the former place",
+    remedy:
+      "set pg_task.schema and pg_task.table to where the message says that the table is now, or undo the change; pg-task goes on by itself",
+  },
   SCHEMA_COPY: {
     family: "SCHEMA",
     retryable: false,

@@ -3,6 +3,7 @@ import { isServerError, sqlState } from "../shared/postgres/client.js";
 import {
   failedTransaction,
   insufficientPrivilege,
+  invalidSchemaName,
   lockNotAvailable,
   undefinedColumn,
   undefinedTable,
@@ -30,7 +31,7 @@ export function toTaskError(error: unknown, table: TaskTable): unknown {
   if (state === insufficientPrivilege) {
     return new PgTaskError("SCHEMA_NOT_ALLOWED", `permission denied on ${table.qualified}: ${details}`, options);
   }
-  if (state === undefinedTable || state === "3F000") {
+  if (state === undefinedTable || state === invalidSchemaName) {
     const hint = "pg-task start creates it; is this the right database and table?";
     return new PgTaskError("SCHEMA_MISSING", `no table ${table.qualified}: ${details}: ${hint}`, options);
   }

@@ -73,8 +73,10 @@ function addProbes(
   });
   app.get("/ready", (context) => {
     if (isServing(cluster, tables.all)) return context.text("ready\n");
-    const mayKnowWhy = isLocalOnly(reach()) || accessOf(context) !== null;
-    return context.text(mayKnowWhy ? `not ready: ${whyNotServing(cluster, tables.all)}\n` : "not ready\n", 503);
+    const isTrusted = accessOf(context) !== null;
+    const mayKnowWhy = isTrusted || isLocalOnly(reach());
+    const why = mayKnowWhy ? `: ${whyNotServing(cluster, tables.all, isTrusted)}` : "";
+    return context.text(`not ready${why}\n`, 503);
   });
   app.get("/metrics", async (context, next) => (isLocalOnly(reach()) ? await next() : await needsToken(context, next)));
   app.get("/metrics", async (context) =>

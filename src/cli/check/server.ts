@@ -29,7 +29,7 @@ import {
   type OwnRolePassword,
 } from "./roleAndDatabase.js";
 import { toPgTaskError, withConnection } from "./connection.js";
-import { inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
+import { inspectMoved, inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
 import type { Check } from "../inspection/check.js";
 import { checkHome } from "../inspection/home.js";
 import { checkRules } from "../inspection/schedules.js";
@@ -380,6 +380,8 @@ async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> 
     : row.schema
       ? `the user ${user} may not create in the schema ${schema}${grant}`
       : `the user ${user} may not create a schema in the database ${database}${grant}`;
+  const moved = row.kind === null ? await inspectMoved(client, entry) : null;
+  if (moved !== null) return [moved];
   const names = row.kind === null ? await inspectNames(client, entry) : { type: null, table: null };
   return [
     describeObject("schema", schema, row.schema, create, { allowed, right }),

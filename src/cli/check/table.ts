@@ -5,6 +5,7 @@ import { refuseConflictingNames } from "../../manager/schema/adoption/conflictin
 import { describeOtherPlace, latestVersion, missingObjects } from "../../manager/schema/migrations.js";
 import type { TableRecord } from "../../manager/schema/columns.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
+import { requireNotMoved } from "../../manager/schema/movedTable.js";
 import { findOrigin } from "../../manager/schema/moveObjects.js";
 import { readChangeRemedy, readGrantToRead, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { missingStates } from "../../manager/schema/stateType.js";
@@ -106,6 +107,12 @@ async function readReasons(client: Client, table: TaskTable, { version, isElsewh
     reasons.push(`off: ${purpose}, because another function is called ${signature}`);
   const waiting = await checkWaiting(client, table, version > 0);
   return waiting === null ? reasons : [...reasons, waiting.text];
+}
+
+/** Returns a finding if the table has another name or schema now, so that `start` waits. */
+export async function inspectMoved(client: Client, { schema, table: name }: Entry): Promise<Finding | null> {
+  const why = await refusalReason(() => requireNotMoved(client, taskTable(schema, name)));
+  return why === null ? null : { what: "table", name, state: "not allowed", why };
 }
 
 /**

@@ -1,4 +1,5 @@
 import { readGrantToRead, readLackingToCreate } from "../../manager/schema/privilegeRemedy.js";
+import { requireNotMoved } from "../../manager/schema/movedTable.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Configuration, Entry } from "../../shared/config/types.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
@@ -156,8 +157,8 @@ export async function connectForCommand(
  *
  * @param options.given the options that select the entry
  * @param options.signal aborts the attempt to connect, which then fails with CONNECTION_FAILED
- * @throws PgTaskError CONFIG_INVALID if the entry's password is missing; SCHEMA_MISSING if the table does not exist or has
- * not been adopted yet; any other error as `toTaskError` converts it
+ * @throws PgTaskError CONFIG_INVALID if the entry's password is missing; SCHEMA_MOVED or SCHEMA_MISSING if the table
+ * does not exist, or has not been adopted yet; any other error as `toTaskError` converts it
  */
 export async function withEntry<T>(
   configuration: Configuration,
@@ -176,6 +177,7 @@ export async function withEntry<T>(
   });
   try {
     const exists = await readTableExistence(client, table);
+    if (exists === "no") await requireNotMoved(client, table);
     if (exists === "no") await requireCreatePrivilege(client, entry, table);
     if (exists !== "yes") throw missingTableError(exists, entry, table, given, await whatIsInTheWay(client, entry));
     return await action({ client, table, entry, configuration, given });

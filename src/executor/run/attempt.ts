@@ -10,7 +10,7 @@ import {
   type ServerError,
   type TransactionStatus,
 } from "../../shared/postgres/protocol/decode.js";
-import { undefinedFunction, undefinedTable } from "../../shared/postgres/sqlStates.js";
+import { isUndefinedObject } from "../../shared/postgres/sqlStates.js";
 
 /*
  * A run is sent to the server in one of two ways, pipelined or stepwise.
@@ -182,6 +182,4 @@ export abstract class Attempt<Context = unknown> {
 }
 
 /** Whether the error says that a table or function of pg-task does not exist. */
-export function isObjectMissing(error: ServerError | null): boolean {
-  return error?.code === undefinedTable || error?.code === undefinedFunction;
-}
+export const isObjectMissing = (error: ServerError | null): boolean => isUndefinedObject(error?.code);

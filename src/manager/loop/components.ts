@@ -2,7 +2,7 @@ import type { Entry } from "../../shared/config/types.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, type Client } from "../../shared/postgres/client.js";
 import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
-import { undefinedFunction, undefinedTable } from "../../shared/postgres/sqlStates.js";
+import { isUndefinedObject } from "../../shared/postgres/sqlStates.js";
 import { PgTaskError, type ErrorReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
@@ -186,7 +186,7 @@ export function createComponents(options: ManagerComponentsOptions): ManagerComp
         poolScaler.sessionFailed(reason);
         sessionAccess.refused(reason);
         if (reason.code === "CONNECTION_MOVED") options.serverMoved(reason);
-        if (reason.sqlState === undefinedFunction || reason.sqlState === undefinedTable) options.objectMissing();
+        if (isUndefinedObject(reason.sqlState)) options.objectMissing();
       },
       cancel: (cancellation) => cancellations.add(cancellation),
       recall: (recall) => recalls.add(recall),

@@ -12,11 +12,12 @@ import { connectManager, readIdentity, setApplicationName, tryLock, unlock } fro
 import { isRollCall } from "../../shared/postgres/rollCall.js";
 import { OtherManagers } from "../recovery/otherManagers.js";
 import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
-import { ensureTable, missingPrivilege } from "../schema/ensureTable.js";
+import { ensureTable, explainError } from "../schema/ensureTable.js";
 import { homeChanged } from "../schema/home.js";
 import { logWriters } from "../schema/grants.js";
 import { listenToTable } from "../schema/listen.js";
 import { locateTable } from "../schema/locateTable.js";
+import { placeOf } from "../schema/movedTable.js";
 import { readSettings, type ManagerSettings } from "../model/settings.js";
 import { logUnknownZones } from "../schema/unknownZones.js";
 import type { StallMonitor } from "../stalls/stallMonitor.js";
@@ -80,8 +81,6 @@ export class ManagerConnection {
   #server: ServerOfManager | null = null;
   /** Why this manager has ended its connection by itself. */
   #leaveReason: ErrorReport | null = null;
-  /** The oid of the table. Null before the table was created or found. */
-  #oid: number | null = null;
   #isDraining = false;
   #others: OtherManagers | null = null;
 
@@ -193,7 +192,7 @@ export class ManagerConnection {
       this.#leaveReason = null;
       if (reason !== null) throw fromReport(reason);
       if (isConnectionLoss(error)) throw connectionLost(client, "the manager's");
-      throw await missingPrivilege(client, components.table, error);
+      throw await explainError(client, components.table, error);
     } finally {
       ended.abort();
       this.#watchdog?.stop();
@@ -223,11 +222,15 @@ export class ManagerConnection {
     const settings = await this.#readSettings(client, entry);
     // A draining manager only writes results. It creates nothing and needs no lock, and another manager may already
     // serve the table.
-    const knownOid = this.#isDraining ? this.#oid : null;
-    const previousOid = this.#oid;
-    const oid = (this.#oid = knownOid ?? (await ensureTable(client, table, entry, log)));
+    const previousOid = table.servedOid;
+    const knownOid = this.#isDraining ? previousOid : null;
+    const oid = (table.servedOid = knownOid ?? (await ensureTable(client, table, entry, log)));
     if (previousOid !== null && previousOid !== oid) {
-      log.warn({ table: table.logName }, "another table has this name now, without the tasks of the one before");
+      const before = (await placeOf(client, previousOid)) ?? "dropped";
+      log.warn(
+        { table: table.logName, before },
+        "another table has this name now, without the tasks of the one before",
+      );
     }
     if (knownOid === null) await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
     if (previousOid !== oid) await logWriters(client, table, log);

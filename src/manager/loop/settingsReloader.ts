@@ -20,6 +20,8 @@ export interface SettingsReloaderOptions {
   readonly tableLocated: (place: TableLocation) => boolean;
   /** Called when the parameters by which a copy is told may have changed. */
   readonly homeDoubted: () => void;
+  /** Receives the reason why the table must not be served any longer: it was moved. */
+  readonly refusedTable: (reason: ErrorReport) => void;
   /** Called when the server has accepted a connection. */
   readonly accepted: () => void;
   /** Receives the reason why the server has refused a connection. It would refuse sessions too. */
@@ -75,7 +77,7 @@ export class SettingsReloader {
   }
 
   async #run(): Promise<void> {
-    const { entry, attempted, refused, signal, log } = this.#options;
+    const { entry, attempted, refused, refusedTable, signal, log } = this.#options;
     const backoff = new Backoff({
       firstMs: 500,
       maxMs: entry().parameters["pg_conf.restart"] * 1000,
@@ -91,6 +93,11 @@ export class SettingsReloader {
         if (!outdated.aborted && requests === this.#restoreRequests) break;
       } catch (error) {
         const reason = toReport(error);
+        if (reason.code === "SCHEMA_MOVED") {
+          refusedTable(reason);
+          attempted();
+          break;
+        }
         const pauseMs = backoff.next();
         if (reason.code === "CONNECTION_REJECTED") refused(reason);
         if (logged !== reason.message) {

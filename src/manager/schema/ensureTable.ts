@@ -5,7 +5,12 @@ import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import type { Log } from "../../shared/log.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { deadlockDetected, insufficientPrivilege, lockNotAvailable } from "../../shared/postgres/sqlStates.js";
+import {
+  deadlockDetected,
+  insufficientPrivilege,
+  isUndefinedObject,
+  lockNotAvailable,
+} from "../../shared/postgres/sqlStates.js";
 import { addedColumns } from "./columns.js";
 import { describeMissingColumns } from "./adoption/addColumns.js";
 import { adopt } from "./adoption/adopt.js";
@@ -34,6 +39,7 @@ import {
 } from "./migrations.js";
 import { ensureSchedulesView } from "./schedulesView.sql.js";
 import { settleHome } from "./home.js";
+import { requireNotMoved } from "./movedTable.js";
 import { findOrigin, moveObjects } from "./moveObjects.js";
 import { readChangeRemedy, readPrivilegeRemedy } from "./privilegeRemedy.js";
 import { grantOwedToReaders, readRelations, revokeDefaultGrants } from "./grants.js";
@@ -59,8 +65,8 @@ const othersTimeoutMs = 30_000;
  * only briefly for locks, because producers queue behind a waiting lock request.
  *
  * @returns the table's oid.
- * @throws PgTaskError SCHEMA_LOCKED (the caller can try again), SCHEMA_MISSING, SCHEMA_NOT_ALLOWED,
- * SCHEMA_INCOMPATIBLE, SCHEMA_UNSUPPORTED_SERVER, or CONFIG_INVALID if the server rejects the expression in
+ * @throws PgTaskError SCHEMA_LOCKED (the caller can try again), SCHEMA_MISSING, SCHEMA_MOVED,
+ * SCHEMA_NOT_ALLOWED, SCHEMA_INCOMPATIBLE, SCHEMA_UNSUPPORTED_SERVER, or CONFIG_INVALID if the server rejects the expression in
  * `pg_task.plan`.
  */
 export async function ensureTable(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<number> {
@@ -238,6 +244,7 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   if (found !== null && version > latestVersion) throw tooNew(table, version);
   if (found !== null && version === 0) throw createdConcurrently(table);
   if (version === latestVersion) return null;
+  if (found === null) await requireNotMoved(client, table);
   if (!entry.create) throw missing(whatIsMissing(table, hasSchema, version));
   if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
   // If the table exists, the type of its column `state` exists as well.
@@ -337,10 +344,17 @@ const createdConcurrently = (table: TaskTable): PgTaskError =>
   new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is being created by another session`);
 
 /**
- * Returns an error that names the needed privileges if the server denied permission. Returns any other error unchanged.
+ * Returns an error that says where the table is now if it was renamed or moved while it was served, or that names the
+ * needed privileges if the server denied permission. Returns any other error unchanged.
  */
-export async function missingPrivilege(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
-  if (error instanceof PgTaskError || sqlState(error) !== insufficientPrivilege) return error;
+export async function explainError(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
+  if (error instanceof PgTaskError) return error;
+  if (isUndefinedObject(sqlState(error)))
+    return await requireNotMoved(client, table).then(
+      () => error,
+      (reason: unknown) => (reason instanceof PgTaskError ? reason : error),
+    );
+  if (sqlState(error) !== insufficientPrivilege) return error;
   const remedy = await readPrivilegeRemedy(client, table).catch(() => null);
   const how = remedy === null ? "" : `: ${remedy}`;
   return new PgTaskError(

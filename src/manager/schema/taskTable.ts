@@ -16,6 +16,8 @@ export interface TaskTable {
   stateType: string;
   /** Whether the table has the index of keys, without which keys are refused. `ensureTable` replaces this value. */
   hasKeys: boolean;
+  /** The oid of the table that a manager has served under this name; null if none has. The manager replaces this value. */
+  servedOid: number | null;
   readonly dueIndex: string;
   readonly planIndex: string;
   readonly readyFunction: string;
@@ -102,6 +104,7 @@ export function taskTable(schema: string, table: string): TaskTable {
     logName: `${schema}.${table}`,
     stateType: `${identifier(schema)}.state`,
     hasKeys: true,
+    servedOid: null,
     dueIndex: objectName(table, "due_idx"),
     planIndex: objectName(table, "plan_idx"),
     readyFunction: objectName(table, "ready"),

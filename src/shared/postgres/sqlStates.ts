@@ -13,7 +13,8 @@ export const serializationFailure = "40001";
 export const deadlockDetected = "40P01";
 export const insufficientPrivilege = "42501";
 export const undefinedColumn = "42703";
-export const undefinedFunction = "42883";
+export const invalidSchemaName = "3F000";
+const undefinedFunction = "42883";
 export const undefinedTable = "42P01";
 export const checkOptionViolation = "44000";
 export const tooManyConnections = "53300";
@@ -21,3 +22,7 @@ export const lockNotAvailable = "55P03";
 export const queryCanceled = "57014";
 /** The server is starting, stopping or recovering. Another server may be available. */
 export const cannotConnectNow = "57P03";
+
+/** Whether the SQLSTATE says that a table, a function, or the schema of one does not exist. */
+export const isUndefinedObject = (state: string | null | undefined): boolean =>
+  state === undefinedTable || state === undefinedFunction || state === invalidSchemaName;

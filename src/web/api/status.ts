@@ -44,12 +44,14 @@ export function isServing(cluster: ClusterView, tables: readonly WebTable[]): bo
 export const servesTable = (view: ManagerView | null): boolean =>
   view?.state === "working" && view.sessionsRefused === null;
 
-/** Says why `isServing` is false. */
-export function whyNotServing(cluster: ClusterView, tables: readonly WebTable[]): string {
+/** Says why `isServing` is false, for a trusted caller with the reasons of the managers. */
+export function whyNotServing(cluster: ClusterView, tables: readonly WebTable[], isTrusted: boolean): string {
   const { ready, role } = cluster;
   if (ready) {
     const areRefused = tables.some(({ key }) => (cluster.manager(key)?.sessionsRefused ?? null) !== null);
-    return areRefused ? "the server refuses the sessions of the tables" : "no manager serves its table";
+    if (areRefused) return "the server refuses the sessions of the tables";
+    const reasons = isTrusted ? tables.flatMap(({ key }) => cluster.manager(key)?.reason?.message ?? []) : [];
+    return ["no manager serves its table", ...new Set(reasons)].join(": ");
   }
   if (role === "seeking") return "no connection to the control database";
   return role === "stopping" ? "stopping" : "starting";

@@ -10,6 +10,7 @@ import {
   lockNotAvailable,
   queryCanceled,
   readOnlyTransaction,
+  invalidSchemaName,
   undefinedTable,
 } from "../../shared/postgres/sqlStates.js";
 import { indexScanSettings } from "../../tasks/connectionSettings.js";
@@ -333,5 +334,5 @@ const errorsBySqlState: Readonly<Record<string, [ApiError["code"], string]>> = {
   [insufficientPrivilege]: ["FORBIDDEN", "the entry's user lacks the privilege for this"],
   [readOnlyTransaction]: ["READ_ONLY", "this server is a standby or read-only: only the primary takes changes"],
   [undefinedTable]: ["UNAVAILABLE", "the table does not exist (yet)"],
-  "3F000": ["UNAVAILABLE", "the table does not exist (yet)"],
+  [invalidSchemaName]: ["UNAVAILABLE", "the table does not exist (yet)"],
 };

@@ -73,8 +73,8 @@ async function changeTable(
     const complete = await readLayout(client, table);
     const condition = fillCondition(complete, entry.parameters);
     if (condition !== null) await ensureFillFunction(client, table, complete, entry.parameters);
-    await dropExtensionTriggers(client, table);
     await dropFormerTriggers(client, table);
+    await dropExtensionTriggers(client, table);
     for (const { relation, trigger } of await missingTriggers(client, table, complete, condition)) {
       await client.query(trigger.statement(relation));
     }

@@ -20,6 +20,7 @@ const renewal = new SettingsReloader({
   settingsRead: () => {},
   tableLocated: () => true,
   homeDoubted: () => {},
+  refusedTable: () => {},
   accepted: () => {},
   refused: () => {},
   attempted: () => {
