@@ -112,6 +112,9 @@ export const isLate = (alias = ""): string =>
 /** SQL condition that is true if the rule of a row is a query that has to run before its planned time is known. */
 export const mustRunQuery = (alias = ""): string => `(${alias}wait IS NOT NULL AND ${alias}wait < 0)`;
 
+/** The error of a schedule whose query has returned no time before there was a run. */
+export const noTimeError = "ERROR:  rule returned no time";
+
 /** SQL of the gap of a row, in ms. 0 if it has none. */
 export const gapMs = (alias = ""): string =>
   `CASE WHEN ${alias}gap > interval '0' THEN least(date_part('epoch', ${alias}gap) * 1000, 1e15) ELSE 0 END`;

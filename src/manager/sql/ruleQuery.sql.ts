@@ -1,6 +1,7 @@
 import type { TaskTable } from "../schema/taskTable.js";
 import { hasId } from "./fragments.sql.js";
 import { rejectedRowRetryMs } from "../model/tuning.js";
+import { noTimeError } from "../schema/startRule.sql.js";
 import { isReplaced, replacedError } from "./keyWaits.sql.js";
 
 /**
@@ -54,7 +55,7 @@ const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$
  * @returns the CTEs, each followed by a comma
  */
 export function planFromRule({ qualified, stateType }: TaskTable, ended: string, rejection: string): string {
-  const error = `CASE a.verdict WHEN 'none' THEN 'ERROR:  rule returned no time'
+  const error = `CASE a.verdict WHEN 'none' THEN '${noTimeError}'
       WHEN 'replaced' THEN ${replacedError("a.waiting")} ELSE concat('ERROR:  rule returned ', a.answer, ', expected a finite time later than ', a.last) END`;
   return `answers AS MATERIALIZED (
   SELECT q.*, CASE WHEN q.time IS NOT NULL AND isfinite(q.time) AND (q.time > q.last OR q.wait = -1) THEN CASE WHEN q.waiting IS NULL THEN 'planned' ELSE 'replaced' END

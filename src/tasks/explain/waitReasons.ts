@@ -8,6 +8,7 @@ import type { StartBlocker } from "../../manager/schema/startRule.sql.js";
 import { reservedSessions } from "../../shared/reservedSessions.js";
 import { finalStates } from "../../shared/taskState.js";
 import type { Reason, TableSituation } from "./reason.js";
+import { noTimeError } from "../../manager/schema/startRule.sql.js";
 import { owedRemedy, type Successor } from "./scheduleState.js";
 import type { TaskSituation } from "./taskSituation.js";
 
@@ -77,6 +78,14 @@ function dueReason({ triggers }: TableSituation): Reason {
   };
 }
 
+function goneText(stop: string | null, problem: string | null): string {
+  if (problem === null || problem === "ERROR:  task not active") {
+    return `it expired${stop === null ? "" : ` at ${stop}`}: it was late by more than active allows`;
+  }
+  const end = problem === noTimeError ? "; its schedule has ended" : "";
+  return `it is GONE since ${stop ?? "an unknown time"}: ${problem}${end}`;
+}
+
 function endedReason(
   { id, state, owner, stop, problem, queryFailed, keyWaitsIn }: TaskSituation,
   { notRetried, successor, owed }: TableSituation,
@@ -92,10 +101,7 @@ function endedReason(
   const texts: Readonly<Record<string, string>> = {
     DONE: `it ran without error and ended${when}`,
     FAIL: `${queryFailed ? "the query in its rule" : "it"} failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried.text}`}${queryFailed ? "; its schedule has ended" : ""}`,
-    GONE:
-      problem === null || problem === "ERROR:  task not active"
-        ? `it expired${when}: it was late by more than active allows`
-        : `it is GONE since ${stop ?? "an unknown time"}: ${problem}`,
+    GONE: goneText(stop, problem),
     STOP: "it was stopped",
   };
   if (owed !== null) {

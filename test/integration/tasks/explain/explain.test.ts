@@ -322,6 +322,14 @@ describe("while pg-task runs,", () => {
     await client.query("DELETE FROM task");
   });
 
+  test("a query that returns no time before the first run has ended its schedule", async () => {
+    const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: "SELECT NULL::timestamptz" });
+    await tasks.ended(id);
+    const { text = "" } = (await firstReason(id)) ?? {};
+    assert.match(text, /^it is GONE since .*: ERROR: {2}rule returned no time; its schedule has ended$/);
+    await client.query("DELETE FROM task");
+  });
+
   test("the remedy of a failed run of a schedule changes the row that goes on with it", async () => {
     // A task is also the parent of other schedules that it inserts.
     const other = `INSERT INTO task (input, rule, "group") VALUES ('SELECT 2', '@yearly', 'other')`;
