@@ -18,7 +18,7 @@ export class OutputLimit {
 
   /** The error of a task whose output exceeds the limit. */
   get error(): string {
-    return `output exceeds ${this.#maxBytes} bytes`;
+    return `output exceeds ${this.#maxBytes} bytes${this.#maxBytes < maxOutputBytes ? " (pg_task.output)" : ""}`;
   }
 
   isExceededBy(bytes: number): boolean {

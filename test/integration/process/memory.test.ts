@@ -77,7 +77,7 @@ test("a gigabyte of output and an output of ten million rows harm neither the pr
     "SELECT error, octet_length(output) AS length FROM task WHERE id = $1 AND state = 'FAIL'",
     [large],
   );
-  assert.match(failed.error, /^ERROR: {2}output exceeds 134217728 bytes\n/);
+  assert.match(failed.error, /^ERROR: {2}output exceeds 134217728 bytes \(pg_task\.output\)\n/);
   assert.ok(failed.length <= 128 * mebi);
   const whole = await waitForRow<{ lines: number; last: string }>(
     client,

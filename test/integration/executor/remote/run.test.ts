@@ -120,7 +120,7 @@ test("output beyond the limit ends the remote run", async () => {
   const input =
     "INSERT INTO effect VALUES ('endless'); SELECT repeat('x', 999) FROM (SELECT generate_series(1, 2000000000)) AS endless";
   const { output, error } = await driver.run(1, input, { remote: remoteString });
-  assert.deepEqual([output, error], ["INSERT 0 1", errorText(input, "output exceeds 10 bytes")]);
+  assert.deepEqual([output, error], ["INSERT 0 1", errorText(input, "output exceeds 10 bytes (pg_task.output)")]);
   await expectNoEffect();
   await driver.executor.stop();
 });

@@ -27,7 +27,7 @@ test("output far beyond the limit blocks the server until the cancel, without ef
     })();
   };
   const { error, output, proofs, effects } = await large.run(writesAndOutputs("far", 200 << 20));
-  assert.match(error ?? "", /^ERROR: {2}output exceeds 67108864 bytes\nSTATEMENT: {2}INSERT/);
+  assert.match(error ?? "", /^ERROR: {2}output exceeds 67108864 bytes \(pg_task\.output\)\nSTATEMENT: {2}INSERT/);
   assert.ok((output?.length ?? 0) > limit - 2048);
   assert.deepEqual([proofs, effects], [0, []]);
 });
@@ -38,7 +38,7 @@ test("output slightly beyond the limit, in rows or in one value, leaves no effec
   const value = `INSERT INTO effect VALUES ('value'); SELECT repeat('x', ${10 << 20}); SELECT repeat('x', ${limit - (9 << 20)})`;
   for (const input of [writesAndOutputs("close", limit + 4096), value]) {
     const { error, committed, proofs, effects } = await large.run(input);
-    assert.match(error ?? "", /^ERROR: {2}output exceeds 67108864 bytes\nSTATEMENT/);
+    assert.match(error ?? "", /^ERROR: {2}output exceeds 67108864 bytes \(pg_task\.output\)\nSTATEMENT/);
     assert.deepEqual([committed, proofs, effects], [false, 0, []]);
   }
 });
@@ -83,7 +83,7 @@ test("a run with output near the limit is repeated with one effect if the cancel
 test("with a small limit, output one line too long leaves no effect", async () => {
   for (let time = 0; time < 20; time += 1) {
     const { error, committed, proofs, effects } = await small.run(writesAndOutputs("small", 1024));
-    assert.match(error ?? "", /^ERROR: {2}output exceeds 1000 bytes\nSTATEMENT/);
+    assert.match(error ?? "", /^ERROR: {2}output exceeds 1000 bytes \(pg_task\.output\)\nSTATEMENT/);
     assert.deepEqual([committed, proofs, effects], [false, 0, []]);
   }
 });

@@ -182,7 +182,7 @@ test("output up to the limit is kept; one byte more is an error", async () => {
   const input = "SELECT 'ääää'; SELECT 12; SELECT 3";
   const exceeds = await driver.run(1, input);
   assert.equal(exceeds.output, "ääää");
-  assert.equal(exceeds.error, `ERROR:  output exceeds 10 bytes\nSTATEMENT:  ${input}`);
+  assert.equal(exceeds.error, `ERROR:  output exceeds 10 bytes (pg_task.output)\nSTATEMENT:  ${input}`);
   await driver.executor.stop();
 });
 
@@ -190,7 +190,7 @@ test("output whose first line exceeds the limit is empty", async () => {
   const driver = await openDriver(10);
   const { output, error } = await driver.run(1, "SELECT 1 AS long_name, 2 AS longer_name");
   assert.equal(output, "");
-  assert.match(error ?? "", /^ERROR: {2}output exceeds 10 bytes\n/);
+  assert.match(error ?? "", /^ERROR: {2}output exceeds 10 bytes \(pg_task\.output\)\n/);
   await driver.executor.stop();
 });
 
@@ -202,7 +202,7 @@ test("endless output is cancelled and rolled back in bounded memory", async () =
   const before = process.memoryUsage().rss;
   const { output, error } = await driver.run(1, input);
   const grown = process.memoryUsage().rss - before;
-  assert.match(error ?? "", /^ERROR: {2}output exceeds 1048576 bytes\n/);
+  assert.match(error ?? "", /^ERROR: {2}output exceeds 1048576 bytes \(pg_task\.output\)\n/);
   assert.equal(output, `INSERT 0 1\n${Array.from({ length: 1048 }, () => "x".repeat(999)).join("\n")}`);
   assert.equal((await admin.query("SELECT FROM effect")).rowCount, 0);
   assert.ok(grown < 100 << 20, `grew by ${grown} bytes`);
@@ -217,7 +217,7 @@ test("memory stays bounded while output streams on after the limit", async () =>
   const watch = setInterval(() => (peak = Math.max(peak, process.memoryUsage().rss - before)), 20);
   const { output, error } = await driver.run(1, "SELECT repeat('x', 99999) FROM generate_series(1, 4000)");
   clearInterval(watch);
-  assert.match(error ?? "", /^ERROR: {2}output exceeds 1048576 bytes\n/);
+  assert.match(error ?? "", /^ERROR: {2}output exceeds 1048576 bytes \(pg_task\.output\)\n/);
   assert.equal(output?.length, 10 * 100_000 - 1);
   assert.ok(peak < 150 << 20, `grew by ${peak} bytes`);
   await driver.executor.stop();
@@ -228,7 +228,7 @@ test("one value beyond the limit is dropped, and the session continues", async (
   const input = "SELECT 1; SELECT repeat('x', 100000000)";
   const { output, error } = await driver.run(1, input);
   assert.equal(output, "1");
-  assert.equal(error, `ERROR:  output exceeds 1048576 bytes\nSTATEMENT:  ${input}`);
+  assert.equal(error, `ERROR:  output exceeds 1048576 bytes (pg_task.output)\nSTATEMENT:  ${input}`);
   assert.equal((await driver.run(1, "SELECT 2")).output, "2");
   await driver.executor.stop();
 });

@@ -62,7 +62,7 @@ test("the manager's name in pg_stat_activity shows pg_task.sleep of its database
 test("output is limited to what the database's setting allows", async () => {
   const row = await tasks.run("SELECT repeat('x', 200000)");
   assert.equal(row.state, "FAIL");
-  assert.match(row.error ?? "", /^ERROR: {2}output exceeds 102400 bytes\n/);
+  assert.match(row.error ?? "", /^ERROR: {2}output exceeds 102400 bytes \(pg_task\.output\)\n/);
   const small = await tasks.run("SELECT repeat('x', 50000)");
   assert.equal(small.output?.length, 50_000);
 });

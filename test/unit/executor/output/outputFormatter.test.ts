@@ -107,7 +107,7 @@ test("output within the limit keeps as many whole lines as fit", () => {
       const fitting = lines.findLastIndex((_, last) => Buffer.byteLength(lines.slice(0, last + 1).join("\n")) <= limit);
       const kept = lines.slice(0, fitting + 1);
       assert.equal(output.text, kept.length === 0 ? null : kept.join("\n"));
-      const expected = kept.length < lines.length ? `output exceeds ${limit} bytes` : null;
+      const expected = kept.length < lines.length ? `output exceeds ${limit} bytes (pg_task.output)` : null;
       assert.equal(output.failure, expected);
     }),
   );
@@ -136,7 +136,7 @@ test("output near the limit is reported once, also when it is only announced", (
 test("a header is kept only together with its first row", () => {
   const output = make({}, rowsSet(["a", "b"], [["long", "longer"]]), 5);
   assert.equal(output.text, null);
-  assert.equal(output.failure, "output exceeds 5 bytes");
+  assert.equal(output.failure, "output exceeds 5 bytes (pg_task.output)");
 });
 
 test("a header is quoted and escaped like a string, whatever the column's type", () => {
