@@ -180,6 +180,15 @@ const troubles: Readonly<Record<string, Trouble>> = {
       await configure(situation, entryOf(situation));
     },
   },
+  "The table was renamed or moved": {
+    served: true,
+    empty: true,
+    parameters: { "pg_task.schema": "app" },
+    async provoke(situation) {
+      await configure(situation, { "pg_task.schema": "app" });
+      await situation.client.query("ALTER SCHEMA app RENAME TO app2");
+    },
+  },
   "The table has other columns": {
     served: false,
     empty: true,

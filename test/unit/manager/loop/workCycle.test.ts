@@ -137,7 +137,7 @@ function fakeServer(answers: ReadonlyMap<string, Answer>, written: string[]): Cl
     return {
       rows: ids
         .filter((id) => answers.get(id) === "locked")
-        .map((id) => ({ id, since: null, holds: true, state: null, retried: null, awaited: false })),
+        .map((id) => ({ id, since: null, holds: true, state: null, retried: null, awaited: false, reason: null })),
     };
   };
   // The cycle uses no other members of the client.

@@ -21,6 +21,11 @@ const source = projectPath("src");
 /** Folders of the HTTP server that contain no SQL. */
 const withoutSql = ["page", "http", "metrics"];
 
+/** Whether a template is a message: three words in a row, and no keyword of SQL. */
+const isMessage = (template: string): boolean =>
+  /[a-z] [a-z]+ [a-z]/.test(template.replaceAll(/\$\{[^}]*\}/g, "x")) &&
+  !/\b(?:SELECT|FROM|WHERE|SET|AND|CASE)\b/.test(template);
+
 /** Returns every word of pg-task's statements that read or write the table. */
 async function statementWords(): Promise<string[]> {
   const words: string[] = [];
@@ -30,6 +35,7 @@ async function statementWords(): Promise<string[]> {
       if (folder === "web" && withoutSql.some((each) => file.startsWith(`${each}/`))) continue;
       const text = (await readFile(join(source, folder, file), "utf8")).replace(/^ *(?:\/\*\*|\*|\/\/).*$/gm, "");
       for (const [statement] of text.matchAll(/`[^`]*`/g)) {
+        if (isMessage(statement)) continue;
         words.push(...(statement.match(/(?<![$\w])[a-z_]\w*\b/g) ?? []));
       }
     }

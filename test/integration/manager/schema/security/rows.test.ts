@@ -39,12 +39,16 @@ after(async () => {
 /** The SQL of docs/security.md, with the names of this test's roles filled in. */
 const [entrys, grants, upserts, policies, definers] = [
   ...readFileSync(projectPath("docs/security.md"), "utf8").matchAll(/^```sql\n(.*?)^```$/gms),
-].map(([, sql = ""]) =>
-  sql
-    .replaceAll(/\b(TO|FROM) producer\b/g, `$1 ${producer}`)
-    .replaceAll("TO scheduler", `TO ${scheduler}`)
-    .replaceAll(/\bmail\b/g, mail),
-);
+]
+  .map(([, sql = ""]) => sql)
+  // The grants of a role that only looks have a test of their own.
+  .filter((sql) => !sql.includes("TO reader"))
+  .map((sql) =>
+    sql
+      .replaceAll(/\b(TO|FROM) producer\b/g, `$1 ${producer}`)
+      .replaceAll("TO scheduler", `TO ${scheduler}`)
+      .replaceAll(/\bmail\b/g, mail),
+  );
 /** The function of docs/coming-from.md that schedules jobs by an upsert. */
 const [, scheduleJob = ""] =
   /^```sql\n(CREATE FUNCTION schedule_job.*?)^```$/ms.exec(readFileSync(projectPath("docs/coming-from.md"), "utf8")) ??
