@@ -92,7 +92,7 @@ for (const [what, lock] of bothLocks) {
     assert.deepEqual([check?.level, check?.text], ["fail", text]);
     assert.match(check?.remedy ?? "", new RegExp(`SELECT pg_terminate_backend\\(${backendPid(holder)}\\)`));
     const { stdout } = await cli(["status"], { env });
-    assert.ok(stdout.includes(`error      ${text}; unless`), stdout);
+    assert.ok(stdout.includes(`error      ${text}; if it is a pg-task of yours`), stdout);
     assert.match(stdout, new RegExp(`^ *${what} +none`, "m"));
     await holder.query("SELECT 1");
     await holder.end();
