@@ -22,7 +22,7 @@ const marks = {
   "claim queued": "%next_needs_full%",
   claim: "%ranked AS MATERIALIZED%",
   "complete plain": "%cardinality(%",
-  complete: "%true, NULL, NULL, false FROM pause_left%",
+  complete: "% AS holds, %",
 };
 
 /** Returns the statements that were used since the last call, with the number of rows that each of them updated. */
