@@ -63,8 +63,6 @@ export class OwedSuccessors {
   async step(client: Client): Promise<boolean> {
     if (this.pauseMs > 0) return false;
     try {
-      // If this step fails, another one follows after a pause.
-      this.#mustRead = true;
       const since = performance.now();
       this.#notBefore = since + rejectedRowRetryMs.first;
       if (this.#mustCheckSequence) await this.#advanceSequence(client, "consecutive ids only");
@@ -76,6 +74,8 @@ export class OwedSuccessors {
       else if (planned > 0) this.#notBefore = 0;
       return planned > 0;
     } catch (error) {
+      // Another step follows after a pause.
+      this.#mustRead = true;
       if (sqlState(error) === null || isTransient(error)) throw error;
       this.#log.warn({ reason: toReport(error).message }, "cannot plan the next runs that the server has rejected");
       this.#notBefore = performance.now() + rejectedRowRetryMs.max;
@@ -84,9 +84,12 @@ export class OwedSuccessors {
   }
 
   async #plan(client: Client): Promise<{ readonly planned: number; readonly rejected: number }> {
-    const due = await readOwed(client, this.#table, { except: this.#rejected.delayedIds, limit: maxOwedTries });
-    this.#mustRead = due.length === maxOwedTries;
-    if (!this.#mustRead) for (const id of this.#rejected.retryableIds) if (!due.includes(id)) this.#rejected.delete(id);
+    // A retry delay may end, and a successor may become owed, before the answer arrives. The next step handles these.
+    const { delayedIds: except, retryableIds } = this.#rejected;
+    this.#mustRead = false;
+    const due = await readOwed(client, this.#table, { except, limit: maxOwedTries });
+    if (due.length === maxOwedTries) this.#mustRead = true;
+    else for (const id of retryableIds) if (!due.includes(id)) this.#rejected.delete(id);
     if (due.length === 0) return { planned: 0, rejected: 0 };
     const columns = await readColumnSet(client, this.#table);
     const open = new Set(due);
