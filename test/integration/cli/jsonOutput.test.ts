@@ -59,12 +59,15 @@ function keysOf(value: unknown): string[] {
 const documented = new Map(
   [
     ...readFileSync(projectPath("docs/cli.md"), "utf8").matchAll(
-      /^\| `([a-z -]+)` +\| `([a-zA-Z, `]+)` +\| (.*?) +\|$/gm,
+      /^\| `([a-z, `-]+)` +\| `([a-zA-Z, `]+)` +\| (.*?) +\|$/gm,
     ),
-  ].map(([, name = "", top = "", inner = ""]) => [
-    name,
-    { top: top.split("`, `").toSorted(), inner: [...inner.matchAll(/`(\w+)`/g)].map(([, key = ""]) => key).toSorted() },
-  ]),
+  ].flatMap(([, names = "", top = "", inner = ""]) => {
+    const keys = {
+      top: top.split("`, `").toSorted(),
+      inner: [...inner.matchAll(/`(\w+)`/g)].map(([, key = ""]) => key).toSorted(),
+    };
+    return names.split("`, `").map((name) => [name, keys] as const);
+  }),
 );
 
 describe("--json", () => {
