@@ -1,14 +1,6 @@
--- A task table and the objects that belong to it. src/manager/schema/taskTable.ts defines their names. For
--- an adopted table, the statements about the table itself are applied selectively and in another form. All
--- other statements can be applied to existing objects.
---
--- Function bodies run with the caller's search_path, often that of a task. They qualify every function,
--- type and operator, so that a task cannot substitute its own.
+-- The first version of a task table and what belonged to it. A migration replaces the functions, so they do nothing
+-- here, but have the parameters, results and comments that the first version gave them.
 
--- == Table ==
-
--- The type of the column state is shared by the task tables of a schema and is created before this
--- statement. The fillfactor leaves room on the page for the row versions that claim and completion write.
 CREATE TABLE :"schema".:"table" (
   id bigserial PRIMARY KEY,
   parent bigint,
@@ -47,482 +39,69 @@ CREATE TABLE :"schema".:"table" (
   keep interval NOT NULL CHECK (keep >= interval '0')
 ) WITH (fillfactor = 60);
 
-COMMENT ON TABLE :"schema".:"table" IS 'Tasks: the SQL in input runs at its plan';
-COMMENT ON COLUMN :"schema".:"table".id IS 'Primary key';
-COMMENT ON COLUMN :"schema".:"table".parent IS 'Task that inserted this one, or whose successor it is';
-COMMENT ON COLUMN :"schema".:"table".plan IS 'When it is due';
-COMMENT ON COLUMN :"schema".:"table".take IS 'When it was claimed';
-COMMENT ON COLUMN :"schema".:"table".start IS 'When it started';
-COMMENT ON COLUMN :"schema".:"table".stop IS 'When it ended';
-COMMENT ON COLUMN :"schema".:"table".active IS 'How long after its plan it may still start';
-COMMENT ON COLUMN :"schema".:"table".live IS 'How long its session may serve the group';
-COMMENT ON COLUMN :"schema".:"table".repeat IS 'Repeat after this';
-COMMENT ON COLUMN :"schema".:"table".timeout IS 'Allowed run time, 0 is unlimited';
-COMMENT ON COLUMN :"schema".:"table".count IS 'Tasks that its session runs before it ends';
-COMMENT ON COLUMN :"schema".:"table".hash IS 'Identifies the group: computed from group and remote';
-COMMENT ON COLUMN :"schema".:"table".max IS 'How many others of its group may run at the same time; negative: pause in milliseconds';
-COMMENT ON COLUMN :"schema".:"table".pid IS 'Process id of the backend that runs it, or ran it last';
-COMMENT ON COLUMN :"schema".:"table".crash IS 'How often its run has taken its own session down';
-COMMENT ON COLUMN :"schema".:"table".state IS 'PLAN, TAKE, WORK, DONE, FAIL, GONE or STOP';
-COMMENT ON COLUMN :"schema".:"table".ready IS 'For pg-task''s own use: due, not due yet, or null when it does not wait';
-COMMENT ON COLUMN :"schema".:"table".delete IS 'Delete the row when output and error are both null';
-COMMENT ON COLUMN :"schema".:"table".drift IS 'The next plan counts from the stop, not from the plan';
-COMMENT ON COLUMN :"schema".:"table".header IS 'Column names in output';
-COMMENT ON COLUMN :"schema".:"table".save IS 'Keep session state between the tasks of one session';
-COMMENT ON COLUMN :"schema".:"table".string IS 'Quote only strings';
-COMMENT ON COLUMN :"schema".:"table".atomic IS 'Effect exactly once, where the SQL allows it';
-COMMENT ON COLUMN :"schema".:"table".delimiter IS 'Between columns of output';
-COMMENT ON COLUMN :"schema".:"table".escape IS 'Escapes in output';
-COMMENT ON COLUMN :"schema".:"table".quote IS 'Quotes in output';
-COMMENT ON COLUMN :"schema".:"table".data IS 'For users: pg-task neither reads nor writes it';
-COMMENT ON COLUMN :"schema".:"table".error IS 'Errors of the run';
-COMMENT ON COLUMN :"schema".:"table"."group" IS 'Group name';
-COMMENT ON COLUMN :"schema".:"table".input IS 'SQL to run';
-COMMENT ON COLUMN :"schema".:"table"."null" IS 'Text for null in output';
-COMMENT ON COLUMN :"schema".:"table".output IS 'Result of the run';
-COMMENT ON COLUMN :"schema".:"table".owner IS 'For pg-task''s own use: the session that has the task, null when none has';
-COMMENT ON COLUMN :"schema".:"table".remote IS 'Connection string of another database';
-COMMENT ON COLUMN :"schema".:"table".keep IS 'How long the row is kept after its stop, 0 is for ever';
-
--- == Indexes ==
-
--- The first index holds the due tasks of each group in the order in which they start, the second one the
--- planned tasks by time. After the insert, a task's entries change only when the task is marked as due and
--- when it is claimed. Completion changes no indexed column, so it is a HOT update.
 CREATE INDEX :"dueIndex" ON :"schema".:"table" (hash, greatest(max, 0) DESC, id) WHERE ready;
 CREATE INDEX :"planIndex" ON :"schema".:"table" (plan) WHERE NOT ready;
-
--- For pruning. The key is id instead of stop, because an index on a column that completion writes would
--- prevent HOT updates.
 CREATE INDEX :"keepIndex" ON :"schema".:"table" (id) WHERE keep > interval '0';
 
--- == Trigger functions ==
-
--- Maintains the column ready in all writes except the manager's. A row with an owner is not due, whatever
--- its state was set to, because its run has to end first. The function also records who changed the state
--- of a running task: a negated pid means that the task itself did. Since this is stored in the row, a
--- rollback to a savepoint undoes it, and a commit in the middle of the run keeps it. A task cannot change a
--- state that another session has set.
-CREATE OR REPLACE FUNCTION :"schema".:"readyFunction"() RETURNS trigger LANGUAGE plpgsql AS $function$ BEGIN
-  IF NEW.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN'::pg_catalog.text AND NEW.owner IS NULL THEN
-    NEW.ready := NEW.plan OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp();
-  ELSE
-    NEW.ready := NULL;
-  END IF;
-  IF TG_OP OPERATOR(pg_catalog.<>) 'UPDATE'::pg_catalog.text OR NEW.owner IS NULL THEN
-    RETURN NEW;
-  END IF;
-  IF NEW.state::pg_catalog.text OPERATOR(pg_catalog.=) OLD.state::pg_catalog.text THEN
-    RETURN NEW;
-  END IF;
-  IF NEW.id::pg_catalog.text OPERATOR(pg_catalog.=) pg_catalog.current_setting('pg_task.id', true)
-    AND coalesce(pg_catalog.abs(OLD.pid) OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid(), true) THEN
-    IF OLD.state::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY['TAKE', 'WORK']::pg_catalog.text[])
-      AND coalesce(OLD.pid OPERATOR(pg_catalog.>=) 0, true) THEN
-      RAISE EXCEPTION 'task was set to % while it ran', OLD.state USING ERRCODE = 'PGT01';
-    END IF;
-    NEW.pid := pg_catalog.pg_backend_pid();
-    IF NEW.state::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY['TAKE', 'WORK']::pg_catalog.text[]) THEN
-      NEW.pid := OPERATOR(pg_catalog.-) NEW.pid;
-    END IF;
-  ELSE
-    NEW.pid := pg_catalog.abs(NEW.pid);
-  END IF;
-  RETURN NEW;
-END $function$;
-
--- Wakes the manager, once per statement. NOTIFY serializes commits, so it is omitted in busy mode, which
--- the manager signals by holding an advisory lock. As a row trigger (ownDeleteTrigger) and for TRUNCATE,
--- the function also records for `finish` that a task deleted its own row. The deletion is not recorded if
--- another session had set the state of the row before.
-CREATE OR REPLACE FUNCTION :"schema".:"wakeUp"() RETURNS trigger LANGUAGE plpgsql AS $function$
-DECLARE
-  root pg_catalog.oid := coalesce(pg_catalog.pg_partition_root(TG_RELID)::pg_catalog.oid, TG_RELID);
-  lock pg_catalog.int4 := root::pg_catalog.int8::pg_catalog.bit(32)::pg_catalog.int4;
-  task pg_catalog.text := pg_catalog.current_setting('pg_task.id', true);
-  own pg_catalog.bool := TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE'::pg_catalog.text;
-BEGIN
-  IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW'::pg_catalog.text THEN
-    own := OLD.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']::pg_catalog.text[])
-      OR OLD.pid OPERATOR(pg_catalog.<) 0;
-  END IF;
-  IF own AND root OPERATOR(pg_catalog.=) :'qualified'::pg_catalog.regclass::pg_catalog.oid THEN
-    PERFORM pg_catalog.set_config('pgtask.deleted', pg_catalog.concat(root, ' ', task), true);
-  END IF;
-  IF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW'::pg_catalog.text THEN
-    RETURN NULL;
-  END IF;
-  IF pg_catalog.pg_try_advisory_lock_shared(:'busyClass', lock) THEN
-    PERFORM pg_catalog.pg_advisory_unlock_shared(:'busyClass', lock);
-    PERFORM pg_catalog.pg_notify(pg_catalog.concat('pg_task_', root), '');
-  END IF;
-  RETURN NULL;
-END $function$;
+CREATE FUNCTION :"schema".:"readyFunction"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE FUNCTION :"schema".:"wakeUp"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE FUNCTION :"schema".:"planned"(setting text) RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE FUNCTION :"schema".:"finish"(task bigint, taken bigint, holder text, ledger integer)
+RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE FUNCTION :"schema".:"reset"() RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE FUNCTION :"schema".:"reset"(next text, "group" text, name text, lock integer, permit integer)
+RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE FUNCTION :"schema".:"statsRows"()
+RETURNS TABLE (hour timestamptz, count bigint, failed bigint, total interval, mean interval, max interval, p95 interval)
+LANGUAGE plpgsql STABLE AS 'BEGIN END';
+CREATE FUNCTION :"schema".:"errorsRows"() RETURNS TABLE (error text, count bigint, last_seen timestamptz, last_id bigint)
+LANGUAGE plpgsql STABLE AS 'BEGIN END';
+CREATE FUNCTION :"schema".:"groupsRows"()
+RETURNS TABLE ("group" text, running bigint, waiting bigint, due bigint, oldest timestamptz, paused boolean)
+LANGUAGE plpgsql STABLE AS 'BEGIN END';
 
 COMMENT ON FUNCTION :"schema".:"wakeUp"() IS 'pg-task wake-up';
-
--- == Triggers ==
-
-CREATE TRIGGER :"readyInsertTrigger" BEFORE INSERT ON :"schema".:"table" FOR EACH ROW
-  WHEN (NEW.plan > statement_timestamp() OR NEW.state::text <> 'PLAN' OR NEW.owner IS NOT NULL OR NEW.ready IS NOT TRUE)
-  EXECUTE FUNCTION :"schema".:"readyFunction"();
-
-CREATE TRIGGER :"readyUpdateTrigger" BEFORE UPDATE OF plan, state, ready ON :"schema".:"table" FOR EACH ROW
-  WHEN (current_setting('pgtask.manager', true) IS DISTINCT FROM 'on')
-  EXECUTE FUNCTION :"schema".:"readyFunction"();
-
-CREATE TRIGGER :"wakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF plan, state ON :"schema".:"table" FOR EACH STATEMENT
-  WHEN (current_setting('pgtask.manager', true) IS DISTINCT FROM 'on')
-  EXECUTE FUNCTION :"schema".:"wakeUp"();
-
--- Partitions, including those created later, inherit the row triggers of a partitioned table.
-CREATE TRIGGER :"ownDeleteTrigger" AFTER DELETE ON :"schema".:"table" FOR EACH ROW
-  WHEN (OLD.id::text = current_setting('pg_task.id', true)) EXECUTE FUNCTION :"schema".:"wakeUp"();
-
--- == Default of plan ==
-
--- Converts the setting pg_task.plan of a session, role or database to a time. The setting is a timestamp,
--- an interval from now, or a clock function plus or minus an interval. It is parsed and never executed,
--- because it would run with the privileges of the inserting role, which may exceed those of the role that
--- set it.
-CREATE OR REPLACE FUNCTION :"schema".:"planned"(setting text) RETURNS timestamptz LANGUAGE plpgsql AS $function$
-DECLARE
-  parts pg_catalog.text[] := pg_catalog.regexp_match(setting,
-    '^ *(?:pg_catalog[.])?(?:(statement_timestamp|now|transaction_timestamp|clock_timestamp) *[(] *[)]|(current_timestamp)) *'
-    '(?:([+-]) *(?:interval *)?''([^'']*)'' *(?::: *interval)?)? *$', 'i');
-  clock pg_catalog.timestamptz := pg_catalog.statement_timestamp();
-BEGIN
-  IF parts IS NOT NULL THEN
-    CASE pg_catalog.lower(coalesce(parts[1], parts[2]))
-      WHEN 'clock_timestamp' THEN clock := pg_catalog.clock_timestamp();
-      WHEN 'statement_timestamp' THEN NULL;
-      ELSE clock := pg_catalog.now();
-    END CASE;
-    IF parts[4] IS NULL THEN
-      RETURN clock;
-    ELSIF parts[3] OPERATOR(pg_catalog.=) '-'::pg_catalog.text THEN
-      RETURN clock OPERATOR(pg_catalog.-) parts[4]::pg_catalog.interval;
-    END IF;
-    RETURN clock OPERATOR(pg_catalog.+) parts[4]::pg_catalog.interval;
-  END IF;
-  BEGIN
-    RETURN setting::pg_catalog.timestamptz;
-  EXCEPTION WHEN data_exception THEN
-    NULL;
-  END;
-  BEGIN
-    RETURN clock OPERATOR(pg_catalog.+) setting::pg_catalog.interval;
-  EXCEPTION WHEN data_exception THEN
-    RAISE EXCEPTION 'pg_task.plan is not a time, an interval, or a clock function plus or minus an interval: "%"', setting
-      USING ERRCODE = 'invalid_datetime_format', HINT = 'Other expressions are allowed only in the configuration file.';
-  END;
-END $function$;
-
 COMMENT ON FUNCTION :"schema".:"planned"(text) IS 'pg-task planned';
-
--- Every role that inserts tasks calls the function, and default privileges may have revoked EXECUTE from
--- PUBLIC.
-GRANT EXECUTE ON FUNCTION :"schema".:"planned"(text) TO PUBLIC;
-
--- == Pauses ==
-
--- A table of this name may be left over from a dropped task table.
-CREATE TABLE IF NOT EXISTS :"schema".:"pauseTable" (
-  "group" text,
-  since timestamptz NOT NULL DEFAULT statement_timestamp(),
-  reason text
-);
-
-COMMENT ON TABLE :"schema".:"pauseTable" IS 'Paused groups, whose tasks do not start; a null group pauses the whole table';
-COMMENT ON COLUMN :"schema".:"pauseTable"."group" IS 'Group name, null for the whole table';
-COMMENT ON COLUMN :"schema".:"pauseTable".since IS 'When it was paused';
-COMMENT ON COLUMN :"schema".:"pauseTable".reason IS 'Reason, for users to read';
-
-DROP TRIGGER IF EXISTS :"pauseWakeUp" ON :"schema".:"pauseTable";
-CREATE TRIGGER :"pauseWakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE ON :"schema".:"pauseTable" FOR EACH STATEMENT
-  EXECUTE FUNCTION :"schema".:"wakeUp"();
-
--- == Ledgers ==
-
--- A run commits its effect and its ledger row in one transaction. There are two ledgers, used in turn, so
--- that one can be truncated while runs write to the other. They need no autovacuum, because they are
--- truncated. They have no index, because they are read only after a session has died, and then in full. If
--- a session dies before it has reported a result, `start` and `stop` are copied from the ledger to the
--- task's row. A row with a `place` is not a proof: it is written before a remote task starts, and names the
--- server that is queried if the local session is lost. An empty place means that no query is needed.
-CREATE TABLE IF NOT EXISTS :"schema".:"ledger1" (
-  id bigint NOT NULL,
-  take bigint NOT NULL,
-  running boolean NOT NULL,
-  start timestamptz,
-  stop timestamptz,
-  place text
-) WITH (autovacuum_enabled = off);
-
-CREATE TABLE IF NOT EXISTS :"schema".:"ledger2" (
-  id bigint NOT NULL,
-  take bigint NOT NULL,
-  running boolean NOT NULL,
-  start timestamptz,
-  stop timestamptz,
-  place text
-) WITH (autovacuum_enabled = off);
-
--- Removes rows left over from a dropped task table. Not executed for an existing task table, because its
--- runs may have proofs here.
-TRUNCATE :"schema".:"ledger1", :"schema".:"ledger2";
-
-COMMENT ON TABLE :"schema".:"ledger1" IS 'For pg-task''s own use: runs whose effect was committed, and where remote ones run';
-COMMENT ON TABLE :"schema".:"ledger2" IS 'For pg-task''s own use: runs whose effect was committed, and where remote ones run';
-
--- == Functions that sessions call around each run ==
-
--- Last statement of a task's transaction. Writes the proof if the transaction has written anything. Returns
--- null if the transaction has written nothing, true if the task is still in TAKE or WORK, and false if the
--- task itself has changed its state or deleted its row. Fails, and thereby aborts the transaction, if
--- another session has changed the state, deleted the row or become the owner. UNLISTEN takes effect at
--- commit, so it has to be here: in `reset`, it would take effect only at the end of the next run. With
--- variable_conflict, unqualified names are parameters and variables even if the table has a column of that
--- name.
-CREATE OR REPLACE FUNCTION :"schema".:"finish"(task bigint, taken bigint, holder text, ledger integer)
-RETURNS boolean LANGUAGE plpgsql AS $function$
-#variable_conflict use_variable
-DECLARE
-  me pg_catalog.text;
-  found_state pg_catalog.text;
-  found_owner pg_catalog.text;
-  found_pid pg_catalog.int8;
-  own pg_catalog.bool;
-BEGIN
-  UNLISTEN *;
-  IF pg_catalog.txid_current_if_assigned() IS NULL THEN
-    RETURN NULL;
-  END IF;
-  IF ledger OPERATOR(pg_catalog.=) 1 THEN
-    INSERT INTO :"schema".:"ledger1" SELECT task, taken, true, pg_catalog.now(), pg_catalog.clock_timestamp() FROM :"schema".:"table" AS t
-    WHERE t.id OPERATOR(pg_catalog.=) task AND t.owner OPERATOR(pg_catalog.=) holder
-      AND t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']::pg_catalog.text[]);
-  ELSE
-    INSERT INTO :"schema".:"ledger2" SELECT task, taken, true, pg_catalog.now(), pg_catalog.clock_timestamp() FROM :"schema".:"table" AS t
-    WHERE t.id OPERATOR(pg_catalog.=) task AND t.owner OPERATOR(pg_catalog.=) holder
-      AND t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']::pg_catalog.text[]);
-  END IF;
-  IF FOUND THEN
-    -- This commit need not wait for its WAL flush: the commit of the row's DONE comes later and covers it.
-    PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
-    RETURN true;
-  END IF;
-  -- The row has changed since the claim: find out whether the task itself changed it.
-  me := pg_catalog.concat(:'qualified'::pg_catalog.regclass::pg_catalog.oid, ' ', task);
-  SELECT t.state::pg_catalog.text, t.owner, t.pid
-  INTO found_state, found_owner, found_pid FROM :"schema".:"table" AS t WHERE t.id OPERATOR(pg_catalog.=) task;
-  IF NOT FOUND THEN
-    own := pg_catalog.current_setting('pgtask.deleted', true) OPERATOR(pg_catalog.=) me;
-  ELSE
-    own := found_owner OPERATOR(pg_catalog.=) holder AND found_pid OPERATOR(pg_catalog.<) 0;
-    IF found_owner OPERATOR(pg_catalog.=) holder AND own IS NOT TRUE AND found_state OPERATOR(pg_catalog.<>) 'STOP'::pg_catalog.text THEN
-      RAISE EXCEPTION 'task was set to % while it ran', found_state USING ERRCODE = 'PGT01';
-    END IF;
-  END IF;
-  IF own IS NOT TRUE THEN
-    RAISE EXCEPTION 'task was stopped or deleted while it ran' USING ERRCODE = 'PGT01';
-  END IF;
-  IF ledger OPERATOR(pg_catalog.=) 1 THEN
-    INSERT INTO :"schema".:"ledger1" VALUES (task, taken, false, pg_catalog.now(), pg_catalog.clock_timestamp());
-  ELSE
-    INSERT INTO :"schema".:"ledger2" VALUES (task, taken, false, pg_catalog.now(), pg_catalog.clock_timestamp());
-  END IF;
-  RETURN false;
-END $function$;
-
 COMMENT ON FUNCTION :"schema".:"finish"(bigint, bigint, text, integer) IS 'pg-task finish';
-
--- Resets the session after a run, and returns the time at which the reset began. The function does the same
--- as DISCARD ALL, but keeps cached plans. Plans are not observable, and without them, `finish` and the
--- tasks' functions would have to be planned again each time. CLOSE needs EXECUTE, because PL/pgSQL has a
--- CLOSE statement of its own.
-CREATE OR REPLACE FUNCTION :"schema".:"reset"() RETURNS timestamptz LANGUAGE plpgsql AS $function$
-DECLARE
-  began pg_catalog.timestamptz := pg_catalog.clock_timestamp();
-BEGIN
-  EXECUTE 'CLOSE ALL';
-  DEALLOCATE ALL;
-  SET SESSION AUTHORIZATION DEFAULT;
-  RESET ALL;
-  DISCARD TEMP;
-  DISCARD SEQUENCES;
-  UNLISTEN *;
-  PERFORM pg_catalog.pg_advisory_unlock_all();
-  RETURN began;
-END $function$;
-
 COMMENT ON FUNCTION :"schema".:"reset"() IS 'pg-task reset';
-
--- The same reset, at the beginning of a queued run's transaction. Returns the start time of the
--- transaction. Takes the lock of the queued run until the end of the transaction, and fails unless the
--- manager holds the session's pipeline permit. A rollback undoes the reset, so the caller then resets the
--- session once more. The transaction's read-only mode and isolation level can no longer be changed, so the
--- function also fails if one of them differs from that of a new session. The previous task may have changed
--- the read-only mode. RESET (up to PostgreSQL 15) or the server's configuration may have changed the
--- isolation level. `group` and `name` are null if they are those of every new session. All checks are in a
--- single expression, because PL/pgSQL sets up each expression anew in each transaction.
-CREATE OR REPLACE FUNCTION :"schema".:"reset"(next text, "group" text, name text, lock integer, permit integer) RETURNS timestamptz LANGUAGE plpgsql AS $function$
-BEGIN
-  EXECUTE 'CLOSE ALL';
-  DEALLOCATE ALL;
-  SET SESSION AUTHORIZATION DEFAULT;
-  RESET ALL;
-  DISCARD TEMP;
-  DISCARD SEQUENCES;
-  IF pg_catalog.pg_advisory_unlock_all() IS NOT NULL
-    AND NOT pg_catalog.pg_try_advisory_xact_lock_shared(:'permitClass', permit)
-    AND pg_catalog.pg_try_advisory_xact_lock(pg_catalog.pg_backend_pid(), lock)
-    AND pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) pg_catalog.current_setting('default_transaction_read_only')
-    AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) pg_catalog.current_setting('default_transaction_isolation')
-    AND pg_catalog.set_config('pg_task.id', next, false) IS NOT NULL
-    AND ("group" IS NULL OR pg_catalog.set_config('pg_task.group', "group", false) IS NOT NULL
-      AND pg_catalog.set_config('application_name', name, false) IS NOT NULL) THEN
-    RETURN pg_catalog.now();
-  END IF;
-  RAISE EXCEPTION 'run was recalled, or its transaction differs from that of a new session' USING ERRCODE = 'PGT02';
-END $function$;
-
 COMMENT ON FUNCTION :"schema".:"reset"(text, text, text, integer, integer) IS 'pg-task reset';
-
--- == Views ==
-
--- Each view reads a function, because a view on the table itself would prevent the owner from dropping the
--- table or changing a column's type. The function runs with the privileges of its caller, also for
--- row-level security. It is a single SELECT, so it is inlined. The casts are for adopted tables.
-CREATE OR REPLACE FUNCTION :"schema".:"statsRows"()
-RETURNS TABLE (hour timestamptz, count bigint, failed bigint, total interval, mean interval, max interval, p95 interval)
-LANGUAGE sql STABLE AS $function$
-  SELECT r.hour, pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE r.failed), pg_catalog.sum(r.took),
-    pg_catalog.avg(r.took), pg_catalog.max(r.took), pg_catalog.percentile_cont(0.95) WITHIN GROUP (ORDER BY r.took)
-  FROM (
-    SELECT pg_catalog.date_trunc('hour', t.stop::timestamptz) AS hour, t.state::text = 'FAIL' AS failed,
-      t.stop::timestamptz - t.start::timestamptz AS took
-    FROM :"schema".:"table" AS t WHERE t.state::text IN ('DONE', 'FAIL') AND t.stop IS NOT NULL
-  ) AS r GROUP BY r.hour
-$function$;
-
-CREATE OR REPLACE FUNCTION :"schema".:"errorsRows"()
-RETURNS TABLE (error text, count bigint, last_seen timestamptz, last_id bigint)
-LANGUAGE sql STABLE AS $function$
-  SELECT e.error, pg_catalog.count(*), pg_catalog.max(e.stop), pg_catalog.max(e.id)
-  FROM (
-    SELECT pg_catalog."left"(pg_catalog.split_part(t.error::text, E'\n', 1), 1000) AS error,
-      t.stop::timestamptz AS stop, t.id::bigint AS id
-    FROM :"schema".:"table" AS t WHERE t.error IS NOT NULL
-  ) AS e GROUP BY e.error
-$function$;
-
--- Running tasks are counted by application_name (`pg_task SCHEMA TABLE GROUP`), without reading finished
--- rows. The server truncates application_name to 63 bytes and shows bytes that are not printable ASCII as
--- \xff (before PostgreSQL 16 as ?). The names of waiting groups are converted in the same way, so that they
--- match. The planner expects NOT ready to be true in most rows, although ready is null in most of them.
--- Conditions on plan that the planner cannot estimate make it expect few rows. The string literals do not
--- depend on standard_conforming_strings.
-CREATE OR REPLACE FUNCTION :"schema".:"groupsRows"()
-RETURNS TABLE ("group" text, running bigint, waiting bigint, due bigint, oldest timestamptz, paused boolean)
-LANGUAGE sql STABLE AS $function$
-  WITH waits AS (
-    SELECT w."group", pg_catalog.count(w.plan) AS waiting,
-      pg_catalog.count(*) FILTER (WHERE w.plan <= pg_catalog.statement_timestamp()) AS due, pg_catalog.min(w.plan) AS oldest
-    FROM (
-      SELECT t."group"::text AS "group", t.plan::timestamptz AS plan FROM :"schema".:"table" AS t WHERE t.ready
-      UNION ALL
-      SELECT t."group"::text, t.plan::timestamptz FROM :"schema".:"table" AS t WHERE NOT t.ready AND t.ready IS FALSE
-        AND t.plan >= (SELECT '-infinity'::timestamptz) AND t.plan <= (SELECT 'infinity'::timestamptz)
-      UNION ALL
-      SELECT p."group", NULL FROM :"schema".:"pauseTable" AS p WHERE p."group" IS NOT NULL
-    ) AS w GROUP BY w."group"
-  ), called AS (
-    SELECT w.*, pg_catalog.concat('pg_task ', :'schema', ' ', :'table', ' ', w."group") AS whole, 'group' AS kind FROM waits AS w
-    UNION ALL SELECT NULL, NULL, NULL, NULL, pg_catalog.concat('pg_task ', :'schema', ' ', :'table', ' '), 'prefix'
-    UNION ALL SELECT NULL, NULL, NULL, NULL, pg_catalog.concat('pg_task ', :'schema', ' ', :'table'), 'idle'
-  ), shown AS MATERIALIZED (
-    SELECT c.*, pg_catalog."left"(CASE WHEN c.whole ~ '^[ -~]*$' THEN c.whole ELSE (
-      SELECT pg_catalog.string_agg(CASE WHEN b.byte BETWEEN 32 AND 126 THEN pg_catalog.chr(b.byte)
-        WHEN pg_catalog.current_setting('server_version_num')::integer < 160000 THEN '?'
-        ELSE pg_catalog.concat(E'\\x', pg_catalog.lpad(pg_catalog.to_hex(b.byte), 2, '0')) END, '' ORDER BY b.place)
-      FROM (
-        SELECT n.place, pg_catalog.get_byte(pg_catalog.convert_to(c.whole, pg_catalog.getdatabaseencoding()), n.place) AS byte
-        -- The server truncates a name at a character boundary before it replaces bytes.
-        FROM pg_catalog.generate_series(0, (SELECT pg_catalog.max(pg_catalog.octet_length(pg_catalog."left"(c.whole, m.length)))
-          FROM pg_catalog.generate_series(0, 63) AS m(length) WHERE pg_catalog.octet_length(pg_catalog."left"(c.whole, m.length)) <= 63) - 1) AS n(place)
-      ) AS b) END, 63) AS name
-    FROM called AS c
-  ), runs AS MATERIALIZED (
-    SELECT a.application_name AS name, pg_catalog.count(*) AS running,
-      pg_catalog.substr(a.application_name, pg_catalog.length(p.name) + 1) AS "group"
-    FROM pg_catalog.pg_stat_activity AS a, shown AS p, shown AS i
-    WHERE p.kind = 'prefix' AND i.kind = 'idle' AND a.datname = pg_catalog.current_database()
-      AND pg_catalog.starts_with(a.application_name, p.name) AND a.application_name <> i.name
-    GROUP BY a.application_name, p.name
-  )
-  SELECT g."group", coalesce(r.running, 0), g.waiting, g.due, g.oldest,
-    EXISTS (SELECT FROM :"schema".:"pauseTable" AS p WHERE p."group" IS NULL OR p."group" = g."group")
-  FROM (
-    -- Of several groups with the same truncated name, the one with the most due tasks gets the count.
-    SELECT s."group", s.waiting, s.due, s.oldest,
-      CASE pg_catalog.row_number() OVER (PARTITION BY s.name ORDER BY s.due DESC, s."group") WHEN 1 THEN s.name END AS name
-    FROM shown AS s WHERE s.kind = 'group'
-    UNION ALL
-    SELECT r."group", 0, 0, NULL, r.name FROM runs AS r
-    WHERE NOT EXISTS (SELECT FROM shown AS s WHERE s.kind = 'group' AND s.name = r.name)
-  ) AS g LEFT JOIN runs AS r ON r.name = g.name
-$function$;
-
 COMMENT ON FUNCTION :"schema".:"statsRows"() IS 'pg-task rows of a view';
 COMMENT ON FUNCTION :"schema".:"errorsRows"() IS 'pg-task rows of a view';
 COMMENT ON FUNCTION :"schema".:"groupsRows"() IS 'pg-task rows of a view';
 
-GRANT EXECUTE ON FUNCTION :"schema".:"statsRows"(), :"schema".:"errorsRows"(), :"schema".:"groupsRows"() TO PUBLIC;
+CREATE VIEW :"schema".:"statsView" AS SELECT * FROM :"schema".:"statsRows"();
+CREATE VIEW :"schema".:"errorsView" AS SELECT * FROM :"schema".:"errorsRows"();
+CREATE VIEW :"schema".:"groupsView" AS SELECT * FROM :"schema".:"groupsRows"();
+COMMENT ON VIEW :"schema".:"statsView" IS 'pg-task view: finished runs by hour';
+COMMENT ON VIEW :"schema".:"errorsView" IS 'pg-task view: errors by their first line';
+COMMENT ON VIEW :"schema".:"groupsView" IS 'pg-task view: groups in which tasks run, wait or are paused';
 
--- If a user's table, type or view has one of these names, it stays and the view is not created.
-DO $function$
-DECLARE
-  view record;
-  description text[];
-BEGIN
-  FOR view IN SELECT * FROM (VALUES
-    (:'statsView', :'statsRows', 'pg-task view: finished runs by hour', ARRAY[
-      ['hour', 'Hour of the stop'],
-      ['count', 'Runs that ended as DONE or FAIL'],
-      ['failed', 'Runs that ended as FAIL'],
-      ['total', 'Total run time'],
-      ['mean', 'Mean run time'],
-      ['max', 'Longest run time'],
-      ['p95', 'Run time that 95 percent of the runs did not exceed']]),
-    (:'errorsView', :'errorsRows', 'pg-task view: errors by their first line', ARRAY[
-      ['error', 'First line, up to 1000 characters'],
-      ['count', 'Tasks with this error'],
-      ['last_seen', 'Latest stop of these tasks'],
-      ['last_id', 'Largest id of these tasks']]),
-    (:'groupsView', :'groupsRows', 'pg-task view: groups in which tasks run, wait or are paused', ARRAY[
-      ['group', 'Group name, of any remote'],
-      ['running', 'Running tasks'],
-      ['waiting', 'Tasks in PLAN'],
-      ['due', 'Tasks in PLAN whose time has come'],
-      ['oldest', 'Earliest plan of a task in PLAN'],
-      ['paused', 'Whether it is paused']])
-  ) AS v(name, source, comment, columns)
-  LOOP
-    IF EXISTS (SELECT FROM pg_catalog.pg_class AS c
-        WHERE c.relnamespace = pg_catalog.to_regnamespace(pg_catalog.quote_ident(:'schema')) AND c.relname = view.name
-          AND (c.relkind <> 'v' OR pg_catalog.concat(pg_catalog.obj_description(c.oid, 'pg_class')) NOT LIKE 'pg-task view%'))
-      OR EXISTS (SELECT FROM pg_catalog.pg_type AS t WHERE t.typrelid = 0 AND t.typname = view.name
-        AND t.typnamespace = pg_catalog.to_regnamespace(pg_catalog.quote_ident(:'schema'))) THEN
-      CONTINUE;
-    END IF;
-    EXECUTE pg_catalog.format('CREATE OR REPLACE VIEW %I.%I AS SELECT * FROM %I.%I()', :'schema', view.name, :'schema', view.source);
-    EXECUTE pg_catalog.format('COMMENT ON VIEW %I.%I IS %L', :'schema', view.name, view.comment);
-    IF pg_catalog.current_setting('server_version_num')::integer >= 150000 THEN
-      EXECUTE pg_catalog.format('ALTER VIEW %I.%I SET (security_invoker = true)', :'schema', view.name);
-    END IF;
-    FOREACH description SLICE 1 IN ARRAY view.columns LOOP
-      EXECUTE pg_catalog.format('COMMENT ON COLUMN %I.%I.%I IS %L', :'schema', view.name, description[1], description[2]);
-    END LOOP;
-  END LOOP;
-END $function$;
+CREATE TRIGGER :"readyInsertTrigger" BEFORE INSERT ON :"schema".:"table" FOR EACH ROW
+  WHEN (NEW.plan > statement_timestamp() OR NEW.state::text <> 'PLAN' OR NEW.owner IS NOT NULL OR NEW.ready IS NOT TRUE)
+  EXECUTE FUNCTION :"schema".:"readyFunction"();
+CREATE TRIGGER :"readyUpdateTrigger" BEFORE UPDATE OF plan, state, ready ON :"schema".:"table" FOR EACH ROW
+  WHEN (current_setting('pgtask.manager', true) IS DISTINCT FROM 'on')
+  EXECUTE FUNCTION :"schema".:"readyFunction"();
+CREATE TRIGGER :"wakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF plan, state ON :"schema".:"table" FOR EACH STATEMENT
+  WHEN (current_setting('pgtask.manager', true) IS DISTINCT FROM 'on')
+  EXECUTE FUNCTION :"schema".:"wakeUp"();
+CREATE TRIGGER :"ownDeleteTrigger" AFTER DELETE ON :"schema".:"table" FOR EACH ROW
+  WHEN (OLD.id::text = current_setting('pg_task.id', true)) EXECUTE FUNCTION :"schema".:"wakeUp"();
+
+CREATE TABLE :"schema".:"pauseTable" (
+  "group" text,
+  since timestamptz NOT NULL DEFAULT statement_timestamp(),
+  reason text
+);
+CREATE TRIGGER :"pauseWakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE ON :"schema".:"pauseTable" FOR EACH STATEMENT
+  EXECUTE FUNCTION :"schema".:"wakeUp"();
+
+CREATE TABLE :"schema".:"ledger1" (
+  id bigint NOT NULL,
+  take bigint NOT NULL,
+  running boolean NOT NULL,
+  start timestamptz,
+  stop timestamptz,
+  place text
+) WITH (autovacuum_enabled = off);
+CREATE TABLE :"schema".:"ledger2" (LIKE :"schema".:"ledger1") WITH (autovacuum_enabled = off);
