@@ -1,23 +1,20 @@
 import assert from "node:assert/strict";
 import { eventually } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks, type TaskRow } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { only, type TaskRow } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query(`
+const { database, client, tasks } = await serve(
+  { "pg_task.delete": false },
+  `
   CREATE TABLE effect (id bigint, what text);
   CREATE TABLE parent (id integer PRIMARY KEY);
   CREATE TABLE child (id integer REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
   CREATE FUNCTION given() RETURNS text LANGUAGE sql AS $$ SELECT current_setting('pg_task.args', true) $$;
   CREATE FUNCTION warn(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '%', $1; RETURN $1; END $$;
   CREATE PROCEDURE note(what text) LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO effect VALUES (1, what); COMMIT; INSERT INTO effect VALUES (2, what); END $$`);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+    INSERT INTO effect VALUES (1, what); COMMIT; INSERT INTO effect VALUES (2, what); END $$`,
+);
 
 /** The ways in which a run can be sent: in one write, step by step, without a transaction, to another server. */
 const ways = {

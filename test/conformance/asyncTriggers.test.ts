@@ -1,16 +1,10 @@
 import assert from "node:assert/strict";
 import { afterEach } from "node:test";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { only } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query("SET search_path = public");
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+const { database, client, tasks } = await serve({ "pg_task.delete": false }, "SET search_path = public");
 
 interface Change {
   readonly op: string;

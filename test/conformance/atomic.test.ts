@@ -1,16 +1,13 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { only } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query("CREATE TABLE effect (what text)");
-await client.query("CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)");
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+const { client, tasks } = await serve(
+  {},
+  `CREATE TABLE effect (what text);
+  CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)`,
+);
 
 async function effects(what: string): Promise<number> {
   const { rowCount } = await client.query("SELECT FROM effect WHERE what = $1", [what]);

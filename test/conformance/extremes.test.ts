@@ -1,15 +1,9 @@
 import assert from "node:assert/strict";
-import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { only, times } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+const { pgTask, client, tasks } = await serve();
 const { rows: version } = await client.query<{ number: number }>(
   "SELECT current_setting('server_version_num')::integer AS number",
 );
@@ -50,12 +44,7 @@ for (const drift of [true, false]) {
     test(`a task that repeats after ${repeat} ${drift ? "with" : "without"} drift ends, and its successor is planned for infinity`, async () => {
       const row = await tasks.run("SELECT 1", { repeat, drift, group: "repeating" });
       assert.equal(row.state, "DONE");
-      const [next] = await until<{ plan: string }>(
-        client,
-        `SELECT plan::text FROM task WHERE parent = ${row.id}`,
-        (rows) => rows.length === 1,
-      );
-      assert.equal(next?.plan, "infinity");
+      assert.ok(await tasks.successorHolds(row.id, "n.plan = 'infinity'"));
       await othersRun();
     });
   }
@@ -63,24 +52,19 @@ for (const drift of [true, false]) {
   test(`the successor of a task planned for -infinity is planned from its stop, ${drift ? "with" : "without"} drift`, async () => {
     const row = await tasks.run("SELECT 1", { plan: "-infinity", repeat: "1 year", drift });
     assert.equal(row.state, "GONE");
-    const [next] = await until<{ holds: boolean }>(
-      client,
-      `SELECT n.plan = t.stop + interval '1 year' AS holds FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${row.id}`,
-      (rows) => rows.length === 1,
-    );
-    assert.equal(next?.holds, true);
+    assert.ok(await tasks.successorHolds(row.id, "n.plan = t.stop + interval '1 year'"));
     await othersRun();
   });
 }
 
 test("tasks with a pause that are planned for -infinity run one after another", async () => {
   const ids = await tasks.insert(
-    ...Array.from({ length: 3 }, () => ({
+    ...times(3, {
       input: "SELECT pg_sleep(0.02)",
       max: -50,
       plan: "-infinity",
       group: "pausing",
-    })),
+    }),
   );
   const rows = await tasks.ended(...ids);
   assert.deepEqual(new Set(rows.map(({ state }) => state)), new Set(["DONE"]));

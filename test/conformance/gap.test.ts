@@ -1,45 +1,22 @@
 import assert from "node:assert/strict";
 import { identifier } from "../../src/shared/postgres/quoting.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { maxConcurrent, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { maxConcurrent, only, type TaskRow, inOrderOfStart, microseconds, times } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
-
-/** Inserts tasks in one transaction. Returns their ids. */
-async function together(...list: readonly NewTask[]): Promise<string[]> {
-  await client.query("BEGIN");
-  const ids = await tasks.insert(...list);
-  await client.query("COMMIT");
-  return ids;
-}
-
-/** Returns a start time in microseconds. */
-function startOf({ start }: TaskRow): number {
-  const [seconds = "", fraction = ""] = (start ?? "").split(".");
-  return Date.parse(`${seconds}Z`) * 1000 + Number(fraction);
-}
-
-const inOrderOfStart = (rows: readonly TaskRow[]): TaskRow[] => rows.toSorted((a, b) => startOf(a) - startOf(b));
+const { database, client, tasks } = await serve({ "pg_task.delete": false });
 
 /** Asserts that each of these tasks started at least `ms` after the one before it. */
 function assertGaps(rows: readonly TaskRow[], ms: number): void {
-  const starts = rows.map(startOf).toSorted((a, b) => a - b);
+  const starts = rows.map(({ start }) => microseconds(start)).toSorted((a, b) => a - b);
   for (const [index, start] of starts.entries()) {
     const sinceMs = (start - (starts[index - 1] ?? -Infinity)) / 1000;
     assert.ok(sinceMs >= ms, `start ${index} came ${sinceMs} ms after the one before it`);
   }
 }
 
-const many = (count: number, task: NewTask): NewTask[] => Array.from({ length: count }, () => task);
-
 test("§4 two starts of a group are at least gap apart, in the order of the tasks", async () => {
-  const ids = await together(...many(6, { input: "SELECT 1", group: "gap", max: 9, gap: "0.1 s" }));
+  const ids = await tasks.together(...times(6, { input: "SELECT 1", group: "gap", max: 9, gap: "0.1 s" }));
   const rows = await tasks.ended(...ids);
   assert.deepEqual([...new Set(rows.map(({ state }) => state))], ["DONE"]);
   assertGaps(rows, 100);
@@ -50,29 +27,33 @@ test("§4 two starts of a group are at least gap apart, in the order of the task
 });
 
 test("§4 runs with a gap may overlap, up to max + 1 at once", async () => {
-  const ids = await together(...many(5, { input: "SELECT pg_sleep(1.5)", group: "overlapping", max: 2, gap: "50 ms" }));
+  const ids = await tasks.together(
+    ...times(5, { input: "SELECT pg_sleep(1.5)", group: "overlapping", max: 2, gap: "50 ms" }),
+  );
   const rows = await tasks.ended(...ids);
   assertGaps(rows, 50);
   assert.equal(maxConcurrent(rows), 3);
 });
 
 test("§4 with max 0, the next task waits for the end and for the gap", async () => {
-  const ids = await together(...many(3, { input: "SELECT pg_sleep(0.1)", group: "serial", gap: "0.25 s" }));
+  const ids = await tasks.together(...times(3, { input: "SELECT pg_sleep(0.1)", group: "serial", gap: "0.25 s" }));
   const rows = await tasks.ended(...ids);
   assertGaps(rows, 250);
   assert.equal(maxConcurrent(rows), 1);
 });
 
 test("§4 with max < 0, the pause after the end and the gap after the start both hold", async () => {
-  const ids = await together(...many(3, { input: "SELECT 1", group: "pausing", max: -150, gap: "0.1 s" }));
+  const ids = await tasks.together(...times(3, { input: "SELECT 1", group: "pausing", max: -150, gap: "0.1 s" }));
   const rows = await tasks.ended(...ids);
   assertGaps(rows, 100);
-  const slow = await together(...many(3, { input: "SELECT 1", group: "pausing briefly", max: -20, gap: "0.2 s" }));
+  const slow = await tasks.together(
+    ...times(3, { input: "SELECT 1", group: "pausing briefly", max: -20, gap: "0.2 s" }),
+  );
   assertGaps(await tasks.ended(...slow), 200);
 });
 
 test("§4 each task waits by its own gap", async () => {
-  const [first = "", second = "", third = ""] = await together(
+  const [first = "", second = "", third = ""] = await tasks.together(
     { input: "SELECT 1", group: "own", gap: "10 ms" },
     { input: "SELECT 1", group: "own", gap: "0.3 s" },
     { input: "SELECT 1", group: "own", gap: "50 ms" },
@@ -84,7 +65,7 @@ test("§4 each task waits by its own gap", async () => {
 });
 
 test("§4 a task without a gap counts as a start, is not delayed itself, and does not overtake", async () => {
-  const ids = await together(
+  const ids = await tasks.together(
     { input: "SELECT 1", group: "mixed", max: 9, gap: "10 ms" },
     { input: "SELECT 1", group: "mixed", max: 9 },
     { input: "SELECT 1", group: "mixed", max: 9 },
@@ -106,7 +87,7 @@ test("§4 a task with a larger max comes before the one that waits for its gap",
 });
 
 test("§4 groups that wait for their gaps delay no other group", async () => {
-  const waiting = await together(
+  const waiting = await tasks.together(
     ...Array.from({ length: 20 }, (_, index) => ({ input: "SELECT 1", group: `waits ${index}`, gap: "1 hour" })),
   );
   await tasks.run("SELECT 1", { group: "does not wait" });
@@ -116,8 +97,8 @@ test("§4 groups that wait for their gaps delay no other group", async () => {
 test("§4 the groups of different connections in remote have gaps of their own", async () => {
   const { host, port, user, database: name } = database.target;
   const remote = `host=${host} port=${port} user=${user} dbname=${name}`;
-  const local = await together(...many(2, { input: "SELECT 1", group: "place", gap: "0.2 s" }));
-  const elsewhere = await together(...many(2, { input: "SELECT 1", group: "place", gap: "0.2 s", remote }));
+  const local = await tasks.together(...times(2, { input: "SELECT 1", group: "place", gap: "0.2 s" }));
+  const elsewhere = await tasks.together(...times(2, { input: "SELECT 1", group: "place", gap: "0.2 s", remote }));
   assertGaps(await tasks.ended(...local), 200);
   assertGaps(await tasks.ended(...elsewhere), 200);
 });
@@ -140,7 +121,7 @@ test("§4 the tasks behind one that waits for its gap start when that one is del
 test("§4 after a pause of the group, tasks with a gap do not start in a burst", async () => {
   const group = "resumed";
   await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [group]);
-  const ids = await together(...many(4, { input: "SELECT 1", group, max: 9, gap: "0.1 s" }));
+  const ids = await tasks.together(...times(4, { input: "SELECT 1", group, max: 9, gap: "0.1 s" }));
   await tasks.run("SELECT 1", { group: "meanwhile" });
   await client.query(`DELETE FROM task_pause WHERE "group" = $1`, [group]);
   assertGaps(await tasks.ended(...ids), 100);
@@ -157,7 +138,7 @@ test("§4 a repeating task keeps its gap", async () => {
 });
 
 test("§4 rows whose gap is null wait for none", async () => {
-  const ids = await together(...many(3, { input: "SELECT 1", group: "null", gap: null }));
+  const ids = await tasks.together(...times(3, { input: "SELECT 1", group: "null", gap: null }));
   assert.deepEqual([...new Set((await tasks.ended(...ids)).map(({ state }) => state))], ["DONE"]);
 });
 

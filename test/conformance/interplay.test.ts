@@ -1,25 +1,10 @@
 import assert from "node:assert/strict";
 import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
-import { closeGate, waitAt } from "../support/gates.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { maxConcurrent, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { maxConcurrent, only, newName } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
-
-let names = 0;
-const newName = (): string => `meet_${++names}`;
-
-async function insert(input: string, more: Omit<NewTask, "input"> = {}): Promise<string> {
-  return only(await tasks.insert({ input, group: newName(), ...more }));
-}
-
-const ended = async (id: string): Promise<TaskRow> => only(await tasks.ended(id));
+const { database, client, tasks } = await serve({ "pg_task.delete": false });
 
 /** An input that fails the given number of times. */
 async function failing(times: number): Promise<string> {
@@ -58,7 +43,7 @@ for (const schedule of [{ rule: "0 * * * *", zone: "UTC" }, { repeat: "1 hour" }
 
   test(`retry, ${kind} and catchup: all tries of one time come first, then the times missed meanwhile, each once`, async () => {
     const group = newName();
-    await insert(await failing(2), { group, retry: 5, backoff: "1 ms", catchup: true, ...missed });
+    await tasks.add(await failing(2), { group, retry: 5, backoff: "1 ms", catchup: true, ...missed });
     const rows = await until<Run>(client, runs(group), (found) => hasNext(found) && (found.at(-1)?.hours ?? 0) >= 4);
     assert.deepEqual(
       rows.map((run) => run.hours),
@@ -74,7 +59,7 @@ for (const schedule of [{ rule: "0 * * * *", zone: "UTC" }, { repeat: "1 hour" }
 
   test(`retry and ${kind} without catchup: after the tries of a late time, the schedule goes on at the next time`, async () => {
     const group = newName();
-    await insert(await failing(9), { group, retry: 2, backoff: "1 ms", ...missed });
+    await tasks.add(await failing(9), { group, retry: 2, backoff: "1 ms", ...missed });
     const rows = await until<Run>(client, runs(group), hasNext);
     assert.deepEqual([rows.length, rows[0]?.state, rows[0]?.attempt], [2, "FAIL", 2]);
     assert.ok((rows[1]?.hours ?? 0) >= 4);
@@ -82,7 +67,7 @@ for (const schedule of [{ rule: "0 * * * *", zone: "UTC" }, { repeat: "1 hour" }
 
   test(`retry and ${kind}: a try that comes too late is GONE, and the schedule goes on`, async () => {
     const group = newName();
-    const id = await insert(await failing(9), { group, retry: 2, backoff: "20 min", ...missed });
+    const id = await tasks.add(await failing(9), { group, retry: 2, backoff: "20 min", ...missed });
     await until<Run>(client, runs(group), ([first]) => first?.attempt === 1);
     await client.query(`UPDATE task SET plan = now() - interval '2 days' WHERE id = ${id}`);
     const rows = await until<Run>(client, runs(group), hasNext);
@@ -93,7 +78,13 @@ for (const schedule of [{ rule: "0 * * * *", zone: "UTC" }, { repeat: "1 hour" }
 
 test("overlap and retry: the next run is planned once, by the first try, and does not wait for the other tries", async () => {
   const group = newName();
-  const first = await insert(await failing(1), { group, retry: 3, backoff: "20 min", repeat: "1 hour", overlap: true });
+  const first = await tasks.add(await failing(1), {
+    group,
+    retry: 3,
+    backoff: "20 min",
+    repeat: "1 hour",
+    overlap: true,
+  });
   const waits = await until<Run>(client, runs(group), (found) => found[0]?.attempt === 1);
   assert.deepEqual(
     waits.map(({ parent, hours: at }) => [parent, at]),
@@ -106,7 +97,7 @@ test("overlap and retry: the next run is planned once, by the first try, and doe
   await client.query(`UPDATE task SET plan = now() WHERE parent = ${first}`);
   await until(client, `SELECT FROM task WHERE parent = ${first} AND state = 'DONE'`, (found) => found.length === 1);
   await client.query(`UPDATE task SET plan = now() WHERE id = ${first}`);
-  assert.equal((await ended(first)).state, "DONE");
+  assert.equal((await tasks.end(first)).state, "DONE");
   const { rows } = await client.query(
     `SELECT count(*)::integer AS rows, count(*) FILTER (WHERE repeat > '0')::integer AS schedules FROM task WHERE "group" = '${group}'`,
   );
@@ -115,8 +106,8 @@ test("overlap and retry: the next run is planned once, by the first try, and doe
 
 test("overlap, key and retry: the next run has the key, so a run that fails is not tried again", async () => {
   const group = newName();
-  const first = await insert("SELECT 1/0", { group, key: group, retry: 3, repeat: "1 day", overlap: true });
-  const failed = await ended(first);
+  const first = await tasks.add("SELECT 1/0", { group, key: group, retry: 3, repeat: "1 day", overlap: true });
+  const failed = await tasks.end(first);
   const next = only((await client.query<{ id: string }>(`SELECT id FROM task WHERE parent = ${first}`)).rows).id;
   assert.equal(failed.state, "FAIL");
   assert.ok(failed.error?.endsWith(`\nDETAIL:  Task ${next} with the same key takes its place.`));
@@ -125,7 +116,7 @@ test("overlap, key and retry: the next run has the key, so a run that fails is n
 test("overlap, key and rule: exactly one runs and one waits, although runs take longer than the rule's interval", async () => {
   const group = newName();
   const more = { group, key: group, max: 5, rule: "* * * * * *", zone: "UTC", overlap: true, active: "1 hour" };
-  await insert("SELECT pg_sleep(1.2)", more);
+  await tasks.add("SELECT pg_sleep(1.2)", more);
   const counts = `SELECT count(*) FILTER (WHERE state IN ('TAKE', 'WORK'))::integer AS run, count(*) FILTER (WHERE ready IS NOT NULL)::integer AS wait,
     count(*) FILTER (WHERE state = 'DONE')::integer AS done FROM task WHERE "group" = '${group}'`;
   for (const count of [1, 2, 3]) {
@@ -143,13 +134,12 @@ test("overlap, key and rule: exactly one runs and one waits, although runs take 
 
 for (const schedule of [{ repeat: "1 day" }, { repeat: "1 day", drift: true }, { rule: "0 0 1 1 *", zone: "UTC" }]) {
   test(`after and ${Object.keys(schedule).join()}: a task waits for the run with this id, and not for the next ones`, async () => {
-    const gate = newName();
-    const open = await closeGate(database, gate);
-    const first = await insert(waitAt(gate), { plan: "2001-01-01Z", active: "100 years", ...schedule });
-    const second = await insert("SELECT 2", { after: `{${first}}` });
+    const { wait, open } = await tasks.gate();
+    const first = await tasks.add(wait, { plan: "2001-01-01Z", active: "100 years", ...schedule });
+    const second = await tasks.add("SELECT 2", { after: `{${first}}` });
     await tasks.running(first);
     await open();
-    assert.equal((await ended(second)).state, "DONE");
+    assert.equal((await tasks.end(second)).state, "DONE");
     const { rows } = await client.query(
       `SELECT state::text AS state, after, plan > now() AS later FROM task WHERE parent = ${first}`,
     );
@@ -158,23 +148,21 @@ for (const schedule of [{ repeat: "1 day" }, { repeat: "1 day", drift: true }, {
 }
 
 test("after and overlap: a schedule that waits for others plans its next run when it starts, and not before", async () => {
-  const gate = newName();
-  const open = await closeGate(database, gate);
-  const first = await insert(waitAt(gate));
-  const second = await insert("SELECT 2", { after: `{${first}}`, repeat: "1 day", overlap: true });
+  const { wait, open } = await tasks.gate();
+  const first = await tasks.add(wait);
+  const second = await tasks.add("SELECT 2", { after: `{${first}}`, repeat: "1 day", overlap: true });
   await until(client, `SELECT FROM task WHERE id = ${second} AND wait = 0`, (found) => found.length === 1);
   assert.equal((await client.query(`SELECT FROM task WHERE parent = ${second}`)).rowCount, 0);
   await open();
-  await ended(second);
+  await tasks.end(second);
   assert.equal((await client.query(`SELECT FROM task WHERE parent = ${second} AND after IS NULL`)).rowCount, 1);
 });
 
 test("after, rule and catchup: times that pass while the first run waits are made up for afterwards", async () => {
-  const gate = newName();
   const group = newName();
-  const open = await closeGate(database, gate);
-  const first = await insert(waitAt(gate));
-  await insert("SELECT 2", {
+  const { wait, open } = await tasks.gate();
+  const first = await tasks.add(wait);
+  await tasks.add("SELECT 2", {
     group,
     after: `{${first}}`,
     rule: "0 * * * *",
@@ -218,7 +206,7 @@ for (const [what, group] of [
 ] as const) {
   test(`rule and a paused ${what}: a time that has become too late waits until the pause ends, is GONE then, and the schedule goes on`, async () => {
     await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [group]);
-    const id = await insert("SELECT 1", {
+    const id = await tasks.add("SELECT 1", {
       group: "rule and pause",
       rule: "0 0 1 1 *",
       zone: "UTC",
@@ -228,7 +216,7 @@ for (const [what, group] of [
     if (group !== null) await tasks.run("SELECT 1", { group: newName() });
     assert.equal((await tasks.row(id)).state, "PLAN");
     await client.query("DELETE FROM task_pause");
-    assert.equal((await ended(id)).state, "GONE");
+    assert.equal((await tasks.end(id)).state, "GONE");
     const next = `SELECT plan = task_next(rule, zone, now()) AS next FROM task WHERE parent = ${id}`;
     assert.deepEqual((await client.query(next)).rows, [{ next: true }]);
     await client.query(`DELETE FROM task WHERE parent = ${id}`);
@@ -238,10 +226,10 @@ for (const [what, group] of [
 test("STOP by the user: no further try and no next run, and tasks that wait for it see that it is not done", async () => {
   const group = newName();
   const more = { group, retry: 3, sqlstate: "{}", repeat: "1 day", backoff: "1 ms" };
-  const id = await insert("SELECT pg_sleep(60)", more);
-  const then = await insert("SELECT 2", { after: `{${id}}` });
-  const anyway = await insert("SELECT 3", { after: `{${id}}`, upon: "end" });
-  const instead = await insert("SELECT 4", { after: `{${id}}`, upon: "fail" });
+  const id = await tasks.add("SELECT pg_sleep(60)", more);
+  const then = await tasks.add("SELECT 2", { after: `{${id}}` });
+  const anyway = await tasks.add("SELECT 3", { after: `{${id}}`, upon: "end" });
+  const instead = await tasks.add("SELECT 4", { after: `{${id}}`, upon: "fail" });
   await tasks.sleeping(id);
   await client.query(`UPDATE task SET state = 'STOP' WHERE id = ${id}`);
   const rows = await tasks.ended(then, anyway, instead);

@@ -1,31 +1,18 @@
 import assert from "node:assert/strict";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
-import { closeGate, waitAt } from "../support/gates.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { only, type NewTask, newName } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query(`
+const { database, client, tasks } = await serve(
+  { "pg_task.delete": false },
+  `
   CREATE TABLE tried (task bigint, attempt integer, start timestamptz, stop timestamptz);
   CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN INSERT INTO public.tried VALUES (NEW.id, coalesce(OLD.attempt, 0) + 1, NEW.start, NEW.stop); RETURN NULL; END $$;
-  CREATE TRIGGER note AFTER UPDATE ON task FOR EACH ROW WHEN (OLD.state = 'WORK' AND NEW.state <> 'WORK') EXECUTE FUNCTION note()`);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
-
-let names = 0;
-const newName = (): string => `retry_${++names}`;
-
-async function insert(input: string, more: Omit<NewTask, "input"> = {}): Promise<string> {
-  return only(await tasks.insert({ input, group: newName(), ...more }));
-}
-
-const ended = async (id: string): Promise<TaskRow> => only(await tasks.ended(id));
+  CREATE TRIGGER note AFTER UPDATE ON task FOR EACH ROW WHEN (OLD.state = 'WORK' AND NEW.state <> 'WORK') EXECUTE FUNCTION note()`,
+);
 
 /** Waits until the task waits for its next try. */
 async function failedOnce(id: string): Promise<void> {
@@ -38,7 +25,7 @@ async function failedOnce(id: string): Promise<void> {
 
 /** Inserts a task that fails, and whose next try does not come during the tests. */
 async function insertFailing(more: Omit<NewTask, "input"> = {}): Promise<string> {
-  const id = await insert("SELECT 1/0", { retry: 3, backoff: "20 min", ...more });
+  const id = await tasks.add("SELECT 1/0", { retry: 3, backoff: "20 min", ...more });
   await failedOnce(id);
   return id;
 }
@@ -48,20 +35,20 @@ const conflict = "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL"
 test("key: a task that waits for its next try holds its key, and ON CONFLICT changes that try", async () => {
   const key = newName();
   const id = await insertFailing({ key });
-  await assert.rejects(insert("SELECT 1", { key }), { code: "23505", constraint: "task_key_idx" });
+  await assert.rejects(tasks.add("SELECT 1", { key }), { code: "23505", constraint: "task_key_idx" });
   await client.query(
     `INSERT INTO task (input, key, "group") VALUES ('SELECT 2', $1, 'another group')
      ${conflict} DO UPDATE SET plan = excluded.plan, input = excluded.input`,
     [key],
   );
-  const { state, output, group } = await ended(id);
+  const { state, output, group } = await tasks.end(id);
   assert.deepEqual([state, output, group], ["DONE", "2", key.replace(/\d+$/, (n) => String(Number(n) + 1))]);
 });
 
 test("key: if another task with it waits when a try fails, the task is FAIL at once, and the other one inherits its schedule", async () => {
   const key = newName();
-  const open = await closeGate(database, key);
-  const first = await insert(`${waitAt(key)}; SELECT 1/0`, {
+  const { wait, open } = await tasks.gate();
+  const first = await tasks.add(`${wait}; SELECT 1/0`, {
     key,
     retry: 3,
     backoff: "1 ms",
@@ -69,13 +56,13 @@ test("key: if another task with it waits when a try fails, the task is FAIL at o
     args: "[1]",
   });
   await tasks.running(first);
-  const second = await insert("SELECT 2", { key, plan: "2100-01-01Z", args: "[2]" });
-  const then = await insert("SELECT 3", { after: `{${first}}`, upon: "fail" });
+  const second = await tasks.add("SELECT 2", { key, plan: "2100-01-01Z", args: "[2]" });
+  const then = await tasks.add("SELECT 3", { after: `{${first}}`, upon: "fail" });
   await open();
-  const failed = await ended(first);
+  const failed = await tasks.end(first);
   assert.equal(failed.state, "FAIL");
   assert.match(failed.error ?? "", new RegExp(`\\nDETAIL: {2}Task ${second} with the same key takes its place\\.$`));
-  assert.equal((await ended(then)).state, "DONE");
+  assert.equal((await tasks.end(then)).state, "DONE");
   const { rows } = await client.query(
     `SELECT id, coalesce(attempt, 0) AS attempt, repeat::text AS repeat, args FROM task WHERE key = $1 ORDER BY id`,
     [key],
@@ -88,9 +75,9 @@ test("key: if another task with it waits when a try fails, the task is FAIL at o
 
 test("key: a task of the key that runs delays the next try until it has ended", async () => {
   const key = newName();
-  const open = await closeGate(database, key);
+  const { wait, open } = await tasks.gate();
   const first = await insertFailing();
-  const second = await insert(waitAt(key), { key });
+  const second = await tasks.add(wait, { key });
   await tasks.running(second);
   await client.query(`UPDATE task SET key = $1, input = 'SELECT 1', plan = now() WHERE id = ${first}`, [key]);
   await tasks.run("SELECT 1", { group: newName() });
@@ -104,17 +91,17 @@ test("key: a task of the key that runs delays the next try until it has ended", 
 test("key: two steps of a chain cannot be inserted together with one key, because both would wait", async () => {
   const key = newName();
   await client.query("BEGIN");
-  const first = await insert("SELECT 1", { key });
-  await assert.rejects(insert("SELECT 2", { key, after: `{${first}}` }), { code: "23505" });
+  const first = await tasks.add("SELECT 1", { key });
+  await assert.rejects(tasks.add("SELECT 2", { key, after: `{${first}}` }), { code: "23505" });
   await client.query("ROLLBACK");
 });
 
 test("key: a step that waits with the key of the step before it keeps that one from being tried again", async () => {
   const key = newName();
-  const open = await closeGate(database, key);
-  const first = await insert(`${waitAt(key)}; SELECT 1/0`, { key, retry: 3, backoff: "1 ms" });
+  const { wait, open } = await tasks.gate();
+  const first = await tasks.add(`${wait}; SELECT 1/0`, { key, retry: 3, backoff: "1 ms" });
   await tasks.running(first);
-  const second = await insert("SELECT 2", { key, after: `{${first}}` });
+  const second = await tasks.add("SELECT 2", { key, after: `{${first}}` });
   await open();
   const [one, two] = await tasks.ended(first, second);
   assert.match(one?.error ?? "", /takes its place\.$/);
@@ -124,8 +111,8 @@ test("key: a step that waits with the key of the step before it keeps that one f
 test("gap: each try is a start of its group, and other tasks of the group wait their gap after a failed try", async () => {
   const group = newName();
   await client.query("BEGIN");
-  const failing = await insert("SELECT 1/0", { group, max: 9, retry: 2, backoff: "1 ms", gap: "0.2 s" });
-  const other = await insert("SELECT 1", { group, max: 5, gap: "0.2 s" });
+  const failing = await tasks.add("SELECT 1/0", { group, max: 9, retry: 2, backoff: "1 ms", gap: "0.2 s" });
+  const other = await tasks.add("SELECT 1", { group, max: 5, gap: "0.2 s" });
   await client.query("COMMIT");
   assert.deepEqual(
     (await tasks.ended(failing, other)).map(({ state }) => state),
@@ -147,22 +134,22 @@ test("pause: a try that becomes due in a paused group waits for the end of the p
   await tasks.run("SELECT 1", { group: newName() });
   assert.equal((await tasks.row(id)).state, "PLAN");
   await client.query(`DELETE FROM task_pause WHERE "group" = $1`, [group]);
-  assert.equal((await ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
 });
 
 test("args: each try gets the same values, and a change counts from the next try", async () => {
-  const again = await insert("SELECT 1 / $1::integer", { args: "[0]", retry: 1, backoff: "1 ms" });
-  const { state, error } = await ended(again);
+  const again = await tasks.add("SELECT 1 / $1::integer", { args: "[0]", retry: 1, backoff: "1 ms" });
+  const { state, error } = await tasks.end(again);
   assert.deepEqual([state, error?.split("\n")[0]], ["FAIL", "ERROR:  division by zero"]);
-  const changed = await insert("SELECT 10 / $1::integer", { args: "[0]", retry: 1, backoff: "20 min" });
+  const changed = await tasks.add("SELECT 10 / $1::integer", { args: "[0]", retry: 1, backoff: "20 min" });
   await failedOnce(changed);
   await client.query(`UPDATE task SET args = '[5]', plan = now() WHERE id = ${changed}`);
-  assert.equal((await ended(changed)).output, "2");
+  assert.equal((await tasks.end(changed)).output, "2");
 });
 
 test("timeout: it limits each try, and the pause between them does not count", async () => {
-  const id = await insert("SELECT pg_sleep(60)", { timeout: "100 ms", retry: 2, backoff: "300 ms" });
-  assert.equal((await ended(id)).state, "FAIL");
+  const id = await tasks.add("SELECT pg_sleep(60)", { timeout: "100 ms", retry: 2, backoff: "300 ms" });
+  assert.equal((await tasks.end(id)).state, "FAIL");
   const { rows } = await client.query(
     `SELECT count(*)::integer AS tries, bool_and(stop - start >= '100 ms') AS full FROM tried WHERE task = ${id}`,
   );
@@ -204,8 +191,8 @@ for (const [what, change, state] of [
 ] as const) {
   test(`after: a task that is ${what} while it waits for its next try counts as not done`, async () => {
     const id = await insertFailing();
-    const ids = [await insert("SELECT 1", { after: `{${id}}` })];
-    for (const upon of ["fail", "end"]) ids.push(await insert("SELECT 1", { after: `{${id}}`, upon }));
+    const ids = [await tasks.add("SELECT 1", { after: `{${id}}` })];
+    for (const upon of ["fail", "end"]) ids.push(await tasks.add("SELECT 1", { after: `{${id}}`, upon }));
     await until(client, `SELECT FROM task WHERE id IN (${ids.join()}) AND wait = 0`, (rows) => rows.length === 3);
     await client.query(`${change} WHERE id = ${id}`);
     const rows = await tasks.ended(...ids);
@@ -219,24 +206,24 @@ for (const [what, change, state] of [
 
 test("after: a task that is tried again does not wait for the others again", async () => {
   const first = await tasks.run("SELECT 1", { group: newName() });
-  const second = await insert("SELECT 1/0", { after: `{${first.id}}`, retry: 2, backoff: "20 min" });
+  const second = await tasks.add("SELECT 1/0", { after: `{${first.id}}`, retry: 2, backoff: "20 min" });
   await failedOnce(second);
   await client.query(`UPDATE task SET state = 'PLAN', plan = 'infinity' WHERE id = ${first.id}`);
   await client.query(`UPDATE task SET plan = now(), input = 'SELECT 2' WHERE id = ${second}`);
-  assert.equal((await ended(second)).output, "2");
+  assert.equal((await tasks.end(second)).output, "2");
 });
 
 test("after: when a task that failed is run again, and then those that were GONE because of it, the chain goes on", async () => {
-  const first = await insert("SELECT 1/0");
-  const second = await insert("SELECT 2", { after: `{${first}}` });
-  const third = await insert("SELECT 3", { after: `{${second}}` });
+  const first = await tasks.add("SELECT 1/0");
+  const second = await tasks.add("SELECT 2", { after: `{${first}}` });
+  const third = await tasks.add("SELECT 3", { after: `{${second}}` });
   assert.deepEqual(
     (await tasks.ended(first, second, third)).map(({ state }) => state),
     ["FAIL", "GONE", "GONE"],
   );
   // Alone, it waits for the end of the same task, which is still FAIL.
   await client.query(`UPDATE task SET state = 'PLAN', plan = now(), error = NULL WHERE id = ${second}`);
-  assert.equal((await ended(second)).error, `ERROR:  task ${first}, which it waits for, is FAIL`);
+  assert.equal((await tasks.end(second)).error, `ERROR:  task ${first}, which it waits for, is FAIL`);
   await client.query(`UPDATE task SET state = 'PLAN', plan = now(), error = NULL, input = 'SELECT 1' WHERE id = ${first};
     UPDATE task SET state = 'PLAN', plan = now(), error = NULL WHERE id IN (${second}, ${third})`);
   assert.deepEqual(
@@ -354,7 +341,7 @@ for (const [what, change] of [
 test("schedule: the run after a try whose input was changed has all its tries", async () => {
   const id = await insertFailing(yearlySchedule);
   await client.query(`UPDATE task SET input = 'SELECT 3', plan = now() WHERE id = ${id}`);
-  const { state, output } = await ended(id);
+  const { state, output } = await tasks.end(id);
   assert.deepEqual([state, output], ["DONE", "3"]);
   const next = only((await client.query<{ id: string }>(`SELECT id FROM task WHERE parent = ${id}`)).rows).id;
   const { plan: _, ...row } = await tryOf(next);
@@ -367,7 +354,7 @@ test("schedule: with an interval instead of its rule, the try is made, and the i
   await client.query(`UPDATE task SET rule = NULL, zone = NULL, repeat = '1 day' WHERE id = ${id}`);
   assert.deepEqual(await tryOf(id), { plan, ...before });
   await client.query(`UPDATE task SET input = 'SELECT 4', plan = now() WHERE id = ${id}`);
-  assert.equal((await ended(id)).output, "4");
+  assert.equal((await tasks.end(id)).output, "4");
   const { rows } = await client.query(
     `SELECT (plan AT TIME ZONE 'UTC')::time::text AS at FROM task WHERE parent = ${id}`,
   );
@@ -375,13 +362,12 @@ test("schedule: with an interval instead of its rule, the try is made, and the i
 });
 
 test("schedule: a rule that is changed while a try runs counts after the last try", async () => {
-  const name = newName();
-  const open = await closeGate(database, name);
-  const id = await insert(`${waitAt(name)}; SELECT 1/0`, { ...yearlySchedule, retry: 1, backoff: "1 ms" });
+  const { wait, open } = await tasks.gate();
+  const id = await tasks.add(`${wait}; SELECT 1/0`, { ...yearlySchedule, retry: 1, backoff: "1 ms" });
   await tasks.running(id);
   await client.query(`UPDATE task SET rule = '0 0 2 1 *' WHERE id = ${id}`);
   await open();
-  assert.equal((await ended(id)).state, "FAIL");
+  assert.equal((await tasks.end(id)).state, "FAIL");
   const { rows } = await client.query(
     `SELECT attempt, (plan AT TIME ZONE 'UTC')::text ~ '-01-02 00:00:00$' AS planned FROM task WHERE id = ${id} OR parent = ${id} ORDER BY id`,
   );

@@ -2,17 +2,12 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
 import { projectPath } from "../support/project.js";
-import { maxConcurrent, only, Tasks } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { maxConcurrent, only } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+const { database, client, tasks } = await serve({ "pg_task.delete": false });
 
 const conflict = "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL";
 

@@ -1,28 +1,11 @@
 import assert from "node:assert/strict";
 import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query("CREATE TABLE effect (what text)");
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+const { client, tasks } = await serve({}, "CREATE TABLE effect (what text)");
 
 const own = "WHERE id = current_setting('pg_task.id')::bigint";
-
-/** Whether `condition` holds for a task `t` and its only successor `n`. */
-async function successorHolds(id: string, condition: string): Promise<boolean> {
-  const rows = await until<{ holds: boolean }>(
-    client,
-    `SELECT ${condition} AS holds FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`,
-    (found) => found.length === 1,
-  );
-  return only(rows).holds;
-}
 
 async function effects(what: string): Promise<number> {
   const { rowCount } = await client.query("SELECT FROM effect WHERE what = $1", [what]);
@@ -40,13 +23,13 @@ test("§6 a task may read its own row, which is in WORK", async () => {
 
 test("§6 a repeat that the task sets on its own row takes effect", async () => {
   const row = await tasks.run(`UPDATE task SET repeat = '10 years' ${own}`);
-  assert.ok(await successorHolds(row.id, "n.plan = t.plan + interval '10 years'"));
+  assert.ok(await tasks.successorHolds(row.id, "n.plan = t.plan + interval '10 years'"));
 });
 
 test("§6 a task that clears its own repeat is not repeated", async () => {
   const row = await tasks.run(`UPDATE task SET repeat = '0' ${own}`, { repeat: "10 years" });
   const other = await tasks.run("SELECT 1", { repeat: "10 years" });
-  await successorHolds(other.id, "true");
+  await tasks.successorHolds(other.id, "true");
   const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [row.id]);
   assert.equal(rowCount, 0);
 });
@@ -55,12 +38,12 @@ test("§6 the successor's plan counts from a plan that the task sets on its own 
   const row = await tasks.run(`UPDATE task SET plan = '2000-01-01' ${own}`, {
     repeat: "1000 years",
   });
-  assert.ok(await successorHolds(row.id, "n.plan = timestamptz '2000-01-01' + interval '1000 years'"));
+  assert.ok(await tasks.successorHolds(row.id, "n.plan = timestamptz '2000-01-01' + interval '1000 years'"));
 });
 
 test("§6 a drift that the task sets on its own row takes effect", async () => {
   const row = await tasks.run(`UPDATE task SET drift = true ${own}`, { repeat: "10 years" });
-  assert.ok(await successorHolds(row.id, "n.plan = t.stop + t.repeat AND n.drift"));
+  assert.ok(await tasks.successorHolds(row.id, "n.plan = t.stop + t.repeat AND n.drift"));
 });
 
 test("§6 a delete that the task sets on its own row takes effect", async () => {

@@ -2,16 +2,11 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { parameters, type ParameterName } from "../../src/shared/config/parameterTable.js";
 import { eventually, until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { maxConcurrent, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { maxConcurrent, only, type NewTask, type TaskRow } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+const { client, tasks } = await serve();
 
 /** Runs tasks that are inserted with these settings of the session, from which their column defaults come. */
 async function runWith(settings: string, count: number, task: NewTask): Promise<readonly TaskRow[]> {
@@ -26,12 +21,7 @@ const outputOf = async (settings: string, input: string): Promise<string | null>
 
 async function successorDrifts(settings: string, task: NewTask): Promise<boolean> {
   const { id } = only(await runWith(settings, 1, task));
-  const rows = await until<{ drifts: boolean }>(
-    client,
-    `SELECT n.plan = t.stop + t.repeat AS drifts FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`,
-    (found) => found.length === 1,
-  );
-  return only(rows).drifts;
+  return await tasks.successorHolds(id, "n.plan = t.stop + t.repeat");
 }
 
 const columns = "SELECT 1 AS a, 'x\"y' AS b, NULL AS c";

@@ -1,35 +1,14 @@
 import assert from "node:assert/strict";
 import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { maxConcurrent, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { maxConcurrent, type TaskRow, inOrderOfStart, microseconds } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
-
-async function together(...list: readonly NewTask[]): Promise<string[]> {
-  await client.query("BEGIN");
-  const ids = await tasks.insert(...list);
-  await client.query("COMMIT");
-  return ids;
-}
+const { client, tasks } = await serve();
 
 /** Returns the time between two timestamps of rows, in microseconds. */
 function between(from: string | null, to: string | null): number {
   return microseconds(to) - microseconds(from);
-}
-
-function microseconds(text: string | null): number {
-  const [seconds = "", fraction = ""] = (text ?? "").split(".");
-  return Date.parse(`${seconds}Z`) * 1000 + Number(fraction);
-}
-
-function inOrderOfStart(rows: readonly TaskRow[]): TaskRow[] {
-  return rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
 }
 
 test("§4 a task with max < 0 starts only while none of its group runs", async () => {
@@ -56,7 +35,7 @@ test("§4 while a task with max < 0 runs, tasks of its group with max 0 wait and
 
 test("§4 max < 0 is ordered as 0: after larger values, and by id among those with 0", async () => {
   const maxima = [-5, 0, -1, 0, 2];
-  const ids = await together(
+  const ids = await tasks.together(
     ...maxima.map((max) => ({
       input: "SELECT pg_sleep(0.01)",
       group: "order",
@@ -85,7 +64,7 @@ test("§4 an equally late task with max 0 does not run", async () => {
 });
 
 test("§4 after a run with max < 0 and drift, the group's other tasks with max < 0 are planned at stop + |max| ms", async () => {
-  const ids = await together(
+  const ids = await tasks.together(
     { input: "SELECT pg_sleep(0.05)", group: "drift", max: -300, drift: true },
     { input: "SELECT 1", group: "drift", max: -400, drift: true },
     { input: "SELECT 1", group: "drift", max: -60000, drift: true },
@@ -100,7 +79,7 @@ test("§4 after a run with max < 0 and drift, the group's other tasks with max <
 });
 
 test("§4 after a run with max < 0 without drift, the others are planned at the first plan + n·|max| ms after the stop", async () => {
-  const ids = await together(
+  const ids = await tasks.together(
     { input: "SELECT pg_sleep(0.25)", group: "steady", max: -100, drift: false },
     { input: "SELECT 1", group: "steady", max: -100, drift: false },
     { input: "SELECT 1", group: "steady", max: -70, drift: false },
@@ -124,7 +103,7 @@ test("§4 after a run with max < 0 without drift, the others are planned at the 
 });
 
 test("§4 a pause does not move the plans of tasks with max ≥ 0", async () => {
-  const ids = await together(
+  const ids = await tasks.together(
     { input: "SELECT pg_sleep(0.05)", group: "mixed", max: -60000 },
     { input: "SELECT 1", group: "mixed", max: 0 },
     { input: "SELECT 1", group: "mixed", max: -60000 },
@@ -138,7 +117,7 @@ test("§4 a pause does not move the plans of tasks with max ≥ 0", async () => 
 });
 
 test("§4 a pause does not move the plans of another group", async () => {
-  const ids = await together(
+  const ids = await tasks.together(
     { input: "SELECT 1", group: "this", max: -60000 },
     { input: "SELECT 1", group: "that", max: -60000 },
   );
@@ -148,7 +127,7 @@ test("§4 a pause does not move the plans of another group", async () => {
 });
 
 test("§4 a task that is not due when another's pause begins keeps its plan", async () => {
-  const ids = await together(
+  const ids = await tasks.together(
     { input: "SELECT 1", group: "future", max: -60000 },
     { input: "SELECT 1", group: "future", max: -60000, plan: "2100-01-01" },
   );
@@ -158,7 +137,7 @@ test("§4 a task that is not due when another's pause begins keeps its plan", as
 });
 
 test("§4 a failed run pauses its group as well", async () => {
-  const ids = await together(
+  const ids = await tasks.together(
     { input: "SELECT 1/0", group: "failed", max: -60000 },
     { input: "SELECT 1", group: "failed", max: -60000 },
   );
@@ -174,7 +153,7 @@ test("§4 a failed run pauses its group as well", async () => {
 });
 
 test("§6 the pause uses the row as the task left it", async () => {
-  const ids = await together(
+  const ids = await tasks.together(
     {
       input: "UPDATE task SET max = -60000 WHERE id = current_setting('pg_task.id')::bigint",
       group: "own max",
@@ -190,11 +169,5 @@ test("§6 the pause uses the row as the task left it", async () => {
 
 test("§4 a repeating task with max < 0 keeps its own repetition", async () => {
   const row = await tasks.run("SELECT 1", { group: "again", max: -60000, repeat: "10 years" });
-  const rows = await until<{ right: boolean }>(
-    client,
-    `SELECT n.plan = t.plan + interval '10 years' AND n.max = t.max AS right
-     FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${row.id}`,
-    (found) => found.length === 1,
-  );
-  assert.equal(only(rows).right, true);
+  assert.ok(await tasks.successorHolds(row.id, "n.plan = t.plan + interval '10 years' AND n.max = t.max"));
 });

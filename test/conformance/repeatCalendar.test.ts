@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
@@ -17,14 +16,11 @@ await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
 /** Returns the successor's plan and the expected plan, which is the first `step` after the task's stop. */
 async function successorPlan(row: { id: string }, step: string): Promise<[string, string]> {
-  const rows = await until<{ found: string; expected: string }>(
-    client,
-    `SELECT n.plan::text AS found, (SELECT min(p.plan) FROM (SELECT ${step} AS plan FROM generate_series(1, 20000) AS i) AS p
-       WHERE p.plan > t.stop)::text AS expected
-     FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${row.id}`,
-    (found) => found.length === 1,
+  const { found, expected } = await tasks.successor<{ found: string; expected: string }>(
+    row.id,
+    `n.plan::text AS found, (SELECT min(p.plan) FROM (SELECT ${step} AS plan FROM generate_series(1, 20000) AS i) AS p
+       WHERE p.plan > t.stop)::text AS expected`,
   );
-  const { found, expected } = only(rows);
   return [found, expected];
 }
 
@@ -69,22 +65,11 @@ test("§5 a daily task keeps its hour in the database's time zone across dayligh
 test("§5 a task that repeats every 24 hours keeps its interval instead", async () => {
   for (const plan of ["2024-01-15 03:30", "2024-07-15 03:30"]) {
     const row = await tasks.run("SELECT 1", { plan, repeat: "24 hours", ...outage });
-    await successorPlan(row, "t.plan + i * t.repeat");
-    const { rows } = await client.query<{ whole: boolean }>(
-      `SELECT extract(epoch FROM n.plan - t.plan)::bigint % 86400 = 0 AS whole
-       FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = $1`,
-      [row.id],
-    );
-    assert.equal(only(rows).whole, true);
+    assert.ok(await tasks.successorHolds(row.id, "extract(epoch FROM n.plan - t.plan)::bigint % 86400 = 0"));
   }
 });
 
 test("§5 with drift, a day is the database's day too", async () => {
   const row = await tasks.run("SELECT 1", { repeat: "200 days", drift: true });
-  const rows = await until<{ right: boolean }>(
-    client,
-    `SELECT n.plan = t.stop + interval '200 days' AS right FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${row.id}`,
-    (found) => found.length === 1,
-  );
-  assert.equal(only(rows).right, true);
+  assert.ok(await tasks.successorHolds(row.id, "n.plan = t.stop + interval '200 days'"));
 });

@@ -1,15 +1,10 @@
 import assert from "node:assert/strict";
 import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks, type NewTask } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { only, type NewTask } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.output": "1kB" });
+const { pgTask, client, tasks } = await serve({ "pg_task.output": "1kB" });
 
 interface Tried {
   readonly id: string;

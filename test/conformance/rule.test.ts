@@ -1,15 +1,10 @@
 import assert from "node:assert/strict";
 import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { only } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.zone": "Europe/Berlin" });
+const { client, tasks } = await serve({ "pg_task.zone": "Europe/Berlin" });
 
 /** A rule whose times lie so far apart that none comes during the tests. */
 const yearly = "0 0 1 1 *";

@@ -1,16 +1,10 @@
 import assert from "node:assert/strict";
 import { eventually } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { only, type NewTask, type TaskRow } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query("CREATE TABLE effect (what text); CREATE SEQUENCE caught");
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+const { client, tasks } = await serve({}, "CREATE TABLE effect (what text); CREATE SEQUENCE caught");
 
 const own = "WHERE id = current_setting('pg_task.id')::bigint";
 const states = ["STOP", "FAIL", "GONE", "DONE"] as const;

@@ -1,26 +1,12 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { maxConcurrent, only, Tasks, type NewTask, type TaskRow } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
+import { maxConcurrent, only, type NewTask, type TaskRow, inOrderOfStart, times } from "../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
 // The manager checks the table once a minute, so a task that starts sooner was started by a notification.
-await pgTask.start({ url: database.url, "pg_task.sleep": 60_000 });
+const { pgTask, client, tasks } = await serve({ "pg_task.sleep": 60_000 });
 
-async function together(...list: readonly NewTask[]): Promise<string[]> {
-  await client.query("BEGIN");
-  const ids = await tasks.insert(...list);
-  await client.query("COMMIT");
-  return ids;
-}
-
-function inOrderOfStart(rows: readonly TaskRow[]): string[] {
-  return rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1)).map(({ id }) => id);
-}
+const idsInOrder = (rows: readonly TaskRow[]): string[] => inOrderOfStart(rows).map(({ id }) => id);
 
 /** Keeps a group busy with a running task during `work`. */
 async function whileRunning(group: string, work: () => Promise<void>): Promise<void> {
@@ -53,8 +39,8 @@ test("§4 only a task in PLAN runs", async () => {
 });
 
 test("§4 with equal max, the smaller id goes first", async () => {
-  const ids = await together(...Array.from({ length: 8 }, () => ({ input: "SELECT 1", group: "ids" })));
-  assert.deepEqual(inOrderOfStart(await tasks.ended(...ids)), ids);
+  const ids = await tasks.together(...times(8, { input: "SELECT 1", group: "ids" }));
+  assert.deepEqual(idsInOrder(await tasks.ended(...ids)), ids);
 });
 
 test("§4 the larger max minus running in its group goes first", async () => {
@@ -65,7 +51,7 @@ test("§4 the larger max minus running in its group goes first", async () => {
       max: 1,
     });
     const { pid } = await tasks.sleeping(wide);
-    const waiting = await together(
+    const waiting = await tasks.together(
       { input: "SELECT 1", group: "by max", max: 0 },
       // With a key, neither waits in the queue of a session, where the other one could overtake it.
       { input: "SELECT 1", group: "by max", max: 1, key: "first" },
@@ -77,30 +63,30 @@ test("§4 the larger max minus running in its group goes first", async () => {
     assert.equal((await tasks.row(waiting[1] ?? "")).start, null);
     await client.query("SELECT pg_cancel_backend($1)", [pid]);
     const rows = await tasks.ended(...waiting.slice(1, 3));
-    assert.deepEqual(inOrderOfStart(rows), waiting.slice(1, 3));
+    assert.deepEqual(idsInOrder(rows), waiting.slice(1, 3));
     assert.equal((await tasks.row(waiting[0] ?? "")).start, null);
   });
 });
 
 test("§4 a task with max 0 runs alone in its group", async () => {
-  const ids = await together(...Array.from({ length: 6 }, () => ({ input: "SELECT pg_sleep(0.02)", group: "alone" })));
+  const ids = await tasks.together(...times(6, { input: "SELECT pg_sleep(0.02)", group: "alone" }));
   assert.equal(maxConcurrent(await tasks.ended(...ids)), 1);
 });
 
 test("§4 ten tasks with max 1 run two at a time", async () => {
-  const ids = await together(
-    ...Array.from({ length: 10 }, () => ({
+  const ids = await tasks.together(
+    ...times(10, {
       input: "SELECT pg_sleep(0.05)",
       group: "twos",
       max: 1,
-    })),
+    }),
   );
   assert.equal(maxConcurrent(await tasks.ended(...ids)), 2);
 });
 
 test("§4 a task with a larger max starts beside the others of its group, and so goes ahead", async () => {
   await whileRunning("ahead", async () => {
-    const [behind = "", ahead = ""] = await together(
+    const [behind = "", ahead = ""] = await tasks.together(
       { input: "SELECT 1", group: "ahead", max: 0 },
       { input: "SELECT 1", group: "ahead", max: 1 },
     );
@@ -176,7 +162,7 @@ test("§4 a task that could not start before plan + active is GONE, with start =
 test("§4 the log counts the tasks that are GONE", async () => {
   const from = pgTask.lines.length;
   const plan = "2001-01-01";
-  await together({ input: "SELECT 1", plan }, { input: "SELECT 2", plan });
+  await tasks.together({ input: "SELECT 1", plan }, { input: "SELECT 2", plan });
   // The line of the previous test may be logged only now, so the number of tasks is compared, too.
   await pgTask.logged(({ msg, tasks: count }) => msg === "late tasks expired" && count === 2, from);
 });

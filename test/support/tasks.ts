@@ -61,6 +61,37 @@ export class Tasks {
     return ids;
   }
 
+  /** Inserts tasks in one transaction, so that all become due at once. Returns their ids. */
+  async together(...tasks: readonly NewTask[]): Promise<string[]> {
+    await this.client.query("BEGIN");
+    const ids = await this.insert(...tasks);
+    await this.client.query("COMMIT");
+    return ids;
+  }
+
+  /** Inserts a task, into a group of its own unless `more` names one. Returns its id. */
+  async add(input: string, more: Omit<NewTask, "input"> = {}): Promise<string> {
+    return only(await this.insert({ input, group: newName(), ...more }));
+  }
+
+  /** Closes a gate. Inputs with the statement `wait`, which has no output, wait there until it is opened. */
+  async gate(): Promise<{ readonly wait: string; readonly open: () => Promise<void> }> {
+    const key = ++names;
+    await this.client.query("SELECT pg_advisory_lock(7, $1)", [key]);
+    return {
+      wait: `SELECT WHERE pg_advisory_xact_lock_shared(7, ${key}) IS NULL`,
+      open: async () => void (await this.client.query("SELECT pg_advisory_unlock(7, $1)", [key])),
+    };
+  }
+
+  /** Inserts a task without output that runs until `open` lets it end. */
+  async blocker(
+    more: Omit<NewTask, "input"> = {},
+  ): Promise<{ readonly id: string; readonly open: () => Promise<void> }> {
+    const { wait, open } = await this.gate();
+    return { id: await this.add(wait, more), open };
+  }
+
   /** Waits until the rows of all these tasks satisfy the condition. Returns the rows, ordered by id. */
   async until(ids: readonly string[], wanted: (row: TaskRow) => boolean): Promise<TaskRow[]> {
     return await until<TaskRow>(this.client, select(ids), (rows) => rows.length === ids.length && rows.every(wanted));
@@ -69,6 +100,33 @@ export class Tasks {
   /** Waits until all these tasks have a final state. Returns their rows, ordered by id. */
   async ended(...ids: readonly string[]): Promise<TaskRow[]> {
     return await this.until(ids, (row) => hasEnded(row));
+  }
+
+  /** Waits until the task has a final state. Returns its row. */
+  async end(id: string): Promise<TaskRow> {
+    return only(await this.ended(id));
+  }
+
+  /** Waits until no session owns the task. Returns its row. */
+  async released(id: string): Promise<TaskRow> {
+    return only(await this.until([id], ({ owner }) => owner === null));
+  }
+
+  /** Waits until pg-task has looked up the predecessors of these tasks, and they wait on. */
+  async lookedUp(...ids: readonly string[]): Promise<void> {
+    const waiting = `SELECT FROM task WHERE id IN (${ids.join()}) AND wait = 0`;
+    await until(this.client, waiting, (rows) => rows.length === ids.length);
+  }
+
+  /** Waits for the only successor `n` of a task `t`. Returns these columns of both. */
+  async successor<Row extends object>(id: string, columns: string): Promise<Row> {
+    const joined = `SELECT ${columns} FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`;
+    return only(await until<Row>(this.client, joined, (rows) => rows.length > 0));
+  }
+
+  /** Waits for the only successor `n` of a task `t`. Returns whether the condition holds for them. */
+  async successorHolds(id: string, condition: string): Promise<boolean> {
+    return (await this.successor<{ holds: boolean }>(id, `${condition} AS holds`)).holds;
   }
 
   /** Inserts one task, and waits until it has ended. Returns its row. */
@@ -104,6 +162,11 @@ export class Tasks {
   }
 }
 
+let names = 0;
+
+/** Returns a name that no other call has returned in this process. */
+export const newName = (): string => `name_${++names}`;
+
 function select(ids: readonly string[]): string {
   return `SELECT ${columns} FROM task WHERE id = ANY ('{${ids.join(",")}}') ORDER BY id`;
 }
@@ -130,3 +193,16 @@ export function maxConcurrent(rows: readonly TaskRow[]): number {
     ),
   );
 }
+
+/** The tasks' rows in the order of their starts. */
+export const inOrderOfStart = (rows: readonly TaskRow[]): TaskRow[] =>
+  rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
+
+/** The microseconds of a time in a row. */
+export function microseconds(time: string | null): number {
+  const [seconds = "", fraction = ""] = (time ?? "").split(".");
+  return Date.parse(`${seconds}Z`) * 1000 + Number(fraction);
+}
+
+/** Returns `count` tasks like this one. */
+export const times = (count: number, task: NewTask): NewTask[] => Array.from({ length: count }, () => task);
