@@ -1,23 +1,19 @@
 import { z } from "zod";
-import { finalStates } from "../../shared/taskState.js";
 import { columnList, valueKind, type ColumnName, type ColumnsWith } from "../../shared/taskColumns.js";
+import { finalStates } from "../../shared/taskState.js";
 import type { NewTask } from "../../tasks/newTask.js";
-import { describeColumn } from "./columnsSchema.js";
-import { model, taskIdSchema } from "./model.js";
-import { textSchema } from "./schemas.js";
+import { flag, list, model, object, taskIdSchema, text, textOrNull, textSchema, whole } from "./model.js";
+import { describeColumn } from "./taskSchemas.js";
 
 /** Maximum number of tasks that one request changes. */
 const maxChangedTasks = 500;
 /** Maximum number of ids that a new task can wait for, and of columns in a request. */
 const maxItems = 10_000;
 
-export const changedTaskSchema = model(
-  "ChangedTask",
-  z.object({
-    id: taskIdSchema,
-    state: z.string().nullable().meta({ description: "the new state; null if it was deleted" }),
-  }),
-);
+export const changedTaskSchema = object("ChangedTask", {
+  id: taskIdSchema,
+  state: textOrNull("the new state; null if it was deleted"),
+});
 
 export const changesBodySchema = model(
   "Changes",
@@ -32,25 +28,20 @@ export const changesBodySchema = model(
   }),
 );
 
-export const changesSchema = model(
-  "ChangeResults",
-  z.object({
-    changed: z.int().meta({ description: "how many tasks were changed" }),
-    tasks: z
-      .array(
-        z.object({
-          id: taskIdSchema,
-          outcome: z.enum(["changed", "refused", "missing", "locked", "failed"]).meta({
-            description:
-              "changed, or why not: its state does not allow it, there is no such task, another transaction has locked it, or the server reported an error",
-          }),
-          state: z.string().nullable().meta({ description: "its state before; null if missing or failed" }),
-          text: z.string().meta({ description: "the result in words" }),
-        }),
-      )
-      .meta({ description: "a result for each task, in the order of the ids" }),
+const changeResultSchema = z.object({
+  id: taskIdSchema,
+  outcome: z.enum(["changed", "refused", "missing", "locked", "failed"]).meta({
+    description:
+      "changed, or why not: its state does not allow it, there is no such task, another transaction has locked it, or the server reported an error",
   }),
-);
+  state: textOrNull("its state before; null if missing or failed"),
+  text: text("the result in words"),
+});
+
+export const changesSchema = object("ChangeResults", {
+  changed: whole("how many tasks were changed"),
+  tasks: list(changeResultSchema, "a result for each task, in the order of the ids"),
+});
 
 const groupSchema = textSchema.nullable().optional().meta({ description: "null or left out: the whole table" });
 
@@ -64,16 +55,11 @@ export const pauseBodySchema = model(
 
 export const resumeBodySchema = model("Resume", z.strictObject({ group: groupSchema }));
 
-export const pauseResultSchema = model(
-  "PauseResult",
-  z.object({
-    group: z.string().nullable(),
-    changed: z.boolean().meta({ description: "false: it already was as requested" }),
-    paused: z.boolean().meta({ description: "whether it is paused now; a group also if the whole table is" }),
-  }),
-);
-
-const texts = z.array(textSchema).max(maxItems);
+export const pauseResultSchema = object("PauseResult", {
+  group: textOrNull(),
+  changed: flag("false: it already was as requested"),
+  paused: flag("whether it is paused now; a group also if the whole table is"),
+});
 
 /** The values of a new task's columns. */
 const valueSchemas: Readonly<Record<ReturnType<typeof valueKind>, z.ZodType>> = {
@@ -85,15 +71,11 @@ const valueSchemas: Readonly<Record<ReturnType<typeof valueKind>, z.ZodType>> = 
   flag: z.boolean(),
   char: textSchema,
   text: textSchema,
-  list: texts,
+  list: z.array(textSchema).max(maxItems),
   json: z.union([z.array(z.unknown()), z.record(z.string(), z.unknown())]),
 };
 
-type ProducerColumn = ColumnsWith<{ readonly by: "producer" }>;
-
-const exceptions: Readonly<Partial<Record<ColumnName, z.ZodType>>> = {
-  upon: z.enum(["done", "fail", "end"]),
-};
+const exceptions: Readonly<Partial<Record<ColumnName, z.ZodType>>> = { upon: z.enum(["done", "fail", "end"]) };
 
 // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the compiler cannot follow the names
 const newTaskShape = Object.fromEntries(
@@ -105,7 +87,9 @@ const newTaskShape = Object.fromEntries(
       return [column.name, schema.meta({ description: describeColumn(column) })];
     }),
 ) as unknown as {
-  readonly [Name in ProducerColumn]: z.ZodOptional<z.ZodType<Exclude<NewTask[Name], undefined>>>;
+  readonly [Name in ColumnsWith<{ readonly by: "producer" }>]: z.ZodOptional<
+    z.ZodType<Exclude<NewTask[Name], undefined>>
+  >;
 };
 
 /** A task to add, as in the library (`NewTask`). */
@@ -127,24 +111,7 @@ export const newTaskSchema = model(
   }),
 );
 
-export const addedTaskSchema = model("AddedTask", z.object({ id: taskIdSchema }));
-
-export const columnsInfoSchema = model(
-  "Columns",
-  z.object({
-    columns: z.array(
-      z.object({
-        name: z.string(),
-        type: z.string().meta({ description: "SQL type" }),
-        nullable: z.boolean(),
-        default: z.string().nullable().meta({
-          description: "the value of a task that gives none, as text; null: none, or not known before the insert",
-        }),
-        own: z.boolean().meta({ description: "whether it is a user-defined column" }),
-      }),
-    ),
-  }),
-);
+export const addedTaskSchema = object("AddedTask", { id: taskIdSchema });
 
 export type ChangesBody = z.infer<typeof changesBodySchema>;
 export type ChangeResults = z.infer<typeof changesSchema>;
@@ -152,5 +119,4 @@ export type PauseBody = z.infer<typeof pauseBodySchema>;
 export type PauseResult = z.infer<typeof pauseResultSchema>;
 export type NewTaskBody = z.infer<typeof newTaskSchema>;
 export type AddedTask = z.infer<typeof addedTaskSchema>;
-export type ColumnsInfo = z.infer<typeof columnsInfoSchema>;
 export type ChangedTask = z.infer<typeof changedTaskSchema>;

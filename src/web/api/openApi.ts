@@ -2,7 +2,7 @@ import { z } from "zod";
 import { statusByCode } from "../errors.js";
 import type { Route } from "./route.js";
 import { models } from "./model.js";
-import { problemSchema } from "./schemas.js";
+import { problemSchema } from "./model.js";
 
 /**
  * Creates the OpenAPI document of the routes.

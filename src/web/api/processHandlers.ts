@@ -15,7 +15,7 @@ import { readSessions } from "../../tasks/queries/executorSessions.js";
 import type { ConnectionPool } from "../data/connectionPool.js";
 import { serverNames, type WebTable } from "../data/webTable.js";
 import { ApiError } from "../errors.js";
-import type { ProcessInfo, Processes } from "./readSchemas.js";
+import type { ProcessInfo, Processes } from "./schemas.js";
 import { managerInfo } from "./status.js";
 
 /** What the pages of all tables share. */

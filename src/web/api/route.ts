@@ -1,74 +1,87 @@
 import type { Context, Hono } from "hono";
-import type { z } from "zod";
+import { z } from "zod";
 import { ApiError } from "../errors.js";
 import { senderOf, type Sender } from "../http/sender.js";
+import { taskIdSchema } from "./model.js";
 
-interface Operation<P extends z.ZodObject, Q extends z.ZodObject, R extends z.ZodType> {
-  readonly method: "get" | "post";
-  /** The path in OpenAPI's notation, for example `/tables/{table}`. */
-  readonly path: string;
+const nothing = z.strictObject({});
+
+/** What an operation takes and returns. */
+interface Operation<Query extends z.ZodObject, Body extends z.ZodType, Response extends z.ZodType> {
   readonly summary: string;
-  readonly parameters: P;
-  readonly query: Q;
-  readonly response: R;
+  /** The parameters in the query. Default: none. */
+  readonly query?: Query;
+  /** The JSON in the request's body. Default: no body. */
+  readonly body?: Body;
+  readonly response: Response;
   /** HTTP status of a success. Default: 200. */
   readonly status?: 200 | 201;
 }
 
-interface Request<P extends z.ZodObject, Q extends z.ZodObject> {
-  readonly parameters: z.output<P>;
-  readonly query: z.output<Q>;
+/** A validated request. `table` and `id` are "" if the path has no such parameter. */
+export interface Request<Query, Body> {
+  readonly table: string;
+  readonly id: string;
+  readonly query: Query;
+  readonly body: Body;
   readonly sender: Sender;
 }
 
 /** One operation of the API. */
-export interface Route extends Operation<z.ZodObject, z.ZodObject, z.ZodType> {
-  /** The JSON in the request's body, if it has one. */
-  readonly body?: z.ZodType;
+export interface Route extends Operation<z.ZodObject, z.ZodType, z.ZodType> {
+  readonly method: "get" | "post";
+  /** The path in OpenAPI's notation, for example `/tables/{table}`. */
+  readonly path: string;
+  readonly parameters: z.ZodObject;
+  readonly query: z.ZodObject;
   readonly mount: (app: Hono) => void;
 }
 
-/** Defines a route that validates its parameters before it calls `handle`. */
-export function defineRoute<P extends z.ZodObject, Q extends z.ZodObject, R extends z.ZodType>({
-  handle,
-  ...operation
-}: Operation<P, Q, R> & { readonly handle: (request: Request<P, Q>) => Promise<z.output<R>> }): Route {
-  return createRoute(operation, async (_, request) => await handle(request));
-}
+/** An operation with what answers it. */
+export type Answered<Query extends z.ZodObject, Body extends z.ZodType, Response extends z.ZodType, Given> = Operation<
+  Query,
+  Body,
+  Response
+> & { readonly handle: (request: Given) => Promise<z.output<Response>> };
 
-/** Defines a route that validates its parameters and the JSON in the request's body before it calls `handle`. */
-export function defineBodyRoute<
-  P extends z.ZodObject,
-  Q extends z.ZodObject,
-  R extends z.ZodType,
-  B extends z.ZodType,
->({
-  handle,
-  body,
-  ...operation
-}: Operation<P, Q, R> & {
-  readonly body: B;
-  readonly handle: (request: Request<P, Q> & { readonly body: z.output<B> }) => Promise<z.output<R>>;
-}): Route {
-  const route = createRoute(
-    operation,
-    async (context, request) => await handle({ ...request, body: validatedBody(body, await readJson(context)) }),
-  );
-  return { ...route, body };
-}
-
-function createRoute<P extends z.ZodObject, Q extends z.ZodObject, R extends z.ZodType>(
-  operation: Operation<P, Q, R>,
-  answer: (context: Context, request: Request<P, Q>) => Promise<z.output<R>>,
+/** Defines a route that validates its parameters and its body before it calls `handle`. */
+export function defineRoute<
+  Response extends z.ZodType,
+  Query extends z.ZodObject = typeof nothing,
+  Body extends z.ZodType = z.ZodUndefined,
+>(
+  method: Route["method"],
+  path: string,
+  { handle, ...operation }: Answered<Query, Body, Response, Request<z.output<Query>, z.output<Body>>>,
 ): Route {
-  const { method, path, status = 200 } = operation;
-  const respond = async (context: Context): Promise<Response> => {
-    const parameters = validated(operation.parameters, context.req.param());
-    const query = validated(operation.query, singleValues(context.req.queries()));
+  const { body, status = 200 } = operation;
+  const parameters = z.strictObject({
+    ...(path.includes("{table}") ? { table: z.string() } : {}),
+    ...(path.includes("{id}") ? { id: taskIdSchema } : {}),
+  });
+  const query: z.ZodObject = operation.query ?? nothing;
+  const respond = async (context: Context): Promise<globalThis.Response> => {
+    const { table = "", id = "" } = validated(parameters, context.req.param(), "parameter");
+    const request = {
+      table,
+      id,
+      query: validated(query, singleValues(context.req.queries()), "parameter"),
+      body: body === undefined ? undefined : validated(body, await readJson(context), "property"),
+      sender: senderOf(context),
+    };
     context.header("Cache-Control", "no-store");
-    return context.json(await answer(context, { parameters, query, sender: senderOf(context) }), status);
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the schemas have just validated it
+    const answer = await handle(request as Request<z.output<Query>, z.output<Body>>);
+    return context.json(answer, status);
   };
-  return { ...operation, mount: (app) => void app.on(method, path.replace(/\{(\w+)\}/g, ":$1"), respond) };
+  return {
+    ...operation,
+    method,
+    path,
+    parameters,
+    query,
+    mount: (app) => void app.on(method, path.replace(/\{(\w+)\}/g, ":$1"), respond),
+  };
 }
 
 /**
@@ -86,37 +99,20 @@ function singleValues(given: Readonly<Record<string, readonly string[]>>): Recor
 }
 
 /**
- * Validates parameters.
+ * Validates parameters, whose values are shown, or a body.
  *
  * @throws ApiError INVALID with one line for each problem
  */
-function validated<T extends z.ZodObject>(schema: T, given: Readonly<Record<string, string>>): z.output<T> {
+function validated<T extends z.ZodType>(schema: T, given: unknown, what: "parameter" | "property"): z.output<T> {
   const { data, error } = schema.safeParse(given);
   if (error === undefined) return data;
   const lines = error.issues.flatMap((issue) => {
     if (issue.code === "unrecognized_keys") {
-      return issue.keys.map((key) => `${key}: unknown parameter`);
+      return issue.keys.map((key) => `${[...issue.path, key].join(".")}: unknown ${what}`);
     }
     const name = issue.path.join(".");
-    return [`${name}: ${issue.message}, got ${JSON.stringify(given[name])}`];
-  });
-  throw new ApiError("INVALID", [...new Set(lines)].join("\n"));
-}
-
-/**
- * Validates the body of a request.
- *
- * @throws ApiError INVALID with one line for each problem
- */
-function validatedBody<B extends z.ZodType>(schema: B, given: unknown): z.output<B> {
-  const { data, error } = schema.safeParse(given);
-  if (error === undefined) return data;
-  const lines = error.issues.flatMap((issue) => {
-    const name = issue.path.join(".");
-    if (issue.code === "unrecognized_keys") {
-      return issue.keys.map((key) => `${[...issue.path, key].join(".")}: unknown property`);
-    }
-    return [name === "" ? issue.message : `${name}: ${issue.message}`];
+    const got = what === "parameter" ? `, got ${JSON.stringify(Reflect.get(Object(given), name))}` : "";
+    return [`${name === "" ? "" : `${name}: `}${issue.message}${got}`];
   });
   throw new ApiError("INVALID", [...new Set(lines)].join("\n"));
 }

@@ -1,39 +1,63 @@
-import { z } from "zod";
+import type { z } from "zod";
 import type { ClusterView } from "../../shared/clusterStatus.js";
 import type { Log } from "../../shared/log.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
-import { changeRoutes } from "./changeRoutes.js";
-import { dependencyGraphSchema } from "./dependencySchemas.js";
-import { defineRoute, type Route } from "./route.js";
+import { readOptionColumns } from "../../tasks/queries/optionColumns.js";
+import type { WebTable } from "../data/webTable.js";
+import type { WebTables } from "../data/webTables.js";
+import type { Sender } from "../http/sender.js";
+import { addOne, changeMany, changeOne, pause, resume } from "./changeHandlers.js";
 import {
+  addedTaskSchema,
+  changedTaskSchema,
+  changesBodySchema,
+  changesSchema,
+  newTaskSchema,
+  pauseBodySchema,
+  pauseResultSchema,
+  resumeBodySchema,
+} from "./changeSchemas.js";
+import { readProcesses, type ControlDatabase } from "./processHandlers.js";
+import { defineRoute, type Answered, type Request, type Route } from "./route.js";
+import { readNext, readScheduleList } from "./scheduleHandlers.js";
+import {
+  clusterSchema,
+  columnsInfoSchema,
+  errorGroupsQuerySchema,
+  errorGroupsSchema,
+  groupsSchema,
+  processesSchema,
+  runHistoryQuerySchema,
+  runHistorySchema,
+  tableHistorySchema,
+  tableSchema,
+} from "./schemas.js";
+import { readTableInfo } from "./status.js";
+import { readTaskDependencies, readTaskDetail, readTaskList } from "./taskHandlers.js";
+import {
+  dependencyGraphSchema,
   nextQuerySchema,
   ruleTimesSchema,
   scheduleQuerySchema,
-  clusterSchema,
-  groupsSchema,
-  tableHistorySchema,
-  tablePathSchema,
-  tableSchema,
-  taskQuerySchema,
+  schedulesSchema,
   taskDetailSchema,
-  taskPathSchema,
   taskListSchema,
-} from "./schemas.js";
-import { schedulesSchema } from "./scheduleSchemas.js";
-import type { WebTables } from "../data/webTables.js";
-import { readTaskDependencies, readTaskDetail, readTaskList } from "./taskHandlers.js";
-import { readNext, readScheduleList } from "./scheduleHandlers.js";
-import type { ControlDatabase } from "./processHandlers.js";
-import { readRoutes } from "./readRoutes.js";
-import { readTableInfo } from "./status.js";
-
-const noParameters = z.strictObject({});
+  taskQuerySchema,
+} from "./taskSchemas.js";
 
 /** Maximum number of groups in a response. */
 const maxGroups = 50;
 
-/** Returns all operations of the API except the event stream. */
-export function apiRoutes(context: {
+const actions = [
+  { action: "stop", summary: "stop a waiting or running task: its state becomes STOP" },
+  { action: "retry", summary: "run a finished task again: its plan becomes now" },
+  { action: "run-now", summary: "run a planned task now: its plan becomes now" },
+  { action: "pause", summary: "pause a schedule that waits: its plan becomes infinity" },
+  { action: "resume", summary: "resume a paused schedule: its plan becomes its next time" },
+  { action: "delete", summary: "delete a task that does not run" },
+] as const;
+
+interface RoutesContext {
   readonly cluster: ClusterView;
   readonly tables: WebTables;
   readonly log: Log;
@@ -41,134 +65,199 @@ export function apiRoutes(context: {
   /** Returns the maximum number of executor sessions (`pg_conf.max`). */
   readonly maxSessions: () => number;
   readonly control: () => ControlDatabase;
-}): Route[] {
-  const { cluster, tables } = context;
+}
+
+/** Returns all operations of the API except the event stream. */
+export function apiRoutes(context: RoutesContext): Route[] {
+  const { cluster, tables, version, maxSessions } = context;
+  const onTable = routesOfTables(tables);
   return [
-    defineRoute({
-      method: "get",
-      path: "/tables",
+    defineRoute("get", "/tables", {
       summary: "this process and its tables, with their key figures",
-      parameters: noParameters,
-      query: noParameters,
       response: clusterSchema,
       handle: async () => ({
         role: cluster.role,
         ready: cluster.ready,
         since: cluster.since.toISOString(),
-        version: context.version,
+        version,
         now: new Date().toISOString(),
-        sessions: { most: context.maxSessions() },
+        sessions: { most: maxSessions() },
         tables: await Promise.all(tables.all.map((table) => readTableInfo(cluster, table))),
       }),
     }),
-    defineRoute({
-      method: "get",
-      path: "/tables/{table}",
+    defineRoute("get", "/processes", {
+      summary: "the leader, the standbys, and the managers and sessions of the tables",
+      response: processesSchema,
+      handle: async () =>
+        await readProcesses({
+          cluster,
+          tables: tables.all,
+          control: context.control(),
+          version,
+          maxSessions: maxSessions(),
+        }),
+    }),
+    ...readRoutes(context, onTable),
+    ...changeRoutes(context.log, onTable),
+  ];
+}
+
+/** Returns a function that defines a route below `/tables/{table}`, whose handler gets the table. */
+function routesOfTables(tables: WebTables) {
+  return <R extends z.ZodType, Q extends z.ZodObject, B extends z.ZodType>(
+    method: Route["method"],
+    path: string,
+    { handle, ...operation }: Answered<Q, B, R, Request<z.output<Q>, z.output<B>> & { readonly webTable: WebTable }>,
+  ): Route =>
+    defineRoute<R, Q, B>(method, `/tables/{table}${path}`, {
+      ...operation,
+      handle: async (request) => await handle({ ...request, webTable: tables.byId(request.table) }),
+    });
+}
+
+type OnTable = ReturnType<typeof routesOfTables>;
+
+function readRoutes({ cluster, tables, maxSessions }: RoutesContext, onTable: OnTable): Route[] {
+  return [
+    onTable("get", "", {
       summary: "one table with its key figures",
-      parameters: tablePathSchema,
-      query: noParameters,
       response: tableSchema,
-      handle: async ({ parameters }) => await readTableInfo(cluster, tables.byId(parameters.table)),
+      handle: async ({ webTable }) => await readTableInfo(cluster, webTable),
     }),
-    defineRoute({
-      method: "get",
-      path: "/tables/{table}/history",
+    onTable("get", "/history", {
       summary: "activity of the table's manager in this process during the last hour",
-      parameters: tablePathSchema,
-      query: noParameters,
       response: tableHistorySchema,
-      handle: async ({ parameters }) => tables.byId(parameters.table).history.read(),
+      handle: async ({ webTable }) => webTable.history.read(),
     }),
-    ...readRoutes(context),
-    defineRoute({
-      method: "get",
-      path: "/tables/{table}/groups",
+    onTable("get", "/runs", {
+      summary: "the runs of the last hours, by the hour in which they ended",
+      query: runHistoryQuerySchema,
+      response: runHistorySchema,
+      handle: async ({ webTable, query }) => await webTable.runHistory(query.hours),
+    }),
+    onTable("get", "/errors", {
+      summary: "tasks that have an error, grouped by the first line of the error",
+      query: errorGroupsQuerySchema,
+      response: errorGroupsSchema,
+      handle: async ({ webTable, query }) => await webTable.errorGroups(query.limit),
+    }),
+    onTable("get", "/groups", {
       summary: "groups with running, waiting or recently finished tasks",
-      parameters: tablePathSchema,
-      query: noParameters,
       response: groupsSchema,
-      handle: async ({ parameters }) => {
-        const { pool, table } = tables.byId(parameters.table);
-        return await pool.read((client) =>
-          readGroups(client, table, { limit: maxGroups, ended: true, limits: pollLimits }),
-        );
-      },
+      handle: async ({ webTable: { pool, table } }) =>
+        await pool.read((client) => readGroups(client, table, { limit: maxGroups, ended: true, limits: pollLimits })),
     }),
-    defineRoute({
-      method: "get",
-      path: "/tables/{table}/tasks",
+    onTable("get", "/tasks", {
       summary: "a page of tasks by their ids",
-      parameters: tablePathSchema,
       query: taskQuerySchema,
       response: taskListSchema,
-      handle: async ({ parameters, query }) => {
-        const { pool, table } = tables.byId(parameters.table);
-        return await pool.read((client) => readTaskList(client, table, query));
-      },
+      handle: async ({ webTable: { pool, table }, query }) =>
+        await pool.read((client) => readTaskList(client, table, query)),
     }),
-    defineRoute({
-      method: "get",
-      path: "/tables/{table}/tasks/{id}",
+    onTable("get", "/tasks/{id}", {
       summary: "one task with all columns in full, and its chain",
-      parameters: taskPathSchema,
-      query: noParameters,
       response: taskDetailSchema,
-      handle: async ({ parameters: { table: tableId, id } }) => {
-        const { pool, table, entry } = tables.byId(tableId);
+      handle: async ({ webTable: { pool, table, entry }, id }) => {
         const explainContext = {
           entry,
           entries: tables.all.map((each) => each.entry),
-          maxSessions: context.maxSessions(),
+          maxSessions: maxSessions(),
           // Null means unknown: a process that does not lead cannot tell whether another process leads.
           hasLeader: async () => (cluster.role === "leader" ? true : null),
         };
         return await pool.read((client) => readTaskDetail(client, table, id, explainContext));
       },
     }),
-    defineRoute({
-      method: "get",
-      path: "/tables/{table}/tasks/{id}/dependencies",
+    onTable("get", "/tasks/{id}/dependencies", {
       summary: "what a task waits for and what waits for it, as nodes and edges of a graph",
-      parameters: taskPathSchema,
-      query: noParameters,
       response: dependencyGraphSchema,
-      handle: async ({ parameters }) => {
-        const { pool, table } = tables.byId(parameters.table);
-        return await pool.read((client) => readTaskDependencies(client, table, parameters.id));
-      },
+      handle: async ({ webTable: { pool, table }, id }) =>
+        await pool.read((client) => readTaskDependencies(client, table, id)),
     }),
-    ...scheduleRoutes(tables),
-    ...changeRoutes(tables, context.log),
-  ];
-}
-
-/** Returns the operations on schedules that only read. */
-function scheduleRoutes(tables: WebTables): Route[] {
-  return [
-    defineRoute({
-      method: "get",
-      path: "/tables/{table}/schedules",
+    onTable("get", "/schedules", {
       summary: "schedules by their planned times, with their coming times and last runs",
-      parameters: tablePathSchema,
       query: scheduleQuerySchema,
       response: schedulesSchema,
-      handle: async ({ parameters, query }) => {
-        const { pool, table } = tables.byId(parameters.table);
-        return await pool.read((client) => readScheduleList(client, table, query));
-      },
+      handle: async ({ webTable: { pool, table }, query }) =>
+        await pool.read((client) => readScheduleList(client, table, query)),
     }),
-    defineRoute({
-      method: "get",
-      path: "/tables/{table}/next",
+    onTable("get", "/next", {
       summary: "the next times of a rule, computed by the table's server",
-      parameters: tablePathSchema,
       query: nextQuerySchema,
       response: ruleTimesSchema,
-      handle: async ({ parameters, query }) => {
-        const { pool, table, entry } = tables.byId(parameters.table);
+      handle: async ({ webTable: { pool, table, entry }, query }) => {
         const defaultZone = entry.parameters["pg_task.zone"];
         return await pool.read((client) => readNext(client, table, { ...query, defaultZone }));
       },
     }),
+    onTable("get", "/columns", {
+      summary: "the columns to which a new task can give a value, with their defaults",
+      response: columnsInfoSchema,
+      handle: async ({ webTable: { pool, table } }) => ({
+        columns: await pool.read((client) => readOptionColumns(client, table)),
+      }),
+    }),
+  ];
+}
+
+/** Returns the operations that add and change tasks, and pause and resume groups and tables. */
+function changeRoutes(log: Log, onTable: OnTable): Route[] {
+  /** Says who has changed what, because all users have the same token. */
+  const note = (sender: Sender, { key }: WebTable, action: string, what: object): void =>
+    log.info({ entry: key, action, ...what, ...sender }, "changed over HTTP");
+  return [
+    onTable("post", "/tasks", {
+      summary: "add a task; columns that are left out take their defaults",
+      body: newTaskSchema,
+      response: addedTaskSchema,
+      status: 201,
+      handle: async ({ webTable, body, sender }) => {
+        const added = await addOne(webTable, body);
+        note(sender, webTable, "add", { changed: 1, ids: [added.id] });
+        return added;
+      },
+    }),
+    onTable("post", "/changes", {
+      summary: "stop, retry, run now or delete up to 500 tasks, and say what came of each",
+      body: changesBodySchema,
+      response: changesSchema,
+      handle: async ({ webTable, body, sender }) => {
+        const results = await changeMany(webTable, body);
+        const ids = results.tasks.filter(({ outcome }) => outcome === "changed").map(({ id }) => id);
+        if (ids.length > 0) note(sender, webTable, body.change, { changed: results.changed, ids });
+        return results;
+      },
+    }),
+    onTable("post", "/pause", {
+      summary: "start no more tasks of a group, or of the whole table; running ones finish",
+      body: pauseBodySchema,
+      response: pauseResultSchema,
+      handle: async ({ webTable, body, sender }) => {
+        const result = await pause(webTable, body);
+        if (result.changed) note(sender, webTable, "pause", { group: result.group });
+        return result;
+      },
+    }),
+    onTable("post", "/resume", {
+      summary: "end the pause of a group, or of the whole table",
+      body: resumeBodySchema,
+      response: pauseResultSchema,
+      handle: async ({ webTable, body, sender }) => {
+        const result = await resume(webTable, body);
+        if (result.changed) note(sender, webTable, "resume", { group: result.group });
+        return result;
+      },
+    }),
+    ...actions.map(({ action, summary }) =>
+      onTable("post", `/tasks/{id}/${action}`, {
+        summary,
+        response: changedTaskSchema,
+        handle: async ({ webTable, id, sender }) => {
+          const changed = await changeOne(webTable, action, id);
+          note(sender, webTable, action, { changed: 1, ids: [changed.id] });
+          return changed;
+        },
+      }),
+    ),
   ];
 }

@@ -5,7 +5,7 @@ import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { readRuleTimes, type RuleTimes } from "../../tasks/queries/ruleTimes.js";
 import { readSchedules, type Schedules } from "../../tasks/queries/schedules.js";
 import { ApiError } from "../errors.js";
-import type { NextQuery, ScheduleQuery } from "./schemas.js";
+import type { NextQuery, ScheduleQuery } from "./taskSchemas.js";
 
 /** How many characters of the input of a schedule are returned at most. */
 const excerptLength = 300;

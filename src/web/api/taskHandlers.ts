@@ -14,7 +14,7 @@ import { readColumnDefaults } from "../../tasks/queries/columnDefaults.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
 import { readSummaries } from "../../tasks/queries/taskSummary.js";
 import { ApiError } from "../errors.js";
-import type { FullTask, TaskDetail, TaskQuery } from "./schemas.js";
+import type { FullTask, TaskDetail, TaskQuery } from "./taskSchemas.js";
 
 /** Maximum length of each value of a task in a list, in characters. */
 const excerptLength = 300;

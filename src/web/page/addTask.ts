@@ -1,8 +1,9 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { AddedTask, ColumnsInfo } from "../api/changeSchemas.js";
-import type { FullTask, TaskDetail } from "../api/schemas.js";
+import type { AddedTask } from "../api/changeSchemas.js";
+import type { ColumnsInfo } from "../api/schemas.js";
+import type { FullTask, TaskDetail } from "../api/taskSchemas.js";
 import { postJson, RequestError } from "./apiClient.js";
 import { announce } from "./dialog.js";
 import { FieldView } from "./fieldView.js";

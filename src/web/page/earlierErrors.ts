@@ -3,7 +3,7 @@ import type { VNode } from "preact";
 import { firstLine } from "../../shared/firstLine.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
-import type { FullTask } from "../api/schemas.js";
+import type { FullTask } from "../api/taskSchemas.js";
 import { Time } from "./time.js";
 import { waitsForRetry } from "./taskTimes.js";
 

@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { ProcessInfo, Processes } from "../api/readSchemas.js";
+import type { ProcessInfo, Processes } from "../api/schemas.js";
 import { fullTimeText } from "./format.js";
 import { useResource } from "./resource.js";
 

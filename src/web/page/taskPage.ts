@@ -3,7 +3,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { mayChange } from "./apiClient.js";
 import type { Descendant } from "../../tasks/queries/taskChain.js";
-import type { FullTask, TaskDetail } from "../api/schemas.js";
+import type { FullTask, TaskDetail } from "../api/taskSchemas.js";
 import { Actions } from "./actions.js";
 import { Dependencies } from "./dependencyGraph.js";
 import { focusMainSoon } from "./focus.js";

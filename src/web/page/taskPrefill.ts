@@ -1,5 +1,5 @@
-import type { ColumnsInfo } from "../api/changeSchemas.js";
-import type { FullTask } from "../api/schemas.js";
+import type { ColumnsInfo } from "../api/schemas.js";
+import type { FullTask } from "../api/taskSchemas.js";
 import type { Field } from "./taskFields.js";
 
 /** What the form contains at first. */

@@ -1,7 +1,7 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import type { FullTask, TaskDetail } from "../api/schemas.js";
+import type { FullTask, TaskDetail } from "../api/taskSchemas.js";
 import { numberText } from "./format.js";
 import { Time } from "./time.js";
 import { waitsForRetry } from "./taskTimes.js";

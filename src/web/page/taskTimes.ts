@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { FullTask } from "../api/schemas.js";
+import type { FullTask } from "../api/taskSchemas.js";
 import { fullTimeText, relativeTimeText } from "./format.js";
 import { Time } from "./time.js";
 import { formatDuration } from "../../shared/formatDuration.js";

@@ -15,7 +15,7 @@ import { RestartableServer } from "../../support/restartableServer.js";
 import { PgTask } from "../../support/pgTask.js";
 import { startProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
-import { processesSchema } from "../../../src/web/api/readSchemas.js";
+import { processesSchema } from "../../../src/web/api/schemas.js";
 import { clusterSchema, healthSchema } from "../../../src/web/api/schemas.js";
 import { token, Web } from "../../support/web.js";
 import { projectPath } from "../../support/project.js";

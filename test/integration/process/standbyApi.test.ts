@@ -6,7 +6,8 @@ import { startPgTask } from "../../support/pgTask.js";
 import { makeReplica, waitForReplay } from "../../support/replica.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { token, Web } from "../../support/web.js";
-import { problemSchema, taskListSchema } from "../../../src/web/api/schemas.js";
+import { problemSchema } from "../../../src/web/api/model.js";
+import { taskListSchema } from "../../../src/web/api/taskSchemas.js";
 
 const primary = await RestartableServer.create(await freePort());
 const standby = await RestartableServer.create(await freePort());

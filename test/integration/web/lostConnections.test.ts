@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
-import { clusterSchema, groupsSchema, taskListSchema } from "../../../src/web/api/schemas.js";
+import { clusterSchema, groupsSchema } from "../../../src/web/api/schemas.js";
+import { taskListSchema } from "../../../src/web/api/taskSchemas.js";
 import { serverTarget } from "../../support/database.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startWeb } from "../../support/startWeb.js";

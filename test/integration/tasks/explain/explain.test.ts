@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { before, describe } from "node:test";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
-import { taskDetailSchema } from "../../../../src/web/api/schemas.js";
+import { taskDetailSchema } from "../../../../src/web/api/taskSchemas.js";
 import { cli, cliOnTerminal } from "../../../support/cli.js";
 import { eventually, until } from "../../../support/changes.js";
 import { createDatabase, serverTarget } from "../../../support/database.js";

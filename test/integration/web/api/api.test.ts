@@ -7,8 +7,8 @@ import { z } from "zod";
 import { startWeb } from "../../../support/startWeb.js";
 import { insertTask, waitForState } from "../../../support/waitFor.js";
 import { token } from "../../../support/web.js";
-import { dependencyGraphSchema } from "../../../../src/web/api/dependencySchemas.js";
-import { taskDetailSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
+import { dependencyGraphSchema } from "../../../../src/web/api/taskSchemas.js";
+import { taskDetailSchema, taskListSchema } from "../../../../src/web/api/taskSchemas.js";
 import { projectPath } from "../../../support/project.js";
 
 interface Operation {

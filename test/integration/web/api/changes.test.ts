@@ -5,8 +5,10 @@ import { startPgTask } from "../../../support/pgTask.js";
 import { startWeb } from "../../../support/startWeb.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
 import { token, Web } from "../../../support/web.js";
-import { addedTaskSchema, changesSchema, columnsInfoSchema } from "../../../../src/web/api/changeSchemas.js";
-import { problemSchema, taskListSchema } from "../../../../src/web/api/schemas.js";
+import { addedTaskSchema, changesSchema } from "../../../../src/web/api/changeSchemas.js";
+import { columnsInfoSchema } from "../../../../src/web/api/schemas.js";
+import { problemSchema } from "../../../../src/web/api/model.js";
+import { taskListSchema } from "../../../../src/web/api/taskSchemas.js";
 
 const { database, client, config, pgTask, web, table } = await startWeb();
 const path = `/api/tables/${table}`;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, describe, it } from "node:test";
 import type { Page } from "playwright-core";
-import { processesSchema } from "../../../../src/web/api/readSchemas.js";
+import { processesSchema } from "../../../../src/web/api/schemas.js";
 import { noBrowserReason } from "../../../support/browser.js";
 import { openPage } from "../../../support/page.js";
 import { startPgTask } from "../../../support/pgTask.js";

@@ -1,0 +1,245 @@
+import { z } from "zod";
+import { columnList, type TaskColumn } from "../../shared/taskColumns.js";
+import { taskStates } from "../../shared/taskState.js";
+import {
+  flag,
+  list,
+  number,
+  numberOrNull,
+  object,
+  planBoundSchema,
+  readonlyList,
+  searchText,
+  taskIdSchema,
+  text,
+  textOrNull,
+  textSchema,
+  timeOrNull,
+  timeSchema,
+  whole,
+  wholeNumber,
+  wholeOrNull,
+} from "./model.js";
+
+const typeNames: Readonly<Partial<Record<TaskColumn["type"], string>>> = {
+  "timestamp with time zone": "ISO 8601",
+  '"char"': "one character",
+  "bigint[]": "ids as strings",
+  "text[]": "strings",
+  text: "string",
+};
+
+/** Says what a column of the task table is. */
+export const describeColumn = ({ type, meaning }: TaskColumn): string => `${typeNames[type] ?? type}: ${meaning}`;
+
+const taskSummaryShape = {
+  id: taskIdSchema,
+  parent: taskIdSchema.nullable(),
+  state: z.enum(taskStates),
+  group: textOrNull(),
+  plan: timeSchema,
+  start: timeOrNull(),
+  stop: timeOrNull(),
+  tookMs: numberOrNull("how long the task ran, or has been running"),
+  ready: z.boolean().nullable().meta({ description: "true: due; false: not due yet; null: not waiting" }),
+  claimed: flag("whether it is assigned to a session"),
+  pid: wholeOrNull(),
+  max: wholeOrNull(),
+  repeat: textOrNull(),
+  rule: textOrNull("when it runs again"),
+  key: textOrNull("of the tasks with the same key, one waits and one runs"),
+  retry: wholeOrNull("how often it is tried again"),
+  attempt: wholeOrNull("how many tries have failed and led to a retry"),
+  held: flag("whether it waits for the end of others (`after`)"),
+  remote: textOrNull("its password is replaced by ***"),
+  input: text("at most its first 300 characters"),
+  error: textOrNull("at most its first 300 characters"),
+  output: textOrNull("at most its first 300 characters; null also if it is very long"),
+  outputBytes: numberOrNull(),
+};
+
+const taskSummarySchema = object("TaskSummary", taskSummaryShape);
+
+export const taskListSchema = object("Tasks", {
+  tasks: list(taskSummarySchema, "in the requested order"),
+  next: taskIdSchema.nullable().meta({
+    description: "pass it as `before`, or as `after` if the oldest come first, to get the next page; null at the end",
+  }),
+  scanned: whole("how many rows were scanned"),
+});
+
+const longTextSchema = z.object({
+  text: text("at most its first 262,144 characters"),
+  bytes: number("size of the complete text"),
+});
+
+/**
+ * The columns that are no properties of their own. Their types are not in the schema, because a table that pg-task has
+ * adopted may have columns of other types.
+ */
+const otherColumnsSchema: z.ZodType<Record<string, unknown>> = z
+  .looseObject(
+    Object.fromEntries(
+      columnList
+        .filter(({ name }) => !(name in taskSummaryShape) && name !== "data")
+        .map((column) => [
+          column.name,
+          z
+            .unknown()
+            .optional()
+            .meta({ description: describeColumn(column) }),
+        ]),
+    ),
+  )
+  .meta({ description: "all other columns, including user-defined ones" });
+
+const fullTaskSchema = object("Task", {
+  ...taskSummaryShape,
+  input: longTextSchema,
+  output: longTextSchema.nullable(),
+  error: longTextSchema.nullable(),
+  data: longTextSchema.nullable(),
+  columns: otherColumnsSchema,
+});
+
+const descendantSchema = object("Descendant", { ...taskSummaryShape, depth: whole("1: a child of the task") });
+
+export const taskDetailSchema = object("TaskPage", {
+  task: fullTaskSchema,
+  defaults: otherColumnsSchema.meta({
+    description: "what the columns of a new row contain if the INSERT does not set them, as far as they are constant",
+  }),
+  waits: list(z.string(), "why a waiting task does not run"),
+  ancestors: list(taskSummarySchema, "nearest first"),
+  ancestorsComplete: flag("false: there are more"),
+  descendants: list(descendantSchema, "each followed by its own descendants"),
+  descendantsComplete: flag("false: there may be more"),
+});
+
+export const taskQuerySchema = z.strictObject({
+  state: z
+    .string()
+    .regex(new RegExp(`^(${taskStates.join("|")})(,(${taskStates.join("|")}))*$`), {
+      error: `expected comma-separated states out of ${taskStates.join(", ")}`,
+    })
+    .optional()
+    .meta({ description: "one or more states, separated by commas" }),
+  group: textSchema.optional(),
+  key: textSchema.optional().meta({ description: "only tasks with this key" }),
+  text: searchText(200).optional().meta({ description: "a part of input, data or error; case-insensitive" }),
+  from: planBoundSchema.optional().meta({ description: "plan at or after" }),
+  to: planBoundSchema.optional().meta({ description: "plan before" }),
+  waitingFor: taskIdSchema.optional().meta({ description: "only tasks that wait for the end of this one (`after`)" }),
+  before: taskIdSchema.optional().meta({ description: "only tasks with a smaller id" }),
+  after: taskIdSchema.optional().meta({ description: "only tasks with a larger id" }),
+  order: z
+    .enum(["newest", "oldest"], { error: "expected newest or oldest" })
+    .default("newest")
+    .meta({ description: "which tasks come first" }),
+  limit: wholeNumber(200, 50),
+});
+
+const dependencyNodeSchema = object("DependencyNode", {
+  id: taskIdSchema,
+  state: textOrNull("null: the row is gone; everything else is null or 0 then"),
+  group: textOrNull(),
+  upon: textOrNull("how its predecessors have to end: done, fail or end"),
+  plan: timeOrNull("the time in `due` while it waits for others"),
+  input: textOrNull("the first line, at most 300 characters"),
+  error: textOrNull("the first line, at most 300 characters"),
+  predecessors: whole("number of tasks in `after`"),
+  waitsFor: whole("for how many of them it still waits"),
+  morePredecessors: whole("how many of them are not among the nodes"),
+  moreDependents: whole("how many tasks that wait for it are not among the nodes"),
+});
+
+const dependencySchema = object("Dependency", {
+  task: taskIdSchema,
+  predecessor: taskIdSchema,
+  status: z.enum(["waits", "done", "failed", "over"]).meta({
+    description:
+      "waits: the task waits for the predecessor; done, failed: the predecessor has ended as DONE, or otherwise (a row that was gone when pg-task looked it up counts as done, one that was deleted later as failed); over: the task no longer waits, although the predecessor has not ended or was planned again",
+  }),
+});
+
+export const dependencyGraphSchema = object("DependencyGraph", {
+  nodes: list(
+    dependencyNodeSchema,
+    "the task, its predecessors over up to 20 levels (at most 100 tasks), and its dependents (likewise)",
+  ),
+  edges: list(dependencySchema, "the dependencies between these nodes"),
+  formerComplete: flag("false: there may be more tasks that no longer wait for it"),
+});
+
+const zonedTimeSchema = z.object({
+  at: timeSchema,
+  wall: textOrNull("the clock's reading in the rule's zone, with its UTC offset"),
+});
+
+const pastRunSchema = z.object({
+  id: taskIdSchema,
+  state: text(),
+  start: timeOrNull(),
+  stop: timeOrNull(),
+  tookMs: numberOrNull(),
+  error: textOrNull("its first line"),
+});
+
+const scheduleSchema = object("Schedule", {
+  id: taskIdSchema,
+  group: textOrNull(),
+  key: textOrNull(),
+  rule: textOrNull(),
+  zone: textOrNull(),
+  repeat: textOrNull(),
+  repeatMs: numberOrNull("length of repeat, with months of 30 days"),
+  max: whole(),
+  drift: flag(),
+  catchup: flag(),
+  overlap: flag(),
+  state: text("PLAN, TAKE or WORK; that of the last run if its next one is owed"),
+  plan: timeOrNull("null: paused, or not yet known"),
+  next: readonlyList(zonedTimeSchema, "up to three coming times"),
+  paused: flag("whether the schedule, its group or the table is paused"),
+  pausedItself: flag("whether the schedule itself is paused"),
+  overdueMs: numberOrNull("how long ago the time of a waiting schedule came, else null"),
+  owed: textOrNull("why the next run could not be planned yet although the row has ended, else null"),
+  problem: textOrNull("why the rule gives no times"),
+  input: text("at most its first 300 characters"),
+  failedTries: whole("how many tries of the run that waits have failed"),
+  tryError: textOrNull("first line of the error of the last of these tries"),
+  last: readonlyList(pastRunSchema, "up to five last runs, newest first"),
+});
+
+export const schedulesSchema = object("Schedules", {
+  schedules: list(scheduleSchema, "by planned time; those without one come last"),
+  more: flag("true: there are more than `limit`"),
+});
+
+export const scheduleQuerySchema = z.strictObject({
+  group: textSchema.optional(),
+  text: searchText(200).optional().meta({ description: "a part of input or rule; case-insensitive" }),
+  limit: wholeNumber(1_000, 100),
+});
+
+const ruleTimeSchema = z.object({
+  at: timeSchema,
+  wall: text("the clock's reading in the rule's zone"),
+  offset: text("the zone's offset from UTC at this time"),
+  note: textOrNull("what a change of the clocks does to this time"),
+});
+
+export const ruleTimesSchema = object("RuleTimes", { zone: text(), times: readonlyList(ruleTimeSchema) });
+
+export const nextQuerySchema = z.strictObject({
+  rule: searchText(10_000).meta({ description: "a cron expression or an RRULE" }),
+  zone: textSchema.optional().meta({ description: "default: the zone that the rule names, or the database's" }),
+  since: planBoundSchema.optional().meta({ description: "only later times; default: now" }),
+  count: wholeNumber(100, 10),
+});
+
+export type TaskQuery = z.infer<typeof taskQuerySchema>;
+export type ScheduleQuery = z.infer<typeof scheduleQuerySchema>;
+export type NextQuery = z.infer<typeof nextQuerySchema>;
+export type FullTask = z.infer<typeof fullTaskSchema>;
+export type TaskDetail = z.infer<typeof taskDetailSchema>;
