@@ -26,7 +26,7 @@ export interface Expectation extends Pick<Schedule, "name" | "columns" | "ends" 
   readonly active: number;
   /** The times of its rule or interval from the first one on. Empty if the rule is a query. */
   readonly grid: readonly number[];
-  /** From when until when no successor could be inserted. */
+  /** From when until when no successor could be inserted before a run, or no schedule removed from the run's row. */
   readonly refusals: readonly { readonly since: number; readonly until: number }[];
 }
 
@@ -74,7 +74,7 @@ async function expectationOf(client: Client, schedule: Schedule): Promise<Expect
          UNION ALL SELECT ${micros("time")} FROM generate_series(first, now(), nullif(repeat, interval '0')) AS time)`
       : "'{}'::float8[]";
   const { rows: refusals } = await client.query<Expectation["refusals"][number]>(
-    `SELECT ${micros("since")} AS since, ${micros("until")} AS until FROM audit_failure WHERE operations ~ 'INSERT'`,
+    `SELECT ${micros("since")} AS since, ${micros("until")} AS until FROM audit_failure WHERE operations ~ 'INSERT|UPDATE'`,
   );
   const { rows } = await client.query<{ root: string; active: number; grid: number[] }>(
     `SELECT root::text AS root, ${micros("$2::interval")} AS active, ${times} AS grid
