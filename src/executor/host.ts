@@ -1,6 +1,6 @@
 import { threadId } from "node:worker_threads";
 import { PgTaskError } from "../shared/errors.js";
-import { HandshakeReceiver } from "../shared/ipc/handshake/receiver.js";
+import { HandshakeReceiver } from "../shared/ipc/handshake.js";
 import type {
   Dispatch,
   ExecutorParameters,
@@ -18,7 +18,7 @@ import { ForwardingLog } from "./forwardingLog.js";
  * @returns a promise that resolves when the executor is stopped
  */
 export default function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void> {
-  const slots = new HandshakeReceiver(buffer);
+  const receiver = new HandshakeReceiver(buffer);
   const send = (message: FromExecutor): void => port.postMessage(message, transferList(message));
   return new Promise((resolve) => {
     let executor: Executor | null = null;
@@ -37,9 +37,9 @@ export default function hostExecutor({ port, buffer }: ExecutorThreadData): Prom
     };
 
     port.on("message", (message: ToExecutor) => {
-      if (message.type === "start") executor = start(slots.take<ExecutorParameters>(message));
+      if (message.type === "start") executor = start(receiver.take<ExecutorParameters>(message));
       else if (message.type === "stop") void end();
-      else if (executor !== null) handle(executor, slots, message);
+      else if (executor !== null) handle(executor, receiver, message);
     });
     send({ type: "hello", threadId });
   });
@@ -47,12 +47,12 @@ export default function hostExecutor({ port, buffer }: ExecutorThreadData): Prom
 
 function handle(
   executor: Executor,
-  slots: HandshakeReceiver,
+  receiver: HandshakeReceiver,
   message: Exclude<ToExecutor, { type: "start" | "stop" }>,
 ): void {
   switch (message.type) {
     case "reconfigure": {
-      const parameters = slots.take<ExecutorParameters>(message);
+      const parameters = receiver.take<ExecutorParameters>(message);
       if (parameters !== null) executor.reconfigure(parameters);
       break;
     }
@@ -60,7 +60,7 @@ function handle(
       executor.open(message.sessions, message.group);
       break;
     case "dispatch":
-      executor.dispatch(slots.take<Dispatch>(message)?.runs ?? []);
+      executor.dispatch(receiver.take<Dispatch>(message)?.runs ?? []);
       break;
     case "cancel":
       executor.cancel(message.session, message.id);

@@ -1,6 +1,6 @@
 import { parentPort, workerData, type MessagePort } from "node:worker_threads";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import { HandshakeReceiver } from "../shared/ipc/handshake/receiver.js";
+import { HandshakeReceiver } from "../shared/ipc/handshake.js";
 import { Lifecycle } from "../shared/lifecycle.js";
 import { createLog, type Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ManagerThreadData, ToManager } from "../shared/ipc/managerMessages.js";
@@ -9,7 +9,7 @@ import { loadTracing, type CreateTracing } from "./telemetry/loadTracing.js";
 
 /** Runs one manager for the supervisor at the other end of `port`. When the manager has ended, the port is closed. */
 function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: CreateTracing | null): void {
-  const slots = new HandshakeReceiver(data.buffer);
+  const receiver = new HandshakeReceiver(data.buffer);
   let hosted: { manager: Manager; lifecycle: Lifecycle } | null = null;
   const send = (message: FromManager): void => port.postMessage(message);
 
@@ -38,14 +38,14 @@ function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: 
   port.on("message", (message: ToManager) => {
     switch (message.type) {
       case "start": {
-        const parameters = slots.take<ManagerParameters>(message);
+        const parameters = receiver.take<ManagerParameters>(message);
         // The supervisor has withdrawn the payload and given up this thread.
         if (parameters === null) port.close();
         else start(parameters);
         break;
       }
       case "reconfigure": {
-        const parameters = slots.take<ManagerParameters>(message);
+        const parameters = receiver.take<ManagerParameters>(message);
         if (parameters !== null) hosted?.manager.reconfigure(parameters);
         break;
       }

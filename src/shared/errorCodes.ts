@@ -262,12 +262,6 @@ export const errorDefinitions = {
     when: "a thread did not accept its parameters in time",
     remedy: "nothing: the thread is restarted; raise pg_conf.close or pg_work.close on a slow machine",
   },
-  PROTOCOL_PAYLOAD: {
-    family: "PROTOCOL",
-    retryable: false,
-    when: "a message between threads is malformed",
-    remedy: "report it",
-  },
   THREAD_DIED: {
     family: "INTERNAL",
     retryable: true,

@@ -5,7 +5,7 @@ import type { Entry, TableLocation } from "../shared/config/types.js";
 import type { ConnectionTarget } from "../shared/postgres/target/target.js";
 import { errorDefinitions } from "../shared/errorCodes.js";
 import { errorMessage, fromReport, PgTaskError, toReport, type ErrorReport } from "../shared/errors.js";
-import type { HandshakeSender } from "../shared/ipc/handshake/sender.js";
+import type { HandshakeSender } from "../shared/ipc/handshake.js";
 import type { Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
 import type { Stall, ManagerStatistics } from "../shared/statistics.js";
@@ -317,7 +317,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     sender
       .send(
         parameters,
-        (reference) => worker.postMessage({ type, ...reference } satisfies ToManager),
+        (handover) => worker.postMessage({ type, ...handover } satisfies ToManager),
         this.#entry.parameters["pg_conf.close"],
       )
       .catch(async (error: unknown) => {

@@ -1,5 +1,5 @@
 import { Worker } from "node:worker_threads";
-import { HandshakeSender } from "../shared/ipc/handshake/sender.js";
+import { HandshakeSender } from "../shared/ipc/handshake.js";
 import type { ManagerThreadData } from "../shared/ipc/managerMessages.js";
 import { packageFile } from "../shared/packageFile.js";
 

@@ -1,15 +1,8 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { HandshakeReceiver } from "../../src/shared/ipc/handshake/receiver.js";
-import type { SlotReference } from "../../src/shared/ipc/handshake/slots.js";
+import { HandshakeReceiver, type Handover } from "../../src/shared/ipc/handshake.js";
 
-/** A test's request to the child. */
-export type ChildRequest =
-  | { readonly type: "take"; readonly reference: SlotReference }
-  /** Makes the child block its event loop until the gate is opened. */
-  | { readonly type: "block" }
-  | { readonly type: "leave" };
-
-export type Answer = { readonly type: "blocking" } | { readonly type: "payload"; readonly payload: object | null };
+/** A test's request to the child: to take a payload, or to block its event loop until the gate is opened. */
+export type ChildRequest = Handover | "block" | "leave";
 
 export interface ChildData {
   readonly buffer: SharedArrayBuffer;
@@ -21,21 +14,10 @@ const { buffer, gate }: ChildData = workerData;
 const receiver = new HandshakeReceiver(buffer);
 const port = parentPort!;
 
-port.on("message", (order: ChildRequest) => {
-  switch (order.type) {
-    case "take":
-      answer({ type: "payload", payload: receiver.take(order.reference) });
-      break;
-    case "block":
-      answer({ type: "blocking" });
-      Atomics.wait(new Int32Array(gate), 0, 0);
-      break;
-    case "leave":
-      port.close();
-      break;
-  }
+port.on("message", (request: ChildRequest) => {
+  if (request === "leave") port.close();
+  else if (request === "block") {
+    port.postMessage("blocking");
+    Atomics.wait(new Int32Array(gate), 0, 0);
+  } else port.postMessage(receiver.take(request));
 });
-
-function answer(message: Answer): void {
-  port.postMessage(message);
-}

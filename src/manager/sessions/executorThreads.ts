@@ -3,7 +3,7 @@ import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { Piscina } from "piscina";
 import { sleep } from "../../shared/backoff.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
-import { HandshakeSender } from "../../shared/ipc/handshake/sender.js";
+import { HandshakeSender } from "../../shared/ipc/handshake.js";
 import type { Log } from "../../shared/log.js";
 import { packageFile } from "../../shared/packageFile.js";
 import type {
@@ -128,12 +128,9 @@ export class ExecutorThreads {
     }
   }
 
-  /**
-   * Sends a message to a thread after everything that was dispatched before it. A message about a run would have no
-   * effect if it arrived before the run.
-   */
+  /** Sends a message to a thread. It arrives after everything that was dispatched before it. */
   send(thread: ExecutorThread, message: ToExecutor): void {
-    thread.sender.afterPending(() => thread.port.postMessage(message));
+    thread.port.postMessage(message);
   }
 
   /**
@@ -209,7 +206,7 @@ export class ExecutorThreads {
     thread.sender
       .send(
         payload,
-        (reference) => thread.port.postMessage({ type, ...reference } satisfies ToExecutor),
+        (handover) => thread.port.postMessage({ type, ...handover } satisfies ToExecutor),
         this.#options.closeMs(),
       )
       .catch((error: unknown) => this.#terminate(thread, error));

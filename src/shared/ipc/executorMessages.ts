@@ -2,13 +2,13 @@ import type { MessagePort } from "node:worker_threads";
 import type { ConnectionTarget } from "../postgres/target/target.js";
 import type { ErrorReport } from "../errors.js";
 import type { BackendIdentity } from "../postgres/backendIdentity.js";
-import type { SlotReference } from "./handshake/slots.js";
+import type { Handover } from "./handshake.js";
 import type { RemoteProcess, Run, RunResult } from "./run.js";
 
 /** Start data of an executor thread, passed by the thread pool. All other data arrives as messages on the port. */
 export interface ExecutorThreadData {
   readonly port: MessagePort;
-  /** Shared memory of the handshake, through which large payloads reach the thread. */
+  /** Shared memory of the handshake. */
   readonly buffer: SharedArrayBuffer;
 }
 
@@ -78,15 +78,15 @@ export interface SentRuns extends RecalledRuns {
 }
 
 export type ToExecutor =
-  | ({ readonly type: "start" } & SlotReference)
+  | ({ readonly type: "start" } & Handover)
   /**
    * Changes the output limit, the superuser flag and the time limit for lost remote runs. Takes effect with the next
    * run.
    */
-  | ({ readonly type: "reconfigure" } & SlotReference)
+  | ({ readonly type: "reconfigure" } & Handover)
   /** Opens sessions. Most likely, they will run tasks of this group. */
   | { readonly type: "open"; readonly sessions: readonly number[]; readonly group: string }
-  | ({ readonly type: "dispatch" } & SlotReference)
+  | ({ readonly type: "dispatch" } & Handover)
   /** Cancels a run because its task was deleted or set to another state. */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
   /**

@@ -1,11 +1,11 @@
 import type { Entry, TableLocation } from "../config/types.js";
 import type { ErrorReport } from "../errors.js";
 import type { Stall, ManagerStatistics } from "../statistics.js";
-import type { SlotReference } from "./handshake/slots.js";
+import type { Handover } from "./handshake.js";
 
 /** `workerData` of a manager thread. All other data arrives as messages on the thread's port. */
 export interface ManagerThreadData {
-  /** Shared memory of the handshake, through which large payloads reach the thread. */
+  /** Shared memory of the handshake. */
   readonly buffer: SharedArrayBuffer;
 }
 
@@ -21,9 +21,9 @@ export interface ManagerParameters {
 }
 
 export type ToManager =
-  | ({ readonly type: "start" } & SlotReference)
+  | ({ readonly type: "start" } & Handover)
   /** The entry's parameters have changed, or the server's settings may have changed. The connection target has not. */
-  | ({ readonly type: "reconfigure" } & SlotReference)
+  | ({ readonly type: "reconfigure" } & Handover)
   /**
    * Sets the session grant, the number of sessions that the manager may hold from now on. Answered by `grantAnswered`.
    */

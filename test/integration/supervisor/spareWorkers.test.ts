@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { SpareWorkers } from "../../../src/supervisor/spareWorkers.js";
-import { HandshakeSender } from "../../../src/shared/ipc/handshake/sender.js";
+import { HandshakeSender } from "../../../src/shared/ipc/handshake.js";
 import type { ManagerThreadData } from "../../../src/shared/ipc/managerMessages.js";
 import { test } from "../../support/limitedTest.js";
 
