@@ -11,7 +11,7 @@ const page = readFileSync(new URL("../../../docs/arguments.md", import.meta.url)
 const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
-await Tasks.create(client);
+const tasks = await Tasks.create(client);
 await client.query("TRUNCATE task RESTART IDENTITY");
 await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
 
@@ -68,4 +68,20 @@ test("a change of args is refused with the errors of the page", async () => {
     const insert = `INSERT INTO task (input, args) VALUES ('SELECT 1', ${value.slice("args = ".length)})`;
     await assert.rejects(client.query(insert), { message, code: "22023" });
   }
+});
+
+test("a session that runs no task has no pg_task.id, and notices are not kept", async () => {
+  await assert.rejects(client.query("SELECT current_setting('pg_task.id')"), /unrecognized configuration parameter/);
+  assert.deepEqual((await client.query("SELECT current_setting('pg_task.id', true) AS id")).rows, [{ id: null }]);
+  const [id = "", notice = ""] = await tasks.insert(
+    { input: "SHOW pg_task.id" },
+    { input: "DO $$ BEGIN RAISE NOTICE 'hidden'; RAISE WARNING 'hidden'; END $$" },
+  );
+  assert.deepEqual(
+    (await tasks.ended(id, notice)).map(({ state, output, error }) => [state, output, error]),
+    [
+      ["DONE", id, null],
+      ["DONE", "DO", null],
+    ],
+  );
 });

@@ -111,6 +111,29 @@ test("the recipes do what they say", async () => {
   await client.query("ALTER ROLE ledger RESET ALL");
 });
 
+test("a setting for a VACUUM needs two tasks with save", async () => {
+  const [together = ""] = await tasks.insert({ input: "SET vacuum_cost_delay = 5; VACUUM" });
+  const [failed] = await tasks.ended(together);
+  assert.match(failed?.error ?? "", /VACUUM cannot .*transaction block/);
+  const block = documentedBlocks(page).find(({ sql }) => sql.includes("'VACUUM'"))?.sql ?? "";
+  const { rows } = await client.query<{ id: string }>(`${block.replace(/;\s*$/, "")} RETURNING id`);
+  const [after = ""] = await tasks.insert({
+    input: "SHOW vacuum_cost_delay",
+    group: "vacuum",
+    save: true,
+    live: "1 hour",
+  });
+  const ended = await tasks.ended(...rows.map(({ id }) => id), after);
+  assert.deepEqual(
+    ended.map(({ state, output }) => [state, output]),
+    [
+      ["DONE", "SET"],
+      ["DONE", "VACUUM"],
+      ["DONE", "5ms"],
+    ],
+  );
+});
+
 /** Inserts a task that fails, and returns its id when it has. */
 const failed = async (): Promise<string> => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1/0", group: "nightly" });
