@@ -364,8 +364,9 @@ for (const [cell = "", message = "", more = ""] of errors.slice(1)) {
     const names = parts.map(([, name = ""]) => `, ${name}`).join("");
     const values = parts.map(([, , value = ""]) => `, ${lines(value)}`).join("");
     const insert = client.query(`INSERT INTO task (input${names}) VALUES ('SELECT 1'${values})`);
+    const whole = message.replace("…", `rule "${/^rule = '(.*?)'/.exec(cell)?.[1]}"`);
     await assert.rejects(insert, (error: Error & { code?: string; detail?: string; hint?: string }) => {
-      assert.deepEqual([error.message, error.code], [lines(message), "22023"]);
+      assert.deepEqual([error.message, error.code], [lines(whole), "22023"]);
       assert.equal(error.detail ?? error.hint ?? "", more.startsWith("(") ? "" : more);
       return true;
     });
