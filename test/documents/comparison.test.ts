@@ -9,7 +9,7 @@ const file = projectPath("docs/pg_task.md");
 const text = readFileSync(file, "utf8");
 /** The rows of the page's tables: what is compared, and what pg-task does. Several names in a cell share a row. */
 const rows = [...text.matchAll(/^\| ([^-].*?) *\| *(.*?) *\|$/gm)].flatMap(([, cell = "", here = ""]) =>
-  (/^`[^`]*`(, `[^`]*`)+$/.test(cell) ? cell.split(", ") : [cell]).map((name) => ({ name, here })),
+  cell.split(/; |(?<=^(?:`[^`]*`, )*`[^`]*`), (?=`)/).map((name) => ({ name, here })),
 );
 const names = new Set(rows.map(({ name }) => name));
 
