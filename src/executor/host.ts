@@ -1,6 +1,6 @@
 import { threadId } from "node:worker_threads";
 import { PgTaskError } from "../shared/errors.js";
-import { HandshakeReceiver } from "../shared/ipc/handshake.js";
+import { takePayload } from "../shared/ipc/handshake.js";
 import type {
   Dispatch,
   ExecutorParameters,
@@ -17,8 +17,7 @@ import { ForwardingLog } from "./forwardingLog.js";
  *
  * @returns a promise that resolves when the executor is stopped
  */
-export default function hostExecutor({ port, buffer }: ExecutorThreadData): Promise<void> {
-  const receiver = new HandshakeReceiver(buffer);
+export default function hostExecutor({ port }: ExecutorThreadData): Promise<void> {
   const send = (message: FromExecutor): void => port.postMessage(message, transferList(message));
   return new Promise((resolve) => {
     let executor: Executor | null = null;
@@ -37,22 +36,18 @@ export default function hostExecutor({ port, buffer }: ExecutorThreadData): Prom
     };
 
     port.on("message", (message: ToExecutor) => {
-      if (message.type === "start") executor = start(receiver.take<ExecutorParameters>(message));
+      if (message.type === "start") executor = start(takePayload<ExecutorParameters>(message));
       else if (message.type === "stop") void end();
-      else if (executor !== null) handle(executor, receiver, message);
+      else if (executor !== null) handle(executor, message);
     });
     send({ type: "hello", threadId });
   });
 }
 
-function handle(
-  executor: Executor,
-  receiver: HandshakeReceiver,
-  message: Exclude<ToExecutor, { type: "start" | "stop" }>,
-): void {
+function handle(executor: Executor, message: Exclude<ToExecutor, { type: "start" | "stop" }>): void {
   switch (message.type) {
     case "reconfigure": {
-      const parameters = receiver.take<ExecutorParameters>(message);
+      const parameters = takePayload<ExecutorParameters>(message);
       if (parameters !== null) executor.reconfigure(parameters);
       break;
     }
@@ -60,7 +55,7 @@ function handle(
       executor.open(message.sessions, message.group);
       break;
     case "dispatch":
-      executor.dispatch(receiver.take<Dispatch>(message)?.runs ?? []);
+      executor.dispatch(takePayload<Dispatch>(message)?.runs ?? []);
       break;
     case "cancel":
       executor.cancel(message.session, message.id);

@@ -1,15 +1,14 @@
-import { parentPort, workerData, type MessagePort } from "node:worker_threads";
+import { parentPort, type MessagePort } from "node:worker_threads";
 import { PgTaskError, toReport } from "../shared/errors.js";
-import { HandshakeReceiver } from "../shared/ipc/handshake.js";
+import { takePayload } from "../shared/ipc/handshake.js";
 import { Lifecycle } from "../shared/lifecycle.js";
 import { createLog, type Log } from "../shared/log.js";
-import type { FromManager, ManagerParameters, ManagerThreadData, ToManager } from "../shared/ipc/managerMessages.js";
+import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
 import { Manager } from "./manager.js";
 import { loadTracing, type CreateTracing } from "./telemetry/loadTracing.js";
 
 /** Runs one manager for the supervisor at the other end of `port`. When the manager has ended, the port is closed. */
-function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: CreateTracing | null): void {
-  const receiver = new HandshakeReceiver(data.buffer);
+function hostManager(port: MessagePort, createTracing: CreateTracing | null): void {
   let hosted: { manager: Manager; lifecycle: Lifecycle } | null = null;
   const send = (message: FromManager): void => port.postMessage(message);
 
@@ -38,14 +37,14 @@ function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: 
   port.on("message", (message: ToManager) => {
     switch (message.type) {
       case "start": {
-        const parameters = receiver.take<ManagerParameters>(message);
+        const parameters = takePayload<ManagerParameters>(message);
         // The supervisor has withdrawn the payload and given up this thread.
         if (parameters === null) port.close();
         else start(parameters);
         break;
       }
       case "reconfigure": {
-        const parameters = receiver.take<ManagerParameters>(message);
+        const parameters = takePayload<ManagerParameters>(message);
         if (parameters !== null) hosted?.manager.reconfigure(parameters);
         break;
       }
@@ -74,10 +73,9 @@ function hostManager(port: MessagePort, data: ManagerThreadData, createTracing: 
 }
 
 async function main(port: MessagePort): Promise<void> {
-  const data: ManagerThreadData = workerData;
   // Messages that arrive meanwhile are kept until `hostManager` listens.
   const createTracing = await loadTracing();
-  hostManager(port, data, createTracing);
+  hostManager(port, createTracing);
 }
 
 if (parentPort !== null) void main(parentPort);

@@ -1,6 +1,5 @@
 import { Worker } from "node:worker_threads";
 import { HandshakeSender } from "../shared/ipc/handshake.js";
-import type { ManagerThreadData } from "../shared/ipc/managerMessages.js";
 import { packageFile } from "../shared/packageFile.js";
 
 const entryFile = packageFile("dist/src/manager/thread.cjs");
@@ -12,12 +11,7 @@ export interface ManagerWorker {
 }
 
 function startWorker(): ManagerWorker {
-  const sender = new HandshakeSender();
-  const data: ManagerThreadData = { buffer: sender.buffer };
-  return {
-    worker: new Worker(entryFile, { workerData: data, name: "pg_work" }),
-    sender,
-  };
+  return { worker: new Worker(entryFile, { name: "pg_work" }), sender: new HandshakeSender() };
 }
 
 /**

@@ -1,17 +1,15 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { HandshakeReceiver, type Handover } from "../../src/shared/ipc/handshake.js";
+import { takePayload, type Handover } from "../../src/shared/ipc/handshake.js";
 
 /** A test's request to the child: to take a payload, or to block its event loop until the gate is opened. */
 export type ChildRequest = Handover | "block" | "leave";
 
 export interface ChildData {
-  readonly buffer: SharedArrayBuffer;
   /** Contains one Int32, which is 0 while the gate is closed. */
   readonly gate: SharedArrayBuffer;
 }
 
-const { buffer, gate }: ChildData = workerData;
-const receiver = new HandshakeReceiver(buffer);
+const { gate }: ChildData = workerData;
 const port = parentPort!;
 
 port.on("message", (request: ChildRequest) => {
@@ -19,5 +17,5 @@ port.on("message", (request: ChildRequest) => {
   else if (request === "block") {
     port.postMessage("blocking");
     Atomics.wait(new Int32Array(gate), 0, 0);
-  } else port.postMessage(receiver.take(request));
+  } else port.postMessage(takePayload(request));
 });

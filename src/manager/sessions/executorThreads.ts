@@ -97,7 +97,7 @@ export class ExecutorThreads {
     const pool = (this.#pool ??= this.#createPool());
     const { port1: port, port2 } = new MessageChannel();
     const sender = new HandshakeSender();
-    const data: ExecutorThreadData = { port: port2, buffer: sender.buffer };
+    const data: ExecutorThreadData = { port: port2 };
     const work: Promise<unknown> = pool.run(data, { transferList: [port2] });
     const number = (this.#started += 1);
     const ended = work.then(

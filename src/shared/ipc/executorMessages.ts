@@ -8,8 +8,6 @@ import type { RemoteProcess, Run, RunResult } from "./run.js";
 /** Start data of an executor thread, passed by the thread pool. All other data arrives as messages on the port. */
 export interface ExecutorThreadData {
   readonly port: MessagePort;
-  /** Shared memory of the handshake. */
-  readonly buffer: SharedArrayBuffer;
 }
 
 /** Payload of the messages `start` and `reconfigure`. */

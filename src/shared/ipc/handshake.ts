@@ -1,50 +1,42 @@
 import { PgTaskError } from "../errors.js";
 
 /**
- * How a parent thread hands payloads to its child. The payload itself is part of a message. Whether the child has taken
- * it is decided by one word of shared memory, which holds how many payloads the child has taken and whether the parent
- * has closed the channel:
+ * How a parent thread hands parameters and tasks to its child: each payload is in a SharedArrayBuffer of its own, behind
+ * one word that tells whose it is:
  *
- *     open, n taken ──child takes the next payload──▶ open, n + 1 taken
- *          │
- *          └──parent gives the child up──▶ closed, n taken
+ *     offered ──child takes the payload──▶ taken
+ *        │
+ *        └──parent gives the child up──▶ withdrawn
  *
  * Both transitions are atomic. So a payload that the child has taken is never reported as lost, and a child that is late
- * gets nothing that the parent has given up.
+ * gets nothing that the parent has given up. No buffer is used twice.
  */
-const countMask = 0x7fff_ffff;
-const closedBit = ~countMask;
+const offered = 0;
+const taken = 1;
+const withdrawn = 2;
+
+const wordBytes = Int32Array.BYTES_PER_ELEMENT;
 
 /** A payload as part of a message. */
 export interface Handover {
-  /** Number of the payload in its channel, from 1. */
-  readonly number: number;
-  /** The payload as JSON, which escapes lone surrogates and so preserves them. */
-  readonly payload: string;
+  /** The word, followed by the payload as JSON in UTF-8. JSON escapes lone surrogates and so preserves them. */
+  readonly shared: SharedArrayBuffer;
 }
 
-/** The number that follows. The numbers start again after 2^31 payloads. */
-const after = (number: number): number => (number + 1) & countMask;
+const wordOf = (shared: SharedArrayBuffer): Int32Array<SharedArrayBuffer> => new Int32Array(shared, 0, 1);
 
 /** A payload that the child has not taken as far as the parent knows. */
 interface Untaken {
+  readonly word: Int32Array<SharedArrayBuffer>;
+  readonly timer: NodeJS.Timeout;
   readonly resolve: () => void;
   readonly reject: (reason: Error) => void;
-  readonly timer: NodeJS.Timeout;
 }
 
-/** The parent's side. */
+/** The parent's side of the channel to one child. */
 export class HandshakeSender {
-  /** The channel's shared memory, to be passed to the child's HandshakeReceiver. */
-  readonly buffer = new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT);
-  readonly #word = new Int32Array(this.buffer);
-  /** In the order in which the child takes them. */
-  readonly #untaken: Untaken[] = [];
-  #posted = 0;
-  /** How many payloads the child had taken when the word was last looked at. */
-  #taken = 0;
+  readonly #untaken = new Set<Untaken>();
   #failure: Error | null = null;
-  #isWatching = false;
 
   /**
    * Calls `post`, which has to send the payload to the child as a part of a message. Resolves when the child has taken it.
@@ -53,72 +45,54 @@ export class HandshakeSender {
    * @throws PgTaskError PROTOCOL_ACK_TIMEOUT, or the reason given to `fail`, when the child can no longer get the payload
    */
   async send(payload: object, post: (handover: Handover) => void, timeoutMs: number): Promise<void> {
-    const text = JSON.stringify(payload);
     if (this.#failure !== null) throw this.#failure;
+    const text = JSON.stringify(payload);
+    const shared = new SharedArrayBuffer(wordBytes + Buffer.byteLength(text));
+    Buffer.from(shared, wordBytes).write(text);
     await new Promise<void>((resolve, reject) => {
       // This timer also keeps the process alive until the child answers. Atomics.waitAsync would not.
       const timer = setTimeout(() => this.fail(ackTimeout(timeoutMs)), timeoutMs);
-      this.#untaken.push({ resolve, reject, timer });
-      this.#posted = after(this.#posted);
-      post({ number: this.#posted, payload: text });
-      void this.#watch();
+      const untaken = { word: wordOf(shared), timer, resolve, reject };
+      this.#untaken.add(untaken);
+      post({ shared });
+      void this.#awaitTaken(untaken);
     });
   }
 
-  /** Closes the channel. Each call of `send` whose payload the child has not taken rejects, and so does every later one. */
+  /** Withdraws what the child has not taken. Each call of `send` for such a payload rejects, and so does every later one. */
   fail(reason: Error): void {
-    if (this.#failure !== null) return;
-    this.#failure = reason;
-    this.#settleTaken(Atomics.or(this.#word, 0, closedBit));
-    for (const { timer, reject } of this.#untaken.splice(0)) {
-      clearTimeout(timer);
-      reject(reason);
+    this.#failure ??= reason;
+    for (const untaken of this.#untaken) {
+      const state = Atomics.compareExchange(untaken.word, 0, offered, withdrawn);
+      this.#settle(untaken, state === taken ? null : this.#failure);
+      // Ends the wait below.
+      Atomics.notify(untaken.word, 0);
     }
-    // Ends the wait below.
-    Atomics.notify(this.#word, 0);
   }
 
-  async #watch(): Promise<void> {
-    if (this.#isWatching) return;
-    this.#isWatching = true;
-    for (;;) {
-      const word = Atomics.load(this.#word, 0);
-      this.#settleTaken(word);
-      if (this.#untaken.length === 0) break;
-      const wait = Atomics.waitAsync(this.#word, 0, word);
-      if (wait.async) await wait.value;
-    }
-    this.#isWatching = false;
+  async #awaitTaken(untaken: Untaken): Promise<void> {
+    const wait = Atomics.waitAsync(untaken.word, 0, offered);
+    if (wait.async) await wait.value;
+    // If `fail` has ended the wait, the payload is settled already.
+    if (this.#untaken.has(untaken)) this.#settle(untaken, null);
   }
 
-  #settleTaken(word: number): void {
-    const count = (word - this.#taken) & countMask;
-    this.#taken = word & countMask;
-    for (const { timer, resolve } of this.#untaken.splice(0, count)) {
-      clearTimeout(timer);
-      resolve();
-    }
+  #settle(untaken: Untaken, failure: Error | null): void {
+    this.#untaken.delete(untaken);
+    clearTimeout(untaken.timer);
+    if (failure === null) untaken.resolve();
+    else untaken.reject(failure);
   }
 }
 
-/** The child's side. */
-export class HandshakeReceiver {
-  readonly #word: Int32Array<SharedArrayBuffer>;
-
-  /** @param buffer that of the parent's HandshakeSender */
-  constructor(buffer: SharedArrayBuffer) {
-    this.#word = new Int32Array(buffer);
-  }
-
-  /** Takes the next payload. Returns null if the parent has closed the channel. */
-  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the message with the payload implies T
-  take<T extends object>({ number, payload }: Handover): T | null {
-    const before = (number - 1) & countMask;
-    if (Atomics.compareExchange(this.#word, 0, before, number) !== before) return null;
-    Atomics.notify(this.#word, 0);
-    const taken: T = JSON.parse(payload);
-    return taken;
-  }
+/** Called by the child. Returns null if the payload was withdrawn, or taken before. */
+// oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the message with the payload implies T
+export function takePayload<T extends object>({ shared }: Handover): T | null {
+  const word = wordOf(shared);
+  if (Atomics.compareExchange(word, 0, offered, taken) !== offered) return null;
+  Atomics.notify(word, 0);
+  const payload: T = JSON.parse(Buffer.from(shared, wordBytes).toString());
+  return payload;
 }
 
 function ackTimeout(timeoutMs: number): PgTaskError {

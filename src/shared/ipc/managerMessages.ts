@@ -3,12 +3,6 @@ import type { ErrorReport } from "../errors.js";
 import type { Stall, ManagerStatistics } from "../statistics.js";
 import type { Handover } from "./handshake.js";
 
-/** `workerData` of a manager thread. All other data arrives as messages on the thread's port. */
-export interface ManagerThreadData {
-  /** Shared memory of the handshake. */
-  readonly buffer: SharedArrayBuffer;
-}
-
 /** Payload of the messages `start` and `reconfigure`. */
 export interface ManagerParameters {
   readonly entry: Entry;

@@ -2,8 +2,6 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { SpareWorkers } from "../../../src/supervisor/spareWorkers.js";
-import { HandshakeSender } from "../../../src/shared/ipc/handshake.js";
-import type { ManagerThreadData } from "../../../src/shared/ipc/managerMessages.js";
 import { test } from "../../support/limitedTest.js";
 
 test("returns an idle thread once, and a new one when none is idle", async () => {
@@ -44,11 +42,10 @@ test("leaves no thread when terminated", async () => {
 
 test("a manager loads neither fetch nor the OpenTelemetry API, which would take memory in each thread", async (t) => {
   const file = new URL("../../../src/manager/thread.cjs", import.meta.url).pathname;
-  const data: ManagerThreadData = { buffer: new HandshakeSender().buffer };
   const code = `require(${JSON.stringify(file)});
     const loaded = [...process.moduleLoadList, ...Object.keys(require.cache)];
     require("node:worker_threads").parentPort.postMessage(loaded)`;
-  const worker = new Worker(code, { eval: true, workerData: data });
+  const worker = new Worker(code, { eval: true });
   t.after(() => worker.terminate());
   const loaded = await new Promise<string[]>((resolve) => worker.once("message", resolve));
   const matching = (pattern: RegExp): string[] => loaded.filter((name) => pattern.test(name));
