@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after } from "node:test";
-import { connectManager } from "../../src/manager/loop/connection.js";
+import { connectManager } from "../../src/manager/loop/connectManager.js";
 import { locateTable } from "../../src/manager/schema/locateTable.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/model/settings.js";
 import { freePort } from "../../src/embedded/port.js";

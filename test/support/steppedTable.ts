@@ -1,50 +1,15 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
-import { after } from "node:test";
-import { OwedSuccessors } from "../../src/manager/upkeep/owedSuccessors.js";
-import { Claimer } from "../../src/manager/claim/claimer.js";
-import { ExecutorThreads } from "../../src/manager/sessions/executorThreads.js";
-import { ActiveGroups } from "../../src/manager/groups/groups.js";
-import { GroupScanner } from "../../src/manager/groups/groupScanner.js";
-import { PendingResults } from "../../src/manager/results/pendingResults.js";
-import { LedgerRotation } from "../../src/manager/upkeep/ledgerRotation.js";
-import { DeferredPauses } from "../../src/manager/groups/deferredPauses.js";
-import { PipelineRecalls } from "../../src/manager/sessions/pipelineRecalls.js";
-import type { StartedTask } from "../../src/manager/model/tasks.js";
-import { RetryQueue } from "../../src/manager/results/retryQueue.js";
-import { RunTimes } from "../../src/manager/sessions/runTimes.js";
-import { SettingsAge } from "../../src/manager/sessions/settingsAge.js";
-import { SessionPool } from "../../src/manager/sessions/sessionPool.js";
-import type { ManagerSettings } from "../../src/manager/model/settings.js";
-import { cancelBackend } from "../../src/manager/sessions/backendCancellations.js";
-import { taskTable } from "../../src/manager/schema/taskTable.js";
-import type { Client } from "../../src/shared/postgres/client.js";
+import { after, mock } from "node:test";
 import { WorkCycle } from "../../src/manager/loop/workCycle.js";
-import { createLog } from "../../src/shared/log.js";
+import type { ManagerSettings } from "../../src/manager/model/settings.js";
+import { SlowRunMonitor } from "../../src/manager/sessions/slowRunMonitor.js";
+import type { Client } from "../../src/shared/postgres/client.js";
 import { unreservedStarts } from "./claims.js";
 import { createDatabase, type TestDatabase } from "./database.js";
-import { noDependencies } from "./dependencies.js";
-import { retryPolicy } from "./retryPolicy.js";
+import { createComponents, managerSettings } from "./managerComponents.js";
 import { openManager } from "./taskTables.js";
 import { only } from "./tasks.js";
-
-const settings: ManagerSettings = {
-  sleepMs: 1000,
-  resetMs: 1000,
-  idle: 60,
-  limit: 1000,
-  fetch: 100,
-  run: 1000,
-  outputLimit: 64 << 20,
-  crash: 3,
-  closeMs: 60_000,
-  batch: 100,
-  restartMs: 1000,
-  ...retryPolicy,
-};
-
-const table = taskTable("public", "task");
-const log = createLog({ level: "silent", name: "test", write: () => {} });
 
 export interface Planted {
   readonly group?: string;
@@ -86,107 +51,38 @@ export class SteppedTable {
    * Starts a manager with `count` open sessions.
    *
    * @param known run times that the manager has recorded for these groups, in ms
-   * @param slowMs how long a run may take before the tasks queued behind it are recalled, in ms
+   * @param isPatient whether no run counts as slow, however long it takes
    */
-  async manage(count: number, known: Readonly<Record<string, number>>, slowMs = 50) {
+  async manage(count: number, known: Readonly<Record<string, number>>, isPatient = false) {
     const { user } = this;
     const news = new EventEmitter();
-    const groups = new ActiveGroups();
-    const runTimes = new RunTimes();
-    const pendingResults = new PendingResults();
-    const starts = new RetryQueue<StartedTask>();
+    const events = { sessionChanged: () => void news.emit("news"), objectMissing: assert.fail };
+    const components = createComponents(this.database.target, {}, events);
+    const { cancellations, executors, groups, orphans, pendingResults, poolScaler, runTimes, sessions } = components;
+    components.isSuperuser = true;
+    if (isPatient) mock.method(SlowRunMonitor.prototype, "start", () => {});
+    else mock.restoreAll();
+    // Queued tasks stay where they are.
+    Object.defineProperty(poolScaler, "canUseMore", { value: false });
+    cancellations.attach(this.managerClient, (done) => sessions.confirmCancel(done));
     const lost: { id: string; front: boolean }[] = [];
+    orphans.add = ({ id, hash, key }, front = true) => {
+      lost.push({ id, front });
+      groups.removeOrphan(hash, key);
+    };
     for (const [group, ms] of Object.entries(known)) {
       const hash = await this.hashOf(group);
       for (let each = 0; each < 100; each += 1) runTimes.add(hash, ms);
     }
-    const executors = new ExecutorThreads({
-      parameters: () => ({
-        target: this.database.target,
-        schema: "public",
-        table: "task",
-        finishFunction: table.qualifiedFinish,
-        resetFunction: table.qualifiedReset,
-        ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
-        outputLimit: settings.outputLimit,
-        isSuperuser: true,
-        lostRunTimeoutMs: 3_600_000,
-        serverStart: null,
-      }),
-      closeMs: () => settings.closeMs,
-      events: {
-        message: (thread, message) => sessions.receive(thread, message),
-        connectionRequest: () => {},
-        ended: (thread, reason) => sessions.threadEnded(thread, reason),
-      },
-      log,
-      threadLog: log,
-    });
-    const sessions = new SessionPool({
-      executors,
-      groups,
-      runTimes,
-      maxThreads: () => 1,
-      mayUseMore: () => false,
-      slowMs,
-      events: {
-        changed: () => news.emit("news"),
-        result: (result, owner, queued) => pendingResults.add(result, owner, queued),
-        started: (task) => starts.add(task),
-        silent: () => {},
-        remote: () => {},
-        lost: ({ id }, _, front) => lost.push({ id, front }),
-        recall: (recall) => recalls.add(recall),
-        permitWanted: (session) => recalls.requestPermit(session),
-        permitUnused: (permit) => recalls.revoke(permit),
-        opened: () => {},
-        openFailed: ({ message }) => assert.fail(message),
-        objectMissing: assert.fail,
-        cancel: (each) => {
-          void cancelBackend(this.managerClient, each.pid).then(() => sessions.confirmCancel(each));
-        },
-      },
-      log,
-    });
     after(() => executors.end());
-    const recalls = new PipelineRecalls(sessions.recalls);
-    const groupScanner = new GroupScanner({ table, groups, log });
-    const owed = new OwedSuccessors({ table, log });
-    const cycle = new WorkCycle({
-      table,
-      owed,
-      sessions,
-      groups,
-      pendingResults,
-      remotePids: new RetryQueue(),
-      recalls,
-      groupScanner,
-      deferredPauses: new DeferredPauses(table, log),
-      claimer: new Claimer({
-        table,
-        owed,
-        sessions,
-        groups,
-        groupScanner,
-        pendingResults,
-        runTimes,
-        settingsAge: new SettingsAge({ sessions, log }),
-        log,
-        ledgers: new LedgerRotation({ table, log }),
-      }),
-      starts,
-      retryPolicy: () => retryPolicy,
-      onRetries: () => {},
-      dependencies: noDependencies(table),
-      log,
-    });
+    const cycle = new WorkCycle(components);
     const until = async (condition: () => boolean): Promise<void> => {
       while (!condition()) await once(news, "news");
     };
     const step = (limits: Partial<ManagerSettings> = {}, lookAhead = 0) =>
       cycle.run(
         this.managerClient,
-        { ...settings, ...limits },
+        { ...managerSettings, ...limits },
         { starts: unreservedStarts(100), kept: 0, lookAhead, checkRuns: true, notified: true, polls: false },
       );
     sessions.open(count);

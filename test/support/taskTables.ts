@@ -1,5 +1,5 @@
 import { after } from "node:test";
-import { connectManager } from "../../src/manager/loop/connection.js";
+import { connectManager } from "../../src/manager/loop/connectManager.js";
 import { ensureTable } from "../../src/manager/schema/ensureTable.js";
 import { taskTable, type TaskTable } from "../../src/manager/schema/taskTable.js";
 import type { Entry } from "../../src/shared/config/types.js";

@@ -1,4 +1,4 @@
-import { connectManager } from "../../src/manager/loop/connection.js";
+import { connectManager } from "../../src/manager/loop/connectManager.js";
 import { ensureTable } from "../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";

@@ -1,316 +1,311 @@
-import type { Entry } from "../../shared/config/types.js";
+import type { Entry, TableLocation } from "../../shared/config/types.js";
+import { Condition } from "../../shared/condition.js";
+import { PgTaskError, type ErrorReport } from "../../shared/errors.js";
+import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
+import type { FromManager, ManagerParameters } from "../../shared/ipc/managerMessages.js";
+import type { Log } from "../../shared/log.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectClient, type Client } from "../../shared/postgres/client.js";
+import { connectClient } from "../../shared/postgres/client.js";
 import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import { isUndefinedObject } from "../../shared/postgres/sqlStates.js";
-import { PgTaskError, type ErrorReport } from "../../shared/errors.js";
-import type { Log } from "../../shared/log.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
-import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
-import type { FromManager } from "../../shared/ipc/managerMessages.js";
-import { Dependencies } from "../dependencies/dependencies.js";
-import { LostRemoteRuns } from "../recovery/lostRemoteRuns.js";
 import { WakeSignal } from "../../shared/wakeSignal.js";
-import { BackendCancellations } from "../sessions/backendCancellations.js";
 import { Claimer } from "../claim/claimer.js";
-import { connectManager } from "./connection.js";
-import { LoginCheck } from "../sessions/loginCheck.js";
-import { SessionAccess } from "../sessions/sessionAccess.js";
-import { SessionWatchdog } from "../sessions/sessionWatchdog.js";
-import { ExecutorThreads } from "../sessions/executorThreads.js";
-import { ActiveGroups } from "../groups/groups.js";
-import { LargeResultWriter, type LargeResultConnections } from "../results/largeResultWriter.js";
-import { LedgerRotation } from "../upkeep/ledgerRotation.js";
-import { GroupScanner } from "../groups/groupScanner.js";
-import { OrphanRescuer } from "../recovery/orphanRescuer.js";
-import { PendingResults } from "../results/pendingResults.js";
+import { Dependencies } from "../dependencies/dependencies.js";
 import { DeferredPauses } from "../groups/deferredPauses.js";
-import { Pruner } from "../upkeep/pruner.js";
-import { OwedSuccessors } from "../upkeep/owedSuccessors.js";
-import { ClockSteps } from "../upkeep/clockSteps.js";
-import { ZoneChanges } from "../upkeep/zoneChanges.js";
-import { PipelineRecalls } from "../sessions/pipelineRecalls.js";
+import { ActiveGroups } from "../groups/groups.js";
+import { GroupScanner } from "../groups/groupScanner.js";
+import type { ManagerSettings, RetryPolicy } from "../model/settings.js";
 import type { RemotePid, StartedTask } from "../model/tasks.js";
+import { LostRemoteRuns } from "../recovery/lostRemoteRuns.js";
+import { OrphanRescuer } from "../recovery/orphanRescuer.js";
+import { LargeResultWriter } from "../results/largeResultWriter.js";
+import { PendingResults } from "../results/pendingResults.js";
 import { RetryQueue } from "../results/retryQueue.js";
 import { ruleQueryResult } from "../results/ruleQueryResult.js";
-import { RunTimes } from "../sessions/runTimes.js";
+import { taskTable, type TaskTable } from "../schema/taskTable.js";
+import { BackendCancellations } from "../sessions/backendCancellations.js";
+import { ExecutorThreads } from "../sessions/executorThreads.js";
+import { LoginCheck } from "../sessions/loginCheck.js";
+import { PipelineRecalls } from "../sessions/pipelineRecalls.js";
+import { PoolScaler } from "../sessions/poolScaler.js";
 import { RemoteConnectionCapacity } from "../sessions/remoteConnectionCapacity.js";
+import { RunTimes } from "../sessions/runTimes.js";
+import { SessionAccess } from "../sessions/sessionAccess.js";
 import { SessionPool } from "../sessions/sessionPool.js";
 import { SessionReserve } from "../sessions/sessionReserve.js";
-import type { ManagerSettings, RetryPolicy } from "../model/settings.js";
+import { SessionWatchdog } from "../sessions/sessionWatchdog.js";
 import { SettingsAge } from "../sessions/settingsAge.js";
-import { Statistics } from "../telemetry/statistics.js";
-import type { TaskTable } from "../schema/taskTable.js";
 import type { CreateTracing } from "../telemetry/loadTracing.js";
+import { Statistics } from "../telemetry/statistics.js";
 import type { Tracing } from "../telemetry/tracing.js";
-import { PoolScaler } from "../sessions/poolScaler.js";
+import { ClockSteps } from "../upkeep/clockSteps.js";
+import { LedgerRotation } from "../upkeep/ledgerRotation.js";
+import { OwedSuccessors } from "../upkeep/owedSuccessors.js";
+import { Pruner } from "../upkeep/pruner.js";
+import { ZoneChanges } from "../upkeep/zoneChanges.js";
+import { connectManager } from "./connectManager.js";
 
-/** The components of one manager. They stay when the manager's connection is replaced. */
-export interface ManagerComponents {
-  readonly table: TaskTable;
-  readonly log: Log;
-  readonly wakeSignal: WakeSignal;
-  readonly groups: ActiveGroups;
-  readonly groupScanner: GroupScanner;
-  readonly deferredPauses: DeferredPauses;
-  readonly claimer: Claimer;
-  readonly sessions: SessionPool;
-  readonly executors: ExecutorThreads;
-  readonly poolScaler: PoolScaler;
-  readonly runTimes: RunTimes;
-  readonly recalls: PipelineRecalls;
-  readonly cancellations: BackendCancellations;
-  readonly settingsAge: SettingsAge;
-  readonly sessionAccess: SessionAccess;
-  readonly loginCheck: LoginCheck;
-  readonly sessionWatchdog: SessionWatchdog;
-  readonly reserve: SessionReserve;
-  readonly remoteCapacity: RemoteConnectionCapacity;
-  readonly starts: RetryQueue<StartedTask>;
-  readonly remotePids: RetryQueue<RemotePid>;
-  readonly pendingResults: PendingResults;
-  readonly largeResultWriter: LargeResultWriter;
-  readonly orphans: OrphanRescuer;
-  readonly lostRemoteRuns: LostRemoteRuns;
-  readonly ledgers: LedgerRotation;
-  readonly pruner: Pruner;
-  readonly zoneChanges: ZoneChanges;
-  readonly clockSteps: ClockSteps;
-  readonly owed: OwedSuccessors;
-  readonly statistics: Statistics;
-  readonly dependencies: Dependencies;
-  /** Which errors are retried. Throws if the settings have not been read yet. */
-  readonly retryPolicy: () => RetryPolicy;
-  /** Called with the SQLSTATEs of errors after which tasks are retried. */
-  readonly onRetries: (sqlstates: readonly string[]) => void;
-  /** Null if no OpenTelemetry SDK is loaded. */
-  readonly tracing: Tracing | null;
+/** What the components report to their manager. */
+export interface ManagerEvents {
+  /** Reports that a session or its runs have changed. `urgent` means that the next cycle should not wait. */
+  sessionChanged(urgent: boolean): void;
+  /** Reports that a new session has reached another server than the manager's connection. */
+  serverMoved(reason: ErrorReport): void;
+  /** Reports that a function or table that pg-task created is missing. */
+  objectMissing(): void;
 }
 
-/** The server to which a manager is connected. */
-export interface ServerOfManager {
-  readonly target: ConnectionTarget;
-  readonly start: string | null;
-}
-
-/** The values that components read from their manager, and the callbacks by which they report to it. */
-export interface ManagerComponentsOptions {
-  readonly table: TaskTable;
-  /** Returns the current entry (the task table's configuration). */
-  readonly entry: () => Entry;
-  /** Returns the server's settings, or null before they have been read for the first time. */
-  readonly settings: () => ManagerSettings | null;
-  /** Whether the manager's role is a superuser. */
-  readonly isSuperuser: () => boolean;
-  /** Returns the server of the manager's last connection, or null if there was none yet. */
-  readonly server: () => ServerOfManager | null;
-  /** Called when a new session has reached another server than the manager's connection. */
-  readonly serverMoved: (reason: ErrorReport) => void;
+export interface ManagerOptions {
   readonly send: (message: FromManager) => void;
-  /** Aborted when all executor threads have ended. From then on, no task is running. */
-  readonly signal: AbortSignal;
-  /** Called when a session or its runs have changed. `urgent` means that the next cycle should not wait. */
-  readonly sessionChanged: (urgent: boolean) => void;
-  /** Null if no OpenTelemetry SDK is loaded. */
-  readonly createTracing: CreateTracing | null;
-  /** Called when a function or table that pg-task created is missing. */
-  readonly objectMissing: () => void;
   readonly log: Log;
   /** Log for the lines of the executor threads. */
   readonly threadLog: Log;
+  /** Null if no OpenTelemetry SDK is loaded. */
+  readonly createTracing?: CreateTracing | null;
 }
 
-export function createComponents(options: ManagerComponentsOptions): ManagerComponents {
-  const { table, entry, settings, send, log } = options;
-  const tracing = options.createTracing?.(table, () => options.server()?.target ?? entry().target, log) ?? null;
-  const wakeSignal = new WakeSignal();
-  const groups = new ActiveGroups();
-  const pendingResults = new PendingResults();
-  const runTimes = new RunTimes();
-  const cancellations = new BackendCancellations();
-  const remotePids = new RetryQueue<RemotePid>();
-  const starts = new RetryQueue<StartedTask>();
-  const maxRuns = (): number => settings()?.run ?? Infinity;
-  const executors = new ExecutorThreads({
-    parameters: () => executorParameters(options),
-    closeMs: () => settings()?.closeMs ?? entry().parameters["pg_work.close"],
+/** What the components know of their manager. */
+class ManagerState {
+  readonly table: TaskTable;
+  readonly send: (message: FromManager) => void;
+  readonly log: Log;
+  readonly threadLog: Log;
+  readonly events: ManagerEvents;
+  /** Null if no OpenTelemetry SDK is loaded. */
+  readonly tracing: Tracing | null;
+  readonly wakeSignal = new WakeSignal();
+  /** Checks its predicates again whenever sessions or results change. */
+  readonly changes = new Condition();
+  /** Aborted when all executor threads have ended. From then on, no task is running. */
+  readonly ending = new AbortController();
+  /** The current entry (the task table's configuration). Its target never changes. */
+  entry: Entry;
+  /** How many managers the process has. */
+  managers: number;
+  /** Whether the leader before this process was frozen. */
+  readonly afterFrozen: boolean;
+  /** The server's settings. Null before they have been read for the first time. */
+  settings: ManagerSettings | null = null;
+  /** The server of the current connection or, if there is none, of the last one. Null if there was none yet. */
+  server: { readonly target: ConnectionTarget; readonly start: string | null } | null = null;
+  /** Whether the manager's role is a superuser. Other roles need a password for each remote task. */
+  isSuperuser = false;
+  /** Whether no more tasks are claimed, on this connection and on later ones. */
+  isDraining = false;
+
+  constructor(
+    { entry, managers, afterFrozen = false }: Omit<ManagerParameters, "takesOver">,
+    { send, log, threadLog, createTracing }: ManagerOptions,
+    events: ManagerEvents,
+  ) {
+    this.table = taskTable(entry.schema, entry.table);
+    this.entry = entry;
+    this.managers = managers;
+    this.afterFrozen = afterFrozen;
+    this.send = send;
+    this.log = log;
+    this.threadLog = threadLog;
+    this.events = events;
+    this.tracing = createTracing?.(this.table, () => this.target, log) ?? null;
+  }
+
+  get target(): ConnectionTarget {
+    return this.server?.target ?? this.entry.target;
+  }
+
+  /** The settings, once the manager has been connected. */
+  get knownSettings(): ManagerSettings {
+    if (this.settings === null) throw new PgTaskError("INTERNAL", "the settings have not been read yet");
+    return this.settings;
+  }
+
+  get maxRuns(): number {
+    return this.settings?.run ?? Infinity;
+  }
+
+  get resetMs(): number {
+    return this.settings?.resetMs ?? Infinity;
+  }
+
+  get restartMs(): number {
+    return this.settings?.restartMs ?? this.entry.parameters["pg_work.restart"] * 1000;
+  }
+
+  /**
+   * Returns whether the tasks are in this manager's table. If they are not, the supervisor is told to replace the
+   * manager.
+   */
+  isTableAt(location: TableLocation): boolean {
+    const { schema, table } = this.table;
+    if (location.schema === schema && location.table === table) return true;
+    this.send({ type: "tableMoved", location });
+    return false;
+  }
+}
+
+/** The components of one manager, in the order in which they need each other. They stay when its connection is replaced. */
+export class ManagerComponents extends ManagerState {
+  readonly groups = new ActiveGroups();
+  readonly pendingResults = new PendingResults();
+  readonly runTimes = new RunTimes();
+  readonly cancellations = new BackendCancellations();
+  readonly remotePids = new RetryQueue<RemotePid>();
+  readonly starts = new RetryQueue<StartedTask>();
+  readonly owed = new OwedSuccessors(this);
+  readonly clockSteps = new ClockSteps(this);
+  readonly zoneChanges = new ZoneChanges(this);
+  readonly pruner = new Pruner(this);
+  readonly ledgers = new LedgerRotation(this);
+  readonly deferredPauses = new DeferredPauses(this.table, this.log);
+  readonly groupScanner = new GroupScanner(this);
+  readonly statistics = new Statistics({
+    send: this.send,
+    load: () => ({ running: this.sessions.busy, sessions: this.sessions.size }),
+  });
+  readonly dependencies = new Dependencies(this);
+  readonly executors: ExecutorThreads = new ExecutorThreads({
+    parameters: () => this.#executorParameters(),
+    closeMs: () => this.settings?.closeMs ?? this.entry.parameters["pg_work.close"],
     events: {
       message: (thread, message) => {
-        if (message.type === "results") largeResultWriter.receive(message.results);
-        sessions.receive(thread, message);
+        if (message.type === "results") this.largeResultWriter.receive(message.results);
+        this.sessions.receive(thread, message);
       },
       connectionRequest: (thread, message) => {
         if (message.type === "connectionPermitUsed")
-          remoteCapacity.endReservation(thread, message.number, message.opened);
+          this.remoteCapacity.endReservation(thread, message.number, message.opened);
         else {
-          remoteCapacity.request(thread, message.number);
-          wakeSignal.notify();
+          this.remoteCapacity.request(thread, message.number);
+          this.wakeSignal.notify();
         }
       },
       ended: (thread, reason) => {
-        remoteCapacity.threadEnded(thread);
-        sessions.threadEnded(thread, reason);
+        this.remoteCapacity.threadEnded(thread);
+        this.sessions.threadEnded(thread, reason);
       },
     },
-    log,
-    threadLog: options.threadLog,
+    log: this.log,
+    threadLog: this.threadLog,
   });
-  const owed = new OwedSuccessors({ table, log });
-  const clockSteps = new ClockSteps({ table, log });
-  const base = { table, log, owed, clockSteps, groups, pendingResults, runTimes, executors, tracing };
-  const sessions = new SessionPool({
-    ...base,
-    maxThreads: () => entry().parameters["pg_conf.threads"],
-    mayUseMore: (groupRuns) => poolScaler.canUseMore && reserve.allows(groupRuns),
+  readonly sessions: SessionPool = new SessionPool({
+    executors: this.executors,
+    groups: this.groups,
+    runTimes: this.runTimes,
+    maxThreads: () => this.entry.parameters["pg_conf.threads"],
+    mayUseMore: (groupRuns) => this.poolScaler.canUseMore && this.reserve.allows(groupRuns),
     events: {
-      changed: options.sessionChanged,
-      objectMissing: options.objectMissing,
+      changed: this.events.sessionChanged,
+      objectMissing: this.events.objectMissing,
       result: (result, owner, queued) => {
-        if (result.outcome === "released" && result.serverFull === true) remoteCapacity.deferGroup(queued.task.hash);
-        pendingResults.add(queued.task.planned === null ? ruleQueryResult(result) : result, owner, queued);
-        statistics.runEnded(result, queued.task.planned);
+        const { hash, planned } = queued.task;
+        if (result.outcome === "released" && result.serverFull === true) this.remoteCapacity.deferGroup(hash);
+        this.pendingResults.add(planned === null ? ruleQueryResult(result) : result, owner, queued);
+        this.statistics.runEnded(result, planned);
       },
-      started: (task) => starts.add(task),
-      remote: (process) => remotePids.add(process),
+      started: (task) => this.starts.add(task),
+      remote: (process) => this.remotePids.add(process),
       lost: (task, owner, isCurrent, reason) => {
-        groups.addOrphan(task.hash, task.key);
-        tracing?.lost(task.id, isCurrent);
-        orphans.add({ ...task, owner }, isCurrent, reason);
+        this.groups.addOrphan(task.hash, task.key);
+        this.tracing?.lost(task.id, isCurrent);
+        this.orphans.add({ ...task, owner }, isCurrent, reason);
       },
-      silent: (owner, ms) => sessionWatchdog.addSilence(owner, ms),
+      silent: (owner, ms) => this.sessionWatchdog.addSilence(owner, ms),
       opened: () => {
-        poolScaler.sessionOpened();
-        sessionAccess.accepted();
+        this.poolScaler.sessionOpened();
+        this.sessionAccess.accepted();
       },
       openFailed: (reason) => {
-        poolScaler.sessionFailed(reason);
-        sessionAccess.refused(reason);
-        if (reason.code === "CONNECTION_MOVED") options.serverMoved(reason);
-        if (isUndefinedObject(reason.sqlState)) options.objectMissing();
+        this.poolScaler.sessionFailed(reason);
+        this.sessionAccess.refused(reason);
+        if (reason.code === "CONNECTION_MOVED") this.events.serverMoved(reason);
+        if (isUndefinedObject(reason.sqlState)) this.events.objectMissing();
       },
-      cancel: (cancellation) => cancellations.add(cancellation),
-      recall: (recall) => recalls.add(recall),
-      permitWanted: (session) => recalls.requestPermit(session),
-      permitUnused: (permit) => recalls.revoke(permit),
+      cancel: (cancellation) => this.cancellations.add(cancellation),
+      recall: (recall) => this.recalls.add(recall),
+      permitWanted: (session) => this.recalls.requestPermit(session),
+      permitUnused: (permit) => this.recalls.revoke(permit),
     },
+    log: this.log,
   });
-  const recalls = new PipelineRecalls(sessions.recalls);
-  const remoteCapacity = new RemoteConnectionCapacity({ ...base, sessions });
-  const deferredPauses = new DeferredPauses(table, log);
-  const ledgers = new LedgerRotation(base);
-  const groupScanner = new GroupScanner(base);
-  const settingsAge = new SettingsAge({ sessions, log });
-  const lostRemoteRuns = new LostRemoteRuns({
-    isProcessGone: (run) => executors.findRemoteProcess(run),
-    onGone: () => wakeSignal.notify(),
-    resetMs: () => settings()?.resetMs ?? Infinity,
-    log,
+  readonly recalls = new PipelineRecalls(this.sessions.recalls);
+  readonly remoteCapacity = new RemoteConnectionCapacity(this);
+  readonly settingsAge = new SettingsAge(this);
+  readonly lostRemoteRuns = new LostRemoteRuns({
+    isProcessGone: (run) => this.executors.findRemoteProcess(run),
+    onGone: () => this.wakeSignal.notify(),
+    resetMs: () => this.resetMs,
+    log: this.log,
   });
-  const orphans = new OrphanRescuer({ ...base, deferredPauses, lostRemoteRuns });
-  const restartMs = (): number => settings()?.restartMs ?? entry().parameters["pg_work.restart"] * 1000;
-  const sessionAccess = new SessionAccess({ send, openSessions: () => sessions.size });
-  const poolScaler = new PoolScaler({
-    ...base,
-    sessions,
-    send,
-    maxPauseMs: restartMs,
-    exclusiveShare: () => claimer.exclusiveShare,
-    keptSessions: () => reserve.kept,
-    sessionShare: (client) => remoteCapacity.sessionShare(client),
+  readonly orphans = new OrphanRescuer(this);
+  readonly sessionAccess = new SessionAccess({ send: this.send, openSessions: () => this.sessions.size });
+  /** Logs in as the sessions do. */
+  readonly loginCheck = new LoginCheck({
+    access: this.sessionAccess,
+    connect: () =>
+      connectClient(this.target, { applicationName: applicationNames.managerLogin, signal: this.ending.signal }),
+    pauseMs: () => this.restartMs,
+    onRefusal: () => this.wakeSignal.notify(),
+    log: this.log,
   });
-  const setting = (): number => entry().parameters["pg_conf.reserve"];
-  const reserve = new SessionReserve({ ...base, sessions, poolScaler, maxRuns, setting });
-  const statistics = new Statistics({ send, load: () => ({ running: sessions.busy, sessions: sessions.size }) });
-  const largeResultWriter: LargeResultWriter = new LargeResultWriter({
-    ...base,
-    ...largeResultConnections(options),
+  readonly claimer = new Claimer(this);
+  readonly poolScaler: PoolScaler = new PoolScaler({
+    sessions: this.sessions,
+    executors: this.executors,
+    runTimes: this.runTimes,
+    send: this.send,
+    maxPauseMs: () => this.restartMs,
+    exclusiveShare: () => this.claimer.exclusiveShare,
+    keptSessions: () => this.reserve.kept,
+    sessionShare: (client) => this.remoteCapacity.sessionShare(client),
+    log: this.log,
+  });
+  readonly reserve: SessionReserve = new SessionReserve({
+    sessions: this.sessions,
+    groups: this.groups,
+    poolScaler: this.poolScaler,
+    maxRuns: () => this.maxRuns,
+    setting: () => this.entry.parameters["pg_conf.reserve"],
+  });
+  readonly largeResultWriter: LargeResultWriter = new LargeResultWriter({
+    pendingResults: this.pendingResults,
+    connect: (signal) => connectManager({ ...this.entry, target: this.target }, signal, applicationNames.managerOutput),
+    watch: (client, quietMs) => new ConnectionWatchdog(client, { name: applicationNames.managerWatch, quietMs }),
     onWritten: () => {
-      largeResultWriter.acknowledge();
-      wakeSignal.notify();
+      this.largeResultWriter.acknowledge();
+      this.wakeSignal.notify();
     },
     onAllWritten: () => {
-      for (const thread of executors.threads) executors.send(thread, { type: "largeOutputWritten" });
+      for (const thread of this.executors.threads) this.executors.send(thread, { type: "largeOutputWritten" });
     },
+    log: this.log,
   });
-  const sessionWatchdog = new SessionWatchdog({
-    table,
-    sessions,
-    clearBlame: (owner) => orphans.excuse(owner),
-    log,
+  readonly sessionWatchdog = new SessionWatchdog({
+    table: this.table,
+    sessions: this.sessions,
+    clearBlame: (owner) => this.orphans.excuse(owner),
+    log: this.log,
   });
-  const claimer = new Claimer({ ...base, groupScanner, sessions, ledgers, settingsAge });
-  return {
-    ...base,
-    wakeSignal,
-    groupScanner,
-    deferredPauses,
-    claimer,
-    sessions,
-    poolScaler,
-    reserve,
-    recalls,
-    cancellations,
-    settingsAge,
-    sessionAccess,
-    loginCheck: new LoginCheck({
-      access: sessionAccess,
-      connect: () => logIn(options),
-      pauseMs: restartMs,
-      onRefusal: () => wakeSignal.notify(),
-      log,
-    }),
-    sessionWatchdog,
-    remoteCapacity,
-    starts,
-    remotePids,
-    largeResultWriter,
-    orphans,
-    lostRemoteRuns,
-    ledgers,
-    pruner: new Pruner(base),
-    zoneChanges: new ZoneChanges(base),
-    clockSteps,
-    statistics,
-    dependencies: new Dependencies({ ...base, groupScanner, statistics }),
-    onRetries: (sqlstates) => statistics.retried(sqlstates),
-    retryPolicy: () => retryPolicy(settings()),
-  };
-}
 
-function retryPolicy(settings: ManagerSettings | null): RetryPolicy {
-  if (settings === null) throw new PgTaskError("INTERNAL", "a result was written before the settings were read");
-  return settings;
-}
+  /** Which errors are retried. */
+  readonly retryPolicy = (): RetryPolicy => this.knownSettings;
 
-/** How large results are written: on a connection of their own, which is watched. */
-const largeResultConnections = (options: ManagerComponentsOptions): LargeResultConnections => ({
-  connect: (signal) => {
-    const entry = options.entry();
-    const target = options.server()?.target ?? entry.target;
-    return connectManager({ ...entry, target }, signal, applicationNames.managerOutput);
-  },
-  watch: (client, quietMs) => new ConnectionWatchdog(client, { name: applicationNames.managerWatch, quietMs }),
-});
+  /** Called with the SQLSTATEs of errors after which tasks are retried. */
+  readonly onRetries = (sqlstates: readonly string[]): void => this.statistics.retried(sqlstates);
 
-/** Opens a connection to the server of the sessions, as their role. */
-const logIn = ({ entry, server, signal }: ManagerComponentsOptions): Promise<Client> =>
-  connectClient(server()?.target ?? entry().target, { applicationName: applicationNames.managerLogin, signal });
-
-function executorParameters(options: ManagerComponentsOptions): ExecutorParameters {
-  const { table } = options;
-  const entry = options.entry();
-  const settings = options.settings();
-  const server = options.server();
-  return {
-    target: server?.target ?? entry.target,
-    serverStart: server?.start ?? null,
-    schema: entry.schema,
-    table: entry.table,
-    finishFunction: table.qualifiedFinish,
-    resetFunction: table.qualifiedReset,
-    ledgers: [table.qualifiedLedger1, table.qualifiedLedger2],
-    outputLimit: settings?.outputLimit ?? entry.parameters["pg_task.output"],
-    isSuperuser: options.isSuperuser(),
-    lostRunTimeoutMs: settings?.resetMs ?? 0,
-  };
+  #executorParameters(): ExecutorParameters {
+    const { table, entry, settings } = this;
+    return {
+      target: this.target,
+      serverStart: this.server?.start ?? null,
+      schema: entry.schema,
+      table: entry.table,
+      finishFunction: table.qualifiedFinish,
+      resetFunction: table.qualifiedReset,
+      ledgers: [table.qualifiedLedger1, table.qualifiedLedger2],
+      outputLimit: settings?.outputLimit ?? entry.parameters["pg_task.output"],
+      isSuperuser: this.isSuperuser,
+      lostRunTimeoutMs: settings?.resetMs ?? 0,
+    };
+  }
 }

@@ -1,22 +1,9 @@
-import type { Entry } from "../../shared/config/types.js";
 import { errorDefinitions } from "../../shared/errorCodes.js";
-import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { homeCheckMs } from "../model/tuning.js";
 import { copyReport, readCopyReason } from "../schema/home.js";
 import type { ManagerComponents } from "./components.js";
-
-export type HomeGuardOptions = Pick<
-  ManagerComponents,
-  "table" | "pendingResults" | "sessions" | "wakeSignal" | "log"
-> & {
-  /** Returns the current entry (the task table's configuration). */
-  readonly entry: () => Entry;
-  /** Returns how often the home table is read at least, in ms, if that is more often than `homeCheckMs`. */
-  readonly resetMs: () => number;
-  readonly send: (message: FromManager) => void;
-};
 
 /**
  * Keeps tasks from starting while the table is a copy, because a copy must not run what its original runs. A copy is found
@@ -28,15 +15,15 @@ export type HomeGuardOptions = Pick<
  */
 export class HomeGuard {
   readonly #client: Client;
-  readonly #options: HomeGuardOptions;
+  readonly #components: ManagerComponents;
   #isInDoubt = true;
   /** Why the table is a copy. Null if it is none, as far as is known. */
   #reason: string | null = null;
   #readAt = 0;
 
-  constructor(client: Client, options: HomeGuardOptions) {
+  constructor(client: Client, components: ManagerComponents) {
     this.#client = client;
-    this.#options = options;
+    this.#components = components;
     this.doubt();
   }
 
@@ -48,8 +35,8 @@ export class HomeGuard {
   /** Lets nothing start until it is known whether the table is still at home here. */
   doubt(): void {
     this.#isInDoubt = true;
-    this.#options.pendingResults.blocksAll = true;
-    this.#options.wakeSignal.notify();
+    this.#components.pendingResults.blocksAll = true;
+    this.#components.wakeSignal.notify();
   }
 
   /** Returns whether tasks may start. Asks the server if that is in doubt. */
@@ -65,7 +52,7 @@ export class HomeGuard {
     }
     // The home table may have been changed again meanwhile.
     this.#isInDoubt ||= this.isHeld;
-    if (!this.#isInDoubt) this.#options.pendingResults.blocksAll = false;
+    if (!this.#isInDoubt) this.#components.pendingResults.blocksAll = false;
     return !this.#isInDoubt;
   }
 
@@ -74,7 +61,7 @@ export class HomeGuard {
    * trigger was disabled. Does not wait for the answer.
    */
   check(): void {
-    if (performance.now() - this.#readAt < Math.min(homeCheckMs, this.#options.resetMs())) return;
+    if (performance.now() - this.#readAt < Math.min(homeCheckMs, this.#components.resetMs)) return;
     void this.#lookAgain();
   }
 
@@ -89,11 +76,11 @@ export class HomeGuard {
 
   async #read(): Promise<string | null> {
     this.#readAt = performance.now();
-    return await readCopyReason(this.#client, this.#options.table, this.#options.entry());
+    return await readCopyReason(this.#client, this.#components.table, this.#components.entry);
   }
 
   #setReason(reason: string | null): void {
-    const { table, sessions, send, log } = this.#options;
+    const { table, sessions, send, log } = this.#components;
     // Tasks that are queued in sessions may be those of the other table.
     if (!this.isHeld) sessions.markStale();
     this.#reason = reason;

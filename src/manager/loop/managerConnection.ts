@@ -1,66 +1,30 @@
-import { sleep } from "../../shared/backoff.js";
-import type { Condition } from "../../shared/condition.js";
 import { logInvalidSettings } from "../../shared/config/serverSettings.js";
-import type { Entry, TableLocation } from "../../shared/config/types.js";
+import type { Entry } from "../../shared/config/types.js";
 import { fromReport, isConnectionLoss, type ErrorReport } from "../../shared/errors.js";
-import type { FromManager } from "../../shared/ipc/managerMessages.js";
-import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectionLost, disconnect, serverOf, type Client } from "../../shared/postgres/client.js";
-import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
-import type { ManagerComponents, ServerOfManager } from "./components.js";
-import { connectManager, readIdentity, setApplicationName, tryLock, unlock } from "./connection.js";
+import type { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import { isRollCall } from "../../shared/postgres/rollCall.js";
-import { OtherManagers } from "../recovery/otherManagers.js";
+import { changedSettings, readSettings, type ManagerSettings } from "../model/settings.js";
 import { discardUnconfirmed } from "../recovery/discardUnconfirmed.js";
+import { OtherManagers } from "../recovery/otherManagers.js";
 import { ensureTable, explainError } from "../schema/ensureTable.js";
-import { homeChanged } from "../schema/home.js";
 import { logWriters } from "../schema/grants.js";
+import { homeChanged } from "../schema/home.js";
 import { listenToTable } from "../schema/listen.js";
 import { locateTable } from "../schema/locateTable.js";
 import { placeOf } from "../schema/movedTable.js";
-import { readSettings, type ManagerSettings } from "../model/settings.js";
 import { logUnknownZones } from "../schema/unknownZones.js";
-import type { StallMonitor } from "../stalls/stallMonitor.js";
+import { StallMonitor } from "../stalls/stallMonitor.js";
 import { PartitionWatcher } from "../upkeep/partitionWatcher.js";
-import { ManagerLoop } from "./managerLoop.js";
 import { BusyMode } from "./busyMode.js";
+import type { ManagerComponents } from "./components.js";
+import { connectManager, readIdentity, setApplicationName } from "./connectManager.js";
 import { HomeGuard } from "./homeGuard.js";
+import { probeConnection } from "./idleProbes.js";
+import { ManagerLoop } from "./managerLoop.js";
+import { SettingsReloader } from "./settingsReloader.js";
+import { lockTable, unlockTable } from "./tableLock.js";
 import type { WorkCycle } from "./workCycle.js";
-import { lockRetryMs, managerQuietMs, sleeperQuietMs } from "../model/tuning.js";
-
-/**
- * The time after which another manager that still holds the table's lock is named in the log, in ms. A manager that stops
- * hands its table over within a second or two, unless a lock keeps it from writing results.
- */
-const longWaitMs = 10_000;
-
-/** The values that the connection reads from its manager, and the callbacks by which it reports to the manager. */
-export interface ManagerConnectionOptions {
-  readonly components: ManagerComponents;
-  readonly workCycle: WorkCycle;
-  readonly stallMonitor: StallMonitor;
-  /** Returns the current entry (the task table's configuration). */
-  readonly entry: () => Entry;
-  /** Returns the server's settings, or null before they have been read for the first time. */
-  readonly settings: () => ManagerSettings | null;
-  readonly settingsRead: (settings: ManagerSettings) => void;
-  /** Receives the current location of the tasks. Returns false if they are in another table than the manager's. */
-  readonly tableLocated: (location: TableLocation) => boolean;
-  /** Applies changed parameters and creates missing objects, on a separate connection. */
-  readonly reload: () => void;
-  /** Called after each cycle. */
-  readonly cycled: () => void;
-  readonly isFinished: () => boolean;
-  /** Returns how many managers the process has. */
-  readonly managers: () => number;
-  /** A condition that checks its predicates again whenever sessions or results change. */
-  readonly changes: Condition;
-  /** Whether the leader before this process was frozen. */
-  readonly afterFrozen: boolean;
-  readonly send: (message: FromManager) => void;
-  /** Aborted when all executor threads have ended. From then on, no task is running. */
-  readonly signal: AbortSignal;
-}
 
 /**
  * The manager's connection and everything that depends on it: the table lock and the manager loop. There is only one
@@ -72,47 +36,49 @@ export interface ManagerConnectionOptions {
  *                   └─another table: await replacement
  */
 export class ManagerConnection {
-  readonly #options: ManagerConnectionOptions;
-  #client: Client | null = null;
-  #loop: ManagerLoop | null = null;
-  #homeGuard: HomeGuard | null = null;
+  readonly #components: ManagerComponents;
+  readonly #workCycle: WorkCycle;
+  readonly #cycled: () => void;
+  readonly #isFinished: () => boolean;
+  readonly #stallMonitor: StallMonitor;
+  readonly #settingsReloader: SettingsReloader;
+  /** The connection while the loop is running. */
+  #serving: { readonly client: Client; readonly loop: ManagerLoop; readonly homeGuard: HomeGuard } | null = null;
   #watchdog: ConnectionWatchdog | null = null;
-  #isSuperuser = false;
-  #server: ServerOfManager | null = null;
   /** Why this manager has ended its connection by itself. */
   #leaveReason: ErrorReport | null = null;
-  #isDraining = false;
-  #others: OtherManagers | null = null;
 
-  constructor(options: ManagerConnectionOptions) {
-    this.#options = options;
+  constructor(
+    components: ManagerComponents,
+    options: {
+      readonly workCycle: WorkCycle;
+      /** Called after each cycle. */
+      readonly cycled: () => void;
+      readonly isFinished: () => boolean;
+    },
+  ) {
+    this.#components = components;
+    this.#workCycle = options.workCycle;
+    this.#cycled = options.cycled;
+    this.#isFinished = options.isFinished;
+    this.#stallMonitor = new StallMonitor(components);
+    this.#settingsReloader = new SettingsReloader(components, this);
   }
 
-  /** Whether the manager loop is running. */
   get isServing(): boolean {
-    return this.#loop !== null;
+    return this.#serving !== null;
   }
 
   /** Whether the server may be claiming tasks for this manager, or its answer may be under way. */
   get mayClaim(): boolean {
-    return this.#loop?.mayClaim ?? false;
-  }
-
-  /** Whether the manager's role is a superuser. Other roles need a password for each remote task. */
-  get isSuperuser(): boolean {
-    return this.#isSuperuser;
-  }
-
-  /** The server of the current connection or, if there is none, of the last one. */
-  get server(): ServerOfManager | null {
-    return this.#server;
+    return this.#serving?.loop.mayClaim ?? false;
   }
 
   /** Ends the connection for this reason, so that the manager connects again. */
   leave(reason: ErrorReport): void {
-    if (this.#client === null) return;
+    if (this.#serving === null) return;
     this.#leaveReason = reason;
-    this.#client.connection.stream.destroy();
+    this.#serving.client.connection.stream.destroy();
   }
 
   /** Finds out whether the connection has been cut. */
@@ -120,39 +86,46 @@ export class ManagerConnection {
     this.#watchdog?.probeNow();
   }
 
+  /** Applies changed parameters, on a separate connection. */
+  reload(): void {
+    this.#settingsReloader.restart();
+  }
+
+  /** Creates missing objects, on a separate connection. Without a connection, the next one creates them. */
+  restoreObjects(): void {
+    if (this.isServing) this.#settingsReloader.restore();
+  }
+
   /** Has the loop find out whether the table has become a copy. */
   doubtHome(): void {
-    this.#homeGuard?.doubt();
+    this.#serving?.homeGuard.doubt();
   }
 
-  /** Stops claiming tasks, on this connection and on later ones. */
-  drain(): void {
-    this.#isDraining = true;
-    this.#loop?.drain();
-  }
-
-  reconfigure(settings: ManagerSettings): void {
-    this.#loop?.reconfigure(settings);
-  }
-
-  setApplicationName(sleepMs: number): void {
-    if (this.#client === null) return;
+  /** Applies settings that have just been read from the server. */
+  applySettings(settings: ManagerSettings): void {
+    const { executors, log, settings: before } = this.#components;
+    this.#components.settings = settings;
+    executors.reconfigure();
+    if (this.#serving === null || before === null) return;
+    const { client, loop } = this.#serving;
+    loop.wake();
+    const changed = changedSettings(before, settings);
+    if (Object.keys(changed).length === 0) return;
+    log.info(changed, "settings changed");
+    if (changed.sleepMs === undefined) return;
     // The error can be ignored here, because it ends the connection and the next connection gets the new name anyway.
-    setApplicationName(this.#client, this.#options.entry(), sleepMs).catch(() => {});
+    setApplicationName(client, this.#components.entry, settings.sleepMs).catch(() => {});
   }
 
   /**
    * Connects, locks the table, and serves it until the manager's work is finished.
    *
-   * @param succeeded called after each cycle
    * @throws errors of the server and the network; the connection is closed in that case
    */
-  async serve(succeeded: () => void): Promise<void> {
-    const { components, entry: currentEntry, changes, signal, tableLocated } = this.#options;
-    const { log, wakeSignal, sessionWatchdog } = components;
-    const entry = currentEntry();
-    const client = await connectManager(entry, signal);
-    components.sessionAccess.accepted();
+  async serve(): Promise<void> {
+    const { changes, ending, entry, log, sessionAccess, sessionWatchdog, table, wakeSignal } = this.#components;
+    const client = await connectManager(entry, ending.signal);
+    sessionAccess.accepted();
     const ended = new AbortController();
     try {
       let isLost = false;
@@ -164,24 +137,22 @@ export class ManagerConnection {
         });
       });
       lost.catch(() => {});
-      if (!tableLocated(await locateTable(client, entry, logInvalidSettings(log)))) {
-        await changes.until(() => false, signal);
+      if (!this.#components.isTableAt(await locateTable(client, entry, logInvalidSettings(log)))) {
+        await changes.until(() => false, ending.signal);
         return;
       }
-      this.#watchdog = new ConnectionWatchdog(client, {
-        name: applicationNames.managerWatch,
-        quietMs: managerQuietMs,
-        restMs: () => this.#quietAtRestMs(),
-      });
-      const runLoop = await this.#prepare(client, entry, succeeded);
+      this.#watchdog = probeConnection(client, () => ({
+        managers: this.#components.managers,
+        isAsleep: this.#serving?.loop.isAsleep ?? null,
+      }));
+      const { loop, homeGuard } = await this.#prepare(client, entry, this.#watchdog, ended.signal);
       // A cycle without statements would not notice the loss, and the loop would compete with the next one.
-      const { isFinished } = this.#options;
-      const loopEnded = runLoop(() => isLost || isFinished());
+      const loopEnded = loop.run(() => isLost || this.#isFinished());
       await Promise.race([
         loopEnded.then(async () => (isLost ? await lost : undefined)),
         sessionWatchdog.watch(client, ended.signal),
-        this.#options.stallMonitor.watch(client, ended.signal, () =>
-          this.#isDraining || this.#homeGuard?.isHeld === true ? null : this.#loop,
+        this.#stallMonitor.watch(client, ended.signal, () =>
+          this.#components.isDraining || homeGuard.isHeld ? null : loop,
         ),
         lost,
       ]);
@@ -192,38 +163,27 @@ export class ManagerConnection {
       this.#leaveReason = null;
       if (reason !== null) throw fromReport(reason);
       if (isConnectionLoss(error)) throw connectionLost(client, "the manager's");
-      throw await explainError(client, components.table, error);
+      throw await explainError(client, table, error);
     } finally {
       ended.abort();
       this.#watchdog?.stop();
-      this.#watchdog = null;
       await this.#end(client);
     }
   }
 
-  /** Returns the silence after which a connection is probed whose loss would not be felt at once. */
-  #quietAtRestMs(): number | null {
-    if (this.#loop === null) return sleeperQuietMs(1);
-    return this.#loop.isAsleep ? sleeperQuietMs(this.#options.managers()) : null;
-  }
-
-  /**
-   * Does everything that comes before the loop.
-   *
-   * @returns a function that runs the loop until its argument returns true
-   */
+  /** Does everything that comes before the loop. */
   async #prepare(
     client: Client,
     entry: Entry,
-    succeeded: () => void,
-  ): Promise<(isFinished: () => boolean) => Promise<void>> {
-    const { components, entry: currentEntry, reload, send } = this.#options;
-    const { cancellations, log, pendingResults, recalls, sessions, table } = components;
-    const settings = await this.#readSettings(client, entry);
+    watchdog: ConnectionWatchdog,
+    ended: AbortSignal,
+  ): Promise<{ readonly loop: ManagerLoop; readonly homeGuard: HomeGuard }> {
+    const { cancellations, groups, log, pendingResults, recalls, sessions, table } = this.#components;
+    await this.#readSettings(client, entry);
     // A draining manager only writes results. It creates nothing and needs no lock, and another manager may already
     // serve the table.
     const previousOid = table.servedOid;
-    const knownOid = this.#isDraining ? previousOid : null;
+    const knownOid = this.#components.isDraining ? previousOid : null;
     const oid = (table.servedOid = knownOid ?? (await ensureTable(client, table, entry, log)));
     if (previousOid !== null && previousOid !== oid) {
       const before = (await placeOf(client, previousOid)) ?? "dropped";
@@ -234,136 +194,81 @@ export class ManagerConnection {
     }
     if (knownOid === null) await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
     if (previousOid !== oid) await logWriters(client, table, log);
-    const others = await this.#attachOthers(client, oid);
-    const isLocked = await this.#lock(client, oid, others);
-    components.groups.forgetStarts();
+    const otherManagers = await this.#attachOthers(client, oid, ended);
+    const isLocked = await lockTable(client, this.#components, oid, otherManagers);
+    groups.forgetStarts();
     recalls.attach(isLocked);
     await discardUnconfirmed(client, table, sessions, pendingResults);
-    const homeGuard = new HomeGuard(client, {
-      ...components,
-      entry: currentEntry,
-      resetMs: () => this.#options.settings()?.resetMs ?? Infinity,
-      send,
-    });
-    const loop = new ManagerLoop(client, settings, {
-      ...components,
-      workCycle: this.#options.workCycle,
+    const homeGuard = new HomeGuard(client, this.#components);
+    const partitions = this.#watchPartitions();
+    const loop = new ManagerLoop(client, this.#components, {
+      workCycle: this.#workCycle,
       busyMode: new BusyMode(client, oid),
       homeGuard,
-      otherManagers: others,
+      otherManagers,
+      watchdog,
+      unlock: async () => {
+        if (isLocked) await unlockTable(client, oid);
+      },
+      cycled: () => {
+        this.#cycled();
+        if (this.#components.isDraining) return;
+        partitions.check(client);
+        homeGuard.check();
+      },
     });
     client.on("notification", ({ payload }) => {
       if (payload === homeChanged) homeGuard.doubt();
       else if (!isRollCall(payload)) loop.receiveNotification();
     });
     await listenToTable(client, table);
-    this.#loop = loop;
-    this.#homeGuard = homeGuard;
-    this.#client = client;
-    if (this.#isDraining) loop.drain();
+    this.#serving = { client, loop, homeGuard };
     // The manager was reconfigured while this connection was being prepared.
-    if (currentEntry() !== entry) reload();
+    if (this.#components.entry !== entry) this.reload();
     cancellations.attach(client, (done) => sessions.confirmCancel(done));
-    const partitions = this.#watchPartitions();
-    return async (isFinished) =>
-      await loop.run(isFinished, {
-        began: () => {
-          log.info({ table: table.logName, sleepMs: settings.sleepMs }, "serving table");
-          send({ type: "ready" });
-        },
-        asks: () => this.#watchdog?.expectAnswer(),
-        cycled: () => {
-          succeeded();
-          this.#options.cycled();
-          if (this.#isDraining) return;
-          partitions.check(client);
-          homeGuard.check();
-        },
-        handOver: async () => {
-          if (isLocked) await unlock(client, oid);
-        },
-        released: () => send({ type: "claimingStopped" }),
-      });
+    return { loop, homeGuard };
   }
 
-  async #readSettings(client: Client, entry: Entry): Promise<ManagerSettings> {
-    const { components, settingsRead } = this.#options;
+  async #readSettings(client: Client, entry: Entry): Promise<void> {
     const { isSuperuser, serverStart } = await readIdentity(client);
-    this.#isSuperuser = isSuperuser;
-    this.#server = { target: serverOf(client), start: serverStart };
-    const settings = await readSettings(client, entry, components.log);
-    settingsRead(settings);
-    components.statistics.connected();
+    this.#components.isSuperuser = isSuperuser;
+    this.#components.server = { target: serverOf(client), start: serverStart };
+    const settings = await readSettings(client, entry, this.#components.log);
+    this.applySettings(settings);
+    this.#components.statistics.connected();
     await setApplicationName(client, entry, settings.sleepMs);
-    return settings;
   }
 
-  /**
-   * Waits for the table lock.
-   *
-   * @returns false if the manager is draining and does not have the lock
-   */
-  async #lock(client: Client, oid: number, others: OtherManagers): Promise<boolean> {
-    const { components, send, signal } = this.#options;
-    let waitedMs = 0;
-    for (let tries = 0; !this.#isDraining; tries += 1) {
-      if (await tryLock(client, oid)) return true;
-      if (tries === 0) {
-        const message = "another manager holds the lock of the table, waiting";
-        components.log.info({ table: components.table.logName }, message);
-        send({ type: "unavailable", reason: { code: "LEADERSHIP_HELD", message } });
-      }
-      if (!(await sleep(lockRetryMs, signal))) continue;
-      await others.checkHolder(lockRetryMs);
-      waitedMs += lockRetryMs;
-      if (waitedMs === longWaitMs) await this.#logHolder(others);
-    }
-    return false;
-  }
-
-  async #logHolder(others: OtherManagers): Promise<void> {
-    const { log, table } = this.#options.components;
-    const holder = await others.findHolder();
-    // A session that is no manager has been named already.
-    if (holder?.isPgTask !== true) return;
-    const { pid: backend, name, address } = holder;
-    const remedy =
-      "end one of the two: this is probably another pg-task with the same entry, and another control database or pg_conf.name";
-    log.warn({ table: table.logName, backend, application: name, address, remedy }, "another manager keeps the table");
-  }
-
-  async #attachOthers(client: Client, oid: number): Promise<OtherManagers> {
-    const { components, entry, afterFrozen } = this.#options;
-    this.#others = await OtherManagers.attach(client, {
+  async #attachOthers(client: Client, oid: number, ended: AbortSignal): Promise<OtherManagers> {
+    const { afterFrozen, log, orphans, table } = this.#components;
+    const others = await OtherManagers.attach(client, {
       oid,
       afterFrozen,
-      frozenMs: () => entry().parameters["pg_conf.frozen"],
-      isPresent: () => this.#loop !== null,
-      orphans: components.orphans,
-      fields: { table: components.table.qualified },
-      log: components.log,
+      frozenMs: () => this.#components.entry.parameters["pg_conf.frozen"],
+      isPresent: () => this.isServing,
+      orphans,
+      fields: { table: table.qualified },
+      log,
     });
-    return this.#others;
+    ended.addEventListener("abort", () => others.detach(), { once: true });
+    return others;
   }
 
   #watchPartitions(): PartitionWatcher {
-    const { components, entry, reload, settings } = this.#options;
+    const { log, table } = this.#components;
     return new PartitionWatcher({
-      table: components.table,
-      entry,
-      everyMs: () => settings()?.resetMs ?? Infinity,
-      found: reload,
-      log: components.log,
+      table,
+      entry: () => this.#components.entry,
+      everyMs: () => this.#components.resetMs,
+      found: () => this.reload(),
+      log,
     });
   }
 
   async #end(client: Client): Promise<void> {
-    const { cancellations, largeResultWriter, orphans, recalls, sessions } = this.#options.components;
-    this.#loop = null;
-    this.#homeGuard = null;
-    this.#client = null;
-    this.#options.changes.notify();
-    this.#others?.detach();
+    const { cancellations, changes, largeResultWriter, orphans, recalls, sessions } = this.#components;
+    this.#serving = null;
+    changes.notify();
     cancellations.detach();
     orphans.clearBlame(sessions.owners());
     recalls.detach();

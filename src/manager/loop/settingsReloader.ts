@@ -1,35 +1,25 @@
 import { Backoff, sleep } from "../../shared/backoff.js";
 import { logInvalidSettings } from "../../shared/config/serverSettings.js";
-import type { Entry, TableLocation } from "../../shared/config/types.js";
 import { toReport, type ErrorReport } from "../../shared/errors.js";
-import type { Log } from "../../shared/log.js";
-import { connectManager } from "./connection.js";
-import { locateTable } from "../schema/locateTable.js";
-import { ensureTable } from "../schema/ensureTable.js";
-import { logUnknownZones } from "../schema/unknownZones.js";
 import { readSettings, type ManagerSettings } from "../model/settings.js";
-import type { TaskTable } from "../schema/taskTable.js";
+import { ensureTable } from "../schema/ensureTable.js";
+import { locateTable } from "../schema/locateTable.js";
+import { logUnknownZones } from "../schema/unknownZones.js";
+import type { ManagerComponents } from "./components.js";
+import { connectManager } from "./connectManager.js";
 
-export interface SettingsReloaderOptions {
-  readonly table: TaskTable;
-  /** Returns the current entry (the task table's configuration). */
-  readonly entry: () => Entry;
-  /** Receives the settings as soon as they have been read. */
-  readonly settingsRead: (settings: ManagerSettings) => void;
-  /** Receives the current location of the tasks. Returns false if they are in another table than the manager's. */
-  readonly tableLocated: (place: TableLocation) => boolean;
+type Components = Pick<
+  ManagerComponents,
+  "table" | "entry" | "isTableAt" | "sessionAccess" | "ending" | "send" | "log"
+>;
+
+/** The manager's own connection. */
+interface ReloadedConnection {
+  applySettings(settings: ManagerSettings): void;
   /** Called when the parameters by which a copy is told may have changed. */
-  readonly homeDoubted: () => void;
-  /** Receives the reason why the table must not be served any longer: it was moved. */
-  readonly refusedTable: (reason: ErrorReport) => void;
-  /** Called when the server has accepted a connection. */
-  readonly accepted: () => void;
-  /** Receives the reason why the server has refused a connection. It would refuse sessions too. */
-  readonly refused: (reason: ErrorReport) => void;
-  /** Called after each attempt, whether it succeeded or not. */
-  readonly attempted: () => void;
-  readonly signal: AbortSignal;
-  readonly log: Log;
+  doubtHome(): void;
+  /** Called if the table must not be served any longer: it was moved. */
+  leave(reason: ErrorReport): void;
 }
 
 /**
@@ -44,15 +34,17 @@ export interface SettingsReloaderOptions {
  *                                 └──restart, or the wait is over──┘
  */
 export class SettingsReloader {
-  readonly #options: SettingsReloaderOptions;
+  readonly #components: Components;
+  readonly #connection: ReloadedConnection;
   /** Aborted when new parameters arrive that the current attempt does not use. */
   #outdated = new AbortController();
   /** How many times `restore` was called. */
   #restoreRequests = 0;
   #running = false;
 
-  constructor(options: SettingsReloaderOptions) {
-    this.#options = options;
+  constructor(components: Components, connection: ReloadedConnection) {
+    this.#components = components;
+    this.#connection = connection;
   }
 
   /** Applies changed parameters. If the last attempt failed, the next one starts at once. */
@@ -77,51 +69,43 @@ export class SettingsReloader {
   }
 
   async #run(): Promise<void> {
-    const { entry, attempted, refused, refusedTable, signal, log } = this.#options;
-    const backoff = new Backoff({
-      firstMs: 500,
-      maxMs: entry().parameters["pg_conf.restart"] * 1000,
-    });
+    const { ending, entry, log, send, sessionAccess } = this.#components;
+    const backoff = new Backoff({ firstMs: 500, maxMs: entry.parameters["pg_conf.restart"] * 1000 });
     let logged: string | null = null;
-    while (!signal.aborted) {
+    while (!ending.signal.aborted) {
       this.#outdated = new AbortController();
       const outdated = this.#outdated.signal;
       const requests = this.#restoreRequests;
-      try {
-        await this.#attempt();
-        attempted();
+      const error = await this.#attempt().catch((reason: unknown) => reason);
+      const reason = error === undefined ? null : toReport(error);
+      if (reason?.code === "SCHEMA_MOVED") this.#connection.leave(reason);
+      if (reason?.code === "CONNECTION_REJECTED") sessionAccess.refused(reason);
+      send({ type: "reconfigured" });
+      if (reason?.code === "SCHEMA_MOVED") break;
+      if (reason === null) {
         if (!outdated.aborted && requests === this.#restoreRequests) break;
-      } catch (error) {
-        const reason = toReport(error);
-        if (reason.code === "SCHEMA_MOVED") {
-          refusedTable(reason);
-          attempted();
-          break;
-        }
-        const pauseMs = backoff.next();
-        if (reason.code === "CONNECTION_REJECTED") refused(reason);
-        if (logged !== reason.message) {
-          logged = reason.message;
-          const line = { code: reason.code, reason: reason.message, pauseMs };
-          log.warn(line, "changed parameters not applied yet, retrying");
-        }
-        attempted();
-        await sleep(pauseMs, AbortSignal.any([signal, outdated]));
+        continue;
       }
+      const pauseMs = backoff.next();
+      if (logged !== reason.message) {
+        logged = reason.message;
+        const line = { code: reason.code, reason: reason.message, pauseMs };
+        log.warn(line, "changed parameters not applied yet, retrying");
+      }
+      await sleep(pauseMs, AbortSignal.any([ending.signal, outdated]));
     }
     this.#running = false;
   }
 
   async #attempt(): Promise<void> {
-    const { table, log, accepted, homeDoubted, settingsRead, tableLocated } = this.#options;
-    const entry = this.#options.entry();
+    const { entry, log, sessionAccess, table } = this.#components;
     const client = await connectManager(entry);
-    accepted();
+    sessionAccess.accepted();
     try {
-      if (!tableLocated(await locateTable(client, entry, logInvalidSettings(log)))) return;
-      settingsRead(await readSettings(client, entry, log));
+      if (!this.#components.isTableAt(await locateTable(client, entry, logInvalidSettings(log)))) return;
+      this.#connection.applySettings(await readSettings(client, entry, log));
       await ensureTable(client, table, entry, log);
-      homeDoubted();
+      this.#connection.doubtHome();
       await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
     } finally {
       await client.end().catch(() => {});

@@ -71,7 +71,7 @@ export interface CycleOutcome {
  * due. In the second case the claim replaces the scan.
  */
 export class WorkCycle {
-  readonly #components: WorkCycleOptions;
+  readonly #components: ManagerComponents;
   readonly #completer: Completer;
   readonly #runningRows: RunningRows;
   readonly #releaser: TaskReleaser;
@@ -82,10 +82,9 @@ export class WorkCycle {
   /** Whether a small claim will probably find no more tasks than it can take. */
   #areFewDue = true;
 
-  constructor(components: WorkCycleOptions) {
+  constructor(components: ManagerComponents) {
     this.#components = components;
-    const { largeResultWriter = null, tracing = null } = components;
-    this.#completer = new Completer({ ...components, largeResultWriter, tracing });
+    this.#completer = new Completer(components);
     this.#runningRows = new RunningRows(components);
     this.#releaser = new TaskReleaser(components);
     this.#canceller = new UnwantedRunCanceller(components);
@@ -387,26 +386,6 @@ interface Writes {
   readonly results: readonly OwnedResult[];
   readonly released: readonly ReleasedTask[];
 }
-
-export type WorkCycleOptions = Pick<
-  ManagerComponents,
-  | "table"
-  | "sessions"
-  | "groups"
-  | "pendingResults"
-  | "remotePids"
-  | "recalls"
-  | "deferredPauses"
-  | "groupScanner"
-  | "claimer"
-  | "starts"
-  | "retryPolicy"
-  | "onRetries"
-  | "dependencies"
-  | "owed"
-  | "log"
-> &
-  Partial<Pick<ManagerComponents, "largeResultWriter" | "tracing">>;
 
 function valueOf<Value>(outcome: PromiseSettledResult<Value>, otherwise: Value): Value {
   return outcome.status === "fulfilled" ? outcome.value : otherwise;

@@ -290,9 +290,6 @@ export const copyCheckMs = 250;
 /** How often, at least, a manager that serves its table looks whether rows of a copy were loaded unnoticed, in ms. */
 export const homeCheckMs = 60_000;
 
-/** How often the manager tries to take the table lock while another manager holds it, in ms. */
-export const lockRetryMs = 100;
-
 // Ledgers (decision 3)
 
 /** The two ledgers are switched after this many runs, or after this time in ms. */
@@ -329,21 +326,6 @@ export const clockStepMs = 3 * 60 * 60 * 1000;
 export const clockStepRetryMs = 1_000;
 
 // Watching the server (decision 18)
-
-/** How long the server can be silent, in ms, before the manager checks whether its own connection is half-open. */
-export const managerQuietMs = 150;
-
-/**
- * The same in deep sleep, in ms. The managers of one process together send at most one probe every `perManager` ms: with
- * a hundred idle managers, probes every `least` ms would be most of what the process does.
- */
-const sleepersQuietMs = { least: 4_500, perManager: 200, most: 30_000 };
-
-/** Returns how long the server can be silent in deep sleep, in ms, if the process has this many managers. */
-export function sleeperQuietMs(managers: number): number {
-  const { least, perManager, most } = sleepersQuietMs;
-  return Math.min(Math.max(least, managers * perManager), most);
-}
 
 /** Interval between checks of the sessions' backends, in ms: `busy` if any session is busy, `idle` if none is. */
 export const backendCheckMs = { busy: 150, idle: 300 };

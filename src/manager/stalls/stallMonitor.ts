@@ -168,7 +168,7 @@ export class StallMonitor {
   /** Whether, according to the session pool, a session could take a task. */
   #hasFreeSession({ busy, free, working }: SessionPoolLoad): boolean {
     const { orphans, poolScaler, maxRuns } = this.#components;
-    if (busy + orphans.hashes.length >= maxRuns()) return false;
+    if (busy + orphans.hashes.length >= maxRuns) return false;
     return free.length > 0 || working.length > 0 || poolScaler.canGrow;
   }
 
@@ -240,7 +240,7 @@ export class StallMonitor {
   /** Whether all sessions that could take a task are reserved for groups that run nothing. */
   #areOthersReserved({ busy, free }: SessionPoolLoad): boolean {
     const { orphans, maxRuns, reserve } = this.#components;
-    if (busy + orphans.hashes.length + reserve.size >= maxRuns()) return true;
+    if (busy + orphans.hashes.length + reserve.size >= maxRuns) return true;
     return free.length > 0 && free.length <= reserve.size;
   }
 
@@ -325,8 +325,8 @@ export interface StallMonitorOptions {
   readonly poolScaler: Pick<PoolScaler, "canGrow" | "state">;
   readonly reserve: Pick<SessionReserve, "size">;
   readonly groupScanner: Pick<GroupScanner, "restart" | "nextDueMs" | "rejectedIds">;
-  /** Returns the setting `pg_task.run`, the maximum number of tasks that run at once. */
-  readonly maxRuns: () => number;
+  /** The setting `pg_task.run`, the maximum number of tasks that run at once. */
+  readonly maxRuns: number;
   readonly send: (message: { readonly type: "stalled"; readonly stall: Stall | null }) => void;
   readonly log: Log;
 }

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { connect as connectSocket, createServer } from "node:net";
 import { describe, it, after } from "node:test";
 import { Client } from "pg";
-import { connectManager } from "../../../src/manager/loop/connection.js";
+import { connectManager } from "../../../src/manager/loop/connectManager.js";
 import { loadConfiguration } from "../../../src/shared/config/loadConfiguration.js";
 import type { ConnectionTarget } from "../../../src/shared/postgres/target/target.js";
 import { connectClient } from "../../../src/shared/postgres/client.js";

@@ -1,10 +1,8 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
-import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
-import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { startManagerLoop } from "../../../support/managerLoop.js";
+import { hearingGrowth, startManagerLoop } from "../../../support/managerLoop.js";
 import { openManager } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
@@ -17,13 +15,6 @@ beforeEach(async () => {
 
 let hear: (more: number) => void = () => {};
 
-/** Opens no sessions, but reports how many are wanted. */
-class HearingWorkforce extends PoolScaler {
-  override async grow(_: Client, more: number): Promise<void> {
-    if (more > 0) hear(more);
-  }
-}
-
 /** Returns how many sessions a manager without sessions wants for these tasks, each given by its group and max. */
 async function wanted(tasks: readonly (readonly [group: string, max: number])[]): Promise<number> {
   await user.query(
@@ -32,7 +23,7 @@ async function wanted(tasks: readonly (readonly [group: string, max: number])[])
   );
   const heard = new Promise<number>((resolve) => (hear = resolve));
   const service = await startManagerLoop(manager, database.target, {
-    poolScaler: HearingWorkforce,
+    components: (components) => hearingGrowth(components, hear),
   });
   const more = await heard;
   await service.stop();

@@ -6,9 +6,6 @@ import { SteppedTable } from "../../../support/steppedTable.js";
 const stepped = await SteppedTable.create();
 const { managerClient, user } = stepped;
 
-/** A time in ms after which a run counts as slow, so long that no test reaches it. */
-const never = 1e9;
-
 beforeEach(() => stepped.clear());
 
 /** Counts the full and queued claims that the manager sends from now on. */
@@ -49,7 +46,7 @@ test("a second claim queues tasks behind those of their group that have just sta
 });
 
 test("no short task queues behind a long one that starts at once", async () => {
-  const manager = await stepped.manage(2, { long: 100, b: 0.1, c: 0.1 }, never);
+  const manager = await stepped.manage(2, { long: 100, b: 0.1, c: 0.1 }, true);
   await stepped.plant({ group: "long", gated: true, max: 9 }, { group: "b", gated: true }, { group: "c" });
   await manager.step();
   assert.deepEqual(await stepped.states(), ["WORK", "WORK", "TAKE"]);
@@ -60,7 +57,7 @@ test("no short task queues behind a long one that starts at once", async () => {
 });
 
 test("a long task does not queue behind short ones while other sessions can be opened", async () => {
-  const manager = await stepped.manage(2, { a: 0.1, b: 0.1, long: 100, d: 0.1 }, never);
+  const manager = await stepped.manage(2, { a: 0.1, b: 0.1, long: 100, d: 0.1 }, true);
   const starting = [
     { group: "a", gated: true, max: 9 },
     { group: "b", gated: true, max: 8 },
@@ -73,7 +70,7 @@ test("a long task does not queue behind short ones while other sessions can be o
 });
 
 test("nothing is queued behind the first runs of a new group, although tasks of other groups could be", async () => {
-  const manager = await stepped.manage(1, { a: 0.1, b: 0.1 }, never);
+  const manager = await stepped.manage(1, { a: 0.1, b: 0.1 }, true);
   const task = { group: "new", max: 9, gated: true };
   await stepped.plant(task, task, task, { group: "a" }, { group: "b" });
   await manager.step();
@@ -83,7 +80,7 @@ test("nothing is queued behind the first runs of a new group, although tasks of 
 });
 
 test("a free session gets another task if the one it was to start is gone, although others are queued", async (context) => {
-  const manager = await stepped.manage(2, { own: 0.1, gone: 0.1, long: 100 }, never);
+  const manager = await stepped.manage(2, { own: 0.1, gone: 0.1, long: 100 }, true);
   await stepped.plant({ group: "own", gated: true });
   await manager.step();
   await stepped.plant({ group: "gone" }, { group: "own" }, { group: "long", gated: true });
@@ -103,7 +100,7 @@ test("a free session gets another task if the one it was to start is gone, altho
 });
 
 test("while each claim takes a single task, a cycle still gives one to each free session", async (context) => {
-  const manager = await stepped.manage(3, { a: 0.1, b: 0.1, c: 0.1 }, never);
+  const manager = await stepped.manage(3, { a: 0.1, b: 0.1, c: 0.1 }, true);
   await user.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
     IF (SELECT count(*) FROM changed WHERE state = 'WORK') > 1 THEN RAISE 'one at a time'; END IF; RETURN NULL; END$$`);
   await user.query(`CREATE TRIGGER refuse AFTER UPDATE ON task REFERENCING NEW TABLE AS changed
@@ -118,7 +115,7 @@ test("while each claim takes a single task, a cycle still gives one to each free
 });
 
 test("when no session is free, tasks of other groups queue in order of rank", async () => {
-  const manager = await stepped.manage(1, { g: 0.1, a: 0.1, b: 0.1, long: 100 }, never);
+  const manager = await stepped.manage(1, { g: 0.1, a: 0.1, b: 0.1, long: 100 }, true);
   await stepped.plant({ gated: true, max: 9 }, { group: "a" }, { group: "b", max: 3 });
   await manager.step();
   assert.deepEqual(await stepped.states(), ["WORK", "TAKE", "TAKE"]);
@@ -128,7 +125,7 @@ test("when no session is free, tasks of other groups queue in order of rank", as
 });
 
 test("no lower-ranked task starts while a slow task has to wait", async () => {
-  const manager = await stepped.manage(1, { g: 0.1, a: 0.1, long: 100 }, never);
+  const manager = await stepped.manage(1, { g: 0.1, a: 0.1, long: 100 }, true);
   await stepped.plant({ gated: true, max: 9 }, { group: "a", max: 2 }, { group: "long", max: 1 }, { group: "a" });
   await manager.step();
   assert.deepEqual(await stepped.states(), ["WORK", "TAKE", "PLAN", "PLAN"]);
@@ -138,7 +135,7 @@ test("no lower-ranked task starts while a slow task has to wait", async () => {
 });
 
 test("tasks of a group with max 1 queue in two sessions at most", async () => {
-  const manager = await stepped.manage(3, { g: 0.1 }, never);
+  const manager = await stepped.manage(3, { g: 0.1 }, true);
   await stepped.plant(...Array.from({ length: 8 }, () => ({ gated: true, max: 1 })));
   await manager.step();
   assert.deepEqual(await stepped.states(), ["WORK", "WORK", ...Array.from({ length: 6 }, () => "TAKE")]);
@@ -149,7 +146,7 @@ test("tasks of a group with max 1 queue in two sessions at most", async () => {
 });
 
 test("one statement claims at most fetch tasks, one cycle at most limit", async () => {
-  const manager = await stepped.manage(1, { g: 0.1 }, never);
+  const manager = await stepped.manage(1, { g: 0.1 }, true);
   await stepped.plant({ gated: true }, ...Array.from({ length: 20 }, () => ({})));
   await manager.step({ fetch: 4, limit: 10 });
   const { rows } = await user.query(

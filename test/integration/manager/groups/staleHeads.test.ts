@@ -1,22 +1,12 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
-import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
-import { Claimer } from "../../../../src/manager/claim/claimer.js";
-import { ExecutorThreads } from "../../../../src/manager/sessions/executorThreads.js";
-import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
-import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
-import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
-import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
-import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
-import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
-import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import type { OfferedSession } from "../../../../src/manager/model/tasks.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
+import { createComponents } from "../../../support/managerComponents.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { unreservedStarts } from "../../../support/claims.js";
-import { openManager, silentLog as log } from "../../../support/taskTables.js";
-import type { AssignedRun, OfferedSession } from "../../../../src/manager/model/tasks.js";
+import { openManager } from "../../../support/taskTables.js";
 
 // The manager remembers each group's first due task (its head). Users stop and delete tasks without telling the
 // manager.
@@ -25,76 +15,24 @@ const served = await createDatabase("empty");
 const database = await createDatabase();
 const user = await database.connect();
 const manager = await openManager(database.target);
-const table = taskTable("public", "task");
-
 beforeEach(() => user.query("TRUNCATE task"));
 
-const nothing = (): void => {};
-
-/** Four free sessions that accept any task. */
-class FreeSessions extends SessionPool {
-  readonly given: string[] = [];
-
-  override offer(count: number): OfferedSession[] {
-    return Array.from({ length: Math.min(count, 4) }, (_, number) => ({
+/** Creates the components of a manager with four free sessions that accept any task. */
+function makeParts() {
+  const { groups, sessions, claimer: claiming, groupScanner } = createComponents(database.target);
+  const given: string[] = [];
+  sessions.offer = (count): OfferedSession[] =>
+    Array.from({ length: Math.min(count, 4) }, (_, number) => ({
       number,
       owner: `owner ${number}`,
       pid: number,
       dedication: null,
     }));
-  }
-
-  override withdrawOffers(): void {}
-
-  override endOffers(): void {}
-
-  override assign(runs: readonly AssignedRun[]): AssignedRun[] {
-    this.given.push(...runs.map(({ task }) => task.id));
+  sessions.assign = (runs) => {
+    given.push(...runs.map(({ task }) => task.id));
     return [];
-  }
-}
-
-function makeParts() {
-  const groups = new ActiveGroups();
-  const runTimes = new RunTimes();
-  const executors = new ExecutorThreads({
-    parameters: () => assert.fail("no thread is started"),
-    closeMs: () => 0,
-    events: { message: nothing, connectionRequest: nothing, ended: nothing },
-    log,
-    threadLog: log,
-  });
-  const sessions = new FreeSessions({
-    executors,
-    groups,
-    runTimes,
-    maxThreads: () => 1,
-    mayUseMore: () => false,
-    events: {
-      changed: nothing,
-      result: nothing,
-      lost: nothing,
-      opened: nothing,
-      objectMissing: nothing,
-      openFailed: nothing,
-      cancel: nothing,
-      remote: nothing,
-      started: nothing,
-      silent: nothing,
-      recall: nothing,
-      permitWanted: nothing,
-      permitUnused: nothing,
-    },
-    log,
-  });
-  const pendingResults = new PendingResults();
-  const ledgers = new LedgerRotation({ table, log });
-  const settingsAge = new SettingsAge({ sessions, log });
-  const groupScanner = new GroupScanner({ table, groups, log });
-  const owed = new OwedSuccessors({ table, log });
-  const options = { table, owed, sessions, groups, groupScanner, pendingResults, ledgers, runTimes, settingsAge, log };
-  const claiming = new Claimer(options);
-  return { groups, sessions, claiming, groupScanner };
+  };
+  return { groups, given, claiming, groupScanner };
 }
 
 /** Inserts one task into each of this many groups. Returns the ids of the tasks. */
@@ -143,7 +81,7 @@ test("if there are many groups, outdated heads are dropped at the end of a round
 });
 
 test("claims get past groups with outdated heads in one cycle", async () => {
-  const { sessions, groups, claiming, groupScanner } = makeParts();
+  const { given, groups, claiming, groupScanner } = makeParts();
   await insert(500);
   await groupScanner.scan(manager, free);
   await user.query("UPDATE task SET state = 'STOP'");
@@ -154,11 +92,11 @@ test("claims get past groups with outdated heads in one cycle", async () => {
   assert.equal(groups.startable.size, 501);
   const room = { starts: unreservedStarts(4), lookAhead: 0, fetch: 100, limit: 1000 };
   const { claimed, again } = await claiming.claim(manager, room);
-  assert.deepEqual({ claimed, given: sessions.given, again }, { claimed: 1, given: [id], again: false });
+  assert.deepEqual({ claimed, given, again }, { claimed: 1, given: [id], again: false });
 });
 
 test("if there are more outdated heads than one cycle can read, the next cycle follows at once", async () => {
-  const { sessions, claiming, groupScanner } = makeParts();
+  const { given, claiming, groupScanner } = makeParts();
   for (let part = 0; part < 3; part += 1) {
     const groups = Array.from({ length: 1000 }, (_, nth) => part * 1000 + nth);
     for (const hash of groups) groupScanner.addDue({ id: "1", hash, max: 0 });
@@ -166,7 +104,7 @@ test("if there are more outdated heads than one cycle can read, the next cycle f
   const room = { starts: unreservedStarts(4), lookAhead: 0, fetch: 100, limit: 1000 };
   let turns = 0;
   for (let again = true; again; turns += 1) ({ again } = await claiming.claim(manager, room));
-  assert.deepEqual(sessions.given, []);
+  assert.deepEqual(given, []);
   assert.ok(turns > 1 && turns <= 4, String(turns));
 });
 

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { WakeSignal } from "../../../../src/shared/wakeSignal.js";
-import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
-import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
+import { LoginCheck } from "../../../../src/manager/sessions/loginCheck.js";
+import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../../src/shared/errors.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { NoPruning, startManagerLoop } from "../../../support/managerLoop.js";
-import { openManager } from "../../../support/taskTables.js";
+import { hearingGrowth, startManagerLoop, withoutPruning } from "../../../support/managerLoop.js";
+import { openManager, silentLog } from "../../../support/taskTables.js";
 import { testConnection } from "../../../support/testConnection.js";
 
 const database = await createDatabase();
@@ -64,23 +64,13 @@ class SleepersBell extends WakeSignal {
   }
 }
 
-let hear = (): void => {};
-
-/** Resolves when the manager has found a task that could start. */
-const found = new Promise<void>((resolve) => (hear = resolve));
-
-/** Opens no sessions. */
-class HearingWorkforce extends PoolScaler {
-  override async grow(_: Client, more: number): Promise<void> {
-    if (more > 0) hear();
-  }
-}
-
 test("§9 in deep sleep the table is checked every five minutes, which finds a task without a notification", async () => {
   const signal = new SleepersBell();
+  let hear = (): void => {};
+  /** Resolves when the manager has found a task that could start. */
+  const found = new Promise<void>((resolve) => (hear = resolve));
   const service = await startManagerLoop(manager, database.target, {
-    wakeSignal: signal,
-    poolScaler: HearingWorkforce,
+    components: (components) => ({ wakeSignal: signal, ...hearingGrowth(components, hear) }),
   });
   assert.equal(await signal.asleep(), fiveMinutesMs);
   await user.query("ALTER TABLE task DISABLE TRIGGER USER");
@@ -96,7 +86,7 @@ test("§9 in deep sleep the table is checked every five minutes, which finds a t
 test("§9 a check that finds nothing leaves the manager in deep sleep, for five minutes more", async () => {
   await user.query("TRUNCATE task");
   const signal = new SleepersBell();
-  const service = await startManagerLoop(manager, database.target, { wakeSignal: signal });
+  const service = await startManagerLoop(manager, database.target, { components: () => ({ wakeSignal: signal }) });
   for (let time = 0; time < 3; time += 1) {
     assert.equal(await signal.asleep(), fiveMinutesMs);
     signal.pass();
@@ -109,9 +99,8 @@ test("§9 the table is checked every pg_task.sleep, and every five minutes after
   const signal = new SleepersBell();
   const settings = { sleepMs: 100_000, idle: 3 };
   const service = await startManagerLoop(manager, database.target, {
-    wakeSignal: signal,
     settings,
-    pruner: NoPruning,
+    components: (components) => ({ wakeSignal: signal, ...withoutPruning(components) }),
   });
   const pauses = async (): Promise<number[]> => {
     const all: number[] = [];
@@ -139,19 +128,27 @@ test("the login is checked with each check of the table in deep sleep, and soone
   const logouts = new EventEmitter();
   const firstLogin = once(logouts, "1");
   const lastLogin = once(logouts, "4");
+  const connect = async () => {
+    const refused = logins.length === 1 || logins.length === 2;
+    logins.push(refused ? "refused" : "accepted");
+    const number = String(logins.length);
+    if (refused) throw new PgTaskError("CONNECTION_REJECTED", "password authentication failed", { sqlState: "28P01" });
+    const client = await connectClient(database.target, testConnection);
+    client.once("end", () => logouts.emit(number));
+    return client;
+  };
   const service = await startManagerLoop(manager, database.target, {
-    wakeSignal: signal,
-    pruner: NoPruning,
-    connect: async () => {
-      const refused = logins.length === 1 || logins.length === 2;
-      logins.push(refused ? "refused" : "accepted");
-      const number = String(logins.length);
-      if (refused)
-        throw new PgTaskError("CONNECTION_REJECTED", "password authentication failed", { sqlState: "28P01" });
-      const client = await connectClient(database.target, testConnection);
-      client.once("end", () => logouts.emit(number));
-      return client;
-    },
+    components: (components) => ({
+      wakeSignal: signal,
+      ...withoutPruning(components),
+      loginCheck: new LoginCheck({
+        access: components.sessionAccess,
+        connect,
+        pauseMs: () => 0,
+        onRefusal: () => signal.notify(),
+        log: silentLog,
+      }),
+    }),
   });
   // The first check of the table is the one after which the manager falls asleep.
   await signal.asleep();

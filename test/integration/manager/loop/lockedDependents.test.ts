@@ -3,7 +3,7 @@ import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { lockRow } from "../../../support/gates.js";
 import { test } from "../../../support/limitedTest.js";
-import { NoPruning, startManagerLoop } from "../../../support/managerLoop.js";
+import { startManagerLoop, withoutPruning } from "../../../support/managerLoop.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { waitForRow } from "../../../support/waitFor.js";
@@ -65,7 +65,7 @@ async function insert(input: string, after: string | null): Promise<string> {
 
 test("in deep sleep, a task whose row is locked is released soon after the end of the lock", async () => {
   const heard = new Heard(manager, "release dependents");
-  const loop = await startManagerLoop(heard.client, database.target, { pruner: NoPruning });
+  const loop = await startManagerLoop(heard.client, database.target, { components: withoutPruning });
   const first = await insert("SELECT 1", null);
   const second = await insert("SELECT 2", `{${first}}`);
   await waitForRow(user, "SELECT FROM task WHERE id = $1 AND wait = 0", [second]);
@@ -83,7 +83,7 @@ test("in deep sleep, a task whose row is locked is released soon after the end o
 test("in deep sleep, predecessors whose rows are locked are looked up soon after the end of the lock", async () => {
   await user.query("TRUNCATE task, task_after");
   const heard = new Heard(manager, "look up predecessors");
-  const loop = await startManagerLoop(heard.client, database.target, { pruner: NoPruning });
+  const loop = await startManagerLoop(heard.client, database.target, { components: withoutPruning });
   const first = await insert("SELECT 1", null);
   const unlock = await lockRow(database, first);
   const second = await insert("SELECT 2", `{${first}}`);

@@ -2,34 +2,26 @@ import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { after } from "node:test";
 import { SettingsReloader } from "../../../../src/manager/loop/settingsReloader.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { ensureTaskTable, makeEntry, silentLog } from "../../../support/taskTables.js";
+import { createComponents } from "../../../support/managerComponents.js";
+import { ensureTaskTable, makeEntry } from "../../../support/taskTables.js";
 
 const database = await createDatabase();
 const client = await database.connect();
 const events = new EventEmitter();
 let attempts = 0;
-const ending = new AbortController();
-after(() => ending.abort());
-
-const renewal = new SettingsReloader({
-  table: taskTable("public", "task"),
-  entry: () => makeEntry(database.target, { create: false }),
-  settingsRead: () => {},
-  tableLocated: () => true,
-  homeDoubted: () => {},
-  refusedTable: () => {},
-  accepted: () => {},
-  refused: () => {},
-  attempted: () => {
+const components = Object.assign(createComponents(database.target), {
+  entry: makeEntry(database.target, { create: false }),
+  /** Receives the message that the parameters were tried to be applied. */
+  send: () => {
     attempts += 1;
     events.emit("attempted");
   },
-  signal: ending.signal,
-  log: silentLog,
 });
+after(() => components.ending.abort());
+const connection = { applySettings: () => {}, doubtHome: () => {}, leave: () => {} };
+const renewal = new SettingsReloader(components, connection);
 
 /**
  * Returns the number of attempts. Makes so many round trips to the server before that any further attempt would have

@@ -4,12 +4,11 @@ import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../../../src/embedded/port.js";
 import { WorkCycle, type CycleOutcome } from "../../../../src/manager/loop/workCycle.js";
 import { BusyMode, type BusyModeLimits } from "../../../../src/manager/loop/busyMode.js";
-import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import { sqlState, type Client } from "../../../../src/shared/postgres/client.js";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectTo } from "../../../support/connectTo.js";
 import { test } from "../../../support/limitedTest.js";
-import { NoPruning, startManagerLoop, type ManagerLoopOverrides } from "../../../support/managerLoop.js";
+import { startManagerLoop, withoutPruning, type ManagerLoopOverrides } from "../../../support/managerLoop.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { ensureTaskTable, openManager } from "../../../support/taskTables.js";
 
@@ -171,13 +170,11 @@ class Race {
           return { claimed: rows.length, ...nothing };
         }
       },
-      poolScaler: class extends PoolScaler {
-        override async closeAll(): Promise<void> {
-          slept();
-        }
-      },
-      // A cycle that prunes could find a task whose wake-up was lost.
-      pruner: NoPruning,
+      components: (components) => ({
+        poolScaler: Object.assign(components.poolScaler, { closeAll: async () => slept() }),
+        // A cycle that prunes could find a task whose wake-up was lost.
+        ...withoutPruning(components),
+      }),
       busyMode: class extends BusyMode {
         #busy = false;
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
-import { connectManager } from "../../../../src/manager/loop/connection.js";
+import { connectManager } from "../../../../src/manager/loop/connectManager.js";
 import { readSettings, type ManagerSettings } from "../../../../src/manager/model/settings.js";
 import { identifier, literal } from "../../../../src/shared/postgres/quoting.js";
 import { createLog } from "../../../../src/shared/log.js";

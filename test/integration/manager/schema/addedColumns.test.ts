@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { connectManager } from "../../../../src/manager/loop/connection.js";
+import { connectManager } from "../../../../src/manager/loop/connectManager.js";
 import { addedColumns } from "../../../../src/manager/schema/columns.js";
 import { boundsCheckName } from "../../../../src/manager/schema/boundsCheck.js";
 import { recordVersion } from "../../../../src/manager/schema/migrations.js";

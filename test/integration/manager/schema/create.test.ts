@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
-import { connectManager } from "../../../../src/manager/loop/connection.js";
+import { connectManager } from "../../../../src/manager/loop/connectManager.js";
 import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { identifier, literal } from "../../../../src/shared/postgres/quoting.js";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { checkFeatures } from "../../../../src/cli/doctor/structure.js";
-import { connectManager } from "../../../../src/manager/loop/connection.js";
+import { connectManager } from "../../../../src/manager/loop/connectManager.js";
 import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";

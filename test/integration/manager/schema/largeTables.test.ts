@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { connectManager } from "../../../../src/manager/loop/connection.js";
+import { connectManager } from "../../../../src/manager/loop/connectManager.js";
 import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { after } from "node:test";
 import { freePort } from "../../../../src/embedded/port.js";
-import { PoolScaler } from "../../../../src/manager/sessions/poolScaler.js";
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { startManagerLoop } from "../../../support/managerLoop.js";
@@ -38,12 +37,10 @@ test("the initial settings of sessions are known before one is opened", async ()
   const manager = await openManager(database.target);
   const order: string[] = [];
   const news = new EventEmitter();
-  class Growing extends PoolScaler {
-    override async grow(): Promise<void> {
-      order.push("sessions may be opened");
-      news.emit("grow");
-    }
-  }
+  const grow = async (): Promise<void> => {
+    order.push("sessions may be opened");
+    news.emit("grow");
+  };
   const grows = once(news, "grow");
   const query = manager.query.bind(manager);
   const noted = (...asked: unknown[]): unknown => {
@@ -52,7 +49,9 @@ test("the initial settings of sessions are known before one is opened", async ()
     return Reflect.apply(query, manager, asked);
   };
   Object.assign(manager, { query: noted });
-  const service = await startManagerLoop(manager, database.target, { poolScaler: Growing });
+  const service = await startManagerLoop(manager, database.target, {
+    components: ({ poolScaler }) => ({ poolScaler: Object.assign(poolScaler, { grow }) }),
+  });
   await grows;
   assert.deepEqual(order.slice(0, 2), ["settings are looked at", "sessions may be opened"]);
   await service.stop();

@@ -120,7 +120,9 @@ function createMonitor(given: Partial<ManagerState> = {}) {
         return state.unmarkable;
       },
     },
-    maxRuns: () => state.maxRuns,
+    get maxRuns() {
+      return state.maxRuns;
+    },
     reserve: {
       get size() {
         return state.reserved;

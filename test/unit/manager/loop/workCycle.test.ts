@@ -2,124 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
 import { Client, DatabaseError } from "pg";
-import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
-import { Claimer } from "../../../../src/manager/claim/claimer.js";
-import { ExecutorThreads } from "../../../../src/manager/sessions/executorThreads.js";
-import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
-import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
-import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
-import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
-import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
-import { PipelineRecalls } from "../../../../src/manager/sessions/pipelineRecalls.js";
-import { RetryQueue } from "../../../../src/manager/results/retryQueue.js";
-import { RunTimes } from "../../../../src/manager/sessions/runTimes.js";
-import { SettingsAge } from "../../../../src/manager/sessions/settingsAge.js";
-import { SessionPool } from "../../../../src/manager/sessions/sessionPool.js";
-import type { ManagerSettings } from "../../../../src/manager/model/settings.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { noStarts } from "../../../../src/manager/sessions/startLimits.js";
 import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
-import { createLog } from "../../../../src/shared/log.js";
+import { noStarts } from "../../../../src/manager/sessions/startLimits.js";
+import type { PendingResults } from "../../../../src/manager/results/pendingResults.js";
+import { createComponents, managerSettings as settings } from "../../../support/managerComponents.js";
 import { openSession } from "../../../support/openSession.js";
-import { noDependencies } from "../../../support/dependencies.js";
-import { retryPolicy } from "../../../support/retryPolicy.js";
 
 /** The server's answer to a statement that writes this row. */
 type Answer = "written" | "locked" | "refused" | "deadlock" | "cut off";
-
-const log = createLog({ level: "silent", name: "test", write: () => {} });
-
-const settings: ManagerSettings = {
-  sleepMs: 1000,
-  resetMs: 1000,
-  idle: 60,
-  limit: 1000,
-  fetch: 100,
-  run: 1000,
-  outputLimit: 1000,
-  crash: 3,
-  closeMs: 1000,
-  batch: 100,
-  restartMs: 1000,
-  ...retryPolicy,
-};
-
-const nothing = (): void => {};
-
-/** Creates a cycle that has nothing to do but write results. */
-function createWritingCycle(pendingResults: PendingResults): WorkCycle {
-  return createCycle(noSessions(), new ActiveGroups(), pendingResults);
-}
-
-function noSessions(): SessionPool {
-  const executors = new ExecutorThreads({
-    parameters: () => assert.fail("no thread is started"),
-    closeMs: () => 0,
-    events: { message: nothing, connectionRequest: nothing, ended: nothing },
-    log,
-    threadLog: log,
-  });
-  return new SessionPool({
-    executors,
-    groups: new ActiveGroups(),
-    runTimes: new RunTimes(),
-    maxThreads: () => 1,
-    mayUseMore: () => false,
-    events: {
-      changed: nothing,
-      result: nothing,
-      lost: nothing,
-      opened: nothing,
-      objectMissing: nothing,
-      openFailed: nothing,
-      cancel: nothing,
-      remote: nothing,
-      started: nothing,
-      silent: nothing,
-      recall: nothing,
-      permitWanted: nothing,
-      permitUnused: nothing,
-    },
-    log,
-  });
-}
-
-function createCycle(sessions: SessionPool, groups: ActiveGroups, pendingResults: PendingResults): WorkCycle {
-  const runTimes = new RunTimes();
-  const table = taskTable("public", "task");
-  const ledgers = new LedgerRotation({ table, log });
-  const settingsAge = new SettingsAge({ sessions, log });
-  const groupScanner = new GroupScanner({ table, groups, log });
-  const owed = new OwedSuccessors({ table, log });
-  return new WorkCycle({
-    table,
-    owed,
-    sessions,
-    groups,
-    pendingResults,
-    remotePids: new RetryQueue(),
-    recalls: new PipelineRecalls(sessions.recalls),
-    deferredPauses: new DeferredPauses(table, log),
-    groupScanner,
-    claimer: new Claimer({
-      table,
-      owed,
-      sessions,
-      groups,
-      groupScanner,
-      pendingResults,
-      ledgers,
-      runTimes,
-      settingsAge,
-      log,
-    }),
-    starts: new RetryQueue(),
-    retryPolicy: () => retryPolicy,
-    onRetries: () => {},
-    dependencies: noDependencies(table),
-    log,
-  });
-}
 
 /**
  * Creates a connection to a server that gives these answers. The ids of the rows that it writes are added to `written`.
@@ -156,7 +46,8 @@ test("each result is either written once or kept, whatever the server answers", 
   const answer = fc.constantFrom<Answer>("written", "written", "locked", "refused", "deadlock", "cut off");
   await fc.assert(
     fc.asyncProperty(fc.array(answer, { maxLength: 12 }), fc.boolean(), async (answers, plain) => {
-      const pendingResults = new PendingResults();
+      const components = createComponents();
+      const { pendingResults } = components;
       const ids = answers.map((_, index) => String(index + 1));
       for (const id of ids) {
         const result = {
@@ -177,7 +68,7 @@ test("each result is either written once or kept, whatever the server answers", 
       const written: string[] = [];
       const client = fakeServer(new Map(ids.map((id, index) => [id, answers[index]!])), written);
       const cut = answers.includes("cut off");
-      const cycle = createWritingCycle(pendingResults).run(client, settings, request);
+      const cycle = new WorkCycle(components).run(client, settings, request);
       await (cut ? cycle.catch(() => {}) : cycle);
       const kept = ids.filter((id) => pendingResults.has({ id, owner: "owner" }));
       assert.deepEqual(
@@ -191,7 +82,7 @@ test("each result is either written once or kept, whatever the server answers", 
 test("a task that is stopped during its recall is checked after the recall", async () => {
   const { sessions, groups, assign, receive } = openSession();
   assign("1", "2");
-  const cycle = createCycle(sessions, groups, new PendingResults());
+  const cycle = new WorkCycle(Object.assign(createComponents(), { sessions, groups }));
   const looks: unknown[] = [];
   const client: Client = Object.assign(new Client(), {
     query: async ({ name, values }: { name?: string; values: unknown[] }) => {
@@ -211,7 +102,7 @@ test("a task that is stopped during its recall is checked after the recall", asy
 test("a task that is changed during its recall, and stays queued, is compared after the recall", async () => {
   const { sessions, groups, assign, receive } = openSession();
   assign("1", "2", "3");
-  const cycle = createCycle(sessions, groups, new PendingResults());
+  const cycle = new WorkCycle(Object.assign(createComponents(), { sessions, groups }));
   const compared: unknown[] = [];
   const client: Client = Object.assign(new Client(), {
     query: async ({ name, values }: { name?: string; values: unknown[] }) => {
@@ -240,8 +131,9 @@ async function createWatchedCycle(smallClaim: () => object): Promise<{
   /** Runs a cycle, and returns the names of the statements that look for tasks or write results. */
   readonly run: (some?: Partial<typeof request>) => Promise<string[]>;
 }> {
-  const pendingResults = new PendingResults();
-  const cycle = createWritingCycle(pendingResults);
+  const components = createComponents();
+  const { pendingResults } = components;
+  const cycle = new WorkCycle(components);
   const names: string[] = [];
   const client: Client = Object.assign(new Client(), {
     query: async ({ name = "" }: { name?: string }) => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { connectManager } from "../../../../../src/manager/loop/connection.js";
+import { connectManager } from "../../../../../src/manager/loop/connectManager.js";
 import { ensureTable } from "../../../../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../../../../src/manager/schema/taskTable.js";
 import { backendPid, connectClient } from "../../../../../src/shared/postgres/client.js";

@@ -2,7 +2,6 @@ import type { Entry } from "../../shared/config/types.js";
 import { managerName } from "../../shared/postgres/applicationNames.js";
 import { serverStartSql } from "../../shared/postgres/backendIdentity.js";
 import { connectClient, type Client } from "../../shared/postgres/client.js";
-import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import {
   connectionCheckSettings,
   lostClientSettings,
@@ -64,21 +63,4 @@ export async function readIdentity(client: Client): Promise<{ isSuperuser: boole
     `SELECT rolsuper AS superuser, ${serverStartSql} AS started FROM pg_roles WHERE rolname = current_user`,
   );
   return { isSuperuser: rows[0]?.superuser === true, serverStart: rows[0]?.started ?? null };
-}
-
-/**
- * Tries to take the table lock, without waiting. The server releases the lock at the latest when the connection ends.
- */
-export async function tryLock(client: Client, tableOid: number): Promise<boolean> {
-  const { rows } = await client.query<{ locked: boolean }>(
-    "SELECT pg_try_advisory_lock($1, $2) AS locked",
-    // Oids are unsigned, but lock keys are signed.
-    [lockClasses.manager, tableOid | 0],
-  );
-  return rows[0]?.locked === true;
-}
-
-/** Releases the table lock. */
-export async function unlock(client: Client, tableOid: number): Promise<void> {
-  await client.query("SELECT pg_advisory_unlock($1, $2)", [lockClasses.manager, tableOid | 0]);
 }

@@ -1,0 +1,74 @@
+import type { Client } from "../../shared/postgres/client.js";
+import { isTransient } from "../../shared/postgres/transientErrors.js";
+import type { ManagerComponents } from "./components.js";
+
+/**
+ * What a manager does after each cycle besides running tasks: it empties ledgers, prunes finished rows (deletes those
+ * that are older than `keep`), replans schedules after a step of the server's clock or a change of its time zone data,
+ * plans successors that the server has rejected so far, and lets tasks start that wait for others. It makes one step of
+ * each at a time.
+ */
+export class Upkeep {
+  readonly #components: ManagerComponents;
+
+  constructor(components: ManagerComponents) {
+    this.#components = components;
+  }
+
+  /** Notes that the connection is new. */
+  restart(): void {
+    this.#components.dependencies.restart();
+    this.#components.owed.restart();
+    this.#components.clockSteps.restart();
+  }
+
+  /** Time until the next step is due, in ms. */
+  get pauseMs(): number {
+    const { clockSteps, dependencies, owed, pruner, zoneChanges } = this.#components;
+    return Math.max(
+      1,
+      Math.min(...[clockSteps, dependencies, owed, pruner, zoneChanges].map(({ pauseMs }) => pauseMs)),
+    );
+  }
+
+  /**
+   * Makes the steps that are due.
+   *
+   * @returns whether more should follow at once, and whether tasks may have been planned
+   */
+  async step(client: Client): Promise<{ readonly again: boolean; readonly mayHavePlanned: boolean }> {
+    const { clockSteps, knownSettings, ledgers, owed, pruner, zoneChanges } = this.#components;
+    await ledgers.rotate(client);
+    const canPruneMore = await falseIfTransient(() => pruner.step(client, knownSettings.batch));
+    const replans = Math.min(clockSteps.pauseMs, zoneChanges.pauseMs) === 0;
+    const canReplanMore =
+      replans &&
+      (await falseIfTransient(async () => (await clockSteps.step(client)) || (await zoneChanges.step(client))));
+    const plansOwed = owed.pauseMs === 0;
+    const canPlanMore = plansOwed && (await falseIfTransient(() => owed.step(client)));
+    const haveDependentsChanged = await this.stepDependencies(client);
+    return {
+      again: canPruneMore || canReplanMore || canPlanMore || haveDependentsChanged,
+      mayHavePlanned: replans || plansOwed,
+    };
+  }
+
+  /** Looks up predecessors and releases dependents. Returns whether there is more to do right away. */
+  async stepDependencies(client: Client): Promise<boolean> {
+    const { dependencies, pruner } = this.#components;
+    const haveChanged = await falseIfTransient(() => dependencies.step(client));
+    // Rows whose end others had to be told may be pruned now.
+    if (haveChanged) pruner.touch();
+    return haveChanged;
+  }
+}
+
+/** Returns false if the step meets a transient error, such as a lock on the table. */
+export async function falseIfTransient(step: () => Promise<boolean>): Promise<boolean> {
+  try {
+    return await step();
+  } catch (error) {
+    if (isTransient(error)) return false;
+    throw error;
+  }
+}
