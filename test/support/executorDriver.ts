@@ -104,7 +104,7 @@ export class ExecutorDriver {
     return {
       ...run,
       ...proof,
-      format: defaultFormat,
+      ...defaultFormat,
       remote: null,
       endsWithConnection: false,
       reportsStart: false,

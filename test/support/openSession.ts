@@ -19,9 +19,9 @@ function task(id: string): ClaimedTask {
     hash: 1,
     key: null,
     max: 0,
-    startsNow: false,
+    startsNow: true,
     exclusive: false,
-    hasGap: false,
+    reportsStart: false,
     mayPause: false,
     repeats: false,
     overlaps: false,
@@ -31,7 +31,12 @@ function task(id: string): ClaimedTask {
     timeoutMs: 0,
     dedicated: false,
     save: false,
-    format: { header: true, string: true, delimiter: "\t", quote: "", escape: "", null: "\\N" },
+    header: true,
+    string: true,
+    delimiter: "\t",
+    quote: "",
+    escape: "",
+    null: "\\N",
     atomic: true,
     claimedAt: "2026-01-01T00:00:00Z",
     planned: null,
@@ -91,13 +96,7 @@ export function openSession() {
     recalled: () => of("recall").flatMap(({ runs }) => runs.map(({ ids }) => ids)),
     /** Assigns tasks with these ids to the session. */
     assign: (...ids: string[]): void => {
-      const runs = ids.map((id) => ({
-        session: 1,
-        ledger: 1 as const,
-        isStartWritten: true,
-        task: task(id),
-      }));
-      sessions.assign(runs);
+      sessions.assign(ids.map(task), () => 1);
     },
     receive: (message: Parameters<SessionPool["receive"]>[1]) => sessions.receive(thread, message),
   };

@@ -92,9 +92,9 @@ export class Execution {
   constructor(run: Run, context: ExecutionContext) {
     this.#run = run;
     this.#context = context;
-    const { input, timeoutMs, save, atomic, format } = run;
+    const { input, timeoutMs, save, atomic, escape } = run;
     // If characters are escaped, the output is larger than the server's answer by an unknown amount.
-    const isOutputSafe = context.outputLimit >= minPipelinedOutputLimit && format.escape === "";
+    const isOutputSafe = context.outputLimit >= minPipelinedOutputLimit && escape === "";
     const isInputSafe = isWrappable(input) && (atomic || !mayNeedTransactionBlock(input));
     const sessionTimeoutMs = context.messages?.sessionTimeoutMs ?? 0;
     const hasShortTimeout = isShortTimeout(timeoutMs) || isShortTimeout(sessionTimeoutMs);
@@ -198,7 +198,7 @@ export class Execution {
     const { wire } = this.#context;
     const messages = this.#pipelinedMessages;
     const limit = new OutputLimit(this.#context.outputLimit);
-    const output = new OutputFormatter(this.#run.format, limit, () => this.#cutOff("output"));
+    const output = new OutputFormatter(this.#run, limit, () => this.#cutOff("output"));
     if (messages !== null) limit.warnBefore(maxBufferedBytes, () => this.#cutOff("outputNearLimit"));
     const options = {
       output,

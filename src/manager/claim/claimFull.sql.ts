@@ -26,6 +26,29 @@ export interface ClaimResult {
   })[];
 }
 
+/** The result of a claim that found nothing. */
+export const emptyClaim: ClaimResult = {
+  claimed: [],
+  late: [],
+  locked: [],
+  heads: [],
+  more: 0,
+  moreOf: new Set(),
+  exclusive: 0,
+};
+
+/** What each claim has to observe. */
+export interface ClaimConditions {
+  /** Ids of tasks to skip. */
+  readonly except: readonly string[];
+  /** Ids of contended tasks. If one of them is chosen, a full claim waits for its row. */
+  readonly contended?: readonly string[];
+  /** Keys of the tasks that run. Tasks with one of these keys are skipped. */
+  readonly runningKeys?: readonly string[];
+  /** Whether to return the column `data`. */
+  readonly traced?: boolean;
+}
+
 /** A group whose tasks are to be claimed. */
 export interface ClaimedGroup {
   readonly hash: number;
@@ -44,26 +67,19 @@ export interface ClaimedGroup {
   readonly ownSlots: readonly QueueSlot[] | null;
 }
 
-export interface ClaimRequest {
+export interface ClaimRequest extends ClaimConditions {
   readonly groups: readonly ClaimedGroup[];
   /** Slots shared by all groups that have no slots of their own, best slot first. */
   readonly slots: readonly QueueSlot[];
   readonly dedicated: readonly DedicatedSession[];
   /** Maximum number of tasks, the best of these groups, that compete for the shared slots and dedicated sessions. */
   readonly maxCandidates: number;
-  /** Ids of tasks to skip. */
-  readonly except: readonly string[];
-  /** Ids of contended tasks. If one of them is chosen, the claim waits for its row. */
-  readonly contended?: readonly string[];
-  /** Keys of the tasks that run. Tasks with one of these keys are skipped. */
-  readonly runningKeys?: readonly string[];
-  /** Whether to return the column `data`. */
-  readonly traced?: boolean;
 }
 
 /** A row of a claim's result. */
 interface ClaimRow extends ClaimedRow {
   readonly kind: "claimed" | "late" | "more" | "exclusive" | "locked" | "head";
+  readonly gap_ms: number;
   readonly paused: boolean;
 }
 
@@ -122,7 +138,7 @@ export async function claimFull(client: Client, table: TaskTable, request: Claim
  * Returns the groups as parameter arrays. The last array holds, for each group, the offset of its own slots in
  * `allSlots`, or null if the group has no slots of its own.
  */
-export function groupColumns({ groups, slots }: ClaimRequest): unknown[][] {
+function groupColumns({ groups, slots }: ClaimRequest): unknown[][] {
   let from = slots.length;
   const own = groups.map((group) => {
     const first = from;
@@ -146,7 +162,7 @@ const allSlots = ({ groups, slots }: ClaimRequest): QueueSlot[] => [
 ];
 
 /** Returns the owners and the pids of the sessions, and for each slot the number of its session, counted from 1. */
-export function slotColumns(request: ClaimRequest): unknown[] {
+function slotColumns(request: ClaimRequest): unknown[] {
   const sessions = new Map<string, { readonly pid: number; readonly number: number }>();
   const sessionOfSlot = allSlots(request).map(({ owner, pid }) => {
     let session = sessions.get(owner);
@@ -282,11 +298,12 @@ WITH candidate AS MATERIALIZED (
     END AS kind, c.id, c.hash, c.max, c.exclusive, c.gap_ms, c.paused
   FROM candidate AS c WHERE ${isNot("c.id", "claimed")}
 )
-SELECT 'claimed' AS kind, *, false AS paused FROM claimed
+SELECT 'claimed' AS kind, 0 AS gap_ms, false AS paused, * FROM claimed
 WHERE (SELECT ${unflushed} FROM claimed) IS NOT NULL
 UNION ALL
-SELECT o.kind, o.id, o.hash, o.max, o.exclusive, o.gap_ms, c.owner, c.input, c.args, c."group", c.timeout_ms, c.header, c.string, c.delimiter,
-  c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c.ends_with_connection, c.atomic, c.take, c.pauses, c.repeats, c.overlaps, c.starts_now, c.data, c.version, c.key, c.planned, o.paused
+SELECT o.kind, o.gap_ms, o.paused, o.id, o.hash, o.max, o.exclusive, c."reportsStart", c.owner, c.input, c.args, c."group", c."timeoutMs",
+  c.header, c.string, c.delimiter, c.quote, c.escape, c."null", c.dedicated, c.save, c.remote, c."endsWithConnection", c.atomic, c."claimedAt",
+  c."mayPause", c.repeats, c.overlaps, c."startsNow", c.data, c.version, c.key, c.planned
 FROM (
   SELECT * FROM unclaimed WHERE kind IN ('late', 'locked', 'more', 'exclusive')
   UNION ALL

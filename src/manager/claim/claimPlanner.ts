@@ -1,27 +1,12 @@
 import { groupPrecedes, type ActiveGroups } from "../groups/groups.js";
 import type { ActiveGroup } from "../groups/activeGroup.js";
-import { canQueue, type Head } from "../groups/groupLimit.js";
-import { QueueCapacity } from "./queueCapacity.js";
+import { canQueue } from "../groups/groupLimit.js";
+import type { OfferedSession, QueueableSession, QueueSlot } from "../model/tasks.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
-import type { ClaimedGroup, ClaimRequest } from "./claimFull.sql.js";
-import type { OfferedSession, QueueableSession, QueueSlot } from "../model/tasks.js";
 import type { StartLimits } from "../sessions/startLimits.js";
-
-/** A position before every task of a group. */
-const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
-
-/** A claim to send, with the sessions and groups for which it was planned. */
-export interface ClaimPlan extends Omit<ClaimRequest, "except" | "contended" | "runningKeys" | "traced"> {
-  readonly offered: readonly OfferedSession[];
-  readonly planned: readonly { readonly group: ActiveGroup; readonly maxTasks: number }[];
-  /** Whether the claim gives slots to all tasks that are known and can be queued, as far as there are free slots. */
-  readonly fillsQueues: boolean;
-  /** If the claim fills the queues: how many tasks it starts at once, provided that all these tasks are still due. */
-  readonly starts: number;
-  /** Whether the claim gives sessions to groups before their turn, because they run nothing. */
-  readonly usesReserve: boolean;
-}
+import { beforeFirst, toPlan, type ClaimPlan } from "./claimPlan.js";
+import { QueueCapacity } from "./queueCapacity.js";
 
 /** The queue slots that a claim fills. */
 interface QueueSlots {
@@ -113,21 +98,13 @@ export class ClaimPlanner {
     if (count <= 0 || !(passIdleOver || (needReserve && starts.unreserved <= 0))) return null;
     const offered = this.#sessions.offer(count);
     if (offered.length === 0) return null;
-    const best: ActiveGroup[] = [];
-    while (best.length < offered.length) {
-      const group = this.#groups.takeBestIdle();
-      if (group === null) break;
-      best.push(group);
-    }
+    const best = takeUpTo(offered.length, () => this.#groups.takeBestIdle());
     return toPlan(this.#groups, {
       offered,
+      // A session that is dedicated to a group gets no task. It is closed, so that another one can be opened.
       slots: startsOf(offered),
-      // A session that is dedicated to a group is closed, so that another one can be opened.
-      dedicated: [],
       maxCandidates: offered.length,
       maxTasks: new Map(best.map((group) => [group, 1])),
-      ownSlots: new Map(),
-      fillsQueues: false,
       starts: best.length,
       usesReserve: true,
     });
@@ -147,15 +124,18 @@ export class ClaimPlanner {
       const group = this.#groups.take(hash);
       if (group !== null) taken.add(group);
     }
-    const best = this.#takeBestGroups(Math.max(1, offered.length, minGroups));
+    const best = takeUpTo(Math.max(1, offered.length, minGroups), () => this.#groups.takeBest());
     for (const group of best) taken.add(group);
     if (taken.size === 0) return null;
     const starting = startsOf(offered);
     const maxQueued = maxTasks - starting.length;
     const canQueueBehind = offered.length > 0 && maxQueued > 0 && dedicated.length === 0 && minGroups === 0;
     const queue = canQueueBehind ? this.#queueBehind(offered, best, maxQueued) : noQueueSlots;
-    // A group that is only counted must not get a queue slot, because its tasks may be long.
-    const others = queue.sharing.length > 0 ? queue.sharing : this.#takeToCount(lookAhead);
+    // A group that is only counted must not get a queue slot, because its tasks may be long. If enough groups are
+    // startable, each counts as one task, and the claim need not read them.
+    const toCount = (): ActiveGroup | null =>
+      this.#groups.startable.size < lookAhead ? this.#groups.takeBest() : null;
+    const others = queue.sharing.length > 0 ? queue.sharing : takeUpTo(lookAhead, toCount);
     for (const group of others) taken.add(group);
     const maxCandidates = Math.max(offered.length + queue.shared.length + lookAhead, minGroups);
     const maxTasksOf = maxTasksOfEach([...taken], maxCandidates);
@@ -169,32 +149,7 @@ export class ClaimPlanner {
       ownSlots: queue.own,
       fillsQueues: queue.areAll,
       starts: best.length,
-      usesReserve: false,
     });
-  }
-
-  #takeBestGroups(count: number): ActiveGroup[] {
-    const groups: ActiveGroup[] = [];
-    while (groups.length < count) {
-      const group = this.#groups.takeBest();
-      if (group === null) break;
-      groups.push(group);
-    }
-    return groups;
-  }
-
-  /**
-   * Takes groups whose startable tasks the claim counts. If enough groups are startable, each counts as one task, and the
-   * claim need not read them.
-   */
-  #takeToCount(lookAhead: number): ActiveGroup[] {
-    const groups: ActiveGroup[] = [];
-    while (groups.length < lookAhead && this.#groups.startable.size < lookAhead) {
-      const group = this.#groups.takeBest();
-      if (group === null) break;
-      groups.push(group);
-    }
-    return groups;
   }
 
   /** Returns slots behind the tasks of the best groups, which start now, and in the queues of busy sessions. */
@@ -255,13 +210,11 @@ export class ClaimPlanner {
     return toPlan(this.#groups, {
       offered: [],
       slots: shared,
-      dedicated: [],
       maxCandidates: shared.length,
       maxTasks: maxTasksOf,
       ownSlots: own,
       fillsQueues: true,
       starts: 0,
-      usesReserve: false,
     });
   }
 
@@ -280,7 +233,8 @@ export class ClaimPlanner {
     while (remaining > 0 && !capacity.isExhausted) {
       const best = this.#groups.best;
       const next = ownGroups[0];
-      if (next !== undefined && (best === null || next === best || precedesOnceDone(next, best))) {
+      // When a task that is queued behind one of its own group starts, one task fewer of the group is running.
+      if (next !== undefined && (best === null || next === best || groupPrecedes(next, best, 1))) {
         ownGroups.shift();
         const slots = capacity.takeOwn(next.hash, remaining);
         if (slots.length === 0) continue;
@@ -338,44 +292,15 @@ export class ClaimPlanner {
   }
 }
 
-function toPlan(
-  active: ActiveGroups,
-  {
-    maxTasks,
-    ownSlots,
-    ...plan
-  }: Omit<ClaimPlan, "groups" | "planned"> & {
-    readonly maxTasks: ReadonlyMap<ActiveGroup, number>;
-    readonly ownSlots: ReadonlyMap<ActiveGroup, readonly QueueSlot[]>;
-  },
-): ClaimPlan {
-  const planned = [...maxTasks].map(([group, count]) => ({ group, maxTasks: count }));
-  const groups = planned.map(({ group, maxTasks: count }): ClaimedGroup => {
-    const { max, id } = group.head ?? start;
-    const { hash, running } = group;
-    return {
-      hash,
-      running,
-      quietMs: active.quietMs(group),
-      max,
-      id,
-      maxTasks: count,
-      ownSlots: ownSlots.get(group) ?? null,
-    };
-  });
-  return { ...plan, planned, groups };
-}
-
-export function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): ClaimPlan {
-  return {
-    ...plan,
-    groups: plan.groups.filter(({ hash }) => !hashes.has(hash)),
-    planned: plan.planned.filter(({ group }) => !hashes.has(group.hash)),
-    dedicated: plan.dedicated.filter(({ hash }) => !hashes.has(hash)),
-    // Sessions dedicated to one of these groups are left out, because a claim closes offered dedicated sessions that
-    // get no task.
-    offered: plan.offered.filter(({ dedication }) => dedication === null || !hashes.has(dedication.hash)),
-  };
+/** Takes groups until there are `count` of them, or no other is left. */
+function takeUpTo(count: number, take: () => ActiveGroup | null): ActiveGroup[] {
+  const groups: ActiveGroup[] = [];
+  while (groups.length < count) {
+    const group = take();
+    if (group === null) break;
+    groups.push(group);
+  }
+  return groups;
 }
 
 /** Returns slots for tasks that start at once, in the offered sessions that take tasks of any group. */
@@ -387,20 +312,13 @@ function startsOf(offered: readonly OfferedSession[]): QueueSlot[] {
 const hasOneStart = ({ head, running }: ActiveGroup): boolean => head !== null && head.max <= running;
 
 /**
- * Returns whether the head (first due task) of group `own` comes before the head of group `other`. The head of `own` is
- * to be queued behind a task of its own group. When the head starts, that task has ended, so one task fewer of the
- * group is running.
- */
-const precedesOnceDone = (own: ActiveGroup, other: ActiveGroup): boolean => groupPrecedes(own, other, 1);
-
-/**
  * Returns how many tasks of each group can be among the best `count` tasks. Only the head (first due task) of each
  * group is known. The priority of a task is its `max` minus the number of running tasks of its group. A head certainly
  * precedes the k-th task of another group if the head's priority exceeds the highest priority that the k-th task can
  * have.
  */
 function maxTasksOfEach(groups: readonly ActiveGroup[], count: number): Map<ActiveGroup, number> {
-  const priorities = groups.map(({ head, running }) => (head?.max ?? start.max) - running);
+  const priorities = groups.map(({ head, running }) => (head?.max ?? beforeFirst.max) - running);
   const sorted = priorities.toSorted((a, b) => b - a);
   const result = new Map<ActiveGroup, number>();
   for (const [index, group] of groups.entries()) {

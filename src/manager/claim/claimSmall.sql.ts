@@ -8,6 +8,7 @@ import type { ClaimedTask, DueTask } from "../model/tasks.js";
 import type { GroupInUse } from "../groups/groups.js";
 import type { UnclaimedTasks } from "../groups/groupScanner.js";
 import { hasId, isReady } from "../sql/fragments.sql.js";
+import type { ClaimConditions } from "./claimFull.sql.js";
 import { maxSmallClaim } from "../model/tuning.js";
 import {
   dueTasks,
@@ -19,19 +20,13 @@ import {
   maxOthers,
 } from "../schema/startRule.sql.js";
 
-export interface SmallClaimRequest {
+export interface SmallClaimRequest extends ClaimConditions {
   /** Sessions without a task, which are not dedicated to a group. */
   readonly sessions: readonly BackendIdentity[];
   /** How many of these sessions are not reserved for groups without running tasks. */
   readonly unreserved: number;
   /** The groups that have tasks in sessions. */
   readonly groups: readonly GroupInUse[];
-  /** Ids of tasks to skip. */
-  readonly except: readonly string[];
-  /** Keys of the tasks that run. Tasks with one of these keys are skipped. */
-  readonly runningKeys: readonly string[];
-  /** Whether to return the column `data`. */
-  readonly traced: boolean;
 }
 
 export interface SmallClaim extends UnclaimedTasks {
@@ -60,7 +55,7 @@ interface SmallClaimRow extends NextPlanRow {
  * gap.
  */
 export async function claimSmall(client: Client, table: TaskTable, request: SmallClaimRequest): Promise<SmallClaim> {
-  const { sessions, unreserved, groups, except, runningKeys, traced } = request;
+  const { sessions, unreserved, groups, except, runningKeys = [], traced = false } = request;
   const { rows } = await client.query<SmallClaimRow & Partial<ClaimedRow>>({
     name: traced ? "claim small traced" : "claim small",
     text: claimSmallStatement(table, traced),

@@ -1,15 +1,15 @@
 import type { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
-import type { Log } from "../../shared/log.js";
-import type { ClaimPlan } from "./claimPlanner.js";
+import type { ClaimComponents } from "./claimComponents.js";
+import type { ClaimConditions } from "./claimFull.sql.js";
+import type { ClaimPlan } from "./claimPlan.js";
 import { changeOne, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { failUnreadable, isUnreadable, readTexts } from "./failUnreadable.sql.js";
 import { lockTimeoutMs, recordLockTimeout } from "../sql/lockTimeout.js";
 import { rejectedRepeatNote } from "../sql/omissions.js";
 import { readFirstDue, tryClaims, type ClaimTrial } from "./tryClaims.sql.js";
-import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model/tasks.js";
 import { singleClaimsAfterTrials, trialRetryMs, trialRoundMs, trialRoundSize } from "../model/tuning.js";
@@ -23,13 +23,13 @@ const message = "claim rejected by the server, retrying";
  */
 export class RejectedClaims {
   readonly #table: TaskTable;
-  readonly #owed: Pick<OwedSuccessors, "touch">;
+  readonly #owed: Pick<ClaimComponents["owed"], "touch">;
   /** All due tasks that claims skip because the server rejects starting or expiring them. */
   readonly rows: RejectedRows;
   #roundSize = trialRoundSize.initial;
   #singleClaims = 0;
 
-  constructor(table: TaskTable, owed: Pick<OwedSuccessors, "touch">, log: Log) {
+  constructor({ table, owed, log }: Pick<ClaimComponents, "table" | "owed" | "log">) {
     this.#table = table;
     this.#owed = owed;
     this.rows = new RejectedRows(log);
@@ -49,10 +49,7 @@ export class RejectedClaims {
   /**
    * Finds the tasks that caused a claim to be rejected.
    *
-   * @param options.except ids of tasks that the claim skipped
-   * @param options.runningKeys keys whose tasks the claim skipped
-   * @param options.search whether to try more tasks than the claim could take
-   * @param options.traced whether claims return the column `data`
+   * @param conditions.search whether to try more tasks than the claim could take
    * @returns hashes of the groups that have rejected tasks; if no rejected task was found, the hashes of all
    *   groups of the claim
    */
@@ -60,17 +57,7 @@ export class RejectedClaims {
     client: Client,
     { planned, groups, slots, dedicated }: ClaimPlan,
     error: unknown,
-    {
-      except,
-      runningKeys = [],
-      search,
-      traced,
-    }: {
-      readonly except: readonly string[];
-      readonly runningKeys?: readonly string[];
-      readonly search: boolean;
-      readonly traced: boolean;
-    },
+    { except, runningKeys = [], search, traced = false }: ClaimConditions & { readonly search: boolean },
   ): Promise<ReadonlySet<number>> {
     const hashes = planned.map(({ group }) => group.hash);
     const beyond = search ? this.#roundSize / hashes.length : 1;

@@ -1,6 +1,7 @@
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { StartLimits } from "../sessions/startLimits.js";
+import type { CycleStart, Look } from "../claim/claimChoice.js";
 import type { ClaimOutcome } from "../claim/claimer.js";
 import type { ManagerComponents } from "./components.js";
 import { expireTasks } from "../groups/expireTasks.js";
@@ -14,12 +15,6 @@ import { updateLockTimeout } from "../sql/lockTimeout.js";
 import { RunningRows } from "../results/runningRows.js";
 import { TaskReleaser } from "../results/taskReleaser.js";
 import { UnwantedRunCanceller } from "../sessions/unwantedRunCanceller.js";
-
-/**
- * How a cycle finds out which tasks are due: by a scan of the groups, or by a small claim, which also takes the tasks.
- * `nothing` means that it is known, because only results have changed, and only their own rows.
- */
-type Look = "small claim" | "scan" | "nothing";
 
 interface Seen extends ScanResult {
   /** How many tasks were claimed. */
@@ -79,8 +74,6 @@ export class WorkCycle {
   /** Whether results that were taken out of the pending results are still being written. */
   #isWriting = false;
   #warnedAt = -Infinity;
-  /** Whether a small claim will probably find no more tasks than it can take. */
-  #areFewDue = true;
 
   constructor(components: ManagerComponents) {
     this.#components = components;
@@ -100,7 +93,7 @@ export class WorkCycle {
   get isWaiting(): boolean {
     const { claimer, deferredPauses, pendingResults } = this.#components;
     return (
-      claimer.lockedTasks.size > 0 ||
+      claimer.locked.size > 0 ||
       pendingResults.deferredCount > 0 ||
       pendingResults.largeCount > 0 ||
       deferredPauses.locked > 0 ||
@@ -111,12 +104,12 @@ export class WorkCycle {
   /** Time until a rejected row has to be tried again, in ms. Infinity if there is no rejected row. */
   get retryMs(): number {
     const { claimer, deferredPauses, pendingResults } = this.#components;
-    return Math.min(pendingResults.rejectedRetryMs, claimer.rejected.nextRetryMs, deferredPauses.retryMs);
+    return Math.min(pendingResults.rejectedRetryMs, claimer.rejected.rows.nextRetryMs, deferredPauses.retryMs);
   }
 
   /** Time until the next recheck of due tasks whose rows are locked, in ms. Infinity if there is none. */
   get recheckMs(): number {
-    return this.#components.claimer.lockedTasks.recheckMs;
+    return this.#components.claimer.locked.recheckMs;
   }
 
   /** Retries what has waited for locked rows or for the end of a retry delay. Called periodically. */
@@ -129,8 +122,8 @@ export class WorkCycle {
         await deferredPauses.retry(client);
         groupScanner.markChanged();
       }
-      if (claimer.rejected.nextRetryMs === 0) {
-        await claimer.retryRejected(client);
+      if (claimer.rejected.rows.nextRetryMs === 0) {
+        await claimer.rejected.retry(client);
         groupScanner.markChanged();
       }
     });
@@ -141,7 +134,7 @@ export class WorkCycle {
   async recheckLocked(client: Client): Promise<void> {
     const { claimer, groupScanner } = this.#components;
     await this.#orDefer(undefined, async () => {
-      for (const task of await claimer.lockedTasks.recheck(client)) groupScanner.addDue(task);
+      for (const task of await claimer.locked.recheck(client)) groupScanner.addDue(task);
     });
   }
 
@@ -151,18 +144,22 @@ export class WorkCycle {
    * @throws errors of the server that are not transient
    */
   async run(client: Client, settings: ManagerSettings, request: CycleRequest): Promise<CycleOutcome> {
-    const { groups, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
+    const { claimer, dependencies, groups, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
     const since = performance.now();
-    if (request.notified) this.#components.claimer.lockedTasks.notified();
-    if (request.checkRuns) this.#components.dependencies.tableChanged();
+    if (request.notified) claimer.locked.notified();
+    if (request.checkRuns) dependencies.tableChanged();
     groups.endGaps();
     await updateLockTimeout(client);
     await this.#prepareWrites(client);
     const { results, released } = this.#takeWrites(client);
-    const isSaturated = this.#isSaturated(request);
-    const isCertain = this.#isNextCertain(results, released);
-    const arePlain = results.every(isPlainResult);
-    const look = this.#chooseLook(settings, request, { isSaturated, isCertain, arePlain });
+    const start: CycleStart = {
+      isSaturated: this.#isSaturated(request),
+      isCertain: this.#isNextCertain(results, released),
+      arePlain: results.every(isPlainResult),
+      mayHaveChanged: request.checkRuns || request.polls,
+      sleepMs: settings.sleepMs,
+    };
+    const look = claimer.choice.look(start, claimer.needsFull);
     const endedKeys = groups.runningKeys.takeEnded();
     const outcomes = await inOneWrite(client, () =>
       Promise.allSettled([
@@ -171,10 +168,10 @@ export class WorkCycle {
         ...this.#write(client, results, released),
         // Sent after the results, because writing a result can make its task due again (if the task was set to `PLAN`
         // while it ran).
-        this.#look(client, look, request, isSaturated),
+        this.#look(client, look, request, start.isSaturated),
         this.#canceller.check(client, request),
         recalls.grantPermits(client),
-        isCertain && (isSaturated || look === "nothing") ? this.#claim(client, settings, request) : null,
+        claimer.choice.isEarly(look, start) ? this.#claim(client, settings, request) : null,
         groupScanner.offerWaiting(client, endedKeys),
       ]),
     );
@@ -184,11 +181,11 @@ export class WorkCycle {
     const [marked, , , , , looked, , , early, offered] = outcomes;
     const { started, lateGroups, again: lookAgain } = valueOf(looked, seenNothing);
     const claim = valueOf(early, null) ?? (await this.#claim(client, settings, request));
-    if (look === "scan" || !this.#areFewDue) this.#areFewDue = !groups.hasHeads;
+    claimer.choice.endCycle(look);
     sessions.markUnused();
     const { expired, again: expireAgain } = await this.#expire(client, settings, [...lateGroups, ...claim.lateGroups]);
     this.#warnIfSlow(since);
-    if (expired > 0) this.#components.dependencies.tableChanged();
+    if (expired > 0) dependencies.tableChanged();
     if (expired > 0) log.info({ tasks: expired }, "late tasks expired");
     return {
       claimed: started + claim.claimed,
@@ -250,7 +247,7 @@ export class WorkCycle {
    * tick in which results leave `pendingResults`. Otherwise, a drain that ends in between would assume that these
    * results are written, and close their sessions.
    */
-  #takeWrites(client: Client): Writes {
+  #takeWrites(client: Client): { readonly results: OwnedResult[]; readonly released: ReleasedTask[] } {
     const { pendingResults } = this.#components;
     this.#completer.startLarge(client);
     this.#isWriting = true;
@@ -267,18 +264,6 @@ export class WorkCycle {
     ] as const;
   }
 
-  /** Decides how the cycle finds out which tasks are due and when the next one becomes due. */
-  #chooseLook(
-    { sleepMs }: ManagerSettings,
-    { checkRuns, polls }: CycleRequest,
-    known: { readonly isSaturated: boolean; readonly isCertain: boolean; readonly arePlain: boolean },
-  ): Look {
-    const { claimer, groupScanner } = this.#components;
-    if (known.isSaturated || !known.isCertain) return "scan";
-    if (known.arePlain && !checkRuns && !polls && !groupScanner.needsScan(sleepMs)) return "nothing";
-    return this.#areFewDue && groupScanner.canUseSmallClaim && claimer.canClaimSmall ? "small claim" : "scan";
-  }
-
   /**
    * Reads which tasks are due and when the next one becomes due. After a small claim that could not take all tasks, it
    * also scans the groups.
@@ -289,11 +274,11 @@ export class WorkCycle {
     let started = 0;
     if (look === "small claim") {
       groupScanner.beginSmallClaim();
-      const small = await claimer.claimSmall(client, request);
+      const small = await claimer.claimSmall(client, request.starts);
       groupScanner.endSmallClaim(small);
       started = small?.claimed.length ?? 0;
       if (small?.isComplete === true) return { ...seenNothing, started };
-      this.#areFewDue = false;
+      claimer.choice.foundMany();
     }
     const scan = { isSaturated, watch: request.checkRuns, except: claimer.skippedIds };
     const [scanned] = await inOneWrite(client, () =>
@@ -343,10 +328,10 @@ export class WorkCycle {
   ): Promise<{ readonly expired: number; readonly again: boolean }> {
     const { claimer, groupScanner, owed, table } = this.#components;
     return await this.#orDefer({ expired: 0, again: false }, async () => {
-      const { rejected: rejectedRows, skippedIds: except } = claimer;
-      const known = { except, rejectedRows, owed };
+      const { rejected, skippedIds: except } = claimer;
+      const known = { except, rejectedRows: rejected.rows, owed };
       const { expired, locked, again } = await expireTasks(client, table, hashes, batch, known);
-      if (locked.length > 0) claimer.lockedTasks.add(locked);
+      if (locked.length > 0) claimer.locked.add(locked);
       if (expired > 0) groupScanner.markPlanned();
       return { expired, again };
     });
@@ -380,11 +365,6 @@ export class WorkCycle {
     this.#components.groupScanner.markPlanned();
     this.#components.log.debug({ err: problem }, "cycle deferred");
   }
-}
-
-interface Writes {
-  readonly results: readonly OwnedResult[];
-  readonly released: readonly ReleasedTask[];
 }
 
 function valueOf<Value>(outcome: PromiseSettledResult<Value>, otherwise: Value): Value {

@@ -38,7 +38,7 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
 };
 
 /** A task that a claim gave to a session. */
-export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsStart"> {
+export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly owner: string;
   readonly hash: number;
   readonly key: string | null;
@@ -48,8 +48,6 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsSt
   readonly startsNow: boolean;
   /** Whether the task must be alone in its session's queue. */
   readonly exclusive: boolean;
-  /** Whether the task has a gap. Its session then reports when the task starts. */
-  readonly hasGap: boolean;
   /** Whether the group can pause after this task. */
   readonly mayPause: boolean;
   readonly repeats: boolean;
@@ -68,13 +66,6 @@ export interface ClaimedTask extends Omit<Run, "session" | "ledger" | "reportsSt
  * again. `replaced`: another task waits with its key. `kept`: the task keeps a state that others have set.
  */
 export type RescueOutcome = "done" | "failed" | "planned" | "replaced" | "kept";
-
-/** A claimed task with its session and ledger. */
-export interface AssignedRun extends Pick<Run, "session" | "ledger"> {
-  readonly task: ClaimedTask;
-  /** Whether the task's row already shows that the task runs. */
-  readonly isStartWritten: boolean;
-}
 
 /** A session that stays with one group as long as the `count` and `live` of the group's tasks allow. */
 export interface DedicatedSession extends BackendIdentity {

@@ -22,16 +22,16 @@ export async function changedTasks(client: Client, table: TaskTable, tasks: read
     values: [tasks.map(({ id }) => id), tasks.map(({ owner }) => owner), tasks.map(({ version }) => version)],
   });
   const claimed = new Map(tasks.map((task) => [task.id, task]));
-  return rows.flatMap((row) => {
-    const task = claimed.get(row.asked);
-    return row.wanted && task !== undefined && hasSameRun(task, toTask(row)) ? [] : [row.asked];
+  return rows.flatMap(({ asked, wanted, ...row }) => {
+    const task = claimed.get(asked);
+    return wanted && task !== undefined && hasSameRun(task, toTask(row)) ? [] : [asked];
   });
 }
 
 /** Whether the claimed task and its present row describe the same run. */
 function hasSameRun(claimed: ClaimedTask, now: ClaimedTask): boolean {
   const { startsNow, data, version } = claimed;
-  return isDeepStrictEqual(claimed, { ...now, startsNow, data, version });
+  return isDeepStrictEqual({ ...claimed, ...now, startsNow, data, version }, claimed);
 }
 
 /** Returns the SQL of `changedTasks`. It selects only the rows of tasks that may have been changed or deleted. */

@@ -166,7 +166,7 @@ export class ExecutorMessageHandler {
     const session = this.#registry.get(number);
     const current = session?.queue.current;
     if (session?.backend === null || session === undefined || current?.task.id !== id) return;
-    if (current.task.hasGap) {
+    if (current.task.reportsStart) {
       // The claim has already written that the task runs.
       this.#registry.noteReportedStart(current);
       return;

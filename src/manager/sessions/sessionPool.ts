@@ -4,7 +4,7 @@ import type { Run } from "../../shared/ipc/run.js";
 import { PoolTasks } from "./poolTasks.js";
 import { ExecutorMessageHandler } from "./executorMessageHandler.js";
 import type { ExecutorThreads, ExecutorThread, SessionMessage } from "./executorThreads.js";
-import type { AssignedRun, OfferedSession, QueueableSession } from "../model/tasks.js";
+import type { ClaimedTask, OfferedSession, QueueableSession } from "../model/tasks.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { RunTimes } from "./runTimes.js";
 import {
@@ -124,11 +124,6 @@ export class SessionPool {
     return readLoad(this.#registry);
   }
 
-  /** Returns the number of the session with this owner, or -1 if the session is gone. */
-  numberOf(owner: string): number {
-    return this.#registry.ofOwner(owner)?.number ?? -1;
-  }
-
   /** Returns the owners of all open sessions. */
   owners(): string[] {
     return this.#registry.owners;
@@ -205,22 +200,23 @@ export class SessionPool {
   }
 
   /**
-   * Queues runs in their sessions. All runs for one thread are sent to it in a single message.
+   * Queues claimed tasks in their sessions. All runs for one thread are sent to it in a single message.
    *
-   * @returns the runs that could not be queued, because their session has closed or must not get more tasks.
+   * @param nextLedger returns the ledger of the next run
+   * @returns the tasks that could not be queued, because their session has closed or must not get more tasks.
    */
-  assign(runs: readonly AssignedRun[]): AssignedRun[] {
+  assign(tasks: readonly ClaimedTask[], nextLedger: () => Run["ledger"]): ClaimedTask[] {
     const batches = new Map<ExecutorThread, Run[]>();
-    const missed: AssignedRun[] = [];
+    const missed: ClaimedTask[] = [];
     const now = performance.now();
-    for (const assigned of runs) {
-      const session = this.#registry.get(assigned.session);
+    for (const task of tasks) {
+      const session = this.#registry.ofOwner(task.owner);
       if (session === undefined || !canTake(session)) {
-        missed.push(assigned);
+        missed.push(task);
         continue;
       }
-      this.#enqueue(session, assigned, now);
-      const run = toRun(assigned);
+      this.#enqueue(session, task, now);
+      const run = toRun(task, session.number, nextLedger());
       const batch = batches.get(session.thread);
       if (batch === undefined) batches.set(session.thread, [run]);
       else batch.push(run);
@@ -230,15 +226,15 @@ export class SessionPool {
     return missed;
   }
 
-  #enqueue(session: PooledSession, { task, isStartWritten }: AssignedRun, now: number): void {
+  #enqueue(session: PooledSession, task: ClaimedTask, now: number): void {
     const { hash, group, mayPause, repeats, dedicated } = task;
     this.#lastGroup = group;
     this.#registry.enqueue(session, {
       task,
       hasPlainEnd: !mayPause && !repeats,
       expectedMs: this.#runTimes.expectedMs(hash) ?? slowRunMs,
-      isStartWritten,
-      isStartUnknown: task.hasGap,
+      isStartWritten: task.startsNow,
+      isStartUnknown: task.reportsStart,
       assignedAt: now,
       expectedAt: now + session.queue.expectedMs,
       isSlow: false,
@@ -388,37 +384,25 @@ function canTake(session: PooledSession): boolean {
  * Copies only the fields that the executor needs, because copying whole objects costs more than the rest of an
  * assignment.
  */
-function toRun({ task, session, ledger }: AssignedRun): Run {
-  const {
-    id,
-    input,
-    args,
-    group,
-    timeoutMs,
-    dedicated,
-    save,
-    format,
-    atomic,
-    claimedAt,
-    remote,
-    endsWithConnection,
-    hasGap,
-  } = task;
-  return {
-    session,
-    id,
-    input,
-    args,
-    group,
-    timeoutMs,
-    dedicated,
-    save,
-    format,
-    atomic,
-    claimedAt,
-    ledger,
-    remote,
-    endsWithConnection,
-    reportsStart: hasGap,
-  };
-}
+const toRun = (task: ClaimedTask, session: number, ledger: Run["ledger"]): Run => ({
+  session,
+  ledger,
+  id: task.id,
+  input: task.input,
+  args: task.args,
+  group: task.group,
+  timeoutMs: task.timeoutMs,
+  dedicated: task.dedicated,
+  save: task.save,
+  header: task.header,
+  string: task.string,
+  delimiter: task.delimiter,
+  quote: task.quote,
+  escape: task.escape,
+  null: task.null,
+  atomic: task.atomic,
+  claimedAt: task.claimedAt,
+  remote: task.remote,
+  endsWithConnection: task.endsWithConnection,
+  reportsStart: task.reportsStart,
+});

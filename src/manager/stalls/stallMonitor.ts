@@ -4,6 +4,7 @@ import type { Log } from "../../shared/log.js";
 import { stalledMs } from "../../shared/tuning.js";
 import type { Stall } from "../../shared/statistics.js";
 import type { Claimer } from "../claim/claimer.js";
+import type { LockedTasks } from "../claim/lockedTasks.js";
 import { noLoad, type ActiveGroups } from "../groups/groups.js";
 import type { GroupScanner } from "../groups/groupScanner.js";
 import type { OrphanRescuer } from "../recovery/orphanRescuer.js";
@@ -17,6 +18,7 @@ import { idleFor } from "./idleFor.sql.js";
 import { readGroupHeads, type GroupHead } from "./groupHeads.sql.js";
 import { readUnmarkedTasks, readOverdueTasks, type OverdueTask } from "./overdueTasks.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import type { RejectedRows } from "../sql/rejectedRows.js";
 import type { PoolScaler } from "../sessions/poolScaler.js";
 import { stallCheckMs } from "../model/tuning.js";
 
@@ -190,7 +192,7 @@ export class StallMonitor {
     const rows = await readOverdueTasks(client, table, this.#locked);
     this.#locked = lockedIds(rows);
     const after = this.#after;
-    const except = [...this.#locked, ...claimer.rejectedIds, ...groupScanner.rejectedIds];
+    const except = [...this.#locked, ...claimer.rejected.rows.ids, ...groupScanner.rejectedIds];
     const running = this.#countRunning(load);
     const [heads, unmarked] = await Promise.all([
       readGroupHeads(client, table, {
@@ -310,7 +312,7 @@ export class StallMonitor {
     const { sessions, groups, orphans, claimer, groupScanner } = this.#components;
     const { busy, groups: loads, keys } = sessions.load;
     groups.recount({ busy, groups: loads, orphans: orphans.hashes, keys: [...keys, ...orphans.keys] });
-    claimer.forgetLocked();
+    claimer.locked.clear();
     groupScanner.restart();
   }
 }
@@ -321,7 +323,10 @@ export interface StallMonitorOptions {
   readonly groups: ActiveGroups;
   readonly orphans: Pick<OrphanRescuer, "size" | "hashes" | "keys">;
   readonly pendingResults: Pick<PendingResults, "state" | "largeCount">;
-  readonly claimer: Pick<Claimer, "rejectedIds" | "started" | "state" | "forgetLocked">;
+  readonly claimer: Pick<Claimer, "started" | "state"> & {
+    readonly rejected: { readonly rows: Pick<RejectedRows, "ids"> };
+    readonly locked: Pick<LockedTasks, "clear">;
+  };
   readonly poolScaler: Pick<PoolScaler, "canGrow" | "state">;
   readonly reserve: Pick<SessionReserve, "size">;
   readonly groupScanner: Pick<GroupScanner, "restart" | "nextDueMs" | "rejectedIds">;

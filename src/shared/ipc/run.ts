@@ -12,7 +12,7 @@ export interface OutputFormat {
 }
 
 /** One execution of one task, assigned to one session. */
-export interface Run {
+export interface Run extends OutputFormat {
   readonly session: number;
   /** The task's id, a bigint as text. */
   readonly id: string;
@@ -26,7 +26,6 @@ export interface Run {
   readonly dedicated: boolean;
   /** Whether the session keeps its state for the next run and is not reset. */
   readonly save: boolean;
-  readonly format: OutputFormat;
   /**
    * Whether the effect is to be committed together with its proof (a ledger row), if the SQL allows being wrapped in a
    * transaction.
@@ -45,7 +44,7 @@ export interface Run {
    * Otherwise the loss counts as a crash. Only used for remote tasks.
    */
   readonly endsWithConnection: boolean;
-  /** Whether the session reports at once that the run has started. */
+  /** Whether the session reports at once that the run has started, because the task has a gap. */
   readonly reportsStart: boolean;
 }
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { OutputFormat } from "../../../../src/shared/ipc/run.js";
 import { createDatabase } from "../../../support/database.js";
-import { defaultFormat, ExecutorDriver } from "../../../support/executorDriver.js";
+import { ExecutorDriver } from "../../../support/executorDriver.js";
 
 const database = await createDatabase();
 const admin = await database.connect();
@@ -268,7 +268,7 @@ const cases: readonly Case[] = [
 
 for (const { title, input, output, error, format } of cases) {
   test(`output: ${title}`, async () => {
-    const result = await driver.run(1, input, { format: { ...defaultFormat, ...format } });
+    const result = await driver.run(1, input, format);
     assert.equal(result.error?.split("\n")[0], error, result.error ?? "no error");
     assert.equal(result.output, output);
   });

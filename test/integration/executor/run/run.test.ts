@@ -150,7 +150,7 @@ test("a task's settings and application name identify it", async () => {
   const { output } = await driver.run(1, look, {
     id: "9007199254740993",
     group: "the group",
-    format,
+    ...format,
   });
   assert.equal(output, "9007199254740993|public|task|the group|pg_task public task the group");
 });

@@ -82,6 +82,9 @@ test("a claim marks the row and returns all that a run needs", async () => {
   });
   assert.deepEqual(tasks, [
     {
+      kind: "claimed",
+      gap_ms: 0,
+      paused: false,
       id: "1",
       owner: "owner 0",
       hash,
@@ -89,7 +92,7 @@ test("a claim marks the row and returns all that a run needs", async () => {
       key: null,
       startsNow: true,
       exclusive: false,
-      hasGap: false,
+      reportsStart: false,
       mayPause: false,
       repeats: false,
       overlaps: false,
@@ -106,7 +109,12 @@ test("a claim marks the row and returns all that a run needs", async () => {
       claimedAt: take,
       remote: null,
       endsWithConnection: false,
-      format: { header: false, string: true, delimiter: ";", quote: "'", escape: "!", null: "nil" },
+      header: false,
+      string: true,
+      delimiter: ";",
+      quote: "'",
+      escape: "!",
+      null: "nil",
     },
   ]);
   assert.deepEqual(rest, {
@@ -250,8 +258,8 @@ test("a task with a gap is claimed only as the first of its group, and nothing b
     ]),
   );
   assert.equal(first.more, 0);
-  for (const { id, hasGap, exclusive } of first.claimed)
-    assert.deepEqual([hasGap, exclusive], [id === "1", id === "1"]);
+  for (const { id, reportsStart, exclusive } of first.claimed)
+    assert.deepEqual([reportsStart, exclusive], [id === "1", id === "1"]);
   assert.deepEqual(order(await claimed()), ["2", "4"]);
 });
 

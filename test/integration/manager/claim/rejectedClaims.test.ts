@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { DatabaseError } from "pg";
 import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
-import type { ClaimPlan } from "../../../../src/manager/claim/claimPlanner.js";
+import type { ClaimPlan } from "../../../../src/manager/claim/claimPlan.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { RejectedClaims } from "../../../../src/manager/claim/rejectedClaims.js";
 import { tryClaims } from "../../../../src/manager/claim/tryClaims.sql.js";
@@ -67,7 +67,7 @@ test("only unreadable tasks are ended, not those that are claimed together with 
   const after = await insert(3, "mixed");
   const other = await insert(2, "other");
   const worse = await insert(1, "worse", badInput);
-  const claims = new RejectedClaims(table, new OwedSuccessors({ table, log: silentLog }), silentLog);
+  const claims = new RejectedClaims({ table, owed: new OwedSuccessors({ table, log: silentLog }), log: silentLog });
   for (let times = 0; times < 2; times += 1)
     await claims.findRejected(manager, planOf(bad.hash, other.hash, worse.hash), unreadable, options);
   const good = [...before.ids, ...after.ids, ...other.ids];
@@ -84,7 +84,7 @@ test("an unreadable task becomes FAIL even if its successor is rejected, and its
   await client.query("ALTER TABLE task ADD COLUMN label text UNIQUE");
   const bad = await insert(1, "repeats", badInput);
   await client.query("UPDATE task SET repeat = '1 hour', label = 'one' WHERE id = $1", bad.ids);
-  const claims = new RejectedClaims(table, new OwedSuccessors({ table, log: silentLog }), silentLog);
+  const claims = new RejectedClaims({ table, owed: new OwedSuccessors({ table, log: silentLog }), log: silentLog });
   for (let times = 0; times < 2; times += 1) await claims.findRejected(manager, planOf(bad.hash), unreadable, options);
   const row = await tasks.row(only(bad.ids));
   assert.equal(row.state, "FAIL");
@@ -98,7 +98,7 @@ test("locked tasks are not waited for, and are tried again after a delay", async
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no start'; END $$;
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW
       WHEN (NEW.owner IS NOT NULL AND NEW.data = 'locked') EXECUTE FUNCTION refuse()`);
-  const claims = new RejectedClaims(table, new OwedSuccessors({ table, log: silentLog }), silentLog);
+  const claims = new RejectedClaims({ table, owed: new OwedSuccessors({ table, log: silentLog }), log: silentLog });
   await claims.findRejected(manager, planOf(hash), refused, options);
   assert.ok(claims.rows.ids.length > 0);
   await client.query("DROP TRIGGER refuse ON task");

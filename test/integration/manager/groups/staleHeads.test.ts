@@ -28,8 +28,8 @@ function makeParts() {
       pid: number,
       dedication: null,
     }));
-  sessions.assign = (runs) => {
-    given.push(...runs.map(({ task }) => task.id));
+  sessions.assign = (tasks) => {
+    given.push(...tasks.map(({ id }) => id));
     return [];
   };
   return { groups, given, claiming, groupScanner };

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
+import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { changedTasks } from "../../../../src/manager/sessions/changedTasks.sql.js";
 import { createDatabase } from "../../../support/database.js";
@@ -15,7 +15,7 @@ const { rows: inserted } = await manager.query<{ id: string; hash: number }>(
    RETURNING id::text AS id, hash`,
 );
 const slot = { owner: "owner", pid: 1, startsNow: false };
-const claim = await claimQueued(manager, table, {
+const claim = await claimFull(manager, table, {
   groups: inserted.slice(0, 1).map(({ hash }) => ({
     hash,
     running: 1,
@@ -30,7 +30,7 @@ const claim = await claimQueued(manager, table, {
   maxCandidates: 0,
   except: [],
 });
-const claimed = claim?.claimed ?? [];
+const { claimed } = claim;
 const [unchanged = "", unrelated = "", input = "", timeout = "", stopped = "", deleted = ""] = claimed.map(
   ({ id }) => id,
 );

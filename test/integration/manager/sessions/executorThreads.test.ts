@@ -110,7 +110,7 @@ const run = (session: number): Run => ({
   remote: null,
   endsWithConnection: false,
   reportsStart: false,
-  format: defaultFormat,
+  ...defaultFormat,
 });
 
 const gone = (pid: number) =>

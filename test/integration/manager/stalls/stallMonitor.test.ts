@@ -96,16 +96,18 @@ function createMonitor(given: Partial<ManagerState> = {}) {
     },
     pendingResults: { state: {}, largeCount: 0 },
     claimer: {
-      get rejectedIds() {
-        return state.rejected;
+      rejected: {
+        rows: {
+          get ids() {
+            return state.rejected;
+          },
+        },
       },
+      locked: { clear: () => void actions.push("locked") },
       get started() {
         return state.started;
       },
       state: {},
-      forgetLocked() {
-        actions.push("locked");
-      },
     },
     poolScaler: {
       get canGrow() {
