@@ -72,7 +72,7 @@ export class ClaimChoice {
    */
   get #canBeSmall(): boolean {
     const { groups, groupScanner, pendingResults, sessions } = this.#components;
-    if (groups.size > maxGroupsOfSmallClaim || groups.hasWithheld || groups.hasGapWaits) return false;
+    if (groups.size > maxGroupsOfSmallClaim || groups.hasWithheld || groups.gaps.hasWaits) return false;
     return groupScanner.canUseSmallClaim && !pendingResults.blocksAnyGroup && !sessions.hasDedicated;
   }
 }

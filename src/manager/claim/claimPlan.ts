@@ -1,11 +1,7 @@
-import type { ActiveGroup } from "../groups/activeGroup.js";
-import type { Head } from "../groups/groupLimit.js";
-import { headPrecedes, type ActiveGroups } from "../groups/groups.js";
+import { beforeFirst, headPrecedes, type ActiveGroup, type Head } from "../groups/activeGroup.js";
+import type { ActiveGroups } from "../groups/groups.js";
 import type { DueTask, OfferedSession, QueueSlot } from "../model/tasks.js";
 import type { ClaimConditions, ClaimRequest, ClaimResult } from "./claimFull.sql.js";
-
-/** A position before every task of a group. */
-export const beforeFirst: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 
 /** A claim to send, with the sessions and groups for which it was planned. */
 export interface ClaimPlan extends Omit<ClaimRequest, keyof ClaimConditions> {
@@ -37,7 +33,7 @@ export function toPlan(
     const { max, id } = group.head ?? beforeFirst;
     const { hash, running } = group;
     const own = ownSlots.get(group) ?? null;
-    return { hash, running, quietMs: active.quietMs(group), max, id, maxTasks: count, ownSlots: own };
+    return { hash, running, quietMs: active.gaps.quietMs(group), max, id, maxTasks: count, ownSlots: own };
   });
   return { dedicated: [], fillsQueues: false, usesReserve: false, ...plan, planned, groups };
 }

@@ -1,11 +1,10 @@
-import { groupPrecedes, type ActiveGroups } from "../groups/groups.js";
-import type { ActiveGroup } from "../groups/activeGroup.js";
-import { canQueue } from "../groups/groupLimit.js";
+import { beforeFirst, canQueue, groupPrecedes, type ActiveGroup } from "../groups/activeGroup.js";
+import type { ActiveGroups } from "../groups/groups.js";
 import type { OfferedSession, QueueableSession, QueueSlot } from "../model/tasks.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { StartLimits } from "../sessions/startLimits.js";
-import { beforeFirst, toPlan, type ClaimPlan } from "./claimPlan.js";
+import { toPlan, type ClaimPlan } from "./claimPlan.js";
 import { QueueCapacity } from "./queueCapacity.js";
 
 /** The queue slots that a claim fills. */
@@ -231,7 +230,7 @@ export class ClaimPlanner {
     const skipped: ActiveGroup[] = [];
     let remaining = maxTasks;
     while (remaining > 0 && !capacity.isExhausted) {
-      const best = this.#groups.best;
+      const best = this.#groups.startable.best;
       const next = ownGroups[0];
       // When a task that is queued behind one of its own group starts, one task fewer of the group is running.
       if (next !== undefined && (best === null || next === best || groupPrecedes(next, best, 1))) {
@@ -280,7 +279,7 @@ export class ClaimPlanner {
       const group = this.#groups.get(hash);
       return group !== null && canQueue(group) && !this.#isUntried(group) ? group : [];
     });
-    return groups.toSorted((a, b) => (groupPrecedes(a, b, 0) ? -1 : 1));
+    return groups.toSorted((a, b) => (groupPrecedes(a, b) ? -1 : 1));
   }
 
   /**

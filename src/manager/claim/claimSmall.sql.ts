@@ -2,7 +2,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import { assigned, claimedColumns, toTask, unflushed, type ClaimedRow } from "../sql/claimedTask.sql.js";
-import { nextPlanQuery, toNextPlan, type NextPlanRow } from "../groups/nextPlan.sql.js";
+import { nextPlanQuery, toNextPlan, type NextPlanRow } from "../groups/plannedTasks.sql.js";
 import { settingsVersionQuery } from "../sessions/settingsVersion.sql.js";
 import type { ClaimedTask, DueTask } from "../model/tasks.js";
 import type { GroupInUse } from "../groups/groups.js";

@@ -1,7 +1,6 @@
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import type { ActiveGroup } from "../groups/activeGroup.js";
-import { canQueue } from "../groups/groupLimit.js";
+import { canQueue, type ActiveGroup } from "../groups/activeGroup.js";
 import type { ClaimedTask } from "../model/tasks.js";
 import { maxEmptyClaims, maxSmallClaim, rejectedSearchMs } from "../model/tuning.js";
 import { readColumnSet } from "../schema/columnSet.js";

@@ -1,27 +1,46 @@
 import type { HeapItem } from "../../shared/indexedHeap.js";
-import type { Head } from "./groupLimit.js";
+
+/** Position of the head, which is the first known due task of a group. */
+export interface Head {
+  /** How many other tasks of its group can be running when the task starts. */
+  readonly max: number;
+  readonly id: bigint;
+  /** The task's `gap`, in ms. 0 if it has none, or if it is not known. */
+  readonly gapMs?: number;
+}
+
+/** A position before every task of a group. */
+export const beforeFirst: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
+
+/** How many tasks of one group the sessions have. */
+export interface GroupLoad {
+  /** How many sessions have tasks of the group. */
+  readonly sessions: number;
+  /** How many tasks of the group are queued behind other tasks. */
+  readonly queuedTasks: number;
+  /** The smallest `max` of the queued tasks. Infinity if no task is queued. */
+  readonly minQueuedMax: number;
+  /** How many tasks with a gap have sessions that have not reported their start yet. */
+  readonly starting: number;
+}
+
+export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity, starting: 0 };
 
 /** A group that has running, queued or due tasks. */
-export interface ActiveGroup extends HeapItem {
+export interface ActiveGroup extends HeapItem, Omit<GroupLoad, "sessions"> {
   readonly hash: number;
   /** How many sessions have tasks of the group. Orphans (tasks of dead sessions) are counted as well. */
   running: number;
-  /** How many tasks of the group are queued behind other tasks. */
   queuedTasks: number;
-  /**
-   * The smallest `max` of the group's queued tasks. While they wait, it limits how many sessions can have tasks of the
-   * group.
-   */
+  /** While tasks are queued, this limits how many sessions can have tasks of the group. */
   minQueuedMax: number;
+  starting: number;
   /** The first known due task of the group. Null if no due task is known. */
   head: Head | null;
   /** The scan round in which the head (first due task) was last set. */
   round: number;
   paused: boolean;
-  /**
-   * Whether the head is probably exclusive, that is, has to be alone in its session's queue: the last claim has found
-   * that the group's next task is exclusive.
-   */
+  /** Whether the head is probably exclusive, that is, has to be alone in its session's queue. The last claim tells. */
   expectsExclusive: boolean;
   /** Whether a claim that reads this group is in progress. */
   claiming: boolean;
@@ -31,8 +50,6 @@ export interface ActiveGroup extends HeapItem {
   usesReserve: boolean;
   /** The latest time at which a task of the group may have started, in ms, on the process's clock. */
   startedAt: number;
-  /** How many tasks with a gap were given to sessions that have not reported their start yet. */
-  starting: number;
   /** The group's place among the groups that wait for the gap of their head. Null if it never had to wait. */
   wait: GapWait | null;
 }
@@ -42,4 +59,36 @@ export interface GapWait extends HeapItem {
   readonly group: ActiveGroup;
   /** When the gap will be over, in ms, on the process's clock. */
   until: number;
+}
+
+/**
+ * Returns whether one more session can run the group's head. The group limit: a task starts only if at most `max` other
+ * tasks of its group are running. The claims check it again in SQL, for each row.
+ */
+export function canStart({ head, running, minQueuedMax, paused, claiming }: ActiveGroup): boolean {
+  return head !== null && !paused && !claiming && head.max >= running && minQueuedMax >= running;
+}
+
+/**
+ * Returns whether more tasks of the group can queue behind its own tasks. When such a task starts, the task before it
+ * has ended. An exclusive task is never queued.
+ */
+export function canQueue({ head, running, paused, expectsExclusive, claiming }: ActiveGroup): boolean {
+  return head !== null && !expectsExclusive && !head.gapMs && !paused && !claiming && head.max >= running - 1;
+}
+
+/** Returns whether `a` comes before `b` in the order of their group's tasks. */
+export function headPrecedes(a: Head, b: Head): boolean {
+  return a.max === b.max ? a.id < b.id : a.max > b.max;
+}
+
+/**
+ * Returns whether the head of group `a` comes before the head of group `b`.
+ *
+ * @param fewer how many running tasks of `a` will have ended when its head starts
+ */
+export function groupPrecedes(a: ActiveGroup, b: ActiveGroup, fewer = 0): boolean {
+  if (a.head === null || b.head === null) return b.head === null;
+  const difference = a.head.max - a.running + fewer - (b.head.max - b.running);
+  return difference === 0 ? a.head.id < b.head.id : difference > 0;
 }

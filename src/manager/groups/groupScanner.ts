@@ -1,14 +1,11 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import type { Head } from "./groupLimit.js";
-import { headPrecedes, type ActiveGroups } from "./groups.js";
+import { headPrecedes, type Head } from "./activeGroup.js";
+import type { ActiveGroups } from "./groups.js";
 import { PausedGroups } from "./pausedGroups.js";
 import { isRowError, RejectedRows, changeRows } from "../sql/rejectedRows.js";
-import { insertedTasks, lastId, type InsertedTask } from "./insertedTasks.sql.js";
-import { dueWithKeys } from "./dueWithKeys.sql.js";
-import { nextPlan, type NextPlan } from "./nextPlan.sql.js";
-import { readMarkable, markDue, markListedDue } from "./markDue.sql.js";
-import { scanGroups } from "./scanGroups.sql.js";
+import { insertedTasks, lastId, type InsertedTask, dueWithKeys, scanGroups } from "./heads.sql.js";
+import { nextPlan, type NextPlan, readMarkable, markDue, markListedDue } from "./plannedTasks.sql.js";
 import type { ClockSteps } from "../upkeep/clockSteps.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model/tasks.js";

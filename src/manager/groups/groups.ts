@@ -1,8 +1,6 @@
-import { IndexedHeap } from "../../shared/indexedHeap.js";
-import { canStart, type Head } from "./groupLimit.js";
-import { RememberedStarts } from "./rememberedStarts.js";
+import { canStart, groupPrecedes, headPrecedes, type ActiveGroup, type GroupLoad, type Head } from "./activeGroup.js";
+import { Gaps, mayStartAnyMoment } from "./gaps.js";
 import { RunningKeys } from "./runningKeys.js";
-import type { ActiveGroup, GapWait } from "./activeGroup.js";
 import { StartableGroups } from "./startableGroups.js";
 
 /** A group that has tasks in sessions. */
@@ -12,21 +10,8 @@ export interface GroupInUse {
   readonly running: number;
 }
 
-/** How many tasks of one group the sessions have. */
-export interface GroupLoad {
-  readonly sessions: number;
-  /** How many tasks of the group are queued behind other tasks. */
-  readonly queuedTasks: number;
-  /** The smallest `max` of the queued tasks. Infinity if no task is queued. */
-  readonly minQueuedMax: number;
-  /** How many tasks with a gap have sessions that have not reported their start yet. */
-  readonly starting: number;
-}
-
 /** A number of running tasks that exceeds every `max`, which is a 4-byte integer. */
 const aboveAnyMax = 2_147_483_648;
-
-export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: Infinity, starting: 0 };
 
 /**
  * The groups that have running or due tasks, in order of priority. The priority of a group is the `max` of its head
@@ -36,20 +21,15 @@ export const noLoad: GroupLoad = { sessions: 0, queuedTasks: 0, minQueuedMax: In
  * Heads are only hints: the rows themselves decide which tasks a claim takes. If a head is no longer due, claims that
  * start reading at it may find nothing. This ends at the latest when the current scan round ends. If the manager does
  * not know yet that a task is the first due task of its group, the task starts later than it could.
- *
- * If the head has a gap, the group cannot start it until the gap has passed since the group's last start. The gap
- * counts from the start that the session reports, so that a session that is slow to start its task does not shorten it.
- * Until the report arrives, and while tasks of the group are queued, the group starts no task with a gap.
  */
 export class ActiveGroups {
   readonly #groups = new Map<number, ActiveGroup>();
   /** The groups that have a head (first due task) that can start. */
-  readonly startable = new StartableGroups((a, b) => groupPrecedes(a, b, 0));
+  readonly startable = new StartableGroups((a, b) => groupPrecedes(a, b));
   /** Hashes of the groups that must not start any tasks until `allow` is called. */
   readonly #withheld = new Set<number>();
-  readonly #gapWaits = new IndexedHeap<GapWait>((a, b) => a.until < b.until);
-  readonly #rememberedStarts: RememberedStarts;
   readonly #now: () => number;
+  readonly gaps: Gaps;
   #starting = 0;
   readonly runningKeys = new RunningKeys();
   #orphans = 0;
@@ -60,7 +40,7 @@ export class ActiveGroups {
   /** @param now returns the time of the process's clock, in ms */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
-    this.#rememberedStarts = new RememberedStarts(now());
+    this.gaps = new Gaps(now);
   }
 
   /** Number of busy sessions plus orphans (tasks of dead sessions). */
@@ -121,7 +101,7 @@ export class ActiveGroups {
     const now = this.#now();
     const group = this.#groups.get(hash);
     if (group === undefined) {
-      this.#rememberedStarts.add(hash, now);
+      this.gaps.remember(hash, now);
       return;
     }
     group.startedAt = now;
@@ -152,44 +132,16 @@ export class ActiveGroups {
   /** Notes that another manager may have started tasks of any group until now. */
   forgetStarts(): void {
     const now = this.#now();
-    this.#rememberedStarts.reset(now);
+    this.gaps.forget();
     for (const group of this.#groups.values()) {
       group.startedAt = now;
       this.#rank(group);
     }
   }
 
-  /** How long no task of the group has started, in ms. -1 if a task may start at any moment. */
-  quietMs(group: ActiveGroup): number {
-    return mayStartAnyMoment(group) ? -1 : this.#now() - group.startedAt;
-  }
-
-  /** Returns whether the group must not start a task with this gap yet. */
-  isWithinGap(group: Pick<ActiveGroup, "starting" | "queuedTasks" | "startedAt">, gapMs: number): boolean {
-    return gapMs > 0 && (mayStartAnyMoment(group) || this.#now() < group.startedAt + gapMs);
-  }
-
-  /** Whether a group waits for the gap of its head. */
-  get hasGapWaits(): boolean {
-    return this.#gapWaits.size > 0;
-  }
-
-  /** Time until the next group whose head waits for its gap can start it, in ms. Infinity if there is none. */
-  get nextGapMs(): number {
-    const next = this.#gapWaits.best;
-    return next === null ? Infinity : Math.max(0, next.until - this.#now());
-  }
-
   /** Lets the groups start whose heads have waited for their gaps long enough. */
   endGaps(): void {
-    const now = this.#now();
-    for (let next = this.#gapWaits.best; next !== null && next.until <= now; next = this.#gapWaits.best)
-      this.#rank(next.group);
-  }
-
-  /** The group whose task should start next. Null if no group can start a task. */
-  get best(): ActiveGroup | null {
-    return this.startable.best;
+    for (let next = this.gaps.ended; next !== null; next = this.gaps.ended) this.#rank(next);
   }
 
   /** How many groups have a reserved session. */
@@ -372,7 +324,7 @@ export class ActiveGroups {
         claiming: false,
         isRankedIdle: true,
         usesReserve: false,
-        startedAt: this.#rememberedStarts.take(hash),
+        startedAt: this.gaps.take(hash),
         starting: 0,
         wait: null,
       };
@@ -383,45 +335,17 @@ export class ActiveGroups {
 
   #rank(group: ActiveGroup): void {
     const couldStart = canStart(group) && !this.#withheld.has(group.hash);
-    const isWaiting = couldStart && this.isWithinGap(group, group.head?.gapMs ?? 0);
+    const isWaiting = this.gaps.wait(group, couldStart);
     if (couldStart && !isWaiting) this.startable.put(group);
     else this.startable.remove(group);
-    // While a task may start at any moment, it is not known when the gap ends.
-    if (isWaiting && !mayStartAnyMoment(group)) this.#wait(group, group.head?.gapMs ?? 0);
-    else if (group.wait !== null) this.#gapWaits.remove(group.wait);
     const idle = group.running === 0 && group.queuedTasks === 0 && group.head === null && group.starting === 0;
     if (!idle || group.claiming) return;
     this.#groups.delete(group.hash);
-    this.#rememberedStarts.add(group.hash, group.startedAt);
-  }
-
-  #wait(group: ActiveGroup, gapMs: number): void {
-    group.wait ??= { heapIndex: -1, group, until: 0 };
-    group.wait.until = group.startedAt + gapMs;
-    this.#gapWaits.put(group.wait);
+    this.gaps.remember(group.hash, group.startedAt);
   }
 }
 
 function markClaiming(group: ActiveGroup | null): ActiveGroup | null {
   if (group !== null) group.claiming = true;
   return group;
-}
-
-const mayStartAnyMoment = ({ starting, queuedTasks }: Pick<ActiveGroup, "starting" | "queuedTasks">): boolean =>
-  starting > 0 || queuedTasks > 0;
-
-/** Returns whether `a` comes before `b` in the order of their group's tasks. */
-export function headPrecedes(a: Head, b: Head): boolean {
-  return a.max === b.max ? a.id < b.id : a.max > b.max;
-}
-
-/**
- * Returns whether the head of group `a` comes before the head of group `b`.
- *
- * @param fewer how many running tasks of `a` will have ended when its head starts
- */
-export function groupPrecedes(a: ActiveGroup, b: ActiveGroup, fewer: number): boolean {
-  if (a.head === null || b.head === null) return b.head === null;
-  const difference = a.head.max - a.running + fewer - (b.head.max - b.running);
-  return difference === 0 ? a.head.id < b.head.id : difference > 0;
 }

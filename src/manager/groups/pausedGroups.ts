@@ -1,12 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
-import type { Head } from "./groupLimit.js";
-import { firstUnpaused } from "./firstUnpaused.sql.js";
+import { beforeFirst, type Head } from "./activeGroup.js";
+import { firstUnpaused } from "./heads.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { HeadRow } from "../sql/fragments.sql.js";
 import { maxPausedSearch, pausedRestMs, scanRestFactor } from "../model/tuning.js";
-
-/** A position before every task of a group. */
-const start: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 
 interface Search {
   /** The position behind which the search continues. */
@@ -48,7 +45,7 @@ export class PausedGroups {
   /** Time until the next search, in ms. Infinity if every group has been searched to its end. */
   get nextLookMs(): number {
     for (const { from, changes } of this.#searches.values())
-      if (from !== start || changes !== this.#changes) return pausedRestMs;
+      if (from !== beforeFirst || changes !== this.#changes) return pausedRestMs;
     return Infinity;
   }
 
@@ -71,7 +68,7 @@ export class PausedGroups {
       if (search !== undefined) search.seen = true;
       else
         this.#searches.set(hash, {
-          from: start,
+          from: beforeFirst,
           found: null,
           restUntil: 0,
           changes: -1,
@@ -129,7 +126,7 @@ export class PausedGroups {
         ...search,
         ...advance(search, row),
         restUntil: row === undefined ? now + pausedRestMs : 0,
-        changes: search.from === start ? changes : search.changes,
+        changes: search.from === beforeFirst ? changes : search.changes,
       });
     }
   }
@@ -140,11 +137,11 @@ export class PausedGroups {
  * group.
  */
 function advance({ found }: Search, row: HeadRow | undefined): Pick<Search, "from" | "found"> {
-  if (row === undefined) return { from: start, found: null };
+  if (row === undefined) return { from: beforeFirst, found: null };
   const at = { max: row.max, id: BigInt(row.id) };
   if (row.paused) return { from: at, found };
   // The search found the same task again, so the task has not started yet. An unpaused task may have been inserted
   // before it in the meantime, so the next search starts at the beginning of the group.
-  if (found !== null && String(found.id) === String(row.id)) return { from: start, found: row };
+  if (found !== null && String(found.id) === String(row.id)) return { from: beforeFirst, found: row };
   return { from: { ...at, id: at.id - 1n }, found: row };
 }

@@ -204,7 +204,7 @@ export class WorkCycle {
         // An early claim was sent before these tasks were known.
         valueOf(offered, false),
       nearestMs: groupScanner.nextDueMs,
-      gapMs: groups.nextGapMs,
+      gapMs: groups.gaps.nextMs,
       deferred: problems.length > 0,
     };
   }

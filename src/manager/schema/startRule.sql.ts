@@ -2,7 +2,7 @@
  * The rule that decides whether a task may start, and the reason if not. The claims read the rows to which it applies
  * (`dueTasks`) and use its conditions one by one, because they need their values. The stall monitor, `why`, `doctor`, the
  * page and the soak test ask for the reasons (`startBlockers`). Only the manager knows its sessions, so the rest of the
- * rule is in src/manager/groups/groupLimit.ts: which groups a claim reads.
+ * rule is in src/manager/groups/activeGroup.ts: which groups a claim reads.
  */
 import { hasSchedule } from "./schedulesView.sql.js";
 import type { TaskTable } from "./taskTable.js";

@@ -1,4 +1,4 @@
-import { noLoad, type GroupLoad } from "../groups/groups.js";
+import { noLoad, type GroupLoad } from "../groups/activeGroup.js";
 import type { PooledSession } from "./session.js";
 import type { SessionRegistry } from "./sessionRegistry.js";
 

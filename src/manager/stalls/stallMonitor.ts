@@ -5,7 +5,8 @@ import { stalledMs } from "../../shared/tuning.js";
 import type { Stall } from "../../shared/statistics.js";
 import type { Claimer } from "../claim/claimer.js";
 import type { LockedTasks } from "../claim/lockedTasks.js";
-import { noLoad, type ActiveGroups } from "../groups/groups.js";
+import { noLoad } from "../groups/activeGroup.js";
+import type { ActiveGroups } from "../groups/groups.js";
 import type { GroupScanner } from "../groups/groupScanner.js";
 import type { OrphanRescuer } from "../recovery/orphanRescuer.js";
 import type { PendingResults } from "../results/pendingResults.js";
@@ -14,9 +15,14 @@ import type { SessionReserve } from "../sessions/sessionReserve.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { SessionPoolLoad } from "../sessions/sessionPoolLoad.js";
 import { availableConnections } from "../sessions/availableConnections.sql.js";
-import { idleFor } from "./idleFor.sql.js";
-import { readGroupHeads, type GroupHead } from "./groupHeads.sql.js";
-import { readUnmarkedTasks, readOverdueTasks, type OverdueTask } from "./overdueTasks.sql.js";
+import {
+  idleFor,
+  readGroupHeads,
+  readOverdueTasks,
+  readUnmarkedTasks,
+  type GroupHead,
+  type OverdueTask,
+} from "./stalls.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { RejectedRows } from "../sql/rejectedRows.js";
 import type { PoolScaler } from "../sessions/poolScaler.js";
@@ -235,7 +241,7 @@ export class StallMonitor {
     if (blockers.length > 0 || groups.isWithheld(hash)) return false;
     const groupLoad = load.groups.get(hash) ?? noLoad;
     const group = groups.get(hash);
-    if (group !== null && groups.isWithinGap({ ...groupLoad, startedAt: group.startedAt }, gapMs)) return false;
+    if (group !== null && groups.gaps.isWithin({ ...groupLoad, startedAt: group.startedAt }, gapMs)) return false;
     return groupLoad.minQueuedMax >= running && !(running > 0 && this.#areOthersReserved(load));
   }
 

@@ -5,27 +5,24 @@ import { claimSmall } from "../../../../src/manager/claim/claimSmall.sql.js";
 import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain } from "../../../../src/manager/results/completePlain.sql.js";
-import { dueWithKeys } from "../../../../src/manager/groups/dueWithKeys.sql.js";
+import { dueWithKeys, insertedTasks, scanGroups } from "../../../../src/manager/groups/heads.sql.js";
 import { expire, readLate } from "../../../../src/manager/groups/expire.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { idleOwners } from "../../../../src/manager/sessions/idleOwners.sql.js";
-import { insertedTasks } from "../../../../src/manager/groups/insertedTasks.sql.js";
 import { lookUpPredecessors, readToLookUp, restartLookUp } from "../../../../src/manager/dependencies/lookUp.sql.js";
 import {
   deleteAwaited,
   readEndedDependencies,
   releaseDependents,
 } from "../../../../src/manager/dependencies/release.sql.js";
-import { nextPlan } from "../../../../src/manager/groups/nextPlan.sql.js";
+import { nextPlan, markDue, markListedDue, readMarkable } from "../../../../src/manager/groups/plannedTasks.sql.js";
 import { retryPauses } from "../../../../src/manager/sql/pauseGroup.sql.js";
-import { markDue, markListedDue, readMarkable } from "../../../../src/manager/groups/markDue.sql.js";
 import { findProvenRuns } from "../../../../src/manager/recovery/provenRuns.sql.js";
 import { rescueTasks, stillClaimed } from "../../../../src/manager/recovery/rescue.sql.js";
 import { remotePidUpdate, startUpdate, updateRunning } from "../../../../src/manager/results/updateRunning.sql.js";
 import { recheckLocked } from "../../../../src/manager/claim/recheckLocked.sql.js";
 import { readFirstDue } from "../../../../src/manager/claim/tryClaims.sql.js";
-import { scanGroups } from "../../../../src/manager/groups/scanGroups.sql.js";
-import { readGroupHeads } from "../../../../src/manager/stalls/groupHeads.sql.js";
+import { readGroupHeads } from "../../../../src/manager/stalls/stalls.sql.js";
 import { unwantedRuns } from "../../../../src/manager/sessions/unwantedRuns.sql.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { after, beforeEach, describe } from "node:test";
 import { freePort } from "../../../../src/embedded/port.js";
-import { noLoad, ActiveGroups, type GroupLoad } from "../../../../src/manager/groups/groups.js";
+import { noLoad, type GroupLoad } from "../../../../src/manager/groups/activeGroup.js";
+import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import type { SessionPoolLoad } from "../../../../src/manager/sessions/sessionPoolLoad.js";
 import { StallMonitor, type StallMonitorOptions } from "../../../../src/manager/stalls/stallMonitor.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as fc from "fast-check";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
-import { RememberedStarts } from "../../../../src/manager/groups/rememberedStarts.js";
+import { Gaps } from "../../../../src/manager/groups/gaps.js";
 
 /** Groups with a clock that the test sets. Groups may have had starts until time 0. */
 function createGroups() {
@@ -16,14 +16,14 @@ test("a head with a gap can start when the gap has passed, and the end of the ga
   const { clock, groups } = createGroups();
   groups.setHead(1, { ...head, gapMs: 100 }, false);
   groups.setHead(2, { ...head, gapMs: 30 }, false);
-  assert.deepEqual([groups.startable.size, groups.nextGapMs, groups.hasGapWaits], [0, 30, true]);
+  assert.deepEqual([groups.startable.size, groups.gaps.nextMs, groups.gaps.hasWaits], [0, 30, true]);
   clock.ms = 30;
-  assert.equal(groups.nextGapMs, 0);
+  assert.equal(groups.gaps.nextMs, 0);
   groups.endGaps();
-  assert.deepEqual([groups.canStart(1), groups.canStart(2), groups.nextGapMs], [false, true, 70]);
+  assert.deepEqual([groups.canStart(1), groups.canStart(2), groups.gaps.nextMs], [false, true, 70]);
   clock.ms = 100;
   groups.endGaps();
-  assert.deepEqual([groups.startable.size, groups.nextGapMs, groups.hasGapWaits], [2, Infinity, false]);
+  assert.deepEqual([groups.startable.size, groups.gaps.nextMs, groups.gaps.hasWaits], [2, Infinity, false]);
 });
 
 test("each start makes the head wait for its whole gap", () => {
@@ -33,17 +33,17 @@ test("each start makes the head wait for its whole gap", () => {
   groups.noteStart(1);
   clock.ms = 100;
   groups.endGaps();
-  assert.deepEqual([groups.startable.size, groups.nextGapMs], [0, 90]);
+  assert.deepEqual([groups.startable.size, groups.gaps.nextMs], [0, 90]);
 });
 
 test("another head that may start does not wait, and no longer keeps the gap of the old one", () => {
   const { groups } = createGroups();
   groups.setHead(1, { ...head, gapMs: 100 }, false);
   groups.addDue(1, { max: 1, id: 2n });
-  assert.deepEqual([groups.canStart(1), groups.hasGapWaits], [true, false]);
+  assert.deepEqual([groups.canStart(1), groups.gaps.hasWaits], [true, false]);
   groups.setHead(1, { ...head, gapMs: 100 }, false);
   groups.setHead(1, null, false);
-  assert.deepEqual([groups.startable.size, groups.hasGapWaits, groups.get(1)], [0, false, null]);
+  assert.deepEqual([groups.startable.size, groups.gaps.hasWaits, groups.get(1)], [0, false, null]);
 });
 
 test("until a start is reported, and while tasks are queued, no end of the gap is known", () => {
@@ -53,14 +53,14 @@ test("until a start is reported, and while tasks are queued, no end of the gap i
   groups.setHead(1, { max: 9, id: 1n, gapMs: 10 }, false);
   clock.ms = 1_000;
   groups.endGaps();
-  assert.deepEqual([groups.startable.size, groups.nextGapMs, groups.hasStarting], [0, Infinity, true]);
+  assert.deepEqual([groups.startable.size, groups.gaps.nextMs, groups.hasStarting], [0, Infinity, true]);
   groups.noteStart(1);
   groups.removeStarting(1);
-  assert.deepEqual([groups.startable.size, groups.nextGapMs, groups.hasStarting], [0, 10, false]);
+  assert.deepEqual([groups.startable.size, groups.gaps.nextMs, groups.hasStarting], [0, 10, false]);
   groups.enqueue(1, 9);
   clock.ms = 1_010;
   groups.endGaps();
-  assert.deepEqual([groups.startable.size, groups.nextGapMs], [0, Infinity]);
+  assert.deepEqual([groups.startable.size, groups.gaps.nextMs], [0, Infinity]);
   groups.dequeue(1);
   assert.equal(groups.startable.size, 1);
 });
@@ -75,9 +75,9 @@ test("a group that is no longer active keeps its last start, and a new manager a
   clock.ms = 1_050;
   groups.setHead(1, { ...head, gapMs: 100 }, false);
   groups.setHead(2, { ...head, gapMs: 100 }, false);
-  assert.deepEqual([groups.canStart(1), groups.canStart(2), groups.nextGapMs], [false, true, 50]);
+  assert.deepEqual([groups.canStart(1), groups.canStart(2), groups.gaps.nextMs], [false, true, 50]);
   groups.forgetStarts();
-  assert.deepEqual([groups.startable.size, groups.nextGapMs], [0, 100]);
+  assert.deepEqual([groups.startable.size, groups.gaps.nextMs], [0, 100]);
 });
 
 test("counting the groups anew corrects the number of starts that are not reported yet", () => {
@@ -95,7 +95,7 @@ test("a remembered start is never earlier than the real one, and few are remembe
   const hash = fc.integer({ min: 0, max: 9 });
   fc.assert(
     fc.property(fc.array(hash, { maxLength: 60 }), (hashes) => {
-      const remembered = new RememberedStarts(0, 3);
+      const remembered = new Gaps(() => 0, 3);
       const real = new Map<number, number>();
       for (const [index, each] of hashes.entries()) {
         const assumed = remembered.take(each);
@@ -103,7 +103,7 @@ test("a remembered start is never earlier than the real one, and few are remembe
         const recent = new Set(hashes.slice(Math.max(0, index - 2), index));
         if (recent.has(each)) assert.equal(assumed, real.get(each));
         real.set(each, index + 1);
-        remembered.add(each, index + 1);
+        remembered.remember(each, index + 1);
       }
     }),
   );

@@ -3,7 +3,7 @@ import { describe } from "node:test";
 import { claimFull } from "../../../../../src/manager/claim/claimFull.sql.js";
 import { completeFull } from "../../../../../src/manager/results/completeFull.sql.js";
 import { releaseTasks } from "../../../../../src/manager/results/releaseTasks.sql.js";
-import { markDue } from "../../../../../src/manager/groups/markDue.sql.js";
+import { markDue } from "../../../../../src/manager/groups/plannedTasks.sql.js";
 import { rescueTasks } from "../../../../../src/manager/recovery/rescue.sql.js";
 import { readColumnSet } from "../../../../../src/manager/schema/columnSet.js";
 import type { Client } from "../../../../../src/shared/postgres/client.js";
