@@ -62,6 +62,7 @@ export class SteppedTable {
     components.isSuperuser = true;
     if (isPatient) mock.method(SlowRunMonitor.prototype, "start", () => {});
     else mock.restoreAll();
+    Object.assign(components, { reserve: { starts: unreservedStarts(100), kept: 0 } });
     // Queued tasks stay where they are.
     Object.defineProperty(poolScaler, "canUseMore", { value: false });
     cancellations.attach(this.managerClient, (done) => sessions.confirmCancel(done));
@@ -79,12 +80,11 @@ export class SteppedTable {
     const until = async (condition: () => boolean): Promise<void> => {
       while (!condition()) await once(news, "news");
     };
-    const step = (limits: Partial<ManagerSettings> = {}, lookAhead = 0) =>
-      cycle.run(
-        this.managerClient,
-        { ...managerSettings, ...limits },
-        { starts: unreservedStarts(100), kept: 0, lookAhead, checkRuns: true, notified: true, polls: false },
-      );
+    const step = (limits: Partial<ManagerSettings> = {}, lookAhead = 0) => {
+      components.settings = { ...managerSettings, ...limits };
+      Object.defineProperty(poolScaler, "lookAhead", { value: lookAhead, configurable: true });
+      return cycle.run(this.managerClient, { checkRuns: true, notified: true, polls: false });
+    };
     sessions.open(count);
     await until(() => sessions.free === count);
     return {

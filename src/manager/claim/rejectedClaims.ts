@@ -5,11 +5,11 @@ import type { ClaimComponents } from "./claimComponents.js";
 import type { ClaimConditions } from "./claimFull.sql.js";
 import type { ClaimPlan } from "./claimPlan.js";
 import { changeOne, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../sql/rejectedRows.js";
+import { endUnrun } from "../groups/endUnrun.sql.js";
 import { readColumnSet } from "../schema/columnSet.js";
-import { failUnreadable, isUnreadable, readTexts } from "./failUnreadable.sql.js";
 import { lockTimeoutMs, recordLockTimeout } from "../sql/lockTimeout.js";
 import { rejectedRepeatNote } from "../sql/omissions.js";
-import { readFirstDue, tryClaims, type ClaimTrial } from "./tryClaims.sql.js";
+import { isUnreadable, readFirstDue, readTexts, tryClaims, type ClaimTrial } from "./tryClaims.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model/tasks.js";
 import { singleClaimsAfterTrials, trialRetryMs, trialRoundMs, trialRoundSize } from "../model/tuning.js";
@@ -139,14 +139,15 @@ export class RejectedClaims {
 
   async #fail(client: Client, id: string, error: DatabaseError): Promise<void> {
     const columnSet = await readColumnSet(client, this.#table);
-    const task = { id, reason: toReport(error).message };
+    const unreadable = toReport(error).message;
+    const end = async (unrepeated: string | null): Promise<void> => {
+      await endUnrun(client, this.#table, columnSet, [id], { unreadable, unrepeated });
+    };
     try {
-      await changeOne(() => failUnreadable(client, this.#table, columnSet, task));
+      await changeOne(() => end(null));
     } catch (refusal) {
       if (!isRowError(refusal)) throw refusal;
-      const reason = await tryInOrder(refusal, [
-        (last) => failUnreadable(client, this.#table, columnSet, task, rejectedRepeatNote(last)),
-      ]);
+      const reason = await tryInOrder(refusal, [(last) => end(rejectedRepeatNote(last))]);
       if (reason === null) this.#owed.touch();
       else this.rows.add(id, reason, message);
     }

@@ -1,14 +1,15 @@
 import { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
+import { characterNotInRepertoire, untranslatableCharacter } from "../../shared/postgres/sqlStates.js";
 import { transientSqlStates } from "../../shared/postgres/transientErrors.js";
 import { serverErrorClasses } from "../sql/rejectedRows.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
-import { assigned } from "../sql/claimedTask.sql.js";
+import { assigned, claimedColumns } from "../sql/claimedTask.sql.js";
 import type { DueTask } from "../model/tasks.js";
 import { isReady } from "../sql/fragments.sql.js";
-import { dueTasks, keyParameter, maxOthers } from "../schema/startRule.sql.js";
+import { dueTasks, isLate, keyParameter, maxOthers } from "../schema/startRule.sql.js";
 
 /**
  * Reads the first due tasks of each of these groups.
@@ -39,6 +40,33 @@ SELECT d.id::text AS id, d.hash, d.max FROM unnest($1::integer[]) AS g(hash) CRO
     values: [hashes, each, except, ...keyParameter(table, keys)],
   });
   return rows;
+}
+
+/**
+ * Returns whether the error is about a text that the server cannot send, because the text's bytes are invalid in their
+ * encoding or because the client's encoding lacks one of its characters.
+ */
+export const isUnreadable = (error: unknown): error is DatabaseError =>
+  error instanceof DatabaseError && [characterNotInRepertoire, untranslatableCharacter].includes(error.code ?? "");
+
+/**
+ * Reads the same columns of these tasks as a claim does. Late tasks and tasks with locked rows are left out.
+ *
+ * @throws the same error as a claim if one of the values is unreadable
+ */
+export async function readTexts(
+  client: Client,
+  table: TaskTable,
+  ids: readonly string[],
+  traced: boolean,
+): Promise<void> {
+  await client.query({
+    name: traced ? "read texts traced" : "read texts",
+    text: `
+SELECT ${claimedColumns(table, "g", traced)} FROM ${table.qualified} AS t, (SELECT false AS starts_now) AS g
+WHERE t.id = ANY ($1::bigint[]) AND ${isReady} AND NOT (${isLate()}) FOR NO KEY UPDATE OF t SKIP LOCKED`,
+    values: [ids],
+  });
 }
 
 export interface ClaimTrial {

@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { tryInOrder, changeRows, type RejectedRows } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
-import { expire, readLate } from "./expire.sql.js";
+import { endUnrun, readLate } from "./endUnrun.sql.js";
 import { rejectedRepeatNote } from "../sql/omissions.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
@@ -45,7 +45,7 @@ export async function expireTasks(
   let expired = 0;
   const open = new Set(ids);
   const end = async (some: readonly string[], note: string | null): Promise<void> => {
-    const ended = await expire(client, table, columnSet, some, note);
+    const ended = await endUnrun(client, table, columnSet, some, { unrepeated: note });
     for (const id of ended) open.delete(id);
     expired += ended.length;
   };

@@ -12,29 +12,10 @@ import {
   soonAgainMs,
 } from "../model/tuning.js";
 
-/**
- * The limits at which the manager enters and leaves busy mode. In busy mode, the manager polls and writers do not
- * notify.
- */
-export interface BusyModeLimits {
-  /** Number of notifications within 100 ms at which the manager enters busy mode. */
-  readonly notifications: number;
-  /** Number of writers waiting to notify at which, if seen twice in a row, the manager enters busy mode. */
-  readonly waiting: number;
-  /**
-   * The manager leaves busy mode when it has found no work for this long, in ms. If it enters busy mode again soon, the
-   * time grows from the minimum to the maximum.
-   */
-  readonly minQuietMs: number;
-  readonly maxQuietMs: number;
-}
+const defaultLimits = { notifications: maxNotifications, waiting: notifyQueue.waiting, quietMs: busyQuietMs };
 
-const defaultLimits: BusyModeLimits = {
-  notifications: maxNotifications,
-  waiting: notifyQueue.waiting,
-  minQuietMs: busyQuietMs.min,
-  maxQuietMs: busyQuietMs.max,
-};
+/** The limits at which the manager enters and leaves busy mode. tuning.ts describes them. */
+export type BusyModeLimits = typeof defaultLimits;
 
 /**
  * Decides whether writers send notifications, or the manager is in busy mode and polls the table. NOTIFY makes the
@@ -74,7 +55,7 @@ export class BusyMode {
     this.#client = client;
     this.#tableOid = tableOid;
     this.#limits = limits;
-    this.#quietMs = limits.minQuietMs;
+    this.#quietMs = limits.quietMs.min;
   }
 
   /** Records that the manager was notified of a change. */
@@ -143,8 +124,8 @@ export class BusyMode {
     if (!(await enterBusyMode(this.#client, this.#tableOid))) return false;
     const now = performance.now();
     const soon = now - this.#busyEndedAt < soonAgainMs;
-    const { minQuietMs, maxQuietMs } = this.#limits;
-    this.#quietMs = soon ? Math.min(this.#quietMs * 2, maxQuietMs) : minQuietMs;
+    const { min, max } = this.#limits.quietMs;
+    this.#quietMs = soon ? Math.min(this.#quietMs * 2, max) : min;
     this.#state = "busy";
     this.#receivedAt.length = 0;
     this.#didWait = false;

@@ -2,7 +2,6 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import type { OtherManagers } from "../recovery/otherManagers.js";
 import type { OwnedRow } from "../recovery/rescue.sql.js";
-import { noStarts } from "../sessions/startLimits.js";
 import { checkRunsMs, copyCheckMs, maxSleepMs } from "../model/tuning.js";
 import type { BusyMode } from "./busyMode.js";
 import type { ManagerComponents } from "./components.js";
@@ -134,12 +133,12 @@ export class ManagerLoop {
   }
 
   async #cycle(): Promise<void> {
-    const { knownSettings, poolScaler, pruner, runTimes, statistics, wakeSignal } = this.#components;
+    const { poolScaler, pruner, runTimes, statistics, wakeSignal } = this.#components;
     const { busyMode, cycled, watchdog, workCycle } = this.#options;
     const since = performance.now();
     // The server is about to be asked after a long silence.
     if (this.#isAsleep) watchdog.expectAnswer();
-    const outcome = await workCycle.run(this.#client, knownSettings, this.#request());
+    const outcome = await workCycle.run(this.#client, this.#request());
     this.#cycleEndedAt = performance.now();
     this.#begin();
     cycled();
@@ -291,20 +290,14 @@ export class ManagerLoop {
   }
 
   #request(): CycleRequest {
-    const { groups, knownSettings, orphans, poolScaler, reserve } = this.#components;
-    const { busyMode } = this.#options;
+    const { isNotified } = this.#options.busyMode;
     const now = performance.now();
     const notified = this.#changed;
-    const checkRuns = notified || (!busyMode.isNotified && now - this.#runsCheckedAt >= checkRunsMs);
+    const checkRuns = notified || (!isNotified && now - this.#runsCheckedAt >= checkRunsMs);
     this.#changed = false;
     if (checkRuns) this.#runsCheckedAt = now;
     // Another manager that hands the table over may still write results, and does not notify this one.
-    const polls = !busyMode.isNotified || orphans.size > 0;
-    const base = { checkRuns, notified, polls };
-    if (this.#components.isDraining) return { starts: noStarts, kept: 0, lookAhead: 0, ...base };
-    // More tasks than the limit may be running, because tasks of earlier managers count as well.
-    const allowed = Math.max(0, knownSettings.run - groups.totalRunning);
-    return { starts: reserve.starts, kept: reserve.kept, lookAhead: Math.min(allowed, poolScaler.lookAhead), ...base };
+    return { checkRuns, notified, polls: !isNotified || this.#components.orphans.size > 0 };
   }
 
   /**

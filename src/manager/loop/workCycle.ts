@@ -1,8 +1,8 @@
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import type { StartLimits } from "../sessions/startLimits.js";
+import { noStarts } from "../sessions/startLimits.js";
 import type { CycleStart, Look } from "../claim/claimChoice.js";
-import type { ClaimOutcome } from "../claim/claimer.js";
+import type { ClaimLimits, ClaimOutcome } from "../claim/claimer.js";
 import type { ManagerComponents } from "./components.js";
 import { expireTasks } from "../groups/expireTasks.js";
 import type { ScanResult } from "../groups/groupScanner.js";
@@ -10,7 +10,6 @@ import type { OwnedResult } from "../model/tasks.js";
 import { Completer } from "../results/completer.js";
 import { isPlainResult } from "../results/completePlain.sql.js";
 import type { ReleasedTask } from "../results/pendingResults.js";
-import type { ManagerSettings } from "../model/settings.js";
 import { updateLockTimeout } from "../sql/lockTimeout.js";
 import { RunningRows } from "../results/runningRows.js";
 import { TaskReleaser } from "../results/taskReleaser.js";
@@ -28,11 +27,6 @@ const slowCycleMs = 5_000;
 const warnEveryMs = 60_000;
 
 export interface CycleRequest {
-  readonly starts: StartLimits;
-  /** How many free sessions are kept from the tasks that are due. */
-  readonly kept: number;
-  /** How many startable tasks to count beyond the tasks that can start. */
-  readonly lookAhead: number;
   /** Whether rows of claimed tasks may have been deleted or set to another state. */
   readonly checkRuns: boolean;
   /** Whether the manager was notified of a change of the table. */
@@ -143,9 +137,10 @@ export class WorkCycle {
    *
    * @throws errors of the server that are not transient
    */
-  async run(client: Client, settings: ManagerSettings, request: CycleRequest): Promise<CycleOutcome> {
+  async run(client: Client, request: CycleRequest): Promise<CycleOutcome> {
     const { claimer, dependencies, groups, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
     const since = performance.now();
+    const limits = this.#claimLimits();
     if (request.notified) claimer.locked.notified();
     if (request.checkRuns) dependencies.tableChanged();
     groups.endGaps();
@@ -153,11 +148,11 @@ export class WorkCycle {
     await this.#prepareWrites(client);
     const { results, released } = this.#takeWrites(client);
     const start: CycleStart = {
-      isSaturated: this.#isSaturated(request),
+      isSaturated: this.#isSaturated,
       isCertain: this.#isNextCertain(results, released),
       arePlain: results.every(isPlainResult),
       mayHaveChanged: request.checkRuns || request.polls,
-      sleepMs: settings.sleepMs,
+      sleepMs: this.#components.knownSettings.sleepMs,
     };
     const look = claimer.choice.look(start, claimer.needsFull);
     const endedKeys = groups.runningKeys.takeEnded();
@@ -168,10 +163,10 @@ export class WorkCycle {
         ...this.#write(client, results, released),
         // Sent after the results, because writing a result can make its task due again (if the task was set to `PLAN`
         // while it ran).
-        this.#look(client, look, request, start.isSaturated),
+        this.#look(client, look, limits, { isSaturated: start.isSaturated, watch: request.checkRuns }),
         this.#canceller.check(client, request),
         recalls.grantPermits(client),
-        claimer.choice.isEarly(look, start) ? this.#claim(client, settings, request) : null,
+        claimer.choice.isEarly(look, start) ? this.#claim(client, limits) : null,
         groupScanner.offerWaiting(client, endedKeys),
       ]),
     );
@@ -180,10 +175,10 @@ export class WorkCycle {
     for (const problem of problems) this.#deferOrThrow(problem);
     const [marked, , , , , looked, , , early, offered] = outcomes;
     const { started, lateGroups, again: lookAgain } = valueOf(looked, seenNothing);
-    const claim = valueOf(early, null) ?? (await this.#claim(client, settings, request));
+    const claim = valueOf(early, null) ?? (await this.#claim(client, limits));
     claimer.choice.endCycle(look);
     sessions.markUnused();
-    const { expired, again: expireAgain } = await this.#expire(client, settings, [...lateGroups, ...claim.lateGroups]);
+    const { expired, again: expireAgain } = await this.#expire(client, [...lateGroups, ...claim.lateGroups]);
     this.#warnIfSlow(since);
     if (expired > 0) dependencies.tableChanged();
     if (expired > 0) log.info({ tasks: expired }, "late tasks expired");
@@ -268,21 +263,29 @@ export class WorkCycle {
    * Reads which tasks are due and when the next one becomes due. After a small claim that could not take all tasks, it
    * also scans the groups.
    */
-  async #look(client: Client, look: Look, request: CycleRequest, isSaturated: boolean): Promise<Seen> {
+  async #look(
+    client: Client,
+    look: Look,
+    { starts }: ClaimLimits,
+    scan: { readonly isSaturated: boolean; readonly watch: boolean },
+  ): Promise<Seen> {
     const { claimer, groupScanner } = this.#components;
     if (look === "nothing") return seenNothing;
     let started = 0;
     if (look === "small claim") {
       groupScanner.beginSmallClaim();
-      const small = await claimer.claimSmall(client, request.starts);
+      const small = await claimer.claimSmall(client, starts);
       groupScanner.endSmallClaim(small);
       started = small?.claimed.length ?? 0;
       if (small?.isComplete === true) return { ...seenNothing, started };
       claimer.choice.foundMany();
     }
-    const scan = { isSaturated, watch: request.checkRuns, except: claimer.skippedIds };
+    const except = claimer.skippedIds;
     const [scanned] = await inOneWrite(client, () =>
-      Promise.all([groupScanner.scan(client, scan), groupScanner.updateNextPlan(client, isSaturated)]),
+      Promise.all([
+        groupScanner.scan(client, { ...scan, except }),
+        groupScanner.updateNextPlan(client, scan.isSaturated),
+      ]),
     );
     return { ...scanned, started };
   }
@@ -305,32 +308,35 @@ export class WorkCycle {
    * Whether every session is busy, except those that are kept from the waiting tasks, and more tasks are waiting. Then
    * the next cycle starts as soon as a session has less to do.
    */
-  #isSaturated({ kept }: CycleRequest): boolean {
-    const { groups, sessions } = this.#components;
+  get #isSaturated(): boolean {
+    const { groups, reserve, sessions } = this.#components;
     const { free, busy, tasks } = sessions;
-    return free <= kept && busy > 0 && (groups.startable.size > 0 || tasks.count > busy);
+    return free <= reserve.kept && busy > 0 && (groups.startable.size > 0 || tasks.count > busy);
   }
 
-  async #claim(
-    client: Client,
-    { fetch, limit }: ManagerSettings,
-    { starts, lookAhead }: CycleRequest,
-  ): Promise<ClaimOutcome> {
+  #claimLimits(): ClaimLimits {
+    const { groups, isDraining, knownSettings, poolScaler, reserve } = this.#components;
+    const { fetch, limit, run } = knownSettings;
+    if (isDraining) return { starts: noStarts, lookAhead: 0, fetch, limit };
+    // More tasks than the limit may be running, because tasks of earlier managers count as well.
+    const allowed = Math.max(0, run - groups.totalRunning);
+    return { starts: reserve.starts, lookAhead: Math.min(allowed, poolScaler.lookAhead), fetch, limit };
+  }
+
+  async #claim(client: Client, limits: ClaimLimits): Promise<ClaimOutcome> {
     const none = { claimed: 0, more: 0, lateGroups: [], locked: 0, again: false };
-    const { claimer } = this.#components;
-    return await this.#orDefer(none, () => claimer.claim(client, { starts, lookAhead, fetch, limit }));
+    return await this.#orDefer(none, () => this.#components.claimer.claim(client, limits));
   }
 
   async #expire(
     client: Client,
-    { batch }: ManagerSettings,
     hashes: readonly number[],
   ): Promise<{ readonly expired: number; readonly again: boolean }> {
-    const { claimer, groupScanner, owed, table } = this.#components;
+    const { claimer, groupScanner, knownSettings, owed, table } = this.#components;
     return await this.#orDefer({ expired: 0, again: false }, async () => {
       const { rejected, skippedIds: except } = claimer;
       const known = { except, rejectedRows: rejected.rows, owed };
-      const { expired, locked, again } = await expireTasks(client, table, hashes, batch, known);
+      const { expired, locked, again } = await expireTasks(client, table, hashes, knownSettings.batch, known);
       if (locked.length > 0) claimer.locked.add(locked);
       if (expired > 0) groupScanner.markPlanned();
       return { expired, again };

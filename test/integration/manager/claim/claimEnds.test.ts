@@ -3,7 +3,7 @@ import { beforeEach } from "node:test";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
-import { expire, readLate } from "../../../../src/manager/groups/expire.sql.js";
+import { endUnrun, readLate } from "../../../../src/manager/groups/endUnrun.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { nextPlan, markDue } from "../../../../src/manager/groups/plannedTasks.sql.js";
 import { readClaimedRows, rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
@@ -320,9 +320,9 @@ test("late tasks expire in batches", async () => {
   const { rows: groups } = await user.query<{ hash: number }>("SELECT DISTINCT hash FROM task");
   const hashes = groups.map(({ hash }) => hash);
   const expireFirst = async (limit: number): Promise<number> =>
-    (await expire(manager, table, shape, await readLate(manager, table, hashes, limit, []))).length;
+    (await endUnrun(manager, table, shape, await readLate(manager, table, hashes, limit, []))).length;
   assert.equal(await expireFirst(2), 2);
-  assert.deepEqual(await expire(manager, table, shape, []), []);
+  assert.deepEqual(await endUnrun(manager, table, shape, []), []);
   assert.equal(await expireFirst(2), 1);
   assert.equal(await expireFirst(2), 0);
   assert.deepEqual(

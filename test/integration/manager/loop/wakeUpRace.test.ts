@@ -25,9 +25,9 @@ const rounds = Number(process.env["WAKE_UP_ROUNDS"] ?? 300);
 /** How often a manager that never polls has to fall asleep while a client keeps writing. */
 const sleepsWanted = Number(process.env["WAKE_UP_SLEEPS"] ?? 300);
 /** Limits with which the manager enters busy mode after the first notification, and soon leaves it. */
-const restless: BusyModeLimits = { notifications: 1, waiting: Infinity, minQuietMs: 1, maxQuietMs: 1 };
+const restless: BusyModeLimits = { notifications: 1, waiting: Infinity, quietMs: { min: 1, max: 1 } };
 /** Limits with which the manager never enters busy mode. */
-const told: BusyModeLimits = { notifications: Infinity, waiting: Infinity, minQuietMs: 1, maxQuietMs: 1 };
+const told: BusyModeLimits = { notifications: Infinity, waiting: Infinity, quietMs: { min: 1, max: 1 } };
 /** Number of managers. Each has its own database. Most of the time they wait. */
 const managers = 4;
 

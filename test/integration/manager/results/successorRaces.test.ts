@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import type { QueryConfig } from "pg";
 import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
-import { failUnreadable } from "../../../../src/manager/claim/failUnreadable.sql.js";
+import { endUnrun } from "../../../../src/manager/groups/endUnrun.sql.js";
 import { planOverlapping } from "../../../../src/manager/claim/planOverlapping.sql.js";
 import { expireTasks } from "../../../../src/manager/groups/expireTasks.js";
 import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
@@ -77,7 +77,7 @@ const expire: Way = async (connection, id) => {
 };
 
 const fail: Way = async (connection, id) =>
-  await failUnreadable(connection, table, await readColumnSet(connection, table), { id, reason: "test" });
+  await endUnrun(connection, table, await readColumnSet(connection, table), [id], { unreadable: "test" });
 
 const overlap: Way = async (connection, id) => {
   await planOverlapping(connection, table, await readColumnSet(connection, table), [{ id, owner }]);

@@ -6,7 +6,7 @@ import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain } from "../../../../src/manager/results/completePlain.sql.js";
 import { dueWithKeys, insertedTasks, scanGroups } from "../../../../src/manager/groups/heads.sql.js";
-import { expire, readLate } from "../../../../src/manager/groups/expire.sql.js";
+import { endUnrun, readLate } from "../../../../src/manager/groups/endUnrun.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { idleOwners } from "../../../../src/manager/sessions/idleOwners.sql.js";
 import { lookUpPredecessors, readToLookUp, restartLookUp } from "../../../../src/manager/dependencies/lookUp.sql.js";
@@ -161,7 +161,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   complete: (stub) => completeFull(stub, table, shape, results, { retry: retryPolicy }),
   "complete plain": (stub) => completePlain(stub, table, results),
   "late tasks": (stub) => readLate(stub, table, [1, 2], 100, ids),
-  expire: (stub) => expire(stub, table, shape, ids),
+  expire: (stub) => endUnrun(stub, table, shape, ids),
   "first due": (stub) => readFirstDue(stub, table, [1, 2], 100, ids),
   release: (stub) =>
     releaseTasks(

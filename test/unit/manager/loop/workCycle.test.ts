@@ -3,9 +3,8 @@ import { test } from "node:test";
 import * as fc from "fast-check";
 import { Client, DatabaseError } from "pg";
 import { WorkCycle } from "../../../../src/manager/loop/workCycle.js";
-import { noStarts } from "../../../../src/manager/sessions/startLimits.js";
 import type { PendingResults } from "../../../../src/manager/results/pendingResults.js";
-import { createComponents, managerSettings as settings } from "../../../support/managerComponents.js";
+import { createComponents } from "../../../support/managerComponents.js";
 import { openSession } from "../../../support/openSession.js";
 
 /** The server's answer to a statement that writes this row. */
@@ -40,7 +39,7 @@ function serverError(code: string): DatabaseError {
   return error;
 }
 
-const request = { starts: noStarts, kept: 0, lookAhead: 0, checkRuns: false, notified: false, polls: false };
+const request = { checkRuns: false, notified: false, polls: false };
 
 test("each result is either written once or kept, whatever the server answers", async () => {
   const answer = fc.constantFrom<Answer>("written", "written", "locked", "refused", "deadlock", "cut off");
@@ -68,7 +67,7 @@ test("each result is either written once or kept, whatever the server answers", 
       const written: string[] = [];
       const client = fakeServer(new Map(ids.map((id, index) => [id, answers[index]!])), written);
       const cut = answers.includes("cut off");
-      const cycle = new WorkCycle(components).run(client, settings, request);
+      const cycle = new WorkCycle(components).run(client, request);
       await (cut ? cycle.catch(() => {}) : cycle);
       const kept = ids.filter((id) => pendingResults.has({ id, owner: "owner" }));
       assert.deepEqual(
@@ -91,11 +90,11 @@ test("a task that is stopped during its recall is checked after the recall", asy
     },
   });
   sessions.recalls.recall(["2"], true);
-  await cycle.run(client, settings, { ...request, checkRuns: true, notified: true });
+  await cycle.run(client, { ...request, checkRuns: true, notified: true });
   assert.deepEqual(looks, [["1"]]);
   receive({ type: "results", results: [{ outcome: "released", session: 1, id: "1" }] });
   receive({ type: "recalled", session: 1, ids: ["2"], queuedBehind: "1", sent: null });
-  await cycle.run(client, settings, request);
+  await cycle.run(client, request);
   assert.deepEqual(looks, [["1"], ["2"]]);
 });
 
@@ -111,11 +110,11 @@ test("a task that is changed during its recall, and stays queued, is compared af
     },
   });
   sessions.recalls.recall(["3"], true);
-  await cycle.run(client, settings, { ...request, checkRuns: true, notified: true });
+  await cycle.run(client, { ...request, checkRuns: true, notified: true });
   assert.deepEqual(compared, [["2"]]);
   receive({ type: "results", results: [{ outcome: "released", session: 1, id: "1" }] });
   receive({ type: "recalled", session: 1, ids: ["3"], queuedBehind: "1", sent: null });
-  await cycle.run(client, settings, request);
+  await cycle.run(client, request);
   assert.deepEqual(compared, [["2"], ["3"]]);
 });
 
@@ -143,7 +142,7 @@ async function createWatchedCycle(smallClaim: () => object): Promise<{
     },
   });
   const run = async (some: Partial<typeof request> = {}): Promise<string[]> => {
-    await cycle.run(client, settings, { ...request, ...some });
+    await cycle.run(client, { ...request, ...some });
     return names.splice(0);
   };
   // At first it is not known whether a planned task has become due.

@@ -1,10 +1,10 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { columnsUnchanged, type ColumnSet } from "../schema/columnSet.js";
+import { isGroupPaused, isLate, isNotIn, maxOthers } from "../schema/startRule.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { isReady, isRepeating, isSeen } from "../sql/fragments.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote, owedCte } from "../sql/omissions.js";
-import { isReady, isRepeating, isSeen } from "../sql/fragments.sql.js";
-import { isGroupPaused, isLate, isNotIn, maxOthers } from "../schema/startRule.sql.js";
 
 /**
  * Reads the ids of late tasks. It looks at the first `limit` due tasks of each of these groups and returns at most
@@ -37,42 +37,48 @@ SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL
 const notActive = `concat('ERROR:  task not active', CASE WHEN attempt > 0 THEN E'\\nDETAIL:  ' || replace(error, E'\\n', E'\\n\\t') END)`;
 
 /**
- * Expires the given tasks that are still due and late. If such a task repeats, its successor is inserted. Locked rows
- * are skipped. So are repeating tasks that have just been changed. If the columns of the table have changed since
- * `columnSet` was read, all repeating tasks are skipped, because their successors would lack the new columns.
+ * Ends due tasks that cannot run, and inserts the successors of those that repeat: late tasks expire and become GONE, and
+ * tasks that cannot be read become FAIL. Locked rows are skipped, and so are tasks that are no longer due or late, and
+ * repeating tasks that have just been changed. If the columns of the table have changed since `columnSet` was read, all
+ * repeating tasks are skipped, because their successors would lack the new columns.
  *
+ * @param unreadable why the tasks cannot be read. Null if they are late.
  * @param unrepeated if null, successors are inserted; otherwise they are owed, because the server has rejected them, and
  *   this note is written to the column `error`
- * @returns the ids of the expired tasks
+ * @returns the ids of the ended tasks
  */
-export async function expire(
+export async function endUnrun(
   client: Client,
   table: TaskTable,
   columnSet: ColumnSet,
   ids: readonly string[],
-  unrepeated: string | null = null,
+  { unreadable = null, unrepeated = null }: { unreadable?: string | null; unrepeated?: string | null } = {},
 ): Promise<string[]> {
+  const [name, state, condition, set, error] =
+    unreadable === null
+      ? ["expire", "GONE", ` AND ${isLate()}`, "", notActive]
+      : ["fail unreadable", "FAIL", "", "output = '', ", "'ERROR:  task is not readable as UTF-8: ' || $3::text"];
   const { rows } = await client.query<{ id: string }>({
-    name: `expire ${unrepeated === null ? "" : "owed "}${columnSet.name}`,
+    name: `${name} ${unrepeated === null ? "" : "owed "}${columnSet.name}`,
     text: `
 WITH locked AS MATERIALIZED (
   SELECT l.id FROM (
     SELECT id, ctid AS version, ${isRepeating()} AS repeats FROM ${table.qualified}
-    WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN' AND ${isLate()}
+    WHERE id = ANY ($1::bigint[]) AND ${isReady} AND state::text = 'PLAN'${condition}
       AND (NOT ${isRepeating()} OR ${columnsUnchanged(table, columnSet)})
     FOR NO KEY UPDATE SKIP LOCKED
   ) AS l WHERE NOT l.repeats OR ${isSeen(table, "l")}
-), expired AS (
+), ended AS (
   UPDATE ${table.qualified}
-  SET state = 'GONE', ready = NULL, start = now(), stop = now(),
-    error = ${appendNote(notActive, `CASE WHEN ${isRepeating()} THEN $2::text END`)}
+  SET state = '${state}', ready = NULL, start = now(), stop = now(), ${set}
+    error = ${appendNote(error, `CASE WHEN ${isRepeating()} THEN $2::text END`)}
   WHERE id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING id, stop, ${isRepeating()} AS repeats
 ), again AS (
-  SELECT id, stop, 'GONE' AS outcome FROM expired WHERE $2::text IS NULL
-), ${successorCtes(table, columnSet, "again")}${owedCte(table, unrepeated, "SELECT id FROM expired WHERE repeats")}
-SELECT id::text AS id FROM expired`,
-    values: [ids, unrepeated],
+  SELECT id, stop, '${state}' AS outcome FROM ended WHERE $2::text IS NULL
+), ${successorCtes(table, columnSet, "again")}${owedCte(table, unrepeated, "SELECT id FROM ended WHERE repeats")}
+SELECT id::text AS id FROM ended`,
+    values: [ids, unrepeated, ...(unreadable === null ? [] : [unreadable])],
   });
   return rows.map(({ id }) => id);
 }
