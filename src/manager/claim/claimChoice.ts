@@ -1,4 +1,7 @@
+import type { OwnedResult } from "../model/tasks.js";
 import { maxGroupsOfSmallClaim } from "../model/tuning.js";
+import { isPlainResult } from "../results/completePlain.sql.js";
+import type { ReleasedTask } from "../results/pendingResults.js";
 import type { ClaimComponents } from "./claimComponents.js";
 
 /**
@@ -9,16 +12,26 @@ export type Look = "small claim" | "scan" | "nothing";
 
 /** What a cycle knows before it looks for tasks. */
 export interface CycleStart {
-  /** Whether every session is busy, except those that are kept from the waiting tasks, and more tasks are waiting. */
-  readonly isSaturated: boolean;
-  /** Whether the tasks known to be next are certain to stay next. */
-  readonly isCertain: boolean;
-  /** Whether the results of the cycle change nothing but their own rows. */
-  readonly arePlain: boolean;
+  /** What the cycle is about to write. */
+  readonly results: readonly OwnedResult[];
+  readonly released: readonly ReleasedTask[];
   /** Whether the table may have changed since the last cycle. */
   readonly mayHaveChanged: boolean;
+  /** How many free sessions are kept from the tasks that are due. */
+  readonly kept: number;
   /** The interval between checks of the table, in ms. */
   readonly sleepMs: number;
+}
+
+export interface ChosenClaims {
+  readonly look: Look;
+  /** Whether a full claim is sent together with the results, before the answer to the look is known. */
+  readonly isEarly: boolean;
+  /**
+   * Whether every session is busy, except those that are kept from the waiting tasks, and more tasks are waiting. Then
+   * the next cycle starts as soon as a session has less to do.
+   */
+  readonly isSaturated: boolean;
 }
 
 /**
@@ -44,15 +57,20 @@ export class ClaimChoice {
   }
 
   /** @param needsFull whether only a full claim can handle the tasks that are locked or rejected */
-  look({ isSaturated, isCertain, arePlain, mayHaveChanged, sleepMs }: CycleStart, needsFull: boolean): Look {
-    if (isSaturated || !isCertain) return "scan";
-    if (arePlain && !mayHaveChanged && !this.#components.groupScanner.needsScan(sleepMs)) return "nothing";
-    return this.#areFewDue && !needsFull && this.#canBeSmall ? "small claim" : "scan";
-  }
-
-  /** Returns whether a full claim is sent together with this look, before its answer is known. */
-  isEarly(look: Look, { isSaturated, isCertain }: CycleStart): boolean {
-    return isCertain && (isSaturated || look === "nothing");
+  choose({ results, released, mayHaveChanged, kept, sleepMs }: CycleStart, needsFull: boolean): ChosenClaims {
+    const { groups, groupScanner, sessions } = this.#components;
+    const { free, busy, tasks } = sessions;
+    const isSaturated = free <= kept && busy > 0 && (groups.startable.size > 0 || tasks.count > busy);
+    // Whether the tasks known to be next are certain to stay next.
+    const isCertain =
+      released.length === 0 &&
+      !groupScanner.shouldMarkDue &&
+      results.every(({ pausingHash }) => pausingHash === undefined);
+    if (isSaturated || !isCertain) return { look: "scan", isEarly: isCertain, isSaturated };
+    if (results.every(isPlainResult) && !mayHaveChanged && !groupScanner.needsScan(sleepMs))
+      return { look: "nothing", isEarly: true, isSaturated };
+    const isSmall = this.#areFewDue && !needsFull && this.#canBeSmall;
+    return { look: isSmall ? "small claim" : "scan", isEarly: false, isSaturated };
   }
 
   /** Records that a small claim has left tasks to a full claim. */

@@ -70,27 +70,27 @@ export class GroupScanner {
   /** When the next task becomes due, on the process's clock. Null if no planned task is known. */
   #planAt: number | null = 0;
   #planReadAt = 0;
-
   /** Tasks that cannot be marked as due because the server rejects the change. */
   readonly #rejected: RejectedRows;
   /** Tasks that were rejected together. There was no time left to find out which of them the server rejects. */
   #suspects: readonly string[] = [];
   readonly #pausedGroups: PausedGroups;
   #hasTasksToLookUp = false;
-  readonly #clockSteps: Pick<ClockSteps, "observe"> | null;
+  /** Told of the server's clock whenever it has been read. */
+  readonly #clockSteps: Pick<ClockSteps, "observe"> | undefined;
 
-  /** @param options.clockSteps told of the server's clock whenever it has been read */
-  constructor(options: {
+  constructor(components: {
     readonly table: TaskTable;
     readonly groups: ActiveGroups;
     readonly log: Log;
     readonly clockSteps?: Pick<ClockSteps, "observe">;
   }) {
-    this.#table = options.table;
-    this.#groups = options.groups;
-    this.#clockSteps = options.clockSteps ?? null;
-    this.#rejected = new RejectedRows(options.log);
-    this.#pausedGroups = new PausedGroups(options.table);
+    const { table, groups, log, clockSteps } = components;
+    this.#table = table;
+    this.#groups = groups;
+    this.#clockSteps = clockSteps;
+    this.#rejected = new RejectedRows(log);
+    this.#pausedGroups = new PausedGroups(table);
   }
 
   /** Records a change of the table that is not reported row by row. */
@@ -262,11 +262,7 @@ export class GroupScanner {
    */
   async scan(
     client: Client,
-    request: {
-      readonly isSaturated: boolean;
-      readonly watch: boolean;
-      readonly except: readonly string[];
-    },
+    request: { readonly isSaturated: boolean; readonly watch: boolean; readonly except: readonly string[] },
   ): Promise<ScanResult> {
     this.#changed ||= request.watch;
     const now = performance.now();
@@ -336,16 +332,12 @@ export class GroupScanner {
   }
 
   async #readInserted(client: Client): Promise<readonly InsertedTask[]> {
-    if (this.#lastId === null) {
-      this.#lastId = await lastId(client, this.#table);
-      this.#changed = true;
-      return [];
-    }
-    const rows = await insertedTasks(client, this.#table, this.#lastId - overlap, maxInsertedRows);
+    const after = this.#lastId;
+    const rows = after === null ? [] : await insertedTasks(client, this.#table, after - overlap, maxInsertedRows);
     const due = rows.filter((row) => row.due);
     for (const row of due) if (!row.paused) this.#groups.addDue(row.hash, toHead(row));
-    for (const { id } of rows) if (BigInt(id) > this.#lastId) this.#lastId = BigInt(id);
-    if (rows.length < maxInsertedRows) return due;
+    for (const { id } of rows) if (BigInt(id) > (this.#lastId ?? 0n)) this.#lastId = BigInt(id);
+    if (after !== null && rows.length < maxInsertedRows) return due;
     this.#lastId = await lastId(client, this.#table);
     this.#changed = true;
     return due;

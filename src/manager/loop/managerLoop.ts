@@ -52,6 +52,7 @@ export class ManagerLoop {
   #hasHandedOver = false;
   /** Whether the table was changed since the last cycle, so rows of running tasks may have changed. */
   #changed = true;
+  /** Whether the manager is in deep sleep. */
   #isAsleep = false;
   /** How many checks in a row have found nothing. */
   #emptyChecks = 0;
@@ -81,14 +82,13 @@ export class ManagerLoop {
     this.#components.wakeSignal.notify();
   }
 
-  /** The state of the loop, for diagnostics. */
+  /** For diagnostics. */
   get state(): Readonly<Record<string, number | boolean | null>> {
     const { workCycle, busyMode } = this.#options;
     const cycleMs = Math.round(performance.now() - this.#cycleEndedAt);
     return { asleep: this.#isAsleep, notified: busyMode.isNotified, cycleMs, waiting: workCycle.isWaiting };
   }
 
-  /** Whether the manager is in deep sleep. */
   get isAsleep(): boolean {
     return this.#isAsleep;
   }
@@ -116,7 +116,6 @@ export class ManagerLoop {
       } else if (await this.#rescueOrphans()) {
         await this.#cycle();
       } else {
-        // The table is locked, for example.
         this.#begin();
         await this.#rest(Infinity);
       }

@@ -1,24 +1,21 @@
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { noStarts } from "../sessions/startLimits.js";
-import type { CycleStart, Look } from "../claim/claimChoice.js";
+import type { Look } from "../claim/claimChoice.js";
 import type { ClaimLimits, ClaimOutcome } from "../claim/claimer.js";
 import type { ManagerComponents } from "./components.js";
 import { expireTasks } from "../groups/expireTasks.js";
 import type { ScanResult } from "../groups/groupScanner.js";
 import type { OwnedResult } from "../model/tasks.js";
 import { Completer } from "../results/completer.js";
-import { isPlainResult } from "../results/completePlain.sql.js";
 import type { ReleasedTask } from "../results/pendingResults.js";
 import { updateLockTimeout } from "../sql/lockTimeout.js";
 import { RunningRows } from "../results/runningRows.js";
 import { TaskReleaser } from "../results/taskReleaser.js";
 import { UnwantedRunCanceller } from "../sessions/unwantedRunCanceller.js";
 
-interface Seen extends ScanResult {
-  /** How many tasks were claimed. */
-  readonly started: number;
-}
+/** What a look has found, and how many tasks its small claim has started. */
+type Seen = ScanResult & { readonly started: number };
 
 const seenNothing: Seen = { started: 0, lateGroups: [], again: false };
 
@@ -147,14 +144,10 @@ export class WorkCycle {
     await updateLockTimeout(client);
     await this.#prepareWrites(client);
     const { results, released } = this.#takeWrites(client);
-    const start: CycleStart = {
-      isSaturated: this.#isSaturated,
-      isCertain: this.#isNextCertain(results, released),
-      arePlain: results.every(isPlainResult),
-      mayHaveChanged: request.checkRuns || request.polls,
-      sleepMs: this.#components.knownSettings.sleepMs,
-    };
-    const look = claimer.choice.look(start, claimer.needsFull);
+    const { kept } = this.#components.reserve;
+    const { sleepMs } = this.#components.knownSettings;
+    const start = { results, released, mayHaveChanged: request.checkRuns || request.polls, kept, sleepMs };
+    const { look, isEarly, isSaturated } = claimer.choice.choose(start, claimer.needsFull);
     const endedKeys = groups.runningKeys.takeEnded();
     const outcomes = await inOneWrite(client, () =>
       Promise.allSettled([
@@ -163,10 +156,10 @@ export class WorkCycle {
         ...this.#write(client, results, released),
         // Sent after the results, because writing a result can make its task due again (if the task was set to `PLAN`
         // while it ran).
-        this.#look(client, look, limits, { isSaturated: start.isSaturated, watch: request.checkRuns }),
+        this.#look(client, look, limits, { isSaturated, watch: request.checkRuns }),
         this.#canceller.check(client, request),
         recalls.grantPermits(client),
-        claimer.choice.isEarly(look, start) ? this.#claim(client, limits) : null,
+        isEarly ? this.#claim(client, limits) : null,
         groupScanner.offerWaiting(client, endedKeys),
       ]),
     );
@@ -290,28 +283,9 @@ export class WorkCycle {
     return { ...scanned, started };
   }
 
-  /** Returns whether the tasks known to be next are certain to stay next, so that they can be claimed early. */
-  #isNextCertain(results: readonly OwnedResult[], released: readonly ReleasedTask[]): boolean {
-    return (
-      released.length === 0 &&
-      !this.#components.groupScanner.shouldMarkDue &&
-      results.every(({ pausingHash }) => pausingHash === undefined)
-    );
-  }
-
   /** Whether updates other than results have to be sent to the server. */
   get #hasUpdates(): boolean {
     return !this.#runningRows.isEmpty || this.#components.recalls.isPending;
-  }
-
-  /**
-   * Whether every session is busy, except those that are kept from the waiting tasks, and more tasks are waiting. Then
-   * the next cycle starts as soon as a session has less to do.
-   */
-  get #isSaturated(): boolean {
-    const { groups, reserve, sessions } = this.#components;
-    const { free, busy, tasks } = sessions;
-    return free <= reserve.kept && busy > 0 && (groups.startable.size > 0 || tasks.count > busy);
   }
 
   #claimLimits(): ClaimLimits {
@@ -328,10 +302,7 @@ export class WorkCycle {
     return await this.#orDefer(none, () => this.#components.claimer.claim(client, limits));
   }
 
-  async #expire(
-    client: Client,
-    hashes: readonly number[],
-  ): Promise<{ readonly expired: number; readonly again: boolean }> {
+  async #expire(client: Client, hashes: readonly number[]): Promise<Pick<CycleOutcome, "expired" | "again">> {
     const { claimer, groupScanner, knownSettings, owed, table } = this.#components;
     return await this.#orDefer({ expired: 0, again: false }, async () => {
       const { rejected, skippedIds: except } = claimer;

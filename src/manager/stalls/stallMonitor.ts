@@ -57,12 +57,6 @@ interface Suspect {
 }
 
 /**
- * Returns the key of a task that is not marked as due. Groups are keyed by hash, but each such task has a key of its
- * own.
- */
-const unmarkedKey = (id: string): string => `unmarked ${id}`;
-
-/**
  * Checks for stalls every few seconds, and more rarely in deep sleep, in parallel with the cycles. In a stall, due tasks
  * do not start although sessions are free and nothing else prevents it, and no other task starts either. The cause is a
  * bug in pg-task, a wake-up that never arrived, or a user's trigger that suppresses changes of a row. The monitor compares the rows with the sessions' queues and with
@@ -205,8 +199,8 @@ export class StallMonitor {
         after,
         limit: maxGroups,
         except,
-        keys: [...load.keys, ...orphans.keys],
         running,
+        keys: [...load.keys, ...orphans.keys],
       }),
       readUnmarkedTasks(client, table, { limit: maxTasks, except }),
     ]);
@@ -216,7 +210,7 @@ export class StallMonitor {
     for (const head of heads) {
       if (this.#canStart(head, running.get(head.hash) ?? 0, load)) found.set(head.hash, head.id);
     }
-    for (const id of unmarked) found.set(unmarkedKey(id), id);
+    for (const id of unmarked) found.set(`unmarked ${id}`, id);
     const wasVisited = (hash: number): boolean => hash > after && hash <= last;
     for (const key of this.#suspects.keys()) {
       if ((typeof key === "string" || wasVisited(key)) && !found.has(key)) {
