@@ -1,11 +1,9 @@
-import { Command } from "commander";
-import { addExamples } from "./definitions/examples.js";
+import { Command, CommanderError } from "commander";
 import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
 import { toReport } from "../shared/errors.js";
 import { registerCommands } from "./commands/index.js";
-import { refuseRepeated } from "./support/options.js";
-import { describeUsageErrors } from "./support/usageErrors.js";
-import { handleOutputErrors } from "./terminal/outputErrors.js";
+import { describeUsageErrors } from "./support/options.js";
+import { handleOutputErrors } from "./support/exitCodes.js";
 import { openTerminal, type Surroundings, type Terminal } from "./terminal/terminal.js";
 import { printableText } from "../shared/printable.js";
 import { packageVersion } from "../shared/version.js";
@@ -42,11 +40,9 @@ export async function runCommand(args: readonly string[], surroundings: Surround
       getErrHelpWidth: () => terminal.columns,
     })
     .exitOverride();
-  await registerCommands(program, args[0], async (action) => {
+  registerCommands(program, async (action) => {
     code = await action(terminal);
   });
-  addExamples(program);
-  for (const command of program.commands) refuseRepeated(command);
   describeUsageErrors(program);
   try {
     await program.parseAsync(args, { from: "user" });
@@ -58,7 +54,7 @@ export async function runCommand(args: readonly string[], surroundings: Surround
 
 function reportError(terminal: Terminal, error: unknown): number {
   // Commander has already printed this error. Commander also throws for --help and --version, which are not errors.
-  if (isCommanderError(error)) return error.exitCode === 0 ? 0 : usageError;
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : usageError;
   const { code, message } = toReport(error);
   if (code !== "INTERNAL") {
     terminal.writeError(`pg-task: ${printableText(message)}\n${hintLine(error)}`);
@@ -71,13 +67,8 @@ function reportError(terminal: Terminal, error: unknown): number {
 /** Returns a line with the hint of the server error that caused the error. It is empty if there is none. */
 function hintLine(error: unknown): string {
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-  const isServerHint = cause instanceof Error && "severity" in cause && "hint" in cause;
-  return isServerHint && typeof cause.hint === "string" ? `HINT:  ${printableText(cause.hint)}\n` : "";
+  // A refused login has the server's error as a property.
+  const told = cause instanceof Error && "error" in cause ? cause.error : cause;
+  const isServerHint = told instanceof Error && "severity" in told && "hint" in told;
+  return isServerHint && typeof told.hint === "string" ? `HINT:  ${printableText(told.hint)}\n` : "";
 }
-
-const isCommanderError = (error: unknown): error is { exitCode: number } =>
-  error instanceof Error &&
-  "exitCode" in error &&
-  error.constructor.name.endsWith("Error") &&
-  "code" in error &&
-  String(error.code).startsWith("commander.");

@@ -3,7 +3,7 @@ import { describeValue } from "../shared/describeValue.js";
 import { PgTaskError } from "../shared/errors.js";
 import type { Queryable } from "../shared/postgres/client.js";
 import { findTakenKey, type NewRow } from "../tasks/commands/addTask.js";
-import { readKeyHolder } from "../tasks/queries/keyHolder.js";
+import { readKeyHolder } from "../tasks/queries/tasksWithKey.js";
 
 /**
  * Adds to an error TASK_KEY_TAKEN the key, which task waits with it, and what to do. In a transaction, which the error has

@@ -6,7 +6,7 @@ import { describeValue } from "../shared/describeValue.js";
 import { unstorablePart } from "../shared/storableText.js";
 import { columnList, valueKind } from "../shared/taskColumns.js";
 import { finalStates, isTaskState, taskStates } from "../shared/taskState.js";
-import { isPropertyBag } from "../tasks/commands/jsonText.js";
+import { isPropertyBag } from "../tasks/commands/toRow.js";
 import type { TaskFilter } from "../tasks/types.js";
 import { isCallClient } from "./connections.js";
 import { loggerMethods } from "./logger.js";

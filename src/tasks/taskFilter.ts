@@ -1,3 +1,4 @@
+import { queryOne } from "./queryOne.js";
 import type { Client } from "../shared/postgres/client.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import type { TaskFilter } from "./types.js";
@@ -48,9 +49,13 @@ export async function readMatchingIds(
 export async function countMatching(client: Client, { qualified }: TaskTable, filter: TaskFilter): Promise<number> {
   const values: unknown[] = [];
   const matches = filterSql(filter, values);
-  const { rows } = await client.query<{ count: string }>(
-    `SELECT pg_catalog.count(*) AS count FROM ${qualified} AS t WHERE ${matches}`,
-    values,
+  return Number(
+    (
+      await queryOne<{ count: string }>(
+        client,
+        `SELECT pg_catalog.count(*) AS count FROM ${qualified} AS t WHERE ${matches}`,
+        values,
+      )
+    ).count,
   );
-  return Number(rows[0]?.count ?? 0);
 }

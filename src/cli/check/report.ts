@@ -36,7 +36,7 @@ interface ParameterReport {
   readonly from: "file" | "default" | "server";
 }
 
-interface EntryReport {
+interface EntryReport extends Pick<EntryFindings, "paused" | "settings"> {
   readonly key: string;
   readonly url: string;
   readonly user: string;
@@ -47,22 +47,9 @@ interface EntryReport {
   readonly password: string | null;
   /** Parameters that the entry sets. */
   readonly parameters: Partial<FileParameters>;
-  /** Parameters set by the entry's role, database or server. Each value is the text that the server stores. */
-  readonly settings: Readonly<Record<string, string>>;
   readonly objects: readonly Finding[];
-  /** Paused groups. A null element means that the whole table is paused. */
-  readonly paused: readonly (string | null)[];
   readonly error: ErrorReport | null;
 }
-
-const noFindings: EntryFindings = {
-  findings: [],
-  paused: [],
-  location: null,
-  settings: {},
-  warnings: [],
-  error: null,
-};
 
 /** Builds the report from the configuration and from what the servers reported. */
 export function buildReport(
@@ -86,8 +73,7 @@ export function buildReport(
       error: error === null ? null : toReport(error),
     },
     parameters: reportParameters(configuration.parameters, given, found?.settings),
-    entries: configuration.entries.map((entry, index) => {
-      const { findings, paused, location, settings, error: failure } = inspected[index] ?? noFindings;
+    entries: inspected.map(({ entry, findings, paused, location, settings, error: failure }, index) => {
       const shown = maskTarget(entry.target);
       return {
         key: entry.key,
@@ -237,16 +223,10 @@ function formatEntry(entry: EntryReport): string[] {
 }
 
 /** Escapes control characters as JSON does, so that a name fits on one line. */
-function escapeControlCharacters(name: string): string {
-  return name.replaceAll(/\p{Cc}/gu, (character) => {
-    const code = character.codePointAt(0) ?? 0;
-    return `\\u${code.toString(16).padStart(4, "0")}`;
-  });
-}
+const escapeControlCharacters = (name: string): string =>
+  name.replaceAll(/\p{Cc}/gu, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
-function formatPassword(masked: string | null): string {
-  return masked === null ? "" : ` password ${masked}`;
-}
+const formatPassword = (masked: string | null): string => (masked === null ? "" : ` password ${masked}`);
 
 function alignColumns(rows: readonly (readonly string[])[]): string[] {
   const widths = [0, 1].map((column) => Math.max(0, ...rows.map((row) => (row[column] ?? "").length)));

@@ -1,12 +1,13 @@
 import type { Entry } from "../../shared/config/types.js";
-import { PgTaskError } from "../../shared/errors.js";
+import { PgTaskError, errorMessage } from "../../shared/errors.js";
 import { isPasswordRefused, isUnknownRole, whyReserved } from "../../shared/postgres/connectionErrors.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { createRemedy, orRenamed, readRoleAndDatabase } from "../../supervisor/roleAndDatabase.js";
 import { maySetPassword } from "../../supervisor/rolePassword.js";
-import { toPgTaskError, withConnection } from "./connection.js";
 import type { Finding } from "./table.js";
+import { applicationNames } from "../../shared/postgres/applicationNames.js";
+import { connectClient, type Client } from "../../shared/postgres/client.js";
 
 /** What the role of the control connection may create. */
 interface Privileges {
@@ -118,3 +119,36 @@ export async function findRefusal(
 
 /** The SQLSTATE for a connection to a database that does not exist, which the server reports after the login. */
 const missingDatabase = "3D000";
+
+/**
+ * Connects, runs `action` and disconnects.
+ *
+ * @param isControl whether this is the control connection
+ * @throws PgTaskError as `connectClient` does
+ */
+export async function withConnection<T>(
+  target: ConnectionTarget,
+  action: (client: Client) => Promise<T>,
+  isControl = false,
+): Promise<T> {
+  const client = await connectClient(target, {
+    applicationName: applicationNames.check,
+    isControl,
+  });
+  try {
+    return await action(client);
+  } finally {
+    await client.end();
+  }
+}
+
+/**
+ * Converts an error to a PgTaskError. If it is not a PgTaskError already, it means that the connection was lost during
+ * a query.
+ */
+export function toPgTaskError(error: unknown): PgTaskError {
+  if (error instanceof PgTaskError) return error;
+  return new PgTaskError("CONNECTION_LOST", `connection lost: ${errorMessage(error)}`, {
+    cause: error,
+  });
+}

@@ -1,3 +1,4 @@
+import { queryOne } from "../../tasks/queryOne.js";
 import { locateTable } from "../../manager/schema/locateTable.js";
 import { readLackingToCreate, readGrantToRead, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
@@ -27,17 +28,15 @@ import {
   inspectRoleAndDatabase,
   otherPassword,
   type OwnRolePassword,
+  toPgTaskError,
+  withConnection,
 } from "./roleAndDatabase.js";
-import { toPgTaskError, withConnection } from "./connection.js";
 import { inspectMoved, inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
-import type { Check } from "../inspection/check.js";
-import { checkHome } from "../inspection/home.js";
-import { checkRules } from "../inspection/schedules.js";
-import { checkWriters } from "../inspection/writers.js";
-import { checkZone } from "../inspection/zone.js";
+import { type Check, checkHome, checkRules, checkWriters, checkZone } from "../inspection.js";
 
 /** What a server reported about one entry. `error` is set if the inspection failed. */
 export interface EntryFindings {
+  readonly entry: Entry;
   readonly findings: readonly Finding[];
   /** Paused groups. A null element means that the whole table is paused. */
   readonly paused: readonly (string | null)[];
@@ -50,14 +49,16 @@ export interface EntryFindings {
   readonly error: PgTaskError | null;
 }
 
-/** Stands in for the findings inside a database that was not inspected. */
-const notInspectedInside = {
+/** The findings about an entry if nothing in its database was inspected. */
+const outsideOnly = (entry: Entry, findings: readonly Finding[], error: PgTaskError | null = null): EntryFindings => ({
+  entry,
+  findings,
   paused: [],
   location: null,
   settings: {},
   warnings: [],
-  error: null,
-} as const;
+  error,
+});
 
 /** What the server of the control connection reported. */
 export interface ControlFindings {
@@ -78,20 +79,19 @@ export async function inspectControl(control: ConnectionTarget, file: FileParame
   return await withConnection(
     control,
     async (client) => {
-      const { rows } = await client.query<{
+      const row = await queryOne<{
         version: string;
         number: number;
         roles: boolean;
         databases: boolean;
       }>(
+        client,
         `SELECT current_setting('server_version') AS version,
               current_setting('server_version_num')::int AS number,
               rolsuper OR rolcreaterole AS roles,
               rolsuper OR rolcreatedb AS databases
          FROM pg_catalog.pg_roles WHERE rolname = current_user`,
       );
-      const [row] = rows;
-      if (row === undefined) throw new PgTaskError("INTERNAL", "no row about the current user");
       if (row.number < minServerVersion) {
         const { host, port } = serverOf(client);
         throw new PgTaskError(
@@ -132,17 +132,17 @@ export async function inspectEntry(
     const absent = findings.filter(({ state }) => state !== "exists");
     if (absent.length > 0) {
       const refusal = await findRefusal(entry, absent, password);
-      return { ...notInspectedInside, findings: [...findings, ...describeLater(entry, absent)], error: refusal };
+      return outsideOnly(entry, [...findings, ...describeLater(entry, absent)], refusal);
     }
     const inside = await inspectInside(entry, password, fileZone);
     if (inside === null) {
       const outside = otherPassword(findings, password, control?.target.user ?? "");
-      return { ...notInspectedInside, findings: [...outside, ...objectFindings(entry, untilPassword(entry))] };
+      return outsideOnly(entry, [...outside, ...objectFindings(entry, untilPassword(entry))]);
     }
     if (control === null) findings.push(...existingRoleAndDatabase(entry));
     return { ...inside, findings: [...findings, ...inside.findings] };
   } catch (error) {
-    return { ...notInspectedInside, findings, error: toPgTaskError(error) };
+    return outsideOnly(entry, findings, toPgTaskError(error));
   }
 }
 
@@ -205,6 +205,7 @@ async function inspectDatabase(entry: Entry, client: Client, fileZone: string): 
     );
   }
   return {
+    entry,
     findings: await inspectObjects(located, client),
     paused: await readPausedGroups(located, client),
     location,
@@ -291,7 +292,7 @@ const collectInvalidSettings =
 export function notInspected(entry: Entry): EntryFindings {
   const unknown = { state: "unknown", why: "the control connection failed" } as const;
   const outside = existingRoleAndDatabase(entry).map(({ what, name }) => ({ what, name, ...unknown }));
-  return { ...notInspectedInside, findings: [...outside, ...objectFindings(entry, unknown)] };
+  return outsideOnly(entry, [...outside, ...objectFindings(entry, unknown)]);
 }
 
 /**
@@ -351,13 +352,14 @@ const refusedOr = (found: Finding, why: string | null): Finding =>
 
 async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> {
   const { schema, table, create, target } = entry;
-  const { rows } = await client.query<{
+  const row = await queryOne<{
     schema: boolean;
     type: boolean;
     kind: string | null;
     inDatabase: boolean;
     inSchema: boolean;
   }>(
+    client,
     `SELECT n.oid IS NOT NULL AS schema,
             EXISTS (SELECT FROM pg_catalog.pg_type
                      WHERE typnamespace = n.oid AND typname = 'state') AS type,
@@ -368,8 +370,6 @@ async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> 
        FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = $1`,
     [schema, table],
   );
-  const [row] = rows;
-  if (row === undefined) throw new PgTaskError("INTERNAL", "no row about the entry's schema");
   const { user, database } = target;
   const reserved = schema.startsWith("pg_");
   const allowed = (row.schema || row.inDatabase) && row.inSchema && !reserved;

@@ -13,8 +13,7 @@ import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { readTableState, type TableState } from "../inspection/tableState.js";
-import { checkWaiting } from "../inspection/waiting.js";
+import { readTableState, type TableState, checkWaiting } from "../inspection.js";
 
 /** Whether an object that an entry needs exists. */
 export interface Finding {

@@ -1,7 +1,6 @@
 import { constants } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
-import { Option, type Command } from "commander";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
 import { sqlState } from "../../shared/postgres/client.js";
@@ -15,17 +14,17 @@ import {
   toAddError,
 } from "../../tasks/commands/addTask.js";
 import { withSuggestion } from "../support/suggestions.js";
-import { readKeyHolder } from "../../tasks/queries/keyHolder.js";
+import { readKeyHolder } from "../../tasks/queries/tasksWithKey.js";
 import { readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { waitForTask } from "./awaitEnd.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
-import { readReasons } from "../support/readReasons.js";
+import { readReasons } from "../support/oneTask.js";
 import { printableLine } from "../../shared/printable.js";
-import { addTableOptions, collecting, type CommandOptions, type RunCommand } from "../support/options.js";
+import type { CommandOptions } from "../support/options.js";
 import { formatZonedTime } from "../terminal/format.js";
 import { isoTimeSql } from "../../tasks/sqlFragments.js";
-import { noteAddedTask } from "../terminal/outputErrors.js";
-import { columnList, valueKind, type TaskColumn } from "../../shared/taskColumns.js";
+import { noteAddedTask } from "../support/exitCodes.js";
+import { optionValues, type keyTakenChoices } from "../support/columnOptions.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface AddOptions extends CommandOptions {
@@ -36,9 +35,6 @@ interface AddOptions extends CommandOptions {
   readonly ifKeyTaken: (typeof keyTakenChoices)[number];
   readonly [column: string]: unknown;
 }
-
-/** What to do if another task with the key waits, in the words of the library. */
-const keyTakenChoices = ["error", "skip"] as const;
 
 /** A task to add. */
 interface Request {
@@ -51,64 +47,10 @@ interface Request {
   readonly skipTaken: boolean;
 }
 
-/** Options that `--help` lists first. */
-const firstOptions: readonly string[] =
-  "args plan group max active timeout repeat rule zone key after upon retry backoff sqlstate".split(" ");
-const rank = (name: string): number => (firstOptions.includes(name) ? firstOptions.indexOf(name) : firstOptions.length);
-
-/** The columns that are options of the command. */
-const optionColumns = columnList
-  .filter(({ name, by }) => by === "producer" && name !== "input")
-  .toSorted((one, other) => rank(one.name) - rank(other.name));
-const booleanColumns = optionColumns.filter(({ type }) => type === "boolean");
-const valueColumns = optionColumns.filter(({ type }) => type !== "boolean");
-
-const meaningOf = (column: TaskColumn): string =>
-  valueKind(column) === "time" ? `${column.meaning}, in PostgreSQL's time syntax` : column.meaning;
-
-/** What `--help` calls the value of a column whose description does not say it. */
-const valueNames: Readonly<Record<ReturnType<typeof valueKind>, string>> = {
-  id: "id",
-  ids: "ids",
-  number: "n",
-  interval: "interval",
-  time: "time",
-  flag: "",
-  char: "char",
-  text: "text",
-  list: "texts",
-  json: "json",
-};
-
 /** Longest input, in bytes. PostgreSQL's limit of 1 GB is higher than that of Node's strings. */
 const maxTextBytes = constants.MAX_STRING_LENGTH;
 
-export function registerAdd(program: Command, run: RunCommand): void {
-  const command = program
-    .command("add")
-    .description("add a task; omitted columns take their defaults")
-    .argument("[sql]", "the SQL to run; omitted or -: read standard input")
-    .option("-f, --file <file>", "read the SQL from a file; -: standard input")
-    .option("-w, --wait", "wait until it ends, print its output, exit with a code for its state")
-    .option("--in <interval>", "start after this interval");
-  for (const column of valueColumns)
-    command.option(`--${column.name} <${column.value ?? valueNames[valueKind(column)]}>`, meaningOf(column));
-  for (const { name, meaning } of booleanColumns) {
-    command.option(`--${name}`, meaning).addOption(new Option(`--no-${name}`, `the opposite of --${name}`));
-  }
-  command
-    .addOption(
-      new Option("--if-key-taken <what>", "if a task with its key waits: fail, or add nothing")
-        .choices(keyTakenChoices)
-        .default("error"),
-    )
-    .option("--set <column=value>", "any other column, such as one of your own; repeatable", collecting(parseSet));
-  addTableOptions(command).action((sql: string | undefined, options: AddOptions) =>
-    run((terminal) => add(terminal, sql, options)),
-  );
-}
-
-async function add(terminal: Terminal, sql: string | undefined, options: AddOptions): Promise<number> {
+export async function add(terminal: Terminal, sql: string | undefined, options: AddOptions): Promise<number> {
   if (options.in !== undefined && options["plan"] !== undefined) {
     throw new PgTaskError("USAGE", "expected one of --plan and --in, got both");
   }
@@ -196,20 +138,11 @@ async function describeGroupWait(opened: OpenTable, id: string): Promise<string>
 }
 
 function columnValues(options: AddOptions): [string, string][] {
-  const given = [...valueColumns, ...booleanColumns].flatMap(({ name, type }): [string, string][] => {
-    const value = options[name];
-    return typeof value === "string" || typeof value === "boolean"
-      ? [[name, type.endsWith("[]") ? toArray(String(value)) : String(value)]]
-      : [];
-  });
   // --wait reads the result from the row. The row must therefore not be deleted, even if the task has no output.
   const kept: [string, string][] =
     options.wait === true && options["delete"] === undefined ? [["delete", "false"]] : [];
-  return [...given, ...kept];
+  return [...optionValues(options), ...kept];
 }
-
-/** Puts a list such as `7,8` in the braces of an array. A value that is no such list stays as it is. */
-const toArray = (value: string): string => (/^\s*[-!\w]+(\s*,\s*[-!\w]+)*\s*$/.test(value) ? `{${value}}` : value);
 
 /**
  * Refuses columns of `--set` that have a value already, which would silently replace it.
@@ -319,14 +252,6 @@ async function describeKeyHolder({ client, table }: OpenTable, { columns }: Requ
   const key = columns.get("key");
   const id = key === undefined ? null : await readKeyHolder(client, table, key);
   return id === null ? "another task waits with this key" : `task ${id} waits with this key`;
-}
-
-function parseSet(text: string, previous: ReadonlyMap<string, string> = new Map()): ReadonlyMap<string, string> {
-  const at = text.indexOf("=");
-  if (at < 1) throw new PgTaskError("USAGE", `expected --set column=value, got ${JSON.stringify(text)}`);
-  const name = text.slice(0, at);
-  if (previous.has(name)) throw new PgTaskError("USAGE", `expected --set ${name}=… once, got it more than once`);
-  return new Map([...previous, [name, text.slice(at + 1)]]);
 }
 
 /**

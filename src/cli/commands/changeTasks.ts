@@ -1,82 +1,41 @@
 import type { TaskFilter } from "../../tasks/types.js";
-import type { Command } from "commander";
 import { exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { finalStates, type TaskState } from "../../shared/taskState.js";
-import { changeInBatches } from "../../tasks/commands/changeInBatches.js";
-import type { Change, ChangeResult } from "../../tasks/commands/changeTasks.js";
+import { changeInBatches, type Change, type ChangeResult } from "../../tasks/commands/changeTasks.js";
 import { readIdsWithKey, readTaskWithKey, type KeyedTask, type KeyFilter } from "../../tasks/queries/tasksWithKey.js";
 import { countMatching, readMatchingIds } from "../../tasks/taskFilter.js";
 import { describeChange } from "../../tasks/commands/describeChange.js";
-import { confirmChange } from "../support/confirmChange.js";
+import { confirmChange, colourText, type Terminal } from "../terminal/terminal.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
-import { withTableOptions } from "../support/pastedCommands.js";
-import {
-  parseIds,
-  filterFromOptions,
-  addFilterOptions,
-  addTableOptions,
-  type CommandOptions,
-  type FilterOptions,
-  type RunCommand,
-  type TableOptions,
-} from "../support/options.js";
-import { copyField } from "../terminal/copyField.js";
+import { withTableOptions, shellWord } from "../support/pastedCommands.js";
+import { filterFromOptions, type CommandOptions, type FilterOptions, type TableOptions } from "../support/options.js";
+import { copyField, formatCount } from "../terminal/format.js";
 import { printableLine, quotedLine } from "../../shared/printable.js";
-import { readPauseNotes } from "../support/pauseNotes.js";
-import { colourText, type Terminal } from "../terminal/terminal.js";
-import { formatCount } from "../terminal/format.js";
 
 /** Number of ids that one statement reads. */
 const batchSize = 500;
 
-const idsArgument = ["[ids...]", "task ids"] as const;
-
 interface KeyOptions extends CommandOptions {
   readonly key?: string;
   readonly yes?: true;
+  readonly running?: true;
 }
 
-export function registerStop(program: Command, run: RunCommand): void {
-  const command = program
-    .command("stop")
-    .description("stop tasks: cancel running ones, keep waiting ones from running")
-    .argument(...idsArgument, parseIds)
-    .option("--key <key>", "those that wait or run with this key, instead of ids");
-  addTableOptions(command).action((given: readonly string[], options: KeyOptions) =>
-    run((terminal) => changeIdsOrKey(terminal, "stop", given, options)),
-  );
-}
+type ChangeCommand = (terminal: Terminal, ids: readonly string[], options: KeyOptions) => Promise<number>;
 
-export function registerRunNow(program: Command, run: RunCommand): void {
-  const command = program
-    .command("run-now")
-    .description("plan waiting tasks for now; group limits and pauses still apply")
-    .argument(...idsArgument, parseIds)
-    .option("--key <key>", "the one that waits with this key, instead of ids");
-  addTableOptions(command).action((given: readonly string[], options: KeyOptions) =>
-    run((terminal) => changeIdsOrKey(terminal, "run-now", given, options)),
-  );
-}
+export const stop: ChangeCommand = (...given) => changeIdsOrKey("stop", ...given);
 
-export function registerDelete(program: Command, run: RunCommand): void {
-  const command = program
-    .command("delete")
-    .description("delete tasks")
-    .argument(...idsArgument, parseIds)
-    .option("--key <key>", "all with this key, instead of ids")
-    .option("--running", "also running ones, which are cancelled")
-    .option("-y, --yes", "do not ask if several tasks have the key");
-  addTableOptions(command).action((given: readonly string[], options: KeyOptions & { readonly running?: true }) =>
-    run((terminal) => changeIdsOrKey(terminal, options.running ? "delete even running" : "delete", given, options)),
-  );
-}
+export const runNow: ChangeCommand = (...given) => changeIdsOrKey("run-now", ...given);
+
+export const deleteTasks: ChangeCommand = (...given) =>
+  changeIdsOrKey(given[2].running === true ? "delete even running" : "delete", ...given);
 
 /** Changes the tasks with these ids or with a key, whichever is given. */
 async function changeIdsOrKey(
-  terminal: Terminal,
   change: Change,
+  terminal: Terminal,
   given: readonly string[],
   options: KeyOptions,
 ): Promise<number> {
@@ -132,18 +91,7 @@ const describeTable = ({ table, entry }: OpenTable): string =>
 
 interface RetryOptions extends KeyOptions, FilterOptions {}
 
-export function registerRetry(program: Command, run: RunCommand): void {
-  const command = program
-    .command("retry")
-    .description("run finished tasks again in their own rows: by id, all in given states, or the newest with a key")
-    .argument("[ids...]", "task ids", parseIds)
-    .option("-y, --yes", "do not ask");
-  addFilterOptions(addTableOptions(command), finalStates).action((given: readonly string[], options: RetryOptions) =>
-    run((terminal) => retry(terminal, given, options)),
-  );
-}
-
-async function retry(terminal: Terminal, given: readonly string[], options: RetryOptions): Promise<number> {
+export async function retry(terminal: Terminal, given: readonly string[], options: RetryOptions): Promise<number> {
   const filter = filterFromOptions(options);
   const { states, ...others } = filter;
   const { key } = others;
@@ -298,3 +246,37 @@ function formatResult(terminal: Terminal, result: ChangeResult, text: string): s
   const colour = result.outcome === "changed" ? null : "yellow";
   return colourText(terminal, colour, `${result.id}  ${printableLine(text)}`);
 }
+
+/**
+ * Returns, by id, that a task which a change has planned for now does not start, because its group or the whole table is
+ * paused. The changes have been made, so nothing that cannot be read makes the command fail.
+ */
+export async function readPauseNotes(
+  { client, table }: OpenTable,
+  change: Change,
+  results: readonly ChangeResult[],
+): Promise<ReadonlyMap<string, string>> {
+  const changed = results.filter(({ outcome }) => outcome === "changed").map(({ id }) => id);
+  if ((change !== "run-now" && change !== "retry") || changed.length === 0) return new Map();
+  try {
+    const { rows } = await client.query<{ id: string; group: string | null }>(
+      `SELECT t.id::text AS id, p."group" FROM ${table.pauses} AS p JOIN ${table.qualified} AS t
+         ON p."group" IS NULL OR p."group" = t."group"::text
+       WHERE t.id = ANY ($1::bigint[]) ORDER BY p."group" NULLS FIRST`,
+      [changed],
+    );
+    const notes = new Map<string, string>();
+    for (const { id, group } of rows) {
+      const before = notes.get(id);
+      notes.set(id, `${before === undefined ? ", but " : `${before}; `}${describePause(group)}`);
+    }
+    return notes;
+  } catch {
+    return new Map();
+  }
+}
+
+const describePause = (group: string | null): string =>
+  group === null
+    ? "the whole table is paused: pg-task resume"
+    : `its group ${quotedLine(group)} is paused: pg-task resume --group ${shellWord(group)}`;

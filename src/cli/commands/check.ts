@@ -1,10 +1,9 @@
 import { stat } from "node:fs/promises";
-import type { Command } from "commander";
 import type { ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import type { Entry } from "../../shared/config/types.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { buildReport, formatReport } from "../check/report.js";
-import { toPgTaskError } from "../check/connection.js";
+import { toPgTaskError } from "../check/roleAndDatabase.js";
 import {
   inspectControl,
   inspectEntry,
@@ -12,10 +11,8 @@ import {
   type ControlFindings,
   type EntryFindings,
 } from "../check/server.js";
-import { noServerError } from "../support/noServerError.js";
-import { shellWord } from "../support/shellWord.js";
-import { configOption, type RunCommand } from "../support/options.js";
-import { resolveConfiguration } from "../support/resolveConfiguration.js";
+import { noServerError, resolveConfiguration } from "../support/configuration.js";
+import { shellWord } from "../support/pastedCommands.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface CheckOptions {
@@ -28,16 +25,6 @@ interface CheckOptions {
 /** Number of entries that are inspected at a time, each on its own connection. */
 const concurrentEntries = 10;
 
-export function registerCheck(program: Command, run: RunCommand): void {
-  program
-    .command("check")
-    .description("validate and explain the configuration; changes nothing")
-    .addOption(configOption())
-    .option("--all", "list also the parameters that have their defaults")
-    .option("--json", "print JSON")
-    .action((options: CheckOptions) => run((terminal) => check(terminal, options)));
-}
-
 /**
  * Validates the configuration and prints its meaning. Also reads from each entry's server which objects exist and which
  * would be created. Changes nothing.
@@ -46,7 +33,7 @@ export function registerCheck(program: Command, run: RunCommand): void {
  * pg-task is not allowed to create it, or if the server is too old; 2 if the server refuses a value
  * @throws PgTaskError of the family CONFIG if the configuration is invalid or names no server
  */
-async function check(terminal: Terminal, options: CheckOptions): Promise<number> {
+export async function check(terminal: Terminal, options: CheckOptions): Promise<number> {
   const { cwd, env } = terminal;
   const warnings = new Set<string>();
   const explained = await resolveConfiguration({

@@ -1,13 +1,11 @@
-import type { Command } from "commander";
 import type { Configuration, Entry } from "../../shared/config/types.js";
-import { disconnect } from "../../shared/postgres/client.js";
+import { disconnect, type Client } from "../../shared/postgres/client.js";
 import { describeTarget } from "../../shared/postgres/target/target.js";
 import { errorDefinitions, exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError, toReport } from "../../shared/errors.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { fail, ok, type Check } from "../inspection/check.js";
+import { fail, ok, type Check, warn } from "../inspection.js";
 import { checkServer, directConnection, withRunningManager } from "../doctor/server.js";
-import { checkStalls } from "../doctor/stalled.js";
 import { checkTable } from "../doctor/table.js";
 import {
   chooseEntry,
@@ -19,10 +17,17 @@ import {
   type OpenTable,
 } from "../support/openTable.js";
 import { withOptionsInRemedy } from "../support/pastedCommands.js";
-import { addTableOptions, type CommandOptions, type RunCommand, type TableOptions } from "../support/options.js";
-import { copyField } from "../terminal/copyField.js";
+import type { CommandOptions, TableOptions } from "../support/options.js";
+import { copyField } from "../terminal/format.js";
 import { printableLine } from "../../shared/printable.js";
 import { colourText, type Colour, type Terminal } from "../terminal/terminal.js";
+import { setTimeout as sleep } from "node:timers/promises";
+import { stalledMs } from "../../shared/tuning.js";
+import { readSessions, readSessionRefusal, refusalRemedy } from "../../tasks/queries/executorSessions.js";
+import { readUserTriggers } from "../../tasks/queries/tableFacts.js";
+import { readReasons } from "../support/oneTask.js";
+import { groupHeads, startBlockers } from "../../manager/schema/startRule.sql.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
 
 /** The results of the checks on one connection or one table. */
 interface Section {
@@ -31,12 +36,7 @@ interface Section {
   readonly checks: readonly Check[];
 }
 
-export function registerDoctor(program: Command, run: RunCommand): void {
-  const command = program.command("doctor").description("find problems and suggest remedies; changes nothing");
-  addTableOptions(command).action((options: CommandOptions) => run((terminal) => doctor(terminal, options)));
-}
-
-async function doctor(terminal: Terminal, options: CommandOptions): Promise<number> {
+export async function doctor(terminal: Terminal, options: CommandOptions): Promise<number> {
   const configuration = await loadForCommand(terminal, options);
   const entries = findEntries(configuration, options);
   if (entries.length === 0) chooseEntry(terminal, configuration, options);
@@ -135,4 +135,98 @@ function formatSection(terminal: Terminal, { section, checks }: Section): string
     ...(remedy === undefined ? [] : [`        ${colourText(terminal, "grey", printableLine(`do: ${remedy}`))}`]),
   ]);
   return `${colourText(terminal, "bold", printableLine(section))}\n${lines.join("\n")}\n`;
+}
+
+const pollMs = 500;
+/** Maximum number of tasks that are examined. */
+const maxTasks = 5;
+
+/**
+ * Checks for due tasks that could start but do not. Returns as soon as there is no such task, and after 10 s at the
+ * latest.
+ */
+export async function checkStalls(opened: OpenTable): Promise<Check> {
+  const until = performance.now() + stalledMs;
+  let startable = await readStartable(opened, null);
+  while (startable.length > 0 && performance.now() < until) {
+    await sleep(pollMs);
+    startable = await readStartable(opened, startable);
+  }
+  if (startable.length === 0) return ok("stalls", "no due task that could start");
+  const list = startable.map(({ id, group }) => `${id} of group ${JSON.stringify(group)}`);
+  const triggers = await readUserTriggers(opened.client, opened.table);
+  const refusal = await readSessionRefusal(opened.client, opened.table);
+  if (refusal !== null) {
+    return fail(
+      "stalls",
+      `due, not claimed in ${stalledMs / 1000} s, no session is free, and the server refuses new ones, ${refusal.reason}: ${list.join(", ")}`,
+      refusalRemedy(refusal),
+      exitCodes.CONNECTION,
+    );
+  }
+  // If a trigger rejects the first task that is claimed, no session is opened.
+  if (triggers.length === 0 && (await readSessions(opened.client, opened.table)).sessions === 0) {
+    return fail(
+      "stalls",
+      `due, not claimed in ${stalledMs / 1000} s, and no session of the table is open: ${list.join(", ")}`,
+      'the log of pg-task says why it cannot open one ("cannot open a session, tasks wait"): for example, the password of the role was changed on the server, so give pg-task the new one',
+      exitCodes.CONNECTION,
+    );
+  }
+  const triggerHint =
+    triggers.length === 0
+      ? ""
+      : `; a trigger of yours that returns NULL for a task's row keeps it from starting, see ${triggers.join(", ")}`;
+  const bug = triggers.length === 0 ? "report a bug" : "and none of these does, report a bug";
+  return warn(
+    "stalls",
+    `due, not claimed in ${stalledMs / 1000} s, and neither rows nor sessions show why: ${list.join(", ")}`,
+    `see the log of pg-task: "rejected by the server" names a task that a trigger or constraint of yours refuses, "connection limit of the server reached" is why those wait${triggerHint}; if it says "due tasks do not start although sessions are free", ${bug}`,
+  );
+}
+
+/**
+ * Returns tasks that could start now on a free session, at most one for each group: its first due task. If `previous`
+ * is given, returns only tasks that are also in `previous`.
+ */
+async function readStartable(
+  opened: OpenTable,
+  previous: readonly FirstDueTask[] | null,
+): Promise<readonly FirstDueTask[]> {
+  const { client, table } = opened;
+  const due = await readFirstDueTasks(client, table, maxTasks);
+  const same = due.filter(({ id }) => previous === null || previous.some((each) => each.id === id));
+  if (same.length === 0) return same;
+  const { running, idle } = await readSessions(client, table);
+  if (running > 0 && idle === 0 && (await readSessionRefusal(client, table)) === null) return [];
+  const startable: FirstDueTask[] = [];
+  for (const task of same) {
+    const reasons = await readReasons(opened, task.id, { localTimes: false });
+    if (reasons?.every(({ code }) => code === "due" || code === "no-session") === true) startable.push(task);
+  }
+  return startable;
+}
+
+/** Maximum number of groups that are read. */
+const maxGroups = 100;
+
+/** The first due task of a group. */
+export interface FirstDueTask {
+  readonly id: string;
+  readonly group: string;
+}
+
+/**
+ * Returns the first due task of each group, unless its row or a pause keeps it from starting, in the order of their
+ * planned times: at most `limit` tasks, out of at most 100 groups.
+ */
+export async function readFirstDueTasks(client: Client, table: TaskTable, limit: number): Promise<FirstDueTask[]> {
+  const blockers = startBlockers(table, { running: "NULL", keyRuns: "NULL", quietMs: "NULL" });
+  const { rows } = await client.query<FirstDueTask>(
+    `WITH ${groupHeads(table, { columns: "d.*", after: "-2147483649" })}
+     SELECT t.id::text AS id, t."group"::text AS "group" FROM (SELECT * FROM head LIMIT ${maxGroups}) AS t
+     WHERE cardinality(${blockers}) = 0 ORDER BY t.plan, t.id LIMIT $1`,
+    [limit],
+  );
+  return rows;
 }

@@ -1,48 +1,319 @@
-import type { Command } from "commander";
-import type { RunCommand } from "../support/options.js";
+import { Argument, Option, type Command } from "commander";
+import { finalStates, taskStates, type TaskState } from "../../shared/taskState.js";
+import { columnOptions, parseSet, keyTakenChoices } from "../support/columnOptions.js";
+import { completeValuesName, shells, valueKinds } from "../definitions.js";
+import {
+  collecting,
+  configOption,
+  filterOptions,
+  integerParser,
+  parseId,
+  parseIds,
+  parsePort,
+  parseScheduleIds,
+  refuseRepeated,
+  tableOptions,
+} from "../support/options.js";
+import type { Terminal } from "../terminal/terminal.js";
 
-type Register = (program: Command, run: RunCommand) => void;
+/** Runs a command's action on the terminal of the process. The number that the action returns is the exit code. */
+export type RunCommand = (action: (terminal: Terminal) => Promise<number>) => Promise<void>;
 
-/**
- * For each command, a function that loads its code. The order is that of the help. A command is loaded only if it is
- * called, because loading all of them takes several times as long as most commands run.
- */
-const commands: Readonly<Record<string, () => Promise<Register>>> = {
-  start: async () => (await import("./start.js")).registerStart,
-  check: async () => (await import("./check.js")).registerCheck,
-  init: async () => (await import("./init.js")).registerInit,
-  status: async () => (await import("./status.js")).registerStatus,
-  list: async () => (await import("./list.js")).registerList,
-  show: async () => (await import("./show.js")).registerShow,
-  next: async () => (await import("./next.js")).registerNext,
-  add: async () => (await import("./add.js")).registerAdd,
-  stop: async () => (await import("./changeTasks.js")).registerStop,
-  retry: async () => (await import("./changeTasks.js")).registerRetry,
-  "run-now": async () => (await import("./changeTasks.js")).registerRunNow,
-  delete: async () => (await import("./changeTasks.js")).registerDelete,
-  pause: async () => (await import("./pauseResume.js")).registerPause,
-  resume: async () => (await import("./pauseResume.js")).registerResume,
-  "accept-copy": async () => (await import("./acceptCopy.js")).registerAcceptCopy,
-  prune: async () => (await import("./prune.js")).registerPrune,
-  groups: async () => (await import("./groups.js")).registerGroups,
-  watch: async () => (await import("./watch.js")).registerWatch,
-  why: async () => (await import("./why.js")).registerWhy,
-  doctor: async () => (await import("./doctor.js")).registerDoctor,
-  completion: async () => (await import("./completion.js")).registerCompletion,
-  manual: async () => (await import("./manual.js")).registerManual,
-  "complete-values": async () => (await import("./completeValues.js")).registerCompleteValues,
+interface CommandRow {
+  /** What it does. Commands without a summary are hidden. */
+  readonly summary?: string;
+  readonly aliases?: readonly string[];
+  readonly arguments?: readonly Argument[];
+  readonly options?: readonly Option[];
+  /** Whether it works on a table, and has the options that select one. */
+  readonly table?: true;
+  /** The states of the tasks that its filter can select. Without them, it has no filter. */
+  readonly filter?: readonly TaskState[];
+  /** Calls without `pg-task`, which the help shows. A test runs them. */
+  readonly examples: readonly string[];
+  /**
+   * Loads the code only when it is needed: loading all of it takes several times as long as most commands run. The code
+   * gets the terminal, the arguments, the options and the command.
+   */
+  readonly load: () => Promise<(terminal: Terminal, ...given: never[]) => Promise<number>>;
+}
+
+const argument = <T>(name: string, meaning?: string, parse?: (text: string, previous: T) => T): Argument => {
+  const made = new Argument(name, meaning);
+  return parse === undefined ? made : made.argParser(parse);
 };
 
-/** Commands whose output describes all commands. */
-const describingCommands = ["completion", "manual"];
+const option = <T>(flags: string, meaning: string, parse?: (text: string, previous: T) => T): Option => {
+  const made = new Option(flags, meaning);
+  return parse === undefined ? made : made.argParser(parse);
+};
 
-/**
- * Registers the command that `name` calls, or all commands if it calls none: the help lists them, and an unknown name
- * gets suggestions.
- */
-export async function registerCommands(program: Command, name: string | undefined, run: RunCommand): Promise<void> {
-  if (name === "--version" || name === "-V") return;
-  const isAlone = name !== undefined && Object.hasOwn(commands, name) && !describingCommands.includes(name);
-  const loaders = Object.entries(commands).filter(([each]) => !isAlone || each === name);
-  for (const register of await Promise.all(loaders.map(([, load]) => load()))) register(program, run);
+const ids = (): Argument => argument("[ids...]", "task ids", parseIds);
+const tableName = (): Argument => argument("[table]", "same as --table");
+const json = (): Option => option("--json", "print JSON");
+const yes = (meaning: string): Option => option("-y, --yes", meaning);
+const limit = (most: number): Option =>
+  option("-n, --limit <n>", "at most this many", integerParser(1, 1_000_000)).default(most);
+
+/** One task, by its id or by its key. */
+const oneTask = {
+  arguments: [argument("[id]", "the task's id", parseId)],
+  options: [
+    option(
+      "--key <key>",
+      "the one that waits with this key, else the one that runs, else the newest; instead of the id",
+    ),
+  ],
+};
+
+const pausedOptions = (): Option[] => [
+  option("-g, --group <group>", "only this group"),
+  option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseScheduleIds),
+  option("--key <key>", "only the schedule with this key"),
+];
+
+/** All commands, in the order of the help. */
+export const commands: Readonly<Record<string, CommandRow>> = {
+  start: {
+    summary: "run tasks until stopped",
+    options: [
+      configOption(),
+      option("--embedded", "start an embedded PostgreSQL and use it"),
+      option("--data <dir>", "data directory of the embedded PostgreSQL (default: .pg-task/data)"),
+      option("--port <n>", "port of the embedded PostgreSQL (default: a free one)", parsePort),
+    ],
+    examples: ["start", "start --config /etc/pg-task/pg_task.json", "start --embedded"],
+    load: async () => (await import("./start.js")).start,
+  },
+  check: {
+    summary: "validate and explain the configuration; changes nothing",
+    options: [configOption(), option("--all", "list also the parameters that have their defaults"), json()],
+    examples: ["check", "check --json"],
+    load: async () => (await import("./check.js")).check,
+  },
+  init: {
+    summary: "write a commented configuration file; never overwrites one",
+    options: [configOption("file to write (default: ./pg_task.json)"), json()],
+    examples: ["init"],
+    load: async () => (await import("./init.js")).init,
+  },
+  status: {
+    summary: "show leader, managers, sessions, backlog and throughput",
+    table: true,
+    examples: ["status", "status --json"],
+    load: async () => (await import("./status.js")).showStatus,
+  },
+  list: {
+    summary: "list tasks, newest first",
+    options: [
+      limit(50),
+      option("--before <id>", "continue below this id", parseId),
+      option("--waiting-for <id>", "that wait for the end of this task", parseId),
+      option("--schedules", "list schedules instead, by planned time: with --group, --key, --text, --since, --until"),
+    ],
+    table: true,
+    filter: taskStates,
+    examples: ["list --limit 20", "list --state FAIL,GONE --text timeout", "list --key 'order 42'", "list --schedules"],
+    load: async () => (await import("./list.js")).list,
+  },
+  show: {
+    summary: "show all columns of a task, its ancestors and descendants, and what waits for what",
+    arguments: oneTask.arguments,
+    options: [option("--full", "do not truncate long values and chains on a terminal"), ...oneTask.options],
+    table: true,
+    examples: ["show 1", "show --key 'order 42'"],
+    load: async () => (await import("./show.js")).show,
+  },
+  next: {
+    summary: "show the next times of a rule: a cron expression or an RRULE",
+    arguments: [argument("<rule>", "the rule, such as '30 2 * * MON-FRI'")],
+    options: [
+      option("-z, --zone <zone>", "time zone of the rule (default: pg_task.zone, or the database's)"),
+      option("-n, --count <n>", "at most this many", integerParser(1, 1000)).default(10),
+      option("--since <time>", "after this time, in PostgreSQL's syntax and the rule's zone (default: now)"),
+    ],
+    table: true,
+    examples: ["next '0 4 * * 1' --zone Europe/Berlin", "next 'FREQ=MONTHLY;BYDAY=-1FR' --count 3"],
+    load: async () => (await import("./next.js")).next,
+  },
+  add: {
+    summary: "add a task; omitted columns take their defaults",
+    arguments: [argument("[sql]", "the SQL to run; omitted or -: read standard input")],
+    options: [
+      option("-f, --file <file>", "read the SQL from a file; -: standard input"),
+      option("-w, --wait", "wait until it ends, print its output, exit with a code for its state"),
+      option("--in <interval>", "start after this interval"),
+      ...columnOptions(),
+      option("--if-key-taken <what>", "if a task with its key waits: fail, or add nothing")
+        .choices(keyTakenChoices)
+        .default("error"),
+      option("--set <column=value>", "any other column, such as one of your own; repeatable", collecting(parseSet)),
+    ],
+    table: true,
+    examples: [
+      "add 'REFRESH MATERIALIZED VIEW sales'",
+      "add 'SELECT 1' --group mail --plan '2030-01-01 08:00+00'",
+      "add 'SELECT now()' --rule '0 4 * * *'",
+      "add 'CALL ship(42)' --key 'order 42' --if-key-taken skip",
+    ],
+    load: async () => (await import("./add.js")).add,
+  },
+  stop: {
+    summary: "stop tasks: cancel running ones, keep waiting ones from running",
+    arguments: [ids()],
+    options: [option("--key <key>", "those that wait or run with this key, instead of ids")],
+    table: true,
+    examples: ["stop 1", "stop 2 3", "stop --key 'order 42'"],
+    load: async () => (await import("./changeTasks.js")).stop,
+  },
+  retry: {
+    summary: "run finished tasks again in their own rows: by id, all in given states, or the newest with a key",
+    arguments: [ids()],
+    options: [yes("do not ask")],
+    table: true,
+    filter: finalStates,
+    examples: [
+      "retry 4",
+      "retry 4 --state FAIL",
+      "retry --state FAIL --yes",
+      "retry --key 'order 42' --state FAIL,GONE",
+    ],
+    load: async () => (await import("./changeTasks.js")).retry,
+  },
+  "run-now": {
+    summary: "plan waiting tasks for now; group limits and pauses still apply",
+    arguments: [ids()],
+    options: [option("--key <key>", "the one that waits with this key, instead of ids")],
+    table: true,
+    examples: ["run-now 5", "run-now --key 'order 42'"],
+    load: async () => (await import("./changeTasks.js")).runNow,
+  },
+  delete: {
+    summary: "delete tasks",
+    arguments: [ids()],
+    options: [
+      option("--key <key>", "all with this key, instead of ids"),
+      option("--running", "also running ones, which are cancelled"),
+      yes("do not ask if several tasks have the key"),
+    ],
+    table: true,
+    examples: ["delete 6"],
+    load: async () => (await import("./changeTasks.js")).deleteTasks,
+  },
+  pause: {
+    summary: "start no more tasks of a table, a group or a schedule; running ones finish",
+    arguments: [tableName()],
+    options: [...pausedOptions(), option("--reason <text>", "shown to other users; not with --schedule or --key")],
+    table: true,
+    examples: ["pause --group mail --reason 'server moves'", "pause"],
+    load: async () => (await import("./pauseResume.js")).pause,
+  },
+  resume: {
+    summary: "start tasks of a table, a group or a schedule again",
+    arguments: [tableName()],
+    options: pausedOptions(),
+    table: true,
+    examples: ["resume --group mail", "resume"],
+    load: async () => (await import("./pauseResume.js")).resume,
+  },
+  "accept-copy": {
+    summary: "let the tasks of a copied table run here; until then, nothing in a copy starts",
+    arguments: [tableName()],
+    options: [
+      option("--stop-schedules", "stop the waiting runs of all schedules first").conflicts("stopAll"),
+      option("--stop-all", "stop all waiting and running tasks first"),
+    ],
+    table: true,
+    examples: ["accept-copy", "accept-copy --stop-schedules"],
+    load: async () => (await import("./acceptCopy.js")).accept,
+  },
+  prune: {
+    summary: "delete tasks that finished some time ago, in small batches",
+    options: [
+      option("--older <interval>", "finished longer ago than this, such as '30 days'").makeOptionMandatory(),
+      option("--dry-run", "only count them"),
+      yes("do not ask"),
+    ],
+    table: true,
+    filter: finalStates,
+    examples: ["prune --older '30 days' --dry-run", "prune --older '30 days' --yes"],
+    load: async () => (await import("./prune.js")).prune,
+  },
+  groups: {
+    summary: "list groups that have running or waiting tasks or are paused",
+    options: [limit(100)],
+    table: true,
+    examples: ["groups"],
+    load: async () => (await import("./groups.js")).listGroups,
+  },
+  watch: {
+    summary: "watch a table live on the terminal; q quits. --json prints a line of JSON per update",
+    options: [option("--interval <s>", "seconds between updates", integerParser(1, 3600)).default(1)],
+    table: true,
+    filter: taskStates,
+    examples: ["watch", "watch --interval 5"],
+    load: async () => (await import("./watch.js")).watch,
+  },
+  why: {
+    summary: "explain why a task is not running",
+    aliases: ["explain-plan", "explain"],
+    arguments: oneTask.arguments,
+    options: oneTask.options,
+    table: true,
+    examples: ["why 1", "why --key 'order 42'"],
+    load: async () => (await import("./why.js")).why,
+  },
+  doctor: {
+    summary: "find problems and suggest remedies; changes nothing",
+    table: true,
+    examples: ["doctor"],
+    load: async () => (await import("./doctor.js")).doctor,
+  },
+  completion: {
+    summary: "print a script that completes commands and options in your shell",
+    arguments: [argument("<shell>", "your shell").choices(shells)],
+    examples: ["completion bash"],
+    load: async () => (await import("./completion.js")).completion,
+  },
+  manual: {
+    summary: "print the manual page, for man -l -",
+    examples: ["manual"],
+    load: async () => (await import("./manual.js")).manual,
+  },
+  [completeValuesName]: {
+    arguments: [
+      argument("<shell>").choices(shells),
+      argument("<kind>").choices(valueKinds),
+      argument(
+        "[words...]",
+        "the words of the command line up to the one to complete; bash's with their quotes, and then the end of the last one that readline replaces",
+      ),
+    ],
+    examples: [],
+    load: async () => (await import("./completion.js")).completeValues,
+  },
+};
+
+/** Adds all commands to the program. */
+export function registerCommands(program: Command, run: RunCommand): void {
+  for (const [name, row] of Object.entries(commands)) {
+    const { summary, aliases = [], examples, table = false, filter } = row;
+    const command = program
+      .command(name, { hidden: summary === undefined })
+      .description(summary ?? "")
+      .aliases(aliases);
+    for (const each of row.arguments ?? []) command.addArgument(each);
+    const options = [
+      ...(row.options ?? []),
+      ...(table ? [...tableOptions(), json()] : []),
+      ...(filter === undefined ? [] : filterOptions(filter)),
+    ];
+    for (const each of options) command.addOption(each);
+    if (examples.length > 0)
+      command.addHelpText("after", `\nExamples:\n${examples.map((example) => `  pg-task ${example}`).join("\n")}`);
+    refuseRepeated(command);
+    command.action((...given: unknown[]) =>
+      run(async (terminal) => await Reflect.apply(await row.load(), undefined, [terminal, ...given])),
+    );
+  }
 }

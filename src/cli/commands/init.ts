@@ -1,13 +1,11 @@
 import { writeFile } from "node:fs/promises";
 import { resolve } from "node:path";
-import type { Command } from "commander";
 import { allowedValues, entryKeys } from "../../shared/config/describeAllowedValues.js";
 import { fileParameters } from "../../shared/config/parameters.js";
 import type { Parameter } from "../../shared/config/parameterTable.js";
 import { defaultFileName } from "../../shared/config/findSource.js";
 import { PgTaskError, systemErrorCode } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
-import { configOption, type RunCommand } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
 
 interface InitOptions {
@@ -15,16 +13,7 @@ interface InitOptions {
   readonly json?: true;
 }
 
-export function registerInit(program: Command, run: RunCommand): void {
-  program
-    .command("init")
-    .description("write a commented configuration file; never overwrites one")
-    .addOption(configOption("file to write (default: ./pg_task.json)"))
-    .option("--json", "print JSON")
-    .action((options: InitOptions) => run((terminal) => init(terminal, options)));
-}
-
-async function init(terminal: Terminal, options: InitOptions): Promise<number> {
+export async function init(terminal: Terminal, options: InitOptions): Promise<number> {
   const file = resolve(terminal.cwd, options.config ?? defaultFileName);
   try {
     // Only the owner can read the file, because it can contain a password.

@@ -1,21 +1,10 @@
-import type { Command } from "commander";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
 import { readSchedules } from "../../tasks/queries/schedules.js";
 import { withTable } from "../support/openTable.js";
-import {
-  parseId,
-  filterFromOptions,
-  integerParser,
-  addFilterOptions,
-  addTableOptions,
-  type CommandOptions,
-  type FilterOptions,
-  type RunCommand,
-} from "../support/options.js";
-import { scheduleColumns, scheduleFields } from "../support/scheduleColumns.js";
-import { summaryLength, taskColumns, taskFields } from "../support/taskColumns.js";
+import { filterFromOptions, type CommandOptions, type FilterOptions } from "../support/options.js";
+import { scheduleColumns, scheduleFields, summaryLength, taskColumns, taskFields } from "../support/columns.js";
 import { fittingColumns, renderTable } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { formatCount, formatNumber } from "../terminal/format.js";
@@ -27,20 +16,8 @@ interface ListOptions extends CommandOptions, FilterOptions {
   readonly waitingFor?: string;
 }
 
-export function registerList(program: Command, run: RunCommand): void {
-  const command = program
-    .command("list")
-    .description("list tasks, newest first")
-    .option("-n, --limit <n>", "at most this many", integerParser(1, 1_000_000), 50)
-    .option("--before <id>", "continue below this id", parseId)
-    .option("--waiting-for <id>", "that wait for the end of this task", parseId)
-    .option("--schedules", "list schedules instead, by planned time: with --group, --key, --text, --since, --until");
-  addFilterOptions(addTableOptions(command)).action((options: ListOptions) =>
-    run((terminal) => (options.schedules === true ? listSchedules(terminal, options) : list(terminal, options))),
-  );
-}
-
-async function list(terminal: Terminal, options: ListOptions): Promise<number> {
+export async function list(terminal: Terminal, options: ListOptions): Promise<number> {
+  if (options.schedules === true) return await listSchedules(terminal, options);
   const { limit, before, waitingFor } = options;
   const { tasks, next } = await withTable(terminal, options, "list", ({ client, table: names }) =>
     listTasks(

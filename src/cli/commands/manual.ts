@@ -1,7 +1,6 @@
 import type { Command } from "commander";
-import { commandDefinitions } from "../definitions/definitions.js";
-import { manualPage } from "../definitions/manualPage.js";
-import type { RunCommand } from "../support/options.js";
+import { commandDefinitions, type CommandDefinition } from "../definitions.js";
+import type { Terminal } from "../terminal/terminal.js";
 import { packageVersion } from "../../shared/version.js";
 
 /** The exit codes of all commands, and what they mean. */
@@ -18,15 +17,50 @@ const exitCodes: readonly [string, string][] = [
   ["130", "add --wait was interrupted; the task keeps running"],
 ];
 
-export function registerManual(program: Command, run: RunCommand): void {
-  program
-    .command("manual")
-    .description("print the manual page, for man -l -")
-    .action(() =>
-      run((terminal) => {
-        const about = { version: packageVersion(), description: program.description(), exitCodes };
-        terminal.write(manualPage(commandDefinitions(program), about));
-        return Promise.resolve(0);
-      }),
-    );
+/** Escapes a text for troff. A dash is escaped so that it can be copied from the page. */
+const escaped = (text: string): string =>
+  text
+    .replaceAll("\\", "\\e")
+    .replaceAll("-", "\\-")
+    .replaceAll(/^(['.])/gm, "\\&$1");
+
+/** Prints the manual page `pg-task(1)`, in troff with the macros of man(7). */
+export function manual(terminal: Terminal, _: unknown, { parent: program }: Command): Promise<number> {
+  const commands = program === null ? [] : commandDefinitions(program);
+  const lines = [
+    `.TH PG\\-TASK 1 "" "pg\\-task ${packageVersion()}" "User commands"`,
+    ".SH NAME",
+    `pg\\-task \\- ${escaped(program?.description() ?? "")}`,
+    ".SH SYNOPSIS",
+    ".B pg\\-task",
+    ".I command",
+    "[\\fIarguments\\fR] [\\fIoptions\\fR]",
+    ".SH COMMANDS",
+    ...commands.flatMap(commandLines),
+    ".SH EXIT STATUS",
+    ...exitCodes.flatMap(([code, meaning]) => [".TP", `.B ${code}`, escaped(meaning)]),
+    ".SH FILES",
+    ".TP",
+    ".I pg_task.json",
+    "the configuration file, in the working folder unless \\fB\\-\\-config\\fR names another one",
+    ".SH ENVIRONMENT",
+    ".TP",
+    ".B DATABASE_URL\\fR, \\fBPGHOST\\fR, \\fBPGPORT\\fR, …",
+    "the control connection, if the configuration file has no url",
+    ".TP",
+    ".B NO_COLOR",
+    "if set, the output has no colours",
+  ];
+  terminal.write(`${lines.join("\n")}\n`);
+  return Promise.resolve(0);
+}
+
+function commandLines({ names, description, usage, options }: CommandDefinition): string[] {
+  const [name = "", ...aliases] = names;
+  const also = aliases.length === 0 ? "" : ` (also ${aliases.join(", ")})`;
+  return [
+    `.SS "${escaped(`${name} ${usage}`.trim())}"`,
+    escaped(`${description}${also}`),
+    ...options.flatMap((option) => [".TP", `.B ${escaped(option.flags)}`, escaped(option.description)]),
+  ];
 }

@@ -1,12 +1,11 @@
-import type { Command } from "commander";
 import { taskTable } from "../../manager/schema/taskTable.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { disconnect } from "../../shared/postgres/client.js";
-import { readRuleTimes, type RuleTime, type RuleTimes } from "../../tasks/queries/ruleTimes.js";
+import { readRuleTimes, type RuleTime, type RuleTimes } from "../../tasks/queries/schedules.js";
 import { withSuggestion } from "../support/suggestions.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { chooseEntry, connectForCommand, findEntries, loadForCommand, requirePassword } from "../support/openTable.js";
-import { integerParser, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import type { CommandOptions } from "../support/options.js";
 import { renderTable, type TableColumn } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 
@@ -16,20 +15,7 @@ interface NextOptions extends CommandOptions {
   readonly count: number;
 }
 
-export function registerNext(program: Command, run: RunCommand): void {
-  const command = program
-    .command("next")
-    .description("show the next times of a rule: a cron expression or an RRULE")
-    .argument("<rule>", "the rule, such as '30 2 * * MON-FRI'")
-    .option("-z, --zone <zone>", "time zone of the rule (default: pg_task.zone, or the database's)")
-    .option("-n, --count <n>", "at most this many", integerParser(1, 1000), 10)
-    .option("--since <time>", "after this time, in PostgreSQL's syntax and the rule's zone (default: now)");
-  addTableOptions(command).action((rule: string, options: NextOptions) =>
-    run((terminal) => next(terminal, rule, options)),
-  );
-}
-
-async function next(terminal: Terminal, rule: string, options: NextOptions): Promise<number> {
+export async function next(terminal: Terminal, rule: string, options: NextOptions): Promise<number> {
   const found = await readTimes(terminal, rule, options);
   if (options.json === true) {
     terminal.write(`${JSON.stringify({ rule, ...found }, null, 2)}\n`);

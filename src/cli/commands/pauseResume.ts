@@ -1,10 +1,9 @@
-import type { Command } from "commander";
-import { pauseTasks, readPauses, resumeTasks } from "../../tasks/commands/pauses.js";
+import { pauseTasks, readPauses, resumeTasks } from "../../tasks/pauses.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { changeIds, changeWithKey } from "./changeTasks.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
-import { parseScheduleIds, addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import type { CommandOptions } from "../support/options.js";
 import { printableLine, quotedLine } from "../../shared/printable.js";
 import type { Terminal } from "../terminal/terminal.js";
 
@@ -13,35 +12,6 @@ interface PauseOptions extends CommandOptions {
   readonly key?: string;
   readonly group?: string;
   readonly reason?: string;
-}
-
-const tableArgument = ["[table]", "same as --table"] as const;
-
-export function registerPause(program: Command, run: RunCommand): void {
-  const command = program
-    .command("pause")
-    .description("start no more tasks of a table, a group or a schedule; running ones finish")
-    .argument(...tableArgument)
-    .option("-g, --group <group>", "only this group")
-    .option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseScheduleIds)
-    .option("--key <key>", "only the schedule with this key")
-    .option("--reason <text>", "shown to other users; not with --schedule or --key");
-  addTableOptions(command).action((name: string | undefined, options: PauseOptions) =>
-    run((terminal) => pause(terminal, applyTableArgument(name, options))),
-  );
-}
-
-export function registerResume(program: Command, run: RunCommand): void {
-  const command = program
-    .command("resume")
-    .description("start tasks of a table, a group or a schedule again")
-    .argument(...tableArgument)
-    .option("-g, --group <group>", "only this group")
-    .option("--schedule <ids>", "only these schedules, by the ids of list --schedules", parseScheduleIds)
-    .option("--key <key>", "only the schedule with this key");
-  addTableOptions(command).action((name: string | undefined, options: PauseOptions) =>
-    run((terminal) => resume(terminal, applyTableArgument(name, options))),
-  );
 }
 
 function applyTableArgument(table: string | undefined, options: PauseOptions): PauseOptions {
@@ -72,7 +42,8 @@ async function changeSchedules(
   return await changeIds(terminal, change, schedule ?? [], options);
 }
 
-async function pause(terminal: Terminal, options: PauseOptions): Promise<number> {
+export async function pause(terminal: Terminal, name: string | undefined, given: PauseOptions): Promise<number> {
+  const options = applyTableArgument(name, given);
   const code = await changeSchedules(terminal, "pause", options);
   if (code !== null) return code;
   const { group = null, reason = null } = options;
@@ -95,7 +66,8 @@ async function isUnused({ client, table }: OpenTable, group: string): Promise<bo
   return !groups.some((each) => each.group === group && each.running + each.waiting > 0);
 }
 
-async function resume(terminal: Terminal, options: PauseOptions): Promise<number> {
+export async function resume(terminal: Terminal, name: string | undefined, given: PauseOptions): Promise<number> {
+  const options = applyTableArgument(name, given);
   const code = await changeSchedules(terminal, "resume", options);
   if (code !== null) return code;
   const { group = null } = options;

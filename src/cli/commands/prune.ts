@@ -1,19 +1,9 @@
-import type { Command } from "commander";
-import { finalStates } from "../../shared/taskState.js";
 import { countPrunable, readPruneCutoff, pruneBatch } from "../../tasks/commands/pruneTasks.js";
-import { confirmChange } from "../support/confirmChange.js";
+import { confirmChange, type Terminal } from "../terminal/terminal.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
-import {
-  filterFromOptions,
-  addFilterOptions,
-  addTableOptions,
-  type CommandOptions,
-  type FilterOptions,
-  type RunCommand,
-} from "../support/options.js";
+import { filterFromOptions, type CommandOptions, type FilterOptions } from "../support/options.js";
 import { printableLine } from "../../shared/printable.js";
-import type { Terminal } from "../terminal/terminal.js";
 import { formatCount, formatNumber } from "../terminal/format.js";
 
 interface PruneOptions extends CommandOptions, FilterOptions {
@@ -22,19 +12,7 @@ interface PruneOptions extends CommandOptions, FilterOptions {
   readonly dryRun?: true;
 }
 
-export function registerPrune(program: Command, run: RunCommand): void {
-  const command = program
-    .command("prune")
-    .description("delete tasks that finished some time ago, in small batches")
-    .requiredOption("--older <interval>", "finished longer ago than this, such as '30 days'")
-    .option("--dry-run", "only count them")
-    .option("-y, --yes", "do not ask");
-  addFilterOptions(addTableOptions(command), finalStates).action((options: PruneOptions) =>
-    run((terminal) => prune(terminal, options)),
-  );
-}
-
-async function prune(terminal: Terminal, options: PruneOptions): Promise<number> {
+export async function prune(terminal: Terminal, options: PruneOptions): Promise<number> {
   return await withTable(terminal, options, "prune", async (opened) => {
     const { client, table } = opened;
     const cutoff = await readPruneCutoff(client, options.older);

@@ -1,27 +1,27 @@
 import type { TaskSummary } from "../../tasks/types.js";
-import type { Command } from "commander";
-import { readDependencyGraph } from "../../tasks/queries/dependencyGraph.js";
+import {
+  mayReadDependencies,
+  readDependencyGraph,
+  type DependencyGraph,
+  type Dependency,
+  type DependencyNode,
+} from "../../tasks/queries/dependencyGraph.js";
 import { readChain, type TaskChain } from "../../tasks/queries/taskChain.js";
-import { mayReadDependencies } from "../../tasks/queries/waitingTasks.js";
-import { explainNotRetried } from "../../tasks/explain/notRetried.js";
+import { explainNotRetried } from "../../tasks/explain/endedTask.js";
 import { readTask, type ColumnValue, type TaskColumns } from "../../tasks/queries/readTask.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { formatDependencies } from "../support/dependencyTree.js";
 import { withTable } from "../support/openTable.js";
-import { addIdOrKey, describeMissing, readGivenId, requireIdOrKey, type OneTaskOptions } from "../support/idOrKey.js";
-import { addTableOptions, type RunCommand } from "../support/options.js";
-import { summaryLength, taskColumns } from "../support/taskColumns.js";
-import { truncateText } from "../support/truncateText.js";
+import { describeMissing, readGivenId, requireIdOrKey, type OneTaskOptions } from "../support/oneTask.js";
+import { summaryLength, taskColumns } from "../support/columns.js";
+import { truncateText, copyField, formatFullTime, formatNumber, truncate, formatCount } from "../terminal/format.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { attemptText } from "../../shared/attemptText.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
-import { copyField } from "../terminal/copyField.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 import { renderTable } from "../terminal/table.js";
 import { colourText, stateColour, type Terminal } from "../terminal/terminal.js";
 import { columnsWith } from "../../shared/taskColumns.js";
-import { formatFullTime, formatNumber } from "../terminal/format.js";
 
 interface ShowOptions extends OneTaskOptions {
   readonly full?: true;
@@ -30,17 +30,7 @@ interface ShowOptions extends OneTaskOptions {
 /** Time limit for the search for a task's descendants, and for that for tasks that have waited for it, in ms. */
 const searchMs = 3_000;
 
-export function registerShow(program: Command, run: RunCommand): void {
-  const command = program
-    .command("show")
-    .description("show all columns of a task, its ancestors and descendants, and what waits for what")
-    .option("--full", "do not truncate long values and chains on a terminal");
-  addTableOptions(addIdOrKey(command)).action((id: string | undefined, options: ShowOptions) =>
-    run((terminal) => show(terminal, id, options)),
-  );
-}
-
-async function show(terminal: Terminal, given: string | undefined, options: ShowOptions): Promise<number> {
+export async function show(terminal: Terminal, given: string | undefined, options: ShowOptions): Promise<number> {
   requireIdOrKey(given, options);
   const found = await withTable(terminal, options, "show", async (opened) => {
     const { client, table: names, entry } = opened;
@@ -216,3 +206,100 @@ const formatRows = (terminal: Terminal, tasks: readonly TaskSummary[]): string[]
 
 const formatSection = (terminal: Terminal, title: string, lines: readonly string[]): string =>
   lines.length === 0 ? "" : `\n${colourText(terminal, "bold", title)}\n${lines.join("\n")}\n`;
+
+/** The maximum numbers of tasks below one task, and of levels, that a terminal shows without --full. */
+const maxWidth = 10;
+const maxLevels = 4;
+
+type Direction = "predecessors" | "dependents";
+
+interface Tree {
+  readonly graph: DependencyGraph;
+  readonly direction: Direction;
+  readonly full: boolean;
+  /** Tasks that the tree already shows. They are not expanded again. */
+  readonly shown: Set<string>;
+}
+
+/**
+ * Formats what a task waits for and what waits for it as two trees. The first node of the graph is the task.
+ *
+ * @returns sections without those that are empty, each with a title and lines
+ */
+export function formatDependencies(
+  terminal: Terminal,
+  graph: DependencyGraph,
+  full: boolean,
+): { readonly title: string; readonly lines: string[] }[] {
+  const [task] = graph.nodes;
+  if (task === undefined) return [];
+  const treeOf = (direction: Direction): string[] =>
+    formatBelow(terminal, { graph, direction, full, shown: new Set([task.id]) }, task, "", 0);
+  const omitted = graph.formerComplete ? [] : ["… there may be more that no longer wait"];
+  return [
+    { title: predecessorsTitle(task), lines: treeOf("predecessors") },
+    { title: "tasks that wait or have waited for it", lines: [...treeOf("dependents"), ...omitted] },
+  ].filter(({ lines }) => lines.length > 0);
+}
+
+const predecessorsTitle = ({ predecessors, waitsFor, upon }: DependencyNode): string => {
+  const tasks = formatCount(predecessors, "task");
+  const what = waitsFor === 0 ? `after ${tasks}` : `waits for ${formatNumber(waitsFor)} of ${tasks}`;
+  return `${what}, upon ${upon ?? "done"}`;
+};
+
+/** Formats what is below a task in the tree, one line for each task. */
+function formatBelow(terminal: Terminal, tree: Tree, node: DependencyNode, indent: string, level: number): string[] {
+  const { full } = tree;
+  const all = edgesBelow(tree, node.id);
+  const edges = full ? all : level < maxLevels ? all.slice(0, maxWidth) : [];
+  const omitted = tree.direction === "predecessors" ? node.morePredecessors : node.moreDependents;
+  const hidden = all.length - edges.length + omitted;
+  const more = `… ${formatNumber(hidden)} more${all.length > edges.length ? " (see --full)" : ""}`;
+  const lines = edges.flatMap((edge, index) => {
+    const isLast = index === edges.length - 1 && hidden === 0;
+    return formatEdge(terminal, tree, edge, { indent, isLast, level });
+  });
+  return hidden === 0 ? lines : [...lines, `${indent}└─ ${more}`];
+}
+
+function formatEdge(
+  terminal: Terminal,
+  tree: Tree,
+  edge: Dependency,
+  { indent, isLast, level }: { readonly indent: string; readonly isLast: boolean; readonly level: number },
+): string[] {
+  const id = tree.direction === "predecessors" ? edge.predecessor : edge.task;
+  const node = tree.graph.nodes.find((each) => each.id === id);
+  if (node === undefined) return [];
+  const start = `${indent}${isLast ? "└─" : "├─"} `;
+  const seen = tree.shown.has(id);
+  tree.shown.add(id);
+  const line = `${start}${formatNode(terminal, node, edge, seen, terminal.columns - start.length)}`;
+  if (seen) return [line];
+  return [line, ...formatBelow(terminal, tree, node, `${indent}${isLast ? "  " : "│ "} `, level + 1)];
+}
+
+/** Failed predecessors come first, then those that have not ended. The nodes are in this order. */
+function edgesBelow({ graph, direction }: Tree, id: string): Dependency[] {
+  const places = new Map(graph.nodes.map((node, place) => [node.id, place]));
+  const far = direction === "predecessors" ? "predecessor" : "task";
+  return graph.edges
+    .filter((edge) => (direction === "predecessors" ? edge.task : edge.predecessor) === id)
+    .toSorted((a, b) => (places.get(a[far]) ?? 0) - (places.get(b[far]) ?? 0));
+}
+
+function formatNode(terminal: Terminal, node: DependencyNode, edge: Dependency, seen: boolean, width: number): string {
+  const { id, state, error, input, upon } = node;
+  const name = state ?? "deleted";
+  const notes = [
+    ...(state === null ? [`counts as ${edge.status === "failed" ? "failed" : "done"}`] : []),
+    ...(edge.status === "over" ? [`${edge.task} no longer waits for ${edge.predecessor}`] : []),
+    ...(upon === "fail" || upon === "end" ? [`upon ${upon}`] : []),
+    ...(seen ? ["see above"] : []),
+  ];
+  const note = notes.length === 0 ? "" : ` (${notes.join(", ")})`;
+  const rest = printableLine(`${note}  ${error === null || error === "" ? (input ?? "") : error}`).trimEnd();
+  const text = truncate(rest, Math.max(0, width - `${id} ${name}`.length));
+  return `${id} ${colourText(terminal, stateColour(name), printableLine(name))}${text}`;
+}

@@ -1,16 +1,16 @@
-import { resolve } from "node:path";
-import { InvalidArgumentError, type Command } from "commander";
-import { findSource } from "../../shared/config/findSource.js";
-import { explainConfiguration } from "../../shared/config/loadConfiguration.js";
+import { resolve, basename } from "node:path";
+import { findSource, defaultFileName } from "../../shared/config/findSource.js";
+import { explainConfiguration, type ExplainedConfiguration } from "../../shared/config/loadConfiguration.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { defaultDataDirectory, resolveDataDirectory } from "../../library/process/dataDirectory.js";
 import { openLog } from "../../library/process/openLog.js";
 import { Service } from "../../library/process/service.js";
-import { formatNextSteps } from "../start/nextSteps.js";
-import { noServerError } from "../support/noServerError.js";
-import { configOption, type RunCommand } from "../support/options.js";
-import { resolveConfiguration } from "../support/resolveConfiguration.js";
+import { noServerError, resolveConfiguration } from "../support/configuration.js";
 import type { Terminal } from "../terminal/terminal.js";
+import { entriesNamed } from "../../shared/config/entryNames.js";
+import { describeTarget } from "../../shared/postgres/target/target.js";
+import { printableLine } from "../../shared/printable.js";
+import { shellWord } from "../support/pastedCommands.js";
 
 interface StartOptions {
   readonly config?: string;
@@ -21,30 +21,13 @@ interface StartOptions {
   readonly port?: number;
 }
 
-export function registerStart(program: Command, run: RunCommand): void {
-  program
-    .command("start")
-    .description("run tasks until stopped")
-    .addOption(configOption())
-    .option("--embedded", "start an embedded PostgreSQL and use it")
-    .option("--data <dir>", "data directory of the embedded PostgreSQL (default: .pg-task/data)")
-    .option("--port <n>", "port of the embedded PostgreSQL (default: a free one)", parsePort)
-    .action((options: StartOptions) => run((terminal) => start(terminal, options)));
-}
-
-function parsePort(text: string): number {
-  const value = Number(text);
-  if (Number.isInteger(value) && value >= 1 && value <= 65_535) return value;
-  throw new InvalidArgumentError("expected a port from 1 to 65535");
-}
-
 /**
  * Runs pg-task until it is asked to stop.
  *
  * @returns the exit code
  * @throws PgTaskError of the family CONFIG before anything is started; CONFIG_MISSING if nothing names a server
  */
-async function start(terminal: Terminal, options: StartOptions): Promise<number> {
+export async function start(terminal: Terminal, options: StartOptions): Promise<number> {
   const { data, port } = options;
   const { cwd, env } = terminal;
   const source = { file: options.config, cwd, env };
@@ -90,4 +73,43 @@ async function showNextSteps(terminal: Terminal, { role, launched, entries }: Se
     page: await web.pageUrl(),
   });
   terminal.write(text);
+}
+
+/** What the user of a terminal needs to know to go on. */
+interface Started {
+  readonly explained: ExplainedConfiguration;
+  /** URL of the embedded server if other commands do not find it by themselves; otherwise null. */
+  readonly hiddenServer: string | null;
+  /** Number of entries that wait. */
+  readonly waiting: number;
+  /** URL of the page; null if there is none. */
+  readonly page: string | null;
+}
+
+/** Returns the lines that a terminal shows when pg-task is ready. */
+export function formatNextSteps({ explained, hiddenServer, waiting, page }: Started): string {
+  const { entries, parameters, file } = explained.configuration;
+  const [entry] = entriesNamed(entries, parameters["pg_task.default"] || "1");
+  const server = hiddenServer === null ? "" : `DATABASE_URL=${hiddenServer} `;
+  const config = file === null || file === resolve(defaultFileName) ? "" : ` --config ${shellWord(file)}`;
+  const command = `${server}${commandName()}`;
+  const steps = [
+    ...(entry === undefined ? [] : [["connect", `psql ${shellWord(describeTarget(entry.target))}`]]),
+    ["add a task", `${command} add "SELECT 42" --wait${config}`],
+    ...(waiting === 0 ? [] : [["problems", `${command} doctor${config}`]]),
+    ...(page === null ? [] : [["page", page]]),
+  ];
+  const isFromEnvironment = explained.controlFrom === "DATABASE_URL" || explained.controlFrom === "PG* variables";
+  const where = isFromEnvironment
+    ? "in another terminal with the same variables"
+    : "in another terminal in this folder";
+  const state = waiting === 0 ? "pg-task runs" : `pg-task runs, but ${waiting} of ${entries.length} tables wait`;
+  const lines = steps.map(([what = "", how = ""]) => printableLine(`  ${what.padEnd(10)}  ${how}`));
+  return `\n${[`${state}. To go on, ${where}:`, ...lines, "Ctrl-C stops it."].join("\n")}\n\n`;
+}
+
+/** Returns how the user can start commands: a global installation has its own name, npm runs the others. */
+function commandName(): string {
+  const isInstalled = basename(process.argv[1] ?? "") === "pg-task" && process.env["npm_command"] === undefined;
+  return isInstalled ? "pg-task" : "npx pg-task";
 }

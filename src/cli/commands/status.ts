@@ -1,18 +1,11 @@
-import type { Command } from "commander";
 import { errorDefinitions, exitCodes } from "../../shared/errorCodes.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { chooseEntry, findEntries, loadForCommand, optionsFor } from "../support/openTable.js";
-import { addTableOptions, type CommandOptions, type RunCommand } from "../support/options.js";
+import type { CommandOptions } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
-import { readStatus } from "../status/readStatus.js";
-import { formatStatus } from "../status/formatStatus.js";
+import { readStatus, formatStatus } from "../status.js";
 
-export function registerStatus(program: Command, run: RunCommand): void {
-  const command = program.command("status").description("show leader, managers, sessions, backlog and throughput");
-  addTableOptions(command).action((options: CommandOptions) => run((terminal) => showStatus(terminal, options)));
-}
-
-async function showStatus(terminal: Terminal, options: CommandOptions): Promise<number> {
+export async function showStatus(terminal: Terminal, options: CommandOptions): Promise<number> {
   const configuration = await loadForCommand(terminal, options);
   const entries = findEntries(configuration, options);
   if (entries.length === 0) chooseEntry(terminal, configuration, options);

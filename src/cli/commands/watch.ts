@@ -1,24 +1,13 @@
-import type { Command } from "commander";
 import { PgTaskError } from "../../shared/errors.js";
 import { sleep } from "../../shared/backoff.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
 import { listTasks } from "../../tasks/queries/listTasks.js";
 import type { TaskFilter } from "../../tasks/types.js";
 import { chooseEntry, loadForCommand, withEntry, type OpenTable } from "../support/openTable.js";
-import {
-  addFilterOptions,
-  addTableOptions,
-  filterFromOptions,
-  integerParser,
-  type CommandOptions,
-  type FilterOptions,
-  type RunCommand,
-} from "../support/options.js";
+import { filterFromOptions, type CommandOptions, type FilterOptions } from "../support/options.js";
 import type { Terminal } from "../terminal/terminal.js";
-import { queryTableStatus } from "../status/readStatus.js";
-import { maxGroups, type Snapshot } from "../watch/frame.js";
-import { ScreenLoop } from "../watch/screenLoop.js";
-import { unlessAborted } from "../watch/unlessAborted.js";
+import { queryTableStatus } from "../status.js";
+import { maxGroups, type Snapshot, ScreenLoop, unlessAborted } from "../watch/screen.js";
 
 interface WatchOptions extends CommandOptions, FilterOptions {
   readonly interval: number;
@@ -33,17 +22,7 @@ const maxCharacters = 1000;
 /** How long the tasks of a line of JSON are searched, in ms. */
 const searchMs = 1_000;
 
-export function registerWatch(program: Command, run: RunCommand): void {
-  const command = program
-    .command("watch")
-    .description("watch a table live on the terminal; q quits. --json prints a line of JSON per update")
-    .option("--interval <s>", "seconds between updates", integerParser(1, 3600), 1);
-  addFilterOptions(addTableOptions(command)).action((options: WatchOptions) =>
-    run((terminal) => watch(terminal, options)),
-  );
-}
-
-async function watch(terminal: Terminal, options: WatchOptions): Promise<number> {
+export async function watch(terminal: Terminal, options: WatchOptions): Promise<number> {
   if (options.json !== true && !terminal.isInteractive) {
     throw new PgTaskError("USAGE", "watch needs a terminal: in scripts use pg-task watch --json");
   }

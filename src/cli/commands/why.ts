@@ -1,24 +1,11 @@
-import type { Command } from "commander";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable } from "../support/openTable.js";
-import { addIdOrKey, describeMissing, readGivenId, requireIdOrKey, type OneTaskOptions } from "../support/idOrKey.js";
-import { addTableOptions, type RunCommand } from "../support/options.js";
-import { readReasons } from "../support/readReasons.js";
-import { copyField } from "../terminal/copyField.js";
+import { describeMissing, readGivenId, requireIdOrKey, type OneTaskOptions, readReasons } from "../support/oneTask.js";
+import { copyField } from "../terminal/format.js";
 import { printableLine } from "../../shared/printable.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 
-export function registerWhy(program: Command, run: RunCommand): void {
-  const command = program
-    .command("why")
-    .aliases(["explain-plan", "explain"])
-    .description("explain why a task is not running");
-  addTableOptions(addIdOrKey(command)).action((id: string | undefined, options: OneTaskOptions) =>
-    run((terminal) => explain(terminal, id, options)),
-  );
-}
-
-async function explain(terminal: Terminal, given: string | undefined, options: OneTaskOptions): Promise<number> {
+export async function why(terminal: Terminal, given: string | undefined, options: OneTaskOptions): Promise<number> {
   requireIdOrKey(given, options);
   const isForTerminal = terminal.isTerminal && options.json !== true;
   const found = await withTable(terminal, options, "why", async (opened) => {

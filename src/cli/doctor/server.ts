@@ -1,11 +1,16 @@
+import { queryOne } from "../../tasks/queryOne.js";
 import type { Configuration } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { minServerVersion, reservedConnections } from "../../shared/postgres/serverLimits.js";
-import { readCluster, readConnections, readOtherLeaders } from "../../tasks/queries/clusterProcesses.js";
-import { readNotificationQueue } from "../../tasks/queries/notificationQueue.js";
+import {
+  readCluster,
+  readConnections,
+  readOtherLeaders,
+  readNotificationQueue,
+} from "../../tasks/queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, type EntryLocation } from "../../tasks/queries/executorSessions.js";
 import { describeOtherEntries, hashEntries, readPublishedEntries } from "../../supervisor/publishedEntries.js";
-import { fail, ok, warn, type Check } from "../inspection/check.js";
+import { fail, ok, warn, type Check } from "../inspection.js";
 import { warnForeignHolder } from "./operation.js";
 
 /**
@@ -31,10 +36,10 @@ export async function checkServer(client: Client, { parameters, entries, control
 }
 
 async function checkVersion(client: Client): Promise<Check> {
-  const { rows } = await client.query<{ number: number; text: string }>(
+  const { number, text } = await queryOne<{ number: number; text: string }>(
+    client,
     `SELECT current_setting('server_version_num')::integer AS number, current_setting('server_version') AS text`,
   );
-  const { number = 0, text = "" } = rows[0] ?? {};
   if (number >= minServerVersion) return ok("version", `PostgreSQL ${text}`);
   return fail("version", `PostgreSQL ${text}`, "use PostgreSQL 12 or later");
 }
@@ -46,8 +51,8 @@ async function checkVersion(client: Client): Promise<Check> {
 export const directConnection: Check = ok("connection", "direct, without a pooler");
 
 async function checkPrimary(client: Client): Promise<Check> {
-  const { rows } = await client.query<{ standby: boolean }>("SELECT pg_is_in_recovery() AS standby");
-  if (rows[0]?.standby !== true) return ok("primary", "the server accepts writes");
+  const { standby } = await queryOne<{ standby: boolean }>(client, "SELECT pg_is_in_recovery() AS standby");
+  if (!standby) return ok("primary", "the server accepts writes");
   return fail("primary", "the server is a read-only standby", "configure the primary's address", 3);
 }
 

@@ -8,8 +8,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { fail, ok, warn, type Check } from "../inspection/check.js";
-import type { TableState } from "../inspection/tableState.js";
+import { fail, ok, warn, type Check, type TableState } from "../inspection.js";
 
 export function checkMigration(table: TaskTable, { version, isElsewhere, foreign }: TableState): Check {
   if (version > 0 && isElsewhere) return warn("table", describeOtherPlace(table), "pg-task start replaces them");

@@ -3,7 +3,6 @@ import { InvalidArgumentError, Option, type Command } from "commander";
 import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
-import type { Terminal } from "../terminal/terminal.js";
 
 /** Options that select the task table. */
 export interface TableOptions {
@@ -13,9 +12,6 @@ export interface TableOptions {
   /** What to say if no table matches, because the user may have meant something else than a table. */
   readonly unmatchedHint?: string;
 }
-
-/** Runs a command's action on the terminal of the process. The number that the action returns is the exit code. */
-export type RunCommand = (action: (terminal: Terminal) => Promise<number>) => Promise<void>;
 
 export const configOption = (meaning = "configuration file (default: ./pg_task.json if present)"): Option =>
   new Option("-c, --config <file>", meaning);
@@ -49,13 +45,11 @@ export interface CommandOptions extends TableOptions {
   readonly json?: true;
 }
 
-export function addTableOptions(command: Command): Command {
-  return command
-    .addOption(configOption())
-    .option("-e, --entry <entry>", "entry: its number, database or key")
-    .option("-t, --table <table>", "table: name or schema.name")
-    .option("--json", "print JSON");
-}
+export const tableOptions = (): Option[] => [
+  configOption(),
+  new Option("-e, --entry <entry>", "entry: its number, database or key"),
+  new Option("-t, --table <table>", "table: name or schema.name"),
+];
 
 /** Options that select which tasks a command applies to. */
 export interface FilterOptions {
@@ -67,17 +61,16 @@ export interface FilterOptions {
   readonly until?: string;
 }
 
-export function addFilterOptions(command: Command, allowed: readonly TaskState[] = taskStates): Command {
-  return command
-    .option("-s, --state <states>", `in these states, comma-separated: ${allowed.join(", ")}`, (text: string) =>
-      parseStates(text, allowed),
-    )
-    .option("-g, --group <group>", "in this group")
-    .option("--key <key>", "with this key")
-    .option("--text <text>", "with this text in input, data or error")
-    .option("--since <time>", "planned at or after this time, in PostgreSQL's syntax")
-    .option("--until <time>", "planned before this time");
-}
+export const filterOptions = (allowed: readonly TaskState[]): Option[] => [
+  new Option("-s, --state <states>", `in these states, comma-separated: ${allowed.join(", ")}`).argParser((text) =>
+    parseStates(text, allowed),
+  ),
+  new Option("-g, --group <group>", "in this group"),
+  new Option("--key <key>", "with this key"),
+  new Option("--text <text>", "with this text in input, data or error"),
+  new Option("--since <time>", "planned at or after this time, in PostgreSQL's syntax"),
+  new Option("--until <time>", "planned before this time"),
+];
 
 export function filterFromOptions({ state, group, key, text, since, until }: FilterOptions): TaskFilter {
   return omitUndefined({ states: state, group, key, text, since, until });
@@ -123,10 +116,52 @@ export const parseScheduleIds = collecting((text: string, previous: readonly str
   return [...previous, ...ids];
 });
 
+export function parsePort(text: string): number {
+  const value = Number(text);
+  if (Number.isInteger(value) && value >= 1 && value <= 65_535) return value;
+  throw new InvalidArgumentError("expected a port from 1 to 65535");
+}
+
 export function integerParser(min: number, max: number): (text: string) => number {
   return (text) => {
     const number = /^\d+$/.test(text) ? Number(text) : -1;
     if (number >= min && number <= max) return number;
     throw new InvalidArgumentError(`expected a whole number from ${min} to ${max}`);
   };
+}
+
+/** Matches what commander says of an option or argument whose parser throws an InvalidArgumentError. */
+const invalidOption =
+  /^option '(?:-\w, )?(?<option>--[\w-]+)[^']*' argument '(?<value>[^]*)' is invalid\. (?<message>[^]*)\n$/;
+const invalidArgument =
+  /^command-argument value '(?<value>[^]*)' is invalid for argument '[^']*'\. (?<message>[^]*)\n$/;
+
+/** Lets all commands of the program say what is wrong with a command line in pg-task's words instead of commander's. */
+export function describeUsageErrors(program: Command): void {
+  for (const command of [program, ...program.commands]) {
+    const help = command === program ? "pg-task --help" : `pg-task ${command.name()} --help`;
+    command.configureOutput({
+      outputError: (text, write) =>
+        write(`pg-task: ${describeUsageError(text.replace(/^error: /, ""), command, help)}`),
+    });
+  }
+}
+
+/** What the argument of a command is that may contain spaces, and an example. */
+const withSpaces: Readonly<Record<string, string>> = {
+  next: "the rule in quotes, such as pg-task next '30 2 * * *'",
+  add: "the SQL in quotes, such as pg-task add 'SELECT 1'",
+};
+
+function describeUsageError(text: string, command: Command, help: string): string {
+  // The second line is a suggestion.
+  if (/^unknown option [^\n]*\n$/.test(text)) return `${text.trimEnd()}: ${help} lists the options\n`;
+  const quoted = withSpaces[command.name()];
+  if (quoted !== undefined && text.startsWith("too many arguments"))
+    return `${text.trimEnd().replace(/\.$/, "")}: put ${quoted}\n`;
+  const { option, value, message } = (invalidOption.exec(text) ?? invalidArgument.exec(text))?.groups ?? {};
+  if (message === undefined) return text;
+  const expected = message.replace(/^Allowed choices are (.*)\.$/, "expected one of $1");
+  const got = expected.includes(", got ") ? "" : `, got ${JSON.stringify(value)}`;
+  return `${option === undefined ? "" : `${option}: `}${expected}${got}\n`;
 }

@@ -1,5 +1,5 @@
-import { shellWord } from "./shellWord.js";
 import type { TableOptions } from "./options.js";
+import type { PausedSchedules } from "../../tasks/pauses.js";
 
 /** The commands that work on the table that the options select, as texts name them. */
 const onTables =
@@ -28,3 +28,13 @@ export const withOptionsInRemedy = <Result extends { readonly remedy?: string }>
   result: Result,
   options: TableOptions,
 ): Result => (result.remedy === undefined ? result : { ...result, remedy: withTableOptions(result.remedy, options) });
+
+/** Returns the text as one word of a POSIX shell. */
+export const shellWord = (text: string): string =>
+  /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
+
+/** Says with which command paused schedules are resumed. */
+export const howToResume = ({ count, first }: PausedSchedules): string =>
+  count > first.length
+    ? "resume with pg-task resume --schedule and the ids that pg-task list --schedules shows"
+    : `resume with pg-task resume --schedule ${first.map(({ id }) => id).join(",")}`;

@@ -1,7 +1,6 @@
-import { copyField } from "./copyField.js";
+import { copyField, truncate, padToWidth, displayWidth, wrap } from "./format.js";
 import { printableLine } from "../../shared/printable.js";
 import { colourText, type Colour, type Terminal } from "./terminal.js";
-import { truncate, padToWidth, displayWidth, wrap } from "./displayWidth.js";
 
 /**
  * A column of a table on a terminal. If the output is not a terminal, the column is a field of a tab-separated line.

@@ -1,4 +1,5 @@
 import { createInterface } from "node:readline/promises";
+import { PgTaskError } from "../../shared/errors.js";
 
 /** Where a command runs: its input and output, its working directory and its environment. */
 export interface Terminal {
@@ -112,3 +113,19 @@ const stateColours: Readonly<Record<string, Colour>> = {
 };
 
 export const stateColour = (state: string): Colour | null => stateColours[state] ?? null;
+
+/**
+ * Asks whether to change many tasks, unless the user has said yes already.
+ *
+ * @returns false if the user declines
+ * @throws PgTaskError USAGE if there is nobody to ask
+ */
+export async function confirmChange(terminal: Terminal, yes: boolean, question: string): Promise<boolean> {
+  if (yes) return true;
+  if (!terminal.isInteractive) {
+    throw new PgTaskError("USAGE", `${question} Without a terminal, give --yes`);
+  }
+  if (await terminal.confirm(question)) return true;
+  terminal.writeError("nothing was changed\n");
+  return false;
+}

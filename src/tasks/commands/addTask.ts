@@ -1,3 +1,4 @@
+import { queryOne } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage, PgTaskError } from "../../shared/errors.js";
 import { isServerError, sqlState, type Queryable } from "../../shared/postgres/client.js";
@@ -306,12 +307,13 @@ export async function readMissingGrants(
   columns: readonly string[],
   wait: boolean,
 ): Promise<string[]> {
-  const { rows } = await client.query<{
+  const { insert, select, sequence, grantee } = await queryOne<{
     insert: string[];
     select: string[];
     sequence: string | null;
     grantee: string;
   }>(
+    client,
     `WITH lacking AS (
        SELECT a.attname AS name, w.what FROM (
          SELECT pg_catalog.unnest($2::pg_catalog.text[]), 'INSERT' UNION ALL SELECT pg_catalog.unnest($3::pg_catalog.text[]), 'SELECT') AS w(name, what)
@@ -324,7 +326,6 @@ export async function readMissingGrants(
        pg_catalog.quote_ident(current_user) AS grantee`,
     [qualified, columns, wait ? outcomeColumns : ["id"]],
   );
-  const { insert = [], select = [], sequence = null, grantee = "" } = rows[0] ?? {};
   const privileges = [
     ...(insert.length === 0 ? [] : [`INSERT (${insert.join(", ")})`]),
     ...(select.length === 0 ? [] : [`SELECT (${select.join(", ")})`]),

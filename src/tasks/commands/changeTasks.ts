@@ -5,7 +5,7 @@ import { isServerError, sqlState, type Queryable } from "../../shared/postgres/c
 import { queryCanceled, uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { finalStates, type TaskState } from "../../shared/taskState.js";
-import { keyHolderQuery } from "../queries/keyHolder.js";
+import { keyHolderQuery } from "../sqlFragments.js";
 import { fullQueueHint } from "../taskError.js";
 import { isInTransaction, runInSavepoint } from "./savepoint.js";
 
@@ -311,4 +311,29 @@ async function changeTogether(
     [ids],
   );
   return rows;
+}
+
+/** Number of rows that one statement changes. */
+const batchSize = 500;
+
+/**
+ * Changes any number of tasks, with a statement for every 500 of them.
+ *
+ * @param onBatch called before each batch with the number of tasks so far, if there are several batches
+ * @returns a result for each id, in the order of the ids
+ */
+export async function changeInBatches(
+  client: Queryable,
+  table: TaskTable,
+  change: Change,
+  ids: readonly string[],
+  onBatch: (done: number) => void = () => {},
+  options: ChangeOptions = {},
+): Promise<ChangeResult[]> {
+  const results: ChangeResult[] = [];
+  for (let from = 0; from < ids.length; from += batchSize) {
+    if (ids.length > batchSize) onBatch(from);
+    results.push(...(await changeTasks(client, table, change, ids.slice(from, from + batchSize), options)));
+  }
+  return results;
 }

@@ -1,3 +1,4 @@
+import { queryOne } from "../queryOne.js";
 import type { TaskFilter } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
@@ -17,12 +18,12 @@ const batchRows = 1000;
  * @throws PgTaskError USAGE if the interval is negative.
  */
 export async function readPruneCutoff(client: Client, older: string): Promise<string> {
-  const { rows } = await client.query<{ moment: string; future: boolean }>(
+  const { moment, future } = await queryOne<{ moment: string; future: boolean }>(
+    client,
     `SELECT m.moment::text AS moment, m.moment > statement_timestamp() AS future
      FROM (SELECT statement_timestamp() - $1::interval AS moment) AS m`,
     [older],
   );
-  const { moment = "", future = false } = rows[0] ?? {};
   if (future) {
     const problem = `expected --older to be an interval of 0 or more, got ${JSON.stringify(older)}`;
     throw new PgTaskError("USAGE", problem);
@@ -49,11 +50,15 @@ export async function countPrunable(
   filter: TaskFilter,
 ): Promise<number> {
   const values: unknown[] = [];
-  const { rows } = await client.query<{ count: string }>(
-    `SELECT count(*) AS count FROM ${qualified} AS t WHERE ${isPrunableSql(values, cutoff, filter)}`,
-    values,
+  return Number(
+    (
+      await queryOne<{ count: string }>(
+        client,
+        `SELECT count(*) AS count FROM ${qualified} AS t WHERE ${isPrunableSql(values, cutoff, filter)}`,
+        values,
+      )
+    ).count,
   );
-  return Number(rows[0]?.count ?? 0);
 }
 
 /**
@@ -73,7 +78,8 @@ export async function pruneBatch(
   const values: unknown[] = [];
   const matches = isPrunableSql(values, cutoff, filter);
   const from = after === null ? "" : `AND t.id > $${values.push(after)}::bigint`;
-  const { rows } = await client.query<{ deleted: string; found: string; next: string | null }>(
+  const { deleted, found, next } = await queryOne<{ deleted: string; found: string; next: string | null }>(
+    client,
     `WITH found AS MATERIALIZED (
        SELECT t.id FROM ${qualified} AS t WHERE ${matches} ${from} ORDER BY t.id LIMIT ${batchRows}
      ), free AS MATERIALIZED (
@@ -85,6 +91,5 @@ export async function pruneBatch(
        (SELECT max(id)::text FROM found HAVING count(*) = ${batchRows}) AS next`,
     values,
   );
-  const { deleted = "0", found = "0", next = null } = rows[0] ?? {};
   return { deleted: Number(deleted), locked: Number(found) - Number(deleted), next };
 }

@@ -1,125 +1,332 @@
+import { runInstead, stopAndRetry } from "../commands/describeChange.js";
+import { errorDefinitions } from "../../shared/errorCodes.js";
+import { refusalRemedy, type SessionRefusal } from "../queries/executorSessions.js";
+import { describeLockWait, describeUnblocking, type LockWait } from "./locks.js";
+import { describeCopy } from "../../manager/schema/home.js";
+import { type StartBlocker, noTimeError } from "../../manager/schema/startRule.sql.js";
+import { reservedSessions } from "../../shared/reservedSessions.js";
+import { finalStates } from "../../shared/taskState.js";
+import { owedRemedy, type Successor } from "./endedTask.js";
+
+import type { Queryable } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import { parseSettingNumber, readServerSettings } from "../../shared/config/serverSettings.js";
-import type { Entry } from "../../shared/config/types.js";
-import type { Client, Queryable } from "../../shared/postgres/client.js";
-import { batched } from "../batched.js";
-import { reservedConnections } from "../../shared/postgres/serverLimits.js";
-import { isFinalState } from "../../shared/taskState.js";
-import { readPauses } from "../commands/pauses.js";
-import { readCopy } from "../queries/copy.js";
-import { readConnections, readManager } from "../queries/clusterProcesses.js";
-import { countSessions, entriesOnServer, readSessions, type EntryLocation } from "../queries/executorSessions.js";
-import { readLockWait, type LockWait } from "./lockWait.js";
-import { explainNotRetried, retryEveryError } from "./notRetried.js";
-import { noSchedule, readScheduleState, type Successor } from "./scheduleState.js";
-import { readRowLock, readSituation, type TaskSituation } from "./taskSituation.js";
-import { readSessionRefusal } from "../queries/sessionRefusal.js";
-import { readUserTriggers } from "../queries/userTriggers.js";
-import type { Reason } from "./reason.js";
-import { waitReasons } from "./waitReasons.js";
+import { blockerReason, type Reason } from "./reason.js";
+import { readSituations, type SituationContext, type TableSituation, type TaskSituation } from "./taskSituation.js";
 
 /**
  * Returns the reasons why a task does not run now, or null if there is no such task.
  *
- * @param context.entries all entries of the configuration. Those on the same server as `context.entry` count toward the
- * same session limit.
- * @param context.maxSessions maximum number of sessions of one pg-task process (`pg_conf.max`)
- * @param context.hasLeader returns whether any pg-task leads the cluster, or null if this cannot be determined. It is
- * called only if no manager works on the table.
- * @param context.lockOn the connection on which to find out who has locked the task's row, or null if this is not wanted.
- * To find out, the row is locked for a moment.
  * @param context.formatTime returns a time as the reasons show it. By default, they show times in ISO 8601.
  */
 export async function explainTask(
   client: Queryable,
   table: TaskTable,
   id: string,
-  context: {
-    readonly entry: Pick<Entry, "fixed" | "parameters" | "target">;
-    readonly entries: readonly EntryLocation[];
-    readonly maxSessions: number;
-    readonly hasLeader: () => Promise<boolean | null>;
-    readonly lockOn: Client | null;
-    readonly formatTime?: (iso: string) => string;
-  },
+  context: SituationContext & { readonly formatTime?: (iso: string) => string },
 ): Promise<Reason[] | null> {
-  const reader = batched(client);
-  const { entry, entries, maxSessions, lockOn, formatTime = (iso: string): string => iso } = context;
-  const [found, manager, { sessions, running }, { most, taken }, ...facts] = await Promise.all([
-    readSituation(reader, table, id),
-    readManager(reader, table),
-    readSessions(reader, table),
-    readConnections(reader),
-    readPauses(reader, table),
-    readCopy(reader, table, entry),
-    readUserTriggers(reader, table),
-    readMaxRuns(reader, entry),
-    countSessions(reader, entriesOnServer(entry.target, entries)),
-    readSessionRefusal(reader, table),
-  ]);
+  const found = await readSituations(client, table, id, context);
   if (found === null) return null;
-  const [pauses, copy, triggers, maxRuns, all, sessionRefusal] = facts;
-  const situation = { ...found, tableRuns: Math.max(found.tableRuns, running) };
-  const schedule = hasEnded(situation) ? await readScheduleState(reader, table, id) : noSchedule;
-  const notRetried = situation.state === "FAIL" ? await explainNotRetried(reader, table, id, entry.parameters) : null;
-  return waitReasons(withTimes(situation, formatTime), {
-    pauses: pauses.map((pause) => ({ ...pause, since: formatTime(pause.since) })),
-    copy,
-    lock: lockOn !== null && situation.state === "PLAN" ? await readRowLock(lockOn, table, id) : null,
-    lockWait: withBlockersTimes(await readOwnersLockWait(reader, situation), formatTime),
-    notRetried: notRetried === null ? null : { text: notRetried, remedy: retryEveryError(table, id, schedule) },
-    successor: withPlan(schedule.successor, formatTime),
-    owed: schedule.owed,
-    triggers,
-    hasManager: manager !== null,
-    hasLeader: manager === null ? await context.hasLeader() : true,
-    maxRuns,
-    maxSessions,
-    reserve: entry.parameters["pg_conf.reserve"],
-    runningSessions: all.running,
-    openSessions: sessions,
-    sessionRefusal,
-    freeConnections: most - reservedConnections - taken,
-  });
+  const shown = context.formatTime === undefined ? found : withTimes(found, context.formatTime);
+  return waitReasons(shown.task, shown.table);
 }
 
-const hasEnded = ({ state, owner }: TaskSituation): boolean => isFinalState(state) && owner === null;
+const timeNames: ReadonlySet<string> = new Set(["plan", "start", "stop", "lastStart", "since"]);
 
-const withPlan = (successor: Successor | null, formatTime: (iso: string) => string): Successor | null =>
-  successor === null || successor.plan === "infinity" ? successor : { ...successor, plan: formatTime(successor.plan) };
+/** Returns the situations with their times formatted. The reasons show them and compute nothing from them. */
+const withTimes = <T>(found: T, formatTime: (iso: string) => string): T =>
+  JSON.parse(JSON.stringify(found), (name, value: unknown) =>
+    timeNames.has(name) && typeof value === "string" && value !== "infinity" ? formatTime(value) : value,
+  );
 
-/** Returns the lock for which the task's run waits. Null if there is none, or the task runs on another server. */
-async function readOwnersLockWait(
-  client: Queryable,
-  { state, owner, ownerLives, remote }: TaskSituation,
-): Promise<LockWait | null> {
-  if (state !== "WORK" || owner === null || !ownerLives || remote) return null;
-  return await readLockWait(client, Number.parseInt(owner, 10));
+/**
+ * Returns the reasons why a task does not run now, most important first. A task that is running or has ended has
+ * exactly one reason.
+ */
+function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
+  if (task.rejected) return [rejectedReason(task, table)];
+  if (finalStates.some((state) => state === task.state)) return [endedReason(task, table)];
+  if (task.owner !== null)
+    return [withRejected(task, table.lockWait === null ? claimedReason(task) : lockReason(task, table.lockWait))];
+  if (task.state !== "PLAN") {
+    const text = `it is in ${task.state}, but no session owns it`;
+    return [{ code: "orphaned", text, remedy: `${stopAndRetry([task.id])} runs it` }];
+  }
+  const blocked = (isMeant: (code: StartBlocker) => boolean): Reason[] =>
+    task.blockers.filter(isMeant).map((code) => blockerReason(code, task, table.pauses));
+  const reasons = [
+    ...blocked((code) => !isInQueue(code) && code !== "out-of-queue"),
+    ...copyReasons(table),
+    ...managerReasons(table),
+    ...blocked((code) => code === "out-of-queue"),
+    ...lockReasons(table),
+    ...blocked((code) => isInQueue(code) && code !== "gap"),
+    ...(isDue(task) ? aheadReasons(task) : []),
+    ...blocked((code) => code === "gap"),
+    ...(isDue(task) ? limitReasons(task, table) : []),
+  ];
+  if (reasons.length > 0) return reasons;
+  if (table.sessionRefusal !== null) return [refusedReason(table.sessionRefusal)];
+  const isOverdue = task.waitMs !== null && task.waitMs < -sessionMs;
+  const lacksSession = table.openSessions === 0 && table.triggers.length === 0;
+  return [lacksSession && isOverdue ? noSessionReason : dueReason(table)];
 }
 
-const withBlockersTimes = (wait: LockWait | null, formatTime: (iso: string) => string): LockWait | null =>
-  wait && {
-    ...wait,
-    blockers: wait.blockers.map((each) => ({ ...each, since: each.since === null ? null : formatTime(each.since) })),
+/** Whether the reason is one that only a due task has. */
+const isInQueue = (code: StartBlocker): boolean => code === "key-runs" || code === "group-limit" || code === "gap";
+
+const isDue = ({ waitMs }: TaskSituation): boolean => waitMs !== null && waitMs <= 0;
+
+/** How long a manager may take to open the first session of a table, in ms. */
+const sessionMs = 2_000;
+
+const refusedReason = (refusal: SessionRefusal): Reason => ({
+  code: "no-session",
+  text: `nothing in the table blocks it, but no session is free for it, and the server refuses new ones: ${refusal.reason}`,
+  remedy: refusalRemedy(refusal),
+});
+
+const noSessionReason: Reason = {
+  code: "no-session",
+  text: "nothing in the table blocks it, but no session of the table is open to run it",
+  remedy:
+    'pg-task opens one when a task is due; if it cannot, its log says why ("cannot open a session, tasks wait"): for example, the password of the role was changed on the server',
+};
+
+function dueReason({ triggers }: TableSituation): Reason {
+  const check = "it starts at the manager's next check";
+  if (triggers.length === 0) return { code: "due", text: `nothing blocks it: ${check}` };
+  const names = triggers.join(", ");
+  return {
+    code: "due",
+    text: `neither rows nor sessions show anything that blocks it: ${check}, unless one of your triggers on the table (${names}) suppresses the update of its row`,
+    remedy:
+      'an error raised by a trigger is in pg-task\'s log ("claim rejected by the server, retrying"); a trigger that returns NULL leaves no trace',
   };
+}
 
-/** Returns the situation with its times formatted. The reasons show them and compute nothing from them. */
-function withTimes(situation: TaskSituation, formatTime: (iso: string) => string): TaskSituation {
-  const { plan, start, stop, lastStart } = situation;
-  const format = (time: string | null): string | null => (time === null ? null : formatTime(time));
-  return { ...situation, plan: format(plan), start: format(start), stop: format(stop), lastStart: format(lastStart) };
+function goneText(stop: string | null, problem: string | null): string {
+  if (problem === null || problem === "ERROR:  task not active") {
+    return `it expired${stop === null ? "" : ` at ${stop}`}: it was late by more than active allows`;
+  }
+  const end = problem === noTimeError ? "; its schedule has ended" : "";
+  return `it is GONE since ${stop ?? "an unknown time"}: ${problem}${end}`;
+}
+
+function endedReason(
+  { id, state, owner, stop, problem, queryFailed, keyWaitsIn }: TaskSituation,
+  { notRetried, successor, owed }: TableSituation,
+): Reason {
+  if (owner !== null) {
+    return {
+      code: "stopping",
+      text: `it was set to ${state} while it ran, and its run is ending`,
+    };
+  }
+  const when = stop === null ? "" : ` at ${stop}`;
+  const retryAnyway = notRetried === null ? "" : `; ${notRetried.remedy}`;
+  const texts: Readonly<Record<string, string>> = {
+    DONE: `it ran without error and ended${when}`,
+    FAIL: `${queryFailed ? "the query in its rule" : "it"} failed${when}${problem === null ? "" : `: ${problem}`}${notRetried === null ? "" : `; ${notRetried.text}`}${queryFailed ? "; its schedule has ended" : ""}`,
+    GONE: goneText(stop, problem),
+    STOP: "it was stopped",
+  };
+  if (owed !== null) {
+    const text = `${texts[state] ?? state}; its next run has been owed since then, because it could not be planned: ${owed}`;
+    return { code: "ended", text, remedy: owedRemedy(id) };
+  }
+  return {
+    code: "ended",
+    text: `${texts[state] ?? state}${successor === null ? "" : `; ${successorText(successor)}`}`,
+    remedy:
+      keyWaitsIn === null
+        ? `pg-task retry ${id} runs ${queryFailed ? "the query" : "it"} again${retryAnyway}`
+        : runInstead(keyWaitsIn),
+  };
+}
+
+function successorText({ id, state, plan }: Successor): string {
+  if (state !== "PLAN") return `the next run of its schedule is task ${id}, which runs now`;
+  return plan === "infinity"
+    ? `its schedule is paused in task ${id}`
+    : `the next run of its schedule is task ${id}, planned for ${plan}`;
+}
+
+function rejectedReason({ id, start }: TaskSituation, { triggers }: TableSituation): Reason {
+  const names = triggers.length === 0 ? "" : `, perhaps ${triggers.join(", ")}`;
+  return {
+    code: "rejected",
+    text: `it started at ${start ?? "an unknown time"}, its run has ended, and the server rejects its result: a trigger or constraint of yours refuses the change of its row${names}`,
+    remedy: `the log line "result rejected by the server, retrying" with the id ${id} says why; once you have changed the trigger or constraint, the manager writes the result, which it keeps, within a minute`,
+  };
 }
 
 /**
- * Returns the value of `pg_task.run` that is in effect for the table's manager. It comes from the entry if it is set
- * there, or else from the entry's role or database, or else from the configuration file.
+ * Adds to the reason of a claimed task that its result may be rejected, if the manager cannot show all rejected results.
+ * The remedy for a result that is not written yet says so anyway.
  */
-async function readMaxRuns(
-  client: Queryable,
-  { fixed, parameters }: Pick<Entry, "fixed" | "parameters">,
-): Promise<number> {
-  if (fixed.run !== undefined) return fixed.run;
-  const text = (await readServerSettings(client, ["pg_task.run"])).get("pg_task.run");
-  const value = text === undefined ? null : parseSettingNumber("pg_task.run", text);
-  return value ?? parameters["pg_task.run"];
+function withRejected({ id, state, moreRejected }: TaskSituation, reason: Reason): Reason {
+  if (!moreRejected || state !== "WORK" || reason.code === "unwritten") return reason;
+  const hint = `the server rejects the results of so many tasks that pg-task cannot tell whether this is one of them: if it is, the log line "result rejected by the server, retrying" has the id ${id}`;
+  return { ...reason, remedy: reason.remedy === undefined ? hint : `${reason.remedy}; ${hint}` };
+}
+
+function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEnded }: TaskSituation): Reason {
+  const [ownerPid = ""] = (owner ?? "").split(" ");
+  if (!ownerLives) {
+    return {
+      code: "orphaned",
+      text: `the server process ${ownerPid} that ran it is gone, or serves another table of which this one is a copy`,
+      remedy: `a manager rescues it within seconds; without a manager, the next one does when it starts; if this lasts although a manager serves the table, search the log for "rescue rejected by the server, retrying" with the id ${id}, or another transaction holds a lock on its row`,
+    };
+  }
+  if (state === "PLAN") {
+    return {
+      code: "run-ends-first",
+      text: `it was set to PLAN while it was running in server process ${ownerPid}: that run must end first`,
+    };
+  }
+  if (state === "TAKE") {
+    return { code: "queued", text: `it is queued in the session of server process ${ownerPid}` };
+  }
+  if (remote) {
+    return {
+      code: "running",
+      text: `it has been running since ${start ?? "a moment ago"} on its remote server, in server process ${pid ?? "?"}`,
+      remedy: `pg-task stop ${id} cancels it; if that server is unreachable, only once it is reachable again or pg_task.reset has passed`,
+    };
+  }
+  if (runEnded) {
+    return {
+      code: "unwritten",
+      text: `it started at ${start ?? "an unknown time"}, its run in server process ${ownerPid} has ended, and its result is not written yet`,
+      remedy: `if this lasts, search the log for "result rejected by the server, retrying" (a trigger or constraint of yours) with the id ${id}; or another transaction holds a lock on its row`,
+    };
+  }
+  return {
+    code: "running",
+    text: `it has been running since ${start ?? "a moment ago"} in server process ${pid ?? ownerPid}`,
+    remedy: `pg-task stop ${id} cancels it`,
+  };
+}
+
+/** Returns the reason of a running task whose run waits for a lock. */
+function lockReason({ id, start, owner }: TaskSituation, wait: LockWait): Reason {
+  const [ownerPid = ""] = (owner ?? "").split(" ");
+  return {
+    code: "waits-for-lock",
+    text: `it has been running since ${start ?? "a moment ago"} in server process ${ownerPid}, and waits for ${describeLockWait(wait)}`,
+    remedy: `${describeUnblocking(wait)}; pg-task stop ${id} cancels the task`,
+  };
+}
+
+const copyReasons = ({ copy }: TableSituation): Reason[] =>
+  copy === null
+    ? []
+    : [
+        {
+          code: "table-copied",
+          text: describeCopy(copy, 0),
+          remedy: errorDefinitions.SCHEMA_COPY.remedy,
+        },
+      ];
+
+function managerReasons({ copy, hasLeader: leader, hasManager: manager }: TableSituation): Reason[] {
+  if (manager || copy !== null) return [];
+  if (leader === false) {
+    return [
+      {
+        code: "no-leader",
+        text: "no pg-task process leads with this configuration",
+        remedy: "start one: pg-task start",
+      },
+    ];
+  }
+  return [
+    {
+      code: "no-manager",
+      text: "no manager serves the table",
+      remedy:
+        leader === true
+          ? 'search the leader\'s log for the table, or for lines with "retrying" or "waiting"'
+          : "start pg-task, or see its log",
+    },
+  ];
+}
+
+function lockReasons({ lock }: TableSituation): Reason[] {
+  if (lock === null) return [];
+  const { by } = lock;
+  const open = by === null || by.openMs === null ? "" : `, open for ${Math.max(0, Math.round(by.openMs / 1000))} s`;
+  const who =
+    by === null
+      ? "an open transaction, possibly several"
+      : `the open transaction of server process ${by.pid} (${by.user ?? "?"}, ${by.name ?? "?"}${open})`;
+  return [
+    {
+      code: "row-locked",
+      text: `its row is locked by ${who}`,
+      remedy:
+        by === null
+          ? "commit or end the transaction that changed the row"
+          : `commit there, or end it: SELECT pg_terminate_backend(${by.pid})`,
+    },
+  ];
+}
+
+function aheadReasons({ ahead, aheadMore }: TaskSituation): Reason[] {
+  if (ahead === 0) return [];
+  return [
+    {
+      code: "behind-others",
+      text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come first (a larger max first, then the smaller id)`,
+    },
+  ];
+}
+
+function reserveReasons(
+  { groupRuns, max, tableRuns }: TaskSituation,
+  { maxSessions, maxRuns, reserve }: TableSituation,
+  allRun: number,
+): Reason[] {
+  if (groupRuns === 0 || groupRuns > Math.max(max, 0)) return [];
+  const left = Math.min(maxSessions - allRun, maxRuns - tableRuns);
+  const total = Math.min(maxSessions, maxRuns);
+  const reserved = reservedSessions(total, reserve);
+  if (left <= 0 || left > reserved) return [];
+  return [
+    {
+      code: "reserve",
+      text: `its group already runs something, and ${reserved} of ${total} sessions ${reserved === 1 ? "is" : "are"} reserved for groups that run nothing (pg_conf.reserve)`,
+      remedy: "wait, raise pg_conf.max or pg_task.run, or lower pg_conf.reserve",
+    },
+  ];
+}
+
+function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
+  const reasons: Reason[] = [];
+  const { tableRuns } = task;
+  if (tableRuns >= table.maxRuns) {
+    reasons.push({
+      code: "run-limit",
+      text: `the table runs ${tableRuns} ${tableRuns === 1 ? "task" : "tasks"}, and pg_task.run allows ${table.maxRuns}`,
+      remedy: "wait, or raise pg_task.run",
+    });
+  }
+  const allRun = Math.max(tableRuns, table.runningSessions);
+  if (allRun >= table.maxSessions) {
+    reasons.push({
+      code: "session-limit",
+      text: `${allRun} ${allRun === 1 ? "session runs" : "sessions run"}, and pg_conf.max allows ${table.maxSessions} for all tables together`,
+      remedy: "wait, or raise pg_conf.max",
+    });
+  }
+  reasons.push(...reserveReasons(task, table, allRun));
+  if (table.freeConnections <= 0) {
+    reasons.push({
+      code: "no-connection-room",
+      text: "the server has no connections left: pg-task leaves the last ten to other clients",
+      remedy: "raise max_connections, or close unused connections",
+    });
+  }
+  return reasons;
 }

@@ -1,9 +1,7 @@
 import type { StartBlocker } from "../../manager/schema/startRule.sql.js";
-import type { Pause } from "../commands/pauses.js";
-import type { SessionRefusal } from "../queries/sessionRefusal.js";
-import type { LockWait } from "./lockWait.js";
-import type { Successor } from "./scheduleState.js";
-import type { LockHolder } from "./taskSituation.js";
+import type { Pause } from "../pauses.js";
+import type { TaskSituation } from "./taskSituation.js";
+import { formatDuration } from "../../shared/formatDuration.js";
 
 /** A reason why a task does not start. If the task is running or has ended, the reason says so. */
 export interface Reason {
@@ -37,41 +35,86 @@ export interface Reason {
   readonly tasks?: readonly string[];
 }
 
-/**
- * Circumstances outside the task that decide whether it can start. `hasLeader` is null if this could not be determined.
- * `lock` is null if no lock was found.
- */
-export interface TableSituation {
-  readonly pauses: readonly Pause[];
-  /** Why the table is a copy, in which nothing starts. Null if it is none. */
-  readonly copy: string | null;
-  readonly lock: { readonly by: LockHolder | null } | null;
-  /** The lock for which the task's run waits. Null if it waits for none. */
-  readonly lockWait: LockWait | null;
-  /** Why the task has failed although its `retry` allows more tries, and what to do. Null if this is not so. */
-  readonly notRetried: { readonly text: string; readonly remedy: string } | null;
-  /** The row that goes on with the schedule of an ended run. Null if there is none. */
-  readonly successor: Successor | null;
-  /** Why the next run of an ended run's schedule could not be planned yet. Null if this is not so. */
-  readonly owed: string | null;
-  /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
-  readonly triggers: readonly string[];
-  readonly hasLeader: boolean | null;
-  readonly hasManager: boolean;
-  /** The limits on running tasks: `pg_task.run` of the table, and `pg_conf.max`. */
-  readonly maxRuns: number;
-  readonly maxSessions: number;
-  /** The setting `pg_conf.reserve`. */
-  readonly reserve: number;
-  /** Number of sessions that run a task of any configured table on this server, according to pg_stat_activity. */
-  readonly runningSessions: number;
-  /** Number of sessions of the task's table. */
-  readonly openSessions: number;
-  /** Why the server refuses new sessions of the task's table. Null if it is not known to. */
-  readonly sessionRefusal: SessionRefusal | null;
-  /**
-   * Number of connections that pg-task can still open on the server: the free ones, less those that pg-task leaves to
-   * other clients. Can be negative.
-   */
-  readonly freeConnections: number;
+type Told = Omit<Reason, "code">;
+
+/** Says why a task in PLAN does not start, as far as the rule about its row says so. */
+export const blockerReason = (code: StartBlocker, task: TaskSituation, pauses: readonly Pause[]): Reason => ({
+  code,
+  ...tell[code](task, pauses),
+});
+
+const planForNow = ({ id }: TaskSituation): string => `pg-task run-now ${id} plans it for now`;
+
+const tell: Readonly<Record<StartBlocker, (task: TaskSituation, pauses: readonly Pause[]) => Told>> = {
+  "waits-for-others": ({ id, waitsFor }) => waitsForOthers(id, waitsFor ?? []),
+  "schedule-paused": (task) => schedulePaused(task),
+  "never-due": (task) => ({ text: `its plan is ${task.plan}`, remedy: planForNow(task) }),
+  retry: ({ id, attempt, retry, plan, problem }) => ({
+    text: `it has failed, and its retry ${attempt} of ${retry} is planned for ${plan}: ${problem}`,
+    remedy: `pg-task run-now ${id} tries it now`,
+  }),
+  "not-due": (task) => ({
+    text: `it is planned for ${task.plan}${task.max < 0 ? `; after each run its group pauses for ${-task.max} ms, as its max says` : ""}`,
+    remedy: planForNow(task),
+  }),
+  "too-late": (task) => ({
+    text: "plan + active has passed: it will expire (GONE) instead of running",
+    remedy: planForNow(task),
+  }),
+  "table-paused": (_, pauses) => ({
+    text: `the whole table ${pausedSince(null, pauses)}`,
+    remedy: "pg-task resume ends the pause",
+  }),
+  "group-paused": ({ group }, pauses) => ({
+    text: `its group ${JSON.stringify(group)} ${pausedSince(group, pauses)}`,
+    remedy: `pg-task resume --group ${JSON.stringify(group)} ends the pause`,
+  }),
+  "out-of-queue": () => ({
+    text: "it is in PLAN, but not in the queue (ready is null): a trigger of the table was disabled when the row was written",
+    remedy: "pg-task doctor names the trigger; pg-task run-now adds the task to the queue",
+  }),
+  "key-runs": ({ keyRunsIn }) => ({
+    text: `task ${keyRunsIn} has the same key and must end first`,
+    tasks: keyRunsIn === null ? [] : [keyRunsIn],
+  }),
+  "group-limit": (task) => groupLimit(task),
+  gap: ({ id, gapMs, gapLeftMs, lastStart }) => ({
+    text: `its gap is ${formatDuration(gapMs)}, and a task of its group may have started at ${lastStart}: it waits for at least ${formatDuration(Math.max(gapLeftMs ?? 0, 0))} more`,
+    remedy: `UPDATE … SET gap = '0' WHERE id = ${id} lets it start without waiting`,
+  }),
+};
+
+function pausedSince(group: string | null, pauses: readonly Pause[]): string {
+  const pause = pauses.find((each) => each.group === group);
+  const why = pause === undefined || pause.reason === null ? "" : `: ${pause.reason}`;
+  return `has been paused since ${pause?.since ?? "a moment ago"}${why}`;
+}
+
+function schedulePaused({ id, attempt, retry, problem }: TaskSituation): Told {
+  const tried = attempt > 0;
+  return {
+    text: `its schedule is paused${tried ? `, and its retry ${attempt} of ${retry} waits: ${problem}` : ""}`,
+    remedy: `pg-task resume --schedule ${id} plans its next time${tried ? " and drops this retry" : ""}; pg-task run-now ${id} ends the pause, too, and ${tried ? "tries" : "runs"} it now`,
+  };
+}
+
+function waitsForOthers(id: string, predecessors: readonly string[]): Told {
+  const names = predecessors.length === 0 ? "others, which have just ended" : `the end of ${predecessors.join(", ")}`;
+  return {
+    text: `it waits for ${names}`,
+    remedy: `UPDATE … SET after = NULL WHERE id = ${id} lets it go`,
+    tasks: predecessors.flatMap((each) => each.split(" ", 1)),
+  };
+}
+
+function groupLimit({ group, max, groupRuns, claimedOfGroup }: TaskSituation): Told {
+  const ids = [...claimedOfGroup, ...(claimedOfGroup.length < groupRuns ? ["…"] : [])].join(", ");
+  return {
+    text: `its group ${JSON.stringify(group)} runs ${groupRuns}${ids === "" ? "" : ` (${ids})`}, and its max allows ${Math.max(max, 0)} besides it${max < 0 ? ", since a negative max is a pause" : ""}`,
+    remedy:
+      max === 0
+        ? "tasks of one group run one after another unless max allows more: wait, use several groups, or set max"
+        : "wait for them, or raise its max: UPDATE … SET max = … WHERE id = …",
+    tasks: claimedOfGroup,
+  };
 }

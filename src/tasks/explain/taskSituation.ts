@@ -1,13 +1,129 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
-import { busySessionName, idleSessionName, isManagerSql } from "../../shared/postgres/applicationNames.js";
+import { busySessionName, idleSessionName } from "../../shared/postgres/applicationNames.js";
 import { startBlockers, type StartBlocker } from "../../manager/schema/startRule.sql.js";
 import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
-import { managerSinceSql } from "../queries/clusterProcesses.js";
-import { shownName, shownNames } from "../queries/executorSessions.js";
-import { keyHolderQuery } from "../queries/keyHolder.js";
-import { areMoreRejectedSql, isRejectedSql } from "../queries/rejectedResults.js";
-import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
+import { keyHolderQuery, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
+import { areMoreRejectedSql, isRejectedSql } from "../queries/unsettledTasks.js";
+import { parseSettingNumber, readServerSettings } from "../../shared/config/serverSettings.js";
+import type { Entry } from "../../shared/config/types.js";
+import { reservedConnections } from "../../shared/postgres/serverLimits.js";
+import { isFinalState } from "../../shared/taskState.js";
+import { batched } from "../batched.js";
+import { readCopy } from "../copies.js";
+import { readPauses } from "../pauses.js";
+import { managerSinceSql, readConnections, readManager } from "../queries/clusterProcesses.js";
+import {
+  countSessions,
+  entriesOnServer,
+  readSessionRefusal,
+  readSessions,
+  shownName,
+  shownNames,
+  type EntryLocation,
+} from "../queries/executorSessions.js";
+import { readUserTriggers } from "../queries/tableFacts.js";
+import { explainNotRetried, noSchedule, readScheduleState, retryEveryError } from "./endedTask.js";
+import { readLockWait, readRowLock } from "./locks.js";
+
+/** What `readSituations` needs to know. */
+export interface SituationContext {
+  readonly entry: Pick<Entry, "fixed" | "parameters" | "target">;
+  /** All entries of the configuration. Those on the same server as `entry` count toward the same session limit. */
+  readonly entries: readonly EntryLocation[];
+  /** Maximum number of sessions of one pg-task process (`pg_conf.max`). */
+  readonly maxSessions: number;
+  /**
+   * Returns whether any pg-task leads the cluster, or null if this cannot be determined. It is called only if no manager
+   * works on the table.
+   */
+  readonly hasLeader: () => Promise<boolean | null>;
+  /**
+   * The connection on which to find out who has locked the task's row, or null if this is not wanted. To find out, the row
+   * is locked for a moment.
+   */
+  readonly lockOn: Client | null;
+}
+
+/** The circumstances outside the task that decide whether it can start. */
+export type TableSituation = NonNullable<Awaited<ReturnType<typeof readSituations>>>["table"];
+
+/** Reads everything that decides whether a task can start. Returns null if there is no such task. */
+export async function readSituations(client: Queryable, table: TaskTable, id: string, context: SituationContext) {
+  const reader = batched(client);
+  const { entry, entries, maxSessions, lockOn } = context;
+  const [found, manager, { sessions, running }, { most, taken }, ...facts] = await Promise.all([
+    readSituation(reader, table, id),
+    readManager(reader, table),
+    readSessions(reader, table),
+    readConnections(reader),
+    readPauses(reader, table),
+    readCopy(reader, table, entry),
+    readUserTriggers(reader, table),
+    readMaxRuns(reader, entry),
+    countSessions(reader, entriesOnServer(entry.target, entries)),
+    readSessionRefusal(reader, table),
+  ]);
+  if (found === null) return null;
+  const [pauses, copy, triggers, maxRuns, all, sessionRefusal] = facts;
+  const task = { ...found, tableRuns: Math.max(found.tableRuns, running) };
+  const { state, owner, ownerLives, remote } = task;
+  const schedule = isFinalState(state) && owner === null ? await readScheduleState(reader, table, id) : noSchedule;
+  const notRetried = state === "FAIL" ? await explainNotRetried(reader, table, id, entry.parameters) : null;
+  const mayWait = state === "WORK" && owner !== null && ownerLives && !remote;
+  return {
+    task,
+    table: {
+      pauses,
+      /** Why the table is a copy, in which nothing starts. Null if it is none. */
+      copy,
+      /** Null if no lock of the row was found. */
+      lock: lockOn !== null && state === "PLAN" ? await readRowLock(lockOn, table, id) : null,
+      /** The lock for which the task's run waits. Null if there is none, or the task runs on another server. */
+      lockWait: mayWait ? await readLockWait(reader, Number.parseInt(owner, 10)) : null,
+      /** Why the task has failed although its `retry` allows more tries, and what to do. Null if this is not so. */
+      notRetried: notRetried === null ? null : { text: notRetried, remedy: retryEveryError(table, id, schedule) },
+      /** The row that goes on with the schedule of an ended run. Null if there is none. */
+      successor: schedule.successor,
+      /** Why the next run of an ended run's schedule could not be planned yet. Null if this is not so. */
+      owed: schedule.owed,
+      /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
+      triggers,
+      hasManager: manager !== null,
+      /** Null if this could not be determined. */
+      hasLeader: manager === null ? await context.hasLeader() : true,
+      /** The limits on running tasks: `pg_task.run` of the table, and `pg_conf.max`. */
+      maxRuns,
+      maxSessions,
+      reserve: entry.parameters["pg_conf.reserve"],
+      /** Number of sessions that run a task of any configured table on this server, according to pg_stat_activity. */
+      runningSessions: all.running,
+      /** Number of sessions of the task's table. */
+      openSessions: sessions,
+      /** Why the server refuses new sessions of the task's table. Null if it is not known to. */
+      sessionRefusal,
+      /**
+       * Number of connections that pg-task can still open on the server: the free ones, less those that pg-task leaves to
+       * other clients. Can be negative.
+       */
+      freeConnections: most - reservedConnections - taken,
+    },
+  };
+}
+
+/**
+ * Returns the value of `pg_task.run` that is in effect for the table's manager. It comes from the entry if it is set
+ * there, or else from the entry's role or database, or else from the configuration file.
+ */
+async function readMaxRuns(
+  client: Queryable,
+  { fixed, parameters }: Pick<Entry, "fixed" | "parameters">,
+): Promise<number> {
+  if (fixed.run !== undefined) return fixed.run;
+  const text = (await readServerSettings(client, ["pg_task.run"])).get("pg_task.run");
+  const value = text === undefined ? null : parseSettingNumber("pg_task.run", text);
+  return value ?? parameters["pg_task.run"];
+}
 
 /** The data of a task that determine whether it can run now. */
 export interface TaskSituation {
@@ -167,73 +283,3 @@ const keyWaitsInSql = (table: TaskTable): string =>
 const predecessorsSql = (qualified: string): string => `CASE WHEN it.wait >= 0 AND it.state::text = 'PLAN' THEN ARRAY(
          SELECT concat(p.id, ' (', p.state, ')') FROM ${qualified} AS p
          WHERE p.id = ANY (it.after) AND (p.owner IS NOT NULL OR p.state::text IN ('PLAN', 'TAKE', 'WORK')) ORDER BY p.id LIMIT 10) END`;
-
-/** A backend whose open transaction holds a row lock. */
-export interface LockHolder {
-  readonly pid: number;
-  readonly user: string | null;
-  readonly name: string | null;
-  /** How long the backend's transaction has been open, in ms. */
-  readonly openMs: number | null;
-}
-
-/** How often a row is looked at whose lock may have been released before its holder could be read. */
-const maxLockLooks = 5;
-
-/**
- * Reads the lock on a task's row. A lock of the manager does not count: it locks a due row for a moment each time it
- * tries to claim the task.
- *
- * @returns null if the row is not locked, or this role may not lock rows itself. In the result, `by` is null if the
- *   holder of the lock is unknown.
- */
-export async function readRowLock(
-  client: Client,
-  table: TaskTable,
-  id: string,
-): Promise<{ readonly by: LockHolder | null } | null> {
-  if (!(await mayLock(client, table))) return null;
-  for (let look = 1; ; look += 1) {
-    const lock = await lookAtRowLock(client, table, id);
-    if (lock === null || lock.isManagers) return null;
-    if (lock.by !== null || look === maxLockLooks) return { by: lock.by };
-  }
-}
-
-/** Whether this role may lock rows, which needs the privilege to change them. */
-async function mayLock(client: Client, { qualified }: TaskTable): Promise<boolean> {
-  const { rows } = await client.query<{ may: boolean }>("SELECT has_any_column_privilege($1, 'UPDATE') AS may", [
-    qualified,
-  ]);
-  return rows[0]?.may === true;
-}
-
-async function lookAtRowLock(
-  client: Client,
-  { qualified }: TaskTable,
-  id: string,
-): Promise<{ readonly by: LockHolder | null; readonly isManagers: boolean } | null> {
-  await client.query("BEGIN");
-  try {
-    const { rowCount: free } = await client.query(
-      `SELECT FROM ${qualified} WHERE id = $1::bigint FOR NO KEY UPDATE SKIP LOCKED`,
-      [id],
-    );
-    if (free !== 0) return null;
-    const { rows } = await client.query<LockHolder & { readonly managers: boolean | null }>(
-      `SELECT a.pid, ${isManagerSql("a.application_name")} AS managers, a.usename AS "user", a.application_name AS name,
-         ${millisecondsSql("clock_timestamp() - a.xact_start")} AS "openMs"
-       FROM ${qualified} AS t LEFT JOIN pg_catalog.pg_locks AS l
-         ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax
-       LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-       WHERE t.id = $1::bigint LIMIT 1`,
-      [id],
-    );
-    const [row] = rows;
-    if (row === undefined) return null;
-    const { managers, ...by } = row;
-    return { by: by.pid === null ? null : by, isManagers: managers === true };
-  } finally {
-    await client.query("ROLLBACK");
-  }
-}

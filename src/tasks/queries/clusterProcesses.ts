@@ -1,3 +1,4 @@
+import { queryOne } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
@@ -47,13 +48,7 @@ interface Holder extends ServerProcess {
   readonly isTrusted: boolean;
 }
 
-const plain = ({ pid, address, since, user, name }: ServerProcess): ServerProcess => ({
-  pid,
-  address,
-  since,
-  user,
-  name,
-});
+const plain = ({ pid, address, since, user, name }: Holder): ServerProcess => ({ pid, address, since, user, name });
 
 const toForeign = (holder: Holder | undefined): ForeignHolder | null =>
   holder === undefined || (holder.isPgTask && holder.isTrusted)
@@ -123,6 +118,16 @@ const lockHolder = ({ qualified }: TaskTable): string => `pg_catalog.pg_locks AS
        AND l.objid = to_regclass(${literal(qualified)})::oid
        AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`;
 
+/**
+ * SQL of a query for the lower halves of the keys of the locks of a class by which the table's manager shows something.
+ */
+export const shownKeysSql = ({ qualified }: TaskTable, lockClass: number): string => `SELECT r.objid::bigint AS key
+  FROM pg_catalog.pg_locks AS m JOIN pg_catalog.pg_locks AS r ON r.pid = m.pid AND r.database = m.database
+  WHERE m.locktype = 'advisory' AND m.granted AND m.objsubid = 2 AND m.classid = ${lockClasses.manager}::bigint::oid
+    AND m.objid = to_regclass(${literal(qualified)})::oid
+    AND m.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    AND r.locktype = 'advisory' AND r.granted AND r.objsubid = 2 AND r.classid = ${lockClass}::bigint::oid`;
+
 /** SQL of a query: since when the table's manager is connected. Its predecessor may have started tasks until then. */
 export const managerSinceSql = (table: TaskTable): string =>
   `SELECT a.backend_start FROM ${lockHolder(table)} AND ${isManagerSql("a.application_name")} LIMIT 1`;
@@ -159,11 +164,11 @@ const occupiesConnection =
  * `status --json`.
  */
 export async function readConnections(client: Queryable): Promise<{ readonly most: number; readonly taken: number }> {
-  const { rows } = await client.query<{ most: number; taken: number }>(
+  return await queryOne<{ most: number; taken: number }>(
+    client,
     `SELECT current_setting('max_connections')::integer AS most,
        (SELECT count(*)::integer FROM pg_catalog.pg_stat_activity WHERE ${occupiesConnection}) AS taken`,
   );
-  return rows[0] ?? { most: 0, taken: 0 };
 }
 
 /**
@@ -181,4 +186,30 @@ export async function countConnectionsByRole(
      GROUP BY 1 HAVING bool_and(${isPgTaskSql("application_name")})`,
   );
   return rows.filter(({ role }) => role !== null);
+}
+
+/** The server's queue of notifications, which all databases share. */
+interface NotificationQueue {
+  /** How full the queue is, from 0 to 1. */
+  readonly usage: number;
+  /**
+   * The client session with the oldest open transaction. If it listens, it keeps the queue from being emptied. Null if
+   * there is none, or none that this role may see.
+   */
+  readonly oldest: { readonly pid: number; readonly description: string } | null;
+}
+
+export async function readNotificationQueue(client: Queryable): Promise<NotificationQueue> {
+  const { usage, pid, description } = await queryOne<{ usage: number; pid: number | null; description: string }>(
+    client,
+    `SELECT pg_catalog.pg_notification_queue_usage() AS usage, a.pid, a.description
+     FROM (VALUES (1)) AS one LEFT JOIN (
+       SELECT pid, pg_catalog.format('server process %s (%s in %s, %s), in a transaction since %s',
+         pid, usename, datname, application_name, xact_start) AS description
+       FROM pg_catalog.pg_stat_activity
+       WHERE backend_type OPERATOR(pg_catalog.=) 'client backend' AND xact_start IS NOT NULL
+         AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
+       ORDER BY xact_start LIMIT 1) AS a ON true`,
+  );
+  return { usage, oldest: pid === null ? null : { pid, description } };
 }

@@ -1,7 +1,9 @@
+import { queryOne } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { columnValue, type TaskColumns } from "./readTask.js";
+import { columnsWith, isTaskColumn } from "../../shared/taskColumns.js";
 
 /**
  * Matches the defaults that can be evaluated without side effects: those that pg-task takes from a parameter, and
@@ -19,22 +21,34 @@ const constantDefault = new RegExp(
 );
 
 /** Whether a default can be evaluated at any time, without side effects. */
-export const isConstantDefault = (expression: string): boolean => constantDefault.test(expression);
+const isConstantDefault = (expression: string): boolean => constantDefault.test(expression);
+
+interface Column {
+  readonly name: string;
+  readonly type: string;
+  readonly nullable: boolean;
+  readonly expression: string | null;
+}
+
+/** Reads the columns to which an INSERT can give a value, in the table's order, with their defaults in SQL. */
+async function readColumns(client: Queryable, { qualified }: TaskTable): Promise<Column[]> {
+  const { rows } = await client.query<Column>(
+    `SELECT a.attname AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, NOT a.attnotnull AS nullable,
+       pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS expression
+     FROM pg_catalog.pg_attribute AS a LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+     WHERE a.attrelid = $1::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' AND a.attidentity = ''
+     ORDER BY a.attnum`,
+    [qualified],
+  );
+  return rows;
+}
 
 /**
  * Returns what the columns of a new row contain if the INSERT does not set them. A column whose default is computed in
  * another way, such as an id or a time, is left out.
  */
-export async function readColumnDefaults(client: Queryable, { qualified }: TaskTable): Promise<TaskColumns> {
-  const { rows: columns } = await client.query<{ name: string; expression: string | null }>(
-    `SELECT a.attname AS name, pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS expression
-     FROM pg_catalog.pg_attribute AS a
-     LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-     WHERE a.attrelid = $1::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-       AND a.attidentity = ''
-     ORDER BY a.attnum`,
-    [qualified],
-  );
+export async function readColumnDefaults(client: Queryable, table: TaskTable): Promise<TaskColumns> {
+  const columns = await readColumns(client, table);
   const known = columns.filter(({ expression }) => expression === null || isConstantDefault(expression));
   const list = known.map(({ name, expression }) => `${expression ?? "NULL"} AS ${identifier(name)}`);
   const { rows } = await client.query<{ name: string; type: string; value: string | null }>(
@@ -42,4 +56,45 @@ export async function readColumnDefaults(client: Queryable, { qualified }: TaskT
      FROM (SELECT ${list.join(", ")}) AS o, json_each(row_to_json(o)) AS c`,
   );
   return new Map(rows.map(({ name, type, value }) => [name, columnValue(name, type, value)]));
+}
+
+const optionNames: ReadonlySet<string> = new Set(columnsWith({ by: "producer" }));
+
+/** A column to which a new task can give a value. */
+interface OptionColumn {
+  readonly name: string;
+  /** The type in SQL, for example `interval`. */
+  readonly type: string;
+  /** Whether it can be null. */
+  readonly nullable: boolean;
+  /** The value of a new task that gives none, as text. Null if it is null, or not known before the insert. */
+  readonly default: string | null;
+  /** Whether the column is the user's and not one of pg-task's. */
+  readonly own: boolean;
+}
+
+/** Reads the columns to which a new task can give a value, in the table's order, with their defaults. */
+export async function readOptionColumns(client: Queryable, table: TaskTable): Promise<OptionColumn[]> {
+  const listed = (await readColumns(client, table)).filter(({ name }) => optionNames.has(name) || !isTaskColumn(name));
+  const known = listed.filter(({ name }) => optionNames.has(name));
+  const defaults = await readDefaults(client, known);
+  return listed.map(({ name, type, nullable }) => ({
+    name,
+    type,
+    nullable,
+    default: defaults[name] ?? null,
+    own: !isTaskColumn(name),
+  }));
+}
+
+/** Evaluates those defaults that are constants or parameters. The others are known only when the row is inserted. */
+async function readDefaults(
+  client: Queryable,
+  columns: readonly Column[],
+): Promise<Readonly<Record<string, string | null>>> {
+  const values = columns.flatMap(({ name, expression }) =>
+    expression === null || !isConstantDefault(expression) ? [] : [`(${expression})::text AS ${identifier(name)}`],
+  );
+  if (values.length === 0) return {};
+  return await queryOne<Record<string, string | null>>(client, `SELECT ${values.join(", ")}`);
 }

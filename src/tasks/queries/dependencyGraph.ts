@@ -1,8 +1,13 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
-import { readDependents } from "./dependents.js";
-import { readNodes, type Dependency, type DependencyNode } from "./dependencyNodes.js";
-import { isActiveSql, maxInDirection, maxLevels, maxWidth } from "./waitingTasks.js";
+import { isActiveSql, isHeldSql, isToLookUpSql, isoTimeSql } from "../sqlFragments.js";
+import { windows, type WindowRow } from "./scan.js";
+
+/** The maximum numbers of tasks in each direction, and of levels in each direction. */
+const maxInDirection = 100;
+const maxLevels = 20;
+/** The maximum number of predecessors, and of dependents, of one task. */
+const maxWidth = 30;
 
 /** The maximum number of predecessors that one statement examines, to show those first that have not ended as DONE. */
 const maxExamined = 20_000;
@@ -35,45 +40,230 @@ export async function readDependencyGraph(
   id: string,
   { characters, scanLimitMs }: { readonly characters: number; readonly scanLimitMs: number },
 ): Promise<DependencyGraph | null> {
-  const before = await readPredecessors(client, table, id);
-  const behind = await readDependents(client, table, id, scanLimitMs);
-  const ids = [...new Set([id, ...before, ...behind.ids])];
-  const { nodes, edges } = await readNodes(client, table, ids, characters);
+  const before = await readLevels(client, id, predecessorsSql(table));
+  const behind = await readLevels(client, id, dependentsSql(table));
+  const formerComplete = await scanForFormer(client, table, id, behind, scanLimitMs);
+  const { nodes, edges } = await readNodes(client, table, [...new Set([id, ...before, ...behind])], characters);
   if (nodes[0]?.state === null) return null;
-  return { nodes, edges, formerComplete: behind.complete };
+  return { nodes, edges, formerComplete };
 }
 
-/** Returns the ids of the predecessors, one level after the other. */
-async function readPredecessors(client: Client, table: TaskTable, id: string): Promise<string[]> {
+/** Whether the role may read which tasks wait for which. True if the table has no dependencies. */
+export async function mayReadDependencies(client: Client, { qualifiedDependencies }: TaskTable): Promise<boolean> {
+  const { rows } = await client.query<{ allowed: boolean | null }>(
+    "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS allowed",
+    [qualifiedDependencies],
+  );
+  return rows[0]?.allowed !== false;
+}
+
+/** Follows the dependencies of a task in one direction, with a query for the ids of the next level. */
+async function readLevels(client: Client, id: string, nextLevelSql: string): Promise<Set<string>> {
   const found = new Set<string>();
   let level = [id];
   for (let depth = 0; depth < maxLevels && level.length > 0 && found.size < maxInDirection; depth++) {
-    const next = await readLevel(client, table, level);
-    level = next.filter((each) => each !== id && !found.has(each)).slice(0, maxInDirection - found.size);
+    const { rows } = await client.query<{ id: string }>(nextLevelSql, [level]);
+    const next = new Set(rows.map((row) => row.id).filter((each) => each !== id && !found.has(each)));
+    level = [...next].slice(0, maxInDirection - found.size);
     for (const each of level) found.add(each);
   }
-  return [...found];
+  return found;
 }
 
-async function readLevel(client: Client, { qualified }: TaskTable, ids: readonly string[]): Promise<string[]> {
-  const { rows } = await client.query<{ id: string }>(
-    `WITH dependent AS MATERIALIZED (
-       SELECT t.id, t.after[1:$2] AS after, CASE WHEN t.state::text = 'GONE' THEN substr(t.error::text, 1, 100) END AS error
-       FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[])
-     ), predecessor AS MATERIALIZED (
-       SELECT t.id::bigint AS id, t.state::text AS state, ${isActiveSql} AS active
-       FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT unnest(after) FROM dependent))
-     ), ranked AS (
-       SELECT task, id, row_number() OVER (PARTITION BY task ORDER BY rank, id) AS place FROM (
-         SELECT d.id AS task, d.predecessor AS id, CASE
-           WHEN strpos(d.error, concat('task ', d.predecessor, ', ')) > 0 THEN 0
-           WHEN p.active THEN 2 WHEN p.state <> 'DONE' THEN 1 ELSE 3 END AS rank
-         FROM (SELECT DISTINCT id, error, unnest(after) AS predecessor FROM dependent) AS d
-         LEFT JOIN predecessor AS p ON p.id = d.predecessor
-       ) AS r
-     )
-     SELECT id::text AS id FROM ranked WHERE place <= ${maxWidth} ORDER BY task, place`,
-    [ids, Math.max(1, Math.trunc(maxExamined / ids.length))],
-  );
-  return [...new Set(rows.map((row) => row.id))];
+/** SQL of the predecessors of the tasks `$1`. */
+const predecessorsSql = ({ qualified }: TaskTable): string => `
+  WITH dependent AS MATERIALIZED (
+    SELECT t.id, t.after[1:greatest(1, ${maxExamined} / cardinality($1::bigint[]))] AS after,
+      CASE WHEN t.state::text = 'GONE' THEN substr(t.error::text, 1, 100) END AS error
+    FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[])
+  ), predecessor AS MATERIALIZED (
+    SELECT t.id::bigint AS id, t.state::text AS state, ${isActiveSql} AS active
+    FROM ${qualified} AS t WHERE t.id = ANY (ARRAY(SELECT unnest(after) FROM dependent))
+  ), ranked AS (
+    SELECT task, id, row_number() OVER (PARTITION BY task ORDER BY rank, id) AS place FROM (
+      SELECT d.id AS task, d.predecessor AS id, CASE
+        WHEN strpos(d.error, concat('task ', d.predecessor, ', ')) > 0 THEN 0
+        WHEN p.active THEN 2 WHEN p.state <> 'DONE' THEN 1 ELSE 3 END AS rank
+      FROM (SELECT DISTINCT id, error, unnest(after) AS predecessor FROM dependent) AS d
+      LEFT JOIN predecessor AS p ON p.id = d.predecessor
+    ) AS r
+  )
+  SELECT id::text AS id FROM ranked WHERE place <= ${maxWidth} ORDER BY task, place`;
+
+/** SQL of the tasks that wait for one of the tasks `$1`. Indexes find them. */
+const dependentsSql = ({ qualified, qualifiedDependencies }: TaskTable): string => `
+  WITH active AS MATERIALIZED (
+    SELECT t.id::bigint AS id FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) AND ${isActiveSql}
+  ), line AS MATERIALIZED (
+    SELECT p.id AS predecessor, d.task FROM unnest($1::bigint[]) AS p(id) CROSS JOIN LATERAL (
+      SELECT d.task FROM ${qualifiedDependencies} AS d WHERE d.predecessor = p.id AND NOT d.failed
+      ORDER BY d.task LIMIT ${maxWidth}
+    ) AS d
+  ), pair AS (
+    SELECT l.predecessor, l.task FROM line AS l JOIN (
+      SELECT t.id::bigint AS id FROM ${qualified} AS t
+      WHERE t.id = ANY (ARRAY(SELECT task FROM line)) AND t.wait = 0 AND ${isHeldSql}
+    ) AS w ON w.id = l.task
+    UNION
+    SELECT u.id, w.id FROM (
+      SELECT t.id::bigint AS id, t.after FROM ${qualified} AS t
+      WHERE ${isToLookUpSql} AND t.after && ARRAY(SELECT id FROM active)
+    ) AS w CROSS JOIN LATERAL unnest(w.after) AS u(id) WHERE u.id IN (SELECT id FROM active)
+  )
+  SELECT task::text AS id FROM (
+    SELECT task, predecessor, row_number() OVER (PARTITION BY predecessor ORDER BY task) AS place FROM pair
+  ) AS p WHERE place <= ${maxWidth} ORDER BY predecessor, task`;
+
+/**
+ * Adds tasks that have waited for one of those in `found`. No index covers them, so the rows after the task are scanned,
+ * as far as the time allows. A dependent has a larger id than its predecessors.
+ *
+ * @returns whether all rows after the task were scanned
+ */
+async function scanForFormer(
+  client: Client,
+  { qualified }: TaskTable,
+  id: string,
+  found: Set<string>,
+  scanLimitMs: number,
+): Promise<boolean> {
+  const end = performance.now() + scanLimitMs;
+  const isOver = (): boolean => found.size >= maxInDirection || performance.now() > end;
+  if (isOver()) return false;
+  const read = async (size: number, after: string | undefined): Promise<WindowRow> => {
+    for (;;) {
+      const { rows } = await client.query<WindowRow & { ids: string[] }>(
+        `WITH seen AS MATERIALIZED (
+           SELECT t.id, t.after FROM ${qualified} AS t WHERE t.id > $1::bigint ORDER BY t.id LIMIT ${size}
+         )
+         SELECT count(*)::integer AS scanned, coalesce(max(id)::text, '') AS last, ARRAY(
+           SELECT id::text FROM seen WHERE after && $2::bigint[] AND id <> ALL ($2::bigint[])
+           ORDER BY seen.id LIMIT ${maxWidth}) AS ids
+         FROM seen`,
+        [after, [id, ...found]],
+      );
+      const [row = { scanned: 0, last: "", ids: [] }] = rows;
+      for (const each of row.ids.slice(0, maxInDirection - found.size)) found.add(each);
+      // Those just found may have dependents in the same window.
+      if (row.ids.length === 0 || isOver()) return row.ids.length === 0 ? row : { ...row, scanned: size };
+    }
+  };
+  for await (const { isLast } of windows(read, id)) {
+    if (isLast) return true;
+    if (isOver()) return false;
+  }
+  return false;
+}
+
+/** A task of a graph of dependencies. */
+export interface DependencyNode {
+  readonly id: string;
+  /** The task's state. Null if its row is gone. Everything else is null or 0 then. */
+  readonly state: string | null;
+  readonly group: string | null;
+  /** How its predecessors have to end: `done`, `fail` or `end`. Null if it has none. */
+  readonly upon: string | null;
+  /** The planned time, which is the one in `due` while the task waits for others. */
+  readonly plan: string | null;
+  /** The first line of the input and of the error, truncated. */
+  readonly input: string | null;
+  readonly error: string | null;
+  /** How many tasks are in `after`, and for how many of them the task still waits. */
+  readonly predecessors: number;
+  readonly waitsFor: number;
+  /** How many of its predecessors are not in the graph. */
+  readonly morePredecessors: number;
+  /** How many tasks that wait for this one are not in the graph. */
+  readonly moreDependents: number;
+}
+
+/** That one task waits, or has waited, for the end of another one. */
+export interface Dependency {
+  readonly task: string;
+  readonly predecessor: string;
+  /**
+   * - `waits`: the task waits for the predecessor.
+   * - `done`: the predecessor has ended as DONE, or its row was gone when pg-task looked it up.
+   * - `failed`: the predecessor has ended otherwise, or its row was deleted while the task waited for it.
+   * - `over`: the task no longer waits, although the predecessor is planned or runs. For example, the predecessor was
+   *   tried again after its end, or the task was stopped before.
+   */
+  readonly status: "waits" | "done" | "failed" | "over";
+}
+
+type NodeRow = DependencyNode & { readonly shown: readonly string[]; readonly statuses: Dependency["status"][] };
+
+/** SQL of the first line of a text, of at most so many characters. */
+const headlineSql = (column: string, characters: number): string =>
+  `split_part(btrim(substr(${column}::text, 1, ${characters}), E' \\t\\r\\n'), E'\\n', 1)`;
+
+/** Reads these tasks in this order, and the dependencies between them. */
+async function readNodes(
+  client: Client,
+  table: TaskTable,
+  ids: readonly string[],
+  characters: number,
+): Promise<{ readonly nodes: DependencyNode[]; readonly edges: Dependency[] }> {
+  const { rows } = await client.query<NodeRow>(nodesSql(table, characters), [ids]);
+  const nodes: DependencyNode[] = [];
+  const edges: Dependency[] = [];
+  for (const { shown, statuses, ...node } of rows) {
+    nodes.push(node);
+    for (const [place, predecessor] of shown.entries()) {
+      edges.push({ task: node.id, predecessor, status: statuses[place] ?? "done" });
+    }
+  }
+  return { nodes, edges };
+}
+
+const describedSql = (characters: number): string => `
+  t.state::text AS state, t."group"::text AS "group", ${headlineSql("t.input", characters)} AS input,
+  ${headlineSql("t.error", characters)} AS error`;
+
+/**
+ * A task whose predecessors have been looked up waits for those in the table of dependencies. Before that, it waits for
+ * those in `after` that have not ended.
+ */
+function nodesSql({ qualified, qualifiedDependencies }: TaskTable, characters: number): string {
+  const isShown = "u.id IN (SELECT unnest($1::bigint[]))";
+  return `
+WITH node AS MATERIALIZED (
+  SELECT n.id, n.place, s.* FROM unnest($1::bigint[]) WITH ORDINALITY AS n(id, place) LEFT JOIN (
+    SELECT t.id AS same, ${describedSql(characters)}, t.after, CASE WHEN t.after IS NOT NULL THEN coalesce(t.upon, 'done') END AS upon,
+      ${isoTimeSql(`CASE WHEN ${isHeldSql} THEN t.due ELSE t.plan END`)} AS plan, ${isActiveSql} AS active,
+      (${isHeldSql}) IS TRUE AS held, t.wait
+    FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[])
+  ) AS s ON s.same = n.id
+), unseen AS MATERIALIZED (
+  SELECT t.id, u.id AS predecessor FROM ${qualified} AS t CROSS JOIN LATERAL unnest(t.after) AS u(id)
+  WHERE t.wait > 0 AND t.ready IS NOT NULL AND ${isHeldSql} AND ${isShown}
+), edge AS (
+  SELECT n.id AS task, u.id AS predecessor, CASE
+    WHEN n.held AND CASE WHEN n.wait > 0 THEN p.active ELSE NOT d.failed END THEN 'waits'
+    WHEN n.held AND d.failed THEN 'failed'
+    WHEN n.state = 'GONE' AND strpos(n.error, concat('ERROR:  task ', u.id, ', which it waits for,')) = 1 THEN 'failed'
+    WHEN p.active THEN 'over' WHEN p.state <> 'DONE' THEN 'failed' ELSE 'done' END AS status
+  FROM node AS n CROSS JOIN LATERAL (SELECT DISTINCT u.id FROM unnest(n.after) AS u(id) WHERE ${isShown}) AS u
+  JOIN node AS p ON p.id = u.id
+  LEFT JOIN ${qualifiedDependencies} AS d ON d.task = n.id AND d.predecessor = u.id
+), dependents AS (
+  SELECT predecessor AS id, sum(number) AS number FROM (
+    SELECT d.predecessor, count(*) AS number FROM ${qualifiedDependencies} AS d JOIN ${qualified} AS t ON t.id = d.task
+    WHERE d.predecessor = ANY ($1::bigint[]) AND NOT d.failed AND t.wait = 0 AND ${isHeldSql} GROUP BY d.predecessor
+    UNION ALL SELECT predecessor, count(DISTINCT id) FROM unseen WHERE predecessor IN (SELECT id FROM node WHERE active) GROUP BY predecessor
+    UNION ALL SELECT predecessor, -count(*) FROM edge WHERE status = 'waits' GROUP BY predecessor
+  ) AS d GROUP BY predecessor
+)
+SELECT n.id::text AS id, n.state, n."group", n.upon, n.plan, n.input, n.error, e.shown, e.statuses,
+  e.number AS predecessors, e.number - cardinality(e.shown) AS "morePredecessors",
+  (CASE WHEN NOT n.held THEN 0 WHEN n.wait > 0 THEN (
+    SELECT count(*) FROM ${qualified} AS t WHERE t.id = ANY (n.after) AND ${isActiveSql})
+   ELSE (SELECT count(*) FROM ${qualifiedDependencies} AS d WHERE d.task = n.id AND NOT d.failed) END)::float8 AS "waitsFor",
+  coalesce(greatest((SELECT d.number FROM dependents AS d WHERE d.id = n.id), 0), 0)::float8 AS "moreDependents"
+FROM node AS n CROSS JOIN LATERAL (
+  SELECT coalesce(array_agg(predecessor::text ORDER BY predecessor), '{}') AS shown,
+    coalesce(array_agg(status ORDER BY predecessor), '{}') AS statuses,
+    (SELECT count(DISTINCT u.id) FROM unnest(n.after) AS u(id))::integer AS number
+  FROM edge WHERE task = n.id
+) AS e ORDER BY n.place`;
 }

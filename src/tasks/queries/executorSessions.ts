@@ -1,8 +1,11 @@
+import { queryOne } from "../queryOne.js";
 import { maxNameBytes, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import { busySessionName, idleSessionName } from "../../shared/postgres/applicationNames.js";
 import { shareServer } from "../../shared/postgres/target/target.js";
 import type { Queryable } from "../../shared/postgres/client.js";
+import { lockClasses, lockKeyToSqlState } from "../../shared/postgres/advisoryLocks.js";
+import { shownKeysSql } from "./clusterProcesses.js";
 
 /** The location of an entry's table: server, database, schema and table name. */
 export type EntryLocation = Pick<Entry, "target" | "schema" | "table">;
@@ -87,7 +90,8 @@ export async function countSessions(
   client: Queryable,
   entries: readonly EntryLocation[],
 ): Promise<{ readonly sessions: number; readonly running: number }> {
-  const { rows } = await client.query<{ sessions: number; running: number }>(
+  return await queryOne<{ sessions: number; running: number }>(
+    client,
     `WITH shown AS MATERIALIZED (${shownNames("$2::text[]")}), entry AS MATERIALIZED (
        SELECT d.name AS database, i.name AS idle, p.name AS prefix FROM unnest($1::text[]) WITH ORDINALITY AS d(name, place)
        JOIN shown AS i ON i.place = 2 * d.place - 1 JOIN shown AS p ON p.place = 2 * d.place
@@ -103,5 +107,58 @@ export async function countSessions(
       entries.flatMap((entry) => [idleSessionName(entry), busySessionName(entry, "")]),
     ],
   );
-  return rows[0] ?? { sessions: 0, running: 0 };
+}
+
+/** That the server refuses the sessions of a table, which its manager has tried to open for waiting tasks. */
+export interface SessionRefusal {
+  /** The SQLSTATE with which the server refuses them. Null if there is none. */
+  readonly sqlState: string | null;
+  /** What the SQLSTATE says, and where to read more. */
+  readonly reason: string;
+}
+
+/** The log line that says in the server's words why sessions are refused. */
+const refusalLogLine = "cannot open a session, tasks wait";
+
+/**
+ * Returns why the server refuses the sessions of a table, as the table's manager shows it by a lock
+ * (src/manager/sessions/refusalLock.sql.ts). Null if it does not.
+ */
+export async function readSessionRefusal(client: Queryable, table: TaskTable): Promise<SessionRefusal | null> {
+  const { rows } = await client.query<{ key: number }>(
+    `SELECT key::float8 AS key FROM (${shownKeysSql(table, lockClasses.sessionsRefused)}) AS shown LIMIT 1`,
+  );
+  const [row] = rows;
+  if (row === undefined) return null;
+  const sqlState = lockKeyToSqlState(row.key);
+  return { sqlState, reason: describe(sqlState) };
+}
+
+const meanings: Readonly<Record<string, string>> = {
+  "28P01": "it does not accept the role's password",
+  "28000": "it does not let the role log in",
+  "42501": "the role may not connect to the database",
+  "53300": "there are too many connections",
+  "55000": "the database accepts no connections",
+};
+
+function describe(sqlState: string | null): string {
+  if (sqlState === null) return "no connection was made";
+  const meaning = meanings[sqlState];
+  return meaning === undefined ? `SQLSTATE ${sqlState}` : `${meaning} (SQLSTATE ${sqlState})`;
+}
+
+const remedies: Readonly<Record<string, string>> = {
+  "28P01": "give pg-task the role's new password",
+  "28000": "see pg_hba.conf and the attributes of the role, such as LOGIN and VALID UNTIL",
+  "42501": "grant the role CONNECT on the database",
+  "53300": "close unused connections, or raise max_connections or the CONNECTION LIMIT of the role or database",
+  "55000": "let the database accept connections: ALTER DATABASE … ALLOW_CONNECTIONS true",
+};
+
+/** Returns what to do about a refusal. */
+export function refusalRemedy({ sqlState }: SessionRefusal): string {
+  const says = `the log of pg-task says why ("${refusalLogLine}")`;
+  const remedy = sqlState === null ? undefined : remedies[sqlState];
+  return remedy === undefined ? says : `${says}; ${remedy}`;
 }

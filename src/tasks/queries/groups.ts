@@ -1,7 +1,8 @@
+import { queryOne } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
-import { readPages } from "./rowCounts.js";
+import { readPages } from "./counts.js";
 import { readSessions, groupsAsShown } from "./executorSessions.js";
 
 /** A group that has running, waiting or recently ended tasks, or that is paused. */
@@ -93,12 +94,13 @@ export async function readGroups(
   const { qualified, pauses } = table;
   const gap = millisecondsSql("t.gap");
   const percent = Math.min(100, (100 * effort.pages) / Math.max(1, await readPages(client, table)));
-  const { rows } = await client.query<{
+  const { groups, ready, later, newest } = await queryOne<{
     groups: SampledRow[];
     ready: number;
     later: number;
     newest: number;
   }>(
+    client,
     `WITH ready AS MATERIALIZED (
        SELECT t."group"::text AS "group", t.plan::timestamptz AS plan, ${gap} AS gap FROM ${qualified} AS t
        WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${effort.rows}
@@ -142,7 +144,6 @@ export async function readGroups(
        ) AS g), '[]') AS groups`,
     [percent],
   );
-  const { groups, ready, later, newest } = rows[0] ?? { groups: [], ready: 0, later: 0, newest: 0 };
   const counted = await countSampled(client, table, groups, {
     groups: limit,
     rows: effort.rowsPerGroup,

@@ -1,11 +1,20 @@
+import { queryOne } from "../queryOne.js";
 import type { TaskFilter, TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
-import { dueOrderSql, isDueSql, isPlannedSql } from "../sqlFragments.js";
+import {
+  dueOrderSql,
+  isDueSql,
+  isPlannedSql,
+  isoTimeSql,
+  millisecondsSql,
+  isActiveSql,
+  isHeldSql,
+  isToLookUpSql,
+} from "../sqlFragments.js";
 import { filterSql } from "../taskFilter.js";
-import { readSummaries } from "./taskSummary.js";
-import { ScanWindow } from "./scanWindow.js";
-import { waitingIdsSql } from "./waitingTasks.js";
+import { windows, type WindowRow } from "./scan.js";
+import { maskConnectionString } from "../../shared/postgres/connectionString/maskConnectionString.js";
 
 export interface ListRequest {
   readonly filter: TaskFilter;
@@ -46,47 +55,39 @@ export async function listTasks(
   enough: (scanned: number) => boolean = () => false,
 ): Promise<TaskList> {
   const { limit, characters } = request;
-  const filtered = Object.keys(request.filter).length > 0;
-  const window = new ScanWindow();
-  const ids: string[] = [];
   const { oldestFirst = false } = request;
-  let { before, after } = request;
+  const isFiltered = Object.keys(request.filter).length > 0;
+  const ids: string[] = [];
   let scanned = 0;
+  const wanted = (): number => limit - ids.length + 1;
+  const read = (size: number, from: string | undefined): Promise<Window> =>
+    readWindow(client, table, { ...request, ...(oldestFirst ? { after: from } : { before: from }) }, size, wanted());
   const listed = async (next: string | null): Promise<TaskList> => ({
     tasks: await readSummaries(client, table, ids.slice(0, limit), characters),
     next,
     scanned,
   });
-  for (;;) {
-    const wanted = limit - ids.length + 1;
-    const size = filtered ? window.rows : wanted;
-    const part = { before, after, oldestFirst, size, wanted };
-    const found = await window.timed(() => readWindow(client, table, request, part));
+  const start = oldestFirst ? request.after : request.before;
+  for await (const found of windows(read, start, isFiltered ? undefined : wanted)) {
+    const isFirst = scanned === 0;
     scanned += found.scanned;
     ids.push(...found.ids);
     if (ids.length > limit) return await listed(ids[limit - 1] ?? null);
-    if (found.scanned < size) return await listed(null);
-    const waiting =
-      scanned === found.scanned && areIndexed(request) ? await readWaitingIds(client, table, request) : null;
+    if (found.isLast) break;
+    const waiting = isFirst && areIndexed(request) ? await readWaitingIds(client, table, request) : null;
     if (waiting !== null) {
       // The window may also have tasks that were set to PLAN while they run.
       const all = [...new Set([...ids, ...waiting])].toSorted((a, b) => (BigInt(a) > BigInt(b) ? -1 : 1));
       ids.splice(0, ids.length, ...all);
       return await listed(ids[limit] === undefined ? null : (ids[limit - 1] ?? null));
     }
-    if (oldestFirst) after = found.last;
-    else before = found.last;
     if (enough(scanned)) return await listed(found.last);
   }
+  return await listed(null);
 }
 
-/** A window of the scan. */
-interface Window extends Pick<ListRequest, "before" | "after"> {
-  readonly oldestFirst: boolean;
-  /** Number of rows. */
-  readonly size: number;
-  /** Number of matching tasks that are needed. */
-  readonly wanted: number;
+interface Window extends WindowRow {
+  readonly ids: string[];
 }
 
 /**
@@ -97,9 +98,10 @@ interface Window extends Pick<ListRequest, "before" | "after"> {
 async function readWindow(
   client: Queryable,
   table: TaskTable,
-  { filter, waitingFor }: Pick<ListRequest, "filter" | "waitingFor">,
-  { before, after, oldestFirst, size, wanted }: Window,
-): Promise<{ readonly scanned: number; readonly last: string; readonly ids: string[] }> {
+  { filter, waitingFor, before, after, oldestFirst }: ListRequest,
+  size: number,
+  wanted: number,
+): Promise<Window> {
   const values: unknown[] = [];
   const fits = filterSql(filter, values);
   const limits: string[] = [];
@@ -111,17 +113,32 @@ async function readWindow(
     );
   }
   const where = limits.length === 0 ? "" : `WHERE ${limits.join(" AND ")}`;
-  const direction = oldestFirst ? "ASC" : "DESC";
-  const { rows } = await client.query<{ scanned: number; last: string; ids: string[] }>(
+  const direction = oldestFirst === true ? "ASC" : "DESC";
+  return await queryOne<Window>(
+    client,
     `WITH seen AS MATERIALIZED (
        SELECT t.id, (${fits}) IS TRUE AS fits FROM ${table.qualified} AS t ${where} ORDER BY t.id ${direction} LIMIT ${size}
      )
-     SELECT pg_catalog.count(*)::integer AS scanned, coalesce(pg_catalog.${oldestFirst ? "max" : "min"}(id)::pg_catalog.text, '') AS last,
+     SELECT pg_catalog.count(*)::integer AS scanned, coalesce(pg_catalog.${oldestFirst === true ? "max" : "min"}(id)::pg_catalog.text, '') AS last,
        ARRAY(SELECT id::pg_catalog.text FROM seen WHERE fits ORDER BY seen.id ${direction} LIMIT ${wanted}) AS ids FROM seen`,
     values,
   );
-  return rows[0] ?? { scanned: 0, last: "", ids: [] };
 }
+
+/**
+ * SQL of a query for the ids of the tasks that wait for the end of one task, and for no other reason than `after`.
+ *
+ * Once the manager has looked up the predecessors of a task, the table of dependencies says for which ones it still
+ * waits. Before that, for example while no manager runs, it waits for those in `after` that have not ended.
+ *
+ * @param predecessor SQL of the id of the task
+ */
+const waitingIdsSql = ({ qualified, qualifiedDependencies }: TaskTable, predecessor: string): string => `
+  SELECT t.id FROM ${qualified} AS t WHERE t.wait OPERATOR(pg_catalog.=) 0 AND ${isHeldSql} AND t.id OPERATOR(pg_catalog.=) ANY (ARRAY(
+    SELECT d.task FROM ${qualifiedDependencies} AS d WHERE d.predecessor OPERATOR(pg_catalog.=) ${predecessor} AND NOT d.failed))
+  UNION
+  SELECT t.id FROM ${qualified} AS t WHERE ${isToLookUpSql} AND t.after OPERATOR(pg_catalog.@>) ARRAY[${predecessor}]
+    AND EXISTS (SELECT FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ${predecessor} AND ${isActiveSql})`;
 
 /** Up to this many tasks are looked up in each of the two indexes of waiting tasks. */
 const maxWaiting = 20_000;
@@ -156,7 +173,8 @@ async function readWaitingIds(
     );
     return rows.map(({ id }) => id);
   }
-  const { rows } = await client.query<{ ids: string[]; many: boolean }>(
+  const { ids, many } = await queryOne<{ ids: string[]; many: boolean }>(
+    client,
     `WITH due AS MATERIALIZED (
        SELECT t.id, (${fits}) IS TRUE AS fits FROM ${qualified} AS t WHERE ${isDueSql} ORDER BY ${dueOrderSql} LIMIT ${maxWaiting + 1}
      ), planned AS MATERIALIZED (
@@ -168,6 +186,52 @@ async function readWaitingIds(
          ORDER BY w.id DESC LIMIT ${limit + 1}) AS ids`,
     values,
   );
-  const { ids, many } = rows[0] ?? { ids: [], many: true };
   return many ? null : ids;
 }
+
+/**
+ * Maximum size of an output that is read, in bytes. Longer outputs are not read at all, because some server versions
+ * decompress the whole value to read its beginning.
+ */
+const maxReadOutputBytes = 1_000_000;
+
+const finite = (time: string): string => `pg_catalog.isfinite(${time}::pg_catalog.timestamptz)`;
+
+/** Returns the SQL of a summary's columns for the table `t`. `substr` reads only the needed part of a stored value. */
+const columns = (characters: number): string => `
+  t.id::pg_catalog.text AS id, t.parent::pg_catalog.text AS parent, t.state::pg_catalog.text AS state, t."group"::pg_catalog.text AS "group",
+  ${isoTimeSql("t.plan")} AS plan, ${isoTimeSql("t.start")} AS start, ${isoTimeSql("t.stop")} AS stop,
+  ${millisecondsSql(
+    `CASE WHEN NOT ${finite("t.start")} THEN NULL WHEN t.owner IS NOT NULL THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) t.start::pg_catalog.timestamptz
+      WHEN ${finite("t.stop")} THEN t.stop::pg_catalog.timestamptz OPERATOR(pg_catalog.-) t.start::pg_catalog.timestamptz END`,
+  )} AS "tookMs",
+  t.ready, t.owner IS NOT NULL AS claimed, t.pid::pg_catalog.float8 AS pid, t.max::pg_catalog.float8 AS max,
+  CASE WHEN t.repeat OPERATOR(pg_catalog.>) interval '0' THEN t.repeat::pg_catalog.text END AS repeat, t.remote::pg_catalog.text AS remote,
+  t.rule, t.key, t.retry, t.attempt, (${isHeldSql}) IS TRUE AS held,
+  pg_catalog.substr(t.input::pg_catalog.text, 1, ${characters}) AS input, pg_catalog.substr(t.error::pg_catalog.text, 1, ${characters}) AS error,
+  CASE WHEN pg_catalog.octet_length(t.output::pg_catalog.text) OPERATOR(pg_catalog.<=) ${maxReadOutputBytes}
+    THEN pg_catalog.substr(t.output::pg_catalog.text, 1, ${characters}) END AS output,
+  pg_catalog.octet_length(t.output::pg_catalog.text)::pg_catalog.float8 AS "outputBytes"`;
+
+/**
+ * Returns summaries of tasks in the order of `ids`. Ids for which there is no task are skipped.
+ *
+ * @param characters maximum length of input, output and error, in characters
+ */
+export async function readSummaries(
+  client: Queryable,
+  table: TaskTable,
+  ids: readonly string[],
+  characters: number,
+): Promise<TaskSummary[]> {
+  if (ids.length === 0) return [];
+  const { rows } = await client.query<TaskSummary>(
+    `SELECT ${columns(characters)} FROM ${table.qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ANY ($1::bigint[])`,
+    [ids],
+  );
+  const found = new Map(rows.map((row) => [row.id, masked(row)]));
+  return ids.flatMap((id) => found.get(id) ?? []);
+}
+
+const masked = (row: TaskSummary): TaskSummary =>
+  row.remote === null ? row : { ...row, remote: maskConnectionString(row.remote) };

@@ -1,7 +1,8 @@
 import { latestVersion, readRecord } from "../../manager/schema/migrations.js";
-import { columnNames } from "../../shared/taskColumns.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
+import { columnNames } from "../../shared/taskColumns.js";
+import { queryOne } from "../queryOne.js";
 
 /**
  * Returns "no" if the table does not exist, "yes" if pg-task has created or adopted it and it has all columns, and "not
@@ -9,13 +10,13 @@ import type { Queryable } from "../../shared/postgres/client.js";
  */
 export async function readTableExistence(client: Queryable, table: TaskTable): Promise<"yes" | "no" | "not adopted"> {
   const { qualified, pauses } = table;
-  const { rows } = await client.query<{ there: boolean; paused: boolean; whole: boolean }>(
+  const { there, paused, whole } = await queryOne<{ there: boolean; paused: boolean; whole: boolean }>(
+    client,
     `SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there, pg_catalog.to_regclass($2) IS NOT NULL AS paused, EXISTS (
        SELECT FROM pg_catalog.pg_attribute
        WHERE attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1) AND attname OPERATOR(pg_catalog.=) $3 AND NOT attisdropped) AS whole`,
     [qualified, pauses, columnNames.at(-1)],
   );
-  const { there = false, paused = false, whole = false } = rows[0] ?? {};
   if (!there) return "no";
   if (!paused) return "not adopted";
   // The column may have been dropped or renamed since.

@@ -1,10 +1,11 @@
+import { queryOne } from "../queryOne.js";
 import type { TaskSummary } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { batched } from "../batched.js";
-import { readSummaries } from "./taskSummary.js";
-import { ScanWindow } from "./scanWindow.js";
+import { readSummaries } from "./listTasks.js";
+import { windows, type WindowRow } from "./scan.js";
 
 /** Maximum numbers of ancestors and descendants. */
 const maxAncestors = 100;
@@ -44,7 +45,8 @@ export async function readChain(
       const above = await readSummaries(reader, table, ids.slice(0, maxAncestors), characters);
       return [above, ids.length <= maxAncestors] as const;
     }),
-    readDescendants(reader, table, id, scanLimitMs).then(async ({ parents, complete }) => {
+    readByScan(reader, table, id, scanLimitMs).then(async (scanned) => {
+      const { parents, complete } = scanned ?? (await readByIndex(reader, table, id));
       const depths = depthFirst(id, parents);
       const below = await readSummaries(reader, table, [...depths.keys()], characters);
       return [below.map((task) => ({ ...task, depth: depths.get(task.id) ?? 1 })), complete] as const;
@@ -76,15 +78,6 @@ interface Descendants {
   /** Maps the id of each descendant to the id of its parent. */
   readonly parents: ReadonlyMap<string, string>;
   readonly complete: boolean;
-}
-
-async function readDescendants(
-  client: Queryable,
-  table: TaskTable,
-  id: string,
-  scanLimitMs: number,
-): Promise<Descendants> {
-  return (await readByScan(client, table, id, scanLimitMs)) ?? (await readByIndex(client, table, id));
 }
 
 /** SQL condition that is true if `parent` is indexed. */
@@ -124,37 +117,39 @@ async function readByScan(
   id: string,
   scanLimitMs: number,
 ): Promise<Descendants | null> {
-  const began = performance.now();
+  const end = performance.now() + scanLimitMs;
   const parents = new Map<string, string>();
-  const window = new ScanWindow();
-  for (let after = id; ;) {
-    const size = window.rows;
-    const from = after;
-    const { rows } = await window.timed(() =>
-      client.query<{ indexed: boolean; scanned: number; last: string; ids: string[]; parents: string[] }>(
-        `WITH indexed AS MATERIALIZED (SELECT ${hasParentIndex(table)} AS yes), seen AS MATERIALIZED (
-           SELECT t.id, t.parent FROM ${table.qualified} AS t
-           WHERE t.id > $1::bigint AND NOT (SELECT yes FROM indexed) ORDER BY t.id LIMIT ${size}
-         )
-         SELECT (SELECT yes FROM indexed) AS indexed, count(*)::integer AS scanned, coalesce(max(id)::text, '') AS last,
-           ARRAY(SELECT id::text FROM seen WHERE parent >= $2::bigint ORDER BY seen.id) AS ids,
-           ARRAY(SELECT parent::text FROM seen WHERE parent >= $2::bigint ORDER BY seen.id) AS parents
-         FROM seen`,
-        [from, id],
-      ),
+  const read = async (size: number, after: string | undefined): Promise<Window> => {
+    return await queryOne<Window>(
+      client,
+      `WITH indexed AS MATERIALIZED (SELECT ${hasParentIndex(table)} AS yes), seen AS MATERIALIZED (
+         SELECT t.id, t.parent FROM ${table.qualified} AS t
+         WHERE t.id > $1::bigint AND NOT (SELECT yes FROM indexed) ORDER BY t.id LIMIT ${size}
+       )
+       SELECT (SELECT yes FROM indexed) AS indexed, count(*)::integer AS scanned, coalesce(max(id)::text, '') AS last,
+         ARRAY(SELECT id::text FROM seen WHERE parent >= $2::bigint ORDER BY seen.id) AS ids,
+         ARRAY(SELECT parent::text FROM seen WHERE parent >= $2::bigint ORDER BY seen.id) AS parents
+       FROM seen`,
+      [after, id],
     );
-    const [row = { indexed: false, scanned: 0, last: "", ids: [], parents: [] }] = rows;
-    if (row.indexed) return null;
-    for (const [index, child] of row.ids.entries()) {
-      const parent = row.parents[index] ?? "";
+  };
+  for await (const window of windows(read, id)) {
+    if (window.indexed) return null;
+    for (const [index, child] of window.ids.entries()) {
+      const parent = window.parents[index] ?? "";
       if (parent !== id && !parents.has(parent)) continue;
       if (parents.size === maxDescendants) return { parents, complete: false };
       parents.set(child, parent);
     }
-    if (row.scanned < size) return { parents, complete: true };
-    if (performance.now() - began > scanLimitMs) return { parents, complete: false };
-    after = row.last;
+    if (!window.isLast && performance.now() > end) return { parents, complete: false };
   }
+  return { parents, complete: true };
+}
+
+interface Window extends WindowRow {
+  readonly indexed: boolean;
+  readonly ids: readonly string[];
+  readonly parents: readonly string[];
 }
 
 /** Returns the depths of the descendants. Each descendant comes after its parent. */

@@ -1,9 +1,10 @@
+import { queryOne } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { isFinalState, isTaskState, type TaskState } from "../../shared/taskState.js";
 import { filterSql } from "../taskFilter.js";
 import type { TaskChange, TaskFilter } from "../types.js";
-import { isActiveSql } from "./waitingTasks.js";
+import { isActiveSql } from "../sqlFragments.js";
 
 interface SeenRow {
   readonly id: string;
@@ -72,13 +73,13 @@ export class ChangeFollower {
 
   async #start(client: Queryable): Promise<void> {
     const { qualified } = this.#table;
-    const { rows: found } = await client.query<{ last: string; gaps: string[] }>(
+    const { last, gaps } = await queryOne<{ last: string; gaps: string[] }>(
+      client,
       `SELECT m.last::pg_catalog.text AS last, ARRAY(
          SELECT g::pg_catalog.text FROM pg_catalog.generate_series(greatest(m.last OPERATOR(pg_catalog.-) ${maxGap}, 1), m.last) AS g
          WHERE NOT EXISTS (SELECT FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) g)) AS gaps
        FROM (SELECT coalesce(pg_catalog.max(id), 0) AS last FROM ${qualified}) AS m`,
     );
-    const { last = "0", gaps = [] } = found[0] ?? {};
     const values: unknown[] = [last];
     const { rows } = await client.query<SeenRow>(
       `SELECT t.id::pg_catalog.text AS id, t.state::pg_catalog.text AS state FROM ${qualified} AS t
@@ -134,11 +135,11 @@ export class ChangeFollower {
    */
   async #readSettledGaps(client: Queryable): Promise<bigint[]> {
     if (this.#gaps.size === 0) return [];
-    const { rows } = await client.query<{ oldest: string; next: string }>(
+    const { oldest, next } = await queryOne<{ oldest: string; next: string }>(
+      client,
       `SELECT pg_catalog.txid_snapshot_xmin(s)::pg_catalog.text AS oldest, pg_catalog.txid_snapshot_xmax(s)::pg_catalog.text AS next
        FROM pg_catalog.txid_current_snapshot() AS s`,
     );
-    const { oldest = "0", next = "0" } = rows[0] ?? {};
     const settled: bigint[] = [];
     for (const [gap, boundary] of this.#gaps) {
       if (boundary === null) this.#gaps.set(gap, BigInt(next));

@@ -1,11 +1,11 @@
 import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import type { Client } from "../../shared/postgres/client.js";
+import { type Client, sqlState, type Queryable } from "../../shared/postgres/client.js";
 import type { Change } from "../commands/changeTasks.js";
 import { filterSql } from "../taskFilter.js";
 import type { TaskState } from "../../shared/taskState.js";
 import type { TaskFilter } from "../types.js";
-import { isActiveSql } from "./waitingTasks.js";
+import { isActiveSql, keyHolderQuery } from "../sqlFragments.js";
 
 /** A filter with a key. */
 export type KeyFilter = TaskFilter & { readonly key: string };
@@ -34,7 +34,7 @@ export async function readIdsWithKey(
   const matches = filterSql(filter, values);
   const read = async (query: string): Promise<string[]> => {
     const { rows } = await client.query<{ id: string }>(
-      `SELECT f.id::text AS id FROM (${query}) AS f ORDER BY f.id`,
+      `SELECT f.id::pg_catalog.text AS id FROM (${query}) AS f ORDER BY f.id`,
       values,
     );
     return rows.map(({ id }) => id);
@@ -54,7 +54,7 @@ export async function readIdsWithKey(
     case "resume": {
       const carries = hasSchedule("t");
       return await read(
-        `${all} AND ${isActiveSql} ORDER BY ${carries} DESC, t.state::text = 'PLAN' DESC, t.id DESC LIMIT 1`,
+        `${all} AND ${isActiveSql} ORDER BY ${carries} DESC, t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' DESC, t.id DESC LIMIT 1`,
       );
     }
     case "delete":
@@ -79,9 +79,26 @@ export interface KeyedTask {
  */
 export async function readTaskWithKey(client: Client, table: TaskTable, key: string): Promise<KeyedTask | null> {
   const { rows } = await client.query<KeyedTask>(
-    `SELECT t.id::text AS id, t.state::text AS state FROM ${table.qualified} AS t WHERE t.key = $1::text
+    `SELECT t.id::pg_catalog.text AS id, t.state::pg_catalog.text AS state FROM ${table.qualified} AS t WHERE t.key OPERATOR(pg_catalog.=) $1::pg_catalog.text
      ORDER BY (t.ready IS NOT NULL) DESC, (${isActiveSql}) DESC, t.id DESC LIMIT 1`,
     [key],
   );
   return rows[0] ?? null;
+}
+
+/**
+ * Returns the id of the task that waits with a key. Null if there is none, or if the current user may not read it. The
+ * table must have keys.
+ */
+export async function readKeyHolder(client: Queryable, table: TaskTable, key: string): Promise<string | null> {
+  try {
+    const { rows } = await client.query<{ id: string }>(
+      `SELECT id::pg_catalog.text FROM (${keyHolderQuery(table, "$1::pg_catalog.text")}) AS holder`,
+      [key],
+    );
+    return rows[0]?.id ?? null;
+  } catch (error) {
+    if (sqlState(error) === null) throw error;
+    return null;
+  }
 }

@@ -13,9 +13,9 @@ import {
 import { findBrokenChecks } from "../../tasks/commands/brokenChecks.js";
 import { changeTasks, type Change, type ChangeResult } from "../../tasks/commands/changeTasks.js";
 import { describeChange, webRemedies } from "../../tasks/commands/describeChange.js";
-import { pauseTasks, readPauses, resumeTasks } from "../../tasks/commands/pauses.js";
+import { pauseTasks, readPauses, resumeTasks } from "../../tasks/pauses.js";
 import { toRow } from "../../tasks/commands/toRow.js";
-import { readChangePrivileges } from "../../tasks/queries/changePrivileges.js";
+import { readChangePrivileges } from "../../tasks/queries/tableFacts.js";
 import type { WebTable } from "../data/webTable.js";
 import { ApiError } from "../errors.js";
 import type {

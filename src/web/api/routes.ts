@@ -2,7 +2,7 @@ import type { z } from "zod";
 import type { ClusterView } from "../../shared/clusterStatus.js";
 import type { Log } from "../../shared/log.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
-import { readOptionColumns } from "../../tasks/queries/optionColumns.js";
+import { readOptionColumns } from "../../tasks/queries/columnDefaults.js";
 import type { WebTable } from "../data/webTable.js";
 import type { WebTables } from "../data/webTables.js";
 import type { Sender } from "../http/sender.js";

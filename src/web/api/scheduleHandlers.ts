@@ -2,8 +2,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { errorMessage } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
-import { readRuleTimes, type RuleTimes } from "../../tasks/queries/ruleTimes.js";
-import { readSchedules, type Schedules } from "../../tasks/queries/schedules.js";
+import { readRuleTimes, type RuleTimes, readSchedules, type Schedules } from "../../tasks/queries/schedules.js";
 import { ApiError } from "../errors.js";
 import type { NextQuery, ScheduleQuery } from "./taskSchemas.js";
 

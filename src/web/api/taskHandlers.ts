@@ -7,12 +7,11 @@ import { readChain } from "../../tasks/queries/taskChain.js";
 import { batched } from "../../tasks/batched.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
 import type { Reason } from "../../tasks/explain/reason.js";
-import { readCopy } from "../../tasks/queries/copy.js";
+import { readCopy } from "../../tasks/copies.js";
 import { taskStates } from "../../shared/taskState.js";
-import { listTasks, type TaskList } from "../../tasks/queries/listTasks.js";
+import { listTasks, type TaskList, readSummaries } from "../../tasks/queries/listTasks.js";
 import { readColumnDefaults } from "../../tasks/queries/columnDefaults.js";
 import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/readTask.js";
-import { readSummaries } from "../../tasks/queries/taskSummary.js";
 import { ApiError } from "../errors.js";
 import type { FullTask, TaskDetail, TaskQuery } from "./taskSchemas.js";
 

@@ -4,7 +4,7 @@ import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
 import { listenToTable } from "../../manager/schema/listen.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
-import { readChangeCounter } from "../../tasks/queries/changeCounter.js";
+import { readChangeCounter } from "../../tasks/queries/counts.js";
 import { webSettings } from "./connectionPool.js";
 import { destroyOnAbort, withTimeout } from "./timeLimit.js";
 

@@ -13,7 +13,7 @@ import {
   invalidSchemaName,
   undefinedTable,
 } from "../../shared/postgres/sqlStates.js";
-import { indexScanSettings } from "../../tasks/connectionSettings.js";
+import { indexScanSettings } from "../../tasks/sqlFragments.js";
 import { ApiError } from "../errors.js";
 import { destroyOnAbort, waitAtMost, withTimeout } from "./timeLimit.js";
 

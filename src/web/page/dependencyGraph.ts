@@ -1,8 +1,7 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import type { DependencyGraph } from "../../tasks/queries/dependencyGraph.js";
-import type { DependencyNode } from "../../tasks/queries/dependencyNodes.js";
+import type { DependencyGraph, DependencyNode } from "../../tasks/queries/dependencyGraph.js";
 import { numberText } from "./format.js";
 import { layoutGraph, nextColumnKey, type Layout, type Line, type MoreBox, type NodeBox } from "./graphLayout.js";
 import { useResource } from "./resource.js";

@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { ErrorGroup, ErrorGroups } from "../../tasks/queries/errorGroups.js";
+import type { ErrorGroup, ErrorGroups } from "../../tasks/queries/history.js";
 import { numberText } from "./format.js";
 import { useResource } from "./resource.js";
 import { StaleNotice } from "./staleNotice.js";

@@ -1,4 +1,4 @@
-import type { Count } from "../../tasks/queries/rowCounts.js";
+import type { Count } from "../../tasks/queries/counts.js";
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });

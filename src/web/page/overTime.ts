@@ -1,7 +1,7 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import type { RunHistory } from "../../tasks/queries/hourlyRuns.js";
+import type { RunHistory } from "../../tasks/queries/history.js";
 import type { HistoryPoint, TableHistory } from "../api/schemas.js";
 import { numberText, rateText } from "./format.js";
 import { Plot, type Line } from "./plot.js";

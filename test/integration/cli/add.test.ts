@@ -16,6 +16,7 @@ const pgTask = new PgTask();
 const database = await createDatabase();
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
+const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
 await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 const idOf = ({ stdout }: { readonly stdout: string }): string => stdout.trim();
@@ -38,7 +39,7 @@ const shownIn = async (zone: string): Promise<string> => {
 describe("pg-task add", () => {
   test("inserts a task with a schedule", async () => {
     const rule = ["--rule", "0 0 1 1 *", "--zone", "Asia/Tokyo", "--catchup", "--no-overlap"];
-    const result = await cli(["add", "SELECT 1", ...rule], { env });
+    const result = await run("add", "SELECT 1", ...rule);
     assert.deepEqual([result.code, result.stderr], [0, ""]);
     const { rows } = await client.query("SELECT rule, zone, catchup, overlap FROM task WHERE id = $1", [idOf(result)]);
     assert.deepEqual(rows, [{ rule: "0 0 1 1 *", zone: "Asia/Tokyo", catchup: true, overlap: false }]);
@@ -46,10 +47,10 @@ describe("pg-task add", () => {
 
   test("names the task that waits with the key, and the statement that changes it", async () => {
     const key = "it's taken";
-    const id = idOf(await cli(["add", "SELECT 1", "--key", key, "--plan", "infinity"], { env }));
+    const id = idOf(await run("add", "SELECT 1", "--key", key, "--plan", "infinity"));
     let update = "";
     for (const more of [[], ["--wait"]]) {
-      const { code, stderr } = await cli(["add", "SELECT 1", "--key", key, ...more], { env });
+      const { code, stderr } = await run("add", "SELECT 1", "--key", key, ...more);
       assert.equal(code, 2);
       assert.match(
         stderr,
@@ -65,19 +66,19 @@ describe("pg-task add", () => {
 
   test("adds nothing if the key is taken and --if-key-taken is skip", async () => {
     const skip = ["add", "SELECT 1", "--key", "skipped", "--if-key-taken", "skip"];
-    const id = idOf(await cli([...skip, "--plan", "infinity"], { env }));
+    const id = idOf(await run(...skip, "--plan", "infinity"));
     const before = await count();
     const said = `nothing was added: task ${id} waits with this key\n`;
-    assert.deepEqual(await cli(skip, { env }), { code: 0, stdout: "", stderr: said });
-    const json = await cli([...skip, "--json"], { env });
+    assert.deepEqual(await run(...skip), { code: 0, stdout: "", stderr: said });
+    const json = await run(...skip, "--json");
     assert.deepEqual([json.code, json.stdout], [0, '{"id":null}\n']);
-    const waits = await cli([...skip, "--wait"], { env });
+    const waits = await run(...skip, "--wait");
     assert.deepEqual([waits.code, waits.stdout], [2, ""]);
     assert.match(waits.stderr, /^pg-task: --wait cannot be combined with --if-key-taken skip/);
-    const ignore = await cli(["add", "SELECT 1", "--if-key-taken", "ignore"], { env });
+    const ignore = await run("add", "SELECT 1", "--if-key-taken", "ignore");
     const choices = 'pg-task: --if-key-taken: expected one of error, skip, got "ignore"\n';
     assert.deepEqual([ignore.code, ignore.stderr], [2, choices]);
-    const without = await cli(["add", "SELECT 1", "--if-key-taken", "skip"], { env });
+    const without = await run("add", "SELECT 1", "--if-key-taken", "skip");
     assert.equal(without.stderr, "pg-task: expected --key, because of --if-key-taken skip\n");
     assert.deepEqual(await count(), before);
     await client.query("DELETE FROM task WHERE id = $1", [id]);
@@ -92,14 +93,14 @@ describe("pg-task add", () => {
   ] as const) {
     test(`refuses two values for one column: ${args.join(" ")}`, async () => {
       const before = await count();
-      const result = await cli(["add", "SELECT 1", ...args], { env });
+      const result = await run("add", "SELECT 1", ...args);
       assert.deepEqual(result, { code: 2, stdout: "", stderr: `pg-task: ${message}\n` });
       assert.deepEqual(await count(), before);
     });
   }
 
   test("takes several columns with --set", async () => {
-    const id = idOf(await cli(["add", "SELECT 1", "--set", "data=both", "--set", "plan=infinity"], { env }));
+    const id = idOf(await run("add", "SELECT 1", "--set", "data=both", "--set", "plan=infinity"));
     const { rows } = await client.query("SELECT data, plan::text AS plan FROM task WHERE id = $1", [id]);
     assert.deepEqual(rows, [{ data: "both", plan: "infinity" }]);
     await client.query("DELETE FROM task WHERE id = $1", [id]);
@@ -125,11 +126,11 @@ describe("pg-task add", () => {
 
   test("takes the ids of --after and the codes of --sqlstate with commas, as other commands do", async () => {
     const [first, second] = [
-      idOf(await cli(["add", "SELECT 1", "--plan", "infinity"], { env })),
-      idOf(await cli(["add", "SELECT 1", "--plan", "infinity"], { env })),
+      idOf(await run("add", "SELECT 1", "--plan", "infinity")),
+      idOf(await run("add", "SELECT 1", "--plan", "infinity")),
     ];
     const stored = async (...args: string[]): Promise<unknown> => {
-      const id = idOf(await cli(["add", "SELECT 2", ...args], { env }));
+      const id = idOf(await run("add", "SELECT 2", ...args));
       const { rows } = await client.query(
         "SELECT after::text AS after, sqlstate::text AS sqlstate FROM task WHERE id = $1",
         [id],
@@ -147,13 +148,13 @@ describe("pg-task add", () => {
   });
 
   test("inserts a task with args, and refuses args that are no array or object", async () => {
-    const result = await cli(["add", "SELECT $1 || '!'", "--args", '["a\'b"]', "--wait"], { env });
+    const result = await run("add", "SELECT $1 || '!'", "--args", '["a\'b"]', "--wait");
     assert.deepEqual([result.code, result.stdout, result.stderr], [0, "a'b!\n", ""]);
     for (const [args, message] of [
       ["5", /rejects the task: args must be an array or an object \(SQLSTATE 22023\)/],
       ["{", /rejects the task: invalid input syntax for type json \(SQLSTATE 22P02\)/],
     ] as const) {
-      const refused = await cli(["add", "SELECT $1", "--args", args], { env });
+      const refused = await run("add", "SELECT $1", "--args", args);
       assert.equal(refused.code, 2);
       assert.match(refused.stderr, message);
     }
@@ -171,17 +172,17 @@ describe("pg-task add", () => {
     ] as const;
     const boundsCheck = "active_live_repeat_timeout_keep_count_delimiter_escape_quote";
     for (const [options, reason] of wrong) {
-      const { code, stdout, stderr } = await cli(["add", "SELECT 1", ...options], { env });
+      const { code, stdout, stderr } = await run("add", "SELECT 1", ...options);
       const expected = `pg-task: "public"."task" rejects the task: ${reason}new row for relation "task" violates check constraint "${boundsCheck}" (SQLSTATE 23514)\n`;
       assert.deepEqual([code, stdout, stderr], [2, "", expected]);
     }
     await client.query("ALTER TABLE task ADD CONSTRAINT small CHECK (max < 100)");
-    const own = await cli(["add", "SELECT 1", "--max", "100", "--repeat", "1 s"], { env });
+    const own = await run("add", "SELECT 1", "--max", "100", "--repeat", "1 s");
     await client.query("ALTER TABLE task DROP CONSTRAINT small");
     assert.match(own.stderr, /rejects the task: new row for relation "task" violates check constraint "small"/);
     const { pathname } = new URL(database.url);
     await client.query(`ALTER DATABASE ${pathname.slice(1)} SET pg_task.repeat = '-1 s'`);
-    const byDefault = await cli(["add", "SELECT 1"], { env });
+    const byDefault = await run("add", "SELECT 1");
     await client.query(`ALTER DATABASE ${pathname.slice(1)} RESET pg_task.repeat`);
     assert.match(
       byDefault.stderr,
@@ -191,80 +192,37 @@ describe("pg-task add", () => {
 
   test("inserts a task with all given columns and prints its id", async () => {
     await client.query("ALTER TABLE task ADD COLUMN mine text");
-    const result = await cli(
-      [
-        "add",
-        "SELECT 7",
-        "--plan",
-        "2999-01-01 00:00+00",
-        "--group",
-        "gruppe",
-        "--max",
-        "-5",
-        "--active",
-        "2 hours",
-        "--timeout",
-        "3 s",
-        "--repeat",
-        "1 day",
-        "--live",
-        "4 s",
-        "--gap",
-        "5 s",
-        "--retry",
-        "4",
-        "--backoff",
-        "6 s",
-        "--sqlstate",
-        "{40,55P03}",
-        "--count",
-        "6",
-        "--keep",
-        "7 days",
-        "--delimiter",
-        ";",
-        "--escape",
-        "\\",
-        "--quote",
-        "'",
-        "--null",
-        "nil",
-        "--data",
-        "d",
-        "--remote",
-        "host=h",
-        "--parent",
-        "12",
-        "--no-delete",
-        "--drift",
-        "--no-header",
-        "--no-string",
-        "--save",
-        "--no-atomic",
-        "--set",
-        "mine=a=b",
-        "--set",
-        "crash=2",
-      ],
-      { env },
+    const options = {
+      plan: "2999-01-01 00:00+00",
+      group: "gruppe",
+      max: "-5",
+      active: "2 hours",
+      timeout: "3 s",
+      repeat: "1 day",
+      live: "4 s",
+      gap: "5 s",
+      retry: "4",
+      backoff: "6 s",
+      sqlstate: "{40,55P03}",
+      count: "6",
+      keep: "7 days",
+      delimiter: ";",
+      escape: "\\",
+      quote: "'",
+      null: "nil",
+      data: "d",
+      remote: "host=h",
+      parent: "12",
+    };
+    const values = Object.entries(options).flatMap(([name, value]) => [`--${name}`, value]);
+    const flags = "--no-delete --drift --no-header --no-string --save --no-atomic --set mine=a=b --set crash=2".split(
+      " ",
     );
+    const result = await run("add", "SELECT 7", ...values, ...flags);
     assert.deepEqual([result.code, result.stderr], [0, ""]);
-    const { stdout } = await cli(["show", idOf(result), "--json"], { env });
+    const { stdout } = await run("show", idOf(result), "--json");
     const { task } = JSON.parse(stdout);
-    const generated = [
-      "id",
-      "hash",
-      "take",
-      "start",
-      "stop",
-      "pid",
-      "ready",
-      "owner",
-      "error",
-      "output",
-      "created",
-      "plain",
-    ];
+    const generated = "id hash take start stop pid ready owner error output created plain".split(" ");
     const given = Object.fromEntries(
       Object.entries(task).filter(([name, value]) => !generated.includes(name) && value !== null),
     );
@@ -303,7 +261,7 @@ describe("pg-task add", () => {
   });
 
   test("--in plans the task at an interval from now", async () => {
-    const id = idOf(await cli(["add", "SELECT 1", "--in", "100 years"], { env }));
+    const id = idOf(await run("add", "SELECT 1", "--in", "100 years"));
     const { rows } = await client.query("SELECT plan > now() + interval '99 years' AS late FROM task WHERE id = $1", [
       id,
     ]);
@@ -311,12 +269,12 @@ describe("pg-task add", () => {
   });
 
   test("--wait waits for the end, prints the output and exits with 0", async () => {
-    assert.deepEqual(await cli(["add", "--wait", "SELECT 1 AS a, 'ü' AS b"], { env }), {
+    assert.deepEqual(await run("add", "--wait", "SELECT 1 AS a, 'ü' AS b"), {
       code: 0,
       stdout: "a\tb\n1\tü\n",
       stderr: "",
     });
-    assert.deepEqual(await cli(["add", "-w", "SELECT WHERE false"], { env }), {
+    assert.deepEqual(await run("add", "-w", "SELECT WHERE false"), {
       code: 0,
       stdout: "",
       stderr: "",
@@ -324,7 +282,7 @@ describe("pg-task add", () => {
   });
 
   test("exits with 10 when the task fails, after printing its output so far", async () => {
-    assert.deepEqual(await cli(["add", "--wait", "SELECT 'before'; SELECT 1/0"], { env }), {
+    assert.deepEqual(await run("add", "--wait", "SELECT 'before'; SELECT 1/0"), {
       code: 10,
       stdout: "before\n",
       stderr: "ERROR:  division by zero\nSTATEMENT:  SELECT 'before'; SELECT 1/0\n",
@@ -332,20 +290,20 @@ describe("pg-task add", () => {
   });
 
   test("exits with 11 when the task is GONE, and with 12 when it is stopped", async () => {
-    const gone = await cli(["add", "-w", "SELECT 1", "--plan", "2000-01-01"], { env });
+    const gone = await run("add", "-w", "SELECT 1", "--plan", "2000-01-01");
     assert.deepEqual([gone.code, gone.stderr], [11, "ERROR:  task not active\n"]);
-    const stopped = await cli(["add", "-w", "SELECT 1", "--set", "state=STOP"], { env });
+    const stopped = await run("add", "-w", "SELECT 1", "--set", "state=STOP");
     assert.equal(stopped.code, 12);
   });
 
   test("exits with 13 when the row is deleted while it waits", async () => {
-    const { code, stderr } = await cli(["add", "-w", "SELECT WHERE false", "--delete"], { env });
+    const { code, stderr } = await run("add", "-w", "SELECT WHERE false", "--delete");
     assert.equal(code, 13);
     assert.match(stderr, /was deleted while waiting/);
   });
 
   test("prints the result as JSON", async () => {
-    const { code, stdout } = await cli(["add", "-w", "--json", "SELECT 5"], { env });
+    const { code, stdout } = await run("add", "-w", "--json", "SELECT 5");
     const { id, ...rest } = JSON.parse(stdout);
     assert.match(id, /^\d+$/);
     assert.deepEqual([code, rest], [0, { state: "DONE", output: "5", error: null }]);
@@ -417,7 +375,7 @@ describe("pg-task add", () => {
       env,
       onOutput: (text) => {
         const [, id] = /task (\d+): WORK, not ended after [\d.]+ s/.exec(text) ?? [];
-        if (id !== undefined && stops.length === 0) stops.push(cli(["stop", id], { env }));
+        if (id !== undefined && stops.length === 0) stops.push(run("stop", id));
       },
     });
     await Promise.all(stops);
@@ -435,13 +393,13 @@ describe("pg-task add", () => {
       [[], /the whole table has been paused.*\n {2}pg-task resume ends the pause/],
     ] as const;
     for (const [options, reason] of pauses) {
-      await cli(["pause", ...options], { env });
+      await run("pause", ...options);
       const explained = new RegExp(`pg-task: task \\d+ waits: ${reason.source}`);
       const resumes: Promise<CliResult>[] = [];
       const { code, shown } = await cliOnTerminal(["add", "--wait", "SELECT 'resumed'", "--group", "halted"], {
         env,
         onOutput: (text) => {
-          if (explained.test(text) && resumes.length === 0) resumes.push(cli(["resume", ...options], { env }));
+          if (explained.test(text) && resumes.length === 0) resumes.push(run("resume", ...options));
         },
       });
       await Promise.all(resumes);
@@ -499,8 +457,8 @@ describe("pg-task add", () => {
   });
 
   test("exits with 14 and prints the id when the connection is lost while it waits", async () => {
-    const before = idOf(await cli(["add", "SELECT 1"], { env }));
-    const waiting = cli(["add", "-w", "SELECT 2", "--in", "1 hour"], { env });
+    const before = idOf(await run("add", "SELECT 1"));
+    const waiting = run("add", "-w", "SELECT 2", "--in", "1 hour");
     // Ends the connection as soon as the task is added.
     await eventually(
       client,

@@ -1,22 +1,23 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal } from "../../support/cli.js";
+import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 
 const database = await createDatabase();
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
+const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
+const onTerminal = (...args: readonly string[]) => cliOnTerminal(args, { env });
 const huge = "9223372036854775806";
 
-/** Parses the printed outcomes: pairs of an id and what happened to it. */
-const outcomes = (stdout: string): [string | undefined, string | undefined][] =>
+/** Returns the id of each printed result, and what happened to it. */
+const outcomes = (stdout: string): string[] =>
   stdout
     .trimEnd()
     .split("\n")
-    .map((line) => line.split("\t"))
-    .map(([id, outcome]) => [id, outcome]);
+    .map((line) => line.split("\t").slice(0, 2).join(" "));
 
 /** Inserts a task with these columns and returns its id. */
 async function insert(columns: Readonly<Record<string, unknown>> = {}): Promise<string> {
@@ -45,14 +46,9 @@ describe("pg-task stop", () => {
     const waiting = await insert();
     const running = await insert({ state: "WORK", owner: "1 x" });
     const done = await insert({ state: "DONE" });
-    const { code, stdout } = await cli(["stop", waiting, running, `${done},404`, waiting], { env });
+    const { code, stdout } = await run("stop", waiting, running, `${done},404`, waiting);
     assert.equal(code, 1);
-    assert.deepEqual(outcomes(stdout), [
-      [waiting, "changed"],
-      [running, "changed"],
-      [done, "refused"],
-      ["404", "missing"],
-    ]);
+    assert.deepEqual(outcomes(stdout), [`${waiting} changed`, `${running} changed`, `${done} refused`, "404 missing"]);
     assert.match(stdout, /cancelling; ends as DONE if already committed/);
     assert.match(stdout, /already DONE/);
     assert.deepEqual(
@@ -64,13 +60,13 @@ describe("pg-task stop", () => {
 
   test("says of a task that waits for its next try that it has run", async () => {
     const id = await insert({ attempt: 2, retry: 3, plan: "2999-01-01" });
-    const { code, stdout } = await cli(["stop", id], { env });
+    const { code, stdout } = await run("stop", id);
     assert.deepEqual([code, stdout], [0, `${id}\tchanged\tstopped before its retry 2\n`]);
   });
 
   test("exits with 0 when everything was done, and accepts ids beyond safe integers", async () => {
     await insert({ id: huge });
-    const { code, stdout } = await cli(["stop", huge, "--json"], { env });
+    const { code, stdout } = await run("stop", huge, "--json");
     assert.equal(code, 0);
     const { changed, tasks } = JSON.parse(stdout);
     assert.equal(changed, 1);
@@ -83,24 +79,15 @@ describe("pg-task stop", () => {
     const free = await insert();
     const other = await database.connect();
     await other.query("BEGIN; UPDATE task SET data = 'mine' WHERE id = " + locked);
-    const { code, stdout } = await cli(["stop", locked, free], { env });
+    const { code, stdout } = await run("stop", locked, free);
     await other.query("ROLLBACK");
-    assert.deepEqual(
-      [code, outcomes(stdout)],
-      [
-        1,
-        [
-          [locked, "locked"],
-          [free, "changed"],
-        ],
-      ],
-    );
+    assert.deepEqual([code, outcomes(stdout)], [1, [`${locked} locked`, `${free} changed`]]);
     assert.equal((await row(locked))["state"], "PLAN");
   });
 
   for (const args of [[], ["abc"], ["1.5"], ["--all"]]) {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
-      const { code, stdout, stderr } = await cli(["stop", ...args], { env });
+      const { code, stdout, stderr } = await run("stop", ...args);
       assert.deepEqual([code, stdout], [2, ""]);
       assert.match(stderr, /^pg-task: /);
     });
@@ -122,8 +109,8 @@ describe("pg-task retry", () => {
         error: "e",
         pid: 7,
       });
-      const { code, stdout } = await cli(["retry", id], { env });
-      assert.deepEqual([code, outcomes(stdout)], [0, [[id, "changed"]]]);
+      const { code, stdout } = await run("retry", id);
+      assert.deepEqual([code, outcomes(stdout)], [0, [`${id} changed`]]);
       assert.deepEqual(await row(id), {
         state: "PLAN",
         crash: 0,
@@ -147,11 +134,11 @@ describe("pg-task retry", () => {
     const waiting = await insert();
     const running = await insert({ state: "WORK", owner: "1 x" });
     const ending = await insert({ state: "STOP", owner: "1 x" });
-    const { code, stdout } = await cli(["retry", waiting, running, ending], { env });
+    const { code, stdout } = await run("retry", waiting, running, ending);
     assert.equal(code, 1);
     assert.deepEqual(
-      outcomes(stdout).map(([, outcome]) => outcome),
-      ["refused", "refused", "refused"],
+      outcomes(stdout),
+      [waiting, running, ending].map((id) => `${id} refused`),
     );
     assert.match(stdout, /already waiting[\s\S]*running[\s\S]*its run is just ending/);
   });
@@ -160,7 +147,7 @@ describe("pg-task retry", () => {
     const repeated = await insert({ ...past, state: "FAIL", repeat: "1 day" });
     await insert({ parent: repeated, repeat: "1 day", plan: "2999-01-01" });
     const last = await insert({ ...past, state: "STOP", repeat: "1 day" });
-    const { code, stdout } = await cli(["retry", repeated, last], { env });
+    const { code, stdout } = await run("retry", repeated, last);
     assert.equal(code, 0);
     assert.match(stdout, new RegExp(`^${repeated}\\tchanged\\t.*its successor exists`, "m"));
     assert.equal((await row(repeated))["repeat"], "00:00:00");
@@ -176,7 +163,7 @@ describe("pg-task retry", () => {
       attempt: 3,
       due: "2023-12-31 00:00Z",
     });
-    assert.equal((await cli(["retry", id], { env })).code, 0);
+    assert.equal((await run("retry", id)).code, 0);
     const { attempt, due } = await row(id);
     assert.deepEqual([attempt, due], [0, new Date("2023-12-31T00:00:00Z")]);
   });
@@ -184,8 +171,8 @@ describe("pg-task retry", () => {
   test("retries all tasks of a state and group", async () => {
     const mine = [await insert({ state: "GONE", group: "mine" }), await insert({ state: "GONE", group: "mine" })];
     const other = await insert({ state: "GONE", group: "other" });
-    const { code, stdout } = await cli(["retry", "--state", "GONE", "--group", "mine", "--yes"], { env });
-    assert.deepEqual([code, outcomes(stdout)], [0, mine.map((id) => [id, "changed"])]);
+    const { code, stdout } = await run("retry", "--state", "GONE", "--group", "mine", "--yes");
+    assert.deepEqual([code, outcomes(stdout)], [0, mine.map((id) => `${id} changed`)]);
     assert.equal((await row(other))["state"], "GONE");
   });
 
@@ -195,12 +182,12 @@ describe("pg-task retry", () => {
     const free = await insert({ state: "GONE", group: "taken" });
     const next = await insert({ plan: "infinity", group: "taken", key: "taken" });
     const args = ["retry", "--state", "GONE", "--group", "taken", "--yes"];
-    const json = JSON.parse((await cli([...args, "--json", "--text", "SELECT"], { env })).stdout);
+    const json = JSON.parse((await run(...args, "--json", "--text", "SELECT")).stdout);
     assert.equal(json.tasks.length, 4);
     await client.query("UPDATE task SET state = 'GONE' WHERE id = $1", [free]);
-    const { code, stdout, stderr } = await cli(args, { env });
+    const { code, stdout, stderr } = await run(...args);
     const summary = `3 tasks refused: another task with the same key waits: pg-task run-now ${next} runs the waiting task with the same key\n`;
-    assert.deepEqual([code, outcomes(stdout), stderr], [1, [[free, "changed"]], `pg-task: ${summary}`]);
+    assert.deepEqual([code, outcomes(stdout), stderr], [1, [`${free} changed`], `pg-task: ${summary}`]);
     await client.query("UPDATE task SET state = 'GONE' WHERE id = $1", [free]);
     const { shown } = await cliOnTerminal(args, { env: { ...env, NO_COLOR: "1" } });
     assert.ok(shown.includes(`\n${summary}`), shown);
@@ -212,9 +199,7 @@ describe("pg-task retry", () => {
     await client.query(
       `INSERT INTO task (input, "group", state) SELECT '', 'many', 'FAIL' FROM generate_series(1, 1201)`,
     );
-    const { code, stdout } = await cli(["retry", "--state", "FAIL", "-g", "many", "--json", "--yes"], {
-      env,
-    });
+    const { code, stdout } = await run("retry", "--state", "FAIL", "-g", "many", "--json", "--yes");
     assert.deepEqual([code, JSON.parse(stdout).changed], [0, 1201]);
   });
 
@@ -235,11 +220,11 @@ describe("pg-task retry", () => {
   test("changes nothing without a terminal, unless --yes is given", async () => {
     const id = await insert({ state: "FAIL", group: "unattended" });
     const args = ["retry", "--state", "FAIL", "--group", "unattended"];
-    const { code, stderr } = await cli(args, { env });
+    const { code, stderr } = await run(...args);
     assert.equal(code, 2);
     assert.match(stderr, /^pg-task: Retry 1 task of "public"\."task" in \w+\? Without a terminal, give --yes\n$/);
     assert.equal((await row(id))["state"], "FAIL");
-    assert.equal((await cli([...args, "--yes"], { env })).code, 0);
+    assert.equal((await run(...args, "--yes")).code, 0);
     assert.equal((await row(id))["state"], "PLAN");
   });
 
@@ -249,7 +234,7 @@ describe("pg-task retry", () => {
     const gone = await insert({ ...past, state: "GONE" });
     const waiting = await insert({ plan: "2999-01-01" });
     const ids = [failed, done, gone, waiting];
-    const { code, stdout } = await cli(["retry", `${failed},${done}`, gone, waiting, "-s", "FAIL,GONE"], { env });
+    const { code, stdout } = await run("retry", `${failed},${done}`, gone, waiting, "-s", "FAIL,GONE");
     assert.equal(code, 1);
     assert.equal(
       stdout,
@@ -266,9 +251,7 @@ describe("pg-task retry", () => {
 
   test("does not ask with --yes", async () => {
     const id = await insert({ state: "FAIL", group: "unasked" });
-    const { code } = await cliOnTerminal(["retry", "-s", "FAIL", "-g", "unasked", "--yes"], {
-      env,
-    });
+    const { code } = await onTerminal("retry", "-s", "FAIL", "-g", "unasked", "--yes");
     assert.deepEqual([code, (await row(id))["state"]], [0, "PLAN"]);
   });
 
@@ -281,7 +264,7 @@ describe("pg-task retry", () => {
     [["3,3,x"], /^pg-task: expected a task id, got "x"\n$/],
   ] as const) {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
-      const { code, stderr } = await cli(["retry", ...args], { env });
+      const { code, stderr } = await run("retry", ...args);
       assert.equal(code, 2);
       assert.match(stderr, said);
     });
@@ -293,18 +276,8 @@ describe("pg-task run-now", () => {
     const later = await insert({ plan: "2999-01-01" });
     const never = await insert({ plan: "infinity" });
     const done = await insert({ ...past, state: "DONE" });
-    const { code, stdout } = await cli(["run-now", later, never, done], { env });
-    assert.deepEqual(
-      [code, outcomes(stdout)],
-      [
-        1,
-        [
-          [later, "changed"],
-          [never, "changed"],
-          [done, "refused"],
-        ],
-      ],
-    );
+    const { code, stdout } = await run("run-now", later, never, done);
+    assert.deepEqual([code, outcomes(stdout)], [1, [`${later} changed`, `${never} changed`, `${done} refused`]]);
     assert.match(stdout, new RegExp(`pg-task retry ${done} runs it again`));
     for (const id of [later, never]) {
       const { now, ready } = await row(id);
@@ -318,20 +291,13 @@ describe("pg-task delete", () => {
     const waiting = await insert();
     const done = await insert({ state: "DONE" });
     const running = await insert({ state: "WORK", owner: "1 x" });
-    const first = await cli(["delete", waiting, done, running], { env });
+    const first = await run("delete", waiting, done, running);
     assert.deepEqual(
       [first.code, outcomes(first.stdout)],
-      [
-        1,
-        [
-          [waiting, "changed"],
-          [done, "changed"],
-          [running, "refused"],
-        ],
-      ],
+      [1, [`${waiting} changed`, `${done} changed`, `${running} refused`]],
     );
-    const second = await cli(["delete", running, "--running"], { env });
-    assert.deepEqual([second.code, outcomes(second.stdout)], [0, [[running, "changed"]]]);
+    const second = await run("delete", running, "--running");
+    assert.deepEqual([second.code, outcomes(second.stdout)], [0, [`${running} changed`]]);
     const { rowCount } = await client.query("SELECT FROM task WHERE id = ANY ($1)", [[waiting, done, running]]);
     assert.equal(rowCount, 0);
   });
@@ -340,18 +306,9 @@ describe("pg-task delete", () => {
     const needed = await insert({ state: "DONE" });
     const free = await insert({ state: "DONE" });
     await client.query(`CREATE TABLE needs (id bigint REFERENCES task); INSERT INTO needs VALUES (${needed})`);
-    const { code, stdout } = await cli(["delete", needed, free], { env });
+    const { code, stdout } = await run("delete", needed, free);
     await client.query("DROP TABLE needs");
-    assert.deepEqual(
-      [code, outcomes(stdout)],
-      [
-        1,
-        [
-          [needed, "failed"],
-          [free, "changed"],
-        ],
-      ],
-    );
+    assert.deepEqual([code, outcomes(stdout)], [1, [`${needed} failed`, `${free} changed`]]);
     assert.match(stdout, /the server refused: .*foreign key/);
   });
 
@@ -377,12 +334,9 @@ describe("--key", () => {
     const running = await insert({ state: "WORK", owner: "1 x", key });
     const waiting = await insert({ ...later, key });
     const other = await insert({ key: "stop 10" });
-    const { code, stdout } = await cli(["stop", "--key", key], { env });
+    const { code, stdout } = await run("stop", "--key", key);
     assert.equal(code, 0);
-    assert.deepEqual(outcomes(stdout), [
-      [running, "changed"],
-      [waiting, "changed"],
-    ]);
+    assert.deepEqual(outcomes(stdout), [`${running} changed`, `${waiting} changed`]);
     assert.deepEqual([(await row(done))["state"], (await row(other))["state"]], ["DONE", "PLAN"]);
   });
 
@@ -390,11 +344,11 @@ describe("--key", () => {
     const key = "now 1";
     const running = await insert({ state: "WORK", owner: "1 x", key });
     const waiting = await insert({ ...later, key });
-    const first = await cli(["run-now", "--key", key], { env });
-    assert.deepEqual([first.code, outcomes(first.stdout)], [0, [[waiting, "changed"]]]);
+    const first = await run("run-now", "--key", key);
+    assert.deepEqual([first.code, outcomes(first.stdout)], [0, [`${waiting} changed`]]);
     assert.equal((await row(waiting))["now"], true);
     await client.query("DELETE FROM task WHERE id = $1", [waiting]);
-    const second = await cli(["run-now", "--key", key], { env });
+    const second = await run("run-now", "--key", key);
     assert.deepEqual([second.code, second.stdout], [1, `${running}\trefused\trunning (WORK)\n`]);
   });
 
@@ -403,12 +357,12 @@ describe("--key", () => {
     const older = await insert({ ...past, state: "FAIL", key });
     const failed = await insert({ ...past, state: "FAIL", key });
     const done = await insert({ ...past, state: "DONE", key });
-    const first = await cli(["retry", "--key", key], { env });
-    assert.deepEqual([first.code, outcomes(first.stdout)], [0, [[failed, "changed"]]]);
-    const second = await cli(["retry", "--key", key, "--state", "DONE,FAIL"], { env });
-    assert.deepEqual([second.code, outcomes(second.stdout)], [1, [[done, "refused"]]]);
+    const first = await run("retry", "--key", key);
+    assert.deepEqual([first.code, outcomes(first.stdout)], [0, [`${failed} changed`]]);
+    const second = await run("retry", "--key", key, "--state", "DONE,FAIL");
+    assert.deepEqual([second.code, outcomes(second.stdout)], [1, [`${done} refused`]]);
     assert.match(second.stdout, new RegExp(`pg-task run-now ${failed} runs the waiting task with the same key`));
-    const third = await cli(["retry", "--key", key, "--group", "another"], { env });
+    const third = await run("retry", "--key", key, "--group", "another");
     assert.deepEqual(
       [third.code, third.stderr],
       [1, `pg-task: no such task in FAIL with the key "${key}": task ${failed} with this key is PLAN\n`],
@@ -419,12 +373,12 @@ describe("--key", () => {
   test("delete takes all tasks, and asks if there are several", async () => {
     const key = "delete 1";
     const one = await insert({ ...past, state: "DONE", key });
-    const only = await cli(["delete", "--key", key], { env });
-    assert.deepEqual([only.code, outcomes(only.stdout)], [0, [[one, "changed"]]]);
+    const only = await run("delete", "--key", key);
+    assert.deepEqual([only.code, outcomes(only.stdout)], [0, [`${one} changed`]]);
     const done = await insert({ ...past, state: "DONE", key });
     const running = await insert({ state: "WORK", owner: "1 x", key });
     const waiting = await insert({ ...later, key });
-    const unattended = await cli(["delete", "--key", key], { env });
+    const unattended = await run("delete", "--key", key);
     assert.equal(unattended.code, 2);
     assert.match(
       unattended.stderr,
@@ -434,15 +388,11 @@ describe("--key", () => {
     assert.equal(declined.code, 1, declined.shown);
     assert.match(declined.shown, /Delete 3 tasks with the key/);
     assert.equal((await row(waiting))["state"], "PLAN");
-    const all = await cli(["delete", "--key", key, "--yes"], { env });
+    const all = await run("delete", "--key", key, "--yes");
     assert.equal(all.code, 1);
-    assert.deepEqual(outcomes(all.stdout), [
-      [done, "changed"],
-      [running, "refused"],
-      [waiting, "changed"],
-    ]);
-    const last = await cli(["delete", "--key", key, "--running"], { env });
-    assert.deepEqual([last.code, outcomes(last.stdout)], [0, [[running, "changed"]]]);
+    assert.deepEqual(outcomes(all.stdout), [`${done} changed`, `${running} refused`, `${waiting} changed`]);
+    const last = await run("delete", "--key", key, "--running");
+    assert.deepEqual([last.code, outcomes(last.stdout)], [0, [`${running} changed`]]);
   });
 
   for (const [args, what] of [
@@ -454,9 +404,9 @@ describe("--key", () => {
     test(`changes no other task: ${args.join(" ")}`, async () => {
       const id = await insert({ ...past, state: "DONE", key: "ended\n" });
       const message = `${what} with the key "ended\\n": the newest task with this key, ${id}, is DONE`;
-      const { code, stdout, stderr } = await cli([...args, "--key", "ended\n"], { env });
+      const { code, stdout, stderr } = await run(...args, "--key", "ended\n");
       assert.deepEqual([code, stdout, stderr], [1, "", `pg-task: ${message}\n`]);
-      const json = await cli([...args, "--key", "ended\n", "--json"], { env });
+      const json = await run(...args, "--key", "ended\n", "--json");
       assert.deepEqual([json.code, JSON.parse(json.stdout)], [1, { changed: 0, tasks: [] }]);
       assert.equal((await row(id))["state"], "DONE");
     });
@@ -464,24 +414,24 @@ describe("--key", () => {
 
   test("retry says that the task with the key runs, or that there is none", async () => {
     const running = await insert({ state: "WORK", owner: "1 x", key: "runs" });
-    const { code, stderr } = await cli(["retry", "--key", "runs"], { env });
+    const { code, stderr } = await run("retry", "--key", "runs");
     const there = `task ${running} with this key is WORK`;
     assert.deepEqual([code, stderr], [1, `pg-task: no such task in FAIL with the key "runs": ${there}\n`]);
-    const missing = await cli(["retry", "--key", "nobody's"], { env });
+    const missing = await run("retry", "--key", "nobody's");
     assert.deepEqual([missing.code, missing.stderr], [1, `pg-task: no task with the key "nobody's"\n`]);
-    const twice = await cli(["stop", "--key", "runs", "--key", "b"], { env });
+    const twice = await run("stop", "--key", "runs", "--key", "b");
     assert.deepEqual([twice.code, twice.stderr], [2, "pg-task: expected --key once, got it more than once\n"]);
     assert.equal((await row(running))["state"], "WORK");
   });
 
   test("says that no task has the key", async () => {
-    const { code, stdout, stderr } = await cli(["delete", "--key", "nobody's"], { env });
+    const { code, stdout, stderr } = await run("delete", "--key", "nobody's");
     assert.deepEqual([code, stdout, stderr], [1, "", `pg-task: no task with the key "nobody's"\n`]);
   });
 
   for (const command of ["stop", "run-now", "delete", "retry"]) {
     test(`is refused together with ids: ${command}`, async () => {
-      const { code, stderr } = await cli([command, "1", "--key", "x"], { env });
+      const { code, stderr } = await run(command, "1", "--key", "x");
       assert.equal(code, 2);
       assert.match(stderr, /expected ids or (?:--key|a filter), got both/);
     });
@@ -492,7 +442,7 @@ async function pauses(): Promise<unknown[]> {
   return (await client.query(`SELECT "group", reason FROM task_pause ORDER BY 1 NULLS FIRST`)).rows;
 }
 
-const pauseGroup = async (group: string): Promise<string> => (await cli(["pause", "--group", group], { env })).stdout;
+const pauseGroup = async (group: string): Promise<string> => (await run("pause", "--group", group)).stdout;
 
 describe("pg-task pause and resume", () => {
   test("run-now and retry say of each task that its group or the table is paused", async () => {
@@ -501,12 +451,12 @@ describe("pg-task pause and resume", () => {
     const failed = await insert({ group: "by night", state: "FAIL" });
     const other = await insert({ group: "other", plan: "infinity" });
     const texts = async (...args: string[]): Promise<(string | undefined)[]> =>
-      (await cli(args, { env })).stdout.split("\n").map((line) => line.split("\t")[2]);
-    await cli(["pause", "--group", "by night"], { env });
+      (await run(...args)).stdout.split("\n").map((line) => line.split("\t")[2]);
+    await run("pause", "--group", "by night");
     const group = `its group "by night" is paused: pg-task resume --group 'by night'`;
     assert.deepEqual((await texts("run-now", waiting, other)).slice(0, 2), [`due now, but ${group}`, "due now"]);
     assert.equal((await texts("retry", failed))[0], `was FAIL, runs again now, but ${group}`);
-    await cli(["pause"], { env });
+    await run("pause");
     assert.deepEqual((await texts("run-now", waiting, other, "--table", "task")).slice(0, 2), [
       "due now, but the whole table is paused: pg-task resume --table task; " +
         `its group "by night" is paused: pg-task resume --table task --group 'by night'`,
@@ -523,26 +473,23 @@ describe("pg-task pause and resume", () => {
 
   test("pause and resume a group and the table independently", async () => {
     const group = 'it\'s a "group"';
-    assert.match(
-      (await cli(["pause", "--group", group, "--reason", "why"], { env })).stdout,
-      /paused; no waiting .*\n$/,
-    );
-    assert.match((await cli(["pause", "--group", group], { env })).stdout, /already paused\n$/);
-    assert.deepEqual((await cli(["pause", "task"], { env })).code, 0);
+    assert.match((await run("pause", "--group", group, "--reason", "why")).stdout, /paused; no waiting .*\n$/);
+    assert.match((await run("pause", "--group", group)).stdout, /already paused\n$/);
+    assert.deepEqual((await run("pause", "task")).code, 0);
     assert.deepEqual(await pauses(), [
       { group: null, reason: null },
       { group, reason: "why" },
     ]);
-    const still = await cli(["resume", "--group", group], { env });
+    const still = await run("resume", "--group", group);
     assert.match(still.stdout, /resumed; the whole table is still paused\n$/);
-    const { stdout } = await cli(["resume", "--json"], { env });
+    const { stdout } = await run("resume", "--json");
     assert.deepEqual(JSON.parse(stdout), {
       table: '"public"."task"',
       group: null,
       changed: true,
       paused: false,
     });
-    assert.match((await cli(["resume"], { env })).stdout, /was not paused\n$/);
+    assert.match((await run("resume")).stdout, /was not paused\n$/);
     assert.deepEqual(await pauses(), []);
   });
 
@@ -556,7 +503,7 @@ describe("pg-task pause and resume", () => {
   });
 
   test("refuse a table that is not configured", async () => {
-    const { code, stderr } = await cli(["pause", "nosuch"], { env });
+    const { code, stderr } = await run("pause", "nosuch");
     assert.equal(code, 2);
     assert.match(
       stderr,
@@ -575,11 +522,9 @@ describe("pg-task prune", () => {
          ('', 'DONE', now(), now(), 'fresh'), ('', 'PLAN', '2024-01-01', '2024-01-01', 'waits'), ('', 'STOP', '2024-01-01', NULL, 'stopped');
        INSERT INTO task (input, state, plan, stop, owner, data) VALUES ('', 'WORK', '2024-01-01', '2024-01-01', '1 x', 'runs')`,
     );
-    const dry = await cli(["prune", "--older", "1 day", "--dry-run"], { env });
+    const dry = await run("prune", "--older", "1 day", "--dry-run");
     assert.deepEqual(dry, { code: 0, stdout: "2,502 tasks would be deleted\n", stderr: "" });
-    const done = await cli(["prune", "--older", "1 day", "--state", "DONE,STOP", "--json", "--yes"], {
-      env,
-    });
+    const done = await run("prune", "--older", "1 day", "--state", "DONE,STOP", "--json", "--yes");
     assert.deepEqual([done.code, JSON.parse(done.stdout)], [0, { deleted: 2501, locked: 0 }]);
     const { rows } = await client.query<{ data: string }>("SELECT data FROM task ORDER BY data");
     assert.deepEqual(
@@ -593,7 +538,7 @@ describe("pg-task prune", () => {
     const old = await insert({ ...stopped, created: "2024-01-01" });
     const fresh = await insert(stopped);
     const unknown = await insert({ ...stopped, created: null });
-    const { stdout } = await cli(["prune", "--state", "STOP", "--older", "1 day", "--yes"], { env });
+    const { stdout } = await run("prune", "--state", "STOP", "--older", "1 day", "--yes");
     assert.equal(stdout, "1 task deleted\n");
     const { rows } = await client.query<{ id: string }>("DELETE FROM task WHERE data = 'ahead' RETURNING id");
     assert.deepEqual(rows.map(({ id }) => id).toSorted(), [fresh, unknown].toSorted(), `not ${old}`);
@@ -602,7 +547,7 @@ describe("pg-task prune", () => {
   test("deletes only tasks with the key", async () => {
     const mine = await insert({ ...past, state: "DONE", key: "prune 1" });
     const other = await insert({ ...past, state: "DONE", key: "prune 10" });
-    const { code, stdout } = await cli(["prune", "--older", "1 day", "--key", "prune 1", "--yes"], { env });
+    const { code, stdout } = await run("prune", "--older", "1 day", "--key", "prune 1", "--yes");
     assert.deepEqual([code, stdout], [0, "1 task deleted\n"]);
     const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE id = ANY ($1)", [[mine, other]]);
     assert.deepEqual(rows, [{ id: other }]);
@@ -612,13 +557,13 @@ describe("pg-task prune", () => {
   test("skips a locked row, and reports it", async () => {
     const other = await database.connect();
     await other.query("BEGIN; UPDATE task SET data = 'x' WHERE data = 'fail'");
-    const { code, stdout } = await cli(["prune", "--older", "1 day", "--yes"], { env });
+    const { code, stdout } = await run("prune", "--older", "1 day", "--yes");
     await other.query("ROLLBACK");
     assert.deepEqual([code, stdout], [1, "0 tasks deleted, 1 locked row skipped\n"]);
   });
 
   test("deletes nothing without a terminal, unless --yes is given", async () => {
-    const { code, stderr } = await cli(["prune", "--older", "1 day"], { env });
+    const { code, stderr } = await run("prune", "--older", "1 day");
     assert.equal(code, 2);
     assert.match(
       stderr,
@@ -639,7 +584,7 @@ describe("pg-task prune", () => {
     [["--older", "1 day", "--state", "PLAN"], /expected states from DONE/],
   ] as const) {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
-      const { code, stderr } = await cli(["prune", ...args], { env });
+      const { code, stderr } = await run("prune", ...args);
       assert.equal(code, 2);
       assert.match(stderr, said);
     });

@@ -1,12 +1,14 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { cli, cliOnTerminal } from "../../support/cli.js";
+import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 
 const database = await createDatabase();
 const client = await database.connect();
 const env = { DATABASE_URL: database.url, NO_COLOR: "1" };
+const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
+const onTerminal = (...args: readonly string[]) => cliOnTerminal(args, { env });
 
 await client.query(`
   INSERT INTO task (id, input, plan, state, error) VALUES (1, 'SELECT 1', 'infinity', 'PLAN', NULL),
@@ -27,9 +29,7 @@ async function section(title: RegExp, ...args: readonly string[]): Promise<strin
 
 /** Returns the ids of the tasks that `list --waiting-for` lists. */
 const listed = async (...args: readonly string[]): Promise<string[]> =>
-  (await cli(["list", "--waiting-for", ...args], { env })).stdout
-    .split("\n")
-    .flatMap((line) => line.split("\t", 1)[0] || []);
+  (await run("list", "--waiting-for", ...args)).stdout.split("\n").flatMap((line) => line.split("\t", 1)[0] || []);
 
 describe("pg-task show", () => {
   test("shows the task to a role that may read only the task table, and says what is missing", async () => {
@@ -75,7 +75,7 @@ describe("pg-task show", () => {
   });
 
   test("prints the graph in JSON", async () => {
-    const { dependencies } = JSON.parse((await cli(["show", "7", "--json"], { env })).stdout);
+    const { dependencies } = JSON.parse((await run("show", "7", "--json")).stdout);
     assert.deepEqual(
       dependencies.nodes.map(({ id }: { id: string }) => Number(id)),
       [7, 6, 2, 1, 5, 4, 3],
@@ -86,7 +86,7 @@ describe("pg-task show", () => {
 
   test("shows no tree for a task without dependencies", async () => {
     await client.query("INSERT INTO task (id, input, plan) VALUES (50, 'SELECT 1', 'infinity')");
-    const { shown } = await cliOnTerminal(["show", "50"], { env });
+    const { shown } = await onTerminal("show", "50");
     assert.doesNotMatch(shown, /wait/);
   });
 });
@@ -102,9 +102,9 @@ describe("pg-task list --waiting-for", () => {
   });
 
   test("refuses anything but an id, and schedules", async () => {
-    const bad = await cli(["list", "--waiting-for", "one"], { env });
+    const bad = await run("list", "--waiting-for", "one");
     assert.deepEqual([bad.code, /expected a task id, got "one"/.test(bad.stderr)], [2, true], bad.stderr);
-    const both = await cli(["list", "--waiting-for", "1", "--schedules"], { env });
+    const both = await run("list", "--waiting-for", "1", "--schedules");
     assert.match(both.stderr, /--waiting-for cannot be combined with --schedules/);
   });
 });

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
+import { commands } from "../../../src/cli/commands/index.js";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal } from "../../support/cli.js";
+import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { ensureTaskTable } from "../../support/taskTables.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
@@ -13,6 +14,8 @@ const empty = await createDatabase("empty");
 const { url } = database;
 const client = await database.connect();
 const env = { DATABASE_URL: url };
+const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
+const onTerminal = (...args: readonly string[]) => cliOnTerminal(args, { env });
 const huge = "9223372036854775807";
 
 const lines = (text: string): string[] => text.split("\n").filter((line) => line !== "");
@@ -38,46 +41,25 @@ const inChain = (shown: string): (string | undefined)[] =>
 
 describe("pg-task list", () => {
   test("lists the newest first, one line each, without a terminal", async () => {
-    const { code, stdout, stderr } = await cli(["list"], { env });
+    const { code, stdout, stderr } = await run("list");
     assert.deepEqual([code, stderr, ids(stdout)], [0, "", [huge, "4", "3", "2", "1"]]);
     assert.equal(lines(stdout).at(-1), "1\tDONE\tfirst\t2024-01-01T00:00:00+00:00\t1500\tSELECT 1\t1\t\\N");
   });
 
   for (const [args, expected] of [
-    [
-      ["--state", "done"],
-      [huge, "1"],
-    ],
-    [
-      ["--state", "FAIL,STOP"],
-      ["4", "2"],
-    ],
-    [
-      ["--group", "second"],
-      ["3", "2"],
-    ],
-    [
-      ["--text", "NEEDLE"],
-      ["3", "2"],
-    ],
-    [["--text", "%"], []],
-    [
-      ["--since", "2024-01-02 00:00+00", "--until", "2024-01-05 00:00+00"],
-      ["4", "2"],
-    ],
-    [
-      ["--limit", "2"],
-      [huge, "4"],
-    ],
-    [
-      ["--limit", "2", "--before", "4"],
-      ["3", "2"],
-    ],
-    [["--before", huge, "--state", "DONE"], ["1"]],
-    [["--group", "nobody's"], []],
+    ["--state done", [huge, "1"]],
+    ["--state FAIL,STOP", ["4", "2"]],
+    ["--group second", ["3", "2"]],
+    ["--text NEEDLE", ["3", "2"]],
+    ["--text %", []],
+    ["--since 2024-01-02T00:00+00 --until 2024-01-05T00:00+00", ["4", "2"]],
+    ["--limit 2", [huge, "4"]],
+    ["--limit 2 --before 4", ["3", "2"]],
+    [`--before ${huge} --state DONE`, ["1"]],
+    ["--group nobody's", []],
   ] as const) {
-    test(`filters by ${args.join(" ")}`, async () => {
-      const { code, stdout } = await cli(["list", ...args], { env });
+    test(`filters by ${args}`, async () => {
+      const { code, stdout } = await run("list", ...args.split(" "));
       assert.deepEqual([code, ids(stdout)], [0, expected]);
     });
   }
@@ -92,10 +74,10 @@ describe("pg-task list", () => {
       [["--state", "FAIL"], ["2"]],
       [["--group", "first"], []],
     ] as const) {
-      const { code, stdout } = await cli(["list", "--key", "order 4", ...args], { env });
+      const { code, stdout } = await run("list", "--key", "order 4", ...args);
       assert.deepEqual([code, ids(stdout)], [0, expected], args.join(" "));
     }
-    const { stdout } = await cli(["list", "--limit", "2"], { env });
+    const { stdout } = await run("list", "--limit", "2");
     assert.deepEqual(
       lines(stdout).map((line) => line.split("\t").at(-1)),
       ["\\N", "order 42"],
@@ -103,22 +85,22 @@ describe("pg-task list", () => {
     const { shown } = await cliOnTerminal(["list", "--limit", "2"], { env: { ...env, NO_COLOR: "1" }, columns: 200 });
     assert.match(shown, /^ +id {2}state +group +key +plan +took +input +result\n/);
     assert.match(shown, /STOP .* order 42 +2024-01-04 00:00:00 /);
-    const found = JSON.parse((await cli(["show", "--key", "order 4", "--json"], { env })).stdout);
+    const found = JSON.parse((await run("show", "--key", "order 4", "--json")).stdout);
     assert.equal(found.task.id, "3");
-    assert.match((await cli(["show", "--key", "order 42"], { env })).stdout, /^id\t4\n/m);
-    const missing = await cli(["show", "--key", "nobody's"], { env });
+    assert.match((await run("show", "--key", "order 42")).stdout, /^id\t4\n/m);
+    const missing = await run("show", "--key", "nobody's");
     assert.deepEqual(missing, { code: 1, stdout: "", stderr: `pg-task: no task with the key "nobody's"\n` });
     await client.query("UPDATE task SET key = NULL");
   });
 
   test("prints JSON with ids as text, and where the next page starts", async () => {
-    const { stdout } = await cli(["list", "--json", "-n", "4"], { env });
+    const { stdout } = await run("list", "--json", "-n", "4");
     const { tasks, before } = JSON.parse(stdout);
     assert.equal(tasks[0].id, huge);
     assert.equal(before, "2");
     assert.equal(tasks[1].group, hostile);
     assert.equal(tasks[0].output.length, 1000);
-    assert.equal(JSON.parse((await cli(["list", "--json"], { env })).stdout).before, null);
+    assert.equal(JSON.parse((await run("list", "--json")).stdout).before, null);
   });
 
   for (const columns of [45, 70, 110]) {
@@ -149,7 +131,7 @@ describe("pg-task list", () => {
   }
 
   test("prints each task on one line in COPY's text format without a terminal", async () => {
-    const { stdout } = await cli(["list", "--state", "STOP"], { env });
+    const { stdout } = await run("list", "--state", "STOP");
     assert.equal(lines(stdout).length, 1);
     const [, , group, , took, input] = stdout.split("\t");
     assert.equal(group, input);
@@ -170,7 +152,7 @@ describe("pg-task list", () => {
     [["-n", "1", "--limit=2"], /^pg-task: expected --limit once, got it more than once\n$/],
   ] as const) {
     test(`refuses ${args.join(" ")} with a one-line error and exit code 2`, async () => {
-      const { code, stdout, stderr } = await cli(["list", ...args], { env });
+      const { code, stdout, stderr } = await run("list", ...args);
       assert.deepEqual([code, stdout], [2, ""]);
       assert.match(stderr, said);
       assert.doesNotMatch(stderr, /\n\s+at /);
@@ -185,20 +167,20 @@ test("a list of a key that nothing has says so on standard error", async () => {
     [["--group", "nobody"], ""],
     [["--schedules", "--group", "nobody"], ""],
   ] as const) {
-    assert.deepEqual(await cli(["list", ...args], { env }), { code: 0, stdout: "", stderr: said });
+    assert.deepEqual(await run("list", ...args), { code: 0, stdout: "", stderr: said });
   }
-  const json = await cli(["list", "--key", "nobody's", "--json"], { env });
+  const json = await run("list", "--key", "nobody's", "--json");
   assert.deepEqual([JSON.parse(json.stdout).tasks, json.stderr], [[], ""]);
 });
 
 async function chain(): Promise<string[]> {
-  const { stdout } = await cli(["show", "4", "--json"], { env });
+  const { stdout } = await run("show", "4", "--json");
   return JSON.parse(stdout).ancestors.map(({ id }: { id: string }) => id);
 }
 
 describe("pg-task show", () => {
   test("shows every column, including user-defined ones, and the chain", async () => {
-    const { code, stdout } = await cli(["show", "2", "--json"], { env });
+    const { code, stdout } = await run("show", "2", "--json");
     const { task, ancestors, ancestorsComplete, descendants, descendantsComplete } = JSON.parse(stdout);
     assert.equal(code, 0);
     const { rows } = await client.query<{ name: string }>(
@@ -238,7 +220,7 @@ describe("pg-task show", () => {
         ["show", id, "--json"],
         ["list", "--json"],
       ]) {
-        const { stdout } = await cli(args, { env });
+        const { stdout } = await run(...args);
         assert.doesNotMatch(stdout, /se.{0,3} ?cret/);
         assert.match(stdout, /\*\*\*/);
       }
@@ -246,14 +228,14 @@ describe("pg-task show", () => {
   }
 
   test("accepts ids beyond safe integers", async () => {
-    const { stdout } = await cli(["show", huge], { env });
+    const { stdout } = await run("show", huge);
     assert.match(stdout, new RegExp(`^id\\t${huge}$`, "m"));
   });
 
   test("truncates a long output on a terminal, unless --full is given", async () => {
-    const short = await cliOnTerminal(["show", huge], { env });
+    const short = await onTerminal("show", huge);
     assert.match(short.shown, /… 2,401 more characters \(see --full\)/);
-    const full = await cliOnTerminal(["show", huge, "--full"], { env });
+    const full = await onTerminal("show", huge, "--full");
     assert.ok(lines(full.shown).length > 500);
   });
 
@@ -306,16 +288,16 @@ describe("pg-task show", () => {
       error: `${hostile}\nDETAIL: more`,
     };
     await client.query("UPDATE task SET attempt = 1, errors = $1 WHERE id = 2", [JSON.stringify([entry])]);
-    const short = await cliOnTerminal(["show", "2"], { env });
+    const short = await onTerminal("show", "2");
     const [line = "", ...after] = lines(short.shown.split(/errors.*\n/)[1] ?? "");
     assert.match(line, /^ {2}(2024-01-01|2023-12-31) \d\d:\d\d:\d\d\.000 [+-]\d\d:\d\d {2}40001 {2}a\\x1b/);
     assert.ok(!after.some((each) => each.includes("DETAIL: more")));
-    const full = await cliOnTerminal(["show", "2", "--full"], { env });
+    const full = await onTerminal("show", "2", "--full");
     assert.match(full.shown, /DETAIL: more/);
-    const { task } = JSON.parse((await cli(["show", "2", "--json"], { env })).stdout);
+    const { task } = JSON.parse((await run("show", "2", "--json")).stdout);
     assert.deepEqual(task.errors, [entry]);
     await client.query("UPDATE task SET errors = '{}' WHERE id = 2");
-    assert.match((await cliOnTerminal(["show", "2"], { env })).shown, /errors\s.*\{\}$/m);
+    assert.match((await onTerminal("show", "2")).shown, /errors\s.*\{\}$/m);
     await client.query("UPDATE task SET attempt = NULL, errors = NULL WHERE id = 2");
   });
 
@@ -327,7 +309,7 @@ describe("pg-task show", () => {
   });
 
   test("reports a missing task with exit code 1", async () => {
-    assert.deepEqual(await cli(["show", "77"], { env }), {
+    assert.deepEqual(await run("show", "77"), {
       code: 1,
       stdout: "",
       stderr: "pg-task: no task 77\n",
@@ -337,9 +319,9 @@ describe("pg-task show", () => {
 
 describe("pg-task groups", () => {
   test("shows running and waiting tasks of each group", async () => {
-    const { code, stdout } = await cli(["groups"], { env });
+    const { code, stdout } = await run("groups");
     assert.deepEqual([code, stdout], [0, "second\t0\t0\t1\t2999-01-01T00:00:00+00:00\tfalse\t0\n"]);
-    const { groups } = JSON.parse((await cli(["groups", "--json"], { env })).stdout);
+    const { groups } = JSON.parse((await run("groups", "--json")).stdout);
     assert.deepEqual(groups, [
       {
         group: "second",
@@ -360,7 +342,7 @@ describe("pg-task groups", () => {
 
 describe("pg-task status", () => {
   test("shows a missing leader and the backlog", async () => {
-    const { code, stdout } = await cli(["status"], { env });
+    const { code, stdout } = await run("status");
     assert.equal(code, 0);
     assert.match(stdout, /^leader {5}none: run pg-task start$/m);
     assert.match(stdout, /^ {2}planned {4}1, the next 2999-01-01 00:00:00$/m);
@@ -392,10 +374,10 @@ describe("a command", () => {
     await client.query("ALTER TABLE task RENAME COLUMN output TO result");
     try {
       for (const args of [["list"], ["add", "SELECT 1", "--wait"]]) {
-        const { stderr } = await cli(args, { env });
+        const { stderr } = await run(...args);
         assert.match(stderr, /does not exist .*: pg-task doctor says which columns the table lacks$/m, args[0]);
       }
-      const { stdout } = await cli(["doctor"], { env });
+      const { stdout } = await run("doctor");
       assert.match(stdout, /it no longer has the column output/);
     } finally {
       await client.query("ALTER TABLE task RENAME COLUMN result TO output");
@@ -523,28 +505,7 @@ describe("a command", () => {
     );
   });
 
-  for (const command of [
-    "start",
-    "check",
-    "init",
-    "status",
-    "list",
-    "show",
-    "add",
-    "stop",
-    "retry",
-    "run-now",
-    "delete",
-    "pause",
-    "resume",
-    "prune",
-    "groups",
-    "watch",
-    "why",
-    "doctor",
-    "completion",
-    "manual",
-  ]) {
+  for (const command of Object.keys(commands)) {
     test(`has a help text: ${command} --help`, async () => {
       const { code, stdout } = await cli([command, "--help"]);
       assert.equal(code, 0);

@@ -634,6 +634,8 @@ test("errors of the server are printed with their hints", async () => {
   assert.match(zone.stderr, /zone is set without rule .*\nHINT: .* set zone = NULL\.\n$/);
   const plain = await cli(["next", "61 3 * * *"], { env });
   assert.doesNotMatch(plain.stderr, /HINT/);
+  const refused = { DATABASE_URL: `${database.url}?options=-cbytea_output%3Dnone` };
+  assert.match((await cli(["list"], { env: refused })).stderr, /\nHINT: {2}Available values: escape, hex\.\n$/);
 });
 
 test("next, add and INSERT say what a pasted event lacks", async () => {

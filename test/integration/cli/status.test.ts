@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli } from "../../support/cli.js";
+import { cli, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
 import { only, Tasks } from "../../support/tasks.js";
@@ -16,6 +16,7 @@ const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
 const env = { DATABASE_URL: database.url };
+const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
 await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 describe("pg-task status", () => {
@@ -24,8 +25,8 @@ describe("pg-task status", () => {
     await tasks.run("SELECT 1");
     const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)" });
     await tasks.sleeping(id);
-    await cli(["pause", "-g", "some", "--reason", "why"], { env });
-    const { code, stdout } = await cli(["status", "--json"], { env });
+    await run("pause", "-g", "some", "--reason", "why");
+    const { code, stdout } = await run("status", "--json");
     assert.equal(code, 0);
     const { cluster, tables } = JSON.parse(stdout);
     const { rows } = await client.query<{ pid: number; name: string }>(
@@ -41,8 +42,8 @@ describe("pg-task status", () => {
       ["some"],
     );
     assert.ok(table.rates.lastMinute.ended >= 1);
-    await cli(["resume", "-g", "some"], { env });
-    await cli(["stop", id], { env });
+    await run("resume", "-g", "some");
+    await run("stop", id);
     await standby.stop();
   });
 
@@ -92,6 +93,6 @@ describe("pg-task status", () => {
       (await cli(["doctor"], { cwd })).stdout,
       /\tcluster pg_task has no leader, but a manager serves a table of this configuration\tsee the log of the pg-task/,
     );
-    assert.doesNotMatch((await cli(["status"], { env })).stdout, /^other/m);
+    assert.doesNotMatch((await run("status")).stdout, /^other/m);
   });
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal } from "../../support/cli.js";
+import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
 import { Tasks } from "../../support/tasks.js";
@@ -12,22 +12,23 @@ const database = await createDatabase();
 const client = await database.connect();
 const tasks = await Tasks.create(client);
 const env = { DATABASE_URL: database.url };
+const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
 await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 const idOf = ({ stdout }: { readonly stdout: string }): string => stdout.trim();
 
 /** Returns the codes of the reasons that `why` reports. */
 async function reasons(id: string): Promise<string[]> {
-  const { stdout } = await cli(["why", id, "--json"], { env });
+  const { stdout } = await run("why", id, "--json");
   return JSON.parse(stdout).reasons.map(({ code }: { code: string }) => code);
 }
 
 describe("pg-task why", () => {
   test("has the aliases explain-plan and explain", async () => {
-    const id = idOf(await cli(["add", "SELECT 1", "--plan", "infinity"], { env }));
-    const { stdout } = await cli(["why", id], { env });
+    const id = idOf(await run("add", "SELECT 1", "--plan", "infinity"));
+    const { stdout } = await run("why", id);
     for (const name of ["explain-plan", "explain"])
-      assert.deepEqual(await cli([name, id], { env }), { code: 0, stdout, stderr: "" });
+      assert.deepEqual(await run(name, id), { code: 0, stdout, stderr: "" });
   });
 
   test("reports that a task is not due, never due, or has ended", async () => {
@@ -46,25 +47,25 @@ describe("pg-task why", () => {
     const [id = ""] = await tasks.insert({ input: "", plan: "2999-01-01 00:00:00.5+00" });
     const shown = await cliOnTerminal(["why", id], { env: { ...env, TZ: "Asia/Tokyo" } });
     assert.match(shown.shown, /^it is planned for 2999-01-01 09:00:00\.500 \+09:00\n/);
-    assert.match((await cli(["why", id], { env })).stdout, /planned for 2999-01-01T00:00:00\.5\+00:00\t/);
+    assert.match((await run("why", id)).stdout, /planned for 2999-01-01T00:00:00\.5\+00:00\t/);
   });
 
   test("takes a key instead of an id", async () => {
     const ended = { input: "", key: "explained", state: "DONE" };
     const [, newest = ""] = await tasks.insert(ended, ended);
     const explained = async (): Promise<string> =>
-      JSON.parse((await cli(["why", "--key", "explained", "--json"], { env })).stdout).id;
+      JSON.parse((await run("why", "--key", "explained", "--json")).stdout).id;
     assert.equal(await explained(), newest);
     const [waiting = ""] = await tasks.insert({ input: "", key: "explained", plan: "infinity" });
     await tasks.insert(ended);
     assert.equal(await explained(), waiting);
-    const missing = await cli(["why", "--key", "nobody's"], { env });
+    const missing = await run("why", "--key", "nobody's");
     assert.deepEqual(missing, { code: 1, stdout: "", stderr: `pg-task: no task with the key "nobody's"\n` });
     for (const [args, message] of [
       [[], "expected an id or --key"],
       [[waiting, "--key", "explained"], "expected an id or --key, got both"],
     ] as const) {
-      assert.deepEqual(await cli(["why", ...args], { env }), { code: 2, stdout: "", stderr: `pg-task: ${message}\n` });
+      assert.deepEqual(await run("why", ...args), { code: 2, stdout: "", stderr: `pg-task: ${message}\n` });
     }
   });
 
@@ -77,13 +78,13 @@ describe("pg-task why", () => {
     await tasks.sleeping(first);
     assert.deepEqual(await reasons(first), ["running"]);
     assert.deepEqual(await reasons(third), ["group-limit", "behind-others"]);
-    const { code, stdout } = await cli(["why", second], { env });
+    const { code, stdout } = await run("why", second);
     assert.equal(code, 0);
     assert.match(
       stdout,
       new RegExp(`^group-limit\\tits group "one" runs 1 \\(${first}\\), and its max allows 0 besides it\\t`),
     );
-    await cli(["stop", first], { env });
+    await run("stop", first);
     await tasks.ended(second, third);
     assert.deepEqual(await reasons(second), ["ended"]);
   });
@@ -98,7 +99,7 @@ describe("pg-task why", () => {
     const [id = ""] = await tasks.insert({ input: "UPDATE account SET id = 1", group: "waits for a row" });
     const waits = async (): Promise<string> => {
       for (;;) {
-        const { stdout } = await cli(["why", id], { env });
+        const { stdout } = await run("why", id);
         if (stdout.startsWith("waits-for-lock\t")) return stdout;
         assert.match(stdout, /^(?:due|queued|running|no-session)\t/);
       }
@@ -126,7 +127,7 @@ describe("pg-task why", () => {
     await holder.query("LOCK TABLE account");
     const [later = ""] = await tasks.insert({ input: "UPDATE account SET id = 1", group: "waits for a table" });
     for (;;) {
-      const { stdout: now } = await cli(["why", later], { env });
+      const { stdout: now } = await run("why", later);
       if (now.includes(", and waits for the table public.account (RowExclusiveLock), blocked by")) break;
       assert.match(now, /^(?:due|queued|running|no-session)\t/);
     }
@@ -138,10 +139,10 @@ describe("pg-task why", () => {
   test("says from when on a task can start that waits for its gap", async () => {
     const [first = ""] = await tasks.insert({ input: "SELECT 1", group: "gapped", gap: "1 us" });
     await tasks.ended(first);
-    const id = idOf(await cli(["add", "SELECT 1", "--group", "gapped", "--gap", "1 hour"], { env }));
-    const behind = idOf(await cli(["add", "SELECT 1", "--group", "gapped"], { env }));
+    const id = idOf(await run("add", "SELECT 1", "--group", "gapped", "--gap", "1 hour"));
+    const behind = idOf(await run("add", "SELECT 1", "--group", "gapped"));
     assert.deepEqual([await reasons(id), await reasons(behind)], [["gap"], ["behind-others"]]);
-    const { stdout } = await cli(["why", id], { env });
+    const { stdout } = await run("why", id);
     const { rows } = await tasks.client.query<{ start: string }>(
       `SELECT to_char(start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS') AS start FROM task WHERE id = $1`,
       [first],
@@ -152,39 +153,39 @@ describe("pg-task why", () => {
         `^gap\\tits gap is 1 h, and a task of its group may have started at ${rows[0]?.start}.*: it waits for at least (?:59 min|1 h).* more\\t`,
       ),
     );
-    const groups = await cli(["groups", "--json"], { env });
+    const groups = await run("groups", "--json");
     const found = JSON.parse(groups.stdout).groups.find(({ group }: { group: string }) => group === "gapped");
     assert.equal(found.gapMs, 3_600_000);
-    await cli(["delete", id, behind], { env });
+    await run("delete", id, behind);
   });
 
   test("reports a pause with its start and reason", async () => {
-    await cli(["pause", "-g", "halted", "--reason", "because"], { env });
+    await run("pause", "-g", "halted", "--reason", "because");
     const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "halted" });
     assert.deepEqual(await reasons(id), ["group-paused"]);
-    const { stdout } = await cli(["why", id], { env });
+    const { stdout } = await run("why", id);
     assert.match(stdout, /its group "halted" has been paused since [-\dT:.+]+: because/);
-    await cli(["resume", "-g", "halted"], { env });
+    await run("resume", "-g", "halted");
     await tasks.ended(id);
   });
 
   test("names the server process that locks the row", async () => {
     const other = await database.connect();
     const { rows } = await other.query("SELECT pg_backend_pid() AS pid");
-    await cli(["pause", "-g", "locked"], { env });
+    await run("pause", "-g", "locked");
     const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "locked" });
     await other.query("BEGIN");
     await other.query("UPDATE task SET data = 'mine' WHERE id = $1", [id]);
     assert.deepEqual(await reasons(id), ["group-paused", "row-locked"]);
-    const { stdout } = await cli(["why", id], { env });
+    const { stdout } = await run("why", id);
     assert.match(stdout, new RegExp(`its row is locked by the open transaction of server process ${rows[0].pid} `));
     await other.query("ROLLBACK");
-    await cli(["resume", "-g", "locked"], { env });
+    await run("resume", "-g", "locked");
     await tasks.ended(id);
   });
 
   test("reports an unknown id", async () => {
-    assert.deepEqual(await cli(["why", "404404"], { env }), {
+    assert.deepEqual(await run("why", "404404"), {
       code: 1,
       stdout: "",
       stderr: "pg-task: no task 404404\n",

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { cronInstead } from "../../../src/tasks/explain/cronInstead.js";
+import { cronInstead } from "../../../src/tasks/explain/scheduleWarnings.js";
 
 // 2027-03-28 is a Sunday.
 const wall = "2027-03-28 02:30:00";

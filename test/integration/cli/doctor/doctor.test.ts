@@ -6,16 +6,19 @@ import { fileParameters } from "../../../../src/shared/config/parameters.js";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
-import { cli, cliOnTerminal } from "../../../support/cli.js";
+import { cli, cliOnTerminal, type CliResult } from "../../../support/cli.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import { createRole } from "../../../support/taskTables.js";
+import { PgTask } from "../../../support/pgTask.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
+import { waitForState } from "../../../support/waitFor.js";
 
 const database = await createDatabase();
 const { target } = database;
 const client = await database.connect();
 const env = { DATABASE_URL: database.url };
+const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
 
 /** Returns the names of the checks that failed, except for the missing manager: in this file, pg-task does not run. */
 const failuresIn = (lines: readonly DoctorLine[]): string[] =>
@@ -56,21 +59,8 @@ describe("pg-task doctor", () => {
     assert.equal(lines.find(({ name }) => name === "leader")?.level, "warn");
     for (const { level, remedy } of lines) assert.equal(remedy === String.raw`\N`, level === "ok");
     const names = new Set(lines.map(({ name }) => name));
-    for (const name of [
-      "version",
-      "connection",
-      "primary",
-      "clock",
-      "connections",
-      "rights",
-      "triggers",
-      "indexes",
-      "views",
-      "bloat",
-      "transactions",
-    ]) {
-      assert.ok(names.has(name), name);
-    }
+    const expected = "version connection primary clock connections rights triggers indexes views bloat transactions";
+    for (const name of expected.split(" ")) assert.ok(names.has(name), name);
   });
 
   test("warns of tasks whose session is missing or gone", async () => {
@@ -140,11 +130,11 @@ describe("pg-task doctor", () => {
     assert.match(many.text, / and at least 95 others; further ones look like running tasks or orphans$/);
     const orphans = await diagnose("orphans", "SELECT", "SELECT");
     assert.match(orphans.text, /^in TAKE or WORK without a session: 101; some may be tasks whose results the server /);
-    const why = await cli(["why", "101"], { env });
+    const why = await run("why", "101");
     assert.match(why.stdout, /^orphaned\t.*; the server rejects the results of so many tasks .* has the id 101\n$/);
     await manager.query("SELECT pg_advisory_unlock_all()");
     await manager.end();
-    const alone = await cli(["why", "101"], { env });
+    const alone = await run("why", "101");
     assert.match(alone.stdout, /^orphaned\t/);
     assert.doesNotMatch(alone.stdout, /results of so many tasks/);
     await client.query("TRUNCATE task");
@@ -408,11 +398,83 @@ describe("pg-task doctor", () => {
   });
 
   test("prints JSON, and on a terminal a line per check with its remedy below", async () => {
-    const { stdout } = await cli(["doctor", "--json"], { env });
+    const { stdout } = await run("doctor", "--json");
     const { sections, exitCode } = JSON.parse(stdout);
     assert.deepEqual([exitCode, sections.length], [4, 2]);
     const { shown } = await cliOnTerminal(["doctor"], { env: { ...env, NO_COLOR: "1" } });
     assert.match(shown, /\n {2}warn {2}leader: cluster pg_task has no leader\n {8}do: run pg-task start\n/);
+  });
+});
+
+describe("pg-task doctor, of the order of tasks,", () => {
+  test("warns of tasks whose dependencies were deleted, and names the UPDATE that makes pg-task look again", async () => {
+    await client.query(
+      `INSERT INTO task (id, input, plan, after) VALUES (9001, '', 'infinity', NULL), (9002, '', now(), '{9001}')`,
+    );
+    // This is what the row looks like when the manager has looked up the others.
+    await client.query("SET pgtask.manager = on; UPDATE task SET wait = 0 WHERE id = 9002; RESET pgtask.manager");
+    const { level, text, remedy } = await diagnose("order", "SELECT", "SELECT");
+    assert.deepEqual(
+      [level, text],
+      ["warn", 'waiting for others, but their rows in "public"."task_after" were deleted: 9002'],
+    );
+    const [, update = ""] = / or (UPDATE .*)$/.exec(remedy) ?? [];
+    await client.query(update);
+    assert.deepEqual((await client.query("SELECT wait FROM task WHERE id = 9002")).rows, [{ wait: 2 }]);
+    const healed = await diagnose("order", "SELECT", "DELETE FROM task WHERE id > 9000");
+    assert.deepEqual([healed.level, healed.text], ["ok", "no task waits in vain"]);
+  });
+
+  test("names rows that an earlier load of a dump has planned for infinity, and the UPDATE that mends them", async () => {
+    const pgTask = new PgTask();
+    await client.query(`
+      INSERT INTO task (id, input, after, "group") VALUES
+        (9001, 'SELECT 1', NULL, 'a'), (9002, 'SELECT 2', '{9001}', 'b'), (9003, 'SELECT 3', '{9001}', 'c');
+      INSERT INTO task (id, input, plan, repeat, after) VALUES (9004, 'SELECT 4', 'infinity', '1 day', '{9001}');
+      INSERT INTO task (id, input, plan) VALUES (9005, 'SELECT 5', 'infinity');
+      -- As the triggers of that version left the loaded rows: the manager has released the first and not yet the second.
+      SET pgtask.manager = on;
+      UPDATE task SET due = 'infinity' WHERE id IN (9002, 9003);
+      UPDATE task SET due = NULL, wait = NULL WHERE id = 9002;
+      RESET pgtask.manager`);
+    const { level, text, remedy } = await diagnose("order", "SELECT", "SELECT");
+    assert.deepEqual(
+      [level, text],
+      [
+        "warn",
+        "planned for infinity once those that they wait for have ended, so that nothing starts them: 9002, 9003",
+      ],
+    );
+    const [, update = ""] = /, (UPDATE .*)$/.exec(remedy) ?? [];
+    await client.query(update);
+    assert.equal((await diagnose("order", "SELECT", "SELECT")).level, "ok");
+    await pgTask.start({ url: database.url });
+    for (const id of ["9002", "9003"]) await waitForState(client, id, "DONE");
+    await pgTask.stop();
+    await client.query("DELETE FROM task WHERE id > 9000");
+  });
+
+  for (const [kind, change, undo] of [
+    ["a serial column", "ALTER SEQUENCE task_id_seq CACHE 20", "ALTER SEQUENCE task_id_seq CACHE 1"],
+    [
+      "a sequence of the user",
+      "CREATE SEQUENCE mine CACHE 20; ALTER TABLE task ALTER id SET DEFAULT nextval('mine')",
+      "ALTER TABLE task ALTER id SET DEFAULT nextval('task_id_seq'); DROP SEQUENCE mine",
+    ],
+  ] as const) {
+    test(`warns of ids that ${kind} hands out in blocks`, async () => {
+      const { level, text, remedy } = await diagnose("order", change, undo);
+      assert.equal(level, "warn");
+      assert.match(text, /^public\.(task_id_seq|mine) hands out 20 ids at a time/);
+      assert.match(remedy, /^ALTER SEQUENCE public\.(task_id_seq|mine) CACHE 1$/);
+    });
+  }
+
+  test("check reports ids that are handed out in blocks", async () => {
+    await client.query("ALTER SEQUENCE task_id_seq CACHE 50");
+    const { code, stdout } = await cli(["check"], { env });
+    assert.equal(code, 0);
+    assert.match(stdout, /exists: public\.task_id_seq hands out 50 ids at a time: a task can have a smaller id than/);
   });
 });
 
@@ -423,7 +485,7 @@ describe("pg-task init", () => {
     const { code, stdout } = await cli(["init"], { cwd });
     assert.deepEqual([code, stdout], [0, `wrote ${file}: edit it, then run pg-task check\n`]);
     assert.equal((await stat(file)).mode & 0o777, 0o600);
-    const without = JSON.parse((await cli(["check", "--json"], { env })).stdout);
+    const without = JSON.parse((await run("check", "--json")).stdout);
     const withFile = JSON.parse((await cli(["check", "--json"], { env, cwd })).stdout);
     assert.deepEqual({ ...withFile, file: null }, without);
   });

@@ -225,3 +225,14 @@ test("tasks whose trigger needs a row that others lock in turn run in the end", 
   await writers;
   await client.query("DROP TRIGGER count ON task");
 });
+
+test("a slow trigger that delays all tasks is logged", async () => {
+  await client.query(`
+    CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(5.1); RETURN NEW; END $$;
+    CREATE TRIGGER linger BEFORE UPDATE ON task FOR EACH ROW
+      WHEN (NEW.data = 'slow' AND NEW.state = 'DONE') EXECUTE FUNCTION linger()`);
+  const from = pgTask.lines.length;
+  await tasks.run("SELECT 1", { data: "slow" });
+  const line = await pgTask.logged(({ msg }) => msg === "slow cycle", from);
+  assert.ok(Number(line["ms"]) > 5_000);
+});

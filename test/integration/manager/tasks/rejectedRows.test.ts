@@ -282,6 +282,7 @@ test("a rejected result does not delay a stop", async () => {
   assert.deepEqual(stuck(from), []);
   const said = await pgTask.logged((line) => line.msg.startsWith("results not written"), from);
   assert.equal(said["tasks"], 1);
+  assert.equal((await tasks.row(id)).state, "WORK");
   await allow();
   await pgTask.start(configuration);
   assert.equal(only(await tasks.ended(id)).output, "6");

@@ -165,61 +165,44 @@ test("counts only the sessions of the configured tables towards pg_conf.max", as
   await client.query("DELETE FROM task");
 });
 
-test("reports that the database's pg_task.run is reached", async () => {
-  await client.query(`ALTER DATABASE ${name} SET pg_task.run = 1`);
-  await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
-  const [first = "", second = ""] = await tasks.insert(
-    { input: "SELECT pg_sleep(60)", group: "one" },
-    { input: "SELECT 2", group: "two" },
-  );
-  await tasks.sleeping(first);
-  const [reason, ...more] = await explain(second);
-  assert.deepEqual(more, []);
-  assert.equal(reason?.code, "run-limit");
-  assert.equal(reason?.text, "the table runs 1 task, and pg_task.run allows 1");
-  await cli(["stop", first], { env: { DATABASE_URL: database.url } });
-  await tasks.ended(second);
-  await pgTask.stop();
-  await client.query(`ALTER DATABASE ${name} RESET pg_task.run`);
-});
+const long = { input: "SELECT pg_sleep(60)", group: "one" };
+const short = { input: "SELECT 2", group: "two" };
+const wide = { ...long, max: 10 };
 
-test("reports that pg_conf.max is reached", async () => {
-  const config = { url: database.url, "pg_conf.max": 1 };
-  await pgTask.start({ ...config, "pg_task.sleep": 100 });
-  const cwd = await temporaryFolder();
-  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
-  const [first = "", second = ""] = await tasks.insert(
-    { input: "SELECT pg_sleep(60)", group: "one" },
-    { input: "SELECT 2", group: "two" },
-  );
-  await tasks.sleeping(first);
-  const found = await explain(second, cwd);
-  assert.deepEqual(codes(found), ["session-limit"]);
-  assert.match(found[0]?.text ?? "", /pg_conf\.max allows 1 for all tables together/);
-  await cli(["stop", first], { cwd });
-  await tasks.ended(second);
-  await pgTask.stop();
-});
-
-test("reports that the free sessions are reserved for groups that run nothing", async () => {
-  const config = { url: database.url, "pg_conf.max": 4 };
-  await pgTask.start({ ...config, "pg_task.sleep": 100 });
-  const cwd = await temporaryFolder();
-  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
-  const wide = { input: "SELECT pg_sleep(60)", group: "wide", max: 10 };
-  const ids = await tasks.insert(wide, wide, wide, wide);
-  const waiting = ids.at(-1) ?? "";
-  for (const id of ids.slice(0, -1)) await tasks.sleeping(id);
-  const found = await explain(waiting, cwd);
-  assert.deepEqual(codes(found), ["reserve"]);
-  assert.equal(
-    found[0]?.text,
+for (const [what, max, planned, code, text] of [
+  [
+    "the database's pg_task.run is reached",
+    8,
+    [long, short],
+    "run-limit",
+    "the table runs 1 task, and pg_task.run allows 1",
+  ],
+  ["pg_conf.max is reached", 1, [long, short], "session-limit", "pg_conf.max allows 1 for all tables together"],
+  [
+    "the free sessions are reserved for groups that run nothing",
+    4,
+    [wide, wide, wide, wide],
+    "reserve",
     "its group already runs something, and 1 of 4 sessions is reserved for groups that run nothing (pg_conf.reserve)",
-  );
-  await cli(["stop", ...ids], { cwd });
-  await tasks.ended(...ids);
-  await pgTask.stop();
-});
+  ],
+] as const) {
+  test(`reports that ${what}`, async () => {
+    if (code === "run-limit") await client.query(`ALTER DATABASE ${name} SET pg_task.run = 1`);
+    const config = { url: database.url, "pg_conf.max": max };
+    await pgTask.start({ ...config, "pg_task.sleep": 100 });
+    const cwd = await temporaryFolder();
+    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config));
+    const ids = await tasks.insert(...planned);
+    for (const id of ids.slice(0, -1)) await tasks.sleeping(id);
+    const [reason, ...more] = await explain(ids.at(-1) ?? "", cwd);
+    assert.deepEqual([reason?.code, more], [code, []]);
+    assert.ok(reason?.text.endsWith(text), reason?.text);
+    await cli(["stop", ...ids], { cwd });
+    await tasks.ended(...ids);
+    await pgTask.stop();
+    await client.query(`ALTER DATABASE ${name} RESET pg_task.run`);
+  });
+}
 
 describe("while pg-task runs,", () => {
   before(() =>
@@ -390,6 +373,29 @@ describe("while pg-task runs,", () => {
     await tasks.ended(id);
     await endsWith(first, ": ERROR:  division by zero");
     await client.query("DELETE FROM task");
+  });
+
+  test("reports the tasks for whose end a task waits, and the error before a retry", async () => {
+    const [first = ""] = await tasks.insert({ input: "SELECT 1", plan: "infinity", group: "explained first" });
+    const [second = ""] = await tasks.insert({ input: "SELECT 2", after: `{${first}}`, group: "explained second" });
+    await until(client, `SELECT wait FROM task WHERE id = ${second} AND wait = 0`, (rows) => rows.length === 1);
+    const [waits] = await explain(second);
+    assert.deepEqual([waits?.code, waits?.text], ["waits-for-others", `it waits for the end of ${first} (PLAN)`]);
+    const { stdout } = await cli(["run-now", second], { env: { DATABASE_URL: database.url } });
+    assert.match(stdout, /^\d+\trefused\t.*it waits for other tasks/m);
+    const [failing = ""] = await tasks.insert({
+      input: "SELECT 1/0",
+      retry: 3,
+      backoff: "1 hour",
+      group: "explained retry",
+    });
+    await until(client, `SELECT attempt FROM task WHERE id = ${failing} AND attempt = 1`, (rows) => rows.length === 1);
+    const [retry] = await explain(failing);
+    assert.equal(retry?.code, "retry");
+    assert.match(
+      retry?.text ?? "",
+      /^it has failed, and its retry 1 of 3 is planned for .*: ERROR: {2}division by zero$/,
+    );
   });
 
   test("the API also reports why a task waits, and nothing for a finished one", async () => {

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { readColumnDefaults } from "../../../../src/tasks/queries/columnDefaults.js";
-import { readErrorGroups } from "../../../../src/tasks/queries/errorGroups.js";
-import { readHourlyRuns } from "../../../../src/tasks/queries/hourlyRuns.js";
+import { readErrorGroups, readHourlyRuns } from "../../../../src/tasks/queries/history.js";
 import { listTasks, type TaskList } from "../../../../src/tasks/queries/listTasks.js";
 import { createDatabase } from "../../../support/database.js";
 

@@ -1,0 +1,326 @@
+import { disconnect } from "../shared/postgres/client.js";
+import { toReport, type ErrorReport } from "../shared/errors.js";
+import type { Configuration, Entry } from "../shared/config/types.js";
+import {
+  readBacklog,
+  type Backlog,
+  readRates,
+  type Rates,
+  readRowCounts,
+  type RowCounts,
+  type EndedCounts,
+  type Count,
+} from "../tasks/queries/counts.js";
+import { readPauses, type Pause, readPausedSchedules, type PausedSchedules } from "../tasks/pauses.js";
+import { readCopy } from "../tasks/copies.js";
+import {
+  readCluster,
+  readConnections,
+  readTableLock,
+  readOtherLeaders,
+  type ForeignHolder,
+  type OtherLeader,
+  type ServerProcess,
+  describeForeignHolder,
+} from "../tasks/queries/clusterProcesses.js";
+import {
+  readSessions,
+  type ExecutorSessions,
+  readSessionRefusal,
+  type SessionRefusal,
+  refusalRemedy,
+} from "../tasks/queries/executorSessions.js";
+import { describeOtherEntries, readPublishedEntries } from "../supervisor/publishedEntries.js";
+import { connectForCommand, withEntry, type OpenTable } from "./support/openTable.js";
+import { copyReport } from "../manager/schema/home.js";
+import { withTableOptions, howToResume } from "./support/pastedCommands.js";
+import { foreignHolderRemedy } from "../shared/postgres/frozenHolder.js";
+import { printableLine } from "../shared/printable.js";
+import { colourText, type Terminal } from "./terminal/terminal.js";
+import { truncate, formatCount, formatNumber, formatTime } from "./terminal/format.js";
+import { formatDuration } from "../shared/formatDuration.js";
+import type { TableOptions } from "./support/options.js";
+
+/** Rates are calculated from at most this many of the newest rows. */
+const maxRateRows = 100_000;
+/** Number of entries that are queried at a time, each on its own connection. */
+const concurrentEntries = 5;
+
+interface Standby extends ServerProcess {
+  /** In which entries it differs from the leader. Null if in none, or if either has not published its entries. */
+  readonly otherEntries: string | null;
+}
+
+interface ClusterStatus {
+  readonly leader: ServerProcess | null;
+  /** Who else holds the leader's lock. */
+  readonly foreignHolder: ForeignHolder | null;
+  readonly standbys: readonly Standby[];
+  /** Leaders of other clusters on the server. They are read only if this cluster has no leader. */
+  readonly otherLeaders: readonly OtherLeader[];
+  readonly connections: { readonly most: number; readonly taken: number };
+}
+
+export interface TableStatus {
+  readonly database: string;
+  readonly schema: string;
+  readonly table: string;
+  readonly error: ErrorReport | null;
+  /** Why the table is a copy, in which nothing starts. Null if it is none. */
+  readonly copy: string | null;
+  readonly manager: ServerProcess | null;
+  /** Who else holds the manager's lock. */
+  readonly foreignHolder: ForeignHolder | null;
+  readonly sessions: Pick<ExecutorSessions, "sessions" | "running"> | null;
+  /** Why tasks wait for sessions that the server refuses. Null if it refuses none, or no task waits. */
+  readonly sessionsRefused: SessionRefusal | null;
+  readonly backlog: Backlog | null;
+  readonly rates: Rates | null;
+  readonly counts: RowCounts | null;
+  readonly pauses: readonly Pause[];
+  /** Null if they could not be read. */
+  readonly pausedSchedules: PausedSchedules | null;
+}
+
+interface Status {
+  /** The cluster's name, which is the value of `pg_conf.name`. */
+  readonly name: string;
+  readonly cluster: ClusterStatus | null;
+  readonly error: ErrorReport | null;
+  readonly tables: readonly TableStatus[];
+}
+
+/** Reads the status of the cluster and of each entry. If one of them cannot be read, its error takes its place. */
+export async function readStatus(configuration: Configuration, entries: readonly Entry[]): Promise<Status> {
+  const name = configuration.parameters["pg_conf.name"];
+  let cluster: ClusterStatus | null = null;
+  let error: ErrorReport | null = null;
+  try {
+    cluster = await readClusterStatus(configuration, name);
+  } catch (failure) {
+    error = toReport(failure);
+  }
+  const tables: TableStatus[] = [];
+  for (let from = 0; from < entries.length; from += concurrentEntries) {
+    const batch = entries.slice(from, from + concurrentEntries);
+    tables.push(...(await Promise.all(batch.map((entry) => readEntryStatus(configuration, entry)))));
+  }
+  return { name, cluster, error, tables };
+}
+
+async function readClusterStatus({ control, entries }: Configuration, name: string): Promise<ClusterStatus> {
+  const client = await connectForCommand(control, "status", { isControl: true });
+  try {
+    const cluster = await readCluster(client, name);
+    const otherLeaders = cluster.leader === null ? await readOtherLeaders(client, name) : [];
+    const { leader, all } = await readPublishedEntries(client, name);
+    const otherEntries = (pid: number): string | null =>
+      leader && describeOtherEntries(all.get(pid) ?? leader, leader, { entries, who: "it" });
+    const standbys = cluster.standbys.map((standby) => ({ ...standby, otherEntries: otherEntries(standby.pid) }));
+    return { ...cluster, standbys, otherLeaders, connections: await readConnections(client) };
+  } finally {
+    await disconnect(client);
+  }
+}
+
+async function readEntryStatus(configuration: Configuration, entry: Entry): Promise<TableStatus> {
+  try {
+    return await withEntry(configuration, entry, "status", (opened) => queryTableStatus(opened, maxRateRows));
+  } catch (failure) {
+    return {
+      ...namesOf(entry),
+      error: toReport(failure),
+      copy: null,
+      manager: null,
+      foreignHolder: null,
+      sessions: null,
+      sessionsRefused: null,
+      backlog: null,
+      rates: null,
+      counts: null,
+      pauses: [],
+      pausedSchedules: null,
+    };
+  }
+}
+
+const namesOf = ({ target, schema, table }: Entry): Pick<TableStatus, "database" | "schema" | "table"> => ({
+  database: target.database,
+  schema,
+  table,
+});
+
+/**
+ * Reads the status of a table.
+ *
+ * @param maxRows the rates are calculated from at most this many of the newest rows
+ */
+export async function queryTableStatus({ client, table, entry }: OpenTable, maxRows: number): Promise<TableStatus> {
+  const { manager, foreignHolder } = await readTableLock(client, table);
+  const { sessions, running } = await readSessions(client, table);
+  const backlog = await readBacklog(client, table);
+  return {
+    ...namesOf(entry),
+    error: null,
+    copy: await readCopy(client, table, entry),
+    manager,
+    foreignHolder,
+    sessions: { sessions, running },
+    // The manager shows a refusal until a session can be opened, also if the tasks that waited have been deleted.
+    sessionsRefused: backlog.due.value > 0 ? await readSessionRefusal(client, table) : null,
+    backlog,
+    rates: await readRates(client, table, maxRows),
+    counts: await readRowCounts(client, table, backlog),
+    pauses: await readPauses(client, table),
+    pausedSchedules: await readPausedSchedules(client, table),
+  };
+}
+
+/**
+ * Formats a status as lines. For a terminal, adds colours and truncates the lines, except those of errors.
+ *
+ * @param options the options of the command
+ * @param selecting for each table, the options that select it
+ */
+export function formatStatus(
+  terminal: Terminal,
+  status: Status,
+  options: TableOptions,
+  selecting: readonly TableOptions[],
+): string[] {
+  const lines = [
+    ...formatCluster(status, options).map((line) => fitLine(terminal, line)),
+    ...status.tables.flatMap((table, index) => [
+      "",
+      colourText(terminal, "bold", fitLine(terminal, `${table.database}  ${table.schema}.${table.table}`)),
+      ...formatTableStatus(table, selecting[index] ?? null).map((line) => fitLine(terminal, `  ${line}`)),
+    ]),
+  ];
+  return lines;
+}
+
+/**
+ * Fits a line to the terminal. An error ends with its remedy, which may have to be pasted, so the terminal breaks its line
+ * and nothing is cut off.
+ */
+function fitLine(terminal: Terminal, line: string): string {
+  const text = printableLine(line);
+  return terminal.isTerminal && !/^ *(?:error|note|refused) /.test(text) ? truncate(text, terminal.columns) : text;
+}
+
+function formatCluster({ name, cluster, error, tables }: Status, options: TableOptions): string[] {
+  if (cluster === null) return [`cluster    ${name}`, `error      ${error?.message ?? ""}`];
+  const { leader, foreignHolder, standbys, otherLeaders, connections } = cluster;
+  const isServed = tables.some(({ manager }) => manager !== null);
+  const none = isServed
+    ? "none with this configuration, but a manager serves a table: see the log of the pg-task that runs"
+    : withTableOptions("none: run pg-task start", options);
+  return [
+    `cluster    ${name}`,
+    `leader     ${leader === null ? none : formatProcess(leader)}`,
+    ...formatForeignHolder(foreignHolder),
+    ...otherLeaders.map((other) => `other      ${formatOtherLeader(other)}`),
+    `standbys   ${standbys.length === 0 ? "none" : standbys.map(formatProcess).join("; ")}`,
+    ...standbys.flatMap(({ pid, otherEntries }) =>
+      otherEntries === null
+        ? []
+        : [`note       the standby of server process ${pid} has other entries than the leader: ${otherEntries}`],
+    ),
+    `server     ${connections.taken} of ${connections.most} connections in use`,
+  ];
+}
+
+const formatForeignHolder = (holder: ForeignHolder | null): string[] =>
+  holder === null
+    ? []
+    : [
+        `${holder.isPgTask ? "note " : "error"}      ${describeForeignHolder(holder)}; ${foreignHolderRemedy(holder.pid)}`,
+      ];
+
+function formatProcess({ pid, address, since }: ServerProcess): string {
+  const from = address === null ? "" : ` from ${address}`;
+  return `server process ${pid}${from}${since === null ? "" : `, connected since ${formatTime(since)}`}`;
+}
+
+/** Describes the leader of another cluster, including the configuration values in which the clusters may differ. */
+function formatOtherLeader(other: OtherLeader): string {
+  const where = other.sameName ? "" : " under another pg_conf.name";
+  return `${formatProcess(other)} leads${where} in control database ${other.database}`;
+}
+
+const formatEstimate = ({ value, exact }: Count): string => `${exact ? "" : "about "}${formatNumber(value)}`;
+
+/**
+ * Formats the status of a table as lines.
+ *
+ * @param selecting the options that select the table, for commands that change it; null to name no such commands
+ */
+export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {
+  const {
+    error,
+    copy,
+    manager,
+    foreignHolder,
+    sessions,
+    sessionsRefused,
+    backlog,
+    rates,
+    counts,
+    pauses,
+    pausedSchedules,
+  } = status;
+  if (error !== null) return [`error      ${error.message}`];
+  return [
+    ...(copy === null ? [] : [`error      ${formatCopy(copy, sessions?.running ?? 0, selecting)}`]),
+    `manager    ${manager === null ? "none" : formatProcess(manager)}`,
+    ...formatForeignHolder(foreignHolder),
+    `sessions   ${sessions?.sessions ?? 0}, ${sessions?.running ?? 0} running`,
+    ...(sessionsRefused === null
+      ? []
+      : [
+          `refused    the server refuses new sessions, tasks wait: ${sessionsRefused.reason}; ${refusalRemedy(sessionsRefused)}`,
+        ]),
+    ...(backlog === null ? [] : formatBacklog(backlog)),
+    ...(rates === null ? [] : [formatRates(rates)]),
+    ...(counts === null ? [] : [formatStates(counts)]),
+    ...pauses.map(({ group, since, reason }) => {
+      const what = group === null ? "the whole table" : `group ${JSON.stringify(group)}`;
+      return `paused     ${what} since ${formatTime(since)}${reason === null ? "" : `: ${reason}`}`;
+    }),
+    ...formatPausedSchedules(pausedSchedules, selecting),
+  ];
+}
+
+function formatCopy(reason: string, running: number, selecting: TableOptions | null): string {
+  const { message } = copyReport(reason, running);
+  return selecting === null ? message : withTableOptions(message, selecting);
+}
+
+function formatPausedSchedules(paused: PausedSchedules | null, selecting: TableOptions | null): string[] {
+  if (paused === null || paused.count === 0) return [];
+  const how = selecting === null ? "" : `: ${withTableOptions(howToResume(paused), selecting)}`;
+  return [`paused     ${formatCount(paused.count, "schedule")}${how}`];
+}
+
+function formatBacklog({ due, planned, oldestDue, oldestDueMs, nextPlan }: Backlog): string[] {
+  const since = oldestDueMs === null ? `since ${oldestDue}` : `for ${formatDuration(oldestDueMs)}`;
+  // If the count is an estimate, not all rows were read. A row that was not read may have been due for longer.
+  const oldest = oldestDue === null ? "" : `, the oldest ${since}${due.exact ? "" : " or longer"}`;
+  const next = nextPlan === null ? "" : `, the next ${formatTime(nextPlan)}`;
+  return [`due        ${formatEstimate(due)}${oldest}`, `planned    ${formatEstimate(planned)}${next}`];
+}
+
+const formatEnded = ({ ended, failed, more }: EndedCounts): string =>
+  `${more ? "at least " : ""}${formatNumber(ended)}${failed === 0 ? "" : ` (${formatNumber(failed)} failed)`}`;
+
+function formatRates({ lastMinute, lastHour }: Rates): string {
+  return `ended      ${formatEnded(lastMinute)} in the last minute, ${formatEnded(lastHour)} in the last hour`;
+}
+
+function formatStates({ rows, states }: RowCounts): string {
+  const some = Object.entries(states).filter(([, { value, exact }]) => value > (exact ? 0 : 1));
+  const list = some
+    .toSorted(([a], [b]) => a.localeCompare(b))
+    .map(([state, { value }]) => `${state} ${formatNumber(value)}`);
+  return `states     ${rows.exact ? "" : "about "}${list.join("  ") || "no rows"}`;
+}

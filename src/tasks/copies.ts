@@ -1,0 +1,111 @@
+import { queryOne } from "./queryOne.js";
+import { findDifference, readHomes, readPlace, readCopyReason, replaceHome } from "../manager/schema/home.js";
+import type { TaskTable } from "../manager/schema/taskTable.js";
+import type { Entry } from "../shared/config/types.js";
+import type { Queryable, Client } from "../shared/postgres/client.js";
+import { batched } from "./batched.js";
+import { hasSchedule } from "../manager/schema/schedulesView.sql.js";
+import { PgTaskError } from "../shared/errors.js";
+
+/**
+ * Returns why the table is a copy, so that nothing starts, or null if it is at home here. Also null if it has no home table
+ * yet, because it is of an earlier version, and if the role may not read it.
+ */
+export async function readCopy(
+  client: Queryable,
+  table: TaskTable,
+  entry: Pick<Entry, "parameters">,
+): Promise<string | null> {
+  const reader = batched(client);
+  const [homes, here] = await Promise.all([
+    mayReadHome(reader, table).then(async (may) => (may ? await readHomes(reader, table) : [])),
+    readPlace(reader, table),
+  ]);
+  return findDifference(homes, here, entry);
+}
+
+async function mayReadHome(client: Queryable, { qualifiedHome }: TaskTable): Promise<boolean> {
+  return (
+    (
+      await queryOne<{ readable: boolean | null }>(
+        client,
+        "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS readable",
+        [qualifiedHome],
+      )
+    ).readable === true
+  );
+}
+
+/** Which tasks are stopped before a copy is accepted. */
+export type StoppedTasks = "none" | "schedules" | "all";
+
+export interface AcceptedCopy {
+  /** Why the table was a copy. Null if it was none, and nothing was changed. */
+  readonly reason: string | null;
+  /** How many tasks were stopped. */
+  readonly stopped: number;
+  /** How many tasks the original was running when it was copied, and are recovered now. */
+  readonly running: number;
+}
+
+/**
+ * Makes a copy of a table be at home here, so that its manager serves it. All of it happens in one transaction, so that
+ * nothing starts that should be stopped.
+ *
+ * @throws PgTaskError USAGE if tasks are to be stopped, but the table is no copy
+ */
+export async function acceptCopy(
+  client: Client,
+  table: TaskTable,
+  entry: Pick<Entry, "parameters">,
+  stop: StoppedTasks,
+): Promise<AcceptedCopy> {
+  await client.query("BEGIN");
+  try {
+    const reason = (await hasHome(client, table)) ? await lockCopy(client, table, entry) : null;
+    if (reason === null && stop !== "none")
+      throw new PgTaskError("USAGE", `${table.qualified} is no copy, so no task of it was stopped`);
+    const stopped = stop === "none" ? 0 : await stopTasks(client, table, stop);
+    const running = reason === null ? 0 : await countRunning(client, table);
+    if (reason !== null) await replaceHome(client, table, entry);
+    await client.query("COMMIT");
+    return { reason, stopped, running };
+  } catch (error) {
+    await client.query("ROLLBACK").catch(() => {});
+    throw error;
+  }
+}
+
+/** Whether the table has a home table. Those of earlier versions have none. */
+async function hasHome(client: Client, { qualifiedHome }: TaskTable): Promise<boolean> {
+  return (
+    await queryOne<{ there: boolean }>(client, "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", [
+      qualifiedHome,
+    ])
+  ).there;
+}
+
+/** Returns why the table is a copy, and keeps others from accepting it meanwhile. */
+async function lockCopy(client: Client, table: TaskTable, entry: Pick<Entry, "parameters">): Promise<string | null> {
+  await client.query(`LOCK TABLE ${table.qualifiedHome} IN SHARE ROW EXCLUSIVE MODE`);
+  return await readCopyReason(client, table, entry);
+}
+
+async function stopTasks(client: Client, table: TaskTable, stop: "schedules" | "all"): Promise<number> {
+  const which =
+    stop === "all"
+      ? "t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['PLAN', 'TAKE', 'WORK'])"
+      : `t.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' AND ${hasSchedule("t")}`;
+  const { rowCount } = await client.query(`UPDATE ${table.qualified} AS t SET state = 'STOP' WHERE ${which}`);
+  return rowCount ?? 0;
+}
+
+async function countRunning(client: Client, { qualified }: TaskTable): Promise<number> {
+  return (
+    await queryOne<{ count: number }>(
+      client,
+      `SELECT pg_catalog.count(*)::pg_catalog.int4 AS count FROM ${qualified} AS t
+     WHERE t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])`,
+    )
+  ).count;
+}

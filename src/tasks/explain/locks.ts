@@ -1,0 +1,159 @@
+import { queryOne } from "../queryOne.js";
+import { isManagerSql } from "../../shared/postgres/applicationNames.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Client, Queryable } from "../../shared/postgres/client.js";
+import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
+
+/** A backend that holds a lock, or has asked for it before. */
+interface Blocker {
+  /** 0 stands for a prepared transaction, which has no backend. */
+  readonly pid: number;
+  readonly user: string | null;
+  readonly name: string | null;
+  /** What its session does, such as `idle in transaction`, and since when. Null if this role must not see it. */
+  readonly state: string | null;
+  readonly since: string | null;
+}
+
+/** The lock for which a backend waits. */
+export interface LockWait {
+  /** Type of the lock, as in pg_locks. Null if the wait ended while it was read. */
+  readonly type: string | null;
+  readonly mode: string | null;
+  /** Name of the table that is locked, or whose row is locked. Null if it is another object, or unknown. */
+  readonly relation: string | null;
+  readonly blockers: readonly Blocker[];
+}
+
+/** Reads for which lock the backend waits, and who blocks it. Returns null if it waits for none. */
+export async function readLockWait(client: Queryable, pid: number): Promise<LockWait | null> {
+  const { rows: blockers } = await client.query<Blocker>(
+    `SELECT b.pid, a.usename AS "user", a.application_name AS name, a.state, ${isoTimeSql("a.state_change")} AS since
+     FROM (SELECT DISTINCT unnest(pg_catalog.pg_blocking_pids($1)) AS pid) AS b
+     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid ORDER BY b.pid`,
+    [pid],
+  );
+  if (blockers.length === 0) return null;
+  // A backend that waits for the transaction that has changed a row holds the lock of the row's version meanwhile.
+  const { rows } = await client.query<Omit<LockWait, "blockers">>(
+    `SELECT w.locktype AS type, w.mode, (
+       SELECT r.relation::pg_catalog.regclass::text FROM pg_catalog.pg_locks AS r
+       WHERE r.pid = w.pid AND r.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+         AND r.relation IS NOT NULL AND (NOT r.granted OR w.locktype = 'transactionid' AND r.locktype = 'tuple') LIMIT 1
+     ) AS relation
+     FROM pg_catalog.pg_locks AS w WHERE w.pid = $1 AND NOT w.granted LIMIT 1`,
+    [pid],
+  );
+  return { ...(rows[0] ?? { type: null, mode: null, relation: null }), blockers };
+}
+
+/** Says for which lock it waits, and who blocks it. */
+export function describeLockWait({ type, mode, relation, blockers }: LockWait): string {
+  const shown = blockers.slice(0, maxShown).map(describeBlocker);
+  const rest = blockers.length > maxShown ? [`${blockers.length - maxShown} more`] : [];
+  return `${describeLock(type, mode, relation)}, blocked by ${[...shown, ...rest].join(", ")}`;
+}
+
+/** Says how the wait can be ended. */
+export function describeUnblocking({ blockers }: LockWait): string {
+  const [first, ...others] = blockers.filter(({ pid }) => pid !== 0);
+  if (first === undefined) return "COMMIT PREPARED or ROLLBACK PREPARED";
+  const pid = others.length === 0 ? first.pid : "…";
+  return `commit or roll back there, or end the session: SELECT pg_terminate_backend(${pid})`;
+}
+
+/** How many blockers are described at most. */
+const maxShown = 5;
+
+function describeLock(type: string | null, mode: string | null, relation: string | null): string {
+  const where = relation === null ? "" : ` of ${relation}`;
+  switch (type) {
+    case null:
+      return "a lock";
+    case "transactionid":
+    case "tuple":
+      return relation === null ? "the end of a transaction, which has usually locked a row" : `a row${where}`;
+    case "relation":
+      return `the table${relation === null ? "" : ` ${relation}`} (${mode})`;
+    default:
+      return `a lock of type ${type}${where} (${mode})`;
+  }
+}
+
+function describeBlocker({ pid, user, name, state, since }: Blocker): string {
+  if (pid === 0) return "a prepared transaction (see pg_prepared_xacts)";
+  if (user === null) return `server process ${pid}`;
+  const activity =
+    state === null
+      ? "only members of pg_read_all_stats see what it does"
+      : `${state} since ${since ?? "an unknown time"}`;
+  return `server process ${pid} (${name === null || name === "" ? "no application name" : name}, user ${user}, ${activity})`;
+}
+
+/** A backend whose open transaction holds a row lock. */
+export interface LockHolder {
+  readonly pid: number;
+  readonly user: string | null;
+  readonly name: string | null;
+  /** How long the backend's transaction has been open, in ms. */
+  readonly openMs: number | null;
+}
+
+/** How often a row is looked at whose lock may have been released before its holder could be read. */
+const maxLockLooks = 5;
+
+/**
+ * Reads the lock on a task's row. A lock of the manager does not count: it locks a due row for a moment each time it
+ * tries to claim the task.
+ *
+ * @returns null if the row is not locked, or this role may not lock rows itself. In the result, `by` is null if the
+ *   holder of the lock is unknown.
+ */
+export async function readRowLock(
+  client: Client,
+  table: TaskTable,
+  id: string,
+): Promise<{ readonly by: LockHolder | null } | null> {
+  if (!(await mayLock(client, table))) return null;
+  for (let look = 1; ; look += 1) {
+    const lock = await lookAtRowLock(client, table, id);
+    if (lock === null || lock.isManagers) return null;
+    if (lock.by !== null || look === maxLockLooks) return { by: lock.by };
+  }
+}
+
+/** Whether this role may lock rows, which needs the privilege to change them. */
+async function mayLock(client: Client, { qualified }: TaskTable): Promise<boolean> {
+  return (await queryOne<{ may: boolean }>(client, "SELECT has_any_column_privilege($1, 'UPDATE') AS may", [qualified]))
+    .may;
+}
+
+async function lookAtRowLock(
+  client: Client,
+  { qualified }: TaskTable,
+  id: string,
+): Promise<{ readonly by: LockHolder | null; readonly isManagers: boolean } | null> {
+  await client.query("BEGIN");
+  try {
+    const { rowCount: free } = await client.query(
+      `SELECT FROM ${qualified} WHERE id = $1::bigint FOR NO KEY UPDATE SKIP LOCKED`,
+      [id],
+    );
+    if (free !== 0) return null;
+    const { rows } = await client.query<LockHolder & { readonly managers: boolean | null }>(
+      `SELECT a.pid, ${isManagerSql("a.application_name")} AS managers, a.usename AS "user", a.application_name AS name,
+         ${millisecondsSql("clock_timestamp() - a.xact_start")} AS "openMs"
+       FROM ${qualified} AS t LEFT JOIN pg_catalog.pg_locks AS l
+         ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = t.xmax
+       LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+       WHERE t.id = $1::bigint LIMIT 1`,
+      [id],
+    );
+    const [row] = rows;
+    if (row === undefined) return null;
+    const { managers, ...by } = row;
+    return { by: by.pid === null ? null : by, isManagers: managers === true };
+  } finally {
+    await client.query("ROLLBACK");
+  }
+}

@@ -1,0 +1,75 @@
+import type { TaskTable } from "../manager/schema/taskTable.js";
+import type { Client, Queryable } from "../shared/postgres/client.js";
+import { isoTimeSql, isPlannedSql } from "./sqlFragments.js";
+import { hasSchedule } from "../manager/schema/schedulesView.sql.js";
+
+/** A pause of a group or of the whole table. */
+export interface Pause {
+  /** Name of the group, or null if the whole table is paused. */
+  readonly group: string | null;
+  readonly since: string;
+  readonly reason: string | null;
+}
+
+/**
+ * Returns all pauses. A pause of the whole table comes first, followed by the pauses of groups in the order of their
+ * names.
+ */
+export async function readPauses(client: Queryable, { pauses }: TaskTable): Promise<Pause[]> {
+  const { rows } = await client.query<Pause>(
+    `SELECT "group", ${isoTimeSql("since")} AS since, reason FROM ${pauses} ORDER BY "group" NULLS FIRST, since`,
+  );
+  return rows;
+}
+
+/**
+ * Pauses a group, or the whole table if `group` is null.
+ *
+ * @returns false if the group or the table was already paused
+ */
+export async function pauseTasks(
+  client: Client,
+  { pauses }: TaskTable,
+  group: string | null,
+  reason: string | null,
+): Promise<boolean> {
+  const { rowCount } = await client.query(
+    `INSERT INTO ${pauses} ("group", reason) SELECT $1::text, $2::text
+     WHERE NOT EXISTS (SELECT FROM ${pauses} WHERE "group" IS NOT DISTINCT FROM $1::text)`,
+    [group, reason],
+  );
+  return rowCount === 1;
+}
+
+/**
+ * Ends the pause of a group, or of the whole table if `group` is null. Other pauses stay in effect.
+ *
+ * @returns false if the group or the table was not paused
+ */
+export async function resumeTasks(client: Client, { pauses }: TaskTable, group: string | null): Promise<boolean> {
+  const { rowCount } = await client.query(`DELETE FROM ${pauses} WHERE "group" IS NOT DISTINCT FROM $1::text`, [group]);
+  return rowCount !== 0;
+}
+
+/** The schedules of a table that are paused themselves, regardless of pauses of their groups and of the table. */
+export interface PausedSchedules {
+  readonly count: number;
+  /** The oldest of them, at most five. */
+  readonly first: readonly { readonly id: string; readonly key: string | null }[];
+}
+
+const maxListed = 5;
+
+/**
+ * Reads which schedules are paused. Such a schedule is planned for infinity and does not wait for other tasks.
+ */
+export async function readPausedSchedules(client: Client, table: TaskTable): Promise<PausedSchedules> {
+  const { rows } = await client.query<{ id: string; key: string | null; count: number }>(
+    `SELECT t.id::text AS id, t.key, (count(*) OVER ())::float8 AS count
+     FROM ${table.qualified} AS t
+     WHERE ${isPlannedSql} AND t.plan = 'infinity' AND ${hasSchedule("t")}
+       AND t.state::text = 'PLAN' AND t.owner IS NULL AND (t.wait >= 0) IS NOT TRUE
+     ORDER BY t.id LIMIT ${maxListed}`,
+  );
+  return { count: rows[0]?.count ?? 0, first: rows.map(({ id, key }) => ({ id, key })) };
+}

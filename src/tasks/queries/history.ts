@@ -1,0 +1,208 @@
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import type { Queryable } from "../../shared/postgres/client.js";
+import { isoTimeSql } from "../sqlFragments.js";
+import { extentColumns, scanNewest, type ScanExtent, type WindowRow } from "./scan.js";
+import { quantileOf } from "../../shared/statistics.js";
+
+/** Tasks whose errors have the same first line. */
+export interface ErrorGroup {
+  /** The first line, up to 1,000 characters. */
+  readonly error: string;
+  readonly count: number;
+  /** The latest `stop` of these tasks, in ISO 8601. Null if none has one. */
+  readonly lastSeen: string | null;
+  /** The largest id of these tasks. */
+  readonly lastId: string;
+}
+
+export interface ErrorGroups extends ScanExtent {
+  /** The groups with the most tasks first. */
+  readonly errors: readonly ErrorGroup[];
+  /** Whether there are more groups than were returned. */
+  readonly more: boolean;
+}
+
+/** How many groups of one window are counted, so that errors that are all different do not fill the memory. */
+const maxPerWindow = 1_000;
+/** How many groups are kept while the rows are scanned. */
+const maxKept = 10_000;
+
+/**
+ * Groups the errors of the newest rows by their first lines, as the view `task_errors` does for all rows.
+ *
+ * @param limit how many groups are returned
+ * @param enough the scan ends as soon as this returns true
+ */
+export async function readErrorGroups(
+  client: Queryable,
+  table: TaskTable,
+  limit: number,
+  enough: () => boolean,
+): Promise<ErrorGroups> {
+  const groups = new Map<string, ErrorGroup>();
+  const extent = await scanNewest<
+    WindowRow & { error: string | null; count: number; lastSeen: string; lastId: string }
+  >(
+    client,
+    table,
+    {
+      columns: `"left"(split_part(t.error::text, E'\\n', 1), 1000) AS error, t.stop::timestamptz AS stop`,
+      select: `SELECT ${extentColumns}, e.error, e.count, e."lastSeen", e."lastId" FROM extent LEFT JOIN (
+          SELECT error, count(*)::float8 AS count, ${isoTimeSql("max(stop)")} AS "lastSeen", max(id)::text AS "lastId"
+          FROM seen WHERE error IS NOT NULL GROUP BY error ORDER BY 2 DESC LIMIT ${maxPerWindow}
+        ) AS e ON true`,
+      add: (rows) => {
+        for (const { error, count, lastSeen, lastId } of rows) {
+          if (error !== null) addGroup(groups, { error, count, lastSeen, lastId });
+        }
+      },
+    },
+    enough,
+  );
+  const sorted = [...groups.values()].toSorted(
+    (a, b) => b.count - a.count || Number(BigInt(b.lastId) - BigInt(a.lastId)),
+  );
+  return { errors: sorted.slice(0, limit), more: sorted.length > limit, ...extent };
+}
+
+function addGroup(groups: Map<string, ErrorGroup>, added: ErrorGroup): void {
+  const known = groups.get(added.error);
+  if (known === undefined) {
+    if (groups.size < maxKept) groups.set(added.error, added);
+    return;
+  }
+  // Windows are read in descending order of id, so the first one has the largest id.
+  groups.set(added.error, {
+    ...known,
+    count: known.count + added.count,
+    lastSeen: laterTime(known.lastSeen, added.lastSeen),
+  });
+}
+
+/** Returns the later of two times of the same server and session, or the only one. */
+function laterTime(a: string | null, b: string | null): string | null {
+  if (a === null || b === null) return a ?? b;
+  const difference = Date.parse(a) - Date.parse(b);
+  if (difference !== 0) return difference > 0 ? a : b;
+  return a > b ? a : b;
+}
+
+/** The runs that ended in an hour as DONE or FAIL. Durations are in seconds. */
+interface HourlyRuns {
+  /** The start of the hour, in seconds since 1970. */
+  readonly at: number;
+  readonly count: number;
+  readonly failed: number;
+  readonly runP50: number | null;
+  readonly runP95: number | null;
+  readonly runMax: number | null;
+  /** The time from the planned time to the start. Null if no run of the hour had a finite planned time. */
+  readonly waitP50: number | null;
+  readonly waitP95: number | null;
+}
+
+export interface RunHistory extends ScanExtent {
+  /** One for each hour, oldest first, including the hours without runs. */
+  readonly hours: readonly HourlyRuns[];
+}
+
+/**
+ * Upper bounds of the buckets in which durations are counted, in seconds: from 0.1 ms to 10 days, each 1.2 times the one
+ * before. Percentiles are therefore off by at most a fifth.
+ */
+const bounds = Array.from({ length: 127 }, (_, index) => 0.0001 * 1.2 ** index);
+
+interface Bucket {
+  readonly hour: number;
+  readonly kind: "run" | "wait";
+  /** Null for runs whose duration is unknown, because a time is missing or infinite. */
+  readonly bucket: number | null;
+  readonly count: number;
+  readonly failed: number;
+  readonly longest: number | null;
+}
+
+interface Hour {
+  count: number;
+  failed: number;
+  runMax: number | null;
+  readonly run: number[];
+  readonly wait: number[];
+}
+
+const emptyHour = (): Hour => ({
+  count: 0,
+  failed: 0,
+  runMax: null,
+  run: bounds.map(() => 0).concat(0),
+  wait: bounds.map(() => 0).concat(0),
+});
+
+const hourSeconds = 3_600;
+
+/**
+ * Reads the runs of the last hours from the newest rows, as the view `task_stats` does from all rows.
+ *
+ * @param hours how many hours, including the current one
+ * @param enough the scan ends as soon as this returns true
+ */
+export async function readHourlyRuns(
+  client: Queryable,
+  table: TaskTable,
+  hours: number,
+  enough: () => boolean,
+): Promise<RunHistory> {
+  const { rows: clock } = await client.query<{ now: number }>(
+    "SELECT floor(date_part('epoch', clock_timestamp()) / 3600) * 3600 AS now",
+  );
+  const last = clock[0]?.now ?? 0;
+  const first = last - (hours - 1) * hourSeconds;
+  const found = new Map<number, Hour>();
+  const extent = await scanNewest<WindowRow & (Bucket | { kind: null })>(
+    client,
+    table,
+    {
+      columns: `CASE WHEN t.state::text IN ('DONE', 'FAIL') THEN t.stop::timestamptz END AS stop, t.state::text = 'FAIL' AS failed,
+      t.start::timestamptz AS start, t.plan::timestamptz AS plan`,
+      select: `SELECT ${extentColumns}, b.* FROM extent LEFT JOIN (
+        SELECT floor(date_part('epoch', e.stop) / 3600) * 3600 AS hour, d.kind,
+          width_bucket(d.seconds, $2::float8[]) AS bucket, count(*)::float8 AS count,
+          (count(*) FILTER (WHERE e.failed))::float8 AS failed, max(d.seconds) AS longest
+        FROM seen AS e, LATERAL (VALUES ('run', CASE WHEN isfinite(e.start) THEN date_part('epoch', e.stop - e.start) END),
+          ('wait', CASE WHEN isfinite(e.plan) AND isfinite(e.start) THEN greatest(0, date_part('epoch', e.start - e.plan)) END)) AS d(kind, seconds)
+        WHERE e.stop >= to_timestamp($1) AND isfinite(e.stop)
+        GROUP BY 1, 2, 3
+      ) AS b ON true`,
+      values: [first, bounds],
+      add: (rows) => {
+        for (const row of rows) if (row.kind !== null) addBucket(found, row);
+      },
+    },
+    enough,
+  );
+  const at = Array.from({ length: hours }, (_, index) => first + index * hourSeconds);
+  return { hours: at.map((each) => summaryOf(each, found.get(each) ?? emptyHour())), ...extent };
+}
+
+function addBucket(found: Map<number, Hour>, { hour: at, kind, bucket, count, failed, longest }: Bucket): void {
+  const hour = found.get(at) ?? emptyHour();
+  found.set(at, hour);
+  if (bucket !== null) hour[kind][bucket] = (hour[kind][bucket] ?? 0) + count;
+  if (kind === "wait") return;
+  hour.count += count;
+  hour.failed += failed;
+  if (longest !== null) hour.runMax = Math.max(hour.runMax ?? longest, longest);
+}
+
+function summaryOf(at: number, { count, failed, runMax, run, wait }: Hour): HourlyRuns {
+  return {
+    at,
+    count,
+    failed,
+    runP50: quantileOf(run, bounds, 0.5),
+    runP95: quantileOf(run, bounds, 0.95),
+    runMax,
+    waitP50: quantileOf(wait, bounds, 0.5),
+    waitP95: quantileOf(wait, bounds, 0.95),
+  };
+}

@@ -1,0 +1,102 @@
+import { queryOne } from "../queryOne.js";
+import type { TaskTable } from "../../manager/schema/taskTable.js";
+import { type Client, sqlState } from "../../shared/postgres/client.js";
+import { lockClasses, maxRejectedResultLocks } from "../../shared/postgres/advisoryLocks.js";
+import { shownKeysSql } from "./clusterProcesses.js";
+import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
+import { queryCanceled } from "../../shared/postgres/sqlStates.js";
+
+/** SQL of the lower halves of the ids of the tasks whose results the server rejects (rejectedResultLocks.sql.ts). */
+const rejectedKeysSql = (table: TaskTable): string => shownKeysSql(table, lockClasses.rejectedResult);
+
+/** SQL condition that is true if the run of a claimed task has ended and the server rejects its result. */
+export const isRejectedSql = (table: TaskTable, row: string): string =>
+  `${row}.owner IS NOT NULL AND (${row}.id::bigint & 4294967295) IN (${rejectedKeysSql(table)})`;
+
+/** SQL condition: the manager shows as many rejected results as it can, so there may be others. */
+export const areMoreRejectedSql = (table: TaskTable): string =>
+  `(SELECT count(*) FROM (${rejectedKeysSql(table)}) AS r) >= ${maxRejectedResultLocks}`;
+
+/** The tasks whose runs have ended and whose results the server rejects. */
+interface RejectedResults {
+  /** The ids of up to five of them. Null if scanning the table for them takes more than five seconds. */
+  readonly ids: readonly string[] | null;
+  /** How many others the manager shows. 0 if `ids` is null. */
+  readonly others: number;
+  /** Whether there may be more than that, because the manager shows as many as it can. */
+  readonly more: boolean;
+}
+
+export async function readRejectedResults(client: Client, table: TaskTable): Promise<RejectedResults> {
+  const { rows } = await client.query(rejectedKeysSql(table));
+  const ids = rows.length === 0 ? [] : await scanForIds(client, table, isRejectedSql(table, "t"));
+  const others = ids?.length === maxIds ? rows.length - maxIds : 0;
+  return { ids, others, more: rows.length >= maxRejectedResultLocks };
+}
+
+/** Whether the server may reject the results of tasks that the manager does not show. */
+export async function areMoreRejected(client: Client, table: TaskTable): Promise<boolean> {
+  return (await queryOne<{ more: boolean }>(client, `SELECT ${areMoreRejectedSql(table)} AS more`)).more;
+}
+
+/** A task in TAKE or WORK without a session. */
+interface Orphan {
+  readonly id: string;
+  /** Whether a session has owned it. Managers release only those that one has. */
+  readonly owned: boolean;
+}
+
+/**
+ * Returns up to five orphans: tasks in TAKE or WORK that have no owner, or whose owner (the backend for
+ * which the task was claimed) is dead. Remote tasks with an owner are left out, because only their remote server can
+ * tell whether they still run. Tasks whose results the server rejects are left out as well, because they are not
+ * rescued.
+ *
+ * @returns null if scanning the table takes more than five seconds
+ */
+export async function readOrphans(client: Client, table: TaskTable): Promise<readonly Orphan[] | null> {
+  const ids = await scanForIds(
+    client,
+    table,
+    `t.state::text IN ('TAKE', 'WORK') AND CASE WHEN t.owner IS NULL THEN true ELSE t.remote IS NULL
+       AND split_part(t.owner::text, ' ', 1) <> ALL (ARRAY(SELECT a.pid::text FROM pg_catalog.pg_stat_activity AS a WHERE ${mayServeSql("a", table)})) END
+     AND (${isRejectedSql(table, "t")}) IS NOT TRUE`,
+  );
+  if (ids === null) return null;
+  const { rows } = await client.query<{ id: string }>(
+    `SELECT t.id::text AS id FROM ${table.qualified} AS t
+     WHERE t.id = ANY ($1::bigint[]) AND t.owner IS NULL AND t.state::text IN ('TAKE', 'WORK')`,
+    [ids],
+  );
+  return ids.map((id) => ({ id, owned: !rows.some((row) => row.id === id) }));
+}
+
+/** Time limit, in ms. No index covers claimed tasks, so the table is scanned. */
+const timeoutMs = 5_000;
+/** Maximum number of ids that are returned. */
+const maxIds = 5;
+
+/**
+ * Returns the ids of up to five rows `t` of the table for which the SQL condition is true.
+ *
+ * @returns null if scanning the table takes more than five seconds
+ */
+async function scanForIds(
+  client: Client,
+  { qualified }: TaskTable,
+  condition: string,
+): Promise<readonly string[] | null> {
+  await client.query("BEGIN");
+  try {
+    await client.query(`SET LOCAL statement_timeout = ${timeoutMs}`);
+    const { rows } = await client.query<{ id: string }>(
+      `SELECT t.id::text AS id FROM ${qualified} AS t WHERE ${condition} LIMIT ${maxIds}`,
+    );
+    return rows.map(({ id }) => id);
+  } catch (error) {
+    if (sqlState(error) === queryCanceled) return null;
+    throw error;
+  } finally {
+    await client.query("ROLLBACK");
+  }
+}

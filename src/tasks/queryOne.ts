@@ -1,0 +1,14 @@
+import type { QueryResultRow } from "pg";
+import type { Queryable } from "../shared/postgres/client.js";
+
+/** Sends a statement that returns exactly one row, such as an aggregate, and returns the row. */
+export async function queryOne<Row extends QueryResultRow>(
+  client: Queryable,
+  text: string,
+  values: unknown[] = [],
+): Promise<Row> {
+  const { rows } = await client.query<Row>(text, values);
+  const [row] = rows;
+  if (row === undefined) throw new Error("expected one row");
+  return row;
+}
