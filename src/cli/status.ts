@@ -1,4 +1,3 @@
-import { disconnect } from "../shared/postgres/client.js";
 import { toReport, type ErrorReport } from "../shared/errors.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import {
@@ -31,7 +30,7 @@ import {
   refusalRemedy,
 } from "../tasks/queries/executorSessions.js";
 import { describeOtherEntries, readPublishedEntries } from "../supervisor/publishedEntries.js";
-import { connectForCommand, withEntry, type OpenTable } from "./support/openTable.js";
+import { withClient, withEntry, type OpenTable } from "./support/openTable.js";
 import { copyReport } from "../manager/schema/home.js";
 import { withTableOptions, howToResume } from "./support/pastedCommands.js";
 import { foreignHolderRemedy } from "../shared/postgres/frozenHolder.js";
@@ -108,20 +107,21 @@ export async function readStatus(configuration: Configuration, entries: readonly
   return { name, cluster, error, tables };
 }
 
-async function readClusterStatus({ control, entries }: Configuration, name: string): Promise<ClusterStatus> {
-  const client = await connectForCommand(control, "status", { isControl: true });
-  try {
-    const cluster = await readCluster(client, name);
-    const otherLeaders = cluster.leader === null ? await readOtherLeaders(client, name) : [];
-    const { leader, all } = await readPublishedEntries(client, name);
-    const otherEntries = (pid: number): string | null =>
-      leader && describeOtherEntries(all.get(pid) ?? leader, leader, { entries, who: "it" });
-    const standbys = cluster.standbys.map((standby) => ({ ...standby, otherEntries: otherEntries(standby.pid) }));
-    return { ...cluster, standbys, otherLeaders, connections: await readConnections(client) };
-  } finally {
-    await disconnect(client);
-  }
-}
+const readClusterStatus = ({ control, entries }: Configuration, name: string): Promise<ClusterStatus> =>
+  withClient(
+    control,
+    "status",
+    async (client) => {
+      const cluster = await readCluster(client, name);
+      const otherLeaders = cluster.leader === null ? await readOtherLeaders(client, name) : [];
+      const { leader, all } = await readPublishedEntries(client, name);
+      const otherEntries = (pid: number): string | null =>
+        leader && describeOtherEntries(all.get(pid) ?? leader, leader, { entries, who: "it" });
+      const standbys = cluster.standbys.map((standby) => ({ ...standby, otherEntries: otherEntries(standby.pid) }));
+      return { ...cluster, standbys, otherLeaders, connections: await readConnections(client) };
+    },
+    true,
+  );
 
 async function readEntryStatus(configuration: Configuration, entry: Entry): Promise<TableStatus> {
   try {

@@ -11,7 +11,7 @@ import { withTableOptions } from "../support/pastedCommands.js";
 import { readReasons } from "../support/oneTask.js";
 import { truncateText } from "../terminal/format.js";
 import { printableLine, printableText } from "../../shared/printable.js";
-import type { Terminal } from "../terminal/terminal.js";
+import { withInterrupt, type Terminal } from "../terminal/terminal.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 /** Time after which a terminal shows progress, in ms. */
@@ -40,13 +40,9 @@ export async function waitForTask(
   insert: () => Promise<string>,
   json: boolean,
 ): Promise<number> {
-  const interrupt = new AbortController();
-  const stop = (): void => interrupt.abort();
-  process.on("SIGINT", stop);
-  process.on("SIGTERM", stop);
-  try {
+  return await withInterrupt(async (signal) => {
     const id = await insert();
-    const outcome = await poll(terminal, opened, id, interrupt.signal)
+    const outcome = await poll(terminal, opened, id, signal)
       .catch((error: unknown) => toReport(toTaskError(error, opened.table)))
       .finally(() => terminal.showProgress(null));
     if (outcome === "interrupted") {
@@ -68,10 +64,7 @@ export async function waitForTask(
     }
     printOutcome(terminal, id, outcome, json);
     return exitCodesByState[outcome.state];
-  } finally {
-    process.off("SIGINT", stop);
-    process.off("SIGTERM", stop);
-  }
+  });
 }
 
 async function poll(

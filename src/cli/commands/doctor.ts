@@ -1,5 +1,5 @@
 import type { Configuration, Entry } from "../../shared/config/types.js";
-import { disconnect, type Client } from "../../shared/postgres/client.js";
+import { type Client } from "../../shared/postgres/client.js";
 import { describeTarget } from "../../shared/postgres/target/target.js";
 import { errorDefinitions, exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError, toReport } from "../../shared/errors.js";
@@ -9,7 +9,7 @@ import { checkServer, directConnection, withRunningManager } from "../doctor/ser
 import { checkTable } from "../doctor/table.js";
 import {
   chooseEntry,
-  connectForCommand,
+  withClient,
   loadForCommand,
   findEntries,
   optionsFor,
@@ -72,12 +72,8 @@ async function checkControl(configuration: Configuration): Promise<Section> {
   const section = `control connection ${describeTarget(control)}`;
   const read = ok("configuration", file === null ? "no file, none is needed" : `${file} is valid`);
   try {
-    const client = await connectForCommand(control, "doctor", { isControl: true });
-    try {
-      return { section, checks: [read, ...(await checkServer(client, configuration))] };
-    } finally {
-      await disconnect(client);
-    }
+    const checks = await withClient(control, "doctor", (client) => checkServer(client, configuration), true);
+    return { section, checks: [read, ...checks] };
   } catch (error) {
     return { section, checks: [read, failedCheck("reached", error)] };
   }

@@ -1,10 +1,10 @@
 import { taskTable } from "../../manager/schema/taskTable.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { disconnect } from "../../shared/postgres/client.js";
+import type { Client } from "../../shared/postgres/client.js";
 import { readRuleTimes, type RuleTime, type RuleTimes } from "../../tasks/queries/schedules.js";
 import { withSuggestion } from "../support/suggestions.js";
 import { toTaskError } from "../../tasks/taskError.js";
-import { chooseEntry, connectForCommand, findEntries, loadForCommand, requirePassword } from "../support/openTable.js";
+import { chooseEntry, withClient, findEntries, loadForCommand, requirePassword } from "../support/openTable.js";
 import type { CommandOptions } from "../support/options.js";
 import { renderTable, type TableColumn } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
@@ -33,16 +33,13 @@ async function readTimes(terminal: Terminal, rule: string, options: NextOptions)
   const usable = found.find(({ missingPassword }) => missingPassword === undefined);
   const entry = usable ?? requirePassword(found[0] ?? chooseEntry(terminal, configuration, options));
   const table = taskTable(entry.schema, entry.table);
-  const client = await connectForCommand(entry.target, "next", { isControl: entry.target === configuration.control });
-  try {
-    const { zone = null, since = null, count } = options;
-    const defaultZone = entry.parameters["pg_task.zone"];
-    return await readRuleTimes(client, table.schema, { rule, zone, defaultZone, since, count });
-  } catch (error) {
-    throw await withSuggestion(client, describeInterval(toTaskError(error, table)));
-  } finally {
-    await disconnect(client);
-  }
+  const { zone = null, since = null, count } = options;
+  const defaultZone = entry.parameters["pg_task.zone"];
+  const read = (client: Client): Promise<RuleTimes> =>
+    readRuleTimes(client, table.schema, { rule, zone, defaultZone, since, count }).catch(async (error: unknown) => {
+      throw await withSuggestion(client, describeInterval(toTaskError(error, table)));
+    });
+  return await withClient(entry.target, "next", read, entry.target === configuration.control);
 }
 
 /** Adds to the server's refusal of an interval why `next` needs none. */

@@ -10,8 +10,7 @@ import { readChain, type TaskChain } from "../../tasks/queries/taskChain.js";
 import { explainNotRetried } from "../../tasks/explain/endedTask.js";
 import { readTask, type ColumnValue, type TaskColumns } from "../../tasks/queries/readTask.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { withTable } from "../support/openTable.js";
-import { describeMissing, readGivenId, requireIdOrKey, type OneTaskOptions } from "../support/oneTask.js";
+import { readOneTask, type OneTaskOptions } from "../support/oneTask.js";
 import { summaryLength, taskColumns } from "../support/columns.js";
 import { truncateText, copyField, formatFullTime, formatNumber, truncate, formatCount } from "../terminal/format.js";
 import { formatDuration } from "../../shared/formatDuration.js";
@@ -27,37 +26,26 @@ interface ShowOptions extends OneTaskOptions {
   readonly full?: true;
 }
 
-/** Time limit for the search for a task's descendants, and for that for tasks that have waited for it, in ms. */
-const searchMs = 3_000;
+/** Limits on the texts of related tasks, and on the search for descendants and for tasks that have waited, in ms. */
+const limits = { characters: summaryLength, scanLimitMs: 3_000 };
 
 export async function show(terminal: Terminal, given: string | undefined, options: ShowOptions): Promise<number> {
-  requireIdOrKey(given, options);
-  const found = await withTable(terminal, options, "show", async (opened) => {
+  const shown = await readOneTask(terminal, "show", given, options, async (opened, id) => {
     const { client, table: names, entry } = opened;
-    const id = await readGivenId(opened, given, options);
-    const task = id === null ? null : await readTask(client, names, id);
-    if (id === null || task === null) return null;
+    const task = await readTask(client, names, id);
+    if (task === null) return null;
     const notRetried = await explainNotRetried(client, names, id, entry.parameters);
-    const chain = await readChain(client, names, id, {
-      characters: summaryLength,
-      scanLimitMs: searchMs,
-    });
+    const chain = await readChain(client, names, id, limits);
     if (!(await mayReadDependencies(client, names))) {
       const hint = `GRANT SELECT ON ${names.qualifiedDependencies} TO …`;
       terminal.writeError(`pg-task: what waits for what is not shown, this role may not read it: ${hint}\n`);
       return { task, notRetried, chain, dependencies: null };
     }
-    const dependencies = await readDependencyGraph(client, names, id, {
-      characters: summaryLength,
-      scanLimitMs: searchMs,
-    });
+    const dependencies = await readDependencyGraph(client, names, id, limits);
     return { task, notRetried, chain, dependencies };
   });
-  if (found === null) {
-    terminal.writeError(`pg-task: ${describeMissing(given, options)}\n`);
-    return commandExitCodes.notAll;
-  }
-  const { task, notRetried, chain, dependencies } = found;
+  if (shown === null) return commandExitCodes.notAll;
+  const { task, notRetried, chain, dependencies } = shown.found;
   if (options.json === true) {
     terminal.write(`${JSON.stringify({ task: Object.fromEntries(task), ...chain, dependencies }, null, 2)}\n`);
     return 0;

@@ -5,7 +5,7 @@ import { listTasks } from "../../tasks/queries/listTasks.js";
 import type { TaskFilter } from "../../tasks/types.js";
 import { chooseEntry, loadForCommand, withEntry, type OpenTable } from "../support/openTable.js";
 import { filterFromOptions, type CommandOptions, type FilterOptions } from "../support/options.js";
-import type { Terminal } from "../terminal/terminal.js";
+import { withInterrupt, type Terminal } from "../terminal/terminal.js";
 import { queryTableStatus } from "../status.js";
 import { maxGroups, type Snapshot, ScreenLoop, unlessAborted } from "../watch/screen.js";
 
@@ -45,27 +45,19 @@ async function writeJsonLines(
   filter: TaskFilter,
   intervalMs: number,
 ): Promise<void> {
-  const interrupt = new AbortController();
-  const { signal } = interrupt;
-  const stop = (): void => interrupt.abort();
-  const writeLines = async (): Promise<void> => {
-    do {
-      const { status, groups } = await readSnapshot(opened);
-      const end = performance.now() + searchMs;
-      const request = { filter, limit: maxTasks, characters: maxCharacters };
-      const { tasks } = await listTasks(opened.client, opened.table, request, () => performance.now() >= end);
-      const at = new Date().toISOString();
-      if (!signal.aborted) terminal.write(`${JSON.stringify({ at, ...status, groups, tasks })}\n`);
-    } while (await sleep(intervalMs, signal));
-  };
-  process.on("SIGINT", stop);
-  process.on("SIGTERM", stop);
-  try {
+  await withInterrupt(async (signal) => {
+    const writeLines = async (): Promise<void> => {
+      do {
+        const { status, groups } = await readSnapshot(opened);
+        const end = performance.now() + searchMs;
+        const request = { filter, limit: maxTasks, characters: maxCharacters };
+        const { tasks } = await listTasks(opened.client, opened.table, request, () => performance.now() >= end);
+        const at = new Date().toISOString();
+        if (!signal.aborted) terminal.write(`${JSON.stringify({ at, ...status, groups, tasks })}\n`);
+      } while (await sleep(intervalMs, signal));
+    };
     await unlessAborted(writeLines(), signal);
-  } finally {
-    process.off("SIGINT", stop);
-    process.off("SIGTERM", stop);
-  }
+  });
 }
 
 /** Reads everything that an update shows, except the tasks. */

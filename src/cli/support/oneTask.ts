@@ -1,13 +1,13 @@
 import { PgTaskError } from "../../shared/errors.js";
 import { printableLine } from "../../shared/printable.js";
 import { readTaskWithKey } from "../../tasks/queries/tasksWithKey.js";
-import { type OpenTable, connectForCommand } from "./openTable.js";
+import { withClient, withTable, type OpenTable } from "./openTable.js";
 import type { CommandOptions } from "./options.js";
-import { disconnect } from "../../shared/postgres/client.js";
 import { explainTask } from "../../tasks/explain/explainTask.js";
 import type { Reason } from "../../tasks/explain/reason.js";
 import { readCluster } from "../../tasks/queries/clusterProcesses.js";
 import { formatFullTime } from "../terminal/format.js";
+import type { Terminal } from "../terminal/terminal.js";
 import { withOptionsInRemedy } from "./pastedCommands.js";
 
 /** Options of a command that reads one task. */
@@ -15,24 +15,30 @@ export interface OneTaskOptions extends CommandOptions {
   readonly key?: string;
 }
 
-/** @throws PgTaskError USAGE unless either an id or a key is given */
-export function requireIdOrKey(id: string | undefined, { key }: OneTaskOptions): void {
-  if (id === undefined && key === undefined) throw new PgTaskError("USAGE", "expected an id or --key");
-  if (id !== undefined && key !== undefined) throw new PgTaskError("USAGE", "expected an id or --key, got both");
-}
-
-/** Returns the id that is given, or that of the task with the key. Null if no task has the key. */
-export async function readGivenId(
-  { client, table }: OpenTable,
+/**
+ * Reads something of the task that an id or a key names. If there is none, standard error says so.
+ *
+ * @returns null if there is no such task
+ * @throws PgTaskError USAGE unless either an id or a key is given
+ */
+export async function readOneTask<T>(
+  terminal: Terminal,
+  command: string,
   id: string | undefined,
-  { key = "" }: OneTaskOptions,
-): Promise<string | null> {
-  return id ?? (await readTaskWithKey(client, table, key))?.id ?? null;
+  options: OneTaskOptions,
+  read: (opened: OpenTable, id: string) => Promise<T | null>,
+): Promise<{ readonly id: string; readonly found: T } | null> {
+  const { key = "" } = options;
+  if ((id === undefined) === (options.key === undefined))
+    throw new PgTaskError("USAGE", `expected an id or --key${id === undefined ? "" : ", got both"}`);
+  const result = await withTable(terminal, options, command, async (opened) => {
+    const named = id ?? (await readTaskWithKey(opened.client, opened.table, key))?.id;
+    const found = named === undefined ? null : await read(opened, named);
+    return named === undefined || found === null ? null : { id: named, found };
+  });
+  if (result === null) terminal.writeError(`pg-task: no task ${id ?? `with the key ${printableLine(JSON.stringify(key))}`}\n`);
+  return result;
 }
-
-/** Names the missing task as it was given. */
-export const describeMissing = (id: string | undefined, { key = "" }: OneTaskOptions): string =>
-  id === undefined ? `no task with the key ${printableLine(JSON.stringify(key))}` : `no task ${id}`;
 
 /**
  * Returns the reasons why a task does not run, or null if there is no such task. The commands in their remedies have the
@@ -61,12 +67,8 @@ export async function readReasons(
 async function hasLeader({ configuration }: OpenTable): Promise<boolean | null> {
   const { control, parameters } = configuration;
   try {
-    const client = await connectForCommand(control, "why");
-    try {
-      return (await readCluster(client, parameters["pg_conf.name"])).leader !== null;
-    } finally {
-      await disconnect(client);
-    }
+    const { leader } = await withClient(control, "why", (client) => readCluster(client, parameters["pg_conf.name"]));
+    return leader !== null;
   } catch {
     return null;
   }

@@ -12,11 +12,11 @@ import { indexScanSettings } from "../../tasks/sqlFragments.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { resolveConfiguration, unreadVariables } from "./configuration.js";
 import { toTaskError } from "../../tasks/taskError.js";
+import { withConnection } from "../check/roleAndDatabase.js";
 import { whatIsInTheWay } from "../check/table.js";
 import type { TableOptions } from "./options.js";
 import { withTableOptions } from "./pastedCommands.js";
 import type { Terminal } from "../terminal/terminal.js";
-import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { isPasswordRefused } from "../../shared/postgres/connectionErrors.js";
 import {
   missingRoleOrDatabaseError,
@@ -138,7 +138,7 @@ function defaultEntry(terminal: Terminal, { entries, parameters }: Configuration
  *
  * @param options.isControl whether this is the control connection
  */
-export async function connectForCommand(
+async function connectForCommand(
   target: ConnectionTarget,
   command: string,
   { isControl = false, signal }: { readonly isControl?: boolean; readonly signal?: AbortSignal | undefined } = {},
@@ -155,6 +155,21 @@ export async function connectForCommand(
       ...indexScanSettings,
     },
   });
+}
+
+/** Connects as `connectForCommand` does, runs `action` and disconnects. */
+export async function withClient<T>(
+  target: ConnectionTarget,
+  command: string,
+  action: (client: Client) => Promise<T>,
+  isControl = false,
+): Promise<T> {
+  const client = await connectForCommand(target, command, { isControl });
+  try {
+    return await action(client);
+  } finally {
+    await disconnect(client);
+  }
 }
 
 /**
@@ -272,7 +287,13 @@ function missingTableError(
  */
 async function explainRefusal(error: unknown, { control }: Configuration, entry: Entry): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED" || entry.elsewhere) return error;
-  const found = await tryToReadRoleAndDatabase(control, entry);
+  // If the control connection fails too, nothing is known. A user of one table may not be allowed to use it.
+  const found = await withConnection(control, (client) => readRoleAndDatabase(client, entry.target)).catch(
+    (failure: unknown) => {
+      if (failure instanceof PgTaskError) return null;
+      throw failure;
+    },
+  );
   if (found === null) return error;
   if (found.role && found.database) return setsPassword(entry, found, error) ? passwordLater(error, entry) : error;
   return missingRoleOrDatabaseError(entry, found);
@@ -289,22 +310,4 @@ function passwordLater(error: PgTaskError, { target }: Entry): PgTaskError {
     `the role ${identifier(target.user)} has another password than its entry: ${remedy}`,
     { cause: error, remedy, ...(error.sqlState === undefined ? {} : { sqlState: error.sqlState }) },
   );
-}
-
-/** Returns null if the control connection fails too. A user of one table may not be allowed to use it. */
-async function tryToReadRoleAndDatabase(
-  control: Configuration["control"],
-  { target }: Entry,
-): Promise<RoleAndDatabase | null> {
-  try {
-    const client = await connectClient(control, { applicationName: applicationNames.check });
-    try {
-      return await readRoleAndDatabase(client, target);
-    } finally {
-      await disconnect(client);
-    }
-  } catch (error) {
-    if (error instanceof PgTaskError) return null;
-    throw error;
-  }
 }

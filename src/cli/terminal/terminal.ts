@@ -129,3 +129,17 @@ export async function confirmChange(terminal: Terminal, yes: boolean, question: 
   terminal.writeError("nothing was changed\n");
   return false;
 }
+
+/** Runs `work`, whose signal is aborted by SIGINT and SIGTERM. */
+export async function withInterrupt<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const interrupt = new AbortController();
+  const stop = (): void => interrupt.abort();
+  process.on("SIGINT", stop);
+  process.on("SIGTERM", stop);
+  try {
+    return await work(interrupt.signal);
+  } finally {
+    process.off("SIGINT", stop);
+    process.off("SIGTERM", stop);
+  }
+}
