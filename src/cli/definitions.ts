@@ -11,7 +11,6 @@ export type ValueKind = (typeof valueKinds)[number];
 
 /** A command as the completion scripts and the manual page show it. */
 export interface CommandDefinition {
-  /** Its name, followed by its aliases. */
   readonly names: readonly string[];
   readonly description: string;
   /** Its arguments as in the help, such as `<id>` or `[ids...]`. */

@@ -18,14 +18,12 @@ import { readWriters, revokeWriting } from "../manager/schema/grants.js";
 import { describeUnknownZone, placeZone, unknownZones } from "../manager/schema/unknownZones.js";
 import type { FileParameters } from "../shared/config/parameterTable.js";
 
-/** The result of one check. */
 export interface Check {
   readonly name: string;
   readonly level: "ok" | "warn" | "fail";
   readonly text: string;
   /** What the user can do about the problem. Not set if the level is "ok". */
   readonly remedy?: string;
-  /** The exit code of the command if this check fails. */
   readonly exitCode?: number;
 }
 

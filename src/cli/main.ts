@@ -8,7 +8,6 @@ import { openTerminal, type Surroundings, type Terminal } from "./terminal/termi
 import { printableText } from "../shared/printable.js";
 import { packageVersion } from "../shared/version.js";
 
-/** Exit code for an invalid command line. */
 const usageError = exitCodes.CONFIG;
 
 /** Runs the command line of this process. Ends the process if its output cannot be written. Returns the exit code. */

@@ -3,7 +3,6 @@ import type { Client, Queryable } from "../shared/postgres/client.js";
 import { isoTimeSql, isPlannedSql } from "./sqlFragments.js";
 import { hasSchedule } from "../manager/schema/schedulesView.sql.js";
 
-/** A pause of a group or of the whole table. */
 export interface Pause {
   /** Name of the group, or null if the whole table is paused. */
   readonly group: string | null;

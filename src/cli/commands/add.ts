@@ -36,9 +36,7 @@ interface AddOptions extends CommandOptions {
   readonly [column: string]: unknown;
 }
 
-/** A task to add. */
 interface Request {
-  /** Values of columns, by name. */
   readonly columns: ReadonlyMap<string, string>;
   /** The columns that were given by options of their own, not by --set. */
   readonly taskColumns: readonly string[];
@@ -171,7 +169,6 @@ function requireSingleCharacters(columns: readonly (readonly [name: string, valu
   throw new PgTaskError("USAGE", `expected --${name} with one ASCII character, got ${JSON.stringify(value)}`);
 }
 
-/** Adds a task that is not left out if its key is taken. */
 async function insertOne(opened: OpenTable, request: Request): Promise<string> {
   const id = (await insert(opened, request)) ?? "";
   noteAddedTask(id);

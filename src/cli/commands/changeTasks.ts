@@ -14,7 +14,6 @@ import { filterFromOptions, type CommandOptions, type FilterOptions, type TableO
 import { copyField, formatCount } from "../terminal/format.js";
 import { printableLine, quotedLine } from "../../shared/printable.js";
 
-/** Number of ids that one statement reads. */
 const batchSize = 500;
 
 interface KeyOptions extends CommandOptions {
@@ -158,7 +157,6 @@ export async function changeIds(
   return printResults(terminal, kind, changes, options);
 }
 
-/** What a command has changed. */
 interface Changes {
   readonly results: readonly ChangeResult[];
   /** What a text adds about a task, by id. */
@@ -225,7 +223,6 @@ function describeResult(change: Change, result: ChangeResult, note: string, opti
 /** Whether a finished task was not changed because another task waits with its key. */
 const isKeyTaken = ({ outcome, keyWaitsIn }: ChangeResult): boolean => outcome === "refused" && keyWaitsIn !== null;
 
-/** How many tasks a summary names. */
 const maxNamed = 5;
 
 function describeKeysTaken(refused: readonly ChangeResult[]): string {

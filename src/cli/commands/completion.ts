@@ -111,7 +111,6 @@ ${casesOf(commands)}
 compdef _pg_task pg-task
 `;
 
-/** Quotes a text for fish. */
 const fishQuoted = (text: string): string => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
 
 function fishScript(commands: readonly CommandDefinition[]): string {
@@ -200,7 +199,6 @@ async function readNames(
  * open.
  */
 interface BashWord {
-  /** The text without its quotes. */
   readonly text: string;
   /**
    * The text up to the last quotation mark, or up to a character at which readline splits words, such as a colon, if it

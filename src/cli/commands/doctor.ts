@@ -31,7 +31,6 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 
 /** The results of the checks on one connection or one table. */
 interface Section {
-  /** Names the connection or the table. */
   readonly section: string;
   readonly checks: readonly Check[];
 }

@@ -3,7 +3,6 @@ import { commandDefinitions, type CommandDefinition } from "../definitions.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { packageVersion } from "../../shared/version.js";
 
-/** The exit codes of all commands, and what they mean. */
 const exitCodes: readonly [string, string][] = [
   ["0", "everything was done"],
   ["1", "not everything was done"],

@@ -133,7 +133,6 @@ function formatLongColumn(terminal: Terminal, name: string, task: TaskColumns, f
   ];
 }
 
-/** Returns how long the task's run took, in ms, or null if it has not ended. */
 function runMs(task: TaskColumns): number | null {
   const time = (name: string): number => Date.parse(formatValue(task.get(name) ?? null) ?? "");
   const took = time("stop") - time("start");

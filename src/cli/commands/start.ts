@@ -15,9 +15,7 @@ import { shellWord } from "../support/pastedCommands.js";
 interface StartOptions {
   readonly config?: string;
   readonly embedded?: true;
-  /** Data directory of the embedded server. */
   readonly data?: string;
-  /** Port of the embedded server. */
   readonly port?: number;
 }
 
@@ -80,7 +78,6 @@ interface Started {
   readonly explained: ExplainedConfiguration;
   /** URL of the embedded server if other commands do not find it by themselves; otherwise null. */
   readonly hiddenServer: string | null;
-  /** Number of entries that wait. */
   readonly waiting: number;
   /** URL of the page; null if there is none. */
   readonly page: string | null;

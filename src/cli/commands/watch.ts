@@ -15,9 +15,7 @@ interface WatchOptions extends CommandOptions, FilterOptions {
 
 /** Rates are calculated from at most this many of the newest rows. */
 const maxRateRows = 20_000;
-/** Maximum number of tasks in a line of JSON. */
 const maxTasks = 50;
-/** Maximum number of characters of each value in a line of JSON. */
 const maxCharacters = 1000;
 /** How long the tasks of a line of JSON are searched, in ms. */
 const searchMs = 1_000;

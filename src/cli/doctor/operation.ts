@@ -131,7 +131,6 @@ export async function checkResults(client: Client, table: TaskTable): Promise<Ch
   );
 }
 
-/** The maximum number of ids in one line. */
 const maxShown = 10;
 
 /**

@@ -40,7 +40,6 @@ export function refuseRepeated(command: Command): void {
   }
 }
 
-/** Options that every command on a table has. */
 export interface CommandOptions extends TableOptions {
   readonly json?: true;
 }

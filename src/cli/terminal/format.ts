@@ -29,7 +29,6 @@ function formatWithZone(iso: string, fraction: string): string {
   return `${dayOf(time)} ${clockOf(time)}${fraction} ${minutes < 0 ? "-" : "+"}${offset}`;
 }
 
-/** Formats a number with thousands separators, such as "1,234,567". */
 export const formatNumber = (number: number): string => number.toLocaleString("en-US");
 
 /** Formats a count with its noun, such as "1 task" or "2 tasks". */
@@ -105,7 +104,6 @@ export function padToWidth(text: string, columns: number, alignRight: boolean): 
 
 /** Maximum number of lines of a value that a terminal shows without --full. */
 const maxLines = 20;
-/** Maximum number of characters of a value that a terminal shows without --full. */
 const maxCharacters = 4000;
 
 /** Returns the lines of a text, truncated unless `full` is true. */

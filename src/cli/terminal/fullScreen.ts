@@ -8,7 +8,6 @@ const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 export interface ScreenEvents {
   /** Called for each key that does not quit. `text` is what the key types; it is empty for keys such as arrows. */
   readonly onKey: (name: string, text: string) => void;
-  /** Called after the size of the terminal has changed. */
   readonly onResize: () => void;
 }
 

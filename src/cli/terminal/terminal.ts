@@ -10,11 +10,9 @@ export interface Terminal {
   readonly hasColours: boolean;
   readonly columns: number;
   readonly rows: number;
-  /** Whether the command can ask the user questions. */
   readonly isInteractive: boolean;
   /** Whether standard input is a terminal, so that nothing is piped into the command. */
   readonly isInputTerminal: boolean;
-  /** Reads standard input to its end. */
   readInput(): Promise<Buffer>;
   write(text: string): void;
   /** Writes to standard error. */
@@ -27,7 +25,6 @@ export interface Terminal {
 
 const minColumns = 40;
 
-/** A stream of output, such as a process has two. */
 interface Output {
   /** True for a terminal, otherwise missing. */
   readonly isTTY?: boolean;

@@ -21,7 +21,6 @@ interface Prompt {
   readonly error: string | null;
 }
 
-/** What the user has chosen with keys: which tasks are shown. */
 export class Controls {
   #filter: TaskFilter;
   #prompt: Prompt | null = null;
@@ -152,7 +151,6 @@ interface PageRequest {
   /** Id of the first task of the previous page, or null if it followed the newest tasks. */
   readonly top: string | null;
   readonly scroll: Scroll;
-  /** Number of tasks in a page. */
   readonly rows: number;
   /** Maximum length of input, output and error, in characters. */
   readonly characters: number;

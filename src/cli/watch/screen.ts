@@ -125,7 +125,6 @@ export class ScreenLoop {
   }
 }
 
-/** Maximum number of groups that are shown. */
 export const maxGroups = 8;
 
 /** Everything that an update shows, except the tasks. */

@@ -15,14 +15,12 @@ export interface ScheduleWarning {
 interface ScheduleFindings {
   /** How many schedules were examined. */
   readonly examined: number;
-  /** Whether there are more. */
   readonly more: boolean;
   readonly warnings: readonly ScheduleWarning[];
   /** The schedules whose last run failed, or whose waiting run has been tried and failed: their key and id. */
   readonly failed: readonly string[];
 }
 
-/** How many schedules are examined. */
 const maxSchedules = 1_000;
 /** How many of the last runs of each schedule are read for its mean run time. */
 const maxRuns = 10;

@@ -98,7 +98,6 @@ export async function readSituations(client: Queryable, table: TaskTable, id: st
       reserve: entry.parameters["pg_conf.reserve"],
       /** Number of sessions that run a task of any configured table on this server, according to pg_stat_activity. */
       runningSessions: all.running,
-      /** Number of sessions of the task's table. */
       openSessions: sessions,
       /** Why the server refuses new sessions of the task's table. Null if it is not known to. */
       sessionRefusal,

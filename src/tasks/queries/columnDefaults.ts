@@ -65,7 +65,6 @@ interface OptionColumn {
   readonly name: string;
   /** The type in SQL, for example `interval`. */
   readonly type: string;
-  /** Whether it can be null. */
   readonly nullable: boolean;
   /** The value of a new task that gives none, as text. Null if it is null, or not known before the insert. */
   readonly default: string | null;

@@ -10,7 +10,6 @@ export interface Group {
   readonly group: string;
   /** Number of sessions that run tasks of the group. */
   readonly running: number;
-  /** Number of tasks in state PLAN. */
   readonly waiting: number;
   /** Number of tasks in state PLAN that are due. */
   readonly due: number;

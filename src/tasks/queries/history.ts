@@ -18,7 +18,6 @@ export interface ErrorGroup {
 export interface ErrorGroups extends ScanExtent {
   /** The groups with the most tasks first. */
   readonly errors: readonly ErrorGroup[];
-  /** Whether there are more groups than were returned. */
   readonly more: boolean;
 }
 

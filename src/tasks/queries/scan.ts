@@ -49,13 +49,10 @@ export async function* windows<T extends WindowRow>(
 
 /** How far a scan of the newest rows has come. */
 export interface ScanExtent {
-  /** Number of rows that were scanned. */
   readonly scanned: number;
-  /** Whether all rows were scanned. */
   readonly complete: boolean;
 }
 
-/** What is read of each window, and how. */
 interface WindowQuery<T extends WindowRow> {
   /** SQL of the columns of row `t` that `select` needs. */
   readonly columns: string;

@@ -15,14 +15,12 @@ export interface ZonedTime {
   readonly wall: string | null;
 }
 
-/** A run of a schedule. */
 export interface PastRun {
   readonly id: string;
   readonly state: string;
   readonly start: string | null;
   readonly stop: string | null;
   readonly tookMs: number | null;
-  /** First line of the error. */
   readonly error: string | null;
 }
 
@@ -47,7 +45,6 @@ export interface Schedule {
   readonly next: readonly ZonedTime[];
   /** Whether the schedule, its group or the whole table is paused. */
   readonly paused: boolean;
-  /** Whether the schedule itself is paused. */
   readonly pausedItself: boolean;
   /** How long ago the planned time of a waiting schedule came, in ms. Null if it has not come or the schedule runs. */
   readonly overdueMs: number | null;
@@ -76,7 +73,6 @@ interface ScheduleFilter {
 
 interface SchedulesRequest {
   readonly filter: ScheduleFilter;
-  /** How many schedules are listed at most. */
   readonly limit: number;
   /** How many characters of each input are returned at most. */
   readonly characters: number;
@@ -87,7 +83,6 @@ interface SchedulesRequest {
 export interface Schedules {
   /** The schedules in the order of their planned times. Those without one come last. */
   readonly schedules: Schedule[];
-  /** Whether there are more. */
   readonly more: boolean;
 }
 
@@ -216,7 +211,6 @@ async function readRuleProblem(
   }
 }
 
-/** A time of a rule. */
 export interface RuleTime {
   /** ISO 8601 with the UTC offset of the session's time zone. */
   readonly at: string;
@@ -229,7 +223,6 @@ export interface RuleTime {
 }
 
 export interface RuleTimes {
-  /** The time zone of the rule. */
   readonly zone: string;
   readonly times: readonly RuleTime[];
 }
@@ -248,7 +241,6 @@ interface RuleTimesRequest {
    * the rule. Null means now.
    */
   readonly since: string | null;
-  /** How many times are returned at most. */
   readonly count: number;
 }
 

@@ -7,7 +7,6 @@ import type { TaskState } from "../../shared/taskState.js";
 import type { TaskFilter } from "../types.js";
 import { isActiveSql, keyHolderQuery } from "../sqlFragments.js";
 
-/** A filter with a key. */
 export type KeyFilter = TaskFilter & { readonly key: string };
 
 /**
@@ -65,7 +64,6 @@ export async function readIdsWithKey(
   }
 }
 
-/** A task with a key. */
 export interface KeyedTask {
   readonly id: string;
   readonly state: TaskState;
