@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
+import { documentedBlocks } from "../support/documentedBlocks.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { psqlTable, textResults } from "../support/psqlTable.js";
@@ -15,19 +16,7 @@ const tasks = await Tasks.create(client);
 await client.query("TRUNCATE task RESTART IDENTITY");
 await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
 
-const blocks = [...page.matchAll(/^```sql\n(.*?)^```\n(?:\n```\n(.*?)\n```$)?/gms)].map(([, sql = "", result]) => ({
-  sql,
-  result,
-}));
-
-test("the page contains as many blocks as are run", () => {
-  assert.equal(blocks.length, [...page.matchAll(/^```sql$/gm)].length);
-  assert.equal(
-    blocks.filter(({ result }) => result !== undefined).length,
-    [...page.matchAll(/^```\n(?!\n|$)/gm)].length,
-  );
-  assert.ok(blocks.length > 15);
-});
+const blocks = documentedBlocks(page);
 
 for (const [index, { sql, result }] of blocks.entries()) {
   test(`block ${index + 1} of the page is accepted, and does what the page says`, async () => {

@@ -43,7 +43,6 @@ client.on("notification", ({ channel, payload }) => {
 
 test("the recipes do what they say", async () => {
   const blocks = documentedBlocks(page);
-  assert.equal(blocks.length, [...page.matchAll(/^```sql$/gm)].length);
   for (const { sql } of blocks) await client.query(sql);
   // The plans of schedules and of the digest are moved to now. A task that waits for others keeps waiting.
   const { rows } = await client.query<{ id: string }>("UPDATE task SET plan = now() WHERE state = 'PLAN' RETURNING id");
