@@ -241,25 +241,27 @@ describe("docs/table.md", () => {
       ["active", "live", "repeat", "timeout", "count", "delimiter", "escape", "quote", "keep"],
     );
   });
+});
 
-  test("lists all rights that a producer needs", async () => {
-    const grants = /```sql\n(GRANT[^`]+)```/.exec(docs)?.[1] ?? "";
-    const role = await createRole(client, `producer_${randomBytes(4).toString("hex")}`);
-    await client.query("REVOKE ALL ON SCHEMA public FROM PUBLIC");
-    const target = { ...database.target, user: role };
-    const insert = () =>
-      withConnection(target, (producer) => producer.query("INSERT INTO task (input) VALUES ('SELECT 1')"));
-    await assert.rejects(insert, /relation "task" does not exist/);
-    const statements = grants.replaceAll("producer", role).trim().split("\n");
-    assert.equal(statements.length, 3);
-    for (const statement of statements) {
-      await assert.rejects(insert);
-      await client.query(statement);
-    }
-    assert.equal((await insert()).rowCount, 1);
-    await assert.rejects(
-      withConnection(target, (producer) => producer.query("SELECT FROM task")),
-      { code: "42501" },
-    );
-  });
+test("docs/troubleshooting.md lists all rights that a producer needs", async () => {
+  const page = readFileSync(projectPath("docs/troubleshooting.md"), "utf8");
+  const grants = /```sql\n(GRANT[^`]+)```/.exec(page)?.[1] ?? "";
+  const role = await createRole(client, `producer_${randomBytes(4).toString("hex")}`);
+  await client.query("REVOKE ALL ON SCHEMA public FROM PUBLIC");
+  const target = { ...database.target, user: role };
+  const insert = () =>
+    withConnection(target, (producer) => producer.query("INSERT INTO task (input) VALUES ('SELECT 1')"));
+  await assert.rejects(insert, /relation "task" does not exist/);
+  const statements = grants.replaceAll("producer", role).trim().split("\n");
+  assert.match(statements.pop() ?? "", /SELECT \(id\)/);
+  assert.equal(statements.length, 3);
+  for (const statement of statements) {
+    await assert.rejects(insert);
+    await client.query(statement);
+  }
+  assert.equal((await insert()).rowCount, 1);
+  await assert.rejects(
+    withConnection(target, (producer) => producer.query("SELECT FROM task")),
+    { code: "42501" },
+  );
 });
