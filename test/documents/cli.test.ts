@@ -4,7 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { eventually } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
-import { DocumentedPage, documentedSteps } from "../support/documentedPage.js";
+import { comparable, DocumentedPage, documentedSteps } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { Tasks } from "../support/tasks.js";
@@ -18,23 +18,14 @@ const document = readFileSync(projectPath("docs/cli.md"), "utf8");
 
 const examples = documentedSteps(document).filter(({ kind }) => kind === "console");
 
-/**
- * Replaces everything that differs from one run of the test to the next: times, durations, process ids, numbers of
- * rows, versions, and names of hosts, databases and folders.
- */
-function settled(text: string): string {
-  return text
-    .replaceAll(/\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?[+-]\d\d(:\d\d)?)?|\b\d\d:\d\d:\d\d\b/g, "TIME")
-    .replaceAll(/\b[\d.]+ (ms|s|min)\b/g, "LONG")
-    .replaceAll(/server process \d+/g, "server process PID")
-    .replaceAll(/\bPostgreSQL \d+\.\d+/g, "PostgreSQL VERSION")
-    .replaceAll(/\b\d+ of \d+ (connections|taken)/g, "N of N $1")
-    .replaceAll(/^ *(sessions|rows|ended) .*\n/gm, "")
-    .replaceAll(/test_[0-9a-f]+|\bshop\b/g, "DATABASE")
-    .replaceAll(/wrote \S+pg_task\.json/g, "wrote FILE")
-    .replaceAll(/[ \t]+/g, " ")
-    .trim();
-}
+/** Also replaces numbers of connections, sessions and rows, and the server's version. */
+const settled = (text: string): string =>
+  comparable(
+    text
+      .replaceAll(/\bPostgreSQL \d+\.\d+/g, "PostgreSQL VERSION")
+      .replaceAll(/\b\d+ of \d+ (connections|taken)/g, "N of N $1")
+      .replaceAll(/^ *(sessions|rows|ended) .*\n/gm, ""),
+  );
 
 /** Resolves when every due task has ended. */
 async function nothingToDo(): Promise<void> {
