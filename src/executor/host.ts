@@ -1,5 +1,4 @@
 import { threadId } from "node:worker_threads";
-import { PgTaskError } from "../shared/errors.js";
 import { takePayload } from "../shared/ipc/handshake.js";
 import type {
   Dispatch,
@@ -22,13 +21,6 @@ export default function hostExecutor({ port }: ExecutorThreadData): Promise<void
   return new Promise((resolve) => {
     let executor: Executor | null = null;
 
-    // The parameters are null if the manager withdrew them because this thread did not answer in time. In that case the
-    // manager ends the thread.
-    const start = (parameters: ExecutorParameters | null): Executor | null => {
-      if (parameters === null) return null;
-      return new Executor(parameters, { send, log: new ForwardingLog(send) });
-    };
-
     const end = async (): Promise<void> => {
       await executor?.stop();
       port.close();
@@ -36,65 +28,21 @@ export default function hostExecutor({ port }: ExecutorThreadData): Promise<void
     };
 
     port.on("message", (message: ToExecutor) => {
-      if (message.type === "start") executor = start(takePayload<ExecutorParameters>(message));
-      else if (message.type === "stop") void end();
-      else if (executor !== null) handle(executor, message);
+      if (message.type === "start") {
+        const parameters = takePayload<ExecutorParameters>(message);
+        // Null if the manager has withdrawn the parameters, because this thread did not answer in time. The manager then
+        // ends the thread.
+        if (parameters !== null) executor = new Executor(parameters, { send, log: new ForwardingLog(send) });
+      } else if (message.type === "stop") void end();
+      else if (executor === null) return;
+      else if (message.type === "reconfigure") {
+        const parameters = takePayload<ExecutorParameters>(message);
+        if (parameters !== null) executor.reconfigure(parameters);
+      } else if (message.type === "dispatch") executor.dispatch(takePayload<Dispatch>(message)?.runs ?? []);
+      else executor.receive(message);
     });
     send({ type: "hello", threadId });
   });
-}
-
-function handle(executor: Executor, message: Exclude<ToExecutor, { type: "start" | "stop" }>): void {
-  switch (message.type) {
-    case "reconfigure": {
-      const parameters = takePayload<ExecutorParameters>(message);
-      if (parameters !== null) executor.reconfigure(parameters);
-      break;
-    }
-    case "open":
-      executor.open(message.sessions, message.group);
-      break;
-    case "dispatch":
-      executor.dispatch(takePayload<Dispatch>(message)?.runs ?? []);
-      break;
-    case "cancel":
-      executor.cancel(message.session, message.id);
-      break;
-    case "cancelAnswered":
-      executor.cancelAnswered(message.session, message.id);
-      break;
-    case "close":
-      executor.close(message.sessions);
-      break;
-    case "pipelinePermit":
-      executor.setPipelinePermit(message.session, message.permit);
-      break;
-    case "recall":
-      executor.recall(message.runs);
-      break;
-    case "largeOutputWritten":
-      executor.largeOutputWritten();
-      break;
-    case "drop":
-      executor.drop(message.sessions);
-      break;
-    case "reportSilence":
-      executor.reportSilence(message.sessions);
-      break;
-    case "findRemoteProcess":
-      void executor.findRemoteProcess(message);
-      break;
-    case "connectionPermit":
-      executor.answerConnectionRequest(message);
-      break;
-    case "abort":
-      executor.abort();
-      break;
-    default: {
-      const unknown: never = message;
-      throw new PgTaskError("INTERNAL", `unknown message ${JSON.stringify(unknown)}`);
-    }
-  }
 }
 
 const emptyTransferList: ArrayBuffer[] = [];

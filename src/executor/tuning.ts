@@ -7,10 +7,7 @@
 /**
  * Bounds of the pipeline depth, that is, how many runs of one session may be on the wire at once. The higher maximum
  * applies only while none of the last `rememberedRuns` runs was slow.
- *
- * With 4 runs on the wire instead of 16, each task costs a fifth to a third more, because the processes on both sides
- * get less work done each time they wake up. With 32 instead of 16, each task costs another tenth less. Runs behind a
- * slow run have to wait for it, so 32 are sent only while no run is slow.
+ * Fewer runs cost more CPU time each. But runs behind a slow one have to wait for it.
  */
 export const minPipelineRuns = 4;
 export const maxPipelineRuns = 16;
@@ -25,23 +22,18 @@ export const pipelineMs = 8;
 /**
  * The typical run duration is multiplied by `durationGrowth` after a run that took longer, and by `durationShrink`
  * after a run that took less. With these factors the typical duration settles at a value such that a third of the runs
- * are shorter and two thirds are longer. The mean would be unsuitable. When nothing is sent behind a run, its measured
- * duration includes the wait for what the executor sends next. Any delay in the executor would therefore make runs look
- * longer. Then fewer runs would be sent, and even more of them would have nothing behind them.
+ * are shorter and two thirds are longer. The mean would be unsuitable: a run with nothing behind it seems to last until
+ * the executor sends the next one, so delays in the executor would reinforce themselves.
  */
 export const durationGrowth = 1.25;
 export const durationShrink = 0.64;
 
-/**
- * A queued run is reported as started after it has run for this long, in ms. Shorter runs end so soon that this message
- * is not needed.
- */
+/** A queued run is reported as started after it has run for this long, in ms. Most runs have ended by then. */
 export const startedReportMs = 50;
 
 /**
  * How long results are collected while their sessions have more to do, in ms. Results are collected because the fixed
- * cost of a message between threads exceeds the cost of its bytes. A longer time would not help: when the manager
- * collected for 12 ms instead of 4, there was no measurable difference.
+ * cost of a message between threads exceeds the cost of its bytes.
  */
 export const resultBatchMs = 2;
 
@@ -65,21 +57,13 @@ export const minPipelinedOutputLimit = 64 << 20;
  */
 export const minPipelinedTimeoutMs = 1_000;
 
-/**
- * Maximum number of attempts of a run in one form, pipelined or stepwise, if `finish` or the commit conflicts with other
- * transactions.
- */
+/** Maximum number of attempts of a run in one form if `finish` or the commit conflicts with other transactions. */
 export const maxConflicts = 5;
 
-/**
- * How many attempts of a run may fail before its input has run, for example because of a cancel meant for another run.
- */
+/** How many attempts may fail before the input has run, for example because of a cancel meant for another run. */
 export const maxAttemptsWithoutRun = 10;
 
-/**
- * How often a cancelled session reset is repeated. The number is high because giving up costs the session, and any
- * client may send cancels.
- */
+/** How often a cancelled session reset is repeated: often, because giving up costs the session. */
 export const maxResets = 100;
 
 /** If a cancel hit nothing, or the task's SQL caught the error, the cancel is repeated after this time, in ms. */
@@ -91,8 +75,5 @@ export const maxSearchedLength = 1 << 16;
 /** Output lines are joined into pieces of about this many characters, so that many short lines cost little. */
 export const outputPieceLength = 1 << 16;
 
-/**
- * Outputs of at least this size, in bytes, are transferred to the manager one at a time, so that large outputs do not
- * pile up in the manager's memory.
- */
+/** Outputs of at least this size, in bytes, are passed to the manager one at a time, to limit its memory. */
 export const largeOutputBytes = 1 << 20;

@@ -5,18 +5,9 @@ import type { ConnectionTarget } from "../../src/shared/postgres/target/target.j
 import type { Client } from "../../src/shared/postgres/client.js";
 import { lockClasses, randomLockKey } from "../../src/shared/postgres/advisoryLocks.js";
 import type { ExecutorParameters, FromExecutor } from "../../src/shared/ipc/executorMessages.js";
-import type { OutputFormat, Run, RunResult } from "../../src/shared/ipc/run.js";
+import type { Run, RunResult } from "../../src/shared/ipc/run.js";
+import { defaultRun, executorParameters } from "./executors.js";
 import type { BackendIdentity } from "../../src/shared/postgres/backendIdentity.js";
-
-/** The output format that results from the default values of the task table's columns. */
-export const defaultFormat: OutputFormat = {
-  header: true,
-  string: true,
-  delimiter: "\t",
-  quote: "",
-  escape: "",
-  null: "\\N",
-};
 
 export type EndedResult = Extract<RunResult, { outcome: "ended" }>;
 
@@ -43,19 +34,7 @@ export class ExecutorDriver {
   constructor(target: ConnectionTarget, admin: Client, parameters: Partial<ExecutorParameters> = {}) {
     this.#admin = admin;
     this.executor = new Executor(
-      {
-        target,
-        schema: "public",
-        table: "task",
-        finishFunction: "public.task_finish",
-        resetFunction: "public.task_reset",
-        ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
-        outputLimit: 64 << 20,
-        isSuperuser: true,
-        lostRunTimeoutMs: 3_600_000,
-        serverStart: null,
-        ...parameters,
-      },
+      { ...executorParameters(target), ...parameters },
       {
         send: (message) => this.#receive(message),
         log: new ForwardingLog((entry) => {
@@ -69,7 +48,7 @@ export class ExecutorDriver {
   /** Opens a session. */
   async open(session: number): Promise<BackendIdentity> {
     const from = this.messages.length;
-    this.executor.open([session], "group");
+    this.executor.receive({ type: "open", sessions: [session], group: "group" });
     const message = await this.#watch(() =>
       this.messages
         .slice(from)
@@ -87,7 +66,7 @@ export class ExecutorDriver {
     const permit = randomLockKey();
     this.#permits.set(session, permit);
     await this.#admin.query("SELECT pg_advisory_lock($1, $2)", [lockClasses.permit, permit]);
-    this.executor.setPipelinePermit(session, permit);
+    this.executor.receive({ type: "pipelinePermit", session, permit });
   }
 
   /** Revokes the permit, so that the server starts no more of the session's queued runs. */
@@ -99,17 +78,7 @@ export class ExecutorDriver {
   /** Creates a run with a new id. */
   makeRun(session: number, input: string, options: Partial<Run> = {}): Run {
     const id = String(++this.#lastId);
-    const run = { session, id, input, args: null, group: "group", timeoutMs: 0, dedicated: false, save: false };
-    const proof = { atomic: false, claimedAt: "0", ledger: 1 as const };
-    return {
-      ...run,
-      ...proof,
-      ...defaultFormat,
-      remote: null,
-      endsWithConnection: false,
-      reportsStart: false,
-      ...options,
-    };
+    return { ...defaultRun, session, id, input, ...options };
   }
 
   /** Runs an input, and returns its result. */
@@ -125,7 +94,7 @@ export class ExecutorDriver {
   /** Closes and reopens a session, as the manager does after a run that left it stale. */
   async #reopen(session: number): Promise<void> {
     const from = this.messages.length;
-    this.executor.close([session]);
+    this.executor.receive({ type: "close", sessions: [session] });
     await this.#watch(() =>
       this.messages.slice(from).find((each) => each.type === "closed" && each.session === session),
     );
@@ -146,7 +115,7 @@ export class ExecutorDriver {
     if (message.type !== "results") return message;
     const results = message.results.map((result): RunResult => {
       if (result.outcome === "released" || result.largeOutput === undefined) return result;
-      if (this.acknowledgesLargeOutputs) setImmediate(() => this.executor.largeOutputWritten());
+      if (this.acknowledgesLargeOutputs) setImmediate(() => this.executor.receive({ type: "largeOutputWritten" }));
       const { largeOutput: large, ...rest } = result;
       return { ...rest, output: Buffer.from(large).toString() };
     });
@@ -202,7 +171,7 @@ export class ExecutorDriver {
   /** Cancels a session's query and confirms it, as the manager does. */
   async cancel(session: number, id: string): Promise<void> {
     await this.#admin.query("SELECT pg_cancel_backend($1)", [this.backend(session).pid]);
-    this.executor.cancelAnswered(session, id);
+    this.executor.receive({ type: "cancelAnswered", session, id });
   }
 
   backend(session: number): BackendIdentity {
@@ -215,7 +184,7 @@ export class ExecutorDriver {
     this.messages.push(this.#readLargeOutputs(message));
     if (message.type === "opened") this.#backends.set(message.session, message.backend);
     if (message.type === "requestConnectionPermit")
-      this.executor.answerConnectionRequest({
+      this.executor.receive({
         type: "connectionPermit",
         number: message.number,
         granted: this.hasConnectionCapacity,

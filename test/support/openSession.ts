@@ -3,10 +3,9 @@ import { ActiveGroups } from "../../src/manager/groups/groups.js";
 import { RunTimes } from "../../src/manager/sessions/runTimes.js";
 import { SessionPool } from "../../src/manager/sessions/sessionPool.js";
 import type { ToExecutor } from "../../src/shared/ipc/executorMessages.js";
+import { defaultRun, noSessionEvents } from "./executors.js";
 import { silentLog as log } from "./taskTables.js";
 import type { ClaimedTask } from "../../src/manager/model/tasks.js";
-
-const nothing = (): void => {};
 
 /** Pid of the session's backend. */
 export const pid = 4711;
@@ -14,6 +13,7 @@ export const pid = 4711;
 /** Creates a claimed task of a group that runs one task at a time. */
 function task(id: string): ClaimedTask {
   return {
+    ...defaultRun,
     id,
     owner: "1",
     hash: 1,
@@ -21,27 +21,10 @@ function task(id: string): ClaimedTask {
     max: 0,
     startsNow: true,
     exclusive: false,
-    reportsStart: false,
     mayPause: false,
     repeats: false,
     overlaps: false,
-    input: "SELECT 1",
-    args: null,
-    group: "group",
-    timeoutMs: 0,
-    dedicated: false,
-    save: false,
-    header: true,
-    string: true,
-    delimiter: "\t",
-    quote: "",
-    escape: "",
-    null: "\\N",
-    atomic: true,
-    claimedAt: "2026-01-01T00:00:00Z",
     planned: null,
-    remote: null,
-    endsWithConnection: false,
     data: null,
     version: "1",
   };
@@ -53,12 +36,11 @@ function task(id: string): ClaimedTask {
 export function openSession() {
   const thread: ExecutorThread = Object.create(null);
   const sent: ToExecutor[] = [];
-  const revoked: number[] = [];
   const groups = new ActiveGroups();
   const executors: ExecutorThreads = Object.create(ExecutorThreads.prototype, {
     threads: { value: new Set([thread]) },
     send: { value: (_: ExecutorThread, message: ToExecutor) => sent.push(message) },
-    dispatch: { value: nothing },
+    dispatch: { value: () => {} },
   });
   const sessions = new SessionPool({
     executors,
@@ -66,21 +48,7 @@ export function openSession() {
     runTimes: new RunTimes(),
     maxThreads: () => 1,
     mayUseMore: () => false,
-    events: {
-      changed: nothing,
-      result: nothing,
-      started: nothing,
-      remote: nothing,
-      lost: nothing,
-      silent: nothing,
-      recall: nothing,
-      permitWanted: nothing,
-      permitUnused: (permit) => revoked.push(permit),
-      objectMissing: nothing,
-      opened: nothing,
-      openFailed: nothing,
-      cancel: nothing,
-    },
+    events: noSessionEvents,
     log,
   });
   sessions.open(1);
@@ -90,7 +58,6 @@ export function openSession() {
   return {
     sessions,
     groups,
-    revoked,
     permits: () => of("pipelinePermit").map(({ permit }) => permit),
     /** Returns, for each recall, the ids of the tasks to take back. */
     recalled: () => of("recall").flatMap(({ runs }) => runs.map(({ ids }) => ids)),

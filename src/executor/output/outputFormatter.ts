@@ -1,8 +1,10 @@
 import type { OutputFormat } from "../../shared/ipc/run.js";
 import { SpillBuffer } from "../../shared/spillBuffer.js";
-import { largeOutputBytes, outputPieceLength } from "../tuning.js";
-import type { OutputLimit } from "./outputLimit.js";
+import { largeOutputBytes, maxBufferedBytes, outputPieceLength } from "../tuning.js";
 import type { FieldDescription, ServerMessage } from "../../shared/postgres/protocol/decode.js";
+
+/** Maximum output of a task, in bytes, whatever is configured: one statement has to carry it as a single value. */
+export const maxOutputBytes = 256 << 20;
 
 /**
  * OIDs of the types whose values are not quoted if the format's `string` is set: bool, int8, int2, int4, oid, tid, xid,
@@ -10,10 +12,7 @@ import type { FieldDescription, ServerMessage } from "../../shared/postgres/prot
  */
 const unquotedTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700]);
 
-/**
- * Output that has been handed over to the caller: a buffer if the output is large, otherwise text. The text is null if
- * there was no output at all.
- */
+/** Output as a buffer if it is large, otherwise as text, which is null if there was no output at all. */
 export type TakenOutput =
   | { readonly text: string | null; readonly spilled: null }
   | { readonly text: null; readonly spilled: SpillBuffer };
@@ -24,11 +23,11 @@ export type TakenOutput =
  */
 export class OutputFormatter {
   readonly #format: OutputFormat;
-  readonly #limit: OutputLimit;
+  readonly #maxBytes: number;
   readonly #onFailure: () => void;
-  /**
-   * Completed pieces of the output as UTF-8, stored outside the thread's heap. Null until the first piece is completed.
-   */
+  /** Called once, when the output comes near the limit. Null if it has been called, or is not wanted. */
+  #onNear: (() => void) | null;
+  /** Completed pieces as UTF-8, outside of the heap. Null until the first piece is completed. */
   #spillBuffer: SpillBuffer | null = null;
   #piece = "";
   #bytes = 0;
@@ -41,13 +40,21 @@ export class OutputFormatter {
   #isCopying = false;
 
   /**
-   * @param onFailure called once if the output exceeds the limit or is not text. After that, nothing is added to the
-   * output.
+   * @param maxBytes the configured limit, in bytes of UTF-8
+   * @param events.failed called once if the output exceeds the limit or is not text. After that, nothing is added to
+   *   the output. The caller cancels the run.
+   * @param events.near called once when the received and announced output comes within `maxBufferedBytes` of the limit,
+   *   or at the first output if the limit is lower than that
    */
-  constructor(format: OutputFormat, limit: OutputLimit, onFailure: () => void) {
+  constructor(
+    format: OutputFormat,
+    maxBytes: number,
+    events: { readonly failed: () => void; readonly near?: (() => void) | null },
+  ) {
     this.#format = format;
-    this.#limit = limit;
-    this.#onFailure = onFailure;
+    this.#maxBytes = Math.min(maxBytes, maxOutputBytes);
+    this.#onFailure = events.failed;
+    this.#onNear = events.near ?? null;
   }
 
   /** The error if the output exceeds the limit or is not text; otherwise null. */
@@ -79,12 +86,9 @@ export class OutputFormatter {
     this.#piece = "";
   }
 
-  /**
-   * Marks the output as failed if adding this line would exceed the limit. Called before the statement that yields the
-   * line is sent.
-   */
+  /** Fails if adding this line would exceed the limit. Called before the statement that yields the line is sent. */
   reserve(line: string): void {
-    if (this.#failure === null && this.#limit.isExceededBy(this.#bytesWith(line))) this.#fail(this.#limit.error);
+    if (this.#failure === null && this.#bytesWith(line) > this.#maxBytes) this.#fail(this.#limitError);
   }
 
   receive(event: ServerMessage): void {
@@ -104,10 +108,10 @@ export class OutputFormatter {
         this.#addLine(event.text.endsWith("\n") ? event.text.slice(0, -1) : event.text);
         break;
       case "unreadable":
-        this.#fail(event.reason === "size" ? this.#limit.error : "output is not encoded in UTF8");
+        this.#fail(event.reason === "size" ? this.#limitError : "output is not encoded in UTF8");
         break;
       case "announced":
-        this.#limit.checkNear(this.#bytes + event.bytes);
+        this.#checkNear(this.#bytes + event.bytes);
         break;
       case "commandComplete":
         this.#endStatement(event.tag);
@@ -163,15 +167,15 @@ export class OutputFormatter {
 
   #addLine(line: string): void {
     const bytes = this.#bytesWith(line);
-    if (this.#limit.isExceededBy(bytes)) {
-      this.#fail(this.#limit.error);
+    if (bytes > this.#maxBytes) {
+      this.#fail(this.#limitError);
       return;
     }
     this.#piece += this.#isEmpty ? line : `\n${line}`;
     this.#isEmpty = false;
     this.#bytes = bytes;
     if (this.#piece.length >= outputPieceLength) this.#spillPiece();
-    this.#limit.checkNear(bytes);
+    this.#checkNear(bytes);
   }
 
   #bytesWith(line: string): number {
@@ -183,6 +187,17 @@ export class OutputFormatter {
     this.#spillBuffer.append(Buffer.from(this.#piece));
     this.#piece = "";
     return this.#spillBuffer;
+  }
+
+  get #limitError(): string {
+    return `output exceeds ${this.#maxBytes} bytes${this.#maxBytes < maxOutputBytes ? " (pg_task.output)" : ""}`;
+  }
+
+  #checkNear(bytes: number): void {
+    if (this.#onNear === null || bytes <= Math.max(0, this.#maxBytes - maxBufferedBytes)) return;
+    const onNear = this.#onNear;
+    this.#onNear = null;
+    onNear();
   }
 
   #fail(message: string): void {

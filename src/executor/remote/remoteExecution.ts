@@ -4,9 +4,8 @@ import type { Run, RunResult } from "../../shared/ipc/run.js";
 import { cancelMessage, formatError, timeoutMessage } from "../run/formatError.js";
 import { maxTimerMs, startTimer } from "../../shared/longTimer.js";
 import { Execution, type OutgoingResult, type RunOutcome } from "../run/execution.js";
-import { SettingsSql, stopSql } from "../run/runSettings.sql.js";
+import { resetSql, SettingsSql, stopSql } from "../run/runSettings.sql.js";
 import { sessionClosed } from "../session/pipeline.js";
-import { resetSql } from "../session/resetSession.sql.js";
 import type { ServerError } from "../../shared/postgres/protocol/decode.js";
 import { connectionFailure, queryCanceled } from "../../shared/postgres/sqlStates.js";
 import { firstError, lastValue } from "../../shared/postgres/protocol/connection.js";
@@ -251,9 +250,9 @@ export class RemoteExecution {
       { id: this.id, server: connection.serverLabel, reason: reason.message },
       "remote task lost its connection",
     );
-    const { text, failure } = execution.output;
+    const { text = null, failure = null } = execution.attempt?.output ?? {};
     if (failure !== null) return this.#failedResult({ message: failure, sqlstate: null }, text ?? "");
-    if (execution.cancelReason === "timeout") return this.#failedResult(timeoutError, text ?? "");
+    if (execution.cancellation.reason === "timeout") return this.#failedResult(timeoutError, text ?? "");
     if (this.#endReason === null) {
       const signal = timeoutSignal(Math.min(this.#context.lostRunTimeoutMs, maxTimerMs), this.#connecting.signal);
       await connection.cancel();

@@ -57,7 +57,7 @@ export class RemoteSession {
    */
   async run(execution: Execution): Promise<RunOutcome> {
     if (this.#lost !== null) throw this.#lost;
-    this.#isStateSaved = execution.resetOptions.save;
+    this.#isStateSaved = execution.run.save;
     try {
       return await new Promise((finish, fail) => {
         this.#settle = { finish, fail };

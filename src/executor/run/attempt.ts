@@ -1,4 +1,5 @@
 import type { OutputFormatter } from "../output/outputFormatter.js";
+import type { RunCancellation } from "./cancellation.js";
 import type { FinishContext } from "./proof.sql.js";
 import { inputParameters } from "./inputParameters.js";
 import type { Run } from "../../shared/ipc/run.js";
@@ -35,7 +36,6 @@ import { isUndefinedObject } from "../../shared/postgres/sqlStates.js";
  * an input that starts its transaction itself.
  */
 
-/** How an attempt is sent to the server. */
 export interface AttemptForm {
   /** Whether everything is sent at once, without waiting for answers. */
   readonly pipelined: boolean;
@@ -45,21 +45,21 @@ export interface AttemptForm {
   readonly proof: FinishContext | null;
 }
 
-export interface AttemptEvents {
-  /** The settings are applied, and the server begins to run the input. */
+/** Events of a run, for the session's pipeline. */
+export interface RunEvents {
+  /** The server has begun to run the input. */
   started(): void;
-  /** The transaction has ended, so a cancel would no longer change anything. */
-  transactionEnded(): void;
-  /** Whether a cancel may be under way. If so, nothing may be sent that the cancel must not hit. */
-  isCancelPending(): boolean;
-  /** No message of this attempt is on the wire any more. */
+  /** A cancel has been requested, which may also hit the runs behind this one. */
+  cancelRequested(): void;
+  /** No message of the current attempt is on the wire any more. */
   done(): void;
 }
 
 interface AttemptOptions {
   readonly output: OutputFormatter;
   readonly form: AttemptForm;
-  readonly events: AttemptEvents;
+  readonly cancellation: RunCancellation;
+  readonly events: RunEvents;
 }
 
 /** Receives messages that do not matter. */
@@ -73,9 +73,7 @@ export abstract class Attempt<Context = unknown> {
   start = "";
   /** Time after the end of the transaction, by the server's clock. Null if the clock was not read. */
   stop: string | null = null;
-  /**
-   * Time from start to stop by the server's clock, in ms. Null if the two clock values were not read in binary form.
-   */
+  /** Time from start to stop in ms. Null if the server's clock was not read in binary form. */
   durationMs: number | null = null;
   inputError: ServerError | null = null;
   finishError: ServerError | null = null;
@@ -94,7 +92,8 @@ export abstract class Attempt<Context = unknown> {
   /** The values of the input's parameters. Null if the input has no parameters, or the task has no args. */
   protected readonly parameters: Parameters | null;
   protected readonly context: Context;
-  protected readonly events: AttemptEvents;
+  protected readonly cancellation: RunCancellation;
+  readonly #events: RunEvents;
   /** Whether the settings are applied, so that the input runs under the settings of its own task. */
   protected settingsApplied = false;
   protected wasReset = false;
@@ -103,14 +102,14 @@ export abstract class Attempt<Context = unknown> {
   #hasTransactionEnded = false;
   #startUs = NaN;
 
-  /** @param context what the attempt needs from its session */
   constructor(run: Run, context: Context, options: AttemptOptions) {
     this.run = run;
     this.parameters = run.args === null ? null : inputParameters(run.input, run.args);
     this.context = context;
     this.output = options.output;
     this.form = options.form;
-    this.events = options.events;
+    this.cancellation = options.cancellation;
+    this.#events = options.events;
   }
 
   /**
@@ -130,7 +129,6 @@ export abstract class Attempt<Context = unknown> {
     return this.settingsApplied && this.statusAfterInput !== null;
   }
 
-  /** Whether the transaction has ended, so the outcome is known. */
   get hasTransactionEnded(): boolean {
     return this.#hasTransactionEnded;
   }
@@ -149,25 +147,17 @@ export abstract class Attempt<Context = unknown> {
     if (event.type === "value" && event.bytes !== null) this.recordStart(event.bytes);
     else if (event.type === "passed") {
       this.settingsApplied = true;
-      this.events.started();
+      this.started();
     }
   };
 
-  /**
-   * Records the start time of the input.
-   *
-   * @param clock the server's clock in binary form
-   */
+  /** Records when the input starts, by the server's clock in binary form. */
   protected recordStart(clock: Buffer): void {
     this.#startUs = decodeMicroseconds(clock);
     this.start = timestampText(this.#startUs);
   }
 
-  /**
-   * Records the time after the end of the transaction, and computes the duration.
-   *
-   * @param clock the server's clock in binary form
-   */
+  /** Records when the transaction has ended, by the server's clock in binary form. */
   protected recordStop(clock: Buffer): void {
     const stopUs = decodeMicroseconds(clock);
     this.stop = timestampText(stopUs);
@@ -177,9 +167,19 @@ export abstract class Attempt<Context = unknown> {
   protected markTransactionEnded(): void {
     if (this.#hasTransactionEnded) return;
     this.#hasTransactionEnded = true;
-    this.events.transactionEnded();
+    this.cancellation.suspend();
+  }
+
+  protected started(): void {
+    this.cancellation.start();
+    this.#events.started();
+  }
+
+  protected done(): void {
+    // From here on, a repeated cancel would hit the session's reset or this run's next attempt.
+    this.cancellation.suspend();
+    this.#events.done();
   }
 }
 
-/** Whether the error says that a table or function of pg-task does not exist. */
 export const isObjectMissing = (error: ServerError | null): boolean => isUndefinedObject(error?.code);

@@ -20,9 +20,7 @@ export type RetryForm = "same" | "stepwise" | "unwrapped";
 /** What follows an attempt: the run has ended, is released as if it had never run, or is retried. */
 export type AttemptOutcome = "ended" | "released" | RetryForm;
 
-/**
- * SQLSTATE that pg-task's finish function raises when the task's row was changed, stopped or deleted during the run.
- */
+/** SQLSTATE that the finish function raises when the row was changed, stopped or deleted during the run. */
 export const rowChanged = "PGT01";
 
 /** SQLSTATEs for an active transaction, an invalid transaction termination, and a read-only transaction. */
@@ -60,11 +58,7 @@ export function decideOutcome(attempt: Attempt, circumstances: Circumstances): A
   return cancelReason === "abort" ? "released" : "ended";
 }
 
-/**
- * Returns the form in which a run whose effect was rolled back would be retried after this attempt.
- *
- * @returns null if the run would not be retried
- */
+/** Returns the form in which a run whose effect was rolled back would be retried; null if it would not. */
 export function retryForm(attempt: Attempt, { cancelReason, exposed, attempts }: Circumstances): RetryForm | null {
   const error = errorOf(attempt);
   if (error === null || attempt.output.failure !== null || attempt.inputEndedTransaction) return null;

@@ -19,10 +19,7 @@ export type CancelReason = "timeout" | "output" | "abort" | "stop" | "outputNear
 export class RunCancellation {
   readonly #requestCancel: () => void;
   readonly #timeoutMs: number;
-  /**
-   * Stops the timer for the timeout, which covers all attempts of the run together. Null until the run starts for the
-   * first time.
-   */
+  /** Stops the timer, which covers all attempts together. Null until the run starts for the first time. */
   #stopTimeout: (() => void) | null = null;
   #state: "waiting" | "running" | "ended" = "waiting";
   #reason: CancelReason | null = null;
@@ -40,10 +37,7 @@ export class RunCancellation {
     this.#requestCancel = requestCancel;
   }
 
-  /**
-   * Why the run is cancelled. The first reason counts, but any other reason replaces `outputNearLimit`. Null if no
-   * cancel was requested.
-   */
+  /** Why the run is cancelled: the first reason, but any other one replaces `outputNearLimit`. Null if it is not. */
   get reason(): CancelReason | null {
     return this.#reason;
   }
@@ -97,14 +91,12 @@ export class RunCancellation {
     }
   }
 
-  /** Notes that the run is over. */
   end(): void {
     this.#state = "ended";
     this.#stopTimeout?.();
     clearTimeout(this.#repeatTimer);
   }
 
-  /** Resolves when no cancel is pending. */
   async whenSettled(): Promise<void> {
     if (!this.#isPending) return;
     await new Promise<void>((resolve) => this.#onSettled.push(resolve));

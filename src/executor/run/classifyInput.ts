@@ -84,9 +84,7 @@ export function mayOutliveReset(input: string): boolean {
   return input.length > maxSearchedLength || outlivesReset.test(input);
 }
 
-/**
- * Whether the input is at most one statement, and gets the same answer in the extended protocol as in the simple one.
- */
+/** Whether the input is at most one statement, which both protocols answer alike. */
 export function isSingleStatement(input: string): boolean {
   return !needsSimpleProtocol.test(input);
 }

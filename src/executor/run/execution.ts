@@ -3,11 +3,10 @@ import type { Run, RunResult } from "../../shared/ipc/run.js";
 import { randomLockKey } from "../../shared/postgres/advisoryLocks.js";
 import type { SpillBuffer } from "../../shared/spillBuffer.js";
 import { OutputFormatter } from "../output/outputFormatter.js";
-import { OutputLimit } from "../output/outputLimit.js";
-import { maxBufferedBytes, minPipelinedOutputLimit, minPipelinedTimeoutMs } from "../tuning.js";
-import type { Attempt, AttemptForm } from "./attempt.js";
+import { minPipelinedOutputLimit, minPipelinedTimeoutMs } from "../tuning.js";
+import type { Attempt, AttemptForm, RunEvents } from "./attempt.js";
 import { decideOutcome, type AttemptOutcome, type Circumstances, type RetryForm } from "./attemptOutcome.js";
-import { RunCancellation, type CancelReason } from "./cancellation.js";
+import { RunCancellation } from "./cancellation.js";
 import { beginsTransaction, isWrappable, mayNeedTransactionBlock, mayOutliveReset } from "./classifyInput.js";
 import { formatRunError } from "./formatError.js";
 import { PipelinedAttempt } from "./pipelinedAttempt.js";
@@ -20,44 +19,25 @@ export interface ExecutionContext extends StepwiseAttemptContext {
   readonly outputLimit: number;
   /** How the proof is written. Null means that there is no proof, because the run's effect is in another database. */
   readonly proof: FinishContext | null;
-  /**
-   * Requests a cancel of what the session's backend is doing. `cancelAnswered` must be called when the cancel has
-   * reached the server or could not be sent.
-   */
+  /** Requests a cancel of what the backend is doing. `cancelAnswered` must follow in any case. */
   readonly requestCancel: () => void;
 }
 
 /** A result whose large output, if it has one, is still in the buffer in which it was collected. */
 export type OutgoingResult = RunResult & { readonly spilledOutput?: SpillBuffer };
 
-/** The result of a run, and whether the run's session can still be used. */
 export interface RunOutcome {
   readonly result: OutgoingResult;
   /** Why the session can no longer be used. Null means that it can be used. */
   readonly loss: PgTaskError | null;
 }
 
-/** The position in its session's pipeline at which a run is sent. */
 export interface SendOptions {
   /** The run directly before this one, if its end was left open for this run. Otherwise null. */
   readonly previous: Execution | null;
-  /** Whether another run is to be sent directly after this one. */
   readonly isFollowed: boolean;
-  /**
-   * The pipeline permit: the second key of an advisory lock. A run behind another run starts only while that lock is
-   * held.
-   */
+  /** The pipeline permit (`Pipeline.permit`). */
   readonly permit: number;
-}
-
-/** Events that a run reports to the pipeline. */
-export interface RunEvents {
-  /** The server has begun to run the input. */
-  started(): void;
-  /** A cancel has been requested, which may also hit the runs behind this one. */
-  cancelRequested(): void;
-  /** No message of this attempt is on the wire any more. */
-  done(): void;
 }
 
 /**
@@ -74,23 +54,27 @@ export class Execution {
   wasQueued = false;
   /** Whether the start of the run is reported at once. */
   reportsStart = false;
-  readonly #run: Run;
+  readonly run: Run;
+  readonly cancellation: RunCancellation;
+  /** Whether the manager has recalled the run. If it has not run, it is then released rather than retried. */
+  isRecalled = false;
+  /** Whether a cancel meant for another run may have hit the current attempt. */
+  isExposed = false;
+  /** Second key of the advisory lock that the current attempt takes when it begins. */
+  lockKey = 0;
+  /** The last attempt. Null if there was none. */
+  attempt: Attempt | null = null;
   readonly #context: ExecutionContext;
-  readonly #cancellation: RunCancellation;
   readonly #canPipeline: boolean;
   /** Whether the run could leave something in its session that no reset removes. */
   readonly #mayOutliveReset: boolean;
   #events: RunEvents = { started() {}, cancelRequested() {}, done() {} };
-  #attempt: Attempt | null = null;
   #attempts = 0;
   #isStepwise = false;
   #isUnwrapped = false;
-  #isExposed = false;
-  #isRecalled = false;
-  #lockKey = 0;
 
   constructor(run: Run, context: ExecutionContext) {
-    this.#run = run;
+    this.run = run;
     this.#context = context;
     const { input, timeoutMs, save, atomic, escape } = run;
     // If characters are escaped, the output is larger than the server's answer by an unknown amount.
@@ -100,23 +84,14 @@ export class Execution {
     const hasShortTimeout = isShortTimeout(timeoutMs) || isShortTimeout(sessionTimeoutMs);
     this.#mayOutliveReset = !save && mayOutliveReset(input);
     this.#canPipeline = isOutputSafe && !hasShortTimeout && !save && isInputSafe && !this.#mayOutliveReset;
-    this.#cancellation = new RunCancellation(timeoutMs, () => {
+    this.cancellation = new RunCancellation(timeoutMs, () => {
       this.#events.cancelRequested();
       context.requestCancel();
     });
   }
 
   get id(): string {
-    return this.#run.id;
-  }
-
-  get session(): number {
-    return this.#run.session;
-  }
-
-  /** Second key of the advisory lock that the current attempt takes when it begins. */
-  get lockKey(): number {
-    return this.#lockKey;
+    return this.run.id;
   }
 
   /** Whether this run can be sent directly behind another run on the wire, and another run directly behind this one. */
@@ -124,141 +99,73 @@ export class Execution {
     return this.#pipelinedMessages !== null;
   }
 
-  /** The properties of the run that its session's reset depends on. */
-  get resetOptions(): Pick<Run, "timeoutMs" | "save" | "args"> {
-    return this.#run;
-  }
-
   /** Cancels the run, so that it is released. Has no effect once the run has ended. */
   abort(): void {
-    this.#cancellation.request("abort");
+    this.cancellation.request("abort");
   }
 
   /** Cancels the run, so that it ends with the error of a cancelled statement. Has no effect once the run has ended. */
   stop(): void {
-    this.#cancellation.request("stop");
+    this.cancellation.request("stop");
   }
 
-  /** Passes on the answer to `requestCancel`. */
   cancelAnswered(): void {
     this.#context.wire.resume();
-    this.#cancellation.cancelAnswered();
+    this.cancellation.cancelAnswered();
   }
 
-  /** Marks the run as recalled: if it has not run, it is released rather than retried. */
-  recall(): void {
-    this.#isRecalled = true;
-  }
-
-  /** Notes that a cancel meant for another run may hit this run. */
-  expose(): void {
-    this.#isExposed = true;
-  }
-
-  /** Why pg-task cancels the run. Null if it does not. */
-  get cancelReason(): CancelReason | null {
-    return this.#cancellation.reason;
-  }
-
-  /** Whether a cancel has been requested but not answered yet. */
-  get isCancelPending(): boolean {
-    return this.#cancellation.isPending;
-  }
-
-  /** Resolves when no cancel is pending. */
-  async whenSettled(): Promise<void> {
-    await this.#cancellation.whenSettled();
-  }
-
-  /** The output so far, and the error if the output exceeds the limit or is not text (otherwise null). */
-  get output(): { readonly text: string | null; readonly failure: string | null } {
-    return this.#attempt?.output ?? { text: null, failure: null };
-  }
-
-  /** Time before the input, by the server's clock. Empty if the last attempt did not reach the input. */
-  get start(): string {
-    return this.#attempt?.start ?? "";
-  }
-
-  /** The last attempt. Null if there was none. */
-  get attempt(): Attempt | null {
-    return this.#attempt;
-  }
-
-  /**
-   * Makes an attempt. `events.done` is called at its end. If `isFollowed` was true but no run follows after all, the
-   * caller must call `close`.
-   */
+  /** Makes an attempt. If `isFollowed` was true but no run follows after all, the caller must call `close`. */
   send({ previous, isFollowed, permit }: SendOptions, events: RunEvents): void {
     this.#events = events;
-    this.#isExposed = false;
+    this.isExposed = false;
     this.#attempts += 1;
-    this.#lockKey = randomLockKey();
+    this.lockKey = randomLockKey();
     this.discardOutput();
     const { wire } = this.#context;
     const messages = this.#pipelinedMessages;
-    const limit = new OutputLimit(this.#context.outputLimit);
-    const output = new OutputFormatter(this.#run, limit, () => this.#cutOff("output"));
-    if (messages !== null) limit.warnBefore(maxBufferedBytes, () => this.#cutOff("outputNearLimit"));
-    const options = {
-      output,
-      form: this.#form(),
-      events: {
-        started: () => this.#started(),
-        transactionEnded: () => this.#cancellation.suspend(),
-        isCancelPending: () => this.#cancellation.isPending,
-        done: () => {
-          // From here on, a repeated cancel would hit the session's reset or this run's next attempt.
-          this.#cancellation.suspend();
-          events.done();
-        },
-      },
-    };
-    const lockKey = this.#lockKey;
-    this.#attempt =
+    const output = new OutputFormatter(this.run, this.#context.outputLimit, {
+      failed: () => this.#cutOff("output"),
+      near: messages === null ? null : () => this.#cutOff("outputNearLimit"),
+    });
+    const { lockKey, cancellation } = this;
+    const options = { output, form: this.#form(), cancellation, events };
+    this.attempt =
       messages === null
-        ? new StepwiseAttempt(this.#run, this.#context, options)
-        : new PipelinedAttempt(this.#run, { wire, messages, lockKey, permit }, options);
-    this.#attempt.send(previous?.attempt ?? null, isFollowed);
+        ? new StepwiseAttempt(this.run, this.#context, options)
+        : new PipelinedAttempt(this.run, { wire, messages, lockKey, permit }, options);
+    this.attempt.send(previous?.attempt ?? null, isFollowed);
   }
 
   /** Ends an attempt whose end was left open, because no run follows it directly. */
   close(): void {
-    this.#attempt?.close();
+    this.attempt?.close();
   }
 
-  /** Decides what follows the last attempt. */
   outcome(): AttemptOutcome {
-    return this.#attempt === null ? "released" : decideOutcome(this.#attempt, this.#circumstances);
+    return this.attempt === null ? "released" : decideOutcome(this.attempt, this.#circumstances);
   }
 
   get #circumstances(): Circumstances {
-    const { reason } = this.#cancellation;
+    const { reason } = this.cancellation;
     return {
       cancelReason: reason === "outputNearLimit" ? null : reason,
       outputNearLimit: reason === "outputNearLimit",
-      exposed: this.#isExposed,
-      recalled: this.#isRecalled,
+      exposed: this.isExposed,
+      recalled: this.isRecalled,
       attempts: this.#attempts,
     };
   }
 
-  /** Sets the form of the next attempt. */
   prepareRetry(form: RetryForm): void {
     if (form === "same") return;
-    this.#cancellation.clearForRetry();
+    this.cancellation.clearForRetry();
     this.#isStepwise = true;
     this.#isUnwrapped = form === "unwrapped";
     this.#attempts = 0;
   }
 
-  /** Marks the run as over, so that no more cancels are requested. */
-  end(): void {
-    this.#cancellation.end();
-  }
-
   discardOutput(): void {
-    this.#attempt?.output.discard();
+    this.attempt?.output.discard();
   }
 
   /**
@@ -267,8 +174,8 @@ export class Execution {
    * @param stop the stop time to use if the attempt itself did not read the server's clock at its end
    */
   result(outcome: "ended" | "released", stop: string | null): OutgoingResult {
-    const { session, id } = this.#run;
-    const attempt = this.#attempt;
+    const { session, id } = this.run;
+    const attempt = this.attempt;
     const condition = {
       ...(this.#mayOutliveReset && attempt?.hasRun === true ? { stale: true } : {}),
       ...(attempt?.objectsMissing === true ? { objectsMissing: true } : {}),
@@ -277,7 +184,7 @@ export class Execution {
       this.discardOutput();
       return { outcome: "released", session, id, ...condition };
     }
-    const { error, sqlstate } = formatRunError(attempt, this.#circumstances, this.#run.input);
+    const { error, sqlstate } = formatRunError(attempt, this.#circumstances, this.run.input);
     const { text, spilled } = attempt.output.take();
     const { start, committed, unflushed } = attempt;
     return {
@@ -302,16 +209,11 @@ export class Execution {
   }
 
   #form(): AttemptForm {
-    const proof = this.#run.atomic && !this.#isUnwrapped ? this.#context.proof : null;
+    const proof = this.run.atomic && !this.#isUnwrapped ? this.#context.proof : null;
     const pipelined = this.#pipelinedMessages !== null;
     // An input that can be pipelined behaves the same in pg-task's transaction as in a transaction of its own.
-    const sendsBegin = pipelined || (proof !== null && !beginsTransaction(this.#run.input));
+    const sendsBegin = pipelined || (proof !== null && !beginsTransaction(this.run.input));
     return { pipelined, sendsBegin, proof };
-  }
-
-  #started(): void {
-    this.#cancellation.start();
-    this.#events.started();
   }
 
   /**
@@ -319,8 +221,8 @@ export class Execution {
    * cannot reach the end of the run.
    */
   #cutOff(reason: "output" | "outputNearLimit"): void {
-    this.#cancellation.request(reason);
-    if (this.#cancellation.isPending) this.#context.wire.pause();
+    this.cancellation.request(reason);
+    if (this.cancellation.isPending) this.#context.wire.pause();
   }
 }
 

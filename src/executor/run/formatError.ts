@@ -5,10 +5,7 @@ import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import type { Attempt } from "./attempt.js";
 import { retryForm, rowChanged, type Circumstances } from "./attemptOutcome.js";
 
-/**
- * The server's own messages for a timeout and a cancel. Using them makes the error the same whether the server or
- * pg-task noticed the timeout first.
- */
+/** The server's messages, so that the error is the same whether the server or pg-task noticed the timeout first. */
 export const timeoutMessage = "canceling statement due to statement timeout";
 export const cancelMessage = "canceling statement due to user request";
 
@@ -68,10 +65,7 @@ export function formatRunError(attempt: Attempt, circumstances: Circumstances, i
   };
 }
 
-/**
- * Removes the position from an error in writing the proof. The position refers to pg-task's own statement, which the
- * user does not know.
- */
+/** Removes the position, which refers to pg-task's own statement, from an error in writing the proof. */
 function withoutPosition(error: ServerError | null): ServerError | null {
   if (error === null) return null;
   const { severity, code, message, detail, hint } = error;

@@ -6,14 +6,9 @@ import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol
 export interface PipelinedAttemptContext {
   readonly wire: ProtocolConnection;
   readonly messages: PipelinedMessages;
-  /**
-   * Second key of the advisory lock that the attempt takes when it starts, if other runs are sent before or behind it.
-   */
+  /** Key of the lock that the attempt takes when it starts, if other runs are sent before or behind it. */
   readonly lockKey: number;
-  /**
-   * The pipeline permit: the second key of an advisory lock. An attempt behind another run starts only while that lock
-   * is held.
-   */
+  /** The pipeline permit (`Pipeline.permit`). */
   readonly permit: number;
 }
 
@@ -99,15 +94,15 @@ export class PipelinedAttempt extends Attempt<PipelinedAttemptContext> {
       this.markTransactionEnded();
     } else if (event.type === "error") {
       if (this.inputError === null && this.finishError === null) this.commitError = event.error;
-    } else if (event.type === "skipped" && !this.#isResetSent) this.events.done();
+    } else if (event.type === "skipped" && !this.#isResetSent) this.done();
   };
 
   readonly #onReset: Receive = (event) => {
     if (event.type === "value" && event.bytes !== null) this.recordStop(event.bytes);
     else if (event.type === "passed") {
       this.wasReset = true;
-      this.events.done();
+      this.done();
     } else if (event.type === "error") this.isResetMissing ||= isObjectMissing(event.error);
-    else if (event.type === "skipped") this.events.done();
+    else if (event.type === "skipped") this.done();
   };
 }

@@ -11,10 +11,7 @@ export type InitialSettings = ReadonlyMap<string, string>;
 /** The settings that pg-task sets for a run, besides the task's id. */
 const settingNames = ["application_name", "pg_task.schema", "pg_task.table", "pg_task.group"] as const;
 
-/**
- * Returns a query for the initial settings and the OIDs of the functions. `toInitialSettings` and `toFunctionOids` read
- * the one row that it returns.
- */
+/** Returns a query whose one row `toInitialSettings` and `toFunctionOids` read. */
 export function initialStateSql({
   finishFunction: finish,
   resetFunction: reset,
@@ -34,7 +31,6 @@ export function toInitialSettings(values: readonly (string | null)[]): InitialSe
   return new Map(settingNames.map((name, index) => [name, values[index] ?? ""]));
 }
 
-/** The OIDs of the functions that are called around a run. */
 export interface FunctionOids {
   readonly finish: number;
   readonly reset: number;
@@ -59,7 +55,6 @@ const plainStart = encodeCommand(startClock);
 
 export const begin: Block = block([beginCommand]);
 
-/** The messages that commit a transaction. */
 export interface CommitMessages {
   /** Commits a transaction that is not followed by another one. */
   readonly last: Block;
@@ -79,7 +74,6 @@ function commitMessages(before: readonly Buffer[]): CommitMessages {
   };
 }
 
-/** The settings of a group that differ from the session's initial settings. */
 interface GroupSettings {
   /** Arguments of the reset function: group and application name, or null for both. */
   readonly arguments: readonly [string, string] | readonly [null, null];
@@ -95,7 +89,6 @@ interface GroupSettings {
 export class PipelinedMessages {
   /** Resets the session. The one value that it yields is the time by the server's clock at the end of the run. */
   readonly reset: Block;
-  /** Resets the session in a transaction that has already begun. */
   readonly chainedReset: Block;
   /** The session's initial statement_timeout, in ms. 0 means no timeout. */
   readonly sessionTimeoutMs: number;
@@ -157,11 +150,7 @@ export class PipelinedMessages {
     return encodeCall(this.#functionOids.reset, values);
   }
 
-  /**
-   * Builds the settings that `chainedOpening` could not include.
-   *
-   * @returns null if there are no such settings
-   */
+  /** Builds the settings that `chainedOpening` could not include; null if there are none. */
   settings({ args, group, timeoutMs }: Pick<Run, "args" | "group" | "timeoutMs">): Block | null {
     const { commands } = this.#settingsOf(group);
     const own = [
@@ -171,9 +160,7 @@ export class PipelinedMessages {
     return commands.length + own.length === 0 ? null : block([...commands, ...own], flush);
   }
 
-  /**
-   * Builds a function call that writes the proof, as `finishSql` does. Its value says whether the proof was written.
-   */
+  /** Builds a call that writes the proof, as `finishSql` does. Its value says whether the proof was written. */
   finishCall({ id, claimedAt, ledger }: Pick<Run, "id" | "claimedAt" | "ledger">): Buffer {
     return encodeCall(this.#functionOids.finish, [id, claimedAt, this.#owner, String(ledger)]);
   }

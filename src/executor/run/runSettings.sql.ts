@@ -11,7 +11,6 @@ export function statementTimeoutMs(timeoutMs: number): number {
   return Math.min(Math.ceil(timeoutMs), maxInt);
 }
 
-/** Reads the session's statement_timeout, in ms. */
 const sessionTimeoutSql =
   "(EXTRACT(epoch FROM pg_catalog.current_setting('statement_timeout')::pg_catalog.interval) " +
   "OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8";
@@ -36,10 +35,7 @@ export function effectiveTimeoutMs(timeoutMs: number, sessionMs: number): number
   return sessionMs > 0 && sessionMs < timeoutMs ? sessionMs : timeoutMs;
 }
 
-/**
- * Builds the SQL that sets a run's settings in one session. Most of the SQL is cached by group, because a session
- * mostly runs tasks of one group.
- */
+/** Builds the SQL of a run's settings. Most of it is cached, because a session mostly runs tasks of one group. */
 export class SettingsSql {
   readonly #table: TaskTableName & { readonly name?: string };
   #group: string | null = null;
@@ -49,10 +45,7 @@ export class SettingsSql {
     this.#table = table;
   }
 
-  /**
-   * Returns a query that sets the settings. The one value that it yields is the time by the server's clock at the start
-   * of the run.
-   */
+  /** Returns a query that sets the settings. Its one value is the time of the start, by the server's clock. */
   sql({ id, args, group, timeoutMs }: Pick<Run, "id" | "args" | "group" | "timeoutMs">): string {
     if (this.#group !== group) {
       this.#group = group;
@@ -87,6 +80,18 @@ function settingsPrefix(table: TaskTableName & { readonly name?: string }, group
 export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
   const keepTimeout = run.save && run.timeoutMs === 0;
   return keepTimeout ? `SELECT ${nowSql}` : `SELECT ${nowSql} WHERE ${setConfig("statement_timeout", "0")}`;
+}
+
+/**
+ * Returns the queries that reset a session. Each is sent as a message of its own. With `save`, only the settings
+ * are reset that concern the next run: the run's timeout would limit it, client_encoding could garble its text, and it
+ * may have no args.
+ */
+export function resetSql(run: Pick<Run, "timeoutMs" | "save" | "args">): string[] {
+  if (!run.save) return ["DISCARD ALL"];
+  const timeout = run.timeoutMs > 0 ? ["RESET statement_timeout"] : [];
+  const args = run.args === null ? [] : ["RESET pg_task.args"];
+  return ["RESET client_encoding", ...timeout, ...args];
 }
 
 /** Returns an SQL condition that sets a setting and is always true. */

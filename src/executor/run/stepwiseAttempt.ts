@@ -2,18 +2,14 @@ import { PgTaskError } from "../../shared/errors.js";
 import { Attempt, ignore } from "./attempt.js";
 import { begin, type PipelinedMessages } from "./pipelinedMessages.js";
 import { finishEncodingSql, finishSql } from "./proof.sql.js";
-import { stopSql, type SettingsSql } from "./runSettings.sql.js";
-import { resetSql } from "../session/resetSession.sql.js";
+import { resetSql, stopSql, type SettingsSql } from "./runSettings.sql.js";
 import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ServerError, TransactionStatus } from "../../shared/postgres/protocol/decode.js";
 
 export interface StepwiseAttemptContext {
   readonly wire: ProtocolConnection;
   readonly settings: SettingsSql;
-  /**
-   * The messages around the input of a pipelined attempt. Only the opening is used. Null if the server lacks the
-   * functions that these messages call.
-   */
+  /** Only the opening is used. Null if the server lacks the functions that it calls. */
   readonly messages: PipelinedMessages | null;
 }
 
@@ -55,7 +51,7 @@ export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
   readonly #onSettings: Receive = (event) => {
     if (event.type === "dataRow") this.start = event.values.at(-1) ?? "";
     else if (event.type === "commandComplete") this.settingsApplied = true;
-    else if (event.type === "ready" && this.settingsApplied) this.events.started();
+    else if (event.type === "ready" && this.settingsApplied) this.started();
     else if (event.type === "error") {
       // The input has already been sent, but must not run under the settings of another run.
       this.context.wire.destroy(settingsRefused(event.error));
@@ -68,7 +64,7 @@ export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
       // Done at once, before a cancel can be requested.
       if (event.status === "I") this.markTransactionEnded();
       this.#endTransaction(event.status);
-    } else if (event.type === "skipped") this.events.done();
+    } else if (event.type === "skipped") this.done();
     else if (this.settingsApplied) {
       if (event.type === "error") this.inputError ??= event.error;
       else if (event.type === "commandComplete") {
@@ -79,16 +75,13 @@ export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
     }
   };
 
-  /**
-   * Ends the transaction that the input left open. Rolls it back if it has failed, or if the output exceeds the limit
-   * or is not text.
-   */
+  /** Rolls the open transaction back if it has failed, or if the output exceeds the limit or is not text. */
   #endTransaction(status: TransactionStatus): void {
     if (status === "T" && this.#hasInputBegun) this.output.reserve("COMMIT");
     const failed = status === "E" || this.output.failure !== null;
     if (status === "I") this.#sendEnd(null);
     else this.#sendEnd(failed ? "ROLLBACK" : "COMMIT");
-    if (!this.events.isCancelPending()) this.#sendReset();
+    if (!this.cancellation.isPending) this.#sendReset();
   }
 
   #sendEnd(command: "COMMIT" | "ROLLBACK" | null): void {
@@ -118,7 +111,7 @@ export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
       if (!this.hasTransactionEnded) this.commitError ??= event.error;
     } else if (event.type === "ready") {
       if (event.status === "I") this.markTransactionEnded();
-      if (this.#pendingResets === null) this.events.done();
+      if (this.#pendingResets === null) this.done();
     }
   };
 
@@ -134,7 +127,7 @@ export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
       this.#pendingResets = (this.#pendingResets ?? 0) - 1;
       if (this.#pendingResets > 0) return;
       this.wasReset = event.status === "I" && this.#resetError === null;
-      this.events.done();
+      this.done();
     }
   };
 }

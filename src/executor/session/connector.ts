@@ -20,10 +20,15 @@ import {
 } from "../../shared/postgres/startupOptions.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import { openProtocolConnection } from "../../shared/postgres/openProtocolConnection.js";
-import { maxOutputBytes } from "../output/outputLimit.js";
+import { maxOutputBytes } from "../output/outputFormatter.js";
 import { PipelinedMessages, initialStateSql, toFunctionOids, toInitialSettings } from "../run/pipelinedMessages.js";
-import { clearSessionTimeoutSql, SettingsSql, showSessionTimeoutSql, shownTimeoutMs } from "../run/runSettings.sql.js";
-import { resetSql } from "./resetSession.sql.js";
+import {
+  clearSessionTimeoutSql,
+  resetSql,
+  SettingsSql,
+  shownTimeoutMs,
+  showSessionTimeoutSql,
+} from "../run/runSettings.sql.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
 /** A connection that has been set up to run tasks. */
@@ -171,10 +176,7 @@ export class Connector {
     expectNoPooler(this.#parameters.target, announced, answer, startup);
   }
 
-  /**
-   * Refuses a session on another server than the manager's. The manager would claim tasks on one server for a session
-   * on the other one.
-   */
+  /** Refuses a session on another server than the manager's, which would have claimed its tasks elsewhere. */
   #expectSameServer(started: string | null | undefined): void {
     const { serverStart, target } = this.#parameters;
     if (serverStart === null || serverStart === started) return;

@@ -4,8 +4,7 @@ import { PipelineDepth } from "./pipelineDepth.js";
 import { firstError, lastValue, type ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
-import { stopSql } from "../run/runSettings.sql.js";
-import { resetSql } from "./resetSession.sql.js";
+import { resetSql, stopSql } from "../run/runSettings.sql.js";
 import { maxResets } from "../tuning.js";
 
 export interface PipelineEvents {
@@ -47,10 +46,7 @@ export class Pipeline {
   readonly #depth = new PipelineDepth();
   #lastDoneAt = 0;
   #isLost = false;
-  /**
-   * The pipeline permit: the second key of an advisory lock. The server starts queued runs only while that lock is
-   * held. Null means that no queued runs may be sent.
-   */
+  /** The pipeline permit: second key of an advisory lock of the manager. Without it, no queued run may be sent or start. */
   permit: number | null = null;
 
   constructor(wire: ProtocolConnection, events: PipelineEvents) {
@@ -67,13 +63,9 @@ export class Pipeline {
     return [...this.#awaitingRepair, ...this.#onWire];
   }
 
-  /**
-   * Marks the runs with these ids to be released, unless the server is already running them.
-   *
-   * @returns all runs on the wire, in order
-   */
+  /** Marks these runs to be released unless the server runs them already. Returns all runs on the wire, in order. */
   recall(ids: readonly string[]): SentRun[] {
-    for (const execution of this.runs) if (ids.includes(execution.id)) execution.recall();
+    for (const execution of this.runs) if (ids.includes(execution.id)) execution.isRecalled = true;
     return this.#onWire.map(({ id, lockKey }) => ({ id, lockKey }));
   }
 
@@ -87,12 +79,9 @@ export class Pipeline {
     return this.#isFilling && this.#expectedNext === execution && execution.isChainable && !this.#mustWait;
   }
 
-  /**
-   * Whether nothing may be sent now, because a pending cancel might hit what is sent, or because the session needs
-   * repair first.
-   */
+  /** Whether a pending cancel might hit what is sent now, or the session needs repair first. */
   get #mustWait(): boolean {
-    return this.#awaitingRepair.length > 0 || this.#onWire.some(({ isCancelPending }) => isCancelPending);
+    return this.#awaitingRepair.length > 0 || this.#onWire.some(({ cancellation }) => cancellation.isPending);
   }
 
   /**
@@ -114,11 +103,7 @@ export class Pipeline {
     });
   }
 
-  /**
-   * Ends the attempt whose end was left open for a following run, unless `next` is that run and can still follow.
-   *
-   * @param next the first queued run; null if there is none
-   */
+  /** Ends the attempt whose end was left open, unless `next`, the first queued run, can still follow. */
   closeUnlessFollowedBy(next: Execution | null): void {
     const follower = this.#expectedNext;
     if (follower === null) return;
@@ -128,22 +113,19 @@ export class Pipeline {
     this.#onWire.at(-1)?.close();
   }
 
-  /**
-   * Finishes or gives up all runs after the connection was lost. Resolves when the events for these runs have been
-   * emitted.
-   */
+  /** Finishes or gives up all runs after the connection was lost. */
   async connectionLost(reason: PgTaskError): Promise<void> {
     this.#isLost = true;
     await this.#repair;
     for (const execution of [...this.#awaitingRepair.splice(0), ...this.#onWire.splice(0)]) {
-      execution.end();
+      execution.cancellation.end();
       if (execution.attempt?.hasTransactionEnded === true) this.#finish(execution, null, reason);
       else this.#events.lost(execution);
     }
   }
 
   #exposeOthers(execution: Execution): void {
-    for (const other of this.#onWire) if (other !== execution) other.expose();
+    for (const other of this.#onWire) if (other !== execution) other.isExposed = true;
   }
 
   #attemptDone(execution: Execution): void {
@@ -155,7 +137,7 @@ export class Pipeline {
     this.#depth.addDuration(execution.attempt?.durationMs ?? sinceMs);
     this.#lastDoneAt = now;
     const outcome = execution.outcome();
-    const clean = execution.attempt?.isClean === true && !execution.isCancelPending;
+    const clean = execution.attempt?.isClean === true && !execution.cancellation.isPending;
     const final = outcome === "ended" || outcome === "released";
     if (clean && final && this.#awaitingRepair.length === 0) this.#finish(execution, null, null);
     else this.#awaitingRepair.push(execution);
@@ -168,7 +150,7 @@ export class Pipeline {
     let stop: string | null = null;
     let loss: PgTaskError | null = null;
     try {
-      const settled = Promise.all(awaiting.map((execution) => execution.whenSettled()));
+      const settled = Promise.all(awaiting.map((execution) => execution.cancellation.whenSettled()));
       await Promise.race([settled, this.#wire.ended]);
       const unclean = awaiting.find(({ attempt }) => attempt?.isClean === false);
       if (unclean !== undefined) stop = await this.#resetSession(unclean);
@@ -184,17 +166,13 @@ export class Pipeline {
     else this.#wire.destroy(loss);
   }
 
-  /**
-   * Ends the transaction that an attempt has left open, and resets the session.
-   *
-   * @returns the server's clock before the reset that succeeded
-   */
-  async #resetSession({ resetOptions: needs }: Execution): Promise<string | null> {
+  /** Rolls back and resets. Returns the server's clock before the reset that succeeded. */
+  async #resetSession({ run }: Execution): Promise<string | null> {
     for (let attempt = 0; attempt < maxResets; attempt++) {
       // A ROLLBACK outside a transaction would put a warning into the server's log.
       const rollback = this.#wire.status === "I" ? "" : "ROLLBACK; ";
-      const end = this.#wire.query(`${rollback}${stopSql(needs)}`);
-      const resets = resetSql(needs).map((text) => this.#wire.query(text));
+      const end = this.#wire.query(`${rollback}${stopSql(run)}`);
+      const resets = resetSql(run).map((text) => this.#wire.query(text));
       const answers = await Promise.all([end, ...resets]);
       const failure = firstError(answers);
       if (failure === null) return lastValue(await end);
@@ -205,11 +183,7 @@ export class Pipeline {
     throw sessionClosed("every reset was cancelled");
   }
 
-  /**
-   * Emits the run's result, unless the run must be retried.
-   *
-   * @returns false if the run must be retried
-   */
+  /** Emits the run's result. Returns false, without a result, if the run must be retried. */
   #finishUnlessRetried(execution: Execution, stop: string | null, loss: PgTaskError | null): boolean {
     const outcome = execution.outcome();
     if (outcome !== "ended" && outcome !== "released" && loss === null) {
@@ -221,14 +195,13 @@ export class Pipeline {
   }
 
   #finish(execution: Execution, stop: string | null, loss: PgTaskError | null): void {
-    execution.end();
+    execution.cancellation.end();
     const outcome = execution.outcome() === "ended" ? "ended" : "released";
     const result = execution.result(outcome, stop);
     this.#events.finished(execution, { result, loss });
   }
 }
 
-/** The error for a session that can no longer be used. */
 export function sessionClosed(why: string): PgTaskError {
   return new PgTaskError("CONNECTION_LOST", `session closed: ${why}`);
 }

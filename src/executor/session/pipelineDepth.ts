@@ -9,10 +9,7 @@ import {
   rememberedRuns,
 } from "../tuning.js";
 
-/**
- * Determines the pipeline depth, that is, how many runs of a session may be on the wire at once. The depth is derived
- * from how long recent runs took.
- */
+/** How many runs of a session may be on the wire at once, derived from how long recent runs took. */
 export class PipelineDepth {
   #typicalMs = pipelineMs / minPipelineRuns;
   #runsSinceSlow = 0;
@@ -22,11 +19,7 @@ export class PipelineDepth {
     return Math.min(limit, Math.floor(pipelineMs / this.#typicalMs));
   }
 
-  /**
-   * Records the duration of a run.
-   *
-   * @param ms how long the run took on the server
-   */
+  /** Records how long a run took on the server, in ms. */
   addDuration(ms: number): void {
     this.#runsSinceSlow = ms > slowRunMs ? 0 : this.#runsSinceSlow + 1;
     const factor = ms > this.#typicalMs ? durationGrowth : durationShrink;

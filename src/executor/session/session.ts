@@ -1,7 +1,6 @@
-import { toReport, PgTaskError, type ErrorReport } from "../../shared/errors.js";
-import type { ExecutorParameters, SentRun, RecalledRuns } from "../../shared/ipc/executorMessages.js";
+import { toReport, PgTaskError } from "../../shared/errors.js";
+import type { ExecutorParameters, FromExecutor, SentRun, RecalledRuns } from "../../shared/ipc/executorMessages.js";
 import type { Run } from "../../shared/ipc/run.js";
-import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { OpenConnection } from "./connector.js";
 import { Pipeline } from "./pipeline.js";
 import { StartReporter } from "./startReporter.js";
@@ -12,23 +11,16 @@ import type { RemoteSessionCache } from "../remote/remoteSession.js";
 import { Execution, type OutgoingResult } from "../run/execution.js";
 import { SettingsSql } from "../run/runSettings.sql.js";
 
-/** Events of a session. The last event is `openFailed`, `lost` or `closed`. */
-export interface ExecutorSessionEvents {
-  opened(backend: BackendIdentity): void;
-  openFailed(reason: ErrorReport): void;
-  result(result: OutgoingResult): void;
-  /** Asks the manager to cancel the run on the session's backend. The answer arrives as a call of `cancelAnswered`. */
-  requestCancel(id: string): void;
-  /** A run that was queued behind others has been running for a while. */
-  started(id: string, start: string): void;
-  /**
-   * A remote task runs in the backend with this pid on its server, but the pid could not be written to the task's row.
-   */
-  remoteStarted(id: string, pid: number): void;
-  /** Nothing has arrived from the server for this long, in ms, although an answer is awaited. */
-  silence(ms: number): void;
-  lost(reason: ErrorReport): void;
-  closed(): void;
+/** A message from a session to the manager. The last one is `openFailed`, `lost` or `closed`. */
+export type SessionMessage = Exclude<Extract<FromExecutor, { readonly session: number }>, { type: "recalled" }>;
+
+interface SessionContext {
+  readonly parameters: ExecutorParameters;
+  readonly connect: () => Promise<OpenConnection>;
+  readonly send: (message: SessionMessage) => void;
+  readonly sendResult: (result: OutgoingResult) => void;
+  readonly connectionPermits: ConnectionPermits;
+  readonly log: ForwardingLog;
 }
 
 type AnyExecution = Execution | RemoteExecution;
@@ -40,16 +32,6 @@ interface RemoteSupport {
 }
 
 /**
- * Loads the code that only remote tasks need. It is loaded only on first use: the first task after deep sleep has to
- * wait while an executor's code is loaded, so this code should be short.
- */
-async function loadRemoteSupport(): Promise<RemoteSupport> {
-  const { RemoteExecution } = await import("../remote/remoteExecution.js");
-  const { RemoteSessionCache } = await import("../remote/remoteSession.js");
-  return { RemoteExecution, sessions: new RemoteSessionCache() };
-}
-
-/**
  * One connection that executes the runs dispatched to it, in order.
  *
  *     opening ──▶ open ──close──▶ closing ──▶ gone
@@ -57,10 +39,7 @@ async function loadRemoteSupport(): Promise<RemoteSupport> {
  */
 export class ExecutorSession {
   readonly #id: number;
-  readonly #parameters: ExecutorParameters;
-  readonly #events: ExecutorSessionEvents;
-  readonly #log: ForwardingLog;
-  readonly #connectionPermits: ConnectionPermits;
+  readonly #context: SessionContext;
   #state: "opening" | "open" | "closing" | "gone" = "opening";
   /** Runs that were dispatched before the session was open, or before the code that they need was loaded. */
   #waitingRuns: Run[] = [];
@@ -74,41 +53,24 @@ export class ExecutorSession {
   readonly #settings: SettingsSql;
   #permit: number | null = null;
   readonly #startReporter: StartReporter;
-  /**
-   * Whether a run left something in the session that no reset removes. If so, all queued runs are released until the
-   * manager closes the session.
-   */
+  /** Whether a run left something that no reset removes. Then queued runs are released until the session is closed. */
   #isStale = false;
   #resolveEnd: (loss: PgTaskError | null) => void = () => {};
   readonly #ended: Promise<void>;
 
-  /** @param id the number that the manager has given to the session */
-  constructor(
-    id: number,
-    parameters: ExecutorParameters,
-    connect: () => Promise<OpenConnection>,
-    events: ExecutorSessionEvents,
-    shared: { readonly log: ForwardingLog; readonly connectionPermits: ConnectionPermits },
-  ) {
-    this.#log = shared.log;
-    this.#connectionPermits = shared.connectionPermits;
+  constructor(id: number, context: SessionContext) {
     this.#id = id;
-    this.#parameters = parameters;
-    this.#settings = new SettingsSql(parameters);
-    this.#events = events;
-    this.#startReporter = new StartReporter((runId, start) => events.started(runId, start));
-    this.#ended = this.#connectAndServe(connect);
+    this.#context = context;
+    this.#settings = new SettingsSql(context.parameters);
+    this.#startReporter = new StartReporter((runId, start) => this.#sendStart(runId, start));
+    this.#ended = this.#connectAndServe();
   }
 
   get isIdle(): boolean {
     return this.#queue.length === 0 && this.#waitingRuns.length === 0 && this.#inProgress().length === 0;
   }
 
-  /**
-   * Queues a run in this session.
-   *
-   * @returns false if the session takes no more runs. In that case the run is not queued.
-   */
+  /** Queues a run in this session. Returns false if the session takes no more runs. */
   dispatch(run: Run): boolean {
     if (this.#state === "closing" || this.#state === "gone") return false;
     this.#waitingRuns.push(run);
@@ -123,18 +85,12 @@ export class ExecutorSession {
     for (const work of this.#inProgress()) if (work.id === id) work.stop();
   }
 
-  /**
-   * Tells the run with this id that the manager has answered its `requestCancel`. Has no effect if the run has
-   * finished.
-   */
+  /** Passes on the manager's answer to `requestCancel`. Has no effect if the run has finished. */
   cancelAnswered(id: string): void {
     for (const work of this.#inProgress()) if (work.id === id) work.cancelAnswered();
   }
 
-  /**
-   * Sets the pipeline permit: the key of the advisory lock that lets the session send queued runs. Null means that the
-   * session may send none.
-   */
+  /** Sets the pipeline permit. Null means that the session may send no queued runs. */
   setPermit(permit: number | null): void {
     this.#permit = permit;
     if (this.#pipeline !== null) this.#pipeline.permit = permit;
@@ -156,7 +112,6 @@ export class ExecutorSession {
     return this.#pipeline?.recall(ids) ?? [];
   }
 
-  /** Ends the session once the runs dispatched to it have finished. */
   close(): void {
     if (this.#state === "opening" || this.#state === "open") this.#state = "closing";
     this.#sendQueued();
@@ -165,7 +120,7 @@ export class ExecutorSession {
   /** If a run is in progress, reports how long nothing has arrived from the server. */
   async reportSilence(): Promise<void> {
     const ms = (await this.#connection?.wire.silentMs()) ?? 0;
-    if (ms > 0 && this.#inProgress().length > 0) this.#events.silence(ms);
+    if (ms > 0 && this.#inProgress().length > 0) this.#context.send({ type: "silence", session: this.#id, ms });
   }
 
   /** Releases queued runs and cancels runs in progress. */
@@ -179,7 +134,7 @@ export class ExecutorSession {
     this.#releaseQueued();
     if (this.#state === "opening") {
       this.#state = "gone";
-      this.#events.openFailed(toReport(stopped("while it was opening")));
+      this.#sendEnd("openFailed", stopped("while it was opening"));
       return;
     }
     this.close();
@@ -189,12 +144,15 @@ export class ExecutorSession {
     await this.#ended;
   }
 
-  async #connectAndServe(connect: () => Promise<OpenConnection>): Promise<void> {
+  async #connectAndServe(): Promise<void> {
     let connection: OpenConnection;
     try {
-      connection = await connect();
+      connection = await this.#context.connect();
     } catch (error) {
-      this.#openFailed(error);
+      if (this.#state === "gone") return;
+      this.#state = "gone";
+      this.#releaseQueued();
+      this.#sendEnd("openFailed", error);
       return;
     }
     if (this.#state === "gone") return await connection.wire.close();
@@ -204,17 +162,10 @@ export class ExecutorSession {
     await this.#disconnect(connection, loss);
   }
 
-  #openFailed(error: unknown): void {
-    if (this.#state === "gone") return;
-    this.#state = "gone";
-    this.#releaseQueued();
-    this.#events.openFailed(toReport(error));
-  }
-
   async #disconnect({ wire }: OpenConnection, loss: PgTaskError | null): Promise<void> {
     if (loss === null) {
       await Promise.all([wire.close(), this.#remoteSupport?.sessions.end()]);
-      this.#events.closed();
+      this.#context.send({ type: "closed", session: this.#id });
       return;
     }
     wire.destroy(loss);
@@ -223,14 +174,10 @@ export class ExecutorSession {
     await Promise.all([this.#pipeline?.connectionLost(loss), this.#remote?.over]);
     await this.#remoteSupport?.sessions.end();
     this.#releaseQueued();
-    this.#events.lost(toReport(loss));
+    this.#sendEnd("lost", loss);
   }
 
-  /**
-   * Executes the dispatched runs until the session ends.
-   *
-   * @returns the reason if the connection was lost, or null if the session was closed on request
-   */
+  /** Executes runs until the session ends. Returns why the connection was lost, or null if the session was closed. */
   async #serve(connection: OpenConnection): Promise<PgTaskError | null> {
     const end = new Promise<PgTaskError | null>((resolve) => (this.#resolveEnd = resolve));
     void connection.wire.ended.then(this.#resolveEnd);
@@ -239,12 +186,12 @@ export class ExecutorSession {
       finished: (execution, { result }) => this.#runFinished(execution, result),
       lost: (execution) => execution.discardOutput(),
       retry: (execution) => this.#queue.unshift(execution),
-      started: (execution) => this.#runStarted(execution, execution.start),
+      started: (execution) => this.#runStarted(execution, execution.attempt?.start ?? ""),
       changed: () => this.#sendQueued(),
     });
     this.#pipeline.permit = this.#permit;
     if (this.#state === "opening") this.#state = "open";
-    this.#events.opened(connection.backend);
+    this.#context.send({ type: "opened", session: this.#id, backend: connection.backend });
     this.#addWaiting();
     this.#sendQueued();
     return await end;
@@ -253,18 +200,22 @@ export class ExecutorSession {
   /** Moves the waiting runs to the queue if the session is open and the code that they need is loaded. */
   #addWaiting(): void {
     if (this.#connection === null) return;
-    const needsRemoteSupport = this.#waitingRuns.some(({ remote }) => remote !== null);
-    if (needsRemoteSupport && this.#remoteSupport === null) {
+    if (this.#remoteSupport === null && this.#waitingRuns.some(({ remote }) => remote !== null)) {
       void this.#loadRemoteSupport();
       return;
     }
     for (const run of this.#waitingRuns.splice(0)) this.#add(this.#connection, run);
   }
 
+  /**
+   * Loads the code that only remote tasks need. It is loaded only on first use: the first task after deep sleep has to
+   * wait while an executor's code is loaded, so this code should be short.
+   */
   async #loadRemoteSupport(): Promise<void> {
     try {
-      const support = await loadRemoteSupport();
-      this.#remoteSupport ??= support;
+      const { RemoteExecution } = await import("../remote/remoteExecution.js");
+      const { RemoteSessionCache } = await import("../remote/remoteSession.js");
+      this.#remoteSupport ??= { RemoteExecution, sessions: new RemoteSessionCache() };
       this.#addWaiting();
     } catch (error) {
       this.#resolveEnd(internalError(error));
@@ -316,38 +267,35 @@ export class ExecutorSession {
   }
 
   #toExecution(connection: OpenConnection, run: Run): AnyExecution {
-    const { schema, table, outputLimit, finishFunction, ledgers } = this.#parameters;
-    const { wire, messages, backend } = connection;
+    const { parameters, connectionPermits, log } = this.#context;
+    const { schema, table, outputLimit, isSuperuser, lostRunTimeoutMs, ledgers } = parameters;
     if (run.remote === null) {
-      const settings = this.#settings;
-      const requestCancel = () => this.#events.requestCancel(run.id);
-      const proof = { finishFunction, owner: backend.owner };
+      const { wire, messages, backend } = connection;
       return new Execution(run, {
         wire,
         messages,
-        settings,
+        settings: this.#settings,
         outputLimit,
-        proof,
-        requestCancel,
+        proof: { finishFunction: parameters.finishFunction, owner: backend.owner },
+        requestCancel: () => this.#context.send({ type: "requestCancel", session: this.#id, id: run.id }),
       });
     }
-    const { target: managerTarget, isSuperuser, lostRunTimeoutMs } = this.#parameters;
     if (this.#remoteSupport === null) throw new PgTaskError("INTERNAL", "the code for remote tasks is not loaded");
     const { RemoteExecution, sessions } = this.#remoteSupport;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {
       session: connection,
       sessionCache: sessions,
-      connectionPermits: this.#connectionPermits,
-      managerTarget,
+      connectionPermits,
+      managerTarget: parameters.target,
       isSuperuser,
       schema,
       table,
       outputLimit,
       ledger: ledgers[run.ledger - 1] ?? ledgers[0],
       lostRunTimeoutMs,
-      log: this.#log,
+      log,
       onStart: (start) => this.#runStarted(work, start),
-      onPidNotShown: (pid) => this.#events.remoteStarted(run.id, pid),
+      onPidNotShown: (pid) => this.#context.send({ type: "remoteStarted", session: this.#id, id: run.id, pid }),
     });
     return work;
   }
@@ -356,31 +304,34 @@ export class ExecutorSession {
     return this.#remote === null ? (this.#pipeline?.runs ?? []) : [this.#remote.execution];
   }
 
+  #sendStart(id: string, start: string): void {
+    this.#context.send({ type: "started", session: this.#id, id, start });
+  }
+
+  #sendEnd(type: "openFailed" | "lost", error: unknown): void {
+    this.#context.send({ type, session: this.#id, reason: toReport(error) });
+  }
+
   #runStarted(work: AnyExecution, start: string): void {
-    if (work.reportsStart) this.#events.started(work.id, start);
+    if (work.reportsStart) this.#sendStart(work.id, start);
     else if (work.wasQueued) this.#startReporter.started(work.id, start);
   }
 
   #runFinished(work: AnyExecution, result: OutgoingResult): void {
     this.#startReporter.finished(work.id);
-    this.#events.result(result);
+    this.#context.sendResult(result);
     if (result.stale !== true) return;
     this.#isStale = true;
     this.#releaseQueued();
   }
 
-  /**
-   * Releases the runs that are not on the wire. If `matches` is given, only the runs for which it returns true are
-   * released.
-   *
-   * @returns whether any run was released
-   */
+  /** Releases the runs that match and are not on the wire. Returns whether any run was released. */
   #releaseQueued(matches: (run: Pick<Run, "id">) => boolean = () => true): boolean {
     const released = [...this.#waitingRuns, ...this.#queue].filter(matches);
     if (released.length === 0) return false;
     this.#waitingRuns = this.#waitingRuns.filter((run) => !matches(run));
     this.#queue = this.#queue.filter((work) => !matches(work));
-    for (const { id } of released) this.#events.result({ outcome: "released", session: this.#id, id });
+    for (const { id } of released) this.#context.sendResult({ outcome: "released", session: this.#id, id });
     this.#sendQueued();
     return true;
   }

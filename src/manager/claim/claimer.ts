@@ -163,7 +163,7 @@ export class Claimer {
     // head.
     const counted = [...moreOf].filter((hash) => groups.canStart(hash)).length;
     let more = read + size - counted;
-    if (more < lookAhead) more += sessions.tasks.countMovable(lookAhead - more);
+    if (more < lookAhead) more += sessions.countMovable(lookAhead - more);
     // A group that is to get a reserved session needs one to be opened if none is free.
     return Math.max(passIdleOver ? Math.min(reserved, idle) : 0, Math.min(lookAhead, more));
   }
@@ -325,7 +325,7 @@ export class Claimer {
     const missed = sessions.assign(startable, () => ledgers.countRun());
     this.#started += startable.length - missed.length;
     for (const { id, owner, hash, max } of [...blocked, ...missed])
-      pendingResults.requeue([], [{ id, owner, due: { hash, max } }]);
+      pendingResults.released.requeue([{ id, owner, due: { hash, max } }]);
   }
 }
 

@@ -161,7 +161,7 @@ export class Dependencies {
     );
     const held = judged.filter(({ verdict }) => verdict === "wait").length;
     this.#hasDependencies ||= held > 0;
-    this.#statistics.held(held);
+    this.#statistics.count("held", held);
     await this.#settle(client, judged, []);
     return judged.length;
   }
@@ -193,7 +193,7 @@ export class Dependencies {
         },
       );
     }
-    this.#statistics.released(judged.filter(({ verdict }) => verdict === "start").length);
+    this.#statistics.count("released", judged.filter(({ verdict }) => verdict === "start").length);
     if (predecessors !== null && found.length < batch) for (const id of predecessors) this.#ended.delete(id);
     // Dependents whose rows are locked or rejected are found again when all dependencies are checked.
     const settled = new Set(judged.map(({ id }) => id));
@@ -230,7 +230,7 @@ export class Dependencies {
     for (const { id } of judged) this.#rejected.delete(id);
     const gone = judged.flatMap(({ id, verdict }) => (verdict === "refuse" || verdict === "omit" ? id : []));
     this.ended(gone);
-    this.#statistics.goneUnrun(gone.length);
+    this.#statistics.count("gone", gone.length);
     const omitted = judged.flatMap(({ id, verdict }) => (verdict === "omit" ? id : []));
     const deletable = [...ended, ...omitted];
     if (deletable.length > 0) await deleteAwaited(client, this.#table, deletable);

@@ -16,18 +16,15 @@ import { DeferredPauses } from "../groups/deferredPauses.js";
 import { ActiveGroups } from "../groups/groups.js";
 import { GroupScanner } from "../groups/groupScanner.js";
 import type { ManagerSettings, RetryPolicy } from "../model/settings.js";
-import type { RemotePid, StartedTask } from "../model/tasks.js";
 import { LostRemoteRuns } from "../recovery/lostRemoteRuns.js";
 import { OrphanRescuer } from "../recovery/orphanRescuer.js";
 import { LargeResultWriter } from "../results/largeResultWriter.js";
 import { PendingResults } from "../results/pendingResults.js";
-import { RetryQueue } from "../results/retryQueue.js";
+import { RunningRows } from "../results/runningRows.js";
 import { ruleQueryResult } from "../results/ruleQueryResult.js";
 import { taskTable, type TaskTable } from "../schema/taskTable.js";
 import { BackendCancellations } from "../sessions/backendCancellations.js";
 import { ExecutorThreads } from "../sessions/executorThreads.js";
-import { LoginCheck } from "../sessions/loginCheck.js";
-import { PipelineRecalls } from "../sessions/pipelineRecalls.js";
 import { PoolScaler } from "../sessions/poolScaler.js";
 import { RemoteConnectionCapacity } from "../sessions/remoteConnectionCapacity.js";
 import { RunTimes } from "../sessions/runTimes.js";
@@ -150,8 +147,7 @@ export class ManagerComponents extends ManagerState {
   readonly pendingResults = new PendingResults();
   readonly runTimes = new RunTimes();
   readonly cancellations = new BackendCancellations();
-  readonly remotePids = new RetryQueue<RemotePid>();
-  readonly starts = new RetryQueue<StartedTask>();
+  readonly runningRows = new RunningRows(this);
   readonly owed = new OwedSuccessors(this);
   readonly clockSteps = new ClockSteps(this);
   readonly zoneChanges = new ZoneChanges(this);
@@ -203,8 +199,8 @@ export class ManagerComponents extends ManagerState {
         this.pendingResults.add(planned === null ? ruleQueryResult(result) : result, owner, queued);
         this.statistics.runEnded(result, planned);
       },
-      started: (task) => this.starts.add(task),
-      remote: (process) => this.remotePids.add(process),
+      started: (task) => this.runningRows.starts.add(task),
+      remote: (process) => this.runningRows.remotePids.add(process),
       lost: (task, owner, isCurrent, reason) => {
         this.groups.addOrphan(task.hash, task.key);
         this.tracing?.lost(task.id, isCurrent);
@@ -222,13 +218,9 @@ export class ManagerComponents extends ManagerState {
         if (isUndefinedObject(reason.sqlState)) this.events.objectMissing();
       },
       cancel: (cancellation) => this.cancellations.add(cancellation),
-      recall: (recall) => this.recalls.add(recall),
-      permitWanted: (session) => this.recalls.requestPermit(session),
-      permitUnused: (permit) => this.recalls.revoke(permit),
     },
     log: this.log,
   });
-  readonly recalls = new PipelineRecalls(this.sessions.recalls);
   readonly remoteCapacity = new RemoteConnectionCapacity(this);
   readonly settingsAge = new SettingsAge(this);
   readonly lostRemoteRuns = new LostRemoteRuns({
@@ -238,10 +230,9 @@ export class ManagerComponents extends ManagerState {
     log: this.log,
   });
   readonly orphans = new OrphanRescuer(this);
-  readonly sessionAccess = new SessionAccess({ send: this.send, openSessions: () => this.sessions.size });
-  /** Logs in as the sessions do. */
-  readonly loginCheck = new LoginCheck({
-    access: this.sessionAccess,
+  readonly sessionAccess = new SessionAccess({
+    send: this.send,
+    openSessions: () => this.sessions.size,
     connect: () =>
       connectClient(this.target, { applicationName: applicationNames.managerLogin, signal: this.ending.signal }),
     pauseMs: () => this.restartMs,

@@ -178,7 +178,7 @@ export class ManagerConnection {
     watchdog: ConnectionWatchdog,
     ended: AbortSignal,
   ): Promise<{ readonly loop: ManagerLoop; readonly homeGuard: HomeGuard }> {
-    const { cancellations, groups, log, pendingResults, recalls, sessions, table } = this.#components;
+    const { cancellations, groups, log, pendingResults, sessions, table } = this.#components;
     await this.#readSettings(client, entry);
     // A draining manager only writes results. It creates nothing and needs no lock, and another manager may already
     // serve the table.
@@ -197,7 +197,7 @@ export class ManagerConnection {
     const otherManagers = await this.#attachOthers(client, oid, ended);
     const isLocked = await lockTable(client, this.#components, oid, otherManagers);
     groups.forgetStarts();
-    recalls.attach(isLocked);
+    sessions.recalls.attach(isLocked);
     await discardUnconfirmed(client, table, sessions, pendingResults);
     const homeGuard = new HomeGuard(client, this.#components);
     const partitions = this.#watchPartitions();
@@ -266,12 +266,12 @@ export class ManagerConnection {
   }
 
   async #end(client: Client): Promise<void> {
-    const { cancellations, changes, largeResultWriter, orphans, recalls, sessions } = this.#components;
+    const { cancellations, changes, largeResultWriter, orphans, sessions } = this.#components;
     this.#serving = null;
     changes.notify();
     cancellations.detach();
-    orphans.clearBlame(sessions.owners());
-    recalls.detach();
+    orphans.clearBlame(sessions.owners);
+    sessions.recalls.detach();
     await largeResultWriter.stop();
     await disconnect(client);
   }

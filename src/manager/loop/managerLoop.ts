@@ -202,9 +202,9 @@ export class ManagerLoop {
 
   /** Checks the login if the manager is in deep sleep. Otherwise, counts the empty check, and may begin deep sleep. */
   async #endEmptyCheck(): Promise<void> {
-    const { knownSettings, loginCheck, poolScaler } = this.#components;
+    const { knownSettings, sessionAccess, poolScaler } = this.#components;
     this.#emptyChecks += 1;
-    if (this.#isAsleep) loginCheck.begin();
+    if (this.#isAsleep) sessionAccess.check();
     else if (this.#emptyChecks >= knownSettings.idle) {
       this.#isAsleep = true;
       await poolScaler.closeAll();
@@ -275,9 +275,9 @@ export class ManagerLoop {
     const { sessions, pendingResults } = this.#components;
     // A row can have another owner than the one that is known here, for example after a failover to a server that has
     // not received the last claim of the task.
-    if (sessions.tasks.has(row) || pendingResults.has(row)) return true;
-    if (!sessions.owners().includes(row.owner)) return false;
-    pendingResults.requeue([], [{ id: row.id, owner: row.owner }]);
+    if (sessions.hasTask(row) || pendingResults.has(row)) return true;
+    if (!sessions.owners.includes(row.owner)) return false;
+    pendingResults.released.requeue([{ id: row.id, owner: row.owner }]);
     return true;
   }
 
@@ -316,7 +316,7 @@ export class ManagerLoop {
   }
 
   #pauseMs({ nearestMs, gapMs }: CycleOutcome): number {
-    const { knownSettings, remoteCapacity, orphans, loginCheck, poolScaler } = this.#components;
+    const { knownSettings, remoteCapacity, orphans, sessionAccess, poolScaler } = this.#components;
     const { busyMode, workCycle } = this.#options;
     // If a planned time stays in the past, the row of its task is locked, and later planned times are hidden behind it.
     // Another cycle at once would not help, but a cycle is needed before long.
@@ -335,7 +335,7 @@ export class ManagerLoop {
         poolScaler.pauseMs ?? Infinity,
         remoteCapacity.pauseMs,
         busyMode.pauseMs,
-        this.#isAsleep ? Math.max(loginCheck.pauseMs, 1) : Infinity,
+        this.#isAsleep ? Math.max(sessionAccess.pauseMs, 1) : Infinity,
         this.#upkeep.pauseMs,
         resetMs,
       ),

@@ -10,7 +10,6 @@ import type { OwnedResult } from "../model/tasks.js";
 import { Completer } from "../results/completer.js";
 import type { ReleasedTask } from "../results/pendingResults.js";
 import { updateLockTimeout } from "../sql/lockTimeout.js";
-import { RunningRows } from "../results/runningRows.js";
 import { TaskReleaser } from "../results/taskReleaser.js";
 import { UnwantedRunCanceller } from "../sessions/unwantedRunCanceller.js";
 
@@ -59,7 +58,6 @@ export interface CycleOutcome {
 export class WorkCycle {
   readonly #components: ManagerComponents;
   readonly #completer: Completer;
-  readonly #runningRows: RunningRows;
   readonly #releaser: TaskReleaser;
   readonly #canceller: UnwantedRunCanceller;
   /** Whether results that were taken out of the pending results are still being written. */
@@ -69,7 +67,6 @@ export class WorkCycle {
   constructor(components: ManagerComponents) {
     this.#components = components;
     this.#completer = new Completer(components);
-    this.#runningRows = new RunningRows(components);
     this.#releaser = new TaskReleaser(components);
     this.#canceller = new UnwantedRunCanceller(components);
   }
@@ -88,7 +85,7 @@ export class WorkCycle {
       pendingResults.deferredCount > 0 ||
       pendingResults.largeCount > 0 ||
       deferredPauses.locked > 0 ||
-      this.#runningRows.deferredCount > 0
+      this.#components.runningRows.deferredCount > 0
     );
   }
 
@@ -107,7 +104,7 @@ export class WorkCycle {
   async retryLocked(client: Client): Promise<void> {
     const { claimer, deferredPauses, groupScanner, pendingResults } = this.#components;
     pendingResults.requeueDeferred();
-    this.#runningRows.requeueDeferred();
+    this.#components.runningRows.requeueDeferred();
     await this.#orDefer(undefined, async () => {
       if (deferredPauses.size > 0) {
         await deferredPauses.retry(client);
@@ -135,7 +132,7 @@ export class WorkCycle {
    * @throws errors of the server that are not transient
    */
   async run(client: Client, request: CycleRequest): Promise<CycleOutcome> {
-    const { claimer, dependencies, groups, groupScanner, log, pendingResults, recalls, sessions } = this.#components;
+    const { claimer, dependencies, groups, groupScanner, log, pendingResults, sessions } = this.#components;
     const since = performance.now();
     const limits = this.#claimLimits();
     if (request.notified) claimer.locked.notified();
@@ -158,7 +155,7 @@ export class WorkCycle {
         // while it ran).
         this.#look(client, look, limits, { isSaturated, watch: request.checkRuns }),
         this.#canceller.check(client, request),
-        recalls.grantPermits(client),
+        sessions.recalls.grantPermits(client),
         isEarly ? this.#claim(client, limits) : null,
         groupScanner.offerWaiting(client, endedKeys),
       ]),
@@ -204,14 +201,14 @@ export class WorkCycle {
    * @returns whether there is more to write
    */
   async writeOnly(client: Client): Promise<boolean> {
-    const { pendingResults, recalls } = this.#components;
+    const { pendingResults, sessions } = this.#components;
     await this.#prepareWrites(client);
     const { results, released } = this.#takeWrites(client);
     const outcomes = await inOneWrite(client, () =>
       Promise.allSettled([
         ...this.#write(client, results, released),
         this.#canceller.check(client, { checkRuns: true, notified: true }),
-        recalls.grantPermits(client),
+        sessions.recalls.grantPermits(client),
       ]),
     );
     this.#isWriting = false;
@@ -224,10 +221,10 @@ export class WorkCycle {
    * fixed order.
    */
   async #prepareWrites(client: Client): Promise<void> {
-    const { recalls } = this.#components;
+    const { recalls } = this.#components.sessions;
     await this.#completer.prepare(client);
     // Recalled tasks (taken back from their sessions' queues) are released in this same cycle.
-    if (recalls.isPending) await this.#orDefer(undefined, () => recalls.process(client));
+    if (recalls.needsServer) await this.#orDefer(undefined, () => recalls.process(client));
   }
 
   /**
@@ -245,8 +242,8 @@ export class WorkCycle {
   #write(client: Client, results: readonly OwnedResult[], released: readonly ReleasedTask[]) {
     return [
       // Sent before the results, because a task that has ended no longer has a backend.
-      this.#runningRows.writeRemotePids(client),
-      this.#runningRows.writeStarts(client),
+      this.#components.runningRows.writeRemotePids(client),
+      this.#components.runningRows.writeStarts(client),
       this.#completer.write(client, results),
       this.#releaser.release(client, released),
     ] as const;
@@ -285,7 +282,7 @@ export class WorkCycle {
 
   /** Whether updates other than results have to be sent to the server. */
   get #hasUpdates(): boolean {
-    return !this.#runningRows.isEmpty || this.#components.recalls.isPending;
+    return !this.#components.runningRows.isEmpty || this.#components.sessions.recalls.needsServer;
   }
 
   #claimLimits(): ClaimLimits {

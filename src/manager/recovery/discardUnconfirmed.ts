@@ -18,7 +18,7 @@ export async function discardUnconfirmed(
   sessions: Pick<SessionPool, "owners" | "distrust">,
   pendingResults: PendingResults,
 ): Promise<void> {
-  const owners = sessions.owners();
+  const { owners } = sessions;
   if (owners.length > 0) sessions.distrust(await findDeadOwners(client, table, owners));
   let unconfirmed = pendingResults.takeUnconfirmed();
   if (unconfirmed.length === 0) return;
@@ -27,6 +27,6 @@ export async function discardUnconfirmed(
     unconfirmed = unconfirmed.filter(({ id }) => proven.has(id));
   } finally {
     // If the query failed, all these results stay pending and are checked again with the next connection.
-    pendingResults.requeue(unconfirmed, []);
+    pendingResults.requeue(unconfirmed);
   }
 }

@@ -5,9 +5,7 @@ import { remoteQueryMs } from "../model/tuning.js";
 /** The maximum number of servers that are queried at the same time. */
 const maxConcurrent = 8;
 
-/**
- * Asks the server of a remote run whether the backend of the run is gone. Returns null if the server does not answer.
- */
+/** Asks a remote server whether the backend of the run is gone. Null if the server does not answer. */
 export type IsProcessGone = (run: RemoteRun) => Promise<boolean | null>;
 
 interface LostRun {
@@ -22,6 +20,16 @@ interface LostRun {
   isGone: boolean;
 }
 
+interface LostRemoteRunsOptions {
+  readonly isProcessGone: IsProcessGone;
+  /** Called when a run was found to be gone. */
+  readonly onGone: () => void;
+  /** How long a server may be silent before its runs are given up, in ms. */
+  readonly resetMs: () => number;
+  readonly log: Log;
+  readonly now?: () => number;
+}
+
 /**
  * Keeps track of remote runs whose local session is gone, but which may still be running on the remote server. The
  * remote servers are queried in parallel, so a server that does not answer does not delay the others.
@@ -31,35 +39,17 @@ interface LostRun {
  *    └─┘ it still runs, or the server does not answer
  */
 export class LostRemoteRuns {
-  readonly #isProcessGone: IsProcessGone;
-  readonly #onGone: () => void;
-  readonly #resetMs: () => number;
-  readonly #log: Log;
+  readonly #options: LostRemoteRunsOptions;
   readonly #now: () => number;
   /** Lost runs by task id and owner. This pair is different for each run of a task. */
   readonly #lost = new Map<string, LostRun>();
 
-  constructor(options: {
-    readonly isProcessGone: IsProcessGone;
-    /** Called when a run was found to be gone. */
-    readonly onGone: () => void;
-    /** How long a server may be silent before its runs are given up, in ms. */
-    readonly resetMs: () => number;
-    readonly log: Log;
-    readonly now?: () => number;
-  }) {
-    this.#isProcessGone = options.isProcessGone;
-    this.#onGone = options.onGone;
-    this.#resetMs = options.resetMs;
-    this.#log = options.log;
+  constructor(options: LostRemoteRunsOptions) {
+    this.#options = options;
     this.#now = options.now ?? (() => performance.now());
   }
 
-  /**
-   * Queries the servers of these runs, and forgets all other runs.
-   *
-   * @returns ids of the tasks that may still be running.
-   */
+  /** Queries the servers of these runs, and forgets all others. Returns ids of the tasks that may still run. */
   findRunning(runs: readonly RemoteRun[]): ReadonlySet<string> {
     const keys = new Set(runs.map(keyOf));
     for (const key of this.#lost.keys()) if (!keys.has(key)) this.#lost.delete(key);
@@ -90,13 +80,13 @@ export class LostRemoteRuns {
       isSilent: false,
       isGone: false,
     });
-    this.#log.info({ id: run.id }, "remote task may still run, asking its server");
+    this.#options.log.info({ id: run.id }, "remote task may still run, asking its server");
   }
 
   #giveUpIfSilent(lost: LostRun): void {
-    if (lost.isGone || !lost.isSilent || this.#now() - lost.answeredAt < this.#resetMs()) return;
+    if (lost.isGone || !lost.isSilent || this.#now() - lost.answeredAt < this.#options.resetMs()) return;
     lost.isGone = true;
-    this.#log.warn({ id: lost.run.id }, "state of a remote task unknown, it may run twice");
+    this.#options.log.warn({ id: lost.run.id }, "state of a remote task unknown, it may run twice");
   }
 
   #queryDue(): void {
@@ -108,7 +98,7 @@ export class LostRemoteRuns {
 
   async #query(lost: LostRun): Promise<void> {
     lost.isQuerying = true;
-    const isGone = await this.#isProcessGone(lost.run);
+    const isGone = await this.#options.isProcessGone(lost.run);
     lost.isQuerying = false;
     lost.isSilent = isGone === null;
     if (!lost.isSilent) lost.answeredAt = this.#now();
@@ -116,7 +106,7 @@ export class LostRemoteRuns {
     lost.pauseMs = Math.min(2 * lost.pauseMs, remoteQueryMs.max);
     if (isGone !== true) return;
     lost.isGone = true;
-    this.#onGone();
+    this.#options.onGone();
   }
 }
 

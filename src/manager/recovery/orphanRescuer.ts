@@ -7,7 +7,7 @@ import type { DeferredPauses } from "../groups/deferredPauses.js";
 import { tryInOrder, RejectedRows, changeRows } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { RescueOutcome } from "../model/tasks.js";
-import { readClaimedRows, rescueTasks, stillClaimed, type OwnedRow, type RescuedTask } from "./rescue.sql.js";
+import { readClaimedRows, rescueTasks, type OwnedRow, type RescuedTask } from "./rescue.sql.js";
 import { findDeadOwners, terminateOwners } from "../sql/ownerBackends.sql.js";
 import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
 import { readRemoteRuns } from "./remoteRuns.sql.js";
@@ -18,7 +18,6 @@ import { orphanCheckMs } from "../model/tuning.js";
 /** The maximum number of ids in one log line. */
 const maxLoggedIds = 5;
 
-/** How the log describes the outcome of a rescue. */
 const outcomes: readonly (readonly [RescueOutcome, string])[] = [
   ["planned", "they run again"],
   ["replaced", "another task waits with the same key: they are GONE"],
@@ -33,10 +32,7 @@ interface Orphan extends OwnedRow {
   readonly isOwnSession: boolean;
   /** Why the session ended, if it is known. */
   readonly reason: string | null;
-  /**
-   * Whether the group counts the task as running. Once the backend is gone, the group no longer counts it, even if the
-   * row cannot be rescued yet because it is locked or rejected.
-   */
+  /** Whether the group counts the task as running. It no longer does once the backend is gone, even if the row is locked. */
   isCounted: boolean;
 }
 
@@ -49,6 +45,15 @@ interface CheckRequest {
 
 type Rescue = (orphans: readonly Orphan[], omissions: Pick<Omissions, "pause" | "repetition">) => Promise<void>;
 
+interface OrphanRescuerOptions {
+  readonly table: TaskTable;
+  readonly groups: ActiveGroups;
+  readonly deferredPauses: DeferredPauses;
+  readonly lostRemoteRuns: LostRemoteRuns;
+  readonly owed: Pick<OwedSuccessors, "touch">;
+  readonly log: Log;
+}
+
 /**
  * Rescues orphans. An orphan is a claimed task whose session this manager does not control, either because it lost the
  * session or because the session belongs to an earlier manager.
@@ -60,21 +65,13 @@ type Rescue = (orphans: readonly Orphan[], omissions: Pick<Omissions, "pause" | 
  * Orphans are counted as running in their groups until their backends are gone.
  */
 export class OrphanRescuer {
-  readonly #table: TaskTable;
-  readonly #groups: ActiveGroups;
-  readonly #deferredPauses: DeferredPauses;
-  readonly #lostRemoteRuns: LostRemoteRuns;
-  readonly #owed: Pick<OwedSuccessors, "touch">;
-  readonly #log: Log;
+  readonly #options: OrphanRescuerOptions;
   readonly #orphans = new Map<string, Orphan>();
   /** Owners of sessions whose connection failed. Their tasks are not to blame for the loss. */
   readonly #excusedOwners = new Set<string>();
   /** Owners of the sessions that existed when the manager's connection was last lost. */
   #disconnectedOwners: ReadonlySet<string> = new Set();
-  /**
-   * Whether the manager's connection was lost since the last scan. If so, sessions that are lost now were probably lost
-   * for the same reason.
-   */
+  /** Whether the connection was lost since the last scan. Sessions that are lost now were probably lost with it. */
   #isConnectionLost = false;
   /** The number of tasks that were lost with this manager's sessions since the last `takeLostCount`. */
   #recentlyLost = 0;
@@ -83,20 +80,8 @@ export class OrphanRescuer {
   #pauseMs: number = orphanCheckMs.first;
   readonly #rejected: RejectedRows;
 
-  constructor(options: {
-    readonly table: TaskTable;
-    readonly groups: ActiveGroups;
-    readonly deferredPauses: DeferredPauses;
-    readonly lostRemoteRuns: LostRemoteRuns;
-    readonly owed: Pick<OwedSuccessors, "touch">;
-    readonly log: Log;
-  }) {
-    this.#table = options.table;
-    this.#groups = options.groups;
-    this.#deferredPauses = options.deferredPauses;
-    this.#lostRemoteRuns = options.lostRemoteRuns;
-    this.#owed = options.owed;
-    this.#log = options.log;
+  constructor(options: OrphanRescuerOptions) {
+    this.#options = options;
     this.#rejected = new RejectedRows(options.log);
   }
 
@@ -109,7 +94,6 @@ export class OrphanRescuer {
     return [...this.#orphans.values()].flatMap(({ isCounted, hash }) => (isCounted ? hash : []));
   }
 
-  /** The keys of the orphans that are counted as running. */
   get keys(): string[] {
     return [...this.#orphans.values()].flatMap(({ isCounted, key }) => (isCounted ? (key ?? []) : []));
   }
@@ -129,17 +113,13 @@ export class OrphanRescuer {
     return [...this.#orphans.values()].filter(({ id }) => !delayedIds.has(id));
   }
 
-  /**
-   * Returns how many tasks were lost with this manager's sessions since the last call. Such tasks soon need other
-   * sessions.
-   */
+  /** Returns how many tasks were lost with sessions since the last call. They soon need other sessions. */
   takeLostCount(): number {
     const count = this.#recentlyLost;
     this.#recentlyLost = 0;
     return count;
   }
 
-  /** Returns the outcome of each rescue since the last call. */
   takeOutcomes(): readonly RescueOutcome[] {
     return this.#outcomes.splice(0);
   }
@@ -170,10 +150,7 @@ export class OrphanRescuer {
     this.#pauseMs = orphanCheckMs.first;
   }
 
-  /**
-   * Notes that the tasks of this owner's session are not to blame for the end of the session. The end itself will be
-   * reported later.
-   */
+  /** Notes that this owner's tasks are not to blame for the end of its session, which will be reported later. */
   excuse(owner: string): void {
     this.#excusedOwners.add(owner);
   }
@@ -191,7 +168,7 @@ export class OrphanRescuer {
 
   /** Searches the whole table for claimed tasks that are not known here, and adds them as orphans. */
   async scan(client: Client, isKnown: (row: OwnedRow) => boolean): Promise<void> {
-    for (const row of await readClaimedRows(client, this.#table)) {
+    for (const row of await readClaimedRows(client, this.#options.table, null)) {
       if (this.#orphans.get(row.id)?.owner === row.owner || isKnown(row)) continue;
       this.#addForeign(row);
     }
@@ -203,7 +180,7 @@ export class OrphanRescuer {
   #addForeign(row: OwnedRow): void {
     this.#remove(row.id);
     this.#orphans.set(row.id, { ...row, isBlamed: false, isOwnSession: false, isCounted: true, reason: null });
-    this.#groups.addOrphan(row.hash, row.key);
+    this.#options.groups.addOrphan(row.hash, row.key);
     this.#pauseMs = orphanCheckMs.first;
   }
 
@@ -216,7 +193,7 @@ export class OrphanRescuer {
     if (pending.length === 0) return 0;
     this.#pauseMs = Math.min(2 * this.#pauseMs, orphanCheckMs.max);
     const ids = pending.map(({ id }) => id);
-    const claimed = await stillClaimed(client, this.#table, ids);
+    const claimed = await readClaimedRows(client, this.#options.table, ids);
     const rows = new Map(claimed.map((row) => [row.id, row]));
     for (const id of ids) {
       const row = rows.get(id);
@@ -225,25 +202,25 @@ export class OrphanRescuer {
       // After a failover, the row can have an older owner than the one that is known here.
       if (row !== undefined && !request.isKnown(row)) this.#addForeign(row);
     }
-    const dead = await findDeadOwners(client, this.#table, [...new Set(claimed.map(({ owner }) => owner))]);
+    const dead = await findDeadOwners(client, this.#options.table, [...new Set(claimed.map(({ owner }) => owner))]);
     const gone = new Set(dead);
     await this.#terminateOwnSessions(client, gone);
     if (gone.size === 0) return 0;
-    const remote = await readRemoteRuns(client, this.#table, {
+    const remote = await readRemoteRuns(client, this.#options.table, {
       dead,
       ids: [...this.#orphans.keys()],
     });
-    const runningRemotely = this.#lostRemoteRuns.findRunning(remote);
+    const runningRemotely = this.#options.lostRemoteRuns.findRunning(remote);
     const rescuable = this.#pending.filter(({ id, owner }) => gone.has(owner) && !runningRemotely.has(id));
     if (rescuable.length === 0) return 0;
-    const columns = await readColumnSet(client, this.#table);
+    const columns = await readColumnSet(client, this.#options.table);
     let count = 0;
     for (const blame of [true, false]) {
       const orphans = rescuable.filter((orphan) => orphan.isBlamed === blame);
       for (let from = 0; from < orphans.length; from += request.batch) {
         const batch = orphans.slice(from, from + request.batch);
         const rescue: Rescue = async (some, omissions) => {
-          const { rescued, paused } = await rescueTasks(client, this.#table, columns, {
+          const { rescued, paused } = await rescueTasks(client, this.#options.table, columns, {
             dead,
             ids: some.map(({ id }) => id),
             blame,
@@ -251,7 +228,7 @@ export class OrphanRescuer {
             reasons: Object.fromEntries(some.flatMap(({ id, reason }) => (reason === null ? [] : [[id, reason]]))),
             omissions,
           });
-          this.#deferredPauses.add(paused);
+          this.#options.deferredPauses.add(paused);
           for (const { id, verdict } of rescued) {
             this.#remove(id);
             this.#outcomes.push(verdict);
@@ -286,7 +263,7 @@ export class OrphanRescuer {
       () => rescue([orphan], { pause: true, repetition: null }),
       async (rejection) => {
         await rescue([orphan], { pause: true, repetition: rejectedRepeatNote(rejection) });
-        this.#owed.touch();
+        this.#options.owed.touch();
       },
     ]);
     if (reason === null) return;
@@ -303,12 +280,12 @@ export class OrphanRescuer {
 
   /** Terminates the sessions of other processes that have tasks. Their tasks are then rescued. */
   async endForeignOwners(client: Client): Promise<void> {
-    const dead = new Set(await findDeadOwners(client, this.#table, this.foreignOwners));
+    const dead = new Set(await findDeadOwners(client, this.#options.table, this.foreignOwners));
     const alive = this.foreignOwners.filter((owner) => !dead.has(owner));
     if (alive.length === 0) return;
-    const ended = await terminateOwners(client, this.#table, { owners: alive, areOwn: false });
+    const ended = await terminateOwners(client, this.#options.table, { owners: alive, areOwn: false });
     const shown = { sessions: ended, left: alive.length - ended };
-    this.#log.warn(shown, "sessions of a process that does not answer were ended");
+    this.#options.log.warn(shown, "sessions of a process that does not answer were ended");
     this.#pauseMs = orphanCheckMs.first;
   }
 
@@ -324,11 +301,14 @@ export class OrphanRescuer {
     for (const [verdict, outcome] of outcomes) {
       const ids = rescued.flatMap((each) => (each.verdict === verdict ? each.id : []));
       if (ids.length === 0) continue;
-      this.#log.warn({ tasks: ids.length, ids: ids.slice(0, maxLoggedIds), reason, outcome }, "orphaned tasks rescued");
+      this.#options.log.warn(
+        { tasks: ids.length, ids: ids.slice(0, maxLoggedIds), reason, outcome },
+        "orphaned tasks rescued",
+      );
     }
     for (const { id, verdict, crash } of rescued) {
       if (verdict !== "failed") continue;
-      this.#log.warn({ id, crash }, "crash limit reached, task failed");
+      this.#options.log.warn({ id, crash }, "crash limit reached, task failed");
     }
   }
 
@@ -339,7 +319,7 @@ export class OrphanRescuer {
   async #terminateOwnSessions(client: Client, gone: ReadonlySet<string>): Promise<void> {
     const alive = [...this.#orphans.values()].filter((o) => o.isOwnSession && !gone.has(o.owner));
     const owners = alive.map(({ owner }) => owner);
-    if (owners.length > 0) await terminateOwners(client, this.#table, { owners, areOwn: true });
+    if (owners.length > 0) await terminateOwners(client, this.#options.table, { owners, areOwn: true });
   }
 
   #remove(id: string): void {
@@ -352,7 +332,7 @@ export class OrphanRescuer {
   #uncount(id: string): void {
     const orphan = this.#orphans.get(id);
     if (orphan?.isCounted !== true) return;
-    this.#groups.removeOrphan(orphan.hash, orphan.key);
+    this.#options.groups.removeOrphan(orphan.hash, orphan.key);
     orphan.isCounted = false;
   }
 }

@@ -3,11 +3,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import type { OwnedTask } from "../model/tasks.js";
 import { claimTime, hasId } from "../sql/fragments.sql.js";
 
-/**
- * Finds the tasks whose current claim has a proof (a ledger row committed together with the run's effect). Reads both
- * ledgers.
- * @returns the ids of these tasks.
- */
+/** Returns the ids of the tasks whose current claim has a proof. Reads both ledgers. */
 export async function findProvenRuns(
   client: Client,
   { qualified, qualifiedLedger1, qualifiedLedger2 }: TaskTable,

@@ -20,25 +20,19 @@ export interface OwnedRow {
 /** A row as the driver returns it. The id is a number if the table's column has the type integer. */
 type RawRow = Omit<OwnedRow, "id"> & { readonly id: string | number };
 
-const toClaimedRows = (rows: readonly RawRow[]): OwnedRow[] => rows.map((row) => ({ ...row, id: String(row.id) }));
-
-/** Reads all claimed tasks, whoever claimed them. Scans the whole table. */
-export async function readClaimedRows(client: Client, table: TaskTable): Promise<OwnedRow[]> {
+/** Reads the claimed tasks, whoever claimed them: those among `ids`, or all, for which it scans the whole table. */
+export async function readClaimedRows(
+  client: Client,
+  table: TaskTable,
+  ids: readonly string[] | null,
+): Promise<OwnedRow[]> {
+  const condition = ids === null ? "" : "id = ANY ($1::bigint[]) AND ";
   const { rows } = await client.query<RawRow>({
-    name: "owned rows",
-    text: `SELECT id, owner, hash, ${keyOf(table)} AS key FROM ${table.qualified} WHERE owner IS NOT NULL`,
+    name: ids === null ? "owned rows" : "still owned",
+    text: `SELECT id, owner, hash, ${keyOf(table)} AS key FROM ${table.qualified} WHERE ${condition}owner IS NOT NULL`,
+    values: ids === null ? [] : [ids],
   });
-  return toClaimedRows(rows);
-}
-
-/** Reads those of the tasks `ids` that still have an owner. */
-export async function stillClaimed(client: Client, table: TaskTable, ids: readonly string[]): Promise<OwnedRow[]> {
-  const { rows } = await client.query<RawRow>({
-    name: "still owned",
-    text: `SELECT id, owner, hash, ${keyOf(table)} AS key FROM ${table.qualified} WHERE id = ANY ($1::bigint[]) AND owner IS NOT NULL`,
-    values: [ids],
-  });
-  return toClaimedRows(rows);
+  return rows.map((row) => ({ ...row, id: String(row.id) }));
 }
 
 /** A task whose session died. */

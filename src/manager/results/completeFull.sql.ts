@@ -14,10 +14,7 @@ import { hasId, isAwaited, isRepeating, isSeen, isSetByTask } from "../sql/fragm
 import { mustRunQuery } from "../schema/startRule.sql.js";
 
 export interface Completion {
-  /**
-   * Ids of the results that were not written because their rows are locked, or because their tasks repeat and were
-   * changed after the statement had begun.
-   */
+  /** Results not written because their rows are locked, or repeat and were changed after the statement had begun. */
   readonly lockedIds: ReadonlySet<string>;
   /** Tasks that should be postponed by their group's pause, but whose rows are locked. */
   readonly deferredPauses: readonly DeferredPause[];
@@ -123,10 +120,7 @@ function largeOutputOf(results: readonly OwnedResult[]): Buffer | null {
   return Buffer.from(buffer, byteOffset, byteLength);
 }
 
-/**
- * SQL condition for a row whose state others have set: whether to write the output and error of the run. They are
- * written for STOP and FAIL. For DONE and GONE they are written only if there is no error.
- */
+/** SQL: whether to write output and error although others have set the state. For DONE and GONE only without error. */
 const isOutcomeShown = "e.state IN ('STOP', 'FAIL') OR e.error IS NULL";
 
 /** SQL of the error of a task that is not retried, because another one that waits with its key will do the same. */

@@ -14,13 +14,30 @@ import type { OwnedResult } from "../model/tasks.js";
 import { completeFull } from "./completeFull.sql.js";
 import { completePlain, isPlainResult } from "./completePlain.sql.js";
 import { noOmissions, rejectedRepeatNote, type Omissions } from "../sql/omissions.js";
-import { RejectedResultLocks } from "./rejectedResultLocks.sql.js";
+import { lockClasses, maxRejectedResultLocks } from "../../shared/postgres/advisoryLocks.js";
+import { ShownLocks } from "../sql/shownLocks.sql.js";
 import { replaceUnencodable } from "./replaceUnencodable.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { RetryPolicy } from "../model/settings.js";
 import type { Tracing } from "../telemetry/tracing.js";
 import { fullCompletionMs, maxRejectedRetryMs } from "../model/tuning.js";
+
+interface CompleterOptions {
+  readonly table: TaskTable;
+  readonly pendingResults: PendingResults;
+  readonly deferredPauses: DeferredPauses;
+  readonly groupScanner: GroupScanner;
+  readonly largeResultWriter?: LargeResultWriter;
+  /** Which errors are retried. Throws if the settings have not been read yet. */
+  readonly retryPolicy: () => RetryPolicy;
+  readonly dependencies: Pick<Dependencies, "ended">;
+  readonly owed: Pick<OwedSuccessors, "touch">;
+  /** Called with the SQLSTATEs of errors after which tasks are retried. */
+  readonly onRetries: (sqlstates: readonly string[]) => void;
+  readonly tracing?: Tracing | null;
+  readonly log: Log;
+}
 
 /**
  * Writes results to their rows, by one of two statements:
@@ -33,62 +50,30 @@ import { fullCompletionMs, maxRejectedRetryMs } from "../model/tuning.js";
  *   failed, `completeFull` writes all results for one second.
  */
 export class Completer {
-  readonly #table: TaskTable;
-  readonly #pendingResults: PendingResults;
-  readonly #deferredPauses: DeferredPauses;
-  readonly #groupScanner: GroupScanner;
-  readonly #largeResultWriter: LargeResultWriter | null;
-  readonly #retryPolicy: () => RetryPolicy;
-  readonly #dependencies: Pick<Dependencies, "ended">;
-  readonly #owed: Pick<OwedSuccessors, "touch">;
-  readonly #onRetries: (sqlstates: readonly string[]) => void;
-  readonly #tracing: Tracing | null;
-  readonly #log: Log;
+  readonly #components: CompleterOptions;
   /** The table's columns; null if they have to be read again. */
   #columns: ColumnSet | null = null;
   readonly #rejected: RejectedRows;
-  readonly #rejectedLocks = new RejectedResultLocks();
+  readonly #shownRejections: ShownLocks;
   /** The results that the server has rejected for a reason that is not transient, by their tasks' ids. */
   readonly #rejectedResults = new Map<string, OwnedResult>();
-  #areAnyShown = false;
   #plainAllowedAt = 0;
 
-  constructor(options: {
-    readonly table: TaskTable;
-    readonly pendingResults: PendingResults;
-    readonly deferredPauses: DeferredPauses;
-    readonly groupScanner: GroupScanner;
-    readonly largeResultWriter: LargeResultWriter | null;
-    readonly retryPolicy: () => RetryPolicy;
-    readonly dependencies: Pick<Dependencies, "ended">;
-    readonly owed: Pick<OwedSuccessors, "touch">;
-    /** Called with the SQLSTATEs of errors after which tasks are retried. */
-    readonly onRetries: (sqlstates: readonly string[]) => void;
-    readonly tracing: Tracing | null;
-    readonly log: Log;
-  }) {
-    this.#table = options.table;
-    this.#pendingResults = options.pendingResults;
-    this.#deferredPauses = options.deferredPauses;
-    this.#groupScanner = options.groupScanner;
-    this.#largeResultWriter = options.largeResultWriter;
-    this.#retryPolicy = options.retryPolicy;
-    this.#dependencies = options.dependencies;
-    this.#owed = options.owed;
-    this.#onRetries = options.onRetries;
-    this.#tracing = options.tracing;
-    this.#log = options.log;
-    this.#rejected = new RejectedRows(options.log);
+  constructor(components: CompleterOptions) {
+    this.#components = components;
+    const { log } = components;
+    this.#rejected = new RejectedRows(log);
+    this.#shownRejections = new ShownLocks(lockClasses.rejectedResult, "rejected results", log);
   }
 
   /** Reads the table's columns in advance, so that `write` can send its statement without an extra round trip. */
   async prepare(client: Client): Promise<void> {
-    this.#columns ??= await readColumnSet(client, this.#table);
+    this.#columns ??= await readColumnSet(client, this.#components.table);
   }
 
   /** Starts writing results with large outputs, over a separate connection if the server has one left. */
   startLarge(managerClient: Client): void {
-    this.#largeResultWriter?.start(managerClient, async (client, result) => {
+    this.#components.largeResultWriter?.start(managerClient, async (client, result) => {
       await this.prepare(client);
       await this.#completeFull(client, [result]);
     });
@@ -100,32 +85,25 @@ export class Completer {
    */
   async write(client: Client, results: readonly OwnedResult[]): Promise<void> {
     // Only `completeFull` returns the states that tracing needs.
-    const isPlainAllowed = this.#tracing === null && performance.now() >= this.#plainAllowedAt;
+    const isPlainAllowed = (this.#components.tracing ?? null) === null && performance.now() >= this.#plainAllowedAt;
     // All results are written by one statement, so that no task is seen to end before a task that ended earlier.
     if (isPlainAllowed && results.every(isPlainResult)) await this.#completePlain(client, results);
     else await this.#completeFull(client, results);
-    if (this.#rejectedResults.size > 0 || this.#areAnyShown) await this.#showRejected(client);
-  }
-
-  async #showRejected(client: Client): Promise<void> {
     // After a crash of the server, results may have been discarded.
     for (const [id, result] of this.#rejectedResults) {
-      if (!this.#pendingResults.has(result)) this.#rejectedResults.delete(id);
+      if (!this.#components.pendingResults.has(result)) this.#rejectedResults.delete(id);
     }
-    this.#areAnyShown = this.#rejectedResults.size > 0;
-    // Without the locks, only `why` and `doctor` say less. If the connection is lost, other statements report it.
-    await this.#rejectedLocks.show(client, this.#rejectedResults.keys()).catch((error: unknown) => {
-      this.#log.debug({ err: error }, "rejected results not shown");
-    });
+    const shown = [...this.#rejectedResults.keys()].slice(0, maxRejectedResultLocks);
+    await this.#shownRejections.show(client, shown.map(toLockKey));
   }
 
   async #completePlain(client: Client, results: readonly OwnedResult[]): Promise<void> {
     if (results.length === 0) return;
     let unwritten: ReadonlySet<string> | null = null;
     try {
-      unwritten = await completePlain(client, this.#table, results);
+      unwritten = await completePlain(client, this.#components.table, results);
     } catch (error) {
-      this.#log.debug({ err: error }, "writing results failed, writing them step by step");
+      this.#components.log.debug({ err: error }, "writing results failed, writing them step by step");
       this.#plainAllowedAt = performance.now() + fullCompletionMs;
     }
     const rest = results.filter(({ id }) => unwritten === null || unwritten.has(id));
@@ -133,7 +111,7 @@ export class Completer {
     if (rest.length === 0) return;
     await this.#completeFull(client, rest);
     // The due tasks were read before these results were written, and one of the results may have set its task to PLAN.
-    this.#groupScanner.markChanged();
+    this.#components.groupScanner.markChanged();
   }
 
   /**
@@ -163,42 +141,42 @@ export class Completer {
           },
         );
         for (const result of left) open.delete(result);
-        this.#pendingResults.requeueLast(left, []);
+        this.#components.pendingResults.requeueLast(left);
       }
     } catch (error) {
-      this.#pendingResults.defer([...open], []);
+      this.#components.pendingResults.defer([...open]);
       throw error;
     }
   }
 
   async #send(client: Client, results: readonly OwnedResult[], omissions: Omissions): Promise<void> {
     if (results.length === 0) return;
-    const columns = (this.#columns ??= await readColumnSet(client, this.#table));
-    const tracing = this.#tracing;
+    const columns = (this.#columns ??= await readColumnSet(client, this.#components.table));
+    const { tracing = null } = this.#components;
     const since = tracing?.now() ?? 0;
     try {
-      const options = { retry: this.#retryPolicy(), traced: tracing !== null, omissions };
-      const completion = await completeFull(client, this.#table, columns, results, options);
-      this.#groupScanner.markPlanned();
+      const options = { retry: this.#components.retryPolicy(), traced: tracing !== null, omissions };
+      const completion = await completeFull(client, this.#components.table, columns, results, options);
+      this.#components.groupScanner.markPlanned();
       tracing?.wrote(results, completion, since);
       const { lockedIds, deferredPauses, columnsChanged, retried, awaitedIds } = completion;
-      this.#dependencies.ended(awaitedIds);
-      if (retried.length > 0) this.#onRetries(retried);
+      this.#components.dependencies.ended(awaitedIds);
+      if (retried.length > 0) this.#components.onRetries(retried);
       for (const { id, reason } of completion.failedRules) {
-        this.#log.warn({ id, reason }, "query of a rule failed, its schedule has ended");
+        this.#components.log.warn({ id, reason }, "query of a rule failed, its schedule has ended");
       }
-      if (omissions.repetition !== null) this.#owed.touch();
-      this.#deferredPauses.add(deferredPauses);
+      if (omissions.repetition !== null) this.#components.owed.touch();
+      this.#components.deferredPauses.add(deferredPauses);
       if (columnsChanged) this.#columns = null;
       this.#accept(results);
       const rest = results.filter((result) => lockedIds.has(result.id));
-      if (columnsChanged) this.#pendingResults.requeue(rest, []);
-      else this.#pendingResults.defer(rest, []);
+      if (columnsChanged) this.#components.pendingResults.requeue(rest);
+      else this.#components.pendingResults.defer(rest);
     } catch (error) {
       tracing?.writeFailed(results, error, since);
       if (sqlState(error) === null || isTransient(error)) throw error;
       if (!(await this.#haveColumnsChanged(client, columns))) throw error;
-      this.#pendingResults.requeue(results, []);
+      this.#components.pendingResults.requeue(results);
     }
   }
 
@@ -224,14 +202,11 @@ export class Completer {
     if (reason === null) return;
     const message = "result rejected by the server, retrying";
     const until = this.#rejected.add(rejected.id, reason, message);
-    this.#pendingResults.defer([rejected], [], until, !isTransient(reason));
+    this.#components.pendingResults.defer([rejected], until, !isTransient(reason));
     if (!isTransient(reason)) this.#rejectedResults.set(rejected.id, rejected);
   }
 
-  /**
-   * Writes a result without deleting its row.
-   * @throws the rejection if it is transient, because then the row can be deleted later.
-   */
+  /** Writes a result without deleting its row. Throws a transient rejection: the row can be deleted later. */
   async #completeUndeleted(
     { id }: OwnedResult,
     rejection: DatabaseError,
@@ -239,12 +214,12 @@ export class Completer {
   ): Promise<void> {
     if (isTransient(rejection)) throw rejection;
     await send({ ...noOmissions, pause: true, deletion: true });
-    this.#log.warn({ id, reason: toReport(rejection).message }, "finished task cannot be deleted");
+    this.#components.log.warn({ id, reason: toReport(rejection).message }, "finished task cannot be deleted");
   }
 
   /** Whether columns that the statement named have been dropped or renamed since. */
   async #haveColumnsChanged(client: Client, sent: ColumnSet): Promise<boolean> {
-    const columns = await readColumnSet(client, this.#table);
+    const columns = await readColumnSet(client, this.#components.table);
     if (columns.name === sent.name) return false;
     this.#columns = columns;
     return true;
@@ -261,3 +236,6 @@ export class Completer {
 /** What is omitted although the server has not rejected it: the answer of a query that has to run again. */
 const omissionsOf = (result: OwnedResult | undefined): Omissions =>
   result?.owedNote === undefined ? noOmissions : { ...noOmissions, repetition: result.owedNote };
+
+/** Returns the lower half of a task's id as a signed number. */
+const toLockKey = (id: string): number => Number(BigInt.asIntN(32, BigInt(id)));

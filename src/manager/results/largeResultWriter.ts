@@ -9,18 +9,20 @@ import type { OwnedResult } from "../model/tasks.js";
 /** Writes one result, or makes the result pending again. */
 export type WriteResult = (client: Client, result: OwnedResult) => Promise<void>;
 
-/** The connection over which large results are written. */
-export interface LargeResultConnections {
+/** How long a write may stay unanswered before its connection is checked, in ms: a base, and more for each MB. */
+const quietMs = { base: 2_000, perMb: 1_000 };
+
+export interface LargeResultWriterOptions {
+  readonly pendingResults: PendingResults;
   readonly connect: (signal: AbortSignal) => Promise<Client>;
   /** Watches a connection, and ends it if it is half-open (the other end is gone without notice). */
   readonly watch: (client: Client, quietMs: number) => { stop(): void };
+  /** Called when one result was written or has to wait. */
+  readonly onWritten: () => void;
+  /** Called when all large results are written, so that executor threads may send the next ones. */
+  readonly onAllWritten: () => void;
+  readonly log: Log;
 }
-
-/**
- * How long a write may stay unanswered before its connection is checked, in ms: a base, plus a time for each MB of
- * output.
- */
-const quietMs = { base: 2_000, perMb: 1_000 };
 
 /**
  * Writes results with large outputs, one at a time, over a separate connection. In the meantime, the manager's cycles
@@ -28,33 +30,14 @@ const quietMs = { base: 2_000, perMb: 1_000 };
  * left, the results are written over the manager's own connection.
  */
 export class LargeResultWriter {
-  readonly #pendingResults: PendingResults;
-  readonly #connect: LargeResultConnections["connect"];
-  readonly #watch: LargeResultConnections["watch"];
-  readonly #onWritten: () => void;
-  readonly #onAllWritten: () => void;
-  readonly #log: Log;
+  readonly #options: LargeResultWriterOptions;
   /** Whether large results have been received since the last call of `onAllWritten`. */
   #isUnacknowledged = false;
   #working: Promise<void> | null = null;
   #stopping = new AbortController();
 
-  constructor(
-    options: LargeResultConnections & {
-      readonly pendingResults: PendingResults;
-      /** Called when one result was written or has to wait. */
-      readonly onWritten: () => void;
-      /** Called when all large results are written, so that executor threads may send the next ones. */
-      readonly onAllWritten: () => void;
-      readonly log: Log;
-    },
-  ) {
-    this.#pendingResults = options.pendingResults;
-    this.#connect = options.connect;
-    this.#watch = options.watch;
-    this.#onWritten = options.onWritten;
-    this.#onAllWritten = options.onAllWritten;
-    this.#log = options.log;
+  constructor(options: LargeResultWriterOptions) {
+    this.#options = options;
   }
 
   /**
@@ -67,9 +50,9 @@ export class LargeResultWriter {
 
   /** Lets the executor threads send more large results once all large results received so far are written. */
   acknowledge(): void {
-    if (!this.#isUnacknowledged || this.#pendingResults.largeCount > 0) return;
+    if (!this.#isUnacknowledged || this.#options.pendingResults.largeCount > 0) return;
     this.#isUnacknowledged = false;
-    this.#onAllWritten();
+    this.#options.onAllWritten();
   }
 
   /**
@@ -78,7 +61,7 @@ export class LargeResultWriter {
    * @param managerClient the manager's connection. It is used if the server has no other connection left.
    */
   start(managerClient: Client, write: WriteResult): void {
-    if (this.#working !== null || this.#pendingResults.largeCount === 0) return;
+    if (this.#working !== null || this.#options.pendingResults.largeCount === 0) return;
     this.#working = this.#writeAll(managerClient, write).finally(() => (this.#working = null));
   }
 
@@ -97,13 +80,13 @@ export class LargeResultWriter {
     signal.addEventListener("abort", abort);
     try {
       for (;;) {
-        const result = signal.aborted ? null : this.#pendingResults.takeLarge();
+        const result = signal.aborted ? null : this.#options.pendingResults.takeLarge();
         if (result === null) break;
         const opened: Client | "full" | null = client ?? (await this.#open(result, signal));
         if (opened === null) break;
         if (opened !== "full") client = opened;
         clientInUse = client ?? managerClient;
-        const watch = client === null ? null : this.#watch(client, quietMsOf(result));
+        const watch = client === null ? null : this.#options.watch(client, quietMsOf(result));
         await this.#write(clientInUse, result, write);
         watch?.stop();
         clientInUse = client;
@@ -114,19 +97,16 @@ export class LargeResultWriter {
     }
   }
 
-  /**
-   * Opens the separate connection.
-   * @returns null if the result has to wait, "full" if the server has no connection left.
-   */
+  /** Opens the connection. Returns null if the result has to wait, "full" if the server has no connection left. */
   async #open(first: OwnedResult, signal: AbortSignal): Promise<Client | "full" | null> {
     try {
-      return await this.#connect(signal);
+      return await this.#options.connect(signal);
     } catch (error) {
       const isFull = error instanceof PgTaskError && error.sqlState === tooManyConnections;
       if (isFull && !signal.aborted) return "full";
-      this.#log.debug({ id: first.id, err: error }, "large result deferred, no connection");
-      this.#pendingResults.settleLarge();
-      this.#pendingResults.requeue([first], []);
+      this.#options.log.debug({ id: first.id, err: error }, "large result deferred, no connection");
+      this.#options.pendingResults.settleLarge();
+      this.#options.pendingResults.requeue([first]);
       return null;
     }
   }
@@ -135,10 +115,10 @@ export class LargeResultWriter {
     try {
       await write(client, result);
     } catch (error) {
-      this.#log.debug({ id: result.id, err: error }, "large result deferred");
+      this.#options.log.debug({ id: result.id, err: error }, "large result deferred");
     } finally {
-      this.#pendingResults.settleLarge();
-      this.#onWritten();
+      this.#options.pendingResults.settleLarge();
+      this.#options.onWritten();
     }
   }
 }

@@ -1,6 +1,7 @@
 import type { RunResult } from "../../shared/ipc/run.js";
 import type { ClaimedTask, OwnedResult, OwnedTask } from "../model/tasks.js";
 import { maxWrittenResults } from "../model/tuning.js";
+import { WriteQueue } from "./writeQueue.js";
 
 /** The maximum length of all outputs and errors in one statement, in characters. A single result may be longer. */
 const maxTextLength = 8 * 1024 * 1024;
@@ -11,43 +12,20 @@ export interface ReleasedTask extends OwnedTask {
   readonly due?: { readonly hash: number; readonly max: number };
 }
 
-interface Deferred<Item> {
-  readonly item: Item;
-  /** When writing the item may be tried again, on the process's clock. 0 means at the next `requeueDeferred`. */
-  readonly until: number;
-  readonly rejected: boolean;
-}
-
-/**
- * Results and released tasks that are not yet written to their rows.
- *
- *   add ──▶ queued ──take──▶ being written ──▶ written
- *           ▲ │  ▲                │ │
- *           │ │  └────requeue─────┘ └─defer──▶ deferred ──requeueDeferred──▶ queued
- *           └─┘ requeueLast: behind all others
- */
+/** Results and released tasks that are not yet written to their rows. */
 export class PendingResults {
-  #results: OwnedResult[] = [];
-  #released: ReleasedTask[] = [];
-  /**
-   * Results that are written after all others. Nothing waits for them, because the server may well reject some of them.
-   */
-  #lastResults: OwnedResult[] = [];
-  #lastReleased: ReleasedTask[] = [];
+  readonly #results = new WriteQueue<OwnedResult>();
   /** Results with large outputs. They are written one at a time, in parallel with the other results. */
-  #large: OwnedResult[] = [];
+  readonly #large = new WriteQueue<OwnedResult>();
+  readonly released = new WriteQueue<ReleasedTask>();
+  readonly #queues = [this.#results, this.#large, this.released] as const;
   #largeInProgress: OwnedResult | null = null;
   /** Whether no task may start, because the table may be a copy. */
   blocksAll = false;
-  /** The number of results after which the task's group may have to pause. */
-  #pausingCount = 0;
-  #deferred: Deferred<OwnedResult>[] = [];
-  #deferredReleases: Deferred<ReleasedTask>[] = [];
+  /** The groups that may have to pause after a result is written. Null if that has to be found out again. */
+  #pausing: ReadonlySet<number> | null = null;
 
-  /**
-   * Adds a result or a released task.
-   * @param queued the task's entry in its session's queue; undefined if the session no longer has the task.
-   */
+  /** Adds a result or a released task. `queued` is undefined if the session no longer has the task. */
   add(
     result: RunResult & Pick<OwnedResult, "owedNote">,
     owner: string,
@@ -57,27 +35,26 @@ export class PendingResults {
     },
   ): void {
     if (result.outcome === "ended") {
-      const pauses = queued?.task.mayPause === true ? queued.task.hash : undefined;
-      if (pauses !== undefined) this.#pausingCount += 1;
-      const owned = toOwnedResult(result, owner, pauses, queued?.hasPlainEnd === true);
-      (result.largeOutput === undefined ? this.#results : this.#large).push(owned);
-    } else {
-      if (queued === undefined) this.#released.push({ id: result.id, owner });
-      else {
-        const { hash, max } = queued.task;
-        this.#released.push({ id: result.id, owner, due: { hash, max } });
-      }
+      const pausingHash = queued?.task.mayPause === true ? queued.task.hash : undefined;
+      // The result is extended in place, because copying it costs more than everything else here.
+      const owned = Object.assign(result, { owner, pausingHash, isPlain: queued?.hasPlainEnd === true });
+      this.#queueOf(owned).add(owned);
+      if (pausingHash !== undefined) this.#pausing = null;
+    } else if (queued === undefined) this.released.add({ id: result.id, owner });
+    else {
+      const { hash, max } = queued.task;
+      this.released.add({ id: result.id, owner, due: { hash, max } });
     }
   }
 
   /** Whether there is nothing to write now, apart from large outputs. */
   get isEmpty(): boolean {
-    return this.#queuedCount === 0;
+    return this.#results.count + this.released.count === 0;
   }
 
   /** The number of results with large outputs that are queued or being written. */
   get largeCount(): number {
-    return this.#large.length + (this.#largeInProgress === null ? 0 : 1);
+    return this.#large.count + (this.#largeInProgress === null ? 0 : 1);
   }
 
   /**
@@ -85,101 +62,78 @@ export class PendingResults {
    * or if tasks that come before others of the group are about to be released.
    */
   blocksGroup(hash: number): boolean {
-    if (!this.blocksAnyGroup) return false;
     return (
-      this.blocksAll ||
-      this.#released.some(({ due }) => due?.hash === hash) ||
-      [...this.#results, ...this.#large].some(({ pausingHash: pauses }) => pauses === hash) ||
-      this.#largeInProgress?.pausingHash === hash
+      this.blocksAll || this.#pausingGroups.has(hash) || this.released.queued.some(({ due }) => due?.hash === hash)
     );
   }
 
   get blocksAnyGroup(): boolean {
-    return this.blocksAll || this.#released.length > 0 || this.#pausingCount > 0;
+    return this.blocksAll || this.released.queued.length > 0 || this.#pausingGroups.size > 0;
+  }
+
+  get #pausingGroups(): ReadonlySet<number> {
+    if (this.#pausing !== null) return this.#pausing;
+    const results = [...this.#results.queued, ...this.#large.queued];
+    if (this.#largeInProgress !== null) results.push(this.#largeInProgress);
+    return (this.#pausing = new Set(results.flatMap(({ pausingHash }) => pausingHash ?? [])));
   }
 
   /** The number of results and released tasks that wait for `requeueDeferred`, except rejected ones. */
   get deferredCount(): number {
-    return this.#allDeferredCount - this.rejectedCount;
+    return sum(this.#queues, ({ deferredCount }) => deferredCount);
   }
 
   /** The number of results and released tasks that wait because the server rejected them. */
   get rejectedCount(): number {
-    return [...this.#deferred, ...this.#deferredReleases].filter(({ rejected }) => rejected).length;
+    return sum(this.#queues, ({ rejectedCount }) => rejectedCount);
   }
 
-  /**
-   * Time until the next result or released task that the server rejected is written again, in ms. Infinity if none was
-   * rejected.
-   */
+  /** Time until the next rejected result or released task is written again, in ms. Infinity if there is none. */
   get rejectedRetryMs(): number {
-    const all = [...this.#deferred, ...this.#deferredReleases];
-    const times = all.flatMap(({ rejected, until }) => (rejected ? until : []));
-    return Math.max(0, Math.min(...times) - performance.now());
-  }
-
-  get #allDeferredCount(): number {
-    return this.#deferred.length + this.#deferredReleases.length;
-  }
-
-  get #queuedCount(): number {
-    const first = this.#results.length + this.#released.length;
-    return first + this.#lastResults.length + this.#lastReleased.length;
+    const until = Math.min(...this.#queues.map(({ rejectedUntil }) => rejectedUntil));
+    return Math.max(0, until - performance.now());
   }
 
   /** The number of results and released tasks that are not written yet, including those that are deferred. */
   get size(): number {
-    return this.#queuedCount + this.largeCount + this.#allDeferredCount;
+    const queued = this.#results.count + this.largeCount + this.released.count;
+    return queued + this.deferredCount + this.rejectedCount;
   }
 
   /** The owners of unwritten results, except rejected ones. */
   get unwrittenOwners(): ReadonlySet<string> {
-    const results = [...this.#results, ...this.#lastResults, ...this.#large];
+    const results = [...this.#results.unrejected, ...this.#large.unrejected];
     if (this.#largeInProgress !== null) results.push(this.#largeInProgress);
-    for (const { item, rejected } of this.#deferred) if (!rejected) results.push(item);
     return new Set(results.map(({ owner }) => owner));
   }
 
   /** The counts for the log. */
   get state(): Readonly<Record<string, number>> {
-    const results = this.#results.length + this.#lastResults.length;
-    const released = this.#released.length + this.#lastReleased.length;
     return {
-      results,
-      released,
+      results: this.#results.count,
+      released: this.released.count,
       large: this.largeCount,
       deferred: this.deferredCount,
-      pausing: this.#pausingCount,
+      pausing: this.#pausingGroups.size,
     };
   }
 
   /** Whether a result or a release of the task by this owner is not written yet. */
   has({ id, owner }: OwnedTask): boolean {
     const isTask = (each: OwnedTask | null): boolean => each?.id === id && each.owner === owner;
-    if (isTask(this.#largeInProgress)) return true;
-    return (
-      [this.#results, this.#lastResults, this.#large, this.#released, this.#lastReleased].some((list) =>
-        list.some(isTask),
-      ) || [...this.#deferred, ...this.#deferredReleases].some(({ item }) => isTask(item))
-    );
+    return isTask(this.#largeInProgress) || this.#queues.some((queue) => queue.some(isTask));
   }
 
   /** Removes and returns as many results as one statement should write. */
   takeResults(): OwnedResult[] {
     let textLength = 0;
     let count = 0;
-    const take = (from: OwnedResult[]): OwnedResult[] => {
-      const before = count;
-      for (const result of from) {
-        textLength += (result.output?.length ?? 0) + (result.error?.length ?? 0);
-        if (count > 0 && (textLength > maxTextLength || count >= maxWrittenResults)) break;
-        count += 1;
-      }
-      return from.splice(0, count - before);
-    };
-    const taken = take(this.#results);
-    this.#pausingCount -= countPausing(taken);
-    return this.#lastResults.length === 0 ? taken : [...taken, ...take(this.#lastResults)];
+    this.#pausing = null;
+    return this.#results.takeWhile(({ output, error }) => {
+      textLength += (output?.length ?? 0) + (error?.length ?? 0);
+      count += 1;
+      return count === 1 || (textLength <= maxTextLength && count <= maxWrittenResults);
+    });
   }
 
   /**
@@ -189,127 +143,60 @@ export class PendingResults {
    */
   takeLarge(): OwnedResult | null {
     if (this.#largeInProgress !== null) return null;
-    this.#largeInProgress = this.#large.shift() ?? null;
-    return this.#largeInProgress;
+    const [next = null] = this.#large.take(1);
+    this.#largeInProgress = next;
+    return next;
   }
 
   /** Called when the result from `takeLarge` has been written, deferred or requeued. */
   settleLarge(): void {
-    if (this.#largeInProgress?.pausingHash !== undefined) this.#pausingCount -= 1;
     this.#largeInProgress = null;
+    this.#pausing = null;
   }
 
   takeReleased(): ReleasedTask[] {
-    const taken = this.#released.splice(0, maxWrittenResults);
-    if (this.#lastReleased.length === 0) return taken;
-    return [...taken, ...this.#lastReleased.splice(0, maxWrittenResults - taken.length)];
+    return this.released.take(maxWrittenResults);
   }
 
   /** Removes and returns the results of runs that a server crash may have undone, including deferred results. */
   takeUnconfirmed(): OwnedResult[] {
-    const all = [
-      ...this.#deferred.splice(0).map(({ item }) => item),
-      ...this.#results.splice(0),
-      ...this.#lastResults.splice(0),
-      ...this.#large.splice(0),
-    ];
-    this.#pausingCount = this.#largeInProgress?.pausingHash === undefined ? 0 : 1;
-    this.requeue(
-      all.filter((result) => !mayBeUndoneByCrash(result)),
-      [],
-    );
+    const all = [...this.#results.takeAll(), ...this.#large.takeAll()];
+    this.requeue(all.filter((result) => !mayBeUndoneByCrash(result)));
     return all.filter(mayBeUndoneByCrash);
   }
 
-  /** Puts these items first in the next statement, for example after the connection was lost. */
-  requeue(results: readonly OwnedResult[], released: readonly ReleasedTask[]): void {
-    const large = results.filter((result) => result.largeOutput !== undefined);
-    this.#results = [...results.filter((result) => result.largeOutput === undefined), ...this.#results];
-    if (large.length > 0) this.#large = [...large, ...this.#large];
-    this.#pausingCount += countPausing(results);
-    this.#released = [...released, ...this.#released];
+  /** Puts these results first in the next statement. */
+  requeue(results: readonly OwnedResult[]): void {
+    this.#pausing = null;
+    this.#results.requeue(results.filter(({ largeOutput }) => largeOutput === undefined));
+    this.#large.requeue(results.filter(({ largeOutput }) => largeOutput !== undefined));
   }
 
-  /**
-   * Puts these items last. The server rejects some of them, and there was no time left to find out which. At the end of
-   * the queue they delay neither other results nor claims.
-   */
-  requeueLast(results: readonly OwnedResult[], released: readonly ReleasedTask[]): void {
-    const large = results.filter((result) => result.largeOutput !== undefined);
-    this.#large.push(...large);
-    this.#pausingCount += countPausing(large);
-    this.#lastResults.push(...results.filter((result) => result.largeOutput === undefined));
-    this.#lastReleased.push(...released);
+  /** Puts these results last, because the server may reject some of them. */
+  requeueLast(results: readonly OwnedResult[]): void {
+    for (const result of results) this.#queueOf(result).requeueLast([result]);
   }
 
-  /**
-   * Keeps items that cannot be written now, until `requeueDeferred` is called.
-   *
-   * @param until when the items may be tried again, on the process's clock.
-   * @param rejected whether the server rejected the items for a reason that is not transient. Then nothing
-   *   waits for the items.
-   */
-  defer(results: readonly OwnedResult[], released: readonly ReleasedTask[], until = 0, rejected = false): void {
-    for (const item of results) this.#deferred.push({ item, until, rejected });
-    for (const item of released) this.#deferredReleases.push({ item, until, rejected });
+  /** Keeps results that cannot be written now. The parameters `until` and `rejected` are those of `WriteQueue.defer`. */
+  defer(results: readonly OwnedResult[], until = 0, rejected = false): void {
+    for (const result of results) this.#queueOf(result).defer([result], until, rejected);
   }
 
-  /** Requeues the items that may be tried again at `now`. */
+  /** Requeues what may be tried again at `now`. */
   requeueDeferred(now = performance.now()): void {
-    const isDue = ({ until }: Deferred<unknown>): boolean => until <= now;
-    const results = this.#deferred.filter(isDue);
-    const released = this.#deferredReleases.filter(isDue);
-    this.#deferred = this.#deferred.filter((each) => !isDue(each));
-    this.#deferredReleases = this.#deferredReleases.filter((each) => !isDue(each));
-    this.requeue(itemsOf(results, false), itemsOf(released, false));
-    // Items that may well be rejected again come last, so that they delay nothing else.
-    this.requeueLast(itemsOf(results, true), itemsOf(released, true));
+    this.#pausing = null;
+    for (const queue of this.#queues) queue.requeueDeferred(now);
+  }
+
+  #queueOf({ largeOutput }: OwnedResult): WriteQueue<OwnedResult> {
+    return largeOutput === undefined ? this.#results : this.#large;
   }
 }
 
-/**
- * Returns the deferred items of one kind: those with a time (`timed`), or those without one, which wait only for the
- * next `requeueDeferred`.
- */
-function itemsOf<Item>(deferred: readonly Deferred<Item>[], timed: boolean): Item[] {
-  return deferred.flatMap(({ item, until }) => (until > 0 === timed ? item : []));
-}
+const sum = <Item>(items: readonly Item[], count: (item: Item) => number): number =>
+  items.reduce((total, item) => total + count(item), 0);
 
 /** Returns whether a crash of the server right after the run may undo the run's effect. */
 export function mayBeUndoneByCrash({ committed, unflushed }: Pick<OwnedResult, "committed" | "unflushed">): boolean {
   return committed || unflushed === true;
-}
-
-/** Copies each property by name, because spreading whole objects costs more than everything else here. */
-function toOwnedResult(
-  result: Extract<RunResult, { outcome: "ended" }> & Pick<OwnedResult, "owedNote">,
-  owner: string,
-  pausingHash: number | undefined,
-  isPlain: boolean,
-): OwnedResult {
-  const { outcome, session, id, start, stop, output, largeOutput, error, sqlstate, committed, unflushed, owedNote } =
-    result;
-  const owned: OwnedResult = {
-    outcome,
-    session,
-    id,
-    start,
-    stop,
-    output,
-    error,
-    sqlstate,
-    committed,
-    unflushed,
-    owner,
-    pausingHash,
-    isPlain,
-    owedNote,
-  };
-  return largeOutput === undefined ? owned : { ...owned, largeOutput };
-}
-
-function countPausing(results: readonly OwnedResult[]): number {
-  let count = 0;
-  for (const { pausingHash } of results) if (pausingHash !== undefined) count += 1;
-  return count;
 }

@@ -14,10 +14,7 @@ const appendedErrors = `CASE WHEN jsonb_typeof(t.errors) IS DISTINCT FROM 'array
       WHEN jsonb_array_length(t.errors) < ${maxErrors} THEN t.errors ELSE t.errors - 0 END
       || jsonb_build_object('start', e.start, 'stop', e.stop, 'sqlstate', e.sqlstate, 'error', left(e.error, ${maxErrorLength}))`;
 
-/**
- * SQL condition that is true if an SQLSTATE is in a list, and the list does not exclude it. A list without entries that
- * include anything includes everything.
- */
+/** SQL: whether a list includes an SQLSTATE, or has only exclusions, and does not exclude it. */
 const isListed = (sqlstate: string, list: string): string =>
   `NOT ${list} && ARRAY['!' || ${sqlstate}, '!' || left(${sqlstate}, 2)]
         AND (${list} && ARRAY[${sqlstate}, left(${sqlstate}, 2)] OR array_to_string(${list}, ',') !~ '(^|,)[^!]')`;

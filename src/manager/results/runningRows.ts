@@ -5,75 +5,63 @@ import type { Log } from "../../shared/log.js";
 import type { OwnedTask, RemotePid, StartedTask } from "../model/tasks.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { changeRows } from "../sql/rejectedRows.js";
-import type { RetryQueue } from "./retryQueue.js";
-import { remotePidUpdate, startUpdate, updateRunning, type RunningUpdate } from "./updateRunning.sql.js";
+import { updateRemotePids, updateStarts } from "./updateRunning.sql.js";
+import { WriteQueue } from "./writeQueue.js";
 
-export interface RunningRowsOptions {
-  readonly table: TaskTable;
-  readonly starts: RetryQueue<StartedTask>;
-  readonly remotePids: RetryQueue<RemotePid>;
-  readonly log: Log;
-}
-
-/**
- * Updates the rows of running tasks: sets the state `WORK` and, in rows of remote tasks, the pid of the backend on the
- * remote server.
- */
+/** Shows in the rows of running tasks that they run and, for remote tasks, the pid of the remote backend. */
 export class RunningRows {
-  readonly #components: RunningRowsOptions;
+  readonly #table: TaskTable;
+  readonly #log: Log;
+  readonly starts = new WriteQueue<StartedTask>();
+  readonly remotePids = new WriteQueue<RemotePid>();
 
-  constructor(components: RunningRowsOptions) {
-    this.#components = components;
+  constructor({ table, log }: { readonly table: TaskTable; readonly log: Log }) {
+    this.#table = table;
+    this.#log = log;
   }
 
   get isEmpty(): boolean {
-    const { remotePids, starts } = this.#components;
-    return remotePids.isEmpty && starts.isEmpty;
+    return this.starts.count + this.remotePids.count === 0;
   }
 
   /** How many updates wait because their rows are locked. */
   get deferredCount(): number {
-    const { remotePids, starts } = this.#components;
-    return starts.deferredCount + remotePids.deferredCount;
+    return this.starts.deferredCount + this.remotePids.deferredCount;
   }
 
   requeueDeferred(): void {
-    this.#components.remotePids.requeueDeferred();
-    this.#components.starts.requeueDeferred();
+    this.remotePids.requeueDeferred();
+    this.starts.requeueDeferred();
   }
 
   async writeRemotePids(client: Client): Promise<void> {
-    await this.#write(client, remotePidUpdate, this.#components.remotePids);
+    await this.#write(client, this.remotePids, (some) => updateRemotePids(client, this.#table, some));
   }
 
   async writeStarts(client: Client): Promise<void> {
-    await this.#write(client, startUpdate, this.#components.starts);
+    await this.#write(client, this.starts, (some) => updateStarts(client, this.#table, some));
   }
 
-  /**
-   * Writes the updates of a queue. An update that the server rejects is dropped, because the result of the run is
-   * written anyway.
-   */
+  /** Writes a queue. An update that the server rejects is dropped: the result of the run is written anyway. */
   async #write<Task extends OwnedTask>(
     client: Client,
-    update: RunningUpdate<Task>,
-    queue: RetryQueue<Task>,
+    queue: WriteQueue<Task>,
+    update: (some: readonly Task[]) => Promise<ReadonlySet<string>>,
   ): Promise<void> {
-    const { log, table } = this.#components;
-    const tasks = queue.takeAll();
+    const tasks = queue.take();
     const unwritten = new Set(tasks);
     try {
       await changeRows(
         client,
         tasks,
         async (some) => {
-          const locked = await updateRunning(client, table, update, some);
+          const locked = await update(some);
           for (const task of some) if (!locked.has(task.id)) unwritten.delete(task);
         },
         (task, error) => {
           if (isTransient(error)) return;
           const reason = toReport(error).message;
-          log.warn({ id: task.id, reason }, "cannot show the run in its row");
+          this.#log.warn({ id: task.id, reason }, "cannot show the run in its row");
           unwritten.delete(task);
         },
       );

@@ -27,7 +27,7 @@ export class TaskReleaser {
   }
 
   async release(client: Client, tasks: readonly ReleasedTask[]): Promise<void> {
-    const { pendingResults } = this.#components;
+    const { released } = this.#components.pendingResults;
     const unwritten = new Set(tasks);
     try {
       const untried = await changeRows(
@@ -40,13 +40,13 @@ export class TaskReleaser {
         (task, error) => {
           const message = "release rejected by the server, retrying";
           const until = this.#rejected.add(task.id, error, message);
-          pendingResults.defer([], [task], until, !isTransient(error));
+          released.defer([task], until, !isTransient(error));
           unwritten.delete(task);
         },
       );
-      pendingResults.requeueLast([], untried);
+      released.requeueLast(untried);
     } catch (error) {
-      pendingResults.defer([], [...unwritten]);
+      released.defer([...unwritten]);
       throw error;
     }
   }
@@ -54,8 +54,7 @@ export class TaskReleaser {
   async #releaseTogether(client: Client, tasks: readonly ReleasedTask[]): Promise<void> {
     const { groupScanner, pendingResults, table, tracing } = this.#components;
     const locked = await releaseTasks(client, table, tasks);
-    const deferred = tasks.filter((task) => locked.has(task.id));
-    pendingResults.defer([], deferred);
+    pendingResults.released.defer(tasks.filter(({ id }) => locked.has(id)));
     for (const { id, due } of tasks) {
       this.#rejected.delete(id);
       if (locked.has(id)) continue;

@@ -29,10 +29,7 @@ export class BackendCancellations {
     this.#client = null;
   }
 
-  /**
-   * Cancels one run. If the server refuses, the run is considered cancelled as well, because its backend has ended and
-   * the pid may have been reused.
-   */
+  /** Cancels one run. If the server refuses, its backend has ended, and the pid may have been reused. */
   async #cancel(client: Client, cancellation: CancellationRequest): Promise<void> {
     try {
       await cancelBackend(client, cancellation.pid);

@@ -6,9 +6,7 @@ import type { ClaimedTask } from "../model/tasks.js";
 import { hasId } from "../sql/fragments.sql.js";
 import { isGroupPaused } from "../schema/startRule.sql.js";
 
-/**
- * The current row of a task. If the session no longer owns the task, every column except `asked` and `wanted` is null.
- */
+/** If the session no longer owns the task, every column except `asked` and `wanted` is null. */
 type ChangedRow = { readonly asked: string; readonly wanted: boolean } & ClaimedRow;
 
 /**

@@ -112,10 +112,7 @@ export class ExecutorThreads {
     return thread;
   }
 
-  /**
-   * Hands runs over to a thread. If the thread does not acknowledge them in time, it is terminated and reported as
-   * ended.
-   */
+  /** Hands runs over to a thread. A thread that does not acknowledge them in time is terminated. */
   dispatch(thread: ExecutorThread, runs: readonly Run[]): void {
     const dispatch: Dispatch = { runs };
     this.#handOver(thread, dispatch, "dispatch");
@@ -133,10 +130,7 @@ export class ExecutorThreads {
     thread.port.postMessage(message);
   }
 
-  /**
-   * Asks the server of a remote run whether the backend that executes the run is gone.
-   * @returns null if that cannot be determined.
-   */
+  /** Asks the server of a remote run whether its backend is gone. Null if that cannot be determined. */
   async findRemoteProcess(run: { readonly remote: string; readonly process: RemoteProcess }): Promise<boolean | null> {
     const [thread = this.start()] = this.#threads;
     const number = (this.#queryCount += 1);

@@ -7,10 +7,7 @@ export interface RunLock {
   readonly lock: number;
 }
 
-/**
- * Tries to take the advisory locks of these pipeline permits.
- * @returns the permits whose locks were taken.
- */
+/** Tries to take the advisory locks of these pipeline permits. Returns those that were taken. */
 export async function takePermits(client: Client, permits: readonly number[]): Promise<ReadonlySet<number>> {
   const { rows } = await client.query<{ permit: number; taken: boolean }>({
     name: "take permits",

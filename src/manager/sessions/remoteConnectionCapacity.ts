@@ -7,6 +7,18 @@ import type { SessionPool } from "./sessionPool.js";
 import { availableConnections } from "./availableConnections.sql.js";
 import { connectionRetryMs, connectionUnusedMs, remoteReserveMs } from "../model/tuning.js";
 
+interface ConnectionRequest {
+  readonly thread: ExecutorThread;
+  readonly number: number;
+}
+
+interface RemoteConnectionCapacityOptions {
+  readonly executors: ExecutorThreads;
+  readonly sessions: SessionPool;
+  readonly groups: ActiveGroups;
+  readonly log: Log;
+}
+
 /**
  * Limits the connections that remote tasks open to the manager's own server. Such a task needs two connections: that of
  * its session and a second one. If there is no capacity for the second connection, the task is released and its group
@@ -20,16 +32,10 @@ import { connectionRetryMs, connectionUnusedMs, remoteReserveMs } from "../model
  * wait forever for each other's connection.
  */
 export class RemoteConnectionCapacity {
-  readonly #executors: ExecutorThreads;
-  readonly #sessions: SessionPool;
-  readonly #groups: ActiveGroups;
-  readonly #log: Log;
-  #requests: { readonly thread: ExecutorThread; readonly number: number }[] = [];
-  /**
-   * For each thread, the request numbers of the connections that were granted to it and that the server's list of
-   * connections may not contain yet.
-   */
-  readonly #reserved = new Map<ExecutorThread, Set<number>>();
+  readonly #options: RemoteConnectionCapacityOptions;
+  #requests: ConnectionRequest[] = [];
+  /** Requests that were granted, but whose connections the server's list of connections may not contain yet. */
+  #reserved: ConnectionRequest[] = [];
   /** Group hashes, in the order in which the groups began to wait. */
   readonly #waitingGroups = new Set<number>();
   readonly #backoff = new Backoff({
@@ -41,16 +47,8 @@ export class RemoteConnectionCapacity {
   /** The time since which connections have been available; Infinity if there are none. */
   #capacitySince = Infinity;
 
-  constructor(options: {
-    readonly executors: ExecutorThreads;
-    readonly sessions: SessionPool;
-    readonly groups: ActiveGroups;
-    readonly log: Log;
-  }) {
-    this.#executors = options.executors;
-    this.#sessions = options.sessions;
-    this.#groups = options.groups;
-    this.#log = options.log;
+  constructor(options: RemoteConnectionCapacityOptions) {
+    this.#options = options;
   }
 
   /** Notes that a thread requests one connection. `answerRequests` answers the request. */
@@ -58,27 +56,24 @@ export class RemoteConnectionCapacity {
     this.#requests.push({ thread, number });
   }
 
-  /**
-   * Ends the reservation of a granted connection.
-   * @param open true if the connection is open now, false if the connection is no longer needed.
-   */
+  /** Ends a reservation. `open` is true if the connection is open now, false if it is no longer needed. */
   endReservation(thread: ExecutorThread, number: number, open: boolean): void {
-    this.#reserved.get(thread)?.delete(number);
+    this.#reserved = this.#reserved.filter((each) => each.thread !== thread || each.number !== number);
     if (open) this.#backoff.reset();
   }
 
   threadEnded(thread: ExecutorThread): void {
     this.#requests = this.#requests.filter((each) => each.thread !== thread);
-    this.#reserved.delete(thread);
+    this.#reserved = this.#reserved.filter((each) => each.thread !== thread);
   }
 
   /** Makes a group wait because one of its remote tasks was released for lack of connections. */
   deferGroup(hash: number): void {
-    this.#groups.withhold(hash);
+    this.#options.groups.withhold(hash);
     this.#waitingGroups.add(hash);
     const now = performance.now();
     if (now - this.#lastRefusedAt >= remoteReserveMs)
-      this.#log.warn({}, "connection limit of the server reached, remote tasks wait");
+      this.#options.log.warn({}, "connection limit of the server reached, remote tasks wait");
     this.#lastRefusedAt = now;
     // Groups that are refused at the same time share one delay.
     if (now >= this.#nextCheckAt) this.#nextCheckAt = now + this.#backoff.next();
@@ -99,7 +94,7 @@ export class RemoteConnectionCapacity {
     const now = performance.now();
     if (!this.hasWaiting && now - this.#lastRefusedAt >= remoteReserveMs) return free;
     this.#capacitySince = free === 0 ? Infinity : Math.min(this.#capacitySince, now);
-    const canRoundUp = this.#sessions.size === 0 || now - this.#capacitySince >= connectionUnusedMs;
+    const canRoundUp = this.#options.sessions.size === 0 || now - this.#capacitySince >= connectionUnusedMs;
     return canRoundUp ? Math.ceil(free / 2) : Math.floor(free / 2);
   }
 
@@ -107,15 +102,16 @@ export class RemoteConnectionCapacity {
   async answerRequests(client: Client): Promise<void> {
     const due = this.hasWaiting && performance.now() >= this.#nextCheckAt;
     if (this.#requests.length === 0 && !due) return;
-    const { opening } = this.#sessions;
+    const { opening } = this.#options.sessions;
     let capacity = (await this.#available(client)) - opening;
-    for (const { thread, number } of this.#requests.splice(0)) {
+    for (const request of this.#requests.splice(0)) {
+      const { thread, number } = request;
       const granted = capacity > 0;
       if (granted) {
         capacity -= 1;
-        this.#reserve(thread, number);
+        this.#reserved.push(request);
       }
-      this.#executors.send(thread, { type: "connectionPermit", number, granted });
+      this.#options.executors.send(thread, { type: "connectionPermit", number, granted });
     }
     if (due) this.#releaseGroups(capacity);
   }
@@ -125,31 +121,19 @@ export class RemoteConnectionCapacity {
    * subtracted even if they are opened meanwhile, because the server may have counted before.
    */
   async #available(client: Client): Promise<number> {
-    const reserved = this.#reservedCount();
+    const reserved = this.#reserved.length;
     return (await availableConnections(client)) - reserved;
   }
 
   #releaseGroups(capacity: number): void {
-    const { free, closing } = this.#sessions;
+    const { free, closing } = this.#options.sessions;
     const surplus = Math.floor((free - capacity - closing) / 2);
-    if (surplus > 0) this.#sessions.close(surplus);
+    if (surplus > 0) this.#options.sessions.closeFree(surplus);
     const pairs = free > 0 ? capacity : Math.floor(capacity / 2);
     for (const hash of [...this.#waitingGroups].slice(0, Math.max(0, pairs))) {
       this.#waitingGroups.delete(hash);
-      this.#groups.allow(hash);
+      this.#options.groups.allow(hash);
     }
     if (this.hasWaiting) this.#nextCheckAt = performance.now() + connectionRetryMs.first;
-  }
-
-  #reserve(thread: ExecutorThread, number: number): void {
-    const granted = this.#reserved.get(thread);
-    if (granted === undefined) this.#reserved.set(thread, new Set([number]));
-    else granted.add(number);
-  }
-
-  #reservedCount(): number {
-    let count = 0;
-    for (const granted of this.#reserved.values()) count += granted.size;
-    return count;
   }
 }

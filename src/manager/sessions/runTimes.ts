@@ -16,10 +16,7 @@ interface Average {
   runs: number;
 }
 
-/**
- * Keeps recent run times, for each group and for all groups together, and recent cycle times. The expected times of the
- * next runs and cycles are derived from these.
- */
+/** Estimates how long runs of each group, all runs and cycles take, from the recent ones. */
 export class RunTimes {
   readonly #groups = new Map<number, Average>();
   readonly #all: Average = { ms: 0, runs: 0 };
@@ -35,18 +32,12 @@ export class RunTimes {
     return this.#scaleToCycle(lowWaterMark);
   }
 
-  /**
-   * How much work, in ms, a session's queue may hold when a task is queued behind other tasks of its group. Such a task
-   * could not start in another session.
-   */
+  /** How much work, in ms, a queue may hold for a task of the same group, which could not start elsewhere. */
   get maxOwnGroupMs(): number {
     return this.#scaleToCycle(ownGroupQueue);
   }
 
-  /**
-   * How much work, in ms, a session's queue may hold when a task is queued behind tasks of any group. Such a task could
-   * also start in another session.
-   */
+  /** How much work, in ms, a queue may hold for a task of any group, which could start elsewhere. */
   get maxAnyGroupMs(): number {
     return this.#scaleToCycle(anyGroupQueue);
   }
@@ -69,19 +60,12 @@ export class RunTimes {
     else this.#medianMs *= atLeast > this.#medianMs ? 1 + medianStep : 1 - medianStep;
   }
 
-  /**
-   * The estimated median of all run times, in ms. Unlike the mean, the median hardly changes if some runs have to wait
-   * for locks or the CPU.
-   */
+  /** The estimated median of all run times, in ms. It hardly changes if some runs wait for locks or the CPU. */
   get medianMs(): number {
     return this.#medianMs;
   }
 
-  /**
-   * Returns the expected run time of a task, in ms. Uses the average of the task's group, or of all groups if no
-   * group is given or the group has no samples.
-   * @returns null if there are no samples.
-   */
+  /** Returns the expected run time, in ms, of the group, or of all groups if it has no samples. Null without any. */
   expectedMs(hash?: number): number | null {
     const { ms, runs } = this.#average(hash);
     return runs === 0 ? null : Math.max(minRunMs, ms);

@@ -1,5 +1,4 @@
 import type { ErrorReport } from "../../shared/errors.js";
-import type { SentRun, RecalledRuns } from "../../shared/ipc/executorMessages.js";
 import type { RunResult } from "../../shared/ipc/run.js";
 import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { ExecutorThread } from "./executorThreads.js";
@@ -29,29 +28,17 @@ export interface PooledSession {
   unused: boolean;
   /** The session's tasks. Not empty while the session is busy, except while recalled runs are still unanswered. */
   readonly queue: SessionQueue;
-  /**
-   * Whether the current task takes longer than expected. Then no task may be queued in this session, and another
-   * session may be opened.
-   */
+  /** Whether the current task takes longer than expected. Then nothing is queued, and another session may be opened. */
   slow: boolean;
   /** How many recalls the session's thread has not answered yet. While there are any, no task is queued. */
   pendingRecalls: number;
-  /**
-   * The pipeline permit, as the second key of its advisory lock. Null means no permit; undefined means that one has
-   * been requested.
-   */
+  /** The pipeline permit: second key of its advisory lock. Null means none; undefined that one was requested. */
   permit: number | null | undefined;
-  /**
-   * Ids of runs that were recalled after they had been sent. They stay here until the executor reports that they did
-   * not run.
-   */
+  /** Runs that were recalled after they had been sent, until the executor reports that they did not run. */
   readonly recalledRuns: Set<string>;
   /** Whether the session's backend is gone, so its last commits may be lost. */
   distrusted: boolean;
-  /**
-   * Whether a new session would differ from this one, for example in its settings. A stale session gets no more tasks,
-   * and closes.
-   */
+  /** Whether a new session would differ from this one. A stale session gets no more tasks, and closes. */
   stale: boolean;
   /** When the session became free, on the process's clock. Meaningless while the session is busy. */
   idleSinceMs: number;
@@ -79,37 +66,16 @@ export interface SessionPoolEvents {
   started(task: StartedTask): void;
   /** Reports which backend on the remote server runs a remote task. */
   remote(place: RemotePid): void;
-  /**
-   * Reports that a session ended while it had this task, either as its current task or as a queued one. `reason` says why
-   * the session ended, if that is known.
-   */
+  /** Reports that a session ended with this task, its current or a queued one, and why, if that is known. */
   lost(task: Pick<ClaimedTask, "id" | "hash" | "key">, owner: string, isCurrent: boolean, reason: string | null): void;
   /** Reports that nothing has been received from this session's backend for `ms` ms, although an answer is expected. */
   silent(owner: string, ms: number): void;
-  /** Asks for the recall of runs that have been sent to the server behind another run. */
-  recall(recall: SentRecall): void;
-  /** Reports that a session needs a pipeline permit. */
-  permitWanted(session: number): void;
-  /** Asks for a pipeline permit to be revoked, so that no run sent under it can begin any more. */
-  permitUnused(permit: number): void;
   opened(): void;
   openFailed(reason: ErrorReport): void;
   /** Reports that one of the objects that belong to the table is missing. */
   objectMissing(): void;
   /** Asks for the session's current run to be cancelled. `confirmCancel` has to follow. */
   cancel(cancellation: CancellationRequest): void;
-}
-
-/** A recall of runs that a session has already sent to the server behind another run. */
-export interface SentRecall extends RecalledRuns {
-  /** All runs that the session has sent and that have not finished yet, in order. */
-  readonly sent: readonly SentRun[];
-  readonly pid: number;
-  /**
-   * The pipeline permit under which the runs were sent, as the second key of its advisory lock. Null if that permit has
-   * been revoked.
-   */
-  readonly permit: number | null;
 }
 
 /** A request to cancel a session's run. */
@@ -142,9 +108,7 @@ export function openingSession(number: number, thread: ExecutorThread): PooledSe
 export const isBlocked = ({ slow, stale, pendingRecalls, recalledRuns }: PooledSession): boolean =>
   slow || stale || pendingRecalls > 0 || recalledRuns.size > 0;
 
-/**
- * Returns the session's dedication in the form that a claim needs, or null if the session is not dedicated to a group.
- */
+/** Returns the dedication in the form that a claim needs; null if there is none. */
 export function dedicationNow({ dedication }: PooledSession, { owner, pid }: BackendIdentity): DedicatedSession | null {
   if (dedication === null) return null;
   const { hash, ran, sinceMs } = dedication;
@@ -157,10 +121,7 @@ export function extendDedication({ dedication }: PooledSession, hash: number): D
   return { ...dedication, ran: dedication.ran + 1 };
 }
 
-/**
- * Returns the dedication after one of the session's tasks was released without having run. Null if it was the only
- * task.
- */
+/** Returns the dedication after a task was released without having run; null if it was the only one. */
 export function shortenDedication({ dedication }: PooledSession): Dedication | null {
   if (dedication === null || dedication.ran === 1) return null;
   return { ...dedication, ran: dedication.ran - 1 };

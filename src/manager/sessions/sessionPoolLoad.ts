@@ -43,23 +43,20 @@ export function readLoad(registry: SessionRegistry): SessionPoolLoad {
 
 function readGroups(sessions: readonly PooledSession[]): Map<number, GroupLoad> {
   const groups = new Map<number, GroupLoad>();
+  const add = (hash: number, change: (load: GroupLoad) => Partial<GroupLoad>): void => {
+    const load = groups.get(hash) ?? noLoad;
+    groups.set(hash, { ...load, ...change(load) });
+  };
   for (const { queue } of sessions) {
-    for (const hash of queue.groups) {
-      const load = groups.get(hash) ?? noLoad;
-      groups.set(hash, { ...load, sessions: load.sessions + 1 });
-    }
+    for (const hash of queue.groups) add(hash, (load) => ({ sessions: load.sessions + 1 }));
     for (const { task, isStartUnknown } of queue.all) {
-      if (!isStartUnknown) continue;
-      const load = groups.get(task.hash) ?? noLoad;
-      groups.set(task.hash, { ...load, starting: load.starting + 1 });
+      if (isStartUnknown) add(task.hash, (load) => ({ starting: load.starting + 1 }));
     }
     for (const { task } of queue.queued) {
-      const load = groups.get(task.hash) ?? noLoad;
-      groups.set(task.hash, {
-        ...load,
+      add(task.hash, (load) => ({
         queuedTasks: load.queuedTasks + 1,
         minQueuedMax: Math.min(load.minQueuedMax, task.max),
-      });
+      }));
     }
   }
   return groups;

@@ -11,10 +11,7 @@ export interface QueuedTask {
   isStartWritten: boolean;
   /** Whether the session still has to report the start of the task, because the task has a gap. */
   isStartUnknown: boolean;
-  /**
-   * When the task was assigned, and the latest time at which it is expected to begin. Both in ms, on the process's
-   * clock.
-   */
+  /** When the task was assigned, and when it should begin at the latest, on the process's clock, in ms. */
   readonly assignedAt: number;
   readonly expectedAt: number;
   /** Whether the task has run for so long that nothing may be queued behind it. */
@@ -23,9 +20,7 @@ export interface QueuedTask {
   isRecalling: boolean;
 }
 
-/**
- * The tasks of one session, in order. The first one is the current task, which runs; the others are queued behind it.
- */
+/** The tasks of one session, in order: the current task, which runs, and those queued behind it. */
 export class SessionQueue {
   readonly #tasks: QueuedTask[] = [];
   /** The number of tasks of each group, by the group's hash. */
@@ -65,10 +60,7 @@ export class SessionQueue {
     return performance.now() - this.#currentSince;
   }
 
-  /**
-   * Adds a task at the end.
-   * @returns whether the task is the only one of its group in this queue.
-   */
+  /** Adds a task. Returns whether it is the only one of its group here. */
   add(queued: QueuedTask): boolean {
     if (this.#tasks.length === 0) this.#currentSince = performance.now();
     this.#tasks.push(queued);
@@ -79,10 +71,7 @@ export class SessionQueue {
     return others === 0;
   }
 
-  /**
-   * Removes a task.
-   * @returns null if the task is not in this queue.
-   */
+  /** Removes a task; null if it is not here. */
   remove(id: string): { queued: QueuedTask; wasCurrent: boolean; wasLastOfGroup: boolean } | null {
     const index = this.#tasks.findIndex(({ task }) => task.id === id);
     const queued = this.#tasks[index];

@@ -1,29 +1,28 @@
 import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
 import type { ActiveGroups } from "../groups/groups.js";
+import type { ClaimedTask, OwnedTask } from "../model/tasks.js";
 import type { ExecutorThreads } from "./executorThreads.js";
 import type { PooledSession, SessionState } from "./session.js";
 import type { QueuedTask } from "./sessionQueue.js";
+import { canMove } from "./slowRunMonitor.js";
 
 /**
  * The sessions of one manager, with their states and queues. Whenever a queue changes, the counts of the groups are
  * updated. The state diagram is in session.ts.
  */
 export class SessionRegistry {
-  readonly #executors: ExecutorThreads;
-  readonly #groups: ActiveGroups;
+  protected readonly executors: ExecutorThreads;
+  protected readonly groups: ActiveGroups;
   readonly #sessions = new Map<number, PooledSession>();
   readonly #byTask = new Map<string, PooledSession>();
   readonly #byOwner = new Map<string, PooledSession>();
   readonly #counts = { opening: 0, free: 0, offered: 0, busy: 0, closing: 0, gone: 0 };
-  /**
-   * Sessions in state `closing` whose threads have not been told yet to close them. Null means that threads are told at
-   * once.
-   */
+  /** Closing sessions whose threads have not been told yet. Null means that threads are told at once. */
   #deferredCloses: Set<PooledSession> | null = null;
 
   constructor(executors: ExecutorThreads, groups: ActiveGroups) {
-    this.#executors = executors;
-    this.#groups = groups;
+    this.executors = executors;
+    this.groups = groups;
   }
 
   get size(): number {
@@ -35,12 +34,90 @@ export class SessionRegistry {
     return this.#counts;
   }
 
+  get opening(): number {
+    return this.#counts.opening;
+  }
+
+  get closing(): number {
+    return this.#counts.closing;
+  }
+
+  get busy(): number {
+    return this.#counts.busy;
+  }
+
+  get free(): number {
+    return this.#counts.free;
+  }
+
+  /** The number of sessions with a run that takes longer than expected. */
+  get slow(): number {
+    let count = 0;
+    for (const { slow } of this) if (slow) count += 1;
+    return count;
+  }
+
+  /** Whether there is a free session for which the last cycle had no task. */
+  get hasUnused(): boolean {
+    return this.free > 0 && [...this].some(({ unused }) => unused);
+  }
+
+  /** Whether a free session is dedicated to a group. */
+  get hasDedicated(): boolean {
+    for (const { state, dedication } of this) if (state === "free" && dedication !== null) return true;
+    return false;
+  }
+
+  /** The owners of all open sessions. */
+  get owners(): string[] {
+    return [...this.#byOwner.keys()];
+  }
+
+  /** The number of tasks in all queues. */
   get taskCount(): number {
     return this.#byTask.size;
   }
 
-  get owners(): string[] {
-    return [...this.#byOwner.keys()];
+  /** Whether the task is in the queue of the session with this owner. */
+  hasTask({ id, owner }: OwnedTask): boolean {
+    return this.ofTask(id)?.backend?.owner === owner;
+  }
+
+  /** The current task of each session. */
+  get currentTasks(): OwnedTask[] {
+    return [...this].flatMap(({ queue: { current }, backend }) =>
+      backend === null || current === null ? [] : [{ id: current.task.id, owner: backend.owner }],
+    );
+  }
+
+  /** One task of each session from which a result is expected: the current task or, if there is none, a recalled one. */
+  get awaitedTasks(): OwnedTask[] {
+    return [...this].flatMap(({ queue, recalledRuns, backend }) => {
+      const [recalled] = recalledRuns;
+      const id = queue.current?.task.id ?? recalled;
+      return backend === null || id === undefined ? [] : [{ id, owner: backend.owner }];
+    });
+  }
+
+  /** The tasks queued behind others for at least `minMs`, except those that are being recalled. */
+  queuedTasks(minMs: number): ClaimedTask[] {
+    const latest = performance.now() - minMs;
+    return [...this].flatMap(({ queue }) =>
+      queue.queued.flatMap(({ isRecalling, assignedAt, task }) => (isRecalling || assignedAt > latest ? [] : [task])),
+    );
+  }
+
+  /** Returns how many queued tasks could run in other sessions; stops counting at `max`. */
+  countMovable(max: number): number {
+    let count = 0;
+    for (const { queue } of this) {
+      const { current, queued } = queue;
+      for (const { task } of current === null ? [] : queued) {
+        if (count >= max) return count;
+        if (current !== null && canMove(task, current.task, this.groups)) count += 1;
+      }
+    }
+    return count;
   }
 
   get(number: number): PooledSession | undefined {
@@ -90,56 +167,50 @@ export class SessionRegistry {
   enqueue(session: PooledSession, queued: QueuedTask): void {
     const { queue } = session;
     const { id, hash, max, key } = queued.task;
-    this.#groups.runningKeys.add(key);
+    this.groups.runningKeys.add(key);
     this.#byTask.set(id, session);
-    if (queue.size > 0) this.#groups.enqueue(hash, max);
+    if (queue.size > 0) this.groups.enqueue(hash, max);
     else {
       this.setState(session, "busy");
-      this.#groups.addBusySession();
+      this.groups.addBusySession();
     }
-    if (queue.add(queued)) this.#groups.addSession(hash);
-    if (queued.isStartUnknown) this.#groups.addStarting(hash);
-    if (queue.size === 1) this.#groups.noteStart(hash);
+    if (queue.add(queued)) this.groups.addSession(hash);
+    if (queued.isStartUnknown) this.groups.addStarting(hash);
+    if (queue.size === 1) this.groups.noteStart(hash);
   }
 
   /** Records that a task with a gap has started. */
   noteReportedStart(queued: QueuedTask): void {
     const { hash } = queued.task;
-    this.#groups.noteStart(hash);
-    if (queued.isStartUnknown) this.#groups.removeStarting(hash);
+    this.groups.noteStart(hash);
+    if (queued.isStartUnknown) this.groups.removeStarting(hash);
     queued.isStartUnknown = false;
   }
 
-  /**
-   * Removes a task from its session's queue.
-   * @returns null if the queue does not contain the task.
-   */
+  /** Removes a task from its session's queue; null if it is not there. */
   dequeue(session: PooledSession, id: string): QueuedTask | null {
     const removed = session.queue.remove(id);
     if (removed === null) return null;
     const { queued, wasCurrent, wasLastOfGroup } = removed;
     const { hash, key } = queued.task;
-    this.#groups.runningKeys.remove(key);
+    this.groups.runningKeys.remove(key);
     this.#byTask.delete(id);
     const { current } = session.queue;
-    if (!wasCurrent) this.#groups.dequeue(hash);
+    if (!wasCurrent) this.groups.dequeue(hash);
     else if (current !== null) {
-      this.#groups.noteStart(current.task.hash);
-      this.#groups.dequeue(current.task.hash);
+      this.groups.noteStart(current.task.hash);
+      this.groups.dequeue(current.task.hash);
     }
-    if (wasLastOfGroup) this.#groups.removeSession(hash);
+    if (wasLastOfGroup) this.groups.removeSession(hash);
     // The task may have started without the session having reported it.
     if (queued.isStartUnknown) this.noteReportedStart(queued);
     if (wasCurrent) session.slow = false;
-    if (current === null) this.#groups.removeBusySession();
+    if (current === null) this.groups.removeBusySession();
     this.freeIfDone(session);
     return queued;
   }
 
-  /**
-   * Notes that a recalled run has been answered, so that the session no longer has to wait for it.
-   * @returns false if the run was not recalled after having been sent.
-   */
+  /** Notes that a recalled run was answered. Returns false if the run was not recalled after it was sent. */
   endRecalledRun(session: PooledSession, id: string): boolean {
     if (!session.recalledRuns.delete(id)) return false;
     this.freeIfDone(session);
@@ -153,7 +224,7 @@ export class SessionRegistry {
   }
 
   /** Makes a session that has no tasks free, or closes the session if it is stale. */
-  free(session: PooledSession): void {
+  makeFree(session: PooledSession): void {
     if (session.stale) this.close(session);
     else this.setState(session, "free");
   }
@@ -184,10 +255,10 @@ export class SessionRegistry {
 
   #becomeIdle(session: PooledSession): void {
     session.idleSinceMs = performance.now();
-    this.free(session);
+    this.makeFree(session);
   }
 
   #sendClose({ thread, number }: PooledSession): void {
-    this.#executors.send(thread, { type: "close", sessions: [number] });
+    this.executors.send(thread, { type: "close", sessions: [number] });
   }
 }

@@ -25,6 +25,14 @@ interface Silence {
   confirmed: boolean;
 }
 
+interface SessionWatchdogOptions {
+  readonly table: TaskTable;
+  readonly sessions: SessionPool;
+  /** Notes that the task of this owner's session is not to blame for the loss of the session. */
+  readonly clearBlame: (owner: string) => void;
+  readonly log: Log;
+}
+
 /**
  * Finds sessions with half-open connections (the other end is gone without notice). The backend of such a session is
  * idle or gone, but the session still waits for the answer about its task, which never arrives. Or the backend waits
@@ -34,26 +42,14 @@ interface Silence {
  *   backend busy ──idle, gone or blocked in sending, task unanswered──▶ silent ──thread confirms──▶ confirmed ──still so──▶ dropped
  */
 export class SessionWatchdog {
-  readonly #table: TaskTable;
-  readonly #sessions: SessionPool;
-  readonly #clearBlame: (owner: string) => void;
-  readonly #log: Log;
+  readonly #options: SessionWatchdogOptions;
   readonly #wakeSignal = new WakeSignal();
   #isPoolEmpty = false;
   /** Silences by the owner of the session. */
   #silent: ReadonlyMap<string, Silence> = new Map();
 
-  constructor(options: {
-    readonly table: TaskTable;
-    readonly sessions: SessionPool;
-    /** Notes that the task of this owner's session is not to blame for the loss of the session. */
-    readonly clearBlame: (owner: string) => void;
-    readonly log: Log;
-  }) {
-    this.#table = options.table;
-    this.#sessions = options.sessions;
-    this.#clearBlame = options.clearBlame;
-    this.#log = options.log;
+  constructor(options: SessionWatchdogOptions) {
+    this.#options = options;
   }
 
   /** Handles the answer of a session's thread: it has received nothing from the session's backend for `ms`. */
@@ -69,7 +65,7 @@ export class SessionWatchdog {
 
   /** Ends the long wait if the pool has sessions again. */
   sessionsOpened(): void {
-    if (!this.#isPoolEmpty || this.#sessions.size === 0) return;
+    if (!this.#isPoolEmpty || this.#options.sessions.size === 0) return;
     this.#isPoolEmpty = false;
     this.#wakeSignal.notify();
   }
@@ -78,13 +74,13 @@ export class SessionWatchdog {
   async watch(client: Client, signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => this.#wakeSignal.notify(), { once: true });
     for (;;) {
-      const { busy, size } = this.#sessions;
+      const { busy, size } = this.#options.sessions;
       this.#isPoolEmpty = size === 0;
       await this.#wakeSignal.wait(
         this.#isPoolEmpty ? emptyCheckMs : busy === 0 ? backendCheckMs.idle : backendCheckMs.busy,
       );
       if (signal.aborted) return;
-      if (this.#sessions.busy === 0) continue;
+      if (this.#options.sessions.busy === 0) continue;
       try {
         await this.#check(client);
       } catch (error) {
@@ -94,11 +90,11 @@ export class SessionWatchdog {
   }
 
   async #check(client: Client): Promise<void> {
-    const running = this.#sessions.tasks.awaited();
+    const running = this.#options.sessions.awaitedTasks;
     const runs = new Map(running.map(({ id, owner }) => [owner, id]));
     const silent = new Map<string, Silence>();
     const lost: string[] = [];
-    const idle = await idleOwners(client, this.#table, running);
+    const idle = await idleOwners(client, this.#options.table, running);
     const now = performance.now();
     for (const { owner, since, idleMs, isSending } of idle) {
       const what = `${runs.get(owner)} ${isSending ? "sending" : "idle"} ${since}`;
@@ -111,13 +107,13 @@ export class SessionWatchdog {
     }
     this.#silent = silent;
     const long = [...silent].filter(([, { idleSince: idleFrom }]) => now - idleFrom >= minIdleMs);
-    this.#sessions.measureSilence(long.map(([owner]) => owner));
+    this.#options.sessions.measureSilence(long.map(([owner]) => owner));
     if (lost.length === 0) return;
     for (const owner of lost) {
-      this.#log.warn({ id: runs.get(owner), owner }, "session connection is half-open");
-      this.#clearBlame(owner);
+      this.#options.log.warn({ id: runs.get(owner), owner }, "session connection is half-open");
+      this.#options.clearBlame(owner);
     }
-    await terminateOwners(client, this.#table, { owners: lost, areOwn: true });
-    this.#sessions.terminate(lost);
+    await terminateOwners(client, this.#options.table, { owners: lost, areOwn: true });
+    this.#options.sessions.terminate(lost);
   }
 }

@@ -65,10 +65,7 @@ export class SettingsAge {
     }
   }
 
-  /**
-   * Throws the error that a comparison has had since the last call; does nothing if there was none.
-   * @throws the server's error
-   */
+  /** Throws the error that a comparison has had since the last call, if there was one. */
   throwFailure(): void {
     const failure = this.#failure;
     this.#failure = null;

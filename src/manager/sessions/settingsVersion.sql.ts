@@ -1,9 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 
-/**
- * SQL of a query for a string that changes whenever ALTER ROLE or ALTER DATABASE changes settings of the manager's role
- * or database.
- */
+/** SQL of a string that changes with each change of settings of the manager's role or database. */
 export const settingsVersionQuery = `
 SELECT coalesce(string_agg(concat_ws(' ', s.setdatabase, s.setrole, s.xmin), ',' ORDER BY s.setdatabase, s.setrole), '') AS version
 FROM pg_db_role_setting AS s

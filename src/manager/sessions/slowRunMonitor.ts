@@ -17,7 +17,7 @@ export interface SlowRunMonitorOptions {
   /** Recalls the queued tasks with these ids. */
   readonly recall: (ids: readonly string[]) => void;
   readonly events: Pick<SessionPoolEvents, "started" | "changed">;
-  /** Used instead of `slowRunMs` if set. */
+  /** How long a run may take before the tasks queued behind it are recalled, in ms; default 50. */
   readonly slowMs?: number;
 }
 
@@ -121,10 +121,7 @@ function countOthers({ hash }: ClaimedTask, current: ClaimedTask, groups: Active
   return current.hash === hash ? running : running - 1;
 }
 
-/**
- * A one-shot timer. Before it fires, messages that have already arrived are handled. It does not keep the process
- * alive.
- */
+/** A one-shot timer that lets messages that have arrived be handled first, and keeps no process alive. */
 export class CheckTimer {
   readonly #ms: number;
   readonly #check: () => void;

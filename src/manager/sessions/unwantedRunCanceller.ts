@@ -37,12 +37,12 @@ export class UnwantedRunCanceller {
     { checkRuns, notified }: { readonly checkRuns: boolean; readonly notified: boolean },
   ): Promise<void> {
     const { sessions, table } = this.#components;
-    const { recalls, tasks } = sessions;
+    const { recalls } = sessions;
     this.#isDue ||= checkRuns;
     this.#wasNotified ||= notified;
     if (!this.#shouldCheck()) return;
-    const current = this.#isDue ? tasks.current() : [];
-    const queued = tasks.queued(this.#wasNotified ? 0 : longQueuedMs);
+    const current = this.#isDue ? sessions.currentTasks : [];
+    const queued = sessions.queuedTasks(this.#wasNotified ? 0 : longQueuedMs);
     const wasRecalling = this.#isDue && recalls.isPending;
     this.#isDue = false;
     this.#wasNotified = false;
@@ -68,10 +68,10 @@ export class UnwantedRunCanceller {
   }
 
   #shouldCheck(): boolean {
-    const { busy, tasks } = this.#components.sessions;
+    const { busy, taskCount } = this.#components.sessions;
     const sinceMs = performance.now() - this.#checkedAt;
-    const mayHaveOldQueuedTask = tasks.count > busy && sinceMs >= longQueuedMs;
+    const mayHaveOldQueuedTask = taskCount > busy && sinceMs >= longQueuedMs;
     if (!this.#isDue && !mayHaveOldQueuedTask) return false;
-    return tasks.count <= fewTasks || sinceMs >= compareRowsMs;
+    return taskCount <= fewTasks || sinceMs >= compareRowsMs;
   }
 }

@@ -3,10 +3,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import type { OwnedTask } from "../model/tasks.js";
 import { hasId, isSetByTask } from "../sql/fragments.sql.js";
 
-/**
- * Returns the ids of running tasks that were deleted or set to another state. Tasks that set their own state are left
- * out.
- */
+/** Returns the running tasks that others have deleted or set to another state. */
 export async function unwantedRuns(client: Client, table: TaskTable, running: readonly OwnedTask[]): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>({
     name: "unwanted runs",

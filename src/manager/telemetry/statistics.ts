@@ -34,10 +34,15 @@ class DurationCount {
   }
 }
 
+interface StatisticsOptions {
+  readonly send: (message: FromManager) => void;
+  /** Returns the numbers of running tasks and open sessions at the time of a report. */
+  readonly load: () => { readonly running: number; readonly sessions: number };
+}
+
 /** Counts what a manager does and reports it in batches. Sends nothing while nothing happens. */
 export class Statistics {
-  readonly #send: (message: FromManager) => void;
-  readonly #load: () => { readonly running: number; readonly sessions: number };
+  readonly #options: StatisticsOptions;
   readonly #claims = new DurationCount();
   readonly #runs = new DurationCount();
   readonly #waits = new DurationCount();
@@ -46,30 +51,22 @@ export class Statistics {
   #timer: NodeJS.Timeout | null = null;
   #connected = false;
 
-  constructor(options: {
-    readonly send: (message: FromManager) => void;
-    /** Returns the numbers of running tasks and open sessions at the time of a report. */
-    readonly load: () => { readonly running: number; readonly sessions: number };
-  }) {
-    this.#send = options.send;
-    this.#load = options.load;
+  constructor(options: StatisticsOptions) {
+    this.#options = options;
   }
 
   /** Notes that the manager has connected, for the first time or again. */
   connected(): void {
-    if (this.#connected) this.#count("reconnects", 1);
+    if (this.#connected) this.count("reconnects", 1);
     this.#connected = true;
   }
 
-  /**
-   * Counts the tasks of a cycle.
-   * @param since the time at which the cycle began, as returned by performance.now().
-   */
+  /** Counts the tasks of a cycle that began at `since` (performance.now). */
   cycleEnded(cycle: { readonly claimed: number; readonly expired: number }, since: number): void {
-    this.#count("gone", cycle.expired);
+    this.count("gone", cycle.expired);
     if (cycle.claimed === 0) return;
     this.#claims.add((performance.now() - since) / 1000);
-    this.#count("started", cycle.claimed);
+    this.count("started", cycle.claimed);
   }
 
   /** @param planned when the run was to start, in seconds since 1970; null if it had no planned time */
@@ -77,7 +74,7 @@ export class Statistics {
     if (result.outcome !== "ended") return;
     const waited = planned === null ? NaN : Date.parse(result.start) / 1000 - planned;
     if (Number.isFinite(waited)) this.#waits.add(Math.max(0, waited));
-    this.#count(result.error === null ? "done" : "failed", 1);
+    this.count(result.error === null ? "done" : "failed", 1);
     const ms = result.stop === null ? NaN : elapsedMs(result.start, result.stop);
     if (ms >= 0) this.#runs.add(ms / 1000);
   }
@@ -87,21 +84,6 @@ export class Statistics {
     this.touch();
   }
 
-  /** Counts tasks that have begun to wait for others. */
-  held(tasks: number): void {
-    this.#count("held", tasks);
-  }
-
-  /** Counts tasks that have waited for others and may start now. */
-  released(tasks: number): void {
-    this.#count("released", tasks);
-  }
-
-  /** Counts tasks that became GONE because of the tasks that they waited for. */
-  goneUnrun(tasks: number): void {
-    this.#count("gone", tasks);
-  }
-
   /**
    * Counts the tasks of a rescue. A task that has ended with its rescue is counted as finished, failed or gone here,
    * because its run has no result.
@@ -109,11 +91,11 @@ export class Statistics {
   rescued(outcomes: readonly RescueOutcome[]): void {
     if (outcomes.length === 0) return;
     const number = (outcome: RescueOutcome): number => outcomes.filter((each) => each === outcome).length;
-    this.#count("rescued", outcomes.length);
-    this.#count("rescues", 1);
-    this.#count("done", number("done"));
-    this.#count("failed", number("failed"));
-    this.#count("gone", number("replaced"));
+    this.count("rescued", outcomes.length);
+    this.count("rescues", 1);
+    this.count("done", number("done"));
+    this.count("failed", number("failed"));
+    this.count("gone", number("replaced"));
   }
 
   /** Schedules a report, because the number of running tasks or open sessions may have changed. */
@@ -132,18 +114,19 @@ export class Statistics {
     this.#counts = { ...noCounts };
     const retries = this.#retries;
     this.#retries = {};
-    this.#send({
+    this.#options.send({
       type: "statistics",
       counts,
       retries,
       claims: this.#claims.take(),
       runs: this.#runs.take(),
       waits: this.#waits.take(),
-      ...this.#load(),
+      ...this.#options.load(),
     });
   }
 
-  #count(name: keyof TaskCounts, number: number): void {
+  /** Adds to one of the counts. */
+  count(name: keyof TaskCounts, number: number): void {
     if (number === 0) return;
     this.#counts[name] += number;
     this.touch();

@@ -5,6 +5,7 @@ import {
   type Attributes,
   type Context,
   type SpanContext,
+  type SpanOptions,
   type TimeInput,
   type Tracer,
 } from "@opentelemetry/api";
@@ -84,10 +85,7 @@ export class Tracing {
     return performance.timeOrigin + performance.now();
   }
 
-  /**
-   * Creates the span of a claim, and remembers the claimed tasks.
-   * @param since the time at which the claim statement was sent
-   */
+  /** Creates the span of a claim that was sent at `since`, and remembers its tasks. */
   claimed(tasks: readonly ClaimedTask[], since: number): void {
     if (tasks.length === 0) return;
     const claim = this.#statement("claim", tasks.length, since, null);
@@ -102,11 +100,7 @@ export class Tracing {
     this.#runs.delete(id);
   }
 
-  /**
-   * Ends the tracing of a task whose session was lost.
-   *
-   * @param hasRun whether the task was the session's current task. Only then does it get a span.
-   */
+  /** Ends the tracing of a lost task. It gets a span only if it was its session's current task (`hasRun`). */
   lost(id: string, hasRun: boolean): void {
     const run = this.#runs.get(id);
     this.#runs.delete(id);
@@ -164,18 +158,8 @@ export class Tracing {
   }
 
   #statement(name: string, rows: number, since: number, error: string | null): SpanContext {
-    const span = this.#tracer.startSpan(
-      name,
-      {
-        kind: SpanKind.CLIENT,
-        startTime: since,
-        attributes: { ...this.#attributes(), "pg_task.rows": rows },
-      },
-      ROOT_CONTEXT,
-    );
-    if (error !== null) span.setStatus({ code: SpanStatusCode.ERROR, message: error });
-    span.end(this.now());
-    return span.spanContext();
+    const options = { kind: SpanKind.CLIENT, startTime: since, attributes: { "pg_task.rows": rows } };
+    return this.#span(name, options, ROOT_CONTEXT, this.now(), error);
   }
 
   #run(
@@ -189,22 +173,20 @@ export class Tracing {
     },
   ): void {
     const { start, stop, error, state } = run;
-    const span = this.#tracer.startSpan(
-      "run",
-      {
-        kind: SpanKind.CONSUMER,
-        startTime: start,
-        links: [{ context: claim }],
-        attributes: {
-          ...this.#attributes(),
-          "pg_task.id": id,
-          "pg_task.group": group,
-          ...(state === undefined ? {} : { "pg_task.state": state }),
-        },
-      },
-      parent,
-    );
+    const attributes = {
+      "pg_task.id": id,
+      "pg_task.group": group,
+      ...(state === undefined ? {} : { "pg_task.state": state }),
+    };
+    const options = { kind: SpanKind.CONSUMER, startTime: start, links: [{ context: claim }], attributes };
+    this.#span("run", options, parent, stop, error);
+  }
+
+  #span(name: string, options: SpanOptions, parent: Context, stop: TimeInput, error: string | null): SpanContext {
+    const attributes = { ...this.#attributes(), ...options.attributes };
+    const span = this.#tracer.startSpan(name, { ...options, attributes }, parent);
     if (error !== null) span.setStatus({ code: SpanStatusCode.ERROR, message: error });
     span.end(stop);
+    return span.spanContext();
   }
 }

@@ -21,7 +21,7 @@ export const lockClasses = {
   /**
    * The pipeline permit of a session. The manager holds it while the session is allowed to start queued tasks. The
    * second key is random. While such a task runs, it also holds a lock, whose first key is the pid of the session's
-   * backend (see manager/sessions/pipelineRecalls.ts).
+   * backend (see manager/sessions/recalls.ts).
    */
   permit: 0x70677405,
   /** Held by a manager while it changes dependencies between tasks. The second key is the table's oid. */

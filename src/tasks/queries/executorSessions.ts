@@ -122,7 +122,7 @@ const refusalLogLine = "cannot open a session, tasks wait";
 
 /**
  * Returns why the server refuses the sessions of a table, as the table's manager shows it by a lock
- * (src/manager/sessions/refusalLock.sql.ts). Null if it does not.
+ * (src/manager/sql/shownLocks.sql.ts). Null if it does not.
  */
 export async function readSessionRefusal(client: Queryable, table: TaskTable): Promise<SessionRefusal | null> {
   const { rows } = await client.query<{ key: number }>(

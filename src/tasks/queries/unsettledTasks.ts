@@ -6,7 +6,7 @@ import { shownKeysSql } from "./clusterProcesses.js";
 import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 
-/** SQL of the lower halves of the ids of the tasks whose results the server rejects (rejectedResultLocks.sql.ts). */
+/** SQL of the lower halves of the ids of the tasks whose results the server rejects (shownLocks.sql.ts). */
 const rejectedKeysSql = (table: TaskTable): string => shownKeysSql(table, lockClasses.rejectedResult);
 
 /** SQL condition that is true if the run of a claimed task has ended and the server rejects its result. */

@@ -64,7 +64,7 @@ for (const mode of ["session", "transaction", "statement"] satisfies PoolMode[])
         const elsewhere = { ...entry, target: { ...entry.target, user: "somebody" } };
         await refuses(port, new RolesAndDatabases(control, log).ensure(elsewhere, { isStart: true }));
         const driver = new ExecutorDriver(target, client);
-        driver.executor.open([1], "group");
+        driver.executor.receive({ type: "open", sessions: [1], group: "group" });
         const { reason } = await driver.message("openFailed");
         assert.equal(reason.code, "CONNECTION_POOLED");
         assertRefusal(reason.message, port);

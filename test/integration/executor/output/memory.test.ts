@@ -50,7 +50,7 @@ for (const [how, input] of outputs) {
     for (let written = 1; written <= count; written += 1) {
       await driver.message("results", () => driver.large().length >= written);
       assert.equal(driver.large().length, written);
-      driver.executor.largeOutputWritten();
+      driver.executor.receive({ type: "largeOutputWritten" });
     }
     assert.ok(spillBufferMemory().peak > maxMemoryBytes - 2 * mebi);
     assert.ok(spillBufferMemory().peak <= maxMemoryBytes);
@@ -72,13 +72,13 @@ test("a session's later messages follow its large output", async () => {
   driver.executor.dispatch(runs.slice(0, 1));
   await driver.result(runs[0]!.id);
   driver.executor.dispatch(runs.slice(1));
-  driver.executor.close([1, 2]);
+  driver.executor.receive({ type: "close", sessions: [1, 2] });
   await driver.message("closed", ({ session }) => session === 1);
   await waitForRow(admin, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [
     driver.backend(2).pid,
   ]);
   assert.equal(driver.results().length, 1);
-  driver.executor.largeOutputWritten();
+  driver.executor.receive({ type: "largeOutputWritten" });
   await driver.message("closed", ({ session }) => session === 2);
   assert.deepEqual(
     driver.results().map(({ id }) => id),
@@ -99,12 +99,15 @@ test("a session's answer to a recall follows its large output and the released r
   await driver.result(firstLarge.id);
   driver.executor.dispatch([secondLarge, current, queued]);
   await driver.untilBlocked(2, "pg_advisory_lock");
-  driver.executor.recall([
-    { session: 2, ids: [queued.id], queuedBehind: null },
-    { session: 1, ids: [], queuedBehind: null },
-  ]);
+  driver.executor.receive({
+    type: "recall",
+    runs: [
+      { session: 2, ids: [queued.id], queuedBehind: null },
+      { session: 1, ids: [], queuedBehind: null },
+    ],
+  });
   await driver.message("recalled", ({ session }) => session === 1);
-  driver.executor.largeOutputWritten();
+  driver.executor.receive({ type: "largeOutputWritten" });
   await driver.message("recalled", ({ session }) => session === 2);
   const order = driver.messages.flatMap((message) => {
     if (message.type === "results") return message.results.map(({ id }) => id);

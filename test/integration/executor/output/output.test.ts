@@ -9,268 +9,167 @@ const admin = await database.connect();
 const driver = new ExecutorDriver(database.target, admin);
 await driver.open(1);
 
-interface Case {
-  readonly title: string;
-  readonly input: string;
-  readonly output: string | null;
-  /** First line of the expected error. Absent if no error is expected. */
-  readonly error?: string;
-  readonly format?: Partial<OutputFormat>;
-}
-
 const csv = { delimiter: ",", quote: '"', escape: '"' };
 
-const cases: readonly Case[] = [
+/** Inputs, and their output in a format that differs from the default in these properties. */
+const outputs: Readonly<Record<string, readonly [string, string | null, Partial<OutputFormat>?]>> = {
   // Rows.
-  { title: "a single value is output as it is", input: "SELECT 1", output: "1" },
-  { title: "one column has no header", input: "SELECT 1 AS a", output: "1" },
-  { title: "several columns have a header", input: "SELECT 1 AS a, 2 AS b", output: "a\tb\n1\t2" },
-  {
-    title: "columns of the same name are all kept",
-    input: "SELECT 1 AS a, 2 AS a, 3",
-    output: "a\ta\t?column?\n1\t2\t3",
-  },
-  {
-    title: "no header when it is off",
-    input: "SELECT 1 AS a, 2 AS b",
-    output: "1\t2",
-    format: { header: false },
-  },
-  { title: "no header without rows", input: "SELECT 1 AS a, 2 AS b WHERE false", output: null },
-  { title: "rows are joined by newline", input: "SELECT generate_series(1, 3)", output: "1\n2\n3" },
-  {
-    title: "statements are joined by newline, each with its header",
-    input: "SELECT 1 AS a, 2 AS b; SELECT 3; SELECT 4 AS c, 5 AS d; SELECT 6 AS e, 7 AS f",
-    output: "a\tb\n1\t2\n3\nc\td\n4\t5\ne\tf\n6\t7",
-  },
-  {
-    title: "a null is output as its text",
-    input: "SELECT NULL, 1",
-    output: "?column?\t?column?\n\\N\t1",
-  },
-  {
-    title: "the text of a null can be set",
-    input: "SELECT NULL, 'x'",
-    output: '"?column?"\t"?column?"\nnil\t"x"',
-    format: { null: "nil", quote: '"' },
-  },
-  { title: "an empty string is not null", input: "SELECT ''", output: "" },
-  {
-    title: "rows of no columns are empty lines",
-    input: "SELECT FROM generate_series(1, 3)",
-    output: "\n\n",
-  },
-  { title: "one row of no columns is an empty string", input: "SELECT", output: "" },
-  { title: "a SELECT without rows has no output", input: "SELECT 1 WHERE false", output: null },
-  {
-    title: "a SELECT without rows adds nothing to other output",
-    input: "SELECT 1; SELECT 2 WHERE false; SELECT 3",
-    output: "1\n3",
-  },
-  { title: "an empty input has no output", input: "", output: null },
-  { title: "semicolons alone have no output", input: " ;; ", output: null },
-  { title: "a comment alone has no output", input: "-- nothing\n/* at all */", output: null },
-  {
-    title: "values keep their newlines",
-    input: "SELECT E'a\\nb', E'c\\td'",
-    output: "?column?\t?column?\na\nb\tc\td",
-  },
-  {
-    title: "values are the server's text",
-    input: "SELECT true AS b, '{1,2}'::int[], 1.50, '\\x00ff'::bytea",
-    output: "b\tint4\t?column?\tbytea\nt\t{1,2}\t1.50\t\\x00ff",
-  },
-  {
-    title: "characters of any length",
-    input: "SELECT 'ä€😀' || chr(65533)",
-    output: "ä€😀\u{fffd}",
-  },
-  {
-    title: "no delimiter at all",
-    input: "SELECT 1 AS a, 2 AS b",
-    output: "ab\n12",
-    format: { delimiter: "" },
-  },
+  "a single value is output as it is": ["SELECT 1", "1"],
+  "one column has no header": ["SELECT 1 AS a", "1"],
+  "several columns have a header": ["SELECT 1 AS a, 2 AS b", "a\tb\n1\t2"],
+  "columns of the same name are all kept": ["SELECT 1 AS a, 2 AS a, 3", "a\ta\t?column?\n1\t2\t3"],
+  "no header when it is off": ["SELECT 1 AS a, 2 AS b", "1\t2", { header: false }],
+  "no header without rows": ["SELECT 1 AS a, 2 AS b WHERE false", null],
+  "rows are joined by newline": ["SELECT generate_series(1, 3)", "1\n2\n3"],
+  "statements are joined by newline, each with its header": [
+    "SELECT 1 AS a, 2 AS b; SELECT 3; SELECT 4 AS c, 5 AS d; SELECT 6 AS e, 7 AS f",
+    "a\tb\n1\t2\n3\nc\td\n4\t5\ne\tf\n6\t7",
+  ],
+  "a null is output as its text": ["SELECT NULL, 1", "?column?\t?column?\n\\N\t1"],
+  "the text of a null can be set": [
+    "SELECT NULL, 'x'",
+    '"?column?"\t"?column?"\nnil\t"x"',
+    { null: "nil", quote: '"' },
+  ],
+  "an empty string is not null": ["SELECT ''", ""],
+  "rows of no columns are empty lines": ["SELECT FROM generate_series(1, 3)", "\n\n"],
+  "one row of no columns is an empty string": ["SELECT", ""],
+  "a SELECT without rows has no output": ["SELECT 1 WHERE false", null],
+  "a SELECT without rows adds nothing to other output": ["SELECT 1; SELECT 2 WHERE false; SELECT 3", "1\n3"],
+  "an empty input has no output": ["", null],
+  "semicolons alone have no output": [" ;; ", null],
+  "a comment alone has no output": ["-- nothing\n/* at all */", null],
+  "values keep their newlines": ["SELECT E'a\\nb', E'c\\td'", "?column?\t?column?\na\nb\tc\td"],
+  "values are the server's text": [
+    "SELECT true AS b, '{1,2}'::int[], 1.50, '\\x00ff'::bytea",
+    "b\tint4\t?column?\tbytea\nt\t{1,2}\t1.50\t\\x00ff",
+  ],
+  "characters of any length": ["SELECT 'ä€😀' || chr(65533)", "ä€😀\u{fffd}"],
+  "no delimiter at all": ["SELECT 1 AS a, 2 AS b", "ab\n12", { delimiter: "" }],
   // Quotes.
-  {
-    title: "strings and headers are quoted, the plain types are not",
-    input:
-      "SELECT 'a'::text AS t, B'1'::bit AS bit, true AS bool, '1'::cid AS cid, 1::float4 AS f4, 1::float8 AS f8, " +
+  "strings and headers are quoted, the plain types are not": [
+    "SELECT 'a'::text AS t, B'1'::bit AS bit, true AS bool, '1'::cid AS cid, 1::float4 AS f4, 1::float8 AS f8, " +
       "1::int2 AS i2, 1 AS i4, 1::int8 AS i8, 1::numeric AS num, 1::oid AS oid, '(0,1)'::tid AS tid, '1'::xid AS xid, " +
       "'x'::\"char\" AS ch, '2020-01-01'::date AS d, '[1]'::json AS j, B'1'::varbit AS vb, '{1}'::int[] AS ia",
-    output:
-      '"t","bit","bool","cid","f4","f8","i2","i4","i8","num","oid","tid","xid","ch","d","j","vb","ia"\n' +
+    '"t","bit","bool","cid","f4","f8","i2","i4","i8","num","oid","tid","xid","ch","d","j","vb","ia"\n' +
       '"a",1,t,1,1,1,1,1,1,1,1,(0,1),1,"x","2020-01-01","[1]","1","{1}"',
-    format: csv,
-  },
-  {
-    title: "every value is quoted if `string` is off",
-    input: "SELECT 1, NULL, 'a'",
-    output: '"?column?","?column?","?column?"\n"1",\\N,"a"',
-    format: { ...csv, string: false },
-  },
-  {
-    title: "a domain is quoted as its base type",
-    input: "CREATE DOMAIN whole AS int; SELECT 1::whole; DROP DOMAIN whole",
-    output: "CREATE DOMAIN\n1\nDROP DOMAIN",
-    format: csv,
-  },
-  {
-    title: "a quote inside is escaped",
-    input: `SELECT 'a"b' AS "x""y", 2 AS z`,
-    output: '"x""y","z"\n"a""b",2',
-    format: csv,
-  },
-  {
-    title: "an escape character inside is escaped",
-    input: `SELECT 'a"b\\c'`,
-    output: '"a\\"b\\\\c"',
-    format: { quote: '"', escape: "\\" },
-  },
-  {
-    title: "an escape character special to String.replace is nothing special",
-    input: "SELECT 'a$b\"c'",
-    output: '"a$$b$"c"',
-    format: { quote: '"', escape: "$" },
-  },
-  {
-    title: "nothing is escaped without quotes",
-    input: `SELECT 'a\\b"'`,
-    output: 'a\\b"',
-    format: { escape: "\\" },
-  },
-  {
-    title: "nothing is escaped without escape",
-    input: `SELECT 'a"b'`,
-    output: '"a"b"',
-    format: { quote: '"' },
-  },
-  { title: "tags are not quoted", input: "DO 'BEGIN END'", output: "DO", format: csv },
+    csv,
+  ],
+  "every value is quoted if `string` is off": [
+    "SELECT 1, NULL, 'a'",
+    '"?column?","?column?","?column?"\n"1",\\N,"a"',
+    { ...csv, string: false },
+  ],
+  "a domain is quoted as its base type": [
+    "CREATE DOMAIN whole AS int; SELECT 1::whole; DROP DOMAIN whole",
+    "CREATE DOMAIN\n1\nDROP DOMAIN",
+    csv,
+  ],
+  "a quote inside is escaped": [`SELECT 'a"b' AS "x""y", 2 AS z`, '"x""y","z"\n"a""b",2', csv],
+  "an escape character inside is escaped": [`SELECT 'a"b\\c'`, '"a\\"b\\\\c"', { quote: '"', escape: "\\" }],
+  "an escape character special to String.replace is nothing special": [
+    "SELECT 'a$b\"c'",
+    '"a$$b$"c"',
+    { quote: '"', escape: "$" },
+  ],
+  "nothing is escaped without quotes": [`SELECT 'a\\b"'`, 'a\\b"', { escape: "\\" }],
+  "nothing is escaped without escape": [`SELECT 'a"b'`, '"a"b"', { quote: '"' }],
+  "tags are not quoted": ["DO 'BEGIN END'", "DO", csv],
   // Command tags.
-  {
-    title: "statements without rows output their tags",
-    input:
-      "CREATE TABLE tagged (i int); INSERT INTO tagged VALUES (1), (2); UPDATE tagged SET i = i; " +
+  "statements without rows output their tags": [
+    "CREATE TABLE tagged (i int); INSERT INTO tagged VALUES (1), (2); UPDATE tagged SET i = i; " +
       "DELETE FROM tagged WHERE i = 3; DELETE FROM tagged; DROP TABLE tagged",
-    output: "CREATE TABLE\nINSERT 0 2\nUPDATE 2\nDELETE 0\nDELETE 2\nDROP TABLE",
-  },
-  {
-    title: "RETURNING outputs rows and no tag",
-    input:
-      "CREATE TEMP TABLE r (i int, j int); INSERT INTO r VALUES (1, 2) RETURNING *; " +
+    "CREATE TABLE\nINSERT 0 2\nUPDATE 2\nDELETE 0\nDELETE 2\nDROP TABLE",
+  ],
+  "RETURNING outputs rows and no tag": [
+    "CREATE TEMP TABLE r (i int, j int); INSERT INTO r VALUES (1, 2) RETURNING *; " +
       "INSERT INTO r SELECT 1, 2 WHERE false RETURNING *",
-    output: "CREATE TABLE\ni\tj\n1\t2",
-  },
-  { title: "SHOW outputs its value", input: "SHOW server_encoding", output: "UTF8" },
-  {
-    title: "VALUES outputs rows",
-    input: "VALUES (1, 'a'), (2, 'b')",
-    output: "column1\tcolumn2\n1\ta\n2\tb",
-  },
-  { title: "EXPLAIN outputs rows", input: "EXPLAIN (COSTS OFF) SELECT 1", output: "Result" },
-  {
-    title: "FETCH outputs rows, and no tag if there are none",
-    input: "BEGIN; DECLARE c SCROLL CURSOR FOR VALUES (1); FETCH c; FETCH c; MOVE BACKWARD ALL FROM c; CLOSE c; COMMIT",
-    output: "BEGIN\nDECLARE CURSOR\n1\nMOVE 1\nCLOSE CURSOR\nCOMMIT",
-  },
-  {
-    title: "SELECT INTO outputs its tag",
-    input: "SELECT 1 AS i INTO TEMP stored",
-    output: "SELECT 1",
-  },
-  {
-    title: "CALL outputs its output parameters",
-    input: "CREATE PROCEDURE twice(INOUT i int) LANGUAGE sql AS 'SELECT i * 2'; CALL twice(21); DROP PROCEDURE twice",
-    output: "CREATE PROCEDURE\n42\nDROP PROCEDURE",
-  },
-  {
-    title: "EXECUTE outputs what its statement does",
-    input: "PREPARE p AS SELECT 1; EXECUTE p; PREPARE q AS UPDATE pg_class SET oid = 0 WHERE false; EXECUTE q",
-    output: "PREPARE\n1\nPREPARE\nUPDATE 0",
-  },
+    "CREATE TABLE\ni\tj\n1\t2",
+  ],
+  "SHOW outputs its value": ["SHOW server_encoding", "UTF8"],
+  "VALUES outputs rows": ["VALUES (1, 'a'), (2, 'b')", "column1\tcolumn2\n1\ta\n2\tb"],
+  "EXPLAIN outputs rows": ["EXPLAIN (COSTS OFF) SELECT 1", "Result"],
+  "FETCH outputs rows, and no tag if there are none": [
+    "BEGIN; DECLARE c SCROLL CURSOR FOR VALUES (1); FETCH c; FETCH c; MOVE BACKWARD ALL FROM c; CLOSE c; COMMIT",
+    "BEGIN\nDECLARE CURSOR\n1\nMOVE 1\nCLOSE CURSOR\nCOMMIT",
+  ],
+  "SELECT INTO outputs its tag": ["SELECT 1 AS i INTO TEMP stored", "SELECT 1"],
+  "CALL outputs its output parameters": [
+    "CREATE PROCEDURE twice(INOUT i int) LANGUAGE sql AS 'SELECT i * 2'; CALL twice(21); DROP PROCEDURE twice",
+    "CREATE PROCEDURE\n42\nDROP PROCEDURE",
+  ],
+  "EXECUTE outputs what its statement does": [
+    "PREPARE p AS SELECT 1; EXECUTE p; PREPARE q AS UPDATE pg_class SET oid = 0 WHERE false; EXECUTE q",
+    "PREPARE\n1\nPREPARE\nUPDATE 0",
+  ],
   // COPY.
-  {
-    title: "COPY TO STDOUT outputs its data and no tag",
-    input: "COPY (VALUES (1, 'a'), (2, NULL), (3, E'b\\nc')) TO STDOUT",
-    output: "1\ta\n2\t\\N\n3\tb\\nc",
-  },
-  {
-    title: "COPY TO STDOUT can follow and precede other statements",
-    input: "SELECT 0; COPY (SELECT 1) TO STDOUT; DO 'BEGIN END'",
-    output: "0\n1\nDO",
-  },
-  {
-    title: "COPY TO STDOUT with CSV and HEADER keeps both",
-    input: "COPY (SELECT 1 AS a, E'x\\ny' AS b) TO STDOUT (FORMAT csv, HEADER)",
-    output: 'a,b\n1,"x\ny"',
-  },
-  {
-    title: "COPY TO STDOUT without rows has no output",
-    input: "COPY (SELECT 1 WHERE false) TO STDOUT",
-    output: null,
-  },
-  {
-    title: "COPY TO STDOUT of an empty line outputs an empty string",
-    input: "COPY (SELECT '') TO STDOUT",
-    output: "",
-  },
-  {
-    title: "COPY FROM STDIN fails",
-    input: "CREATE TEMP TABLE c (i int); COPY c FROM STDIN; SELECT 1",
-    output: "CREATE TABLE",
-    error: "ERROR:  COPY from stdin failed: COPY FROM STDIN is not supported",
-  },
-  {
-    title: "binary COPY TO STDOUT fails",
-    input: "SELECT 1; COPY (SELECT 1) TO STDOUT (FORMAT binary)",
-    output: "1",
-    error: "ERROR:  binary COPY TO STDOUT is not supported",
-  },
-  {
-    title: "COPY in another encoding fails",
-    input: "SELECT 1; COPY (SELECT 'ä') TO STDOUT (ENCODING 'LATIN1')",
-    output: "1",
-    error: "ERROR:  output is not encoded in UTF8",
-  },
-  // Output that is not text.
-  {
-    title: "a binary cursor fails",
-    input: "BEGIN; DECLARE b BINARY CURSOR FOR SELECT 1; FETCH b",
-    output: "BEGIN\nDECLARE CURSOR",
-    error: "ERROR:  rows in binary format are not supported",
-  },
-  {
-    title: "rows in another encoding fail",
-    input: "SET client_encoding = 'LATIN1'; SELECT 'ä'",
-    output: "SET",
-    error: "ERROR:  output is not encoded in UTF8",
-  },
-  // Errors.
-  {
-    title: "rows before an error are kept",
-    input: "SELECT 1; SELECT 1 / (2 - i) FROM generate_series(1, 2) AS i",
-    output: "1\n1",
-    error: "ERROR:  division by zero",
-  },
-  {
-    title: "a failed task without output has an empty output",
-    input: "SELECT 1/0",
-    output: "",
-    error: "ERROR:  division by zero",
-  },
-  {
-    title: "invalid SQL has no output but the error",
-    input: "SELECT 1; SELEC 2",
-    output: "",
-    error: 'ERROR:  syntax error at or near "SELEC" at character 11',
-  },
-];
+  "COPY TO STDOUT outputs its data and no tag": [
+    "COPY (VALUES (1, 'a'), (2, NULL), (3, E'b\\nc')) TO STDOUT",
+    "1\ta\n2\t\\N\n3\tb\\nc",
+  ],
+  "COPY TO STDOUT can follow and precede other statements": [
+    "SELECT 0; COPY (SELECT 1) TO STDOUT; DO 'BEGIN END'",
+    "0\n1\nDO",
+  ],
+  "COPY TO STDOUT with CSV and HEADER keeps both": [
+    "COPY (SELECT 1 AS a, E'x\\ny' AS b) TO STDOUT (FORMAT csv, HEADER)",
+    'a,b\n1,"x\ny"',
+  ],
+  "COPY TO STDOUT without rows has no output": ["COPY (SELECT 1 WHERE false) TO STDOUT", null],
+  "COPY TO STDOUT of an empty line outputs an empty string": ["COPY (SELECT '') TO STDOUT", ""],
+};
 
-for (const { title, input, output, error, format } of cases) {
+/** Inputs that fail, their output, and the first line of the error. */
+const failures: Readonly<Record<string, readonly [string, string, string]>> = {
+  "COPY FROM STDIN fails": [
+    "CREATE TEMP TABLE c (i int); COPY c FROM STDIN; SELECT 1",
+    "CREATE TABLE",
+    "ERROR:  COPY from stdin failed: COPY FROM STDIN is not supported",
+  ],
+  "binary COPY TO STDOUT fails": [
+    "SELECT 1; COPY (SELECT 1) TO STDOUT (FORMAT binary)",
+    "1",
+    "ERROR:  binary COPY TO STDOUT is not supported",
+  ],
+  "COPY in another encoding fails": [
+    "SELECT 1; COPY (SELECT 'ä') TO STDOUT (ENCODING 'LATIN1')",
+    "1",
+    "ERROR:  output is not encoded in UTF8",
+  ],
+  "a binary cursor fails": [
+    "BEGIN; DECLARE b BINARY CURSOR FOR SELECT 1; FETCH b",
+    "BEGIN\nDECLARE CURSOR",
+    "ERROR:  rows in binary format are not supported",
+  ],
+  "rows in another encoding fail": [
+    "SET client_encoding = 'LATIN1'; SELECT 'ä'",
+    "SET",
+    "ERROR:  output is not encoded in UTF8",
+  ],
+  "rows before an error are kept": [
+    "SELECT 1; SELECT 1 / (2 - i) FROM generate_series(1, 2) AS i",
+    "1\n1",
+    "ERROR:  division by zero",
+  ],
+  "a failed task without output has an empty output": ["SELECT 1/0", "", "ERROR:  division by zero"],
+  "invalid SQL has no output but the error": [
+    "SELECT 1; SELEC 2",
+    "",
+    'ERROR:  syntax error at or near "SELEC" at character 11',
+  ],
+};
+
+for (const [title, [input, output, format]] of Object.entries(outputs)) {
   test(`output: ${title}`, async () => {
     const result = await driver.run(1, input, format);
-    assert.equal(result.error?.split("\n")[0], error, result.error ?? "no error");
-    assert.equal(result.output, output);
+    assert.deepEqual([result.error, result.output], [null, output]);
+  });
+}
+
+for (const [title, [input, output, error]] of Object.entries(failures)) {
+  test(`output: ${title}`, async () => {
+    const result = await driver.run(1, input);
+    assert.deepEqual([result.error?.split("\n")[0], result.output], [error, output]);
   });
 }
 

@@ -76,11 +76,10 @@ for (const [name, remote] of [
 test("a cancel by the manager ends the remote run", async () => {
   const driver = await openDriver();
   const { id } = await begin(driver, sleep);
-  driver.executor.cancel(1, id);
+  driver.executor.receive({ type: "cancel", session: 1, id });
   const result = await driver.result(id);
   assert.equal(result.outcome === "ended" && result.error, errorText(sleep, "canceling statement due to user request"));
   await expectNoEffect();
-  await driver.executor.stop();
 });
 
 for (const ending of ["cancel", "abort"] as const)
@@ -93,8 +92,8 @@ for (const ending of ["cancel", "abort"] as const)
     driver.executor.dispatch([run]);
     const waits = "SELECT FROM pg_locks WHERE relation = 'task_ledger_1'::regclass AND NOT granted";
     while ((await admin.query(waits)).rowCount === 0) await pause(5);
-    if (ending === "cancel") driver.executor.cancel(1, run.id);
-    else driver.executor.abort();
+    if (ending === "cancel") driver.executor.receive({ type: "cancel", session: 1, id: run.id });
+    else driver.executor.receive({ type: "abort" });
     await admin.query("COMMIT");
     const result = await driver.result(run.id);
     assert.equal(
@@ -109,10 +108,9 @@ for (const ending of ["cancel", "abort"] as const)
 test("an abort releases the remote run, without effect", async () => {
   const driver = await openDriver();
   const { id } = await begin(driver, sleep);
-  driver.executor.abort();
+  driver.executor.receive({ type: "abort" });
   assert.equal((await driver.result(id)).outcome, "released");
   await expectNoEffect();
-  await driver.executor.stop();
 });
 
 test("output beyond the limit ends the remote run", async () => {
@@ -122,7 +120,6 @@ test("output beyond the limit ends the remote run", async () => {
   const { output, error } = await driver.run(1, input, { remote: remoteString });
   assert.deepEqual([output, error], ["INSERT 0 1", errorText(input, "output exceeds 10 bytes (pg_task.output)")]);
   await expectNoEffect();
-  await driver.executor.stop();
 });
 
 test("a cancel hits no other run of the session", async () => {
@@ -139,7 +136,6 @@ test("a cancel hits no other run of the session", async () => {
     const result = await driver.result(next.id);
     assert.equal(result.outcome === "ended" && result.error, null);
   }
-  await driver.executor.stop();
 });
 
 for (const ending of ["timeout", "abort", "cancel", "stop"] as const) {
@@ -153,8 +149,8 @@ for (const ending of ["timeout", "abort", "cancel", "stop"] as const) {
     });
     driver.executor.dispatch([run]);
     await contacted;
-    if (ending === "abort") driver.executor.abort();
-    if (ending === "cancel") driver.executor.cancel(1, run.id);
+    if (ending === "abort") driver.executor.receive({ type: "abort" });
+    if (ending === "cancel") driver.executor.receive({ type: "cancel", session: 1, id: run.id });
     if (ending === "stop") {
       await driver.executor.stop();
       assert.ok(driver.messages.some(({ type }) => type === "lost"));
@@ -188,7 +184,6 @@ test("other sessions run tasks while one connects", async () => {
       .includes(stuck.id),
     false,
   );
-  await driver.executor.stop();
 });
 
 /** Inserts the row of a run's task as a claim leaves it. */
@@ -219,7 +214,6 @@ test("the row shows the remote backend before the input begins", async () => {
     assert.equal(result.outcome === "ended" && result.output, String(await pidOf(run.id)));
   }
   assert.ok(!driver.messages.some(({ type }) => type === "remoteStarted"));
-  await driver.executor.stop();
 });
 
 test("the remote backend is reported to the manager if the row is locked", async () => {
@@ -234,7 +228,6 @@ test("the remote backend is reported to the manager if the row is locked", async
   const { pid } = await driver.message("remoteStarted");
   assert.equal(result.outcome === "ended" && result.output, String(pid));
   assert.notEqual(await pidOf(run.id), pid);
-  await driver.executor.stop();
 });
 
 test("a trigger that refuses the pid does not keep the remote task from running", async () => {
@@ -249,7 +242,6 @@ test("a trigger that refuses the pid does not keep the remote task from running"
   assert.equal(result.outcome === "ended" && result.output, "1");
   assert.ok(!driver.messages.some(({ type }) => type === "remoteStarted"));
   await admin.query("DROP FUNCTION refuse CASCADE");
-  await driver.executor.stop();
 });
 
 const inputs: readonly string[] = [
@@ -286,7 +278,6 @@ test("a remote session is gone before the result is reported", async () => {
     );
     assert.equal(rows[0]?.count, "0");
   }
-  await driver.executor.stop();
 });
 
 test("a run whose remote backend is terminated is lost once the server confirms that", async () => {
@@ -296,7 +287,6 @@ test("a run whose remote backend is terminated is lost once the server confirms 
   const { reason } = await driver.message("lost");
   assert.match(reason.message, /terminating connection due to administrator command/);
   await expectNoEffect();
-  await driver.executor.stop();
 });
 
 test("a run that lost its remote connection is lost only when the backend is gone", async () => {
@@ -326,7 +316,6 @@ test("a run that lost its remote connection is lost only when the backend is gon
   await server.admin.query("SELECT pg_terminate_backend($1)", [pid]);
   await driver.message("lost");
   await server.admin.query("SELECT pg_advisory_unlock(77)");
-  await driver.executor.stop();
 });
 
 test("losing the local session cancels the remote run", async () => {
@@ -335,7 +324,6 @@ test("losing the local session cancels the remote run", async () => {
   await admin.query("SELECT pg_terminate_backend($1)", [driver.backend(1).pid]);
   await driver.message("lost");
   await expectNoEffect();
-  await driver.executor.stop();
 });
 
 test("stopping the executor ends the remote run", async () => {
@@ -356,5 +344,4 @@ test("pg_stat_activity shows no password", async () => {
     "SELECT query FROM pg_stat_activity WHERE query LIKE '%secret%' AND pid <> pg_backend_pid()",
   );
   assert.deepEqual(rows, []);
-  await driver.executor.stop();
 });

@@ -33,7 +33,6 @@ test("a remote session is kept for the next task of the same group and string", 
   const first = await runKept(driver, pid);
   assert.equal(await runKept(driver, pid), first);
   assert.equal(await runKept(driver, pid), first);
-  await driver.executor.stop();
 });
 
 for (const [what, other] of [
@@ -57,13 +56,12 @@ test("a task without count or live closes its remote session", async () => {
   const first = await runKept(driver, pid, { dedicated: false });
   await waitUntilGone(first);
   assert.notEqual(await runKept(driver, pid), first);
-  await driver.executor.stop();
 });
 
 test("a kept session ends with the local session", async () => {
   const driver = await openDriver();
   const first = await runKept(driver, pid);
-  driver.executor.close([1]);
+  driver.executor.receive({ type: "close", sessions: [1] });
   await driver.message("closed");
   await waitUntilGone(first);
   await driver.open(2);
@@ -74,7 +72,6 @@ test("a kept session ends with the local session", async () => {
   await admin.query("SELECT pg_terminate_backend($1)", [driver.backend(2).pid]);
   await driver.message("lost");
   await waitUntilGone(second);
-  await driver.executor.stop();
 });
 
 test("a kept session that was lost is replaced without failing a task", async () => {
@@ -88,7 +85,6 @@ test("a kept session that was lost is replaced without failing a task", async ()
     assert.notEqual(await runKept(driver, pid), first);
   }
   assert.ok(!driver.messages.some(({ type }) => type === "lost"));
-  await driver.executor.stop();
 });
 
 test("a kept session whose connection is half-open is replaced", async () => {
@@ -104,7 +100,6 @@ test("a kept session whose connection is half-open is replaced", async () => {
   const first = await runKept(driver, pid, { remote });
   connections[0]?.unpipe();
   assert.notEqual(await runKept(driver, pid, { remote }), first);
-  await driver.executor.stop();
 });
 
 test("a kept session is reset between two tasks", async () => {
@@ -117,14 +112,12 @@ test("a kept session is reset between two tasks", async () => {
     (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
     current_setting('client_connection_check_interval'), current_setting('application_name'), pg_backend_pid())`;
   assert.equal(await runKept(driver, look), `4MB 0 200ms pg_task public task group ${first}`);
-  await driver.executor.stop();
 });
 
 test("a session with state that no reset removes is not kept", async () => {
   const driver = await openDriver();
   const first = await runKept(driver, `SET my.own = 'x'; ${pid}`);
   assert.notEqual(await runKept(driver, pid), first);
-  await driver.executor.stop();
 });
 
 test("with save the next task finds the state of the previous one", async () => {
@@ -138,7 +131,6 @@ test("with save the next task finds the state of the previous one", async () => 
   // The session is reset after this run, because the run has no `save`.
   await runKept(driver, look);
   assert.equal(await runKept(driver, "SELECT to_regclass('pg_temp.trace') IS NULL"), "t");
-  await driver.executor.stop();
 });
 
 test("a session is kept after a task that failed or timed out", async () => {
@@ -152,7 +144,6 @@ test("a session is kept after a task that failed or timed out", async () => {
   const endless = "SET statement_timeout = 0; SELECT pg_sleep(600)";
   assert.match((await driver.run(1, endless, late)).error ?? "", /statement timeout/);
   for (let round = 0; round < 20; round += 1) assert.equal(await runKept(driver, pid), first);
-  await driver.executor.stop();
 });
 
 test("a kept session is replaced when its role's or database's settings have changed", async () => {
@@ -164,7 +155,6 @@ test("a kept session is replaced when its role's or database's settings have cha
   assert.notEqual(second, first);
   await server.admin.query("ALTER ROLE postgres IN DATABASE postgres RESET work_mem");
   assert.equal(await runKept(driver, "SHOW work_mem"), "4MB");
-  await driver.executor.stop();
 });
 
 test("a kept session is replaced when it no longer has the wanted target_session_attrs", async () => {
@@ -177,7 +167,6 @@ test("a kept session is replaced when it no longer has the wanted target_session
   const { error } = await driver.run(1, pid, { remote, dedicated: true });
   assert.match(error ?? "", /session is read-only/);
   await waitUntilGone(first);
-  await driver.executor.stop();
 });
 
 test("stopping the executor closes a kept session", async () => {
@@ -205,7 +194,6 @@ test("a connection to the manager's server needs a permit", async () => {
   // The local session continues, and other servers can still be connected to.
   assert.notEqual(await runKept(driver, pid), first);
   assert.equal((await driver.run(1, "SELECT 1")).output, "1");
-  await driver.executor.stop();
 });
 
 test("the manager's server is recognized behind another address once it was connected to", async () => {
@@ -222,7 +210,6 @@ test("the manager's server is recognized behind another address once it was conn
   const run = driver.makeRun(1, pid, { remote });
   driver.executor.dispatch([run]);
   assert.equal((await driver.result(run.id)).outcome, "released");
-  await driver.executor.stop();
 });
 
 test("a silent run continues when there is no permit to ask its server", async () => {
@@ -234,24 +221,23 @@ test("a silent run continues when there is no permit to ask its server", async (
   const result = await driver.result(run.id);
   assert.equal(result.outcome === "ended" && result.error, null);
   assert.ok(driver.messages.filter(({ type }) => type === "requestConnectionPermit").length > 1);
-  await driver.executor.stop();
 });
 
 test("a run stopped while it waits for a permit does not run", async () => {
   const driver = await openDriver();
-  const answer = driver.executor.answerConnectionRequest.bind(driver.executor);
+  const { executor } = driver;
+  const receive = executor.receive.bind(executor);
   const requested = new Promise<number>((resolve) => {
-    driver.executor.answerConnectionRequest = ({ number }) => resolve(number);
+    executor.receive = (message) => (message.type === "connectionPermit" ? resolve(message.number) : receive(message));
   });
   const run = driver.makeRun(1, pid, { remote: "connect_timeout=9" });
   driver.executor.dispatch([run]);
   const number = await requested;
-  driver.executor.cancel(1, run.id);
+  driver.executor.receive({ type: "cancel", session: 1, id: run.id });
   const result = await driver.result(run.id);
   assert.match((result.outcome === "ended" && result.error) || "", /user request/);
-  answer({ type: "connectionPermit", number, granted: true });
+  receive({ type: "connectionPermit", number, granted: true });
   assert.equal((await driver.message("connectionPermitUsed")).opened, false);
-  await driver.executor.stop();
 });
 
 test("a run that fails to connect and loses its local session is released", async () => {
@@ -269,14 +255,13 @@ test("a run that fails to connect and loses its local session is released", asyn
   assert.deepEqual(result, { outcome: "released", session: 1, id: run.id });
   await driver.message("lost");
   await Promise.all(ends);
-  await driver.executor.stop();
 });
 
 test("a session that is closed right after its first remote task was dispatched runs the task first", async () => {
   const driver = await openDriver();
   const run = driver.makeRun(1, "SELECT 1", { remote: remoteString });
   driver.executor.dispatch([run]);
-  driver.executor.close([1]);
+  driver.executor.receive({ type: "close", sessions: [1] });
   await driver.message("closed");
   const result = await driver.result(run.id);
   assert.equal(result.outcome === "ended" ? result.output : null, "1");
@@ -286,8 +271,7 @@ test("a session's first remote task that is cancelled right after its dispatch i
   const driver = await openDriver();
   const run = driver.makeRun(1, "SELECT pg_sleep(600)", { remote: remoteString });
   driver.executor.dispatch([run]);
-  driver.executor.cancel(1, run.id);
+  driver.executor.receive({ type: "cancel", session: 1, id: run.id });
   assert.equal((await driver.result(run.id)).outcome, "released");
   assert.equal((await driver.run(1, "SELECT 2", { remote: remoteString })).output, "2");
-  await driver.executor.stop();
 });

@@ -192,10 +192,13 @@ test("queued runs are recalled unless they are on the wire", async () => {
   await admin.query("SELECT pg_advisory_lock(51)");
   driver.executor.dispatch(chain);
   await driver.untilBlocked(1, "pg_advisory_lock");
-  driver.executor.recall([
-    { session: 1, ids: chain.map(({ id }) => id), queuedBehind: null },
-    { session: 7, ids: ["1"], queuedBehind: null },
-  ]);
+  driver.executor.receive({
+    type: "recall",
+    runs: [
+      { session: 1, ids: chain.map(({ id }) => id), queuedBehind: null },
+      { session: 7, ids: ["1"], queuedBehind: null },
+    ],
+  });
   const onWire = countOnWire(chain, driver);
   for (const { id } of chain.slice(onWire)) {
     assert.equal((await driver.result(id)).outcome, "released");
@@ -215,7 +218,7 @@ test("a pipelined run does not begin without a permit: it is released if recalle
     driver.executor.dispatch(chain);
     await driver.untilBlocked(1, "pg_advisory_lock");
     const ids = recalls ? [second.id] : [];
-    driver.executor.recall([{ session: 1, ids, queuedBehind: first.id }]);
+    driver.executor.receive({ type: "recall", runs: [{ session: 1, ids, queuedBehind: first.id }] });
     const answer = await driver.message("recalled", (each) => each.sent?.[0]?.id === first.id);
     const sent = answer.sent ?? [];
     assert.deepEqual(
@@ -245,7 +248,7 @@ test("a queued run that is cancelled is released", async () => {
   await admin.query("SELECT pg_advisory_lock(52)");
   driver.executor.dispatch([first, second]);
   await driver.untilBlocked(1, "pg_advisory_lock");
-  driver.executor.cancel(1, second.id);
+  driver.executor.receive({ type: "cancel", session: 1, id: second.id });
   assert.equal((await driver.result(second.id)).outcome, "released");
   await admin.query("SELECT pg_advisory_unlock(52)");
   assert.equal((await driver.result(first.id)).outcome, "ended");
@@ -262,7 +265,7 @@ test("a pipelined run cancelled before it begins has no effect", async () => {
   await admin.query("SELECT pg_advisory_lock(53)");
   driver.executor.dispatch([first, second, third]);
   await driver.untilBlocked(1, "pg_advisory_lock");
-  driver.executor.cancel(1, second.id);
+  driver.executor.receive({ type: "cancel", session: 1, id: second.id });
   await admin.query("SELECT pg_advisory_unlock(53)");
   await expectEffects([first, third]);
   const [result] = await results([second]);
@@ -288,7 +291,7 @@ test("a cancel for one run never costs another its effect", async () => {
     for (let count = 0; count < 4; count++) {
       await admin.query("SELECT pg_cancel_backend($1)", [pid]);
     }
-    driver.executor.cancelAnswered(session, id);
+    driver.executor.receive({ type: "cancelAnswered", session, id });
   };
   driver.onCancel = (session, id) => void cancelOften(session, id);
   for (let round = 0; round < 25; round++) {
@@ -298,7 +301,7 @@ test("a cancel for one run never costs another its effect", async () => {
     );
     assert.ok(victim !== undefined);
     driver.executor.dispatch([victim, ...others]);
-    driver.executor.cancel(1, victim.id);
+    driver.executor.receive({ type: "cancel", session: 1, id: victim.id });
     const result = await driver.result(victim.id);
     await expectEffects(others);
     const hadEffect = (await runs.effects()).includes(victim.id);

@@ -27,7 +27,7 @@ async function dispatchBlocked(lock: number, input: string): Promise<Run> {
 
 const stop = async (run: Run) => {
   await user.query("UPDATE task SET state = 'STOP' WHERE id = $1", [run.id]);
-  driver.executor.cancel(1, run.id);
+  driver.executor.receive({ type: "cancel", session: 1, id: run.id });
 };
 
 test("a stop during the input cancels the run and undoes it", async () => {
@@ -101,7 +101,7 @@ test("a cancel during COMMIT rolls back", async () => {
     const run = await runs.claim(`${input}${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
     driver.executor.dispatch([run]);
     await driver.untilBlocked(1, "COMMIT");
-    driver.executor.cancel(1, run.id);
+    driver.executor.receive({ type: "cancel", session: 1, id: run.id });
     const outcome = await runs.outcome(run);
     assert.match(outcome.error ?? "", cancelled);
     assert.deepEqual([outcome.effects, outcome.proofs, outcome.committed], [[], 0, false]);
@@ -109,7 +109,7 @@ test("a cancel during COMMIT rolls back", async () => {
   const aborted = await runs.claim(`${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
   driver.executor.dispatch([aborted]);
   await driver.untilBlocked(1, "COMMIT");
-  driver.executor.abort();
+  driver.executor.receive({ type: "abort" });
   assert.equal((await driver.result(aborted.id)).outcome, "released");
   const late = await runs.run(`${insert("a")}; INSERT INTO slow DEFAULT VALUES`, { timeoutMs: 20 });
   assert.match(late.error ?? "", /^ERROR: {2}canceling statement due to statement timeout\n/);

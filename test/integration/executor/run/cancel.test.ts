@@ -21,7 +21,6 @@ test("the server cancels a statement that exceeds the timeout", async () => {
   const input = "SELECT 1; SELECT pg_sleep(600)";
   const { output, error } = await driver.run(1, input, { timeoutMs: 500 });
   assert.deepEqual([output, error], ["1", timedOut(input)]);
-  await driver.executor.stop();
 });
 
 test("the timeout covers all statements together, whatever they set themselves", async () => {
@@ -32,7 +31,6 @@ test("the timeout covers all statements together, whatever they set themselves",
   assert.deepEqual([output, error], ["SET\n\nINSERT 0 1", timedOut(input)]);
   assert.equal((await admin.query("SELECT FROM effect")).rowCount, 0);
   assert.equal((await driver.message("requestCancel")).session, 1);
-  await driver.executor.stop();
 });
 
 test("the timeout covers the commit of an open transaction", async () => {
@@ -48,7 +46,6 @@ test("the timeout covers the commit of an open transaction", async () => {
   });
   assert.match(error ?? "", /^ERROR: {2}canceling statement due to statement timeout\n/);
   assert.equal((await driver.run(1, "SELECT count(*) FROM slow")).output, "0");
-  await driver.executor.stop();
 });
 
 test("a timeout never affects the next run", async () => {
@@ -64,7 +61,6 @@ test("a timeout never affects the next run", async () => {
     driver.messages.filter(({ type }) => type === "lost"),
     [],
   );
-  await driver.executor.stop();
 });
 
 test("a timeout beyond the range of timers does not fire at once", async () => {
@@ -72,7 +68,6 @@ test("a timeout beyond the range of timers does not fire at once", async () => {
   const look = "SELECT pg_sleep(0.01), current_setting('statement_timeout')";
   const { output, error } = await driver.run(1, look, { timeoutMs: 1e15 });
   assert.deepEqual([output?.split("\t").at(-1), error], ["2147483647ms", null]);
-  await driver.executor.stop();
 });
 
 test("the cancel is repeated if the SQL catches it", async () => {
@@ -83,7 +78,6 @@ test("the cancel is repeated if the SQL catches it", async () => {
   const { error } = await driver.run(1, input, { timeoutMs: 10 });
   assert.match(error ?? "", /^ERROR: {2}canceling statement due to statement timeout\nCONTEXT: {2}SQL/);
   assert.equal(driver.messages.filter(({ type }) => type === "requestCancel").length, 2);
-  await driver.executor.stop();
 });
 
 test("a session starts no other run until the requested cancel has been sent", async () => {
@@ -109,7 +103,6 @@ test("a session starts no other run until the requested cancel has been sent", a
       ["next", null],
     ],
   );
-  await driver.executor.stop();
 });
 
 test("a reset hit by a foreign cancel is repeated", async () => {
@@ -134,7 +127,6 @@ test("a reset hit by a foreign cancel is repeated", async () => {
   assert.equal(result.outcome, "ended");
   assert.equal(result.error, null);
   assert.equal((await driver.run(1, "SELECT pg_backend_pid()")).output, String(pid));
-  await driver.executor.stop();
 });
 
 test("a statement_timeout set by a task does not affect the session reset", async () => {
@@ -147,7 +139,6 @@ test("a statement_timeout set by a task does not affect the session reset", asyn
   );
   assert.equal(error, null);
   assert.equal((await driver.run(1, "SELECT pg_backend_pid()")).output, String(pid));
-  await driver.executor.stop();
 });
 
 test("foreign cancels never skip a session reset", async () => {
@@ -172,7 +163,6 @@ test("foreign cancels never skip a session reset", async () => {
       "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())",
   );
   assert.equal(output?.split("\n")[1], "f\tf\t0");
-  await driver.executor.stop();
 });
 
 test("output up to the limit is kept; one byte more is an error", async () => {
@@ -183,7 +173,6 @@ test("output up to the limit is kept; one byte more is an error", async () => {
   const exceeds = await driver.run(1, input);
   assert.equal(exceeds.output, "ääää");
   assert.equal(exceeds.error, `ERROR:  output exceeds 10 bytes (pg_task.output)\nSTATEMENT:  ${input}`);
-  await driver.executor.stop();
 });
 
 test("output whose first line exceeds the limit is empty", async () => {
@@ -191,7 +180,6 @@ test("output whose first line exceeds the limit is empty", async () => {
   const { output, error } = await driver.run(1, "SELECT 1 AS long_name, 2 AS longer_name");
   assert.equal(output, "");
   assert.match(error ?? "", /^ERROR: {2}output exceeds 10 bytes \(pg_task\.output\)\n/);
-  await driver.executor.stop();
 });
 
 test("endless output is cancelled and rolled back in bounded memory", async () => {
@@ -206,12 +194,11 @@ test("endless output is cancelled and rolled back in bounded memory", async () =
   assert.equal(output, `INSERT 0 1\n${Array.from({ length: 1048 }, () => "x".repeat(999)).join("\n")}`);
   assert.equal((await admin.query("SELECT FROM effect")).rowCount, 0);
   assert.ok(grown < 100 << 20, `grew by ${grown} bytes`);
-  await driver.executor.stop();
 });
 
 test("memory stays bounded while output streams on after the limit", async () => {
   const driver = await openDriver(1 << 20);
-  driver.onCancel = (session, id) => driver.executor.cancelAnswered(session, id);
+  driver.onCancel = (session, id) => driver.executor.receive({ type: "cancelAnswered", session, id });
   const before = process.memoryUsage().rss;
   let peak = 0;
   const watch = setInterval(() => (peak = Math.max(peak, process.memoryUsage().rss - before)), 20);
@@ -220,7 +207,6 @@ test("memory stays bounded while output streams on after the limit", async () =>
   assert.match(error ?? "", /^ERROR: {2}output exceeds 1048576 bytes \(pg_task\.output\)\n/);
   assert.equal(output?.length, 10 * 100_000 - 1);
   assert.ok(peak < 150 << 20, `grew by ${peak} bytes`);
-  await driver.executor.stop();
 });
 
 test("one value beyond the limit is dropped, and the session continues", async () => {
@@ -230,7 +216,6 @@ test("one value beyond the limit is dropped, and the session continues", async (
   assert.equal(output, "1");
   assert.equal(error, `ERROR:  output exceeds 1048576 bytes (pg_task.output)\nSTATEMENT:  ${input}`);
   assert.equal((await driver.run(1, "SELECT 2")).output, "2");
-  await driver.executor.stop();
 });
 
 test("an abort cancels the current run and releases all runs; the session continues", async () => {
@@ -239,23 +224,21 @@ test("an abort cancels the current run and releases all runs; the session contin
   const waiting = driver.makeRun(1, "INSERT INTO effect VALUES ('waited')");
   driver.executor.dispatch([running, waiting]);
   await driver.untilRunning(1, "pg_sleep");
-  driver.executor.abort();
-  driver.executor.abort();
+  driver.executor.receive({ type: "abort" });
+  driver.executor.receive({ type: "abort" });
   for (const { id } of [running, waiting]) {
     assert.deepEqual(await driver.result(id), { outcome: "released", session: 1, id });
   }
   assert.equal(driver.messages.filter(({ type }) => type === "requestCancel").length, 1);
   assert.equal((await driver.run(1, "SELECT count(*) FROM effect")).output, "0");
-  await driver.executor.stop();
 });
 
 test("an abort directly after dispatch does not miss the run", async () => {
   const driver = await openDriver();
   const run = driver.makeRun(1, "SELECT pg_sleep(600)");
   driver.executor.dispatch([run]);
-  driver.executor.abort();
+  driver.executor.receive({ type: "abort" });
   assert.equal((await driver.result(run.id)).outcome, "released");
-  await driver.executor.stop();
 });
 
 test("a run that ends despite an abort counts as ended", async () => {
@@ -267,7 +250,7 @@ test("a run that ends despite an abort counts as ended", async () => {
   await admin.query("SELECT pg_advisory_lock(7)");
   driver.executor.dispatch([run]);
   await driver.untilRunning(1, "pg_advisory_lock");
-  driver.executor.abort();
+  driver.executor.receive({ type: "abort" });
   await driver.message("requestCancel");
   await admin.query("SELECT pg_advisory_unlock(7)");
   await driver.untilIdle(1, "COMMIT");
@@ -276,7 +259,6 @@ test("a run that ends despite an abort counts as ended", async () => {
   assert.equal(result.outcome, "ended");
   assert.equal(result.error, null);
   assert.equal((await admin.query("SELECT FROM effect")).rowCount, 1);
-  await driver.executor.stop();
 });
 
 test("a run that fails despite an abort keeps its error", async () => {
@@ -287,14 +269,13 @@ test("a run that fails despite an abort keeps its error", async () => {
   await admin.query("SELECT pg_advisory_lock(8)");
   driver.executor.dispatch([run]);
   await driver.untilRunning(1, "pg_advisory_lock");
-  driver.executor.abort();
+  driver.executor.receive({ type: "abort" });
   await admin.query("SELECT pg_advisory_unlock(8)");
   await driver.untilFailed(1);
   await driver.cancel(1, run.id);
   const result = await driver.result(run.id);
   assert.equal(result.outcome, "ended");
   assert.match(result.error ?? "", /division by zero/);
-  await driver.executor.stop();
 });
 
 test("a user's cancel of the backend is the task's error", async () => {
@@ -306,5 +287,4 @@ test("a user's cancel of the backend is the task's error", async () => {
   const result = await driver.result(run.id);
   assert.equal(result.outcome, "ended");
   assert.equal(result.error, "ERROR:  canceling statement due to user request\nSTATEMENT:  SELECT pg_sleep(600)");
-  await driver.executor.stop();
 });

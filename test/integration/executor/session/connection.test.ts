@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, connect as connectSocket, type Socket } from "node:net";
 import { after, test } from "node:test";
+import type { ErrorReport } from "../../../../src/shared/errors.js";
 import type { ConnectionTarget } from "../../../../src/shared/postgres/target/target.js";
 import { createDatabase } from "../../../support/database.js";
 import { ExecutorDriver } from "../../../support/executorDriver.js";
@@ -57,6 +58,12 @@ function refusal(code: string): Buffer {
   return Buffer.concat([header, body]);
 }
 
+/** Tries to open a session, and returns why it cannot be opened. */
+async function refusalOf(driver: ExecutorDriver): Promise<ErrorReport> {
+  driver.executor.receive({ type: "open", sessions: [1], group: "group" });
+  return (await driver.message("openFailed")).reason;
+}
+
 test("a server that does not know newer settings gets the others", async () => {
   const startups: string[] = [];
   const target = await startProxy(() => {
@@ -78,7 +85,6 @@ test("a server that does not know newer settings gets the others", async () => {
   const look = "SELECT current_setting('tcp_user_timeout') || current_setting('client_encoding')";
   assert.equal((await driver.run(3, look)).output, "0UTF8");
   assert.equal(startups.length, 5, "once known, they are not sent again");
-  await driver.executor.stop();
 });
 
 test("a login refused for another reason is not retried", async () => {
@@ -92,9 +98,7 @@ test("a login refused for another reason is not retried", async () => {
       },
     };
   });
-  const driver = new ExecutorDriver(target, admin);
-  driver.executor.open([1], "group");
-  const { reason } = await driver.message("openFailed");
+  const reason = await refusalOf(new ExecutorDriver(target, admin));
   assert.equal(reason.code, "CONNECTION_REJECTED");
   assert.equal(connections, 1);
 });
@@ -107,9 +111,7 @@ test("a connection through a pooler is rejected", async () => {
       return chunk;
     },
   }));
-  const driver = new ExecutorDriver(target, admin);
-  driver.executor.open([1], "group");
-  const { reason } = await driver.message("openFailed");
+  const reason = await refusalOf(new ExecutorDriver(target, admin));
   assert.equal(reason.code, "CONNECTION_POOLED");
   assert.match(reason.message, /give the server's own address/);
 });
@@ -122,18 +124,14 @@ test("a role setting that hides the session's own backend is named", async () =>
     GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role};
     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO ${role};
     ALTER ROLE ${user} SET role = '${role}'`);
-  const driver = new ExecutorDriver({ ...database.target, user }, admin);
-  driver.executor.open([1], "group");
-  const { reason } = await driver.message("openFailed");
+  const reason = await refusalOf(new ExecutorDriver({ ...database.target, user }, admin));
   assert.equal(reason.code, "CONNECTION_REJECTED");
   const named = `the setting "role" of ${user} is ${role}, which may not see it; ALTER ROLE`;
   assert.ok(reason.message.includes(named), reason.message);
 });
 
 test("an unreachable server is reported as such", async () => {
-  const driver = new ExecutorDriver({ ...database.target, port: 1 }, admin);
-  driver.executor.open([1], "group");
-  const { reason } = await driver.message("openFailed");
+  const reason = await refusalOf(new ExecutorDriver({ ...database.target, port: 1 }, admin));
   assert.equal(reason.code, "CONNECTION_FAILED");
 });
 
@@ -143,7 +141,6 @@ test("output that fills many packets is complete", async () => {
   await driver.open(1);
   const { output } = await driver.run(1, "SELECT repeat('äb', 100000), 2 AS b");
   assert.equal(output, `repeat\tb\n${"äb".repeat(100_000)}\t2`);
-  await driver.executor.stop();
 });
 
 for (const [title, garbage, expected] of [
@@ -200,7 +197,7 @@ test("a very short statement_timeout of the database does not keep sessions from
   const driver = new ExecutorDriver(database.target, admin);
   for (let session = 1; session <= 60; session += 1) {
     await driver.open(session);
-    driver.executor.close([session]);
+    driver.executor.receive({ type: "close", sessions: [session] });
   }
   await driver.open(61);
   const { error } = await driver.run(61, "SELECT pg_sleep(600)");

@@ -27,7 +27,6 @@ test("an opened session reports its backend's pid and start", async () => {
     [pid],
   );
   assert.deepEqual(rows, [{ owner }]);
-  await driver.executor.stop();
 });
 
 test("the session's keepalive settings override the role's", async () => {
@@ -63,7 +62,7 @@ test("the session's keepalive settings override the role's", async () => {
 
 test("a session that fails to open reports why and releases its runs", async () => {
   const driver = new ExecutorDriver({ ...database.target, database: "no such one" }, admin);
-  driver.executor.open([1], "group");
+  driver.executor.receive({ type: "open", sessions: [1], group: "group" });
   driver.executor.dispatch([driver.makeRun(1, "SELECT 1", { id: "9" })]);
   const { reason } = await driver.message("openFailed");
   assert.equal(reason.code, "CONNECTION_REJECTED");
@@ -73,10 +72,9 @@ test("a session that fails to open reports why and releases its runs", async () 
 
 test("a run dispatched while its session opens runs afterwards", async () => {
   const driver = create();
-  driver.executor.open([1], "group");
+  driver.executor.receive({ type: "open", sessions: [1], group: "group" });
   const { output } = await driver.run(1, "SELECT 1");
   assert.equal(output, "1");
-  await driver.executor.stop();
 });
 
 test("sessions run in parallel, and a slow one delays no other", async () => {
@@ -89,7 +87,6 @@ test("sessions run in parallel, and a slow one delays no other", async () => {
   assert.equal(driver.results().length, 1);
   await admin.query("SELECT pg_advisory_unlock(21)");
   assert.equal((await driver.result(slow.id)).outcome, "ended");
-  await driver.executor.stop();
 });
 
 test("results of one event loop iteration are sent together", async () => {
@@ -120,10 +117,9 @@ test("a lost session accepts no more runs, and its number can be reused", async 
   const late = driver.makeRun(1, "SELECT 1");
   driver.executor.dispatch([late]);
   assert.deepEqual(await driver.result(late.id), { outcome: "released", session: 1, id: late.id });
-  driver.executor.open([1], "group");
+  driver.executor.receive({ type: "open", sessions: [1], group: "group" });
   await driver.message("opened", ({ backend }) => backend.pid !== first.pid);
   assert.equal((await driver.run(1, "SELECT 1")).output, "1");
-  await driver.executor.stop();
 });
 
 test("the result of a run is reported before the loss of its session", async () => {
@@ -136,7 +132,7 @@ test("the result of a run is reported before the loss of its session", async () 
   const run = driver.makeRun(1, input);
   driver.executor.dispatch([run]);
   await driver.untilRunning(1, "pg_advisory_lock");
-  driver.executor.abort();
+  driver.executor.receive({ type: "abort" });
   await admin.query("SELECT pg_advisory_unlock(22)");
   await driver.untilIdle(1, "COMMIT");
   await admin.query("SELECT pg_terminate_backend($1)", [pid]);
@@ -150,7 +146,7 @@ test("the result of a run is reported before the loss of its session", async () 
 test("a closed session's backend is gone", async () => {
   const driver = create();
   const { pid } = await driver.open(1);
-  driver.executor.close([1]);
+  driver.executor.receive({ type: "close", sessions: [1] });
   await driver.message("closed");
   while (await isAlive(pid)) await pause(5);
   assert.deepEqual(typesOf(driver), ["opened", "closed"]);
@@ -161,8 +157,8 @@ test("a session closed during a run finishes its runs and accepts no more", asyn
   await driver.open(1);
   const runs = [driver.makeRun(1, "SELECT pg_sleep(0.01)"), driver.makeRun(1, "SELECT 2")];
   driver.executor.dispatch(runs);
-  driver.executor.close([1]);
-  driver.executor.close([1]);
+  driver.executor.receive({ type: "close", sessions: [1] });
+  driver.executor.receive({ type: "close", sessions: [1] });
   const late = driver.makeRun(1, "SELECT 3");
   driver.executor.dispatch([late]);
   await driver.message("closed");
@@ -177,19 +173,18 @@ test("a session closed during a run finishes its runs and accepts no more", asyn
 
 test("messages for unknown sessions and runs have no effect", async () => {
   const driver = create();
-  driver.executor.cancelAnswered(1, "1");
-  driver.executor.close([1, 2]);
-  driver.executor.abort();
+  driver.executor.receive({ type: "cancelAnswered", session: 1, id: "1" });
+  driver.executor.receive({ type: "close", sessions: [1, 2] });
+  driver.executor.receive({ type: "abort" });
   await driver.open(1);
-  driver.executor.cancelAnswered(1, "77");
-  driver.executor.abort();
-  driver.executor.open([1], "group");
+  driver.executor.receive({ type: "cancelAnswered", session: 1, id: "77" });
+  driver.executor.receive({ type: "abort" });
+  driver.executor.receive({ type: "open", sessions: [1], group: "group" });
   const { output } = await driver.run(1, "SELECT 1");
-  driver.executor.cancelAnswered(1, "1");
+  driver.executor.receive({ type: "cancelAnswered", session: 1, id: "1" });
   assert.equal(output, "1");
   assert.deepEqual(typesOf(driver), ["opened", "results"]);
   assert.match(driver.lines.join(""), /session is already open/);
-  await driver.executor.stop();
 });
 
 test("a stop closes idle sessions, loses busy ones and releases queued runs", async () => {
@@ -198,7 +193,7 @@ test("a stop closes idle sessions, loses busy ones and releases queued runs", as
   const waiting = driver.makeRun(2, "DO $$ BEGIN END $$");
   driver.executor.dispatch([driver.makeRun(2, "SELECT pg_sleep(600)"), waiting]);
   await driver.untilRunning(2, "pg_sleep");
-  driver.executor.open([3], "group");
+  driver.executor.receive({ type: "open", sessions: [3], group: "group" });
   await Promise.all([driver.executor.stop(), driver.executor.stop()]);
   assert.deepEqual(driver.results(), [{ outcome: "released", session: 2, id: waiting.id }]);
   assert.equal((await driver.message("closed")).session, 1);
@@ -211,11 +206,11 @@ test("a stop closes idle sessions, loses busy ones and releases queued runs", as
 test("a stopped executor opens no session and runs nothing", async () => {
   const driver = create();
   await driver.executor.stop();
-  driver.executor.open([1], "group");
+  driver.executor.receive({ type: "open", sessions: [1], group: "group" });
   const run = driver.makeRun(1, "SELECT 1");
   driver.executor.dispatch([run]);
-  driver.executor.abort();
-  driver.executor.close([1]);
+  driver.executor.receive({ type: "abort" });
+  driver.executor.receive({ type: "close", sessions: [1] });
   assert.equal((await driver.message("openFailed")).session, 1);
   assert.equal((await driver.result(run.id)).outcome, "released");
 });

@@ -247,7 +247,7 @@ test("an orphan whose row is locked is left for later", async () => {
   const request = { dead: ["me"], ids: ["1"], crashes: 3, blame: false };
   assert.equal(await holding(1, () => rescuedOf(request)), 0);
   assert.deepEqual(
-    (await readClaimedRows(manager, table)).map(({ id, owner }) => ({ id, owner })),
+    (await readClaimedRows(manager, table, null)).map(({ id, owner }) => ({ id, owner })),
     [{ id: "1", owner: "me" }],
   );
   assert.equal(await rescuedOf(request), 1);

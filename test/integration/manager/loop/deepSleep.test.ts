@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { WakeSignal } from "../../../../src/shared/wakeSignal.js";
-import { LoginCheck } from "../../../../src/manager/sessions/loginCheck.js";
+import { SessionAccess } from "../../../../src/manager/sessions/sessionAccess.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../../src/shared/errors.js";
 import { createDatabase } from "../../../support/database.js";
@@ -141,8 +141,9 @@ test("the login is checked with each check of the table in deep sleep, and soone
     components: (components) => ({
       wakeSignal: signal,
       ...withoutPruning(components),
-      loginCheck: new LoginCheck({
-        access: components.sessionAccess,
+      sessionAccess: new SessionAccess({
+        send: () => {},
+        openSessions: () => 0,
         connect,
         pauseMs: () => 0,
         onRefusal: () => signal.notify(),

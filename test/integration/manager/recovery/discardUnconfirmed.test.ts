@@ -35,14 +35,10 @@ const ended = (id: string, committed: boolean) => ({
 });
 
 test("after a lost connection, committed results are kept only if there is a proof, deferred results too", async () => {
-  const [provenOne, unconfirmed, heldProven, heldUnproven, nothingWritten, notAtomic] = await Promise.all([
-    taken(),
-    taken(),
-    taken(),
-    taken(),
-    taken(),
-    taken(),
-  ]);
+  const ids: string[] = [];
+  for (let count = 0; count < 6; count += 1) ids.push(await taken());
+  const [provenOne = "", unconfirmed = "", heldProven = "", heldUnproven = "", nothingWritten = "", notAtomic = ""] =
+    ids;
   for (const [ledger, id] of [
     [1, provenOne],
     [2, heldProven],
@@ -60,7 +56,7 @@ test("after a lost connection, committed results are kept only if there is a pro
   await manager.query("INSERT INTO public.task_ledger_2 (id, take, running) VALUES ($1, 7, true)", [heldUnproven]);
   const pendingResults = new PendingResults();
   for (const id of [heldProven, heldUnproven]) pendingResults.add(ended(id, true), gone);
-  pendingResults.defer(pendingResults.takeResults(), []);
+  pendingResults.defer(pendingResults.takeResults());
   for (const id of [provenOne, unconfirmed]) pendingResults.add(ended(id, true), gone);
   pendingResults.add(ended(nothingWritten, false), gone);
   pendingResults.add({ ...ended(notAtomic, false), unflushed: true }, gone);
@@ -73,7 +69,7 @@ test("after a lost connection, committed results are kept only if there is a pro
   await discardUnconfirmed(
     manager,
     table,
-    { owners: () => [gone, alive], distrust: (owners) => void distrusted.push(...owners) },
+    { owners: [gone, alive], distrust: (owners) => void distrusted.push(...owners) },
     pendingResults,
   );
   const kept = pendingResults.takeResults().map(({ id }) => id);
@@ -88,7 +84,7 @@ test("results stay pending when the query for proofs fails", async () => {
   pendingResults.add(ended(id, true), gone);
   const lost = await openManager(database.target);
   await lost.end();
-  await assert.rejects(discardUnconfirmed(lost, table, { owners: () => [], distrust() {} }, pendingResults));
+  await assert.rejects(discardUnconfirmed(lost, table, { owners: [], distrust() {} }, pendingResults));
   assert.deepEqual(
     pendingResults.takeResults().map((result) => result.id),
     [id],

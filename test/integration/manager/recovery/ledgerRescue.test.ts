@@ -148,29 +148,6 @@ test("a committed run repeats, and its group pauses, as after any run", async ()
   assert.deepEqual(waiting, [{ ready: false, later: true }]);
 });
 
-test("a stop after the commit is too late, but ends the repetition", async () => {
-  const late = await orphan({ state: "'STOP'", repeat: "'1 hour'" });
-  await enter(late, 1);
-  const own = await orphan({ state: "'STOP'" });
-  await enter(own, 1, false);
-  const inTime = await orphan({ state: "'STOP'" });
-  await rescueAll();
-  assert.deepEqual(
-    [(await row(late)).state, (await row(own)).state, (await row(inTime)).state],
-    ["DONE", "STOP", "STOP"],
-  );
-  assert.equal(await children(late), 0);
-});
-
-test("a committed run that a user set to PLAN runs again", async () => {
-  const id = await orphan({ state: "'PLAN'" });
-  await enter(id, 1);
-  await rescueAll();
-  assert.equal((await row(id)).state, "PLAN");
-  const { rows } = await user.query("SELECT ready FROM task WHERE id = $1", [id]);
-  assert.deepEqual(rows, [{ ready: true }]);
-});
-
 test("a task that ended its session too often is FAIL and logged with its id", async () => {
   const id = await orphan({ crash: "1" });
   const behind = await orphan({ crash: "1", state: "'TAKE'" });
@@ -180,32 +157,6 @@ test("a task that ended its session too often is FAIL and logged with its id", a
   const said = lines.filter(({ level, id: named }) => level === "warn" && named === id);
   assert.equal(said.length, 1);
   assert.equal(only(said)["crash"], 2);
-});
-
-test("a stop after the commit is too late, one before it stays", async () => {
-  const shape = await readColumnSet(manager, table);
-  const late = await orphan({ state: "'STOP'", repeat: "'1 hour'", delete: "false" });
-  const inTime = await orphan({ state: "'STOP'" });
-  await completeFull(
-    manager,
-    table,
-    shape,
-    [late, inTime].map((id) => ({
-      outcome: "ended",
-      session: 1,
-      id,
-      owner: nobody,
-      start: "2001-01-01T00:00:00Z",
-      stop: "2001-01-01T00:00:01Z",
-      output: null,
-      error: null,
-      sqlstate: null,
-      committed: id === late,
-    })),
-    { retry: retryPolicy },
-  );
-  assert.deepEqual([(await row(late)).state, (await row(inTime)).state], ["DONE", "STOP"]);
-  assert.equal(await children(late), 0);
 });
 
 /** Completes a run of the task, and returns what is in the row afterwards. */
@@ -251,8 +202,14 @@ test("of states set after the commit only PLAN remains, and runs again", async (
   assert.deepEqual(await completed(done, { committed: true }), ["DONE", "said", null]);
   const planned = await orphan({ state: "'PLAN'" });
   assert.deepEqual(await completed(planned, { committed: true }), ["PLAN", null, null]);
-  const { rows } = await user.query("SELECT ready, pid, take, start FROM task WHERE id = $1", [planned]);
-  assert.deepEqual(rows, [{ ready: true, pid: null, take: null, start: null }]);
+  const found = await orphan({ state: "'PLAN'" });
+  await enter(found, 1);
+  await rescueAll();
+  const { rows } = await user.query("SELECT state::text, ready, pid, take, start FROM task WHERE id = ANY ($1)", [
+    [planned, found],
+  ]);
+  const again = { state: "PLAN", ready: true, pid: null, take: null, start: null };
+  assert.deepEqual(rows, [again, again]);
 });
 
 test("a state set before the commit stays, however the run or its session ends", async () => {
@@ -260,6 +217,8 @@ test("a state set before the commit stays, however the run or its session ends",
     const told = await orphan({ state: `'${state}'` });
     const ends = ["STOP", "FAIL"].includes(state) ? ["", "ERROR:  x"] : [null, null];
     assert.deepEqual(await completed(told, { error: "ERROR:  x" }), [state, ...ends]);
+    const succeeded = await orphan({ state: `'${state}'` });
+    assert.deepEqual(await completed(succeeded, {}), [state, "said", null]);
     const found = await orphan({ state: `'${state}'` });
     await rescueAll();
     assert.equal((await row(found)).state, state);

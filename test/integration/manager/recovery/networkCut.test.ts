@@ -3,6 +3,8 @@ import { connectTo } from "../../../support/connectTo.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { startPgTask } from "../../../support/pgTask.js";
+import type { Client } from "../../../../src/shared/postgres/client.js";
+import { only } from "../../../support/tasks.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
 
@@ -17,6 +19,30 @@ const url = `postgresql://${database.target.user}@127.0.0.1:${proxy.port}/${data
 async function effects(task: string): Promise<number> {
   const { rows } = await client.query("SELECT FROM effect WHERE task = $1", [task]);
   return rows.length;
+}
+
+/** Returns a connection that blocks all tasks that take this lock, until it ends. */
+async function closeGate(lock: number): Promise<Client> {
+  const gate = await connectTo(database.url);
+  await gate.query("SELECT pg_advisory_lock($1)", [lock]);
+  return gate;
+}
+
+/** Waits until a statement of these backends waits for the gate. */
+const blocked = (condition: string): Promise<unknown> =>
+  waitForRow(client, `SELECT FROM pg_stat_activity WHERE ${condition} AND wait_event = 'advisory'`);
+
+/** Inserts a task that runs on this server over a connection of this name through the proxy, and waits until it runs. */
+async function insertRemote(name: string, input: string): Promise<string> {
+  const { user, database: dbname } = database.target;
+  const remote = `host=127.0.0.1 port=${proxy.port} user=${user} dbname=${dbname} sslmode=disable application_name=${name}`;
+  const { rows } = await client.query<{ id: string }>("INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id", [
+    input,
+    remote,
+  ]);
+  const { id } = only(rows);
+  await waitForRun(client, id);
+  return id;
 }
 
 async function runOne(group: string): Promise<void> {
@@ -46,44 +72,40 @@ test("a half-open connection of the supervisor is detected, and it leads again",
 
 test("a task that ran in a session that was cut off ends without blame", async (t) => {
   const pgTask = await startPgTask({ url, "pg_task.crash": 1 });
-  const gate = await connectTo(database.url);
-  await gate.query("SELECT pg_advisory_lock(1)");
+  const gate = await closeGate(1);
   const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`);
   const first = await waitForRun(client, id);
-  await waitForRow(client, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'advisory'", [first.pid]);
+  await blocked(`pid = ${first.pid}`);
   const before = performance.now();
   assert.equal(proxy.freeze("pg_task"), 1);
-  await gate.query("SELECT pg_advisory_unlock(1)");
+  await gate.end();
   const row = await waitForState(client, id, "DONE");
   t.diagnostic(`a session's connection cut: ${Math.round(performance.now() - before)} ms`);
   assert.equal(row.crash, 0);
   assert.equal(await effects(id), 1);
   assert.equal(pgTask.linesMatching("session connection is half-open").length, 1);
   await runOne("session");
-  await gate.end();
 });
 
 test("a session that was cut off while the server was sending ends without blame", async (t) => {
   const pgTask = await startPgTask({ url, "pg_task.crash": 1 });
-  const gate = await connectTo(database.url);
-  await gate.query("SELECT pg_advisory_lock(5)");
+  const gate = await closeGate(5);
   const id = await insertTask(
     client,
     `SELECT pg_advisory_xact_lock_shared(5); ${effect}; SELECT repeat('x', 20000000)`,
     "sending",
   );
   const first = await waitForRun(client, id);
-  await waitForRow(client, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'advisory'", [first.pid]);
+  await blocked(`pid = ${first.pid}`);
   const before = performance.now();
   assert.equal(proxy.freeze("pg_task", { blocks: true }), 1);
-  await gate.query("SELECT pg_advisory_unlock(5)");
+  await gate.end();
   await waitForRow(client, "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'ClientWrite'", [first.pid]);
   const row = await waitForState(client, id, "DONE");
   t.diagnostic(`a session's connection cut while the server sends: ${Math.round(performance.now() - before)} ms`);
   assert.equal(row.crash, 0);
   assert.equal(await effects(id), 1);
   assert.equal(pgTask.linesMatching("session connection is half-open").length, 1);
-  await gate.end();
 });
 
 test("a task dispatched to a session that was cut off runs in another without blame", async () => {
@@ -98,85 +120,53 @@ test("a task dispatched to a session that was cut off runs in another without bl
 
 test("a remote task whose connection is cut runs again once its server has ended the run", async (t) => {
   const pgTask = await startPgTask({ url });
-  const gate = await connectTo(database.url);
-  await gate.query("SELECT pg_advisory_lock(3)");
-  const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=elsewhere`;
-  const { rows } = await client.query<{ id: string }>("INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id", [
-    "SELECT pg_advisory_lock_shared(3); SELECT 'there'",
-    remote,
-  ]);
-  const id = rows[0]?.id ?? "";
-  await waitForRun(client, id);
-  await waitForRow(
-    client,
-    "SELECT FROM pg_stat_activity WHERE application_name = 'elsewhere' AND wait_event = 'advisory'",
-  );
+  const gate = await closeGate(3);
+  const id = await insertRemote("elsewhere", "SELECT pg_advisory_lock_shared(3); SELECT 'there'");
+  await blocked("application_name = 'elsewhere'");
   const before = performance.now();
   assert.ok(proxy.freeze("elsewhere") >= 1);
-  await gate.query("SELECT pg_advisory_unlock(3)");
+  await gate.end();
   const row = await waitForState(client, id, "DONE");
   t.diagnostic(`a remote task's connection cut: ${Math.round(performance.now() - before)} ms`);
   assert.match(row.output ?? "", /there$/);
   assert.equal(pgTask.linesMatching("remote task lost its connection").length, 1);
-  await gate.end();
 });
 
 test("a remote task whose connection is cut while its server sends runs again", async (t) => {
   const pgTask = await startPgTask({ url });
-  const gate = await connectTo(database.url);
-  await gate.query("SELECT pg_advisory_lock(6)");
-  const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=sender`;
-  const { rows } = await client.query<{ id: string }>("INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id", [
-    "SELECT pg_advisory_xact_lock_shared(6); SELECT repeat('x', 20000000)",
-    remote,
-  ]);
-  const id = rows[0]?.id ?? "";
-  await waitForRun(client, id);
-  await waitForRow(
-    client,
-    "SELECT FROM pg_stat_activity WHERE application_name = 'sender' AND wait_event = 'advisory'",
-  );
+  const gate = await closeGate(6);
+  const id = await insertRemote("sender", "SELECT pg_advisory_xact_lock_shared(6); SELECT repeat('x', 20000000)");
+  await blocked("application_name = 'sender'");
   const before = performance.now();
   assert.ok(proxy.freeze("sender", { blocks: true }) >= 1);
-  await gate.query("SELECT pg_advisory_unlock(6)");
+  await gate.end();
   await waitForState(client, id, "DONE");
   t.diagnostic(`a remote task's connection cut while its server sends: ${Math.round(performance.now() - before)} ms`);
   assert.equal(pgTask.linesMatching("remote task lost its connection").length, 1);
-  await gate.end();
 });
 
 test("a remote task that is silent for long is left alone while it runs", async () => {
   const pgTask = await startPgTask({ url });
-  const gate = await connectTo(database.url);
-  await gate.query("SELECT pg_advisory_lock(4)");
-  const remote = `host=127.0.0.1 port=${proxy.port} user=${database.target.user} dbname=${database.target.database} sslmode=disable application_name=quiet`;
-  const { rows } = await client.query<{ id: string }>("INSERT INTO task (input, remote) VALUES ($1, $2) RETURNING id", [
-    `SELECT pg_advisory_lock_shared(4); ${effect}`,
-    remote,
-  ]);
-  const id = rows[0]?.id ?? "";
-  await waitForRun(client, id);
+  const gate = await closeGate(4);
+  const id = await insertRemote("quiet", `SELECT pg_advisory_lock_shared(4); ${effect}`);
   // One connection belongs to the run, and two were opened to ask the server about the run.
   await proxy.connected("quiet", 3);
-  await gate.query("SELECT pg_advisory_unlock(4)");
+  await gate.end();
   await waitForState(client, id, "DONE");
   assert.equal(await effects(id), 1);
   assert.equal(pgTask.linesMatching("remote task lost its connection").length, 0);
-  await gate.end();
 });
 
 test("work goes on after all connections were cut at once", async (t) => {
   await startPgTask({ url });
-  const gate = await connectTo(database.url);
-  await gate.query("SELECT pg_advisory_lock(2)");
+  const gate = await closeGate(2);
   const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(2); ${effect}`, "all");
   await waitForRun(client, id);
   const before = performance.now();
   assert.ok(proxy.freeze("pg_") >= 3);
-  await gate.query("SELECT pg_advisory_unlock(2)");
+  await gate.end();
   assert.equal((await waitForState(client, id, "DONE")).crash, 0);
   t.diagnostic(`all connections cut: ${Math.round(performance.now() - before)} ms`);
   assert.equal(await effects(id), 1);
   await runOne("all");
-  await gate.end();
 });

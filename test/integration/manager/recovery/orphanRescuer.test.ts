@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
+import type { OwnedRow } from "../../../../src/manager/recovery/rescue.sql.js";
 import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
@@ -44,26 +45,27 @@ async function crashes(id: string): Promise<number> {
   return only(rows).crash;
 }
 
-function some(): { orphans: OrphanRescuer; groups: ActiveGroups } {
+function some() {
   const groups = new ActiveGroups();
-  return {
-    orphans: new OrphanRescuer({
-      table,
-      groups,
-      deferredPauses: new DeferredPauses(table, log),
-      lostRemoteRuns: noRemoteRuns(),
-      owed: new OwedSuccessors({ table, log }),
-      log,
-    }),
+  const orphans = new OrphanRescuer({
+    table,
     groups,
+    deferredPauses: new DeferredPauses(table, log),
+    lostRemoteRuns: noRemoteRuns(),
+    owed: new OwedSuccessors({ table, log }),
+    log,
+  });
+  /** Adds a task that this manager has lost with a session. */
+  const lose = (task: OwnedRow): void => {
+    lose(task);
   };
+  return { orphans, groups, lose };
 }
 
 test("a task whose session died alone is blamed for it", async () => {
-  const { orphans, groups } = some();
+  const { orphans, groups, lose } = some();
   const task = await running();
-  groups.addOrphan(task.hash);
-  orphans.add(task);
+  lose(task);
   assert.equal(await orphans.check(manager, request), 1);
   assert.equal(await crashes(task.id), 1);
   await orphans.check(manager, request);
@@ -71,11 +73,10 @@ test("a task whose session died alone is blamed for it", async () => {
 });
 
 test("the outcome of each rescue is reported once", async () => {
-  const { orphans, groups } = some();
+  const { orphans, lose } = some();
   for (const limit of [3, 1]) {
     const task = await running();
-    groups.addOrphan(task.hash);
-    orphans.add(task);
+    lose(task);
     await orphans.check(manager, { ...request, crashes: limit });
   }
   assert.deepEqual(orphans.takeOutcomes(), ["planned", "failed"]);
@@ -83,19 +84,16 @@ test("the outcome of each rescue is reported once", async () => {
 });
 
 test("a task is not blamed when the manager's connection is lost too, in either order", async () => {
-  const { orphans, groups } = some();
+  const { orphans, groups, lose } = some();
   const [before, behind] = [await running(), await running()];
-  groups.addOrphan(before.hash);
-  groups.addOrphan(behind.hash);
-  orphans.add(before);
+  lose(before);
   orphans.clearBlame([]);
-  orphans.add(behind);
+  lose(behind);
   await orphans.scan(manager, () => false);
   assert.equal(await orphans.check(manager, request), 2);
   assert.deepEqual([await crashes(before.id), await crashes(behind.id)], [0, 0]);
   const alone = await running();
-  groups.addOrphan(alone.hash);
-  orphans.add(alone);
+  lose(alone);
   await orphans.check(manager, request);
   assert.equal(await crashes(alone.id), 1);
   await orphans.check(manager, request);
@@ -131,29 +129,26 @@ test("an orphan with a locked row does not count once its backend is gone", asyn
 });
 
 test("a task that is lost again before the next check counts once", async () => {
-  const { orphans, groups } = some();
+  const { orphans, groups, lose } = some();
   const task = await running();
-  groups.addOrphan(task.hash);
-  orphans.add(task);
+  lose(task);
   assert.equal(await orphans.check(manager, request), 1);
   // The task is claimed and lost again before the next check.
   await user.query("UPDATE task SET state = 'WORK', owner = $1 WHERE id = $2", [nobody, task.id]);
-  groups.addOrphan(task.hash);
-  orphans.add(task);
+  lose(task);
   assert.equal(await orphans.check(manager, request), 1);
   await orphans.check(manager, request);
   assert.deepEqual([orphans.size, groups.totalRunning, await crashes(task.id)], [0, 0, 2]);
 });
 
 test("a lost session of this manager that is still alive is terminated, but not a session of another manager", async () => {
-  const { orphans, groups } = some();
+  const { orphans, lose } = some();
   const clients = [await database.connect(), await database.connect()];
   const runs = await Promise.all(clients.map(async (client) => await running(await ownerOf(client))));
   const [ours, strangers] = runs;
   assert.ok(ours !== undefined && strangers !== undefined);
   const ended = new Promise((resolve) => clients[0]?.once("end", resolve));
-  groups.addOrphan(ours.hash);
-  orphans.add(ours);
+  lose(ours);
   await orphans.scan(manager, (row) => ![ours.id, strangers.id].includes(row.id));
   assert.equal(await orphans.check(manager, request), 0);
   await ended;
@@ -165,7 +160,7 @@ test("a lost session of this manager that is still alive is terminated, but not 
 });
 
 test("the owner of a row that was copied from another database is dead here, and is not terminated", async () => {
-  const { orphans, groups } = some();
+  const { orphans, groups, lose } = some();
   const original = await otherDatabase.connect();
   const copy = await running(await ownerOf(original));
   await orphans.scan(manager, ({ id }) => id !== copy.id);
@@ -175,8 +170,7 @@ test("the owner of a row that was copied from another database is dead here, and
   assert.deepEqual([orphans.size, groups.totalRunning, await crashes(copy.id)], [0, 0, 0]);
   // Neither is it terminated as one of the sessions that this manager has lost.
   const lost = await running(await ownerOf(original));
-  groups.addOrphan(lost.hash);
-  orphans.add(lost);
+  lose(lost);
   await orphans.check(manager, request);
   await original.query("SELECT 1");
 });

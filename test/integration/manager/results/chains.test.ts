@@ -91,7 +91,7 @@ test("queued tasks that are stopped or deleted do not run", async () => {
   await user.query("DELETE FROM task WHERE id = 3");
   await manager.step();
   // Either each of these tasks is cancelled in the queue, or all queued tasks are recalled together.
-  await manager.until(() => manager.sessions.tasks.count <= 2);
+  await manager.until(() => manager.sessions.taskCount <= 2);
   await stepped.openGate();
   await manager.finish();
   assert.deepEqual(await stepped.ran(), [1, 4]);
@@ -195,7 +195,7 @@ test("when a session is lost only its current task is to blame", async () => {
   assert.deepEqual(blamed, ["1"]);
   // The tasks behind it are lost, too, unless they had been recalled by then.
   assert.equal(manager.lost.length + manager.pendingResults.size, 3);
-  assert.deepEqual([manager.sessions.tasks.count, manager.groups.totalRunning], [0, 0]);
+  assert.deepEqual([manager.sessions.taskCount, manager.groups.totalRunning], [0, 0]);
   await stepped.openGate();
 });
 

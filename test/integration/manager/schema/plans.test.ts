@@ -18,8 +18,8 @@ import {
 import { nextPlan, markDue, markListedDue, readMarkable } from "../../../../src/manager/groups/plannedTasks.sql.js";
 import { retryPauses } from "../../../../src/manager/sql/pauseGroup.sql.js";
 import { findProvenRuns } from "../../../../src/manager/recovery/provenRuns.sql.js";
-import { rescueTasks, stillClaimed } from "../../../../src/manager/recovery/rescue.sql.js";
-import { remotePidUpdate, startUpdate, updateRunning } from "../../../../src/manager/results/updateRunning.sql.js";
+import { readClaimedRows, rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
+import { updateRemotePids, updateStarts } from "../../../../src/manager/results/updateRunning.sql.js";
 import { recheckLocked } from "../../../../src/manager/claim/recheckLocked.sql.js";
 import { readFirstDue } from "../../../../src/manager/claim/tryClaims.sql.js";
 import { readGroupHeads } from "../../../../src/manager/stalls/stalls.sql.js";
@@ -142,10 +142,9 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   "due with keys": (stub) => dueWithKeys(stub, table, ids),
   "inserted tasks": (stub) => insertedTasks(stub, table, 1n, 100),
   "show started": (stub) =>
-    updateRunning(
+    updateStarts(
       stub,
       table,
-      startUpdate,
       ids.map((id) => ({ id, owner, start: null })),
     ),
   "recheck locked": (stub) => recheckLocked(stub, table, ids),
@@ -188,10 +187,9 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
       ids.map((id) => ({ id, owner })),
     ),
   "show remote pids": (stub) =>
-    updateRunning(
+    updateRemotePids(
       stub,
       table,
-      remotePidUpdate,
       ids.map((id) => ({ id, owner, pid: 1 })),
     ),
   "next plan": (stub) => nextPlan(stub, table),
@@ -212,7 +210,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   "mark due": (stub) => markDue(stub, table),
   "due task ids": (stub) => readMarkable(stub, table, ids),
   "mark these due": (stub) => markListedDue(stub, table, ids),
-  "still owned": (stub) => stillClaimed(stub, table, ids),
+  "still owned": (stub) => readClaimedRows(stub, table, ids),
   rescue: (stub) => rescueTasks(stub, table, shape, { dead: [owner], ids, blame: true, crashes: 3 }),
 };
 

@@ -12,7 +12,7 @@ import {
   type SessionMessage,
 } from "../../../../src/manager/sessions/executorThreads.js";
 import { createDatabase } from "../../../support/database.js";
-import { defaultFormat } from "../../../support/executorDriver.js";
+import { defaultRun, executorParameters } from "../../../support/executors.js";
 import { waitForRow } from "../../../support/waitFor.js";
 
 recordWorkers();
@@ -34,18 +34,7 @@ function startPool(test: TestContext) {
   const messages: { thread: ExecutorThread; message: SessionMessage }[] = [];
   const ended = new Map<ExecutorThread, PgTaskError | null>();
   const executors = new ExecutorThreads({
-    parameters: () => ({
-      target: database.target,
-      schema: "public",
-      table: "task",
-      finishFunction: "public.task_finish",
-      resetFunction: "public.task_reset",
-      ledgers: ["public.task_ledger_1", "public.task_ledger_2"],
-      outputLimit: 1 << 20,
-      isSuperuser: true,
-      lostRunTimeoutMs: 3_600_000,
-      serverStart: null,
-    }),
+    parameters: () => executorParameters(database.target),
     closeMs: () => limit.closeMs,
     events: {
       message: (thread, message) => {
@@ -95,23 +84,7 @@ function startPool(test: TestContext) {
   };
 }
 
-const run = (session: number): Run => ({
-  session,
-  id: "1",
-  input: "SELECT 1",
-  args: null,
-  group: "group",
-  timeoutMs: 0,
-  dedicated: false,
-  save: false,
-  atomic: false,
-  claimedAt: "0",
-  ledger: 1,
-  remote: null,
-  endsWithConnection: false,
-  reportsStart: false,
-  ...defaultFormat,
-});
+const run = (session: number): Run => ({ ...defaultRun, session });
 
 const gone = (pid: number) =>
   waitForRow(client, "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", [pid]);

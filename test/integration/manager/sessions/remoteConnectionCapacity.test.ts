@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
 import { eventually } from "../../../support/changes.js";
 import { freePort } from "../../../../src/embedded/port.js";
+import { after } from "node:test";
 import { test } from "../../../support/limitedTest.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { startPgTask, type PgTask } from "../../../support/pgTask.js";
@@ -27,10 +28,12 @@ async function start(connections: number): Promise<{ client: Client; pgTask: PgT
 
 async function stranger(): Promise<Client> {
   const target = { host: "127.0.0.1", port: server.port, user: "postgres", database: "postgres" };
-  return await connectClient(
+  const client = await connectClient(
     { ...target, sslmode: "disable", connectTimeoutMs: 10_000 },
     { ...testConnection, applicationName: "stranger" },
   );
+  after(() => client.end());
+  return client;
 }
 
 /** Query that counts the connections. */
@@ -85,7 +88,6 @@ test("remote tasks to the manager's own server leave its last connections to oth
     assert.ok(most > 8, `${most} connections`);
   }
   await pgTask.line(noRoom);
-  await client.end();
 });
 
 test("when sessions use all connections, some are freed for remote tasks", async () => {
@@ -98,14 +100,12 @@ test("when sessions use all connections, some are freed for remote tasks", async
   await client.query("INSERT INTO gate VALUES (true)");
   const outputs = await allDone(client, 37);
   assert.ok(Math.max(...outputs.map((output) => Number(output) || 0)) <= 20);
-  await client.end();
 });
 
 test("with one connection for remote tasks they run one after another", async () => {
   const { client } = await start(15);
   await insert(client, 5, { input: count, remote: "dbname=postgres" });
   assert.deepEqual(await allDone(client, 5), ["5", "5", "5", "5", "5"]);
-  await client.end();
 });
 
 test("remote tasks wait while other clients have the connections, and other tasks run meanwhile", async () => {
@@ -128,7 +128,6 @@ test("remote tasks wait while other clients have the connections, and other task
   for (const each of strangers) await each.end();
   await allDone(client, 6);
   assert.equal(pgTask.linesMatching(noRoom).length, 1);
-  await client.end();
 });
 
 test("a remote task to the manager's own server waits at its role's connection limit", async () => {
@@ -137,7 +136,6 @@ test("a remote task to the manager's own server waits at its role's connection l
   const input = "SELECT session_user, pg_sleep(0.02)::text";
   await insert(client, 8, { input, remote: "user=limited dbname=postgres", group: "g", max: 7 });
   assert.equal((await allDone(client, 8)).length, 8);
-  await client.end();
 });
 
 test("a task that is stopped while it waits for a connection does not run", async () => {
@@ -153,7 +151,6 @@ test("a task that is stopped while it waits for a connection does not run", asyn
   await insert(client, 1, { input: "SELECT 'next'", remote: "dbname=postgres" });
   await eventually(client, "SELECT FROM task WHERE state = 'DONE'", (rows) => rows.length === 1);
   assert.equal((await client.query("SELECT FROM gate")).rowCount, 0);
-  await client.end();
 });
 
 test("remote tasks that wait for a connection run after the server has restarted", async () => {
@@ -170,5 +167,4 @@ test("remote tasks that wait for a connection run after the server has restarted
   const outputs = await allDone(again, 30);
   const counts = outputs.map((output) => Number(output.split("\n").at(-1)));
   assert.ok(Math.max(...counts) <= 30 - left, `${Math.max(...counts)} connections`);
-  await again.end();
 });

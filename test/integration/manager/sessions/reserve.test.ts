@@ -12,11 +12,13 @@ const client = await database.connect();
 const tasks = await Tasks.create(client);
 const config = { url: database.url, "pg_task.sleep": 200, "pg_task.delete": false };
 
-afterEach(async () => {
+async function clear(): Promise<void> {
   await client.query("UPDATE task SET state = 'STOP' WHERE state IN ('PLAN', 'TAKE', 'WORK')");
   await pgTask.stop();
   await client.query("TRUNCATE task");
-});
+}
+
+afterEach(clear);
 
 /** Inserts tasks of the group `wide`, which comes before all others and may run them all at once. */
 async function insertWide(count: number, input: string): Promise<void> {
@@ -82,9 +84,7 @@ test("a group with many short tasks delays no other group by its whole backlog",
     for (const group of ["a", "b", "c"]) assert.equal((await tasks.run("SELECT 1", { group })).state, "DONE");
     const { rowCount } = await client.query(`SELECT FROM task WHERE "group" = 'wide' AND ready`);
     assert.ok((rowCount ?? 0) > 1000, `${rowCount} tasks left with ${max} sessions`);
-    await client.query("UPDATE task SET state = 'STOP' WHERE state IN ('PLAN', 'TAKE', 'WORK')");
-    await pgTask.stop();
-    await client.query("TRUNCATE task");
+    await clear();
   }
 });
 
@@ -105,9 +105,7 @@ test("at most a quarter of the sessions is reserved, and none of three", async (
     await insertWide(10, "SELECT pg_sleep(60)");
     await wideRuns(wide);
     if (max === 4) assert.equal((await tasks.run("SELECT 1", { group: "a" })).state, "DONE");
-    await client.query("UPDATE task SET state = 'STOP' WHERE state IN ('PLAN', 'TAKE', 'WORK')");
-    await pgTask.stop();
-    await client.query("TRUNCATE task");
+    await clear();
   }
 });
 

@@ -2,25 +2,17 @@ import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import * as fc from "fast-check";
 import { OutputFormatter } from "../../../../src/executor/output/outputFormatter.js";
-import { OutputLimit } from "../../../../src/executor/output/outputLimit.js";
+import { maxBufferedBytes } from "../../../../src/executor/tuning.js";
 import { parseOutput } from "../../../../src/library/parseOutput.js";
 import type { ServerMessage } from "../../../../src/shared/postgres/protocol/decode.js";
+import { defaultFormat } from "../../../support/executors.js";
 import type { OutputFormat } from "../../../../src/shared/ipc/run.js";
 
 const int4 = 23;
 const text = 25;
 
-const plain: OutputFormat = {
-  header: true,
-  string: true,
-  delimiter: "\t",
-  quote: "",
-  escape: "",
-  null: "\\N",
-};
-
 function make(format: Partial<OutputFormat>, events: readonly ServerMessage[], limit = 1 << 20): OutputFormatter {
-  const output = new OutputFormatter({ ...plain, ...format }, new OutputLimit(limit), () => {});
+  const output = new OutputFormatter({ ...defaultFormat, ...format }, limit, { failed() {} });
   for (const event of events) output.receive(event);
   made.push(output);
   return output;
@@ -39,6 +31,11 @@ function rowsSet(names: readonly string[], rows: readonly (readonly (string | nu
     { type: "commandComplete", tag: `SELECT ${rows.length}` },
   ];
 }
+
+const oneColumn = (values: readonly string[]): ServerMessage[] => {
+  const rows = values.map((value) => [value]);
+  return rowsSet(["a"], rows);
+};
 
 /** Parses output that was written with `quote` and `escape` into rows. An unquoted `null` text becomes null. */
 function parse(written: string, { delimiter, quote, escape, null: nil }: OutputFormat): (string | null)[][] {
@@ -96,14 +93,7 @@ test("output within the limit keeps as many whole lines as fit", () => {
   const line = fc.string({ unit: fc.constantFrom("a", "ä", "€", "😀"), maxLength: 8 });
   fc.assert(
     fc.property(fc.array(line), fc.nat(60), (lines, limit) => {
-      const output = make(
-        {},
-        rowsSet(
-          ["a"],
-          lines.map((value) => [value]),
-        ),
-        limit,
-      );
+      const output = make({}, oneColumn(lines), limit);
       const fitting = lines.findLastIndex((_, last) => Buffer.byteLength(lines.slice(0, last + 1).join("\n")) <= limit);
       const kept = lines.slice(0, fitting + 1);
       assert.equal(output.text, kept.length === 0 ? null : kept.join("\n"));
@@ -115,7 +105,7 @@ test("output within the limit keeps as many whole lines as fit", () => {
 
 test("exceeding the limit is reported once, and nothing is added afterwards", () => {
   let failures = 0;
-  const output = new OutputFormatter(plain, new OutputLimit(3), () => failures++);
+  const output = new OutputFormatter(defaultFormat, 3, { failed: () => failures++ });
   for (const event of rowsSet(["a"], [["abc"], ["too long"], [""]])) output.receive(event);
   output.receive({ type: "commandComplete", tag: "" });
   assert.deepEqual([failures, output.text], [1, "abc"]);
@@ -123,9 +113,7 @@ test("exceeding the limit is reported once, and nothing is added afterwards", ()
 
 test("output near the limit is reported once, also when it is only announced", () => {
   let warnings = 0;
-  const limit = new OutputLimit(10);
-  limit.warnBefore(4, () => warnings++);
-  const output = new OutputFormatter(plain, limit, () => {});
+  const output = new OutputFormatter(defaultFormat, maxBufferedBytes + 6, { failed() {}, near: () => warnings++ });
   output.receive({ type: "announced", bytes: 6 });
   assert.equal(warnings, 0);
   output.receive({ type: "announced", bytes: 7 });
@@ -149,16 +137,7 @@ test("a header is quoted and escaped like a string, whatever the column's type",
 
 test("many short lines keep their order across pieces", () => {
   const lines = Array.from({ length: 50_000 }, (_, index) => String(index));
-  assert.equal(
-    make(
-      {},
-      rowsSet(
-        ["a"],
-        lines.map((value) => [value]),
-      ),
-    ).text,
-    lines.join("\n"),
-  );
+  assert.equal(make({}, oneColumn(lines)).text, lines.join("\n"));
 });
 
 test("the library reads what was written, with the names of the columns", () => {
@@ -190,14 +169,14 @@ test("the library reads what was written, with the names of the columns", () => 
       const tag = tagged ? [Object.fromEntries([["1", "DELETE 0"]])] : [];
       // A line without any value is the same as no output.
       const isEmpty = output === "";
-      assert.deepEqual(parseOutput({ ...plain, ...format, output }), isEmpty ? [] : [...expected, ...tag]);
+      assert.deepEqual(parseOutput({ ...defaultFormat, ...format, output }), isEmpty ? [] : [...expected, ...tag]);
     }),
     { numRuns: 2_000 },
   );
 });
 
 const read = (output: string | null, format: Partial<OutputFormat> = {}): unknown =>
-  parseOutput({ ...plain, ...format, output });
+  parseOutput({ ...defaultFormat, ...format, output });
 
 test("the library reads outputs without quotes, of several results, and of none", () => {
   assert.deepEqual(read(null), []);

@@ -5,31 +5,10 @@ import { Execution } from "../../../../src/executor/run/execution.js";
 import { PipelinedMessages } from "../../../../src/executor/run/pipelinedMessages.js";
 import { SettingsSql } from "../../../../src/executor/run/runSettings.sql.js";
 import { ProtocolConnection, type Receive } from "../../../../src/shared/postgres/protocol/connection.js";
-import type { Run } from "../../../../src/shared/ipc/run.js";
+import { defaultRun } from "../../../support/executors.js";
 
 const table = { schema: "public", table: "task" };
-const run: Run = {
-  session: 1,
-  id: "1",
-  input: "SELECT large FROM table",
-  args: null,
-  group: "group",
-  timeoutMs: 0,
-  dedicated: false,
-  save: false,
-  header: true,
-  string: true,
-  delimiter: "\t",
-  escape: "",
-  quote: "",
-  null: "\\N",
-  atomic: true,
-  claimedAt: "1",
-  ledger: 1,
-  remote: null,
-  endsWithConnection: false,
-  reportsStart: false,
-};
+const run = { ...defaultRun, input: "SELECT large FROM table", atomic: true };
 
 /** Collects the receivers of answers and never answers. */
 class SilentConnection extends ProtocolConnection {
@@ -79,7 +58,7 @@ test("a run cancelled to be retried is cancelled only once, however long the ses
   const [opening, input, ...others] = wire.receivers;
   opening?.({ type: "passed" });
   input?.({ type: "announced", bytes: 60 << 20 });
-  assert.deepEqual([cancels, execution.isCancelPending], [1, true]);
+  assert.deepEqual([cancels, execution.cancellation.isPending], [1, true]);
   const message = "canceling statement due to user request";
   input?.({ type: "error", error: { severity: "ERROR", code: "57014", message } });
   for (const each of [input, ...others]) each?.({ type: "skipped", status: "E" });

@@ -36,8 +36,13 @@ test("taking, deferring and requeueing loses and duplicates nothing", () => {
           for (const id of taken) assert.ok(inside.has(id) && !pendingResults.has({ id: String(id), owner: "owner" }));
           assert.ok(pendingResults.isEmpty);
           if (each === "write") for (const id of taken) inside.delete(id);
-          else if (each === "fail") pendingResults.requeue(results, releases);
-          else pendingResults.defer(results, releases);
+          else if (each === "fail") {
+            pendingResults.requeue(results);
+            pendingResults.released.requeue(releases);
+          } else {
+            pendingResults.defer(results);
+            pendingResults.released.defer(releases);
+          }
         }
         assert.equal(pendingResults.size, inside.size);
         for (const id of inside) assert.ok(pendingResults.has({ id: String(id), owner: "owner" }));
@@ -51,7 +56,7 @@ test("results are taken in the order in which they were added, requeued ones fir
   for (const id of [1, 2, 3]) pendingResults.add(ended(id), "owner");
   const results = pendingResults.takeResults();
   pendingResults.add(ended(4), "owner");
-  pendingResults.requeue(results, []);
+  pendingResults.requeue(results);
   assert.deepEqual(ids(pendingResults.takeResults()), [1, 2, 3, 4]);
 });
 
@@ -61,10 +66,10 @@ test("puts rejected and postponed results last, and those of locked rows first",
   const [rejected, transient, locked, late] = pendingResults.takeResults();
   assert.ok(rejected && transient && locked && late);
   pendingResults.add(ended(5), "owner");
-  pendingResults.defer([rejected], [], 1, true);
-  pendingResults.defer([transient], [], 1);
-  pendingResults.defer([locked], []);
-  pendingResults.requeueLast([late], []);
+  pendingResults.defer([rejected], 1, true);
+  pendingResults.defer([transient], 1);
+  pendingResults.defer([locked]);
+  pendingResults.requeueLast([late]);
   assert.deepEqual([pendingResults.deferredCount, pendingResults.rejectedCount, pendingResults.size], [2, 1, 5]);
   pendingResults.requeueDeferred();
   assert.deepEqual(ids(pendingResults.takeResults()), [3, 5, 4, 1, 2]);
@@ -76,9 +81,9 @@ test("names the owners of unwritten results, except for rejected ones", () => {
   pendingResults.add(released(5), "owner 5");
   const [rejected, locked, late] = pendingResults.takeResults();
   assert.ok(rejected && locked && late);
-  pendingResults.defer([rejected], [], 1, true);
-  pendingResults.defer([locked], []);
-  pendingResults.requeueLast([late], []);
+  pendingResults.defer([rejected], 1, true);
+  pendingResults.defer([locked]);
+  pendingResults.requeueLast([late]);
   pendingResults.add({ ...ended(6), largeOutput: new Uint8Array(1) }, "owner 6");
   pendingResults.add({ ...ended(7), largeOutput: new Uint8Array(1) }, "owner 7");
   pendingResults.takeLarge();

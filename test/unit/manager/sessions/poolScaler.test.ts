@@ -11,22 +11,26 @@ import type { FromManager } from "../../../../src/shared/ipc/managerMessages.js"
 import { computeSessions, exclusiveSessions } from "../../../../src/manager/model/tuning.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { silentLog } from "../../../support/taskTables.js";
+import { noSessionEvents } from "../../../support/executors.js";
 
-/** Returns the delay after this many sessions have failed to open, in ms. */
-function refused(times: number, longestPauseMs: number): number {
-  const executors = Object.create(ExecutorThreads.prototype);
-  const sessions = Object.create(SessionPool.prototype);
-  const scaler = new PoolScaler({
-    sessions,
-    executors,
+/** Creates a scaler. What is not given is never used. */
+const createScaler = (options: Partial<ConstructorParameters<typeof PoolScaler>[0]>): PoolScaler =>
+  new PoolScaler({
+    sessions: Object.create(SessionPool.prototype),
+    executors: Object.create(ExecutorThreads.prototype),
     runTimes: new RunTimes(),
     send: () => {},
-    maxPauseMs: () => longestPauseMs,
+    maxPauseMs: () => 60_000,
     sessionShare: availableConnections,
     exclusiveShare: () => 0,
     keptSessions: () => 0,
     log: silentLog,
+    ...options,
   });
+
+/** Returns the delay after this many sessions have failed to open, in ms. */
+function refused(times: number, longestPauseMs: number): number {
+  const scaler = createScaler({ maxPauseMs: () => longestPauseMs });
   for (let count = 0; count < times; count += 1) {
     const until = performance.now() + (scaler.pauseMs ?? 0);
     while (performance.now() < until) continue;
@@ -45,20 +49,8 @@ it("pauses longer after each failure to open a session, up to the maximum", () =
 
 /** Returns the look-ahead if all of `size` sessions are slow. */
 function lookAhead(size: number, runTimes: RunTimes): number {
-  const scaler = new PoolScaler({
-    sessions: Object.create(SessionPool.prototype, {
-      size: { value: size },
-      slow: { value: size },
-    }),
-    executors: Object.create(ExecutorThreads.prototype),
-    runTimes,
-    send: () => {},
-    maxPauseMs: () => 60_000,
-    sessionShare: availableConnections,
-    exclusiveShare: () => 0,
-    keptSessions: () => 0,
-    log: silentLog,
-  });
+  const sessions = Object.create(SessionPool.prototype, { size: { value: size }, slow: { value: size } });
+  const scaler = createScaler({ sessions, runTimes });
   scaler.grant(1_000, 1);
   return scaler.lookAhead;
 }
@@ -74,17 +66,9 @@ it("looks ahead for as many sessions as are slow, however short runs have been",
 
 /** Returns how many sessions may get tasks if this share of the tasks is exclusive and runs are short. */
 function usable(exclusiveShare: number): number {
-  const scaler = new PoolScaler({
-    sessions: Object.create(SessionPool.prototype, { size: { value: 0 }, slow: { value: 0 }, busy: { value: 0 } }),
-    executors: Object.create(ExecutorThreads.prototype),
-    runTimes: new RunTimes(),
-    send: () => {},
-    maxPauseMs: () => 60_000,
-    sessionShare: availableConnections,
-    exclusiveShare: () => exclusiveShare,
-    keptSessions: () => 0,
-    log: silentLog,
-  });
+  const none = { value: 0 };
+  const sessions = Object.create(SessionPool.prototype, { size: none, slow: none, busy: none });
+  const scaler = createScaler({ sessions, exclusiveShare: () => exclusiveShare });
   return scaler.usableSessions;
 }
 
@@ -93,8 +77,6 @@ it("uses more sessions for short tasks if these cannot queue in a session", () =
   assert.equal(usable(1), exclusiveSessions);
   assert.equal(usable(0.01), computeSessions);
 });
-
-const nothing = (): void => {};
 
 /** Creates a scaler with `count` open sessions, and records what it sends to their thread and to the supervisor. */
 function openPool(count: number) {
@@ -112,34 +94,10 @@ function openPool(count: number) {
     runTimes,
     maxThreads: () => 1,
     mayUseMore: () => false,
-    events: {
-      changed: nothing,
-      result: nothing,
-      started: nothing,
-      remote: nothing,
-      lost: nothing,
-      silent: nothing,
-      recall: nothing,
-      permitWanted: nothing,
-      permitUnused: nothing,
-      objectMissing: nothing,
-      opened: nothing,
-      openFailed: nothing,
-      cancel: nothing,
-    },
+    events: noSessionEvents,
     log: silentLog,
   });
-  const scaler = new PoolScaler({
-    sessions,
-    executors,
-    runTimes,
-    send: (message) => sent.push(message),
-    maxPauseMs: () => 60_000,
-    sessionShare: availableConnections,
-    exclusiveShare: () => 0,
-    keptSessions: () => 0,
-    log: silentLog,
-  });
+  const scaler = createScaler({ sessions, executors, runTimes, send: (message) => sent.push(message) });
   sessions.open(count);
   for (let session = 1; session <= count; session += 1) {
     const backend = { pid: session, owner: String(session) };

@@ -1,0 +1,87 @@
+import type { FromExecutor } from "../../shared/ipc/executorMessages.js";
+import type { RunResult } from "../../shared/ipc/run.js";
+import type { OutgoingResult } from "../run/execution.js";
+import { resultBatchMs } from "../tuning.js";
+
+/**
+ * Sends messages to the manager. The messages of one session keep their order.
+ *
+ * Small results are collected, so that one message carries several of them. Large outputs are sent one at a time: each
+ * one only after the manager has written the previous one, so that at most one of this thread's large outputs is in the
+ * manager's memory. While a large output waits, later messages of its session wait behind it.
+ */
+export class Outbox {
+  readonly #post: (message: FromExecutor) => void;
+  #results: RunResult[] = [];
+  #isFlushScheduled = false;
+  #flushTimer: NodeJS.Timeout | undefined;
+  /** A large output that has to wait, and the messages behind it. */
+  readonly #waiting: (OutgoingResult | (FromExecutor & { readonly session: number }))[] = [];
+  /** Whether the manager has yet to confirm that it has written the last large output. */
+  #isWriting = false;
+
+  constructor(post: (message: FromExecutor) => void) {
+    this.#post = post;
+  }
+
+  /** @param isUrgent whether the session has nothing more to do until the manager knows the result */
+  sendResult(result: OutgoingResult, isUrgent: boolean): void {
+    const isLarge = result.spilledOutput !== undefined;
+    if (this.#mustWait(result.session) || (isLarge && this.#isWriting)) this.#waiting.push(result);
+    else if (isLarge) this.#sendLarge(result);
+    else {
+      this.#results.push(result);
+      if (isUrgent) this.#flushSoon();
+      else this.#flushTimer ??= setTimeout(() => this.#flush(), resultBatchMs);
+    }
+  }
+
+  send(message: FromExecutor): void {
+    this.#flush();
+    if ("session" in message && this.#mustWait(message.session)) this.#waiting.push(message);
+    else this.#post(message);
+  }
+
+  /** Called when the manager has written the large output. Sends what has waited for this. */
+  largeOutputWritten(): void {
+    this.#isWriting = false;
+    for (const each of this.#waiting.splice(0)) {
+      if ("outcome" in each) this.sendResult(each, true);
+      else this.send(each);
+    }
+  }
+
+  /** Sends everything without waiting for confirmations, because none will arrive any more. */
+  sendAll(): void {
+    this.#flush();
+    while (this.#waiting.length > 0) this.largeOutputWritten();
+    this.#flush();
+  }
+
+  #sendLarge({ spilledOutput, ...result }: OutgoingResult): void {
+    if (spilledOutput === undefined || result.outcome === "released") return;
+    this.#flush();
+    this.#isWriting = true;
+    this.#post({ type: "results", results: [{ ...result, largeOutput: spilledOutput.take() }] });
+  }
+
+  #mustWait(session: number): boolean {
+    return this.#waiting.some((each) => each.session === session);
+  }
+
+  #flushSoon(): void {
+    if (this.#isFlushScheduled) return;
+    this.#isFlushScheduled = true;
+    setImmediate(() => this.#flush());
+  }
+
+  #flush(): void {
+    this.#isFlushScheduled = false;
+    clearTimeout(this.#flushTimer);
+    this.#flushTimer = undefined;
+    if (this.#results.length === 0) return;
+    const results = this.#results;
+    this.#results = [];
+    this.#post({ type: "results", results });
+  }
+}
