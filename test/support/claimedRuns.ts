@@ -60,6 +60,13 @@ export class ClaimedRuns {
     });
   }
 
+  /** Claims a task and dispatches its run. */
+  async begin(input: string, options: Partial<Run> = {}): Promise<Run> {
+    const run = await this.claim(input, options);
+    this.driver.executor.dispatch([run]);
+    return run;
+  }
+
   /** Claims a task and runs it until it has ended. */
   async run(input: string, options: Partial<Run> = {}): Promise<Outcome> {
     const run = await this.claim(input, options);

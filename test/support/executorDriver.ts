@@ -81,10 +81,16 @@ export class ExecutorDriver {
     return { ...defaultRun, session, id, input, ...options };
   }
 
-  /** Runs an input, and returns its result. */
-  async run(session: number, input: string, options: Partial<Run> = {}): Promise<EndedResult> {
+  /** Dispatches a run, and returns it. */
+  dispatch(session: number, input: string, options: Partial<Run> = {}): Run {
     const run = this.makeRun(session, input, options);
     this.executor.dispatch([run]);
+    return run;
+  }
+
+  /** Runs an input, and returns its result. */
+  async run(session: number, input: string, options: Partial<Run> = {}): Promise<EndedResult> {
+    const run = this.dispatch(session, input, options);
     const result = await this.result(run.id);
     if (result.outcome !== "ended") throw new Error(`run ${run.id} was released`);
     if (result.stale === true) await this.#reopen(session);

@@ -1,10 +1,7 @@
-import assert from "node:assert/strict";
-import { ExecutorThreads } from "../../src/manager/sessions/executorThreads.js";
 import type { SessionPoolEvents } from "../../src/manager/sessions/session.js";
 import type { ExecutorParameters } from "../../src/shared/ipc/executorMessages.js";
 import type { OutputFormat, Run } from "../../src/shared/ipc/run.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
-import { silentLog as log } from "./taskTables.js";
 
 const nothing = (): void => {};
 
@@ -50,16 +47,6 @@ export const executorParameters = (target: ConnectionTarget): ExecutorParameters
   lostRunTimeoutMs: 3_600_000,
   serverStart: null,
 });
-
-/** Executor threads of which none may be started. */
-export const noExecutors = (): ExecutorThreads =>
-  new ExecutorThreads({
-    parameters: () => assert.fail("no thread is started"),
-    closeMs: () => 60_000,
-    events: { message: nothing, connectionRequest: nothing, ended: nothing },
-    log,
-    threadLog: log,
-  });
 
 /** Ignores all events of a session pool. */
 export const noSessionEvents: SessionPoolEvents = {

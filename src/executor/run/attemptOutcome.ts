@@ -26,7 +26,6 @@ export const rowChanged = "PGT01";
 /** SQLSTATEs for an active transaction, an invalid transaction termination, and a read-only transaction. */
 const notWrappableCodes = new Set(["25001", "2D000", readOnlyTransaction]);
 
-/** SQLSTATEs of conflicts with other transactions. */
 const conflictCodes: ReadonlySet<string> = new Set([serializationFailure, deadlockDetected]);
 
 export interface Circumstances {

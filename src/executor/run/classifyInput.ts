@@ -64,7 +64,6 @@ const outlivesReset = new RegExp(
   "i",
 );
 
-/** Whether the input begins a transaction itself. */
 export function beginsTransaction(input: string): boolean {
   return startsTransaction.test(skipComments(input));
 }

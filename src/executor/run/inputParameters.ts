@@ -1,7 +1,6 @@
 import type { Parameters } from "../../shared/postgres/protocol/encode.js";
 import { commentLength } from "./classifyInput.js";
 
-/** OID of the type jsonb. */
 const jsonb = 3802;
 
 /**
@@ -93,7 +92,6 @@ export function elementsOf(array: string): (string | null)[] {
   return elements;
 }
 
-/** Returns the offset of the quote that ends the JSON string. */
 function endOfEscapedQuotes(json: string, start: number): number {
   let index = start + 1;
   while (json[index] !== '"') index += json[index] === "\\" ? 2 : 1;

@@ -188,7 +188,6 @@ export class PipelinedMessages {
     return this.#groupSettings;
   }
 
-  /** Returns the names and values of the settings that differ from the initial ones. */
   #changedSettings(group: string): (readonly [string, string])[] {
     const { schema, table } = this.#table;
     const values = [busySessionName(this.#table, group), schema, table, group];

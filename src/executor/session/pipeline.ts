@@ -12,9 +12,7 @@ export interface PipelineEvents {
   finished(execution: Execution, outcome: RunOutcome): void;
   /** The connection was lost before the outcome of a run was known. */
   lost(execution: Execution): void;
-  /** A run must be sent to the server again. */
   retry(execution: Execution): void;
-  /** The server has begun to run the input of a run. */
   started(execution: Execution): void;
   /** An attempt is done, or the session has been repaired: `canSend` may return true now. */
   changed(): void;

@@ -5,12 +5,8 @@ import { remoteQueryMs } from "../model/tuning.js";
 /** The maximum number of servers that are queried at the same time. */
 const maxConcurrent = 8;
 
-/** Asks a remote server whether the backend of the run is gone. Null if the server does not answer. */
-export type IsProcessGone = (run: RemoteRun) => Promise<boolean | null>;
-
 interface LostRun {
   readonly run: RemoteRun;
-  /** When the server last answered. */
   answeredAt: number;
   queryAt: number;
   pauseMs: number;
@@ -21,8 +17,8 @@ interface LostRun {
 }
 
 interface LostRemoteRunsOptions {
-  readonly isProcessGone: IsProcessGone;
-  /** Called when a run was found to be gone. */
+  /** Asks the server of a run whether the backend of the run is gone. Null if the server does not answer. */
+  readonly isProcessGone: (run: RemoteRun) => Promise<boolean | null>;
   readonly onGone: () => void;
   /** How long a server may be silent before its runs are given up, in ms. */
   readonly resetMs: () => number;

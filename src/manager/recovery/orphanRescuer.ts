@@ -15,7 +15,6 @@ import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { orphanCheckMs } from "../model/tuning.js";
 
-/** The maximum number of ids in one log line. */
 const maxLoggedIds = 5;
 
 const outcomes: readonly (readonly [RescueOutcome, string])[] = [

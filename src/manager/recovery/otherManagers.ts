@@ -89,7 +89,6 @@ export class OtherManagers {
       .finally(() => (this.#isWatching = false));
   }
 
-  /** Called when the connection ends. */
   detach(): void {
     this.#ending.abort();
   }

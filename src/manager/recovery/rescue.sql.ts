@@ -9,7 +9,6 @@ import { noOmissions, appendNote, owedCte, type Omissions } from "../sql/omissio
 import { claimTime, isRepeating, isSeen } from "../sql/fragments.sql.js";
 import { mustRunQuery } from "../schema/startRule.sql.js";
 
-/** A task that a session has claimed. */
 export interface OwnedRow {
   readonly id: string;
   readonly owner: string;
@@ -35,7 +34,6 @@ export async function readClaimedRows(
   return rows.map((row) => ({ ...row, id: String(row.id) }));
 }
 
-/** A task whose session died. */
 export interface RescuedTask {
   readonly id: string;
   readonly verdict: RescueOutcome;

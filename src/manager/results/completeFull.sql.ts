@@ -22,7 +22,6 @@ export interface Completion {
   readonly columnsChanged: boolean;
   /** The states of the written rows, by id. Empty if runs are not traced. */
   readonly states: ReadonlyMap<string, string>;
-  /** Ids of tasks that have ended, and for which others wait. */
   readonly awaitedIds: readonly string[];
   /** SQLSTATEs of the errors after which tasks are retried, one for each of these tasks. */
   readonly retried: readonly string[];

@@ -107,7 +107,6 @@ export class PendingResults {
     return new Set(results.map(({ owner }) => owner));
   }
 
-  /** The counts for the log. */
   get state(): Readonly<Record<string, number>> {
     return {
       results: this.#results.count,

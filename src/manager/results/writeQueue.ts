@@ -1,4 +1,3 @@
-/** An item that cannot be written now. */
 interface Deferred<Item> {
   readonly item: Item;
   /** When writing may be tried again, on the process's clock. 0 means at the next `requeueDeferred`. */

@@ -32,7 +32,8 @@ export class BackendCancellations {
   /** Cancels one run. If the server refuses, its backend has ended, and the pid may have been reused. */
   async #cancel(client: Client, cancellation: CancellationRequest): Promise<void> {
     try {
-      await cancelBackend(client, cancellation.pid);
+      const text = "SELECT pg_cancel_backend($1)";
+      await client.query({ name: "cancel backend", text, values: [cancellation.pid] });
     } catch (error) {
       // The connection was lost. The request is sent again over the next connection.
       if (sqlState(error) === null) return;
@@ -40,13 +41,4 @@ export class BackendCancellations {
     this.#pending.delete(cancellation.session);
     this.#cancelled(cancellation);
   }
-}
-
-/** Cancels whatever this backend is running. No effect if the backend does not exist or runs nothing. */
-export async function cancelBackend(client: Client, pid: number): Promise<void> {
-  await client.query({
-    name: "cancel backend",
-    text: "SELECT pg_cancel_backend($1)",
-    values: [pid],
-  });
 }

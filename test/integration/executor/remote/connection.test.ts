@@ -70,8 +70,7 @@ test("the server checks whether the client is still connected", async () => {
 
 test("a remote task sees its own pg_task settings", async () => {
   const sql = `SELECT concat_ws(' ', current_setting('pg_task.id'), current_setting('pg_task.schema'), current_setting('pg_task.table'), current_setting('pg_task.group'))`;
-  const run = driver.makeRun(1, sql, { remote: remoteString, group: "reports" });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, sql, { remote: remoteString, group: "reports" });
   const result = await driver.result(run.id);
   assert.equal(result.outcome === "ended" && result.output, `${run.id} public task reports`);
 });

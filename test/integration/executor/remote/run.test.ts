@@ -35,8 +35,7 @@ async function startSilent(): Promise<{ port: number; contacted: Promise<unknown
 
 /** Dispatches a run, and waits until the second server runs it. */
 async function begin(driver: ExecutorDriver, input: string, options = {}) {
-  const run = driver.makeRun(1, input, { remote: remoteString, ...options });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, input, { remote: remoteString, ...options });
   const pid = await running(input);
   return { id: run.id, pid };
 }
@@ -88,8 +87,7 @@ for (const ending of ["cancel", "abort"] as const)
     const input = "INSERT INTO effect VALUES ('begun')";
     // Recording the location has to wait for this lock.
     await admin.query("BEGIN; LOCK TABLE task_ledger_1");
-    const run = driver.makeRun(1, input, { remote: remoteString });
-    driver.executor.dispatch([run]);
+    const run = driver.dispatch(1, input, { remote: remoteString });
     const waits = "SELECT FROM pg_locks WHERE relation = 'task_ledger_1'::regclass AND NOT granted";
     while ((await admin.query(waits)).rowCount === 0) await pause(5);
     if (ending === "cancel") driver.executor.receive({ type: "cancel", session: 1, id: run.id });
@@ -143,11 +141,10 @@ for (const ending of ["timeout", "abort", "cancel", "stop"] as const) {
     const driver = await openDriver();
     const { port, contacted } = await startSilent();
     const timeoutMs = ending === "timeout" ? 100 : 0;
-    const run = driver.makeRun(1, "SELECT 1", {
+    const run = driver.dispatch(1, "SELECT 1", {
       remote: `${remoteString} port=${port} connect_timeout=0`,
       timeoutMs,
     });
-    driver.executor.dispatch([run]);
     await contacted;
     if (ending === "abort") driver.executor.receive({ type: "abort" });
     if (ending === "cancel") driver.executor.receive({ type: "cancel", session: 1, id: run.id });
@@ -173,8 +170,7 @@ test("other sessions run tasks while one connects", async () => {
   const driver = await openDriver();
   await driver.open(2);
   const { port, contacted } = await startSilent();
-  const stuck = driver.makeRun(2, "SELECT 1", { remote: `${remoteString} port=${port}` });
-  driver.executor.dispatch([stuck]);
+  const stuck = driver.dispatch(2, "SELECT 1", { remote: `${remoteString} port=${port}` });
   await contacted;
   assert.equal((await driver.run(1, "SELECT 3")).output, "3");
   assert.deepEqual(

@@ -65,8 +65,7 @@ test("a kept session ends with the local session", async () => {
   await driver.message("closed");
   await waitUntilGone(first);
   await driver.open(2);
-  const run = driver.makeRun(2, pid, { remote: remoteString, dedicated: true });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(2, pid, { remote: remoteString, dedicated: true });
   const result = await driver.result(run.id);
   const second = result.outcome === "ended" ? result.output : null;
   await admin.query("SELECT pg_terminate_backend($1)", [driver.backend(2).pid]);
@@ -187,8 +186,7 @@ test("a connection to the manager's server needs a permit", async () => {
   driver.hasConnectionCapacity = false;
   assert.equal(await runKept(driver, pid, { remote: managerServer }), first);
   assert.equal(permitRequests(), 1);
-  const run = driver.makeRun(1, pid, { remote: `${managerServer} ` });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, pid, { remote: `${managerServer} ` });
   const expected = { outcome: "released", session: 1, id: run.id, serverFull: true };
   assert.deepEqual(await driver.result(run.id), expected);
   // The local session continues, and other servers can still be connected to.
@@ -207,15 +205,13 @@ test("the manager's server is recognized behind another address once it was conn
   const remote = `host=127.0.0.1 port=${alias}`;
   driver.hasConnectionCapacity = false;
   assert.notEqual(await runKept(driver, pid, { remote, dedicated: false }), null);
-  const run = driver.makeRun(1, pid, { remote });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, pid, { remote });
   assert.equal((await driver.result(run.id)).outcome, "released");
 });
 
 test("a silent run continues when there is no permit to ask its server", async () => {
   const driver = await openDriver();
-  const run = driver.makeRun(1, "SELECT pg_sleep(2.5), 'slept'", { remote: "connect_timeout=9" });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, "SELECT pg_sleep(2.5), 'slept'", { remote: "connect_timeout=9" });
   await driver.message("connectionPermitUsed");
   driver.hasConnectionCapacity = false;
   const result = await driver.result(run.id);
@@ -230,8 +226,7 @@ test("a run stopped while it waits for a permit does not run", async () => {
   const requested = new Promise<number>((resolve) => {
     executor.receive = (message) => (message.type === "connectionPermit" ? resolve(message.number) : receive(message));
   });
-  const run = driver.makeRun(1, pid, { remote: "connect_timeout=9" });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, pid, { remote: "connect_timeout=9" });
   const number = await requested;
   driver.executor.receive({ type: "cancel", session: 1, id: run.id });
   const result = await driver.result(run.id);
@@ -249,8 +244,7 @@ test("a run that fails to connect and loses its local session is released", asyn
       ends.push(end.then(() => socket.destroy()));
     });
   });
-  const run = driver.makeRun(1, pid, { remote: `${remoteString} port=${port}` });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, pid, { remote: `${remoteString} port=${port}` });
   const result = await driver.result(run.id);
   assert.deepEqual(result, { outcome: "released", session: 1, id: run.id });
   await driver.message("lost");
@@ -259,8 +253,7 @@ test("a run that fails to connect and loses its local session is released", asyn
 
 test("a session that is closed right after its first remote task was dispatched runs the task first", async () => {
   const driver = await openDriver();
-  const run = driver.makeRun(1, "SELECT 1", { remote: remoteString });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, "SELECT 1", { remote: remoteString });
   driver.executor.receive({ type: "close", sessions: [1] });
   await driver.message("closed");
   const result = await driver.result(run.id);
@@ -269,8 +262,7 @@ test("a session that is closed right after its first remote task was dispatched 
 
 test("a session's first remote task that is cancelled right after its dispatch is released", async () => {
   const driver = await openDriver();
-  const run = driver.makeRun(1, "SELECT pg_sleep(600)", { remote: remoteString });
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, "SELECT pg_sleep(600)", { remote: remoteString });
   driver.executor.receive({ type: "cancel", session: 1, id: run.id });
   assert.equal((await driver.result(run.id)).outcome, "released");
   assert.equal((await driver.run(1, "SELECT 2", { remote: remoteString })).output, "2");

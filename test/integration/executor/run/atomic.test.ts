@@ -292,8 +292,7 @@ test("a prepared transaction is neither proven nor lost", async () => {
 
 test("a task that terminates its backend leaves neither effect nor proof", async () => {
   const own = await ClaimedRuns.create(database);
-  const run = await own.claim(`${insert("a")}; SELECT pg_terminate_backend(pg_backend_pid())`);
-  own.driver.executor.dispatch([run]);
+  const run = await own.begin(`${insert("a")}; SELECT pg_terminate_backend(pg_backend_pid())`);
   await own.driver.message("lost");
   assert.deepEqual([await own.effects(), await own.proofs(run)], [[], 0]);
   assert.deepEqual(own.driver.results(), []);

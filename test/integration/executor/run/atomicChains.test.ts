@@ -339,8 +339,7 @@ test("foreign cancels at any moment: effect and proof together, or neither and a
 });
 
 test("a run after a failed reset waits for the session repair", async () => {
-  const kept = await runs.claim("CREATE TEMP TABLE held ()", { save: true });
-  driver.executor.dispatch([kept]);
+  const kept = await runs.begin("CREATE TEMP TABLE held ()", { save: true });
   await driver.result(kept.id);
   const { rows } = await admin.query<{ name: string }>(
     "SELECT relnamespace::regnamespace || '.held' AS name FROM pg_class WHERE relname = 'held'",

@@ -19,8 +19,7 @@ const cancelled = /^ERROR: {2}canceling statement due to user request\n/;
 /** Dispatches a run, and waits until it is blocked by this advisory lock, which the test holds. */
 async function dispatchBlocked(lock: number, input: string): Promise<Run> {
   await admin.query("SELECT pg_advisory_lock($1)", [lock]);
-  const run = await runs.claim(input);
-  driver.executor.dispatch([run]);
+  const run = await runs.begin(input);
   await driver.untilBlocked(1, `pg_advisory_lock(${lock})`);
   return run;
 }
@@ -98,16 +97,14 @@ test("a cancel during COMMIT rolls back", async () => {
   );
   await admin.query("SELECT pg_advisory_lock(44)");
   for (const input of ["", "BEGIN; "]) {
-    const run = await runs.claim(`${input}${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
-    driver.executor.dispatch([run]);
+    const run = await runs.begin(`${input}${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
     await driver.untilBlocked(1, "COMMIT");
     driver.executor.receive({ type: "cancel", session: 1, id: run.id });
     const outcome = await runs.outcome(run);
     assert.match(outcome.error ?? "", cancelled);
     assert.deepEqual([outcome.effects, outcome.proofs, outcome.committed], [[], 0, false]);
   }
-  const aborted = await runs.claim(`${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
-  driver.executor.dispatch([aborted]);
+  const aborted = await runs.begin(`${insert("a")}; INSERT INTO slow DEFAULT VALUES`);
   await driver.untilBlocked(1, "COMMIT");
   driver.executor.receive({ type: "abort" });
   assert.equal((await driver.result(aborted.id)).outcome, "released");

@@ -235,8 +235,7 @@ test("an abort cancels the current run and releases all runs; the session contin
 
 test("an abort directly after dispatch does not miss the run", async () => {
   const driver = await openDriver();
-  const run = driver.makeRun(1, "SELECT pg_sleep(600)");
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, "SELECT pg_sleep(600)");
   driver.executor.receive({ type: "abort" });
   assert.equal((await driver.result(run.id)).outcome, "released");
 });
@@ -280,8 +279,7 @@ test("a run that fails despite an abort keeps its error", async () => {
 
 test("a user's cancel of the backend is the task's error", async () => {
   const driver = await openDriver();
-  const run = driver.makeRun(1, "SELECT pg_sleep(600)");
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, "SELECT pg_sleep(600)");
   await driver.untilRunning(1, "pg_sleep");
   await admin.query("SELECT pg_cancel_backend($1)", [driver.backend(1).pid]);
   const result = await driver.result(run.id);

@@ -74,8 +74,7 @@ describe("with a statement_timeout of the role", () => {
     const runs = await runsOf("50ms");
     const locker = await database.connect();
     await locker.query("BEGIN; LOCK TABLE task_ledger_1");
-    const run = await runs.claim("INSERT INTO effect VALUES ('once')");
-    runs.driver.executor.dispatch([run]);
+    const run = await runs.begin("INSERT INTO effect VALUES ('once')");
     const { pid } = runs.driver.backend(1);
     await eventually(
       client,

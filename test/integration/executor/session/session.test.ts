@@ -114,8 +114,7 @@ test("a lost session accepts no more runs, and its number can be reused", async 
   const first = await driver.open(1);
   await admin.query("SELECT pg_terminate_backend($1)", [first.pid]);
   await driver.message("lost");
-  const late = driver.makeRun(1, "SELECT 1");
-  driver.executor.dispatch([late]);
+  const late = driver.dispatch(1, "SELECT 1");
   assert.deepEqual(await driver.result(late.id), { outcome: "released", session: 1, id: late.id });
   driver.executor.receive({ type: "open", sessions: [1], group: "group" });
   await driver.message("opened", ({ backend }) => backend.pid !== first.pid);
@@ -129,8 +128,7 @@ test("the result of a run is reported before the loss of its session", async () 
   await admin.query("SELECT pg_advisory_lock(22)");
   const input =
     "SELECT FROM pg_advisory_lock(22); SELECT FROM pg_advisory_unlock(22); INSERT INTO effect VALUES ('known')";
-  const run = driver.makeRun(1, input);
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, input);
   await driver.untilRunning(1, "pg_advisory_lock");
   driver.executor.receive({ type: "abort" });
   await admin.query("SELECT pg_advisory_unlock(22)");
@@ -159,8 +157,7 @@ test("a session closed during a run finishes its runs and accepts no more", asyn
   driver.executor.dispatch(runs);
   driver.executor.receive({ type: "close", sessions: [1] });
   driver.executor.receive({ type: "close", sessions: [1] });
-  const late = driver.makeRun(1, "SELECT 3");
-  driver.executor.dispatch([late]);
+  const late = driver.dispatch(1, "SELECT 3");
   await driver.message("closed");
   const outcomes = new Map(driver.results().map(({ id, outcome }) => [id, outcome]));
   assert.deepEqual(
@@ -207,8 +204,7 @@ test("a stopped executor opens no session and runs nothing", async () => {
   const driver = create();
   await driver.executor.stop();
   driver.executor.receive({ type: "open", sessions: [1], group: "group" });
-  const run = driver.makeRun(1, "SELECT 1");
-  driver.executor.dispatch([run]);
+  const run = driver.dispatch(1, "SELECT 1");
   driver.executor.receive({ type: "abort" });
   driver.executor.receive({ type: "close", sessions: [1] });
   assert.equal((await driver.message("openFailed")).session, 1);
