@@ -59,8 +59,8 @@ export class ClaimChoice {
   /** @param needsFull whether only a full claim can handle the tasks that are locked or rejected */
   choose({ results, released, mayHaveChanged, kept, sleepMs }: CycleStart, needsFull: boolean): ChosenClaims {
     const { groups, groupScanner, sessions } = this.#components;
-    const { free, busy, tasks } = sessions;
-    const isSaturated = free <= kept && busy > 0 && (groups.startable.size > 0 || tasks.count > busy);
+    const { free, busy, taskCount } = sessions;
+    const isSaturated = free <= kept && busy > 0 && (groups.startable.size > 0 || taskCount > busy);
     // Whether the tasks known to be next are certain to stay next.
     const isCertain =
       released.length === 0 &&
