@@ -35,7 +35,7 @@ interface Case {
 const undone = /^ERROR: {2}task was stopped or deleted while it ran, its effect is undone\nSTATEMENT: {2}INSERT/;
 
 /** Inputs that write `a`, and whose runs have a proof. */
-const proven: Readonly<Record<string, string>> = {
+const writing: Readonly<Record<string, string>> = {
   "SET ROLE to one without privileges": `SET ROLE ${role}; ${insert("a")}`,
   "SET LOCAL ROLE by set_config": `SELECT set_config('role', '${role}', true); ${insert("a")}`,
   "SET SESSION AUTHORIZATION": `SET SESSION AUTHORIZATION ${role}; ${insert("a")}`,
@@ -60,7 +60,7 @@ const proven: Readonly<Record<string, string>> = {
 };
 
 const cases: readonly Case[] = [
-  ...Object.entries(proven).map(([title, input]) => ({ title, input, effects: ["a"], proven: true })),
+  ...Object.entries(writing).map(([title, input]) => ({ title, input, effects: ["a"], proven: true })),
   { title: "a run that writes has a proof", input: insert("a"), effects: ["a"], proven: true },
   {
     title: "a run that only reads has no proof",

@@ -57,7 +57,8 @@ function some() {
   });
   /** Adds a task that this manager has lost with a session. */
   const lose = (task: OwnedRow): void => {
-    lose(task);
+    groups.addOrphan(task.hash);
+    orphans.add(task);
   };
   return { orphans, groups, lose };
 }
