@@ -3,8 +3,8 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { Cluster } from "./cluster.js";
-import { pickFault } from "./faults.js";
-import { verify, prepare, produce, stopRefusing, countUnfinished } from "./flow.js";
+import { faults } from "./faults.js";
+import { verify, prepare, produce, stopRefusing, unfinished } from "./flow.js";
 import { judgeOptionRows } from "./optionRows.js";
 import { finishOptions, OptionProducer, startOptions } from "./options.js";
 import { Random } from "./random.js";
@@ -40,19 +40,23 @@ test(`every task has its effect once and every schedule goes on under random fau
       await startSchedules(client, schedules);
     });
     const until = performance.now() + seconds * 1000;
-    const faults = injectFaultsUntil(cluster, until, (line) => t.diagnostic(line));
-    await Promise.all([faults, ...Array.from({ length: producers }, (_, each) => produceUntil(cluster, until, each))]);
+    const injected = injectFaultsUntil(cluster, until, (line) => t.diagnostic(line));
+    await Promise.all([
+      injected,
+      ...Array.from({ length: producers }, (_, each) => produceUntil(cluster, until, each)),
+    ]);
     cluster.network.breakSilent();
     await withConnectionTo(cluster.url, async (client) => {
       await stopRefusing(client);
       await waitForAllEnded(client, cluster);
-      await Promise.all([waitForSchedules(client, cluster), waitForOptions(client, cluster)]);
     });
     const { tasks, wrong } = await withConnectionTo(cluster.url, verify);
     const judged = await withConnectionTo(cluster.url, (client) => judgeSchedules(client, schedules));
     const options = await withConnectionTo(cluster.url, judgeOptionRows);
     t.diagnostic(options.summary);
-    t.diagnostic(`${tasks} tasks, ${await faults} faults, ${schedules.length} schedules, ${judged.runs} times served`);
+    t.diagnostic(
+      `${tasks} tasks, ${await injected} faults, ${schedules.length} schedules, ${judged.runs} times served`,
+    );
     assert.ok(tasks > 0);
     assert.deepEqual([...wrong, ...judged.wrong, ...options.wrong], [], cluster.logs());
   } finally {
@@ -64,7 +68,7 @@ async function injectFaultsUntil(cluster: Cluster, until: number, report: (line:
   const random = new Random(seed);
   let count = 0;
   for (; performance.now() < until; count += 1) {
-    const fault = pickFault(random);
+    const fault = random.pickWeighted(faults);
     if (seconds <= 60) report(fault.name);
     await tolerateOutage(until, () => withConnectionTo(cluster.url, (client) => fault.inject(cluster, random, client)));
     await sleep(random.below(maxFaultPauseMs));
@@ -108,63 +112,27 @@ async function tolerateOutage(until: number, work: () => Promise<void>): Promise
   }
 }
 
+/** Waits until nothing is open any more. Fails if this takes too long, or, with `goesOn`, if what is open stays the same. */
+async function settle(cluster: Cluster, open: () => Promise<readonly unknown[]>, goesOn = false): Promise<void> {
+  let [limit, last] = [performance.now() + stuckMs, ""];
+  for (;;) {
+    const found = JSON.stringify(await open(), null, 1);
+    if (found === "[]") return;
+    if (goesOn && found !== last) limit = performance.now() + stuckMs;
+    last = found;
+    if (performance.now() > limit) assert.fail(`stuck: ${found.slice(0, 10_000)}\n${cluster.logs()}`);
+    await sleep(100);
+  }
+}
+
+/** Waits until all tasks have ended, and every schedule has run for a time after now or has ended by itself, and then stops it. */
 async function waitForAllEnded(client: Client, cluster: Cluster): Promise<void> {
-  const limit = performance.now() + stuckMs;
-  while ((await countUnfinished(client)) > 0) {
-    if (performance.now() > limit) {
-      const { rows } = await client.query(
-        `SELECT id, state::text, data, owner, take, start, crash, "group" FROM task
-         WHERE state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL ORDER BY id LIMIT 10`,
-      );
-      assert.fail(`stuck: ${JSON.stringify(rows, null, 1)}\n${cluster.logs()}`);
-    }
-    await sleep(100);
-  }
-}
-
-/**
- * Waits until every schedule has run for a time after the last fault or has ended by itself, and then stops them. One that
- * makes up for missed times may take as long as it needs, as long as it goes on.
- */
-async function waitForSchedules(client: Client, cluster: Cluster): Promise<void> {
-  let limit = performance.now() + stuckMs;
-  let progress = "";
+  await settle(cluster, () => unfinished(client));
   const { rows } = await client.query<{ now: string }>("SELECT now()::text AS now");
+  const since = rows[0]?.now ?? "";
   await letSchedulesGo(client);
-  for (;;) {
-    const waiting = await waitingSchedules(client, schedules, rows[0]?.now ?? "");
-    if (waiting.length === 0) break;
-    const { rows: ended } = await client.query<{ count: number }>(
-      "SELECT count(*)::integer AS count FROM task WHERE data = ANY ($1) AND stop IS NOT NULL",
-      [waiting],
-    );
-    const reached = `${waiting.length} ${ended[0]?.count}`;
-    if (reached !== progress) limit = performance.now() + stuckMs;
-    progress = reached;
-    if (performance.now() > limit) {
-      const { rows: unfinished } = await client.query(
-        `SELECT * FROM task WHERE state IN ('PLAN', 'TAKE', 'WORK') AND data = ANY ($1)`,
-        [waiting],
-      );
-      assert.fail(`schedules stand still: ${JSON.stringify([waiting, unfinished], null, 1)}\n${cluster.logs()}`);
-    }
-    await sleep(100);
-  }
-  limit = performance.now() + stuckMs;
-  while ((await stopSchedules(client)) > 0) {
-    if (performance.now() > limit) assert.fail(`schedules do not stop\n${cluster.logs()}`);
-    await sleep(100);
-  }
-}
-
-/** Waits until the tasks with options have ended, and nothing is left of what they waited for. */
-async function waitForOptions(client: Client, cluster: Cluster): Promise<void> {
-  const limit = performance.now() + stuckMs;
-  const { rows } = await client.query<{ now: string }>("SELECT now()::text AS now");
-  for (;;) {
-    const open = await finishOptions(client, rows[0]?.now ?? "");
-    if (open.length === 0) return;
-    if (performance.now() > limit) assert.fail(`stuck: ${JSON.stringify(open, null, 1)}\n${cluster.logs()}`);
-    await sleep(100);
-  }
+  // A schedule that makes up for missed times may take as long as it needs, as long as it goes on.
+  await settle(cluster, () => waitingSchedules(client, schedules, since), true);
+  await settle(cluster, () => stopSchedules(client));
+  await settle(cluster, () => finishOptions(client, since));
 }

@@ -1,14 +1,8 @@
-import { chmod, mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { saboteurOption, type Sabotage } from "../support/saboteur.js";
-import { serverPackage } from "../support/serverPackage.js";
+import { type Sabotage } from "../support/saboteur.js";
 import { startProcess, type TestProcess } from "../support/process.js";
-import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/embeddedServer.js";
-import { createLog } from "../../src/shared/log.js";
-import { Network } from "./network.js";
-
-const log = createLog({ level: "silent", name: "chaos", write: () => {} });
+import { RestartableServer } from "../support/restartableServer.js";
+import { TcpProxy } from "../support/tcpProxy.js";
 
 /** Number of pg-task processes: one leader, and the standbys. */
 const processCount = 2;
@@ -23,26 +17,23 @@ const settings = {
   "pg_conf.max": 24,
 };
 
+const serverSettings = { max_connections: 100, track_commit_timestamp: "on" };
+
 /** A server, the network to it, and the pg-task processes that use it. */
 export class Cluster {
-  readonly #folder: string;
-  #server: EmbeddedServer;
-  readonly network: Network;
+  readonly #server: RestartableServer;
+  readonly network: TcpProxy;
   readonly #processes: TestProcess[] = [];
 
   static async start(): Promise<Cluster> {
-    const folder = await mkdtemp(join(tmpdir(), "pg-task-chaos-"));
-    // PostgreSQL before 16 needs search permission on all parent folders of its data.
-    await chmod(folder, 0o711);
-    const server = await startServer(folder);
-    const cluster = new Cluster(folder, server, await Network.to(server.port));
+    const server = await RestartableServer.started(serverSettings);
+    const cluster = new Cluster(server, await TcpProxy.start(server.port));
     for (let each = 0; each < processCount; each += 1) await cluster.#startProcess(each);
     await Promise.any(cluster.#processes.map((process) => process.line("ready")));
     return cluster;
   }
 
-  private constructor(folder: string, server: EmbeddedServer, network: Network) {
-    this.#folder = folder;
+  private constructor(server: RestartableServer, network: TcpProxy) {
     this.#server = server;
     this.network = network;
   }
@@ -57,10 +48,9 @@ export class Cluster {
   }
 
   /** Ends the server with a signal and restarts it. */
-  async restartServer(signal: NodeJS.Signals): Promise<void> {
-    process.kill(this.#server.pid, signal);
-    await this.#server.ended;
-    this.#server = await startServer(this.#folder, this.#server.port);
+  async restartServer(signal: "SIGINT" | "SIGQUIT" | "SIGKILL"): Promise<void> {
+    await this.#server.crash(signal);
+    await this.#server.start(serverSettings);
   }
 
   /** Ends a pg-task process with a signal and starts another one in its place. */
@@ -74,12 +64,9 @@ export class Cluster {
     this.#processes[nth]?.child.send({ sabotage: order });
   }
 
-  /** Ends the processes, the network and the server. */
+  /** Ends the processes. */
   async stop(): Promise<void> {
     await Promise.all(this.#processes.map((each) => each.end("SIGKILL")));
-    this.network.close();
-    await this.#server.stop();
-    await rm(this.#folder, { recursive: true, force: true, maxRetries: 10 });
   }
 
   /** The last log lines of each process, for diagnosing a failure. */
@@ -92,24 +79,6 @@ export class Cluster {
   async #startProcess(nth: number): Promise<void> {
     const url = new URL(this.#server.url);
     url.port = String(this.network.port);
-    const args = ["start"];
-    this.#processes[nth] = await startProcess({
-      args,
-      config: { url: url.href, ...settings },
-      env: { NODE_OPTIONS: saboteurOption },
-      forked: true,
-    });
+    this.#processes[nth] = await startProcess({ config: { url: url.href, ...settings }, sabotaged: true });
   }
-}
-
-async function startServer(folder: string, port?: number): Promise<EmbeddedServer> {
-  return await startEmbeddedWith(
-    { installed: await serverPackage() },
-    {
-      dataDirectory: join(folder, "data"),
-      ...(port === undefined ? {} : { port }),
-      settings: { fsync: "off", max_connections: 100, track_commit_timestamp: "on" },
-      log,
-    },
-  );
 }

@@ -11,7 +11,7 @@ const maxUnwrittenMs = 500;
 const maxRaisingMs = 3000;
 
 /** A fault that can be injected. `inject` resolves when whatever it broke is working again. */
-export interface Fault {
+interface Fault {
   readonly name: string;
   readonly weight: number;
   inject(cluster: Cluster, random: Random, client: Client): Promise<void>;
@@ -39,7 +39,7 @@ const sabotage =
   async (cluster: Cluster, random: Random): Promise<void> =>
     cluster.sabotage(random.below(cluster.size), { thread, how: random.pick(["throw", "exit"]) });
 
-const faults: readonly Fault[] = [
+export const faults: readonly Fault[] = [
   { name: "a session's backend is terminated", weight: 6, inject: terminate("pg_task %", 1) },
   {
     name: "several sessions' backends are terminated",
@@ -101,13 +101,3 @@ const faults: readonly Fault[] = [
     inject: (cluster) => cluster.restartServer("SIGKILL"),
   },
 ];
-
-/** Returns a random fault, chosen by weight. */
-export function pickFault(random: Random): Fault {
-  let rest = random.below(faults.reduce((sum, { weight }) => sum + weight, 0));
-  for (const fault of faults) {
-    rest -= fault.weight;
-    if (rest < 0) return fault;
-  }
-  throw new Error("faults without a weight");
-}

@@ -23,6 +23,9 @@ interface Kind {
 const exactlyOnce = `state = 'DONE' AND (effects = 1 OR replanned AND effects > 1)
   OR state IN ('STOP', 'FAIL', 'GONE') AND effects = 0`;
 
+/** The task fails, or is ended by its user, and has no effect. */
+const neverOnce = "state IN ('FAIL', 'STOP', 'GONE') AND effects = 0";
+
 const effect = "INSERT INTO effect (task) VALUES (current_setting('pg_task.id')::bigint)";
 
 const kinds: readonly Kind[] = [
@@ -56,7 +59,7 @@ const kinds: readonly Kind[] = [
     input: `${effect}; SELECT pg_sleep(600)`,
     weight: 1,
     extraColumns: { timeout: "interval '1 second'" },
-    expected: "state IN ('FAIL', 'STOP', 'GONE') AND effects = 0",
+    expected: neverOnce,
   },
   {
     name: "an insert whose successor is rejected",
@@ -86,7 +89,7 @@ const kinds: readonly Kind[] = [
     name: "an insert that fails at the end",
     input: `${effect}; SELECT 1 / 0`,
     weight: 2,
-    expected: "state IN ('FAIL', 'STOP', 'GONE') AND effects = 0",
+    expected: neverOnce,
   },
   {
     name: "a query",
@@ -153,15 +156,11 @@ const maxUnfinished = 300;
 
 /** Inserts some tasks, and sometimes changes one that has not ended. */
 export async function produce(client: Client, random: Random): Promise<void> {
-  if ((await countUnfinished(client)) > maxUnfinished) return;
-  const list = kinds.flatMap((kind) => Array<Kind>(kind.weight).fill(kind));
+  if ((await unfinished(client)).length > maxUnfinished) return;
   const count = random.between(1, 12);
-  const tasks = Array.from({ length: count }, () => ({
-    kind: random.pick(list),
-    group: random.pick(groups),
-  }));
-  for (const { kind, group } of tasks) {
-    const { input, name, extraColumns: more = {} } = kind;
+  for (let each = 0; each < count; each += 1) {
+    const { input, name, extraColumns: more = {} } = random.pickWeighted(kinds);
+    const group = random.pick(groups);
     const columns = ["input", "data", '"group"', "max", ...Object.keys(more)];
     await client.query(
       `INSERT INTO task (${columns.join(", ")}) VALUES (${["$1", "$2", "$3", "$4", ...Object.values(more)].join(", ")})`,
@@ -190,23 +189,20 @@ const changes = [
   "input = input || ' '",
 ];
 
-/** How many tasks have not ended, without those of schedules, which go on, and those with options. */
-export async function countUnfinished(client: Client): Promise<number> {
-  const { rows } = await client.query<{ count: number }>(
-    `SELECT count(*)::integer AS count FROM task
-     WHERE (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL) AND ${isPlain}`,
+/** The tasks that have not ended, without those of schedules, which go on, and those with options. */
+export async function unfinished(client: Client): Promise<object[]> {
+  const { rows } = await client.query(
+    `SELECT id, state::text, data, owner, take, start, crash, "group" FROM task
+     WHERE (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL) AND ${isPlain} ORDER BY id`,
   );
-  return rows[0]?.count ?? 0;
+  return rows;
 }
 
-export interface VerifyResult {
-  readonly tasks: number;
-  /** The incorrect rows, as JSON. */
-  readonly wrong: readonly string[];
-}
-
-/** Checks each task's final state and effects, and, using `start` and `stop`, the group limits. */
-export async function verify(client: Client): Promise<VerifyResult> {
+/**
+ * Checks each task's final state and effects, and, using `start` and `stop`, the group limits. Returns the number of tasks,
+ * and the incorrect rows as JSON.
+ */
+export async function verify(client: Client): Promise<{ readonly tasks: number; readonly wrong: readonly string[] }> {
   await client.query("CREATE INDEX ON effect (task)");
   const cases = kinds.map(({ expected: right }, index) => `WHEN data = $${index + 1} THEN ${right}`);
   const { rows: wrong } = await client.query<{ row: string }>(

@@ -31,4 +31,14 @@ export class Random {
     if (picked === undefined) throw new Error("nothing to pick from");
     return picked;
   }
+
+  /** Returns a random element of a list, which must not be empty, chosen by weight. */
+  pickWeighted<T extends { readonly weight: number }>(list: readonly T[]): T {
+    let rest = this.below(list.reduce((sum, { weight }) => sum + weight, 0));
+    for (const each of list) {
+      rest -= each.weight;
+      if (rest < 0) return each;
+    }
+    throw new Error("nothing to pick from");
+  }
 }

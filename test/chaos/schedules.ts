@@ -169,34 +169,33 @@ export async function letSchedulesGo(client: Client): Promise<void> {
 }
 
 /**
- * Returns the names of the schedules that have not run for a time after `since` yet or, if they end by themselves, that
- * have not ended.
+ * Returns the schedules that have not run for a time after `since` yet or, if they end by themselves, that have not ended.
+ * Each has the number of its runs so far, which grows as long as it goes on.
  */
 export async function waitingSchedules(
   client: Client,
   schedules: readonly Schedule[],
   since: string,
-): Promise<string[]> {
-  const { rows } = await client.query<{ name: string }>(
-    `SELECT name FROM schedule WHERE CASE WHEN name = ANY ($1)
+): Promise<object[]> {
+  const { rows } = await client.query(
+    `SELECT name, (SELECT count(*)::integer FROM task WHERE data = name AND stop IS NOT NULL) AS runs FROM schedule WHERE CASE WHEN name = ANY ($1)
        THEN EXISTS (SELECT FROM task WHERE data = name AND state IN ('PLAN', 'TAKE', 'WORK'))
        ELSE NOT EXISTS (SELECT FROM task WHERE data = name AND state IN ('DONE', 'FAIL', 'GONE') AND ${servedTime} > $2)
      END ORDER BY name`,
     [schedules.filter(({ ends }) => ends).map(({ name }) => name), since],
   );
-  return rows.map(({ name }) => name);
+  return rows;
 }
 
 /**
  * Stops the waiting rows of all schedules.
  *
- * @returns how many rows of schedules have not ended yet. Their successors have to be stopped as well.
+ * @returns the rows of schedules that have not ended yet. Their successors have to be stopped as well.
  */
-export async function stopSchedules(client: Client): Promise<number> {
+export async function stopSchedules(client: Client): Promise<object[]> {
   await client.query(`UPDATE task SET state = 'STOP' WHERE ${isScheduled} AND state = 'PLAN' AND ${carries}`);
-  const { rows } = await client.query<{ count: number }>(
-    `SELECT count(*)::integer AS count FROM task
-     WHERE ${isScheduled} AND (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL)`,
+  const { rows } = await client.query(
+    `SELECT id, data, state FROM task WHERE ${isScheduled} AND (state IN ('PLAN', 'TAKE', 'WORK') OR owner IS NOT NULL)`,
   );
-  return rows[0]?.count ?? 0;
+  return rows;
 }

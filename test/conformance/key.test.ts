@@ -19,18 +19,6 @@ const idsOf = async (key: string): Promise<string[]> =>
     ({ id }) => id,
   );
 
-/** An input that runs until `release` lets it end. */
-const held = (name: string): string => `SELECT pg_advisory_xact_lock_shared(hashtext('${name}'))`;
-
-/** Makes inputs that are `held` run until the returned function is called. */
-async function hold(name: string): Promise<() => Promise<void>> {
-  const holder = await database.connect();
-  await holder.query("SELECT pg_advisory_lock(hashtext($1))", [name]);
-  return async () => {
-    await holder.query("SELECT pg_advisory_unlock(hashtext($1))", [name]);
-  };
-}
-
 async function backendPid(connection: Client): Promise<number> {
   const { rows } = await connection.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
   return only(rows).pid;
@@ -154,10 +142,10 @@ test("a due task starts although producers add to it all the time, and nothing i
 });
 
 test("re-index: a task that is inserted while another one of its key runs starts when that one ends", async () => {
-  const release = await hold("reindex");
-  const [first = ""] = await tasks.insert({ input: held("reindex"), key: "doc 7", group: "reindex 1" });
+  const { wait, open: release } = await tasks.gate();
+  const first = await tasks.add(wait, { key: "doc 7", group: "reindex 1" });
   await tasks.running(first);
-  const [second = ""] = await tasks.insert({ input: "SELECT 1", key: "doc 7", group: "reindex 2" });
+  const second = await tasks.add("SELECT 1", { key: "doc 7", group: "reindex 2" });
   // A later task of the same group is not kept from starting.
   assert.equal((await tasks.run("SELECT 1", { group: "reindex 2" })).state, "DONE");
   assert.equal((await tasks.row(second)).state, "PLAN");
@@ -195,8 +183,8 @@ for (const [what, end] of [
 ] as const) {
   test(`the waiting task starts when the running one ${what}`, async () => {
     const key = `one that ${what}`;
-    const release = await hold(key);
-    const [first = ""] = await tasks.insert({ input: `${held(key)}; ${end}`, key, group: key });
+    const { wait, open: release } = await tasks.gate();
+    const [first = ""] = await tasks.insert({ input: `${wait}; ${end}`, key, group: key });
     await tasks.running(first);
     const [second = ""] = await tasks.insert({ input: "SELECT 1", key, group: `${key} 2` });
     await release();
@@ -209,10 +197,10 @@ for (const [what, end] of [
 }
 
 test("a task set to PLAN while it runs becomes GONE if another one waits, and the other one runs", async () => {
-  const release = await hold("again");
-  const [first = ""] = await tasks.insert({ input: held("again"), key: "again", group: "again", repeat: "1 year" });
+  const { wait, open: release } = await tasks.gate();
+  const first = await tasks.add(wait, { key: "again", group: "again", repeat: "1 year" });
   await tasks.running(first);
-  const [second = ""] = await tasks.insert({ input: "SELECT 1", key: "again", group: "again" });
+  const second = await tasks.add("SELECT 1", { key: "again", group: "again" });
   await client.query("UPDATE task SET state = 'PLAN' WHERE id = $1", [first]);
   await release();
   const [one, two] = await tasks.ended(first, second);
@@ -235,9 +223,8 @@ test("a finished task cannot be set to PLAN while another one of its key waits",
 });
 
 test("a waiting task inherits the schedule of the one that ends, and keeps its plan", async () => {
-  const release = await hold("inherit");
-  const [first = ""] = await tasks.insert({
-    input: held("inherit"),
+  const { wait, open: release } = await tasks.gate();
+  const first = await tasks.add(wait, {
     key: "inherit",
     group: "inherit",
     rule: yearly,
@@ -246,12 +233,7 @@ test("a waiting task inherits the schedule of the one that ends, and keeps its p
     active: "1000 years",
   });
   await tasks.running(first);
-  const [second = ""] = await tasks.insert({
-    input: "SELECT 2",
-    key: "inherit",
-    group: "inherit",
-    plan: "2100-05-05Z",
-  });
+  const second = await tasks.add("SELECT 2", { key: "inherit", group: "inherit", plan: "2100-05-05Z" });
   await release();
   await tasks.ended(first);
   const { rows } = await client.query(
@@ -271,9 +253,9 @@ test("a waiting task inherits the schedule of the one that ends, and keeps its p
 });
 
 test("a waiting task that has a schedule keeps it, and the other schedule ends", async () => {
-  const release = await hold("own");
+  const { wait, open: release } = await tasks.gate();
   const more = { key: "own", group: "own", zone: "UTC", active: "1000 years" };
-  const [first = ""] = await tasks.insert({ input: held("own"), ...more, rule: yearly, plan: "2001-01-01Z" });
+  const [first = ""] = await tasks.insert({ input: wait, ...more, rule: yearly, plan: "2001-01-01Z" });
   await tasks.running(first);
   const [second = ""] = await tasks.insert({ input: "SELECT 2", ...more, rule: "0 0 2 1 *", plan: "2100-01-01Z" });
   await release();
@@ -289,10 +271,10 @@ for (const [what, more] of [
 ] as const) {
   test(`a task with ${what} that replaces a schedule while this runs shows the last run of it`, async () => {
     const key = `shown, ${what}`;
-    const release = await hold(key);
+    const { wait, open: release } = await tasks.gate();
     const common = { key, group: key, active: "1000 years" };
     const [first = ""] = await tasks.insert({
-      input: `${held(key)}; SELECT 1/0`,
+      input: `${wait}; SELECT 1/0`,
       ...common,
       rule: yearly,
       zone: "UTC",
@@ -316,9 +298,9 @@ for (const [what, own] of [
 ] as const) {
   test(`a due task that ${what} a schedule whose group pauses after each run waits for the end of the pause`, async () => {
     const key = `pausing, ${what}`;
-    const release = await hold(key);
+    const { wait, open: release } = await tasks.gate();
     const more = { key, group: key, max: -3_600_000 };
-    const [first = ""] = await tasks.insert({ input: held(key), ...more, repeat: "1 year" });
+    const [first = ""] = await tasks.insert({ input: wait, ...more, repeat: "1 year" });
     await tasks.running(first);
     const [second = ""] = await tasks.insert({ input: "SELECT 2", ...more, ...own });
     await release();
@@ -334,9 +316,9 @@ for (const [what, own] of [
 }
 
 test("a task that replaces a schedule keeps its parent if it has one", async () => {
-  const release = await hold("parent");
+  const { wait, open: release } = await tasks.gate();
   const more = { key: "parent", group: "parent", zone: "UTC", active: "1000 years", rule: yearly };
-  const [first = ""] = await tasks.insert({ input: held("parent"), ...more, plan: "2001-01-01Z" });
+  const [first = ""] = await tasks.insert({ input: wait, ...more, plan: "2001-01-01Z" });
   await tasks.running(first);
   const producer = await tasks.run(
     `INSERT INTO task (input, key, "group", rule, plan) VALUES ('SELECT 2', 'parent', 'parent', '0 0 2 1 *', '2100-01-01Z')`,
@@ -349,9 +331,8 @@ test("a task that replaces a schedule keeps its parent if it has one", async () 
 });
 
 test("with overlap and a key, one runs and one waits", async () => {
-  const release = await hold("buffer");
-  const [first = ""] = await tasks.insert({
-    input: held("buffer"),
+  const { wait, open: release } = await tasks.gate();
+  const first = await tasks.add(wait, {
     key: "buffer",
     group: "buffer",
     max: 5,
@@ -370,13 +351,8 @@ test("with overlap and a key, one runs and one waits", async () => {
 });
 
 test("an open transaction that has inserted the key delays neither other tasks nor the result for ever", async () => {
-  const release = await hold("open");
-  const [first = ""] = await tasks.insert({
-    input: held("open"),
-    key: "open",
-    group: "open",
-    repeat: "1 year",
-  });
+  const { wait, open: release } = await tasks.gate();
+  const first = await tasks.add(wait, { key: "open", group: "open", repeat: "1 year" });
   await tasks.running(first);
   const producer = await database.connect();
   await producer.query("BEGIN");
@@ -388,7 +364,7 @@ test("an open transaction that has inserted the key delays neither other tasks n
     assert.equal((await tasks.run("SELECT 1", { group: `others ${round}` })).state, "DONE");
   assert.equal((await tasks.row(first)).state, "WORK");
   await producer.query("COMMIT");
-  assert.equal(only(await tasks.ended(first)).state, "DONE");
+  assert.equal((await tasks.end(first)).state, "DONE");
   const { rows: left } = await client.query(
     "SELECT id, repeat > '0' AS repeats FROM task WHERE key = 'open' AND state = 'PLAN'",
   );
@@ -396,19 +372,15 @@ test("an open transaction that has inserted the key delays neither other tasks n
 });
 
 for (const [what, inputOf, left] of [
-  ["schedule", held, "DONE"],
-  ["schedule that fails", (name) => `${held(name)}; SELECT 1/0`, "FAIL"],
-  [
-    "schedule whose rows are deleted",
-    (name) => `SELECT FROM (${held(name)} OFFSET 0) AS released WHERE released IS NULL`,
-    null,
-  ],
-] as const satisfies readonly (readonly [string, (name: string) => string, string | null])[]) {
+  ["schedule", (wait) => wait, "DONE"],
+  ["schedule that fails", (wait) => `${wait}; SELECT 1/0`, "FAIL"],
+  ["schedule whose rows are deleted", (wait) => wait, null],
+] as const satisfies readonly (readonly [string, (wait: string) => string, string | null])[]) {
   test(`a ${what} passes to a task that is committed while the result is tried again`, async () => {
     const key = `committed, ${what}`;
-    const release = await hold(key);
+    const { wait, open: release } = await tasks.gate();
     const [first = ""] = await tasks.insert({
-      input: inputOf(key),
+      input: inputOf(wait),
       key,
       group: key,
       repeat: "1 year",
@@ -434,7 +406,7 @@ for (const [what, inputOf, left] of [
 }
 
 test("a task set to PLAN while it runs waits for an open transaction with its key, and is GONE once that commits", async () => {
-  const [first = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", key: "open plan", group: "open plan" });
+  const first = await tasks.add("SELECT pg_sleep(60)", { key: "open plan", group: "open plan" });
   await tasks.sleeping(first);
   const producer = await database.connect();
   await producer.query("BEGIN");
@@ -446,7 +418,7 @@ test("a task set to PLAN while it runs waits for an open transaction with its ke
     assert.equal((await tasks.run("SELECT 1", { group: `others ${round}` })).state, "DONE");
   assert.notEqual((await tasks.row(first)).owner, null);
   await producer.query("COMMIT");
-  const gone = only(await tasks.ended(first));
+  const gone = await tasks.end(first);
   assert.deepEqual(
     [gone.state, gone.error],
     ["GONE", `ERROR:  task ${only(rows).id} with the same key takes its place`],
@@ -454,7 +426,7 @@ test("a task set to PLAN while it runs waits for an open transaction with its ke
 });
 
 test("if an open transaction with the key is rolled back, a task set to PLAN runs again", async () => {
-  const [first = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", key: "undone", group: "undone" });
+  const first = await tasks.add("SELECT pg_sleep(60)", { key: "undone", group: "undone" });
   await tasks.sleeping(first);
   const producer = await database.connect();
   await producer.query("BEGIN");
@@ -464,7 +436,7 @@ test("if an open transaction with the key is rolled back, a task set to PLAN run
   await client.query("UPDATE task SET state = 'PLAN', input = 'SELECT 3' WHERE id = $1", [first]);
   assert.equal((await tasks.run("SELECT 1", { group: "others" })).state, "DONE");
   await producer.query("ROLLBACK");
-  const again = only(await tasks.ended(first));
+  const again = await tasks.end(first);
   assert.deepEqual([again.state, again.output], ["DONE", "3"]);
 });
 
@@ -479,10 +451,10 @@ test("an INSERT with the key of a schedule changes it while it waits, and replac
         `SELECT id, rule, keep::text, active::text FROM task WHERE key = 'nightly' AND state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id`,
       )
     ).rows;
-  const begin = async (): Promise<string> =>
+  const begin = async (wait: string): Promise<string> =>
     only(
       await tasks.insert({
-        input: held("nightly"),
+        input: wait,
         key: "nightly",
         group: "nightly",
         rule: yearly,
@@ -491,36 +463,36 @@ test("an INSERT with the key of a schedule changes it while it waits, and replac
         active: "2 hours",
       }),
     );
-  const run = async (id: string): Promise<void> => {
-    await client.query("UPDATE task SET plan = now(), input = $1 WHERE id = $2", [held("nightly"), id]);
+  const run = async (id: string, wait: string): Promise<void> => {
+    await client.query("UPDATE task SET plan = now(), input = $1 WHERE id = $2", [wait, id]);
     await tasks.running(id);
   };
   // While it waits.
-  const release = await hold("nightly");
-  const first = await begin();
+  const { wait, open: release } = await tasks.gate();
+  const first = await begin(wait);
   assert.equal(only((await client.query<{ id: string }>(upsert)).rows).id, first);
   assert.deepEqual(await active(), [{ id: first, rule: "30 3 * * *", keep: "7 days", active: "02:00:00" }]);
   await assert.rejects(client.query(plain), { code: "23505" });
   // While it runs.
-  await run(first);
+  await run(first, wait);
   const second = only((await client.query<{ id: string }>(upsert)).rows).id;
   await release();
-  assert.equal(only(await tasks.ended(first)).state, "DONE");
+  assert.equal((await tasks.end(first)).state, "DONE");
   assert.deepEqual(await active(), [{ id: second, rule: "30 3 * * *", keep: "00:00:00", active: "01:00:00" }]);
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [second]);
   // A plain INSERT and an UPDATE while it runs.
-  const again = await hold("nightly");
-  const third = await begin();
-  await run(third);
+  const next = await tasks.gate();
+  const third = await begin(next.wait);
+  await run(third, next.wait);
   await client.query("UPDATE task SET rule = '45 3 1 1 *', input = 'SELECT 4' WHERE id = $1", [third]);
-  await again();
+  await next.open();
   await tasks.ended(third);
   const successor = only(await idsOf("nightly").then((ids) => ids.slice(-1)));
   assert.deepEqual(await active(), [{ id: successor, rule: "45 3 1 1 *", keep: "7 days", active: "02:00:00" }]);
-  const release3 = await hold("nightly");
-  await run(successor);
+  const last = await tasks.gate();
+  await run(successor, last.wait);
   const fourth = only((await client.query<{ id: string }>(plain)).rows).id;
-  await release3();
+  await last.open();
   await tasks.ended(successor);
   assert.deepEqual(await active(), [{ id: fourth, rule: "0 4 1 1 *", keep: "00:00:00", active: "01:00:00" }]);
 });

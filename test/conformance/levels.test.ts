@@ -3,7 +3,6 @@ import { after } from "node:test";
 import { connectManager } from "../../src/manager/loop/connectManager.js";
 import { locateTable } from "../../src/manager/schema/locateTable.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/model/settings.js";
-import { freePort } from "../../src/embedded/port.js";
 import { parameters, type Level, type ParameterName } from "../../src/shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import type { Entry } from "../../src/shared/config/types.js";
@@ -15,8 +14,7 @@ import { RestartableServer } from "../support/restartableServer.js";
 import { withConnection, ensureTaskTable, makeEntry, silentLog } from "../support/taskTables.js";
 import { testConnection } from "../support/testConnection.js";
 
-const server = await RestartableServer.create(await freePort());
-await server.start();
+const server = await RestartableServer.started();
 const target: ConnectionTarget = {
   host: "127.0.0.1",
   port: server.port,

@@ -43,6 +43,19 @@ const bySession = {
     assert.equal(await successorDrifts("SET LOCAL pg_task.drift = on", task), true);
     assert.equal(await successorDrifts("SET LOCAL pg_task.drift = off", task), false);
   },
+  "pg_task.delimiter": async () => {
+    assert.match((await outputOf("SET LOCAL pg_task.delimiter = ';'", columns)) ?? "", /^a;b;c\n/);
+  },
+  "pg_task.quote": async () => {
+    assert.match((await outputOf("SET LOCAL pg_task.quote = '*'", columns)) ?? "", /^\*a\*\t/);
+  },
+  "pg_task.escape": async () => {
+    const settings = `SET LOCAL pg_task.quote = '"'; SET LOCAL pg_task.escape = '!'`;
+    assert.match((await outputOf(settings, columns)) ?? "", /\n1\t"x!"y"/);
+  },
+  "pg_task.null": async () => {
+    assert.match((await outputOf(`SET LOCAL pg_task."null" = 'nil'`, columns)) ?? "", /\tnil$/);
+  },
   "pg_task.header": async () => {
     assert.equal(await outputOf("SET LOCAL pg_task.header = off", columns), '1\tx"y\t\\N');
     assert.equal(await outputOf("", columns), 'a\tb\tc\n1\tx"y\t\\N');
@@ -141,16 +154,6 @@ const bySession = {
       { attempt: 2 },
     ]);
   },
-  "pg_task.delimiter": async () => {
-    assert.match((await outputOf("SET LOCAL pg_task.delimiter = ';'", columns)) ?? "", /^a;b;c\n/);
-  },
-  "pg_task.quote": async () => {
-    assert.match((await outputOf("SET LOCAL pg_task.quote = '*'", columns)) ?? "", /^\*a\*\t/);
-  },
-  "pg_task.escape": async () => {
-    const settings = `SET LOCAL pg_task.quote = '"'; SET LOCAL pg_task.escape = '!'`;
-    assert.match((await outputOf(settings, columns)) ?? "", /\n1\t"x!"y"/);
-  },
   "pg_task.zone": async () => {
     const inserted = await runWith("SET LOCAL pg_task.zone = 'Asia/Kolkata'", 1, {
       input: "SELECT 1",
@@ -162,9 +165,6 @@ const bySession = {
   "pg_task.group": async () => {
     const row = only(await runWith(`SET LOCAL pg_task."group" = 'mine'`, 1, { input: `SHOW pg_task."group"` }));
     assert.deepEqual([row.group, row.output], ["mine", "mine"]);
-  },
-  "pg_task.null": async () => {
-    assert.match((await outputOf(`SET LOCAL pg_task."null" = 'nil'`, columns)) ?? "", /\tnil$/);
   },
   "pg_task.id": async () => {
     const row = await tasks.run("SELECT current_setting('pg_task.id')");

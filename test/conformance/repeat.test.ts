@@ -20,15 +20,6 @@ async function successor(parent: string): Promise<Record<string, string | null>>
   return only(rows).row;
 }
 
-/** Whether `condition` holds for a task `t` and its successor `n`. */
-async function holds(parent: string, condition: string): Promise<boolean> {
-  const { rows } = await client.query<{ holds: boolean }>(
-    `SELECT ${condition} AS holds FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = $1`,
-    [parent],
-  );
-  return only(rows).holds;
-}
-
 async function children(parent: string): Promise<number> {
   const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [parent]);
   return rowCount ?? 0;
@@ -50,12 +41,6 @@ test("§5 a task that ends DONE gets a successor with its id as parent", async (
   assert.equal(await children(row.id), 1);
 });
 
-test("§5 a task that ends FAIL gets a successor", async () => {
-  const row = await tasks.run("SELECT 1/0", { repeat: aLongTime });
-  assert.equal(row.state, "FAIL");
-  assert.equal((await successor(row.id))["state"], "PLAN");
-});
-
 test("§5 a task that ends GONE gets a successor", async () => {
   const row = await tasks.run("SELECT 1", {
     plan: "2020-01-01 00:00:00+00",
@@ -64,55 +49,36 @@ test("§5 a task that ends GONE gets a successor", async () => {
   });
   assert.equal(row.state, "GONE");
   assert.equal((await successor(row.id))["state"], "PLAN");
-  assert.ok(await holds(row.id, "n.plan = t.plan + interval '10 years'"));
+  assert.ok(await tasks.successorHolds(row.id, "n.plan = t.plan + interval '10 years'"));
 });
 
-test("§5 a task that reaches the crash limit gets a successor", async () => {
-  const row = await tasks.run("SELECT pg_terminate_backend(pg_backend_pid())", {
-    repeat: aLongTime,
-    group: "crashing",
+for (const [what, input] of [
+  ["ends FAIL", "SELECT 1/0"],
+  ["reaches the crash limit", "SELECT pg_terminate_backend(pg_backend_pid())"],
+] as const) {
+  test(`§5 a task that ${what} gets a successor`, async () => {
+    const row = await tasks.run(input, { repeat: aLongTime, group: what });
+    assert.equal(row.state, "FAIL");
+    assert.equal((await successor(row.id))["state"], "PLAN");
   });
-  assert.equal(row.state, "FAIL");
-  const again = await successor(row.id);
-  assert.equal(again["state"], "PLAN");
-});
+}
 
-test("§5 a stopped task gets no successor", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "SELECT pg_sleep(60)",
-    repeat: aLongTime,
-    group: "stopped",
+for (const [what, input, change] of [
+  ["a stopped task", "SELECT pg_sleep(60)", "UPDATE task SET state = 'STOP'"],
+  ["a task whose row the user deleted", "SELECT pg_sleep(60)", "DELETE FROM task"],
+  ["a task that deleted its own row", "DELETE FROM task WHERE id = current_setting('pg_task.id')::bigint", null],
+] as const) {
+  test(`§5 ${what} gets no successor`, async () => {
+    const id = await tasks.add(input, { repeat: aLongTime, group: what });
+    if (change !== null) {
+      await tasks.running(id);
+      await client.query(`${change} WHERE id = $1`, [id]);
+    }
+    await tasks.run("SELECT 'the group is free again'", { group: what });
+    await repeatAnother();
+    assert.equal(await children(id), 0);
   });
-  await tasks.running(id);
-  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
-  await tasks.until([id], (row) => row.state === "STOP" && row.owner === null);
-  await repeatAnother();
-  assert.equal(await children(id), 0);
-});
-
-test("§5 a task whose row the user deleted gets no successor", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "SELECT pg_sleep(60)",
-    repeat: aLongTime,
-    group: "deleted",
-  });
-  await tasks.running(id);
-  await client.query("DELETE FROM task WHERE id = $1", [id]);
-  await tasks.run("SELECT 'the group is free again'", { group: "deleted" });
-  await repeatAnother();
-  assert.equal(await children(id), 0);
-});
-
-test("§5 a task that deleted its own row gets no successor", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "DELETE FROM task WHERE id = current_setting('pg_task.id')::bigint",
-    repeat: aLongTime,
-    group: "own",
-  });
-  await until(client, `SELECT FROM task WHERE id = ${id}`, (rows) => rows.length === 0);
-  await repeatAnother();
-  assert.equal(await children(id), 0);
-});
+}
 
 test("§5 a task that is deleted for lack of output and error still gets a successor", async () => {
   const [id = ""] = await tasks.insert({
@@ -202,7 +168,7 @@ test("§5 dropping or renaming a column while pg-task runs prevents no successor
 test("§5 with drift, the successor's plan is stop + repeat", async () => {
   const row = await tasks.run("SELECT pg_sleep(0.05)", { repeat: aLongTime, drift: true });
   await successor(row.id);
-  assert.ok(await holds(row.id, "n.plan = t.stop + t.repeat"));
+  assert.ok(await tasks.successorHolds(row.id, "n.plan = t.stop + t.repeat"));
 });
 
 test("§5 without drift, the successor's plan is the first plan + n·repeat after now", async () => {
@@ -213,7 +179,7 @@ test("§5 without drift, the successor's plan is the first plan + n·repeat afte
   const { id } = only(rows);
   assert.equal(only(await tasks.ended(id)).state, "DONE");
   await successor(id);
-  assert.ok(await holds(id, "n.plan = t.plan + 15 * interval '7 days'"));
+  assert.ok(await tasks.successorHolds(id, "n.plan = t.plan + 15 * interval '7 days'"));
 });
 
 test("§5 a long outage yields one run, not a burst", async () => {
@@ -225,9 +191,9 @@ test("§5 a long outage yields one run, not a burst", async () => {
     data: "outage",
   });
   const again = await successor(row.id);
-  assert.ok(await holds(row.id, "n.plan > t.stop AND n.plan <= t.stop + interval '1 minute'"));
+  assert.ok(await tasks.successorHolds(row.id, "n.plan > t.stop AND n.plan <= t.stop + interval '1 minute'"));
   assert.ok(
-    await holds(
+    await tasks.successorHolds(
       row.id,
       "extract(microseconds FROM n.plan) = extract(microseconds FROM n.plan)::bigint / 1000000 * 1000000",
     ),

@@ -1,16 +1,9 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks } from "../support/tasks.js";
+import { only } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
 
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-const pgTask = new PgTask();
-await pgTask.start({
-  url: database.url,
-  "pg_task.sleep": 50,
+const { client, tasks } = await serve({
   "pg_task.sqlstate": "22,!22023",
   "pg_task.ceiling": "20 ms",
   "pg_task.retry": 2,

@@ -68,7 +68,7 @@ for (const [outcome, more] of [
 ] as const) {
   test(`a task that ends ${outcome} gets a successor at the next time`, async () => {
     const [id = ""] = await tasks.insert({ ...more, rule: yearly, zone: "UTC", plan: "2001-01-01Z" });
-    assert.equal(only(await tasks.ended(id)).state, outcome);
+    assert.equal((await tasks.end(id)).state, outcome);
     const again = await successor(id);
     assert.deepEqual([again.rule, again.zone, again.state, again.wait], [yearly, "UTC", "PLAN", null]);
     assert.ok(await holds(`'${again.plan}'::timestamptz = ${next(yearly, "UTC", "now()")}`));
@@ -84,10 +84,20 @@ test("a rule that has no more times ends with its last run", async () => {
     plan: "2000-01-01Z",
     active: "100 years",
   });
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
   const { rows } = await client.query(select(`parent = ${id}`));
   assert.deepEqual(rows, []);
 });
+
+/** Waits until a schedule has made up for the times that it missed. Returns its rows. */
+const chainOf = async (first: string): Promise<Schedule[]> =>
+  await until<Schedule>(
+    client,
+    `WITH RECURSIVE run AS (
+       SELECT t.* FROM task AS t WHERE id = ${first} UNION ALL SELECT t.* FROM task AS t JOIN run AS r ON t.parent = r.id
+     ) SELECT id, state::text AS state, plan::text AS plan FROM run ORDER BY id`,
+    (rows) => rows.at(-1)?.state === "PLAN" && Date.parse(rows.at(-1)?.plan ?? "") > Date.now(),
+  );
 
 test("catchup makes up for every time within active, and for no other", async () => {
   const [first = ""] = await tasks.insert({
@@ -98,13 +108,7 @@ test("catchup makes up for every time within active, and for no other", async ()
     active: "3 hours",
     plan: new Date(Date.now() - 10 * 3_600_000).toISOString(),
   });
-  const chain = await until<Schedule>(
-    client,
-    `WITH RECURSIVE run AS (
-       SELECT t.* FROM task AS t WHERE id = ${first} UNION ALL SELECT t.* FROM task AS t JOIN run AS r ON t.parent = r.id
-     ) SELECT id, state::text AS state, plan::text AS plan FROM run ORDER BY id`,
-    (rows) => rows.at(-1)?.state === "PLAN" && Date.parse(rows.at(-1)?.plan ?? "") > Date.now(),
-  );
+  const chain = await chainOf(first);
   assert.equal(chain[0]?.state, "GONE");
   const made = chain.slice(1, -1);
   assert.ok(made.every(({ state }) => state === "DONE"));
@@ -121,13 +125,7 @@ test("catchup makes up for missed repetitions of an interval", async () => {
     plan: new Date(Date.now() - 2.5 * 3_600_000).toISOString(),
     active: "10 hours",
   });
-  const chain = await until<Schedule>(
-    client,
-    `WITH RECURSIVE run AS (
-       SELECT t.* FROM task AS t WHERE id = ${first} UNION ALL SELECT t.* FROM task AS t JOIN run AS r ON t.parent = r.id
-     ) SELECT id, state::text AS state, plan::text AS plan FROM run ORDER BY id`,
-    (rows) => rows.at(-1)?.state === "PLAN" && Date.parse(rows.at(-1)?.plan ?? "") > Date.now(),
-  );
+  const chain = await chainOf(first);
   assert.deepEqual(
     chain.map(({ state }) => state),
     ["DONE", "DONE", "DONE", "PLAN"],
@@ -167,7 +165,7 @@ test("a query as a rule plans each run, knowing how the last one ended", async (
   const rule = `SELECT CASE current_setting('pg_task.state') WHEN 'PLAN' THEN now() WHEN 'FAIL'
     THEN timestamptz '2100-01-01 00:00Z' + current_setting('pg_task.id')::integer * interval '1 second' END -- the end`;
   const [id = ""] = await tasks.insert({ input: "SELECT 1/0", rule });
-  assert.equal(only(await tasks.ended(id)).state, "FAIL");
+  assert.equal((await tasks.end(id)).state, "FAIL");
   const again = await successor(id, "wait IS NULL AND plan > now()");
   assert.deepEqual([again.state, again.due], ["PLAN", null]);
   assert.ok(
@@ -178,10 +176,10 @@ test("a query as a rule plans each run, knowing how the last one ended", async (
 test("a query that returns null ends the schedule", async () => {
   const rule = "SELECT CASE current_setting('pg_task.state') WHEN 'PLAN' THEN now() END;\n";
   const [id = ""] = await tasks.insert({ input: "SELECT 1", rule });
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
   await until(client, select(`parent = ${id}`), (rows) => rows.length === 0);
   const [none = ""] = await tasks.insert({ input: "SELECT 1", rule: "SELECT now() WHERE false" });
-  const ended = only(await tasks.ended(none));
+  const ended = await tasks.end(none);
   assert.deepEqual([ended.state, ended.error], ["GONE", "ERROR:  rule returned no time"]);
 });
 
@@ -195,7 +193,7 @@ for (const [what, rule, error] of [
 ] as const) {
   test(`the row becomes FAIL if its query ${what}`, async () => {
     const [id = ""] = await tasks.insert({ input: "SELECT 1", rule });
-    const ended = only(await tasks.ended(id));
+    const ended = await tasks.end(id);
     assert.equal(ended.state, "FAIL");
     assert.match(ended.error ?? "", error);
     assert.equal((await client.query(select(`parent = ${id}`))).rowCount, 0);
@@ -205,7 +203,7 @@ for (const [what, rule, error] of [
 test("the error of a query shows the query as it is in rule, and the output is empty", async () => {
   const rule = "SELECT now() +\n  (SELECT 'ä', nothing)::interval;";
   const [id = ""] = await tasks.insert({ input: "SELECT 1", rule });
-  const ended = only(await tasks.ended(id));
+  const ended = await tasks.end(id);
   assert.equal(
     ended.error,
     "ERROR:  column \"nothing\" does not exist at character 31\nSTATEMENT:  SELECT now() +\n\t  (SELECT 'ä', nothing)::interval",
@@ -219,7 +217,7 @@ test("the next row becomes FAIL if its query returns a time that is not later th
     rule: "SELECT timestamptz '2020-01-01Z'",
     active: "100 years",
   });
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
   const again = await successor(id, "state = 'FAIL'");
   assert.match(
     again.error ?? "",
@@ -230,7 +228,7 @@ test("the next row becomes FAIL if its query returns a time that is not later th
 test("the schedule goes on from a plan that its user moved", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: yearly, zone: "UTC" });
   await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
   assert.ok(await holds(`'${(await successor(id)).plan}'::timestamptz = ${next(yearly, "UTC", "now()")}`));
 });
 

@@ -1,17 +1,12 @@
 import assert from "node:assert/strict";
 import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks } from "../support/tasks.js";
+import { only } from "../support/tasks.js";
 import { waitForRow } from "../support/waitFor.js";
+import { serve } from "../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
+const { database, client, tasks } = await serve();
 const gate = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
 /** A rule whose times lie so far apart that none comes during the tests. */
 const yearly = "0 0 1 1 *";
@@ -55,8 +50,6 @@ async function insertComputing(group: string): Promise<string> {
 
 const openGate = () => gate.query("SELECT pg_advisory_unlock(5)");
 
-const released = (id: string) => tasks.until([id], ({ owner }) => owner === null);
-
 test("a plan that is moved while the query of the rule runs is used, and the answer is not", async () => {
   const id = await insertComputing("moved");
   await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
@@ -68,7 +61,7 @@ test("a plan that is moved while the query of the rule runs is used, and the ans
 test("a schedule that is paused while its query runs stays paused", async () => {
   const id = await insertComputing("paused");
   await client.query("UPDATE task SET plan = 'infinity' WHERE id = $1", [id]);
-  await released(id);
+  await tasks.released(id);
   await openGate();
   const { state, plan, wait, output } = await read(id);
   assert.deepEqual({ state, plan, wait, output }, { state: "PLAN", plan: "infinity", wait: -1, output: null });
@@ -79,7 +72,7 @@ test("a schedule that is paused while its query runs stays paused", async () => 
 test("a rule that replaces a query while the query runs is planned", async () => {
   const id = await insertComputing("replaced");
   await client.query("UPDATE task SET rule = $2, zone = 'UTC' WHERE id = $1", [id, yearly]);
-  await released(id);
+  await tasks.released(id);
   await openGate();
   const { state, plan, wait, output } = await read(id);
   assert.deepEqual({ state, wait, output }, { state: "PLAN", wait: null, output: null });

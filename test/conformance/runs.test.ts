@@ -1,97 +1,55 @@
 import assert from "node:assert/strict";
 import { until } from "../support/changes.js";
-import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { only, Tasks, type NewTask } from "../support/tasks.js";
+import { only, type NewTask } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
+const { database, client, tasks } = await serve({}, "CREATE TABLE effect (what text)");
 const { database: name, user } = database.target;
-await client.query("CREATE TABLE effect (what text)");
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
-interface Case {
-  readonly sentence: string;
-  readonly input: string;
-  readonly output: string | null;
-  /** Part of the first line of the error. Undefined if the task must run without error. */
-  readonly error?: string;
-  readonly more?: Omit<NewTask, "input">;
-}
+const kept = { delete: false };
+const csv = { delimiter: ",", quote: '"', escape: '"', ...kept };
 
-const csv = { delimiter: ",", quote: '"', escape: '"', delete: false };
-
-/** One case for each documented statement about inputs and outputs. */
-const cases: readonly Case[] = [
-  { sentence: "SELECT", input: "SELECT 1", output: "1" },
-  { sentence: "DML", input: "INSERT INTO effect VALUES ('a')", output: "INSERT 0 1" },
-  { sentence: "DDL", input: "CREATE TABLE made (a integer)", output: "CREATE TABLE" },
-  { sentence: "VACUUM", input: "VACUUM effect", output: "VACUUM" },
-  { sentence: "CREATE DATABASE", input: `CREATE DATABASE ${name}_more`, output: "CREATE DATABASE" },
-  { sentence: "DROP DATABASE", input: `DROP DATABASE ${name}_more`, output: "DROP DATABASE" },
-  { sentence: "DO", input: "DO $$ BEGIN PERFORM 1; END $$", output: "DO" },
-  { sentence: "BEGIN…COMMIT", input: "BEGIN; SELECT 1; COMMIT", output: "BEGIN\n1\nCOMMIT" },
-  { sentence: "an empty input", input: "", output: null, more: { delete: false } },
-  {
-    sentence: "columns are joined by the delimiter, below their names",
-    input: "SELECT 1 AS a, 2 AS b UNION ALL SELECT 3, 4",
-    output: "a\tb\n1\t2\n3\t4",
-  },
-  { sentence: "statements are joined by newline", input: "SELECT 1; SELECT 2", output: "1\n2" },
-  {
-    sentence: "a null is shown as the text in the column null",
-    input: "SELECT NULL",
-    output: "nil",
-    more: { null: "nil" },
-  },
-  {
-    sentence: "strings and headers are quoted, and quotes in them escaped",
-    input: `SELECT 1 AS n, 'a"b' AS "h""h", 1.5::numeric AS m, true AS t`,
-    output: `"n","h""h","m","t"\n1,"a""b",1.5,t`,
-    more: csv,
-  },
-  {
-    sentence: "without string, all values are quoted",
-    input: "SELECT 1 AS n, 'a' AS s",
-    output: `"n","s"\n"1","a"`,
-    more: { ...csv, string: false },
-  },
-  {
-    sentence: "a SELECT without rows gives no output",
-    input: "SELECT 1 AS a, 2 AS b WHERE false",
-    output: null,
-    more: { delete: false },
-  },
-  { sentence: "an empty string is not null", input: "SELECT ''", output: "" },
-  {
-    sentence: "rows produced before an error are kept",
-    input: "SELECT 1; SELECT 1/0",
-    output: "1",
-    error: "ERROR:  division by zero",
-  },
-  {
-    sentence: "a task that fails without output has an empty string",
-    input: "SELECT 1/0",
-    output: "",
-    error: "ERROR:  division by zero",
-  },
-  {
-    sentence: "COPY … TO STDOUT gives its data and no tag",
-    input: "COPY (SELECT 1, 2) TO STDOUT",
-    output: "1\t2",
-  },
-  {
-    sentence: "COPY … FROM STDIN is not supported",
-    input: "COPY effect FROM STDIN",
-    output: "",
-    error: "COPY FROM STDIN is not supported",
-  },
+/** Each documented statement about inputs and outputs: an input, its output, and part of the first line of its error. */
+const cases: readonly (readonly [
+  sentence: string,
+  input: string,
+  output: string | null,
+  more?: Omit<NewTask, "input">,
+  error?: string,
+])[] = [
+  ["SELECT", "SELECT 1", "1"],
+  ["DML", "INSERT INTO effect VALUES ('a')", "INSERT 0 1"],
+  ["DDL", "CREATE TABLE made (a integer)", "CREATE TABLE"],
+  ["VACUUM", "VACUUM effect", "VACUUM"],
+  ["CREATE DATABASE", `CREATE DATABASE ${name}_more`, "CREATE DATABASE"],
+  ["DROP DATABASE", `DROP DATABASE ${name}_more`, "DROP DATABASE"],
+  ["DO", "DO $$ BEGIN PERFORM 1; END $$", "DO"],
+  ["BEGIN…COMMIT", "BEGIN; SELECT 1; COMMIT", "BEGIN\n1\nCOMMIT"],
+  ["an empty input", "", null, kept],
+  [
+    "columns are joined by the delimiter, below their names",
+    "SELECT 1 AS a, 2 AS b UNION ALL SELECT 3, 4",
+    "a\tb\n1\t2\n3\t4",
+  ],
+  ["statements are joined by newline", "SELECT 1; SELECT 2", "1\n2"],
+  ["a null is shown as the text in the column null", "SELECT NULL", "nil", { null: "nil" }],
+  [
+    "strings and headers are quoted, and quotes in them escaped",
+    `SELECT 1 AS n, 'a"b' AS "h""h", 1.5::numeric AS m, true AS t`,
+    `"n","h""h","m","t"\n1,"a""b",1.5,t`,
+    csv,
+  ],
+  ["without string, all values are quoted", "SELECT 1 AS n, 'a' AS s", `"n","s"\n"1","a"`, { ...csv, string: false }],
+  ["a SELECT without rows gives no output", "SELECT 1 AS a, 2 AS b WHERE false", null, kept],
+  ["an empty string is not null", "SELECT ''", ""],
+  ["rows produced before an error are kept", "SELECT 1; SELECT 1/0", "1", {}, "ERROR:  division by zero"],
+  ["a task that fails without output has an empty string", "SELECT 1/0", "", {}, "ERROR:  division by zero"],
+  ["COPY … TO STDOUT gives its data and no tag", "COPY (SELECT 1, 2) TO STDOUT", "1\t2"],
+  ["COPY … FROM STDIN is not supported", "COPY effect FROM STDIN", "", {}, "COPY FROM STDIN is not supported"],
 ];
 
-for (const { sentence, input, output, error, more } of cases) {
+for (const [sentence, input, output, more, error] of cases) {
   test(`§6 ${sentence}`, async () => {
     const row = await tasks.run(input, more ?? {});
     assert.equal(row.output, output, row.error ?? "");

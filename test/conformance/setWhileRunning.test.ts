@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { eventually } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, type NewTask, type TaskRow } from "../support/tasks.js";
+import { only, type NewTask } from "../support/tasks.js";
 
 const { client, tasks } = await serve({}, "CREATE TABLE effect (what text); CREATE SEQUENCE caught");
 
@@ -23,8 +23,6 @@ async function underway(input: string, more: Omit<NewTask, "input"> = {}): Promi
 
 const set = (id: string, what: string): Promise<unknown> => client.query(`UPDATE task SET ${what} WHERE id = $1`, [id]);
 
-const released = async (id: string): Promise<TaskRow> => only(await tasks.until([id], ({ owner }) => owner === null));
-
 const ways: Record<string, (what: string) => Omit<NewTask, "input"> & { input: string }> = {
   plain: (what) => ({ input: `INSERT INTO effect VALUES ('${what}')` }),
   "in a transaction of its own": (what) => ({
@@ -43,7 +41,7 @@ for (const [way, make] of Object.entries(ways)) {
       const { input, ...more } = make(what);
       const id = await underway(input, { ...more, group: what, repeat: "10 years" });
       await set(id, `state = '${state}'`);
-      const row = await released(id);
+      const row = await tasks.released(id);
       assert.equal(row.state, state);
       assert.ok((row.pid ?? 0) > 0);
       // The next task of the group starts only after the run has ended.
@@ -70,11 +68,11 @@ test("§8 columns written along with the state are kept, and DONE and GONE get n
     await set(bare, `state = '${state}'`);
     const given = await underway("SELECT 1");
     await set(given, `state = '${state}', output = 'mine', error = 'why', stop = '2020-01-01'`);
-    const { error, output } = await released(bare);
+    const { error, output } = await tasks.released(bare);
     if (state === "STOP" || state === "FAIL") {
       assert.match(error ?? "", /^ERROR: {2}canceling statement due to user request\n/);
     } else assert.deepEqual([error, output], [null, null]);
-    const row = await released(given);
+    const row = await tasks.released(given);
     assert.deepEqual([row.state, row.output, row.error, row.stop?.slice(0, 4)], [state, "mine", "why", "2020"]);
   }
 });
@@ -82,7 +80,7 @@ test("§8 columns written along with the state are kept, and DONE and GONE get n
 test("§8 a running task that is planned for later is cancelled, and waits for its plan", async () => {
   const id = await underway("INSERT INTO effect VALUES ('later')", { group: "later" });
   await set(id, "state = 'PLAN', plan = '2100-01-01'");
-  const row = await released(id);
+  const row = await tasks.released(id);
   assert.deepEqual([row.state, row.pid, row.take, row.start, row.error], ["PLAN", null, null, null, null]);
   const { rows } = await client.query("SELECT ready FROM task WHERE id = $1", [id]);
   assert.deepEqual(rows, [{ ready: false }]);
@@ -128,7 +126,7 @@ test("§8 any other state keeps a queued task from running", async () => {
     await tasks.sleeping(first);
     await set(second, `state = '${state}'`);
     await set(first, `state = '${state}'`);
-    for (const id of inserted) assert.equal((await released(id)).state, state);
+    for (const id of inserted) assert.equal((await tasks.released(id)).state, state);
     await tasks.run("SELECT 1", { group });
     assert.equal((await tasks.row(second)).state, state);
   }
@@ -168,7 +166,7 @@ test("§6 a state that a task sets itself and commits does not end its run", asy
   // When pg-task has cancelled this task, it has checked the states of the other tasks, too.
   const other = await underway("SELECT 1");
   await set(other, "state = 'STOP'");
-  await released(other);
+  await tasks.released(other);
   await client.query("SELECT pg_advisory_unlock(78)");
   const rows = await tasks.until(ids, ({ owner }) => owner === null);
   assert.deepEqual(
@@ -188,7 +186,7 @@ test("§8 a state that another session sets after the task set its own ends the 
     (rows) => rows.length === 1,
   );
   await set(id, "state = 'FAIL'");
-  const { state, error, pid } = await released(id);
+  const { state, error, pid } = await tasks.released(id);
   assert.deepEqual([state, (pid ?? 0) > 0], ["FAIL", true]);
   assert.match(error ?? "", /canceling statement due to user request/);
 });

@@ -54,7 +54,7 @@ const stop =
 
 const to = (state: string) => (): string => `state = '${state}'`;
 
-const disturbances: readonly Disturbance[] = [
+export const disturbances: readonly Disturbance[] = [
   { name: "delete in TAKE", weight: 6, apply: remove("TAKE") },
   { name: "delete in WORK", weight: 2, apply: remove("WORK") },
   { name: "delete in PLAN", weight: 2, apply: remove("PLAN") },
@@ -121,14 +121,4 @@ async function lock(client: Client, random: Random, locked: Locked): Promise<voi
   } finally {
     for (const id of ids) locked.delete(id);
   }
-}
-
-/** Returns a random disturbance, chosen by weight. */
-export function pickDisturbance(random: Random): Disturbance {
-  let rest = random.below(disturbances.reduce((sum, { weight }) => sum + weight, 0));
-  for (const disturbance of disturbances) {
-    rest -= disturbance.weight;
-    if (rest < 0) return disturbance;
-  }
-  throw new Error("disturbances without a weight");
 }

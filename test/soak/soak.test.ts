@@ -1,19 +1,15 @@
 import assert from "node:assert/strict";
-import { chmod, mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, test } from "node:test";
+import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { startEmbeddedWith } from "../../src/embedded/embeddedServer.js";
 import type { Client } from "../../src/shared/postgres/client.js";
-import { createLog } from "../../src/shared/log.js";
 import { Random } from "../chaos/random.js";
 import { startProcess, type TestProcess } from "../support/process.js";
-import { serverPackage } from "../support/serverPackage.js";
 import { insert, prepare, produce } from "./flow.js";
-import { pickDisturbance, type Locked } from "./disturbances.js";
+import { disturbances, type Locked } from "./disturbances.js";
 import { describe, StallDetector, type Limits } from "./watch.js";
 import { withConnectionTo } from "../support/connectTo.js";
+import { RestartableServer } from "../support/restartableServer.js";
 
 /** Set by `npm run soak`; by default a short run with a random seed. */
 const seconds = Number(process.env["SOAK_SECONDS"] ?? 15);
@@ -29,8 +25,9 @@ const stuckMs = 60_000;
 
 test(`every due task that may start is claimed under random changes (seed ${seed}, ${seconds} s)`, async (t) => {
   const random = new Random(seed);
-  const url = await startServer();
-  await withConnectionTo(url, prepareTable);
+  const { url } = await RestartableServer.started({ max_connections: 120 });
+  // So that the table stays small.
+  await withConnectionTo(url, (client) => client.query("ALTER DATABASE postgres SET pg_task.keep = '20 sec'"));
   const limits: Limits = { sessions: random.pick([4, 16, 64]), run: 1000 };
   const process = await startProcess({
     config: {
@@ -39,8 +36,8 @@ test(`every due task that may start is claimed under random changes (seed ${seed
       "pg_task.run": limits.run,
       "pg_conf.grace": 1000,
     },
+    until: "ready",
   });
-  await process.line("ready");
   await withConnectionTo(url, prepare);
   const locked: Locked = new Set();
   const watch = new StallDetector(limits, locked);
@@ -99,7 +96,7 @@ async function round({ url, process, random, locked, limits, watch, end, signal 
     ...Array.from({ length: disturberCount }, () =>
       repeatedly(async (client, own) => {
         try {
-          await pickDisturbance(own).apply(client, own, locked);
+          await own.pickWeighted(disturbances).apply(client, own, locked);
         } catch (error) {
           await client.query("ROLLBACK");
           if (!(error instanceof Error && error.message.includes("deadlock"))) throw error;
@@ -148,28 +145,4 @@ async function waitForAllEnded(
     if (performance.now() > limit) await fail("some task never ended");
     await sleep(100);
   }
-}
-
-/** Makes pg-task prune finished rows soon, so that the table stays small. */
-async function prepareTable(client: Client): Promise<void> {
-  await client.query("ALTER DATABASE postgres SET pg_task.keep = '20 sec'");
-}
-
-async function startServer(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "pg-task-soak-"));
-  // PostgreSQL before 16 needs search permission on all parent folders of its data.
-  await chmod(folder, 0o711);
-  const server = await startEmbeddedWith(
-    { installed: await serverPackage() },
-    {
-      dataDirectory: join(folder, "data"),
-      settings: { fsync: "off", max_connections: 120 },
-      log: createLog({ level: "silent", name: "soak", write: () => {} }),
-    },
-  );
-  after(async () => {
-    await server.stop();
-    await rm(folder, { recursive: true, force: true, maxRetries: 10 });
-  });
-  return server.url;
 }

@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, writeFile } from "node:fs/promises";
@@ -6,6 +7,7 @@ import { createInterface } from "node:readline";
 import { after } from "node:test";
 import { LogLines } from "./logLines.js";
 import { bin } from "./project.js";
+import { failing, saboteurOption, type Sabotage } from "./saboteur.js";
 import { temporaryFolder } from "./temporaryFolder.js";
 
 export interface ProcessOptions {
@@ -19,6 +21,10 @@ export interface ProcessOptions {
   readonly config?: unknown;
   /** Whether the process has an IPC channel to its parent, as it has under a process manager. */
   readonly forked?: boolean;
+  /** Whether `sabotage` can make its threads fail. It then has an IPC channel. */
+  readonly sabotaged?: boolean;
+  /** The log line to wait for. */
+  readonly until?: string | RegExp;
   readonly user?: number;
   /** A program and its arguments to run instead of pg-task. */
   readonly command?: readonly [string, ...string[]];
@@ -71,6 +77,25 @@ export class TestProcess extends LogLines {
     await this.until(() => this.messages.includes(message), `the message ${String(message)}`);
   }
 
+  /** Makes a thread fail. Resolves right before it fails. */
+  async sabotage(order: Sabotage): Promise<void> {
+    const failures = (): number => this.messages.filter((message) => message === failing).length;
+    const before = failures();
+    this.child.send({ sabotage: order });
+    await this.until(() => failures() > before, "a thread to fail");
+  }
+
+  /** Tells the process to stop, and asserts that it ends without an error. */
+  async stop(): Promise<void> {
+    this.child.kill("SIGTERM");
+    await this.stopped();
+  }
+
+  /** Waits until the process has ended, and asserts that it did so without an error. */
+  async stopped(): Promise<void> {
+    assert.deepEqual(await this.exit, { code: 0, signal: null }, this.output.stderr);
+  }
+
   /** Sends a signal to the process, and waits until it has ended. */
   async end(signal: NodeJS.Signals = "SIGTERM"): Promise<Exit> {
     this.child.kill(signal);
@@ -88,7 +113,7 @@ export class TestProcess extends LogLines {
 export async function startProcess(options: ProcessOptions = {}): Promise<TestProcess> {
   const started = await spawnProcess(options);
   after(() => end(started));
-  return started;
+  return await wait(started, options);
 }
 
 /**
@@ -103,8 +128,13 @@ export async function processesOfFile(): Promise<typeof startProcess> {
     const cwd = options.cwd ?? (await mkdtemp(join(folder, "process-")));
     const started = await spawnProcess({ ...options, cwd });
     all.push(started);
-    return started;
+    return await wait(started, options);
   };
+}
+
+async function wait(started: TestProcess, { until }: ProcessOptions): Promise<TestProcess> {
+  if (until !== undefined) await started.line(until);
+  return started;
 }
 
 async function end({ child, exit }: TestProcess): Promise<void> {
@@ -117,11 +147,17 @@ async function spawnProcess(options: ProcessOptions): Promise<TestProcess> {
   if (options.config !== undefined) {
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify(options.config));
   }
+  const { sabotaged = false } = options;
   const [file, ...args] = options.command ?? [process.execPath, bin, ...(options.args ?? ["start"])];
   const child = spawn(file, args, {
     cwd,
-    env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...options.env },
-    stdio: ["ignore", "pipe", "pipe", ...(options.forked === true ? ["ipc" as const] : [])],
+    env: {
+      PATH: process.env["PATH"],
+      HOME: process.env["HOME"],
+      ...(sabotaged ? { NODE_OPTIONS: saboteurOption } : {}),
+      ...options.env,
+    },
+    stdio: ["ignore", "pipe", "pipe", ...(sabotaged || options.forked === true ? ["ipc" as const] : [])],
     ...(options.user === undefined ? {} : { uid: options.user, gid: options.user }),
   });
   return new TestProcess(child, cwd);

@@ -1,5 +1,4 @@
-import { createServer, type Server, type Socket } from "node:net";
-import { once } from "node:events";
+import { createServer, type Socket } from "node:net";
 import { after } from "node:test";
 import type { ExecutorParameters } from "../../src/shared/ipc/executorMessages.js";
 import type { Client } from "../../src/shared/postgres/client.js";
@@ -9,6 +8,7 @@ import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { createDatabase } from "./database.js";
 import { ExecutorDriver } from "./executorDriver.js";
 import { password, startRemoteServer, type RemoteTestServer } from "./remoteServer.js";
+import { listen } from "./listen.js";
 
 export const passwordOption = `password=${quoteValue(password)}`;
 
@@ -52,18 +52,13 @@ export function errorText(input: string, ...lines: readonly string[]): string {
 /** Starts a TCP server that calls `meet` for each connection and does nothing else. */
 export async function startRawServer(meet: (socket: Socket) => void): Promise<number> {
   const sockets = new Set<Socket>();
-  const stranger: Server = createServer((socket) => {
+  const stranger = createServer((socket) => {
     sockets.add(socket);
     socket.on("error", () => {});
     meet(socket);
   });
-  stranger.listen(0, "127.0.0.1");
-  await once(stranger, "listening");
   after(() => {
     for (const socket of sockets) socket.destroy();
-    stranger.close();
   });
-  const address = stranger.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-  return address.port;
+  return await listen(stranger);
 }

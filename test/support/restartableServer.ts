@@ -4,6 +4,7 @@ import { startEmbeddedWith, type EmbeddedServer } from "../../src/embedded/embed
 import { createLog } from "../../src/shared/log.js";
 import { serverPackage } from "./serverPackage.js";
 import { dataRoot, temporaryFolder } from "./temporaryFolder.js";
+import { freePort } from "../../src/embedded/port.js";
 
 /** A server that a test may stop, kill and restart with the same data and port. */
 export class RestartableServer {
@@ -17,8 +18,16 @@ export class RestartableServer {
     this.port = port;
   }
 
+  /** Starts a server on a free port. It is stopped after the file's tests. */
+  static async started(settings?: Readonly<Record<string, string | number>>): Promise<RestartableServer> {
+    const server = await RestartableServer.create();
+    await server.start(settings);
+    return server;
+  }
+
   /** Returns a server that is not started yet. It is stopped after the file's tests. */
-  static async create(port: number): Promise<RestartableServer> {
+  static async create(given?: number): Promise<RestartableServer> {
+    const port = given ?? (await freePort());
     const folder = await temporaryFolder(dataRoot());
     // PostgreSQL before 16 needs search permission on all parent folders of its data.
     await chmod(folder, 0o711);
@@ -75,9 +84,9 @@ export class RestartableServer {
 
   /**
    * Makes the server crash: shuts it down in immediate mode (SIGQUIT), or kills its main process (SIGKILL), which its
-   * backends then notice themselves.
+   * backends then notice themselves. SIGINT shuts it down in fast mode.
    */
-  async crash(signal: "SIGQUIT" | "SIGKILL" = "SIGQUIT"): Promise<void> {
+  async crash(signal: "SIGQUIT" | "SIGKILL" | "SIGINT" = "SIGQUIT"): Promise<void> {
     if (this.#server === null) return;
     process.kill(this.#server.pid, signal);
     await this.#server.ended;

@@ -162,6 +162,9 @@ export class Tasks {
   }
 }
 
+/** Input that records in the table `effect (task bigint)` that the task has run. */
+export const recordEffect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
+
 let names = 0;
 
 /** Returns a name that no other call has returned in this process. */

@@ -1,6 +1,6 @@
-import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { after } from "node:test";
+import { listen } from "./listen.js";
 
 /** The message SSLRequest. */
 const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
@@ -24,6 +24,7 @@ export class TcpProxy {
   readonly #applicationNames: string[] = [];
   #waiting: (() => void)[] = [];
 
+  #port = 0;
   /** The port to which new connections lead. */
   #target: number;
 
@@ -45,22 +46,18 @@ export class TcpProxy {
   static async start(port: number, host = "127.0.0.1"): Promise<TcpProxy> {
     const server = createServer((client) => proxy.#connect(client, connect(proxy.#target, host)));
     const proxy = new TcpProxy(server, port);
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
     after(() => {
       for (const { client, server: other } of proxy.#links) {
         client.destroy();
         other.destroy();
       }
-      server.close();
     });
+    proxy.#port = await listen(server);
     return proxy;
   }
 
   get port(): number {
-    const address = this.#server.address();
-    if (address === null || typeof address === "string") throw new Error("the proxy is closed");
-    return address.port;
+    return this.#port;
   }
 
   /** Ends all connections, and refuses further ones. */
@@ -84,6 +81,30 @@ export class TcpProxy {
       if (blocks) link.server.pause();
     }
     return links.length;
+  }
+
+  /** Number of connections that are open or frozen. */
+  get size(): number {
+    return this.#links.size;
+  }
+
+  /** Freezes one connection, from which nothing is received any more. */
+  silence(nth: number): void {
+    const link = [...this.#links][nth];
+    if (link === undefined) return;
+    link.frozen = true;
+    link.client.pause();
+    link.server.pause();
+  }
+
+  /** Resets the frozen connections at both ends, as a real network does after a while. */
+  breakSilent(): void {
+    for (const link of this.#links) {
+      if (!link.frozen) continue;
+      this.#links.delete(link);
+      link.client.resetAndDestroy();
+      link.server.resetAndDestroy();
+    }
   }
 
   /** Resolves when `count` connections with this application name have been opened in total. */

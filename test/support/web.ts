@@ -1,10 +1,9 @@
-import { once } from "node:events";
 import { createServer, type Server } from "node:http";
-import { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import type { z } from "zod";
 import { clusterSchema } from "../../src/web/api/schemas.js";
 import type { LogLines } from "./logLines.js";
+import { listen } from "./listen.js";
 
 export interface WebResponse {
   readonly status: number;
@@ -138,10 +137,5 @@ export class Events {
  */
 export async function occupyPort(): Promise<{ readonly server: Server; readonly port: number }> {
   const server = createServer();
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  after(() => server.close());
-  const address = server.address();
-  if (typeof address !== "object" || address === null) throw new Error("no port");
-  return { server, port: address.port };
+  return { server, port: await listen(server) };
 }

@@ -3,7 +3,6 @@ import { chmod, writeFile } from "node:fs/promises";
 import { after } from "node:test";
 import { usableBinaries } from "../../../src/embedded/binaries/usableBinaries.js";
 import { startGuarded } from "../../../src/embedded/guardedProcess.js";
-import { freePort } from "../../../src/embedded/port.js";
 import { serverAccount } from "../../../src/embedded/serverAccount.js";
 import { settingArguments } from "../../../src/embedded/serverSettings.js";
 import { inspect } from "../../../src/embedded/data/dataDirectory.js";
@@ -23,8 +22,7 @@ const library = await installedProgram(
 
 /** A server of its own, whose clock `setClock` sets. */
 async function startClockServer(preload: string): Promise<{ url: string; setClock: (ahead: string) => Promise<void> }> {
-  const server = await RestartableServer.create(await freePort());
-  await server.start();
+  const server = await RestartableServer.started();
   await server.stop();
   const folder = await temporaryFolder();
   await chmod(folder, 0o711);

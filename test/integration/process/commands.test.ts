@@ -1,34 +1,22 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { describe } from "node:test";
-import { createDatabase } from "../../support/database.js";
 import { until } from "../../support/changes.js";
 import { cli, OnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
-import { PgTask } from "../../support/pgTask.js";
 import { startProcess } from "../../support/process.js";
-import { only, Tasks } from "../../support/tasks.js";
+import { only } from "../../support/tasks.js";
 import { bin, projectPath } from "../../support/project.js";
+import { serve } from "../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
+const { database, client, tasks } = await serve({ "pg_task.sleep": 100 });
 const env = { DATABASE_URL: database.url };
-await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 /** Runs a command whose output goes to a full device. Returns its exit code and what it writes to standard error. */
 async function onFullDevice(...args: string[]): Promise<readonly [number | null, string]> {
-  const child = spawn("/bin/sh", ["-c", 'exec "$@" >/dev/full', "sh", process.execPath, bin, ...args], {
-    env: { PATH: process.env["PATH"], ...env },
-    stdio: ["ignore", "ignore", "pipe"],
-  });
-  let stderr = "";
-  child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
-  await once(child, "close");
-  return [child.exitCode, stderr];
+  const command = ["/bin/sh", "-c", 'exec "$@" >/dev/full', "sh", process.execPath, bin, ...args] as const;
+  const { exit, output } = await startProcess({ command, env });
+  return [(await exit).code, output.stderr];
 }
 
 describe("a command whose output cannot be written", () => {
@@ -55,7 +43,11 @@ test("pg-task add leaves the task running when its wait is interrupted", async (
     args: ["add", "--wait", "SELECT pg_sleep(60)", "--data", "interrupted", "-t", "task"],
     env,
   });
-  const id = await addedTask();
+  const [{ id } = { id: "" }] = await until<{ id: string }>(
+    client,
+    "SELECT id::text AS id FROM task WHERE data = 'interrupted' AND state = 'WORK'",
+    (found) => found.length === 1,
+  );
   program.child.kill("SIGINT");
   assert.deepEqual(await program.exit, { code: 130, signal: null });
   assert.equal(
@@ -67,16 +59,6 @@ test("pg-task add leaves the task running when its wait is interrupted", async (
   const row = only(await tasks.until([id], ({ owner }) => owner === null));
   assert.equal(row.state, "STOP");
 });
-
-/** Waits until the task with these data runs. Returns its id. */
-async function addedTask(): Promise<string> {
-  const rows = await until<{ id: string }>(
-    client,
-    "SELECT id::text AS id FROM task WHERE data = 'interrupted' AND state = 'WORK'",
-    (found) => found.length === 1,
-  );
-  return only(rows).id;
-}
 
 test("Ctrl-C at a question means no, and y means yes", async () => {
   const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "asked", state: "FAIL" });
@@ -94,15 +76,11 @@ test("Ctrl-C at a question means no, and y means yes", async () => {
 });
 
 /** Runs `pg-task --version` on a Node that says that it has this version. */
-async function runOn(version: string): Promise<{ code: number | null; stdout: string; stderr: string }> {
+async function runOn(version: string): Promise<object> {
   const pretend = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${version}" } })`;
   const preload = `data:text/javascript,${encodeURIComponent(pretend)}`;
-  const child = spawn(process.execPath, ["--import", preload, bin, "--version"]);
-  const output = { stdout: "", stderr: "" };
-  child.stdout.setEncoding("utf8").on("data", (text: string) => (output.stdout += text));
-  child.stderr.setEncoding("utf8").on("data", (text: string) => (output.stderr += text));
-  await once(child, "close");
-  return { code: child.exitCode, ...output };
+  const { exit, output } = await startProcess({ command: [process.execPath, "--import", preload, bin, "--version"] });
+  return { code: (await exit).code, ...output };
 }
 
 test("a Node that is too old is refused in one line", async () => {

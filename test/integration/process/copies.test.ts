@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { TaskClient } from "../../../src/library/index.js";
-import { connectClient } from "../../../src/shared/postgres/client.js";
+import { connectClient, type Client } from "../../../src/shared/postgres/client.js";
 import { cli } from "../../support/cli.js";
 import { copyDatabase, createDatabase, type TestDatabase } from "../../support/database.js";
 import { doctor } from "../../support/doctor.js";
@@ -27,6 +27,17 @@ const [plain, stopping, label, edited, loaded] = [
 ];
 /** What the log says of a copy. */
 const held = "table is a copy, nothing starts";
+
+/** Serves a database until it is told to stop, and returns once the log says that its table is a copy, and why. */
+async function startHeld(server: PgTask, configuration: object): Promise<string> {
+  const from = server.lines.length;
+  await server.start(configuration);
+  return String((await server.logged(({ msg }) => msg === held, from))["reason"]);
+}
+
+/** Inserts a task, and waits until it is DONE. */
+const runOne = async (client: Client, input: string): Promise<unknown> =>
+  await waitForState(client, await insertTask(client, input), "DONE");
 
 async function states(database: TestDatabase): Promise<Record<string, string>> {
   const client = await database.connect();
@@ -82,14 +93,13 @@ test("accept-copy --stop-schedules ends the schedules, and the rest runs at once
 
 test("accept-copy --stop-all stops everything, also what the original ran", async () => {
   const env = { DATABASE_URL: stopping.url };
-  await pgTask.start({ url: stopping.url });
-  await pgTask.line(held, 2);
+  await startHeld(pgTask, { url: stopping.url });
   const { stdout } = await cli(["accept-copy", "task", "--stop-all", "--json"], { env });
   const { reason, ...result } = JSON.parse(stdout);
   assert.match(reason, /oid of its database/);
   assert.deepEqual(result, { table: '"public"."task"', accepted: true, stopped: 3, running: 0 });
   const client = await stopping.connect();
-  await waitForState(client, await insertTask(client, "SELECT 5"), "DONE");
+  await runOne(client, "SELECT 5");
   await waitForRow(client, "SELECT FROM task WHERE id = 103 AND owner IS NULL");
   const { 101: due, 102: schedule, 103: running } = await states(stopping);
   assert.deepEqual([due, schedule, running], ["STOP", "STOP", "STOP"]);
@@ -99,16 +109,17 @@ test("accept-copy --stop-all stops everything, also what the original ran", asyn
 test("a copy that is stopped while it is held ends at once", async () => {
   const client = await stopping.connect();
   await client.query('UPDATE task_home SET "table" = 1');
-  await pgTask.start({ url: stopping.url });
-  const { reason } = await pgTask.line(held, 3);
-  assert.match(String(reason), /^its oid is \d+, that of the original \(pg_conf\.name ".+"\) is 1$/);
+  assert.match(
+    await startHeld(pgTask, { url: stopping.url }),
+    /^its oid is \d+, that of the original \(pg_conf\.name ".+"\) is 1$/,
+  );
   await pgTask.stop();
 });
 
 test("pg_task.home tells what nothing in the database does, also when it is reloaded", async () => {
   await pgTask.start({ url: label.url, "pg_task.home": "production" });
   const client = await label.connect();
-  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await runOne(client, "SELECT 1");
   assert.deepEqual((await client.query("SELECT label FROM task_home")).rows, [{ label: "production" }]);
   const from = pgTask.lines.length;
   await pgTask.reload({ url: label.url, "pg_task.home": "staging" });
@@ -120,15 +131,14 @@ test("pg_task.home tells what nothing in the database does, also when it is relo
   await pgTask.stop();
   // A file that does not say where it is can tell no copy by its name.
   await pgTask.start({ url: label.url });
-  await waitForState(client, await insertTask(client, "SELECT 3"), "DONE");
+  await runOne(client, "SELECT 3");
   await pgTask.stop();
 });
 
 test("a home that was recorded without a name is another one than that of the file", async () => {
   const client = await label.connect();
   await client.query("UPDATE task_home SET label = NULL");
-  await pgTask.start({ url: label.url, "pg_task.home": "staging" });
-  await pgTask.logged(({ msg, reason }) => msg === held && String(reason).endsWith("it is not set"));
+  assert.match(await startHeld(pgTask, { url: label.url, "pg_task.home": "staging" }), /it is not set$/);
   await pgTask.stop();
 });
 
@@ -140,7 +150,7 @@ const place = `SELECT database = (SELECT oid FROM pg_database WHERE datname = cu
 async function serveOnce(): Promise<boolean[]> {
   await other.start({ url: edited.url, "pg_conf.name": "mine" });
   const client = await edited.connect();
-  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await runOne(client, "SELECT 1");
   await other.stop();
   return (await client.query<{ here: boolean }>(place)).rows.map(({ here }) => here);
 }
@@ -165,10 +175,8 @@ test("rows loaded from another table make a copy, until they are removed from th
     `INSERT INTO task_home (id, system, database, "table", version, cluster)
      SELECT md5('other')::uuid, system + 1, database, "table", version, 'theirs' FROM task_home`,
   );
-  await other.start({ url: edited.url, "pg_conf.name": "mine" });
-  const { reason } = await other.line(held);
   assert.match(
-    String(reason),
+    await startHeld(other, { url: edited.url, "pg_conf.name": "mine" }),
     /^the system identifier of its server is \d+, that of the original \(pg_conf\.name "theirs"\)/,
   );
   const id = await insertTask(client, "SELECT 1");
@@ -191,7 +199,7 @@ async function acceptLoaded(database: TestDatabase, from: number): Promise<void>
 test("tasks that are loaded into a table that is being served do not start if their home comes first", async () => {
   const client = await loaded.connect();
   await other.start({ url: loaded.url });
-  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await runOne(client, "SELECT 1");
   const from = other.lines.length;
   await client.query("SET search_path = ''");
   await client.query(foreignHome);
@@ -261,7 +269,7 @@ test("if the home of loaded tasks comes after them, it stops those that have not
 test("a home that is loaded without triggers is found by the next look at it", async () => {
   const client = await loaded.connect();
   await other.start({ url: loaded.url, "pg_task.reset": "1 s" });
-  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
+  await runOne(client, "SELECT 1");
   const from = other.lines.length;
   await client.query(
     `BEGIN; ALTER TABLE task_home DISABLE TRIGGER ALL; ${foreignHome}; ALTER TABLE task_home ENABLE TRIGGER ALL; COMMIT`,
@@ -281,10 +289,7 @@ test("without the right to read the system identifier, the other marks tell a co
     await waitForRow(client, "SELECT FROM theirs.task_home WHERE system IS NULL");
     await other.stop();
     await client.query("UPDATE theirs.task_home SET database = 1");
-    const from = other.lines.length;
-    await other.start({ url, "pg_task.schema": "theirs" });
-    const { reason } = await other.logged(({ msg }) => msg === held, from);
-    assert.match(String(reason), /^the oid of its database/);
+    assert.match(await startHeld(other, { url, "pg_task.schema": "theirs" }), /^the oid of its database/);
     await other.stop();
   } finally {
     await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);

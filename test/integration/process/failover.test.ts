@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { freePort } from "../../../src/embedded/port.js";
 import type { Client } from "../../../src/shared/postgres/client.js";
 import { connectTo, withConnectionTo } from "../../support/connectTo.js";
 import { startProcess } from "../../support/process.js";
@@ -8,7 +7,7 @@ import { detachReplica, makeReplica, promote, waitForReplay } from "../../suppor
 import { RestartableServer } from "../../support/restartableServer.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
-const [a, b] = [await RestartableServer.create(await freePort()), await RestartableServer.create(await freePort())];
+const [a, b] = [await RestartableServer.create(), await RestartableServer.create()];
 const both = `postgresql://postgres@127.0.0.1:${a.port},127.0.0.1:${b.port}/postgres`;
 const effect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
 await a.start();
@@ -49,8 +48,7 @@ async function withPrimary<T>(work: (client: Client) => Promise<T>): Promise<T> 
   return await withConnectionTo(primary.url, work);
 }
 
-const program = await startProcess({ config: { url: both } });
-await program.line("ready");
+const program = await startProcess({ config: { url: both }, until: "ready" });
 await withPrimary((client) => client.query("CREATE TABLE effect (task bigint); CREATE INDEX ON effect (task)"));
 
 it("follows the primary, whichever of two servers it is, and loses or repeats nothing that it has", async (context) => {
@@ -166,7 +164,7 @@ it("loses nothing if the standby has received everything but applies it late", a
     await checkEffects(client);
   });
   assert.equal(program.linesMatching("ready").length, 1);
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  await program.stop();
 });
 
 it("goes on if the leading process dies just before or after the new server is promoted", async () => {
@@ -174,8 +172,7 @@ it("goes on if the leading process dies just before or after the new server is p
   await leader.line("ready");
   for (const when of ["before", "after"] as const) {
     await addStandby();
-    const next = await startProcess({ config: { url: both } });
-    await next.line("standby");
+    const next = await startProcess({ config: { url: both }, until: "standby" });
     await withPrimary(async (client) => {
       const { rows } = await client.query<{ first: string }>(
         `WITH added AS (INSERT INTO task (input, "group") SELECT $1, 'pair ' || n % 50 FROM generate_series(1, 1000) AS n
@@ -193,5 +190,5 @@ it("goes on if the leading process dies just before or after the new server is p
     await withPrimary(checkEffects);
     leader = next;
   }
-  assert.deepEqual(await leader.end(), { code: 0, signal: null });
+  await leader.stop();
 });

@@ -58,8 +58,8 @@ it("replaces a leader that is suspended, and runs its tasks again; the leader st
     `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ '^pg_work '
      HAVING count(*) = 1`,
   );
-  assert.deepEqual(await leader.end(), { code: 0, signal: null });
-  assert.deepEqual(await standby.end(), { code: 0, signal: null });
+  await leader.stop();
+  await standby.stop();
 });
 
 it("leaves the sessions of a process that is stopping, because it answers", async () => {
@@ -86,13 +86,13 @@ it("leaves the sessions of a process that is stopping, because it answers", asyn
   await waitForState(client, await insertTask(client, effect, "next"), "DONE");
   assert.equal((await waitForState(client, running, "WORK")).owner, owner);
   await client.query("SELECT pg_advisory_unlock(1)");
-  assert.deepEqual(await leader.exit, { code: 0, signal: null });
+  await leader.stopped();
   assert.equal((await waitForState(client, running, "DONE")).crash, 0);
   const effects = await client.query("SELECT FROM effect WHERE task = $1", [running]);
   assert.equal(effects.rows.length, 1);
   const ended = standby.lines.filter(({ msg }) => msg.includes("does not answer"));
   assert.deepEqual(ended, []);
-  assert.deepEqual(await standby.end(), { code: 0, signal: null });
+  await standby.stop();
 });
 
 it("says so if the standby's role may not end the leader's connection, and does it once it may", async () => {
@@ -118,16 +118,14 @@ it("says so if the standby's role may not end the leader's connection, and does 
   assert.equal(standby.linesMatching(refused.msg).length, 1);
   leader.child.kill("SIGCONT");
   await leader.line("standby");
-  for (const each of [leader, standby]) assert.deepEqual(await each.end(), { code: 0, signal: null });
+  for (const each of [leader, standby]) await each.stop();
   for (const role of [leads, waits]) await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
 });
 
 it("leaves a suspended leader alone if pg_conf.frozen is 0, until a reload sets it", async () => {
   const config = { url: database.url, "pg_conf.name": "never" };
-  const leader = await startProcess({ config });
-  await leader.line("became leader");
-  const standby = await startProcess({ config: { ...config, "pg_conf.frozen": 0 } });
-  await standby.line("standby");
+  const leader = await startProcess({ config, until: "became leader" });
+  const standby = await startProcess({ config: { ...config, "pg_conf.frozen": 0 }, until: "standby" });
   leader.child.kill("SIGSTOP");
   await replaceConfig(standby, { ...config, "pg_conf.frozen": 500 });
   await standby.line("configuration reloaded");
@@ -137,5 +135,5 @@ it("leaves a suspended leader alone if pg_conf.frozen is 0, until a reload sets 
   assert.ok(ended > messages.indexOf("configuration reloaded"));
   leader.child.kill("SIGCONT");
   await leader.line("standby");
-  for (const each of [leader, standby]) assert.deepEqual(await each.end(), { code: 0, signal: null });
+  for (const each of [leader, standby]) await each.stop();
 });

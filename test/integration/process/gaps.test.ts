@@ -1,19 +1,15 @@
 import assert from "node:assert/strict";
-import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { processesOfFile, type ProcessOptions, type TestProcess } from "../../support/process.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { saboteurOption, type Sabotage } from "../../support/saboteur.js";
 import { waitForRow } from "../../support/waitFor.js";
 
 const startProcess = await processesOfFile();
-const server = await RestartableServer.create(await freePort());
-await server.start();
+const server = await RestartableServer.started();
 const options: ProcessOptions = {
   config: { url: server.url, "pg_task.sleep": 50, "pg_task.delete": false },
-  env: { NODE_OPTIONS: saboteurOption },
-  forked: true,
+  sabotaged: true,
 };
 const gapMs = 1_500;
 /**
@@ -22,16 +18,12 @@ const gapMs = 1_500;
  */
 const toleranceMs = 50;
 
-const sabotage = (program: TestProcess, order: Sabotage): void => {
-  program.child.send({ sabotage: order });
-};
-
 /** What happens to the process that serves the table, while another process stands by. */
 const events: Readonly<Record<string, (program: TestProcess) => Promise<unknown>>> = {
   "the process was killed": (program) => program.end("SIGKILL"),
   "the process was stopped": (program) => program.end("SIGTERM"),
-  "its manager thread died": async (program) => sabotage(program, { thread: "manager", how: "throw" }),
-  "its executor thread died": async (program) => sabotage(program, { thread: "executor", how: "throw" }),
+  "its manager thread died": (program) => program.sabotage({ thread: "manager", how: "throw" }),
+  "its executor thread died": (program) => program.sabotage({ thread: "executor", how: "throw" }),
 };
 
 /** The process that serves the table, and its standby. A test uses those that the test before has left. */

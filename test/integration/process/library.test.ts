@@ -25,7 +25,7 @@ it("an error of a listener is an uncaught exception, and does not disturb pg-tas
      console.log(JSON.stringify({ msg: "after", seen, error: await pgTask.stopped }));`,
   );
   const child = await startProcess({ command: [process.execPath, file], cwd: folder });
-  assert.deepEqual(await child.exit, { code: 0, signal: null });
+  await child.stopped();
   const { seen, error } = await child.line("after");
   assert.deepEqual({ seen, error }, { seen: ["mine"], error: null });
 });
@@ -40,8 +40,7 @@ it("handles signals if it is asked to", async () => {
      await pgTask.stopped;
      console.log(JSON.stringify({ msg: "after" }));`,
   );
-  const child = await startProcess({ command: [process.execPath, file], cwd: folder });
-  await child.line("ready");
+  const child = await startProcess({ command: [process.execPath, file], cwd: folder, until: "ready" });
   child.child.kill("SIGHUP");
   await child.line("configuration reloaded");
   assert.deepEqual(await child.end("SIGTERM"), { code: 0, signal: null });

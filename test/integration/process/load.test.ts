@@ -1,91 +1,46 @@
 import assert from "node:assert/strict";
 import { eventually, until } from "../../support/changes.js";
-import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
-import { PgTask } from "../../support/pgTask.js";
-import { Tasks } from "../../support/tasks.js";
+import { serve } from "../../support/serve.js";
 
-/** A kind of task and its expected result. `#` stands for the task's number. */
-interface Kind {
-  readonly input: string;
-  readonly state: "DONE" | "FAIL";
-  /** The expected output, as a regular expression for the server. `error` is a regular expression, too. */
-  readonly output: string;
-  readonly error: string | null;
-  readonly timeout?: string;
-}
-
-const kinds: readonly Kind[] = [
-  { input: "SELECT # AS a", state: "DONE", output: "^#$", error: null },
-  {
-    input: "INSERT INTO effect VALUES (#)",
-    state: "DONE",
-    output: "^INSERT 0 1$",
-    error: null,
-  },
-  { input: "SELECT # / 0", state: "FAIL", output: "^$", error: "^ERROR:  division by zero" },
-  {
-    input: "SELECT pg_sleep(60), #",
-    state: "FAIL",
-    output: "^$",
-    error: "^ERROR:  canceling statement due to statement timeout",
-    timeout: "5 ms",
-  },
-  {
-    input: "CREATE TABLE made# (i) AS VALUES (#); SELECT i FROM made#; DROP TABLE made#",
-    state: "DONE",
-    output: "^SELECT 1\n#\nDROP TABLE$",
-    error: null,
-  },
-  { input: "VACUUM small", state: "DONE", output: "^VACUUM$", error: null },
-  {
-    input: "COPY (VALUES (#, 'x')) TO STDOUT",
-    state: "DONE",
-    output: "^#\tx$",
-    error: null,
-  },
-  {
-    input: "DO $do$ BEGIN PERFORM pg_advisory_lock(#); RAISE 'no #'; END $do$",
-    state: "FAIL",
-    output: "^$",
-    error: "^ERROR:  no #\n",
-  },
-  {
-    input: "BEGIN; INSERT INTO effect VALUES (-#); COMMIT; SELECT 1 AS a; SELECT 2, #",
-    state: "DONE",
-    output: "^BEGIN\nINSERT 0 1\nCOMMIT\n1\n",
-    error: null,
-  },
-  {
-    input: "SELECT repeat('#,', 4000)",
-    state: "DONE",
-    output: "^(#,){200}",
-    error: null,
-  },
+/**
+ * Kinds of tasks, and what is expected of them. `#` stands for the task's number. The output and the error are regular
+ * expressions for the server.
+ */
+const kinds: readonly (readonly [
+  input: string,
+  state: "DONE" | "FAIL",
+  output: string,
+  error?: string,
+  timeout?: string,
+])[] = [
+  ["SELECT # AS a", "DONE", "^#$"],
+  ["INSERT INTO effect VALUES (#)", "DONE", "^INSERT 0 1$"],
+  ["SELECT # / 0", "FAIL", "^$", "^ERROR:  division by zero"],
+  ["SELECT pg_sleep(60), #", "FAIL", "^$", "^ERROR:  canceling statement due to statement timeout", "5 ms"],
+  ["CREATE TABLE made# (i) AS VALUES (#); SELECT i FROM made#; DROP TABLE made#", "DONE", "^SELECT 1\n#\nDROP TABLE$"],
+  ["VACUUM small", "DONE", "^VACUUM$"],
+  ["COPY (VALUES (#, 'x')) TO STDOUT", "DONE", "^#\tx$"],
+  ["DO $do$ BEGIN PERFORM pg_advisory_lock(#); RAISE 'no #'; END $do$", "FAIL", "^$", "^ERROR:  no #\n"],
+  [
+    "BEGIN; INSERT INTO effect VALUES (-#); COMMIT; SELECT 1 AS a; SELECT 2, #",
+    "DONE",
+    "^BEGIN\nINSERT 0 1\nCOMMIT\n1\n",
+  ],
+  ["SELECT repeat('#,', 4000)", "DONE", "^(#,){200}"],
 ];
 
 const total = 10_000;
 const clients = 4;
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query("CREATE TABLE effect (i int); CREATE TABLE small (i int)");
-await client.query(
-  "CREATE TABLE kind (kind int PRIMARY KEY, input text, state text, output text, error text, timeout interval)",
+const { pgTask, database, client, tasks } = await serve(
+  { "pg_task.idle": 2, "pg_conf.max": 8, "pg_conf.log": "debug" },
+  `CREATE TABLE effect (i int); CREATE TABLE small (i int);
+   CREATE TABLE kind (kind int PRIMARY KEY, input text, state text, output text, error text, timeout interval)`,
 );
-for (const [index, kind] of kinds.entries()) {
-  const { input, state, output, error, timeout = "0" } = kind;
+for (const [index, [input, state, output, error = null, timeout = "0"]] of kinds.entries()) {
   await client.query("INSERT INTO kind VALUES ($1, $2, $3, $4, $5, $6)", [index, input, state, output, error, timeout]);
 }
-await pgTask.start({
-  url: database.url,
-  "pg_task.sleep": 50,
-  "pg_task.idle": 2,
-  "pg_conf.max": 8,
-  "pg_conf.log": "debug",
-});
 
 /** Inserts one client's share of the tasks (those whose number leaves this remainder), several in each transaction. */
 async function insertShare(share: number): Promise<void> {

@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { freePort } from "../../../src/embedded/port.js";
 import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
@@ -45,8 +44,7 @@ async function killDuringRun(
   parameters: Record<string, unknown> = {},
 ): Promise<{ id: string; pid: number; second: TestProcess }> {
   const config = { url: database.url, ...parameters };
-  const first = await startProcess({ config });
-  await first.line("ready");
+  const first = await startProcess({ config, until: "ready" });
   await server.admin.query("SELECT pg_advisory_lock(7)");
   const id = await insert(lasting(what), remote);
   const { pid } = await waitForRow<{ pid: number }>(
@@ -70,13 +68,12 @@ test("a remote task that outlives pg-task is not run again before its backend is
   await waitForState(client, id, "DONE");
   assert.deepEqual(await running("alone"), []);
   assert.equal((await second.line("orphaned tasks rescued"))["tasks"], 1);
-  assert.equal((await second.end()).code, 0);
+  await second.stop();
 });
 
 test("a remote task that its server ends when pg-task is killed runs again at once", async () => {
   const config = { url: database.url };
-  const first = await startProcess({ config });
-  await first.line("ready");
+  const first = await startProcess({ config, until: "ready" });
   await server.admin.query("SELECT pg_advisory_lock(7)");
   const id = await insert("SELECT pg_advisory_xact_lock_shared(7)", remoteString);
   const { pid } = await waitForRow<{ pid: number }>(
@@ -89,7 +86,7 @@ test("a remote task that its server ends when pg-task is killed runs again at on
   await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'WORK' AND pid <> $2", [id, pid]);
   await server.admin.query("SELECT pg_advisory_unlock(7)");
   await waitForState(client, id, "DONE");
-  assert.equal((await second.end()).code, 0);
+  await second.stop();
 });
 
 test("a lost remote task whose server cannot be asked is released after pg_task.reset", async () => {
@@ -107,16 +104,14 @@ test("a lost remote task whose server cannot be asked is released after pg_task.
   await waitForState(client, id, "FAIL");
   await server.admin.query("SELECT pg_advisory_unlock(7)");
   await server.admin.query("ALTER ROLE scram LOGIN");
-  assert.equal((await second.end()).code, 0);
+  await second.stop();
 });
 
 test("a process started after a killed one leaves the server's last connections to others too", async () => {
-  const own = await RestartableServer.create(await freePort());
-  await own.start({ max_connections: 40, superuser_reserved_connections: 3 });
+  const own = await RestartableServer.started({ max_connections: 40, superuser_reserved_connections: 3 });
   const config = { url: own.url, "pg_task.sleep": 50 };
   const noRoom = "connection limit of the server reached, remote tasks wait";
-  const first = await startProcess({ config });
-  await first.line("ready");
+  const first = await startProcess({ config, until: "ready" });
   const user = await connectTo(own.url);
   await user.query("CREATE TABLE gate (open boolean)");
   await user.query(
@@ -141,6 +136,6 @@ test("a process started after a killed one leaves the server's last connections 
   );
   const most = Math.max(...rows.map(({ output }) => Number(output.split("\n").at(-1))));
   assert.ok(most <= 30, `${most} connections`);
-  assert.equal((await second.end()).code, 0);
+  await second.stop();
   await user.end();
 });

@@ -6,6 +6,7 @@ import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { startPgTask } from "../../support/pgTask.js";
 
 const mebi = 1 << 20;
 const tasks = 12;
@@ -34,8 +35,8 @@ test("large outputs of many concurrent tasks take bounded memory", async (t) => 
       // The limit is so large that no run is repeated because of its output.
       "pg_task.output": "128MB",
     },
+    until: "ready",
   });
-  await program.line("ready");
   const gate = await connectTo(database.url);
   await gate.query("SELECT pg_advisory_lock(1)");
   await client.query(
@@ -57,15 +58,15 @@ test("large outputs of many concurrent tasks take bounded memory", async (t) => 
   );
   // All outputs together take 480 MB. Each thread may keep 32 MB of them in memory, and transfers one output at a time.
   await expectPeak(t, program, 500);
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
   await gate.end();
 });
 
 test("a gigabyte of output and an output of ten million rows harm neither the process nor other tasks", async (t) => {
   const program = await startProcess({
     config: { url: database.url, "pg_conf.threads": 1, "pg_task.output": "128MB" },
+    until: "ready",
   });
-  await program.line("ready");
   const rows = 10_000_000;
   const gigabyte = `SELECT repeat('x', ${mebi}) FROM generate_series(1, 1024)`;
   const many = await insertTask(client, `SELECT i FROM generate_series(1, ${rows}) AS i`, "many");
@@ -87,5 +88,18 @@ test("a gigabyte of output and an output of ten million rows harm neither the pr
   );
   assert.deepEqual(whole, { lines: rows, last: String(rows) });
   await expectPeak(t, program, 800);
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
+});
+
+test("a limit of more than 256 MB has the effect of a limit of 256 MB", async () => {
+  await client.query("DELETE FROM task");
+  await startPgTask({ url: database.url, "pg_task.output": "2000MB" });
+  const id = await insertTask(client, "SELECT repeat('x', 1000000) FROM generate_series(1, 300)", "large");
+  const row = await waitForRow(
+    client,
+    `SELECT split_part(error, E'\\n', 1) AS error, length(output) AS length FROM task
+     WHERE id = $1 AND state = 'FAIL'`,
+    [id],
+  );
+  assert.deepEqual(row, { error: "ERROR:  output exceeds 268435456 bytes", length: 268 * 1_000_001 - 1 });
 });

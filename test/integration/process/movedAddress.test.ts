@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { freePort } from "../../../src/embedded/port.js";
 import { withConnectionTo } from "../../support/connectTo.js";
 import { PgTask, startPgTask } from "../../support/pgTask.js";
 import { makeReplica, promote, waitForReplay } from "../../support/replica.js";
@@ -9,7 +8,7 @@ import { TcpProxy } from "../../support/tcpProxy.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 
 const program = new PgTask();
-const [a, b] = [await RestartableServer.create(await freePort()), await RestartableServer.create(await freePort())];
+const [a, b] = [await RestartableServer.create(), await RestartableServer.create()];
 await a.start();
 const proxy = await TcpProxy.start(a.port);
 const url = `postgresql://postgres@127.0.0.1:${proxy.port}/postgres`;

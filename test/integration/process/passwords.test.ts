@@ -4,12 +4,11 @@ import { readFileSync } from "node:fs";
 import { chmod, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { setTimeout as pause } from "node:timers/promises";
 import { z } from "zod";
-import { freePort } from "../../../src/embedded/port.js";
+import type { Client } from "../../../src/shared/postgres/client.js";
 import { cli } from "../../support/cli.js";
 import { connectTo } from "../../support/connectTo.js";
-import { replaceConfig } from "../../support/configFile.js";
+import { replaceConfig, configFolder } from "../../support/configFile.js";
 import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { PgTask } from "../../support/pgTask.js";
@@ -17,12 +16,11 @@ import { startProcess } from "../../support/process.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 import { processesSchema } from "../../../src/web/api/schemas.js";
 import { clusterSchema, healthSchema } from "../../../src/web/api/schemas.js";
-import { token, Web } from "../../support/web.js";
+import { token, Web, poll } from "../../support/web.js";
 import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
-const server = await RestartableServer.create(await freePort());
-await server.start();
+const server = await RestartableServer.started();
 const admin = await connectTo(server.url);
 after(() => admin.end());
 const readme = readFileSync(projectPath("README.md"), "utf8");
@@ -33,8 +31,28 @@ const rules = join(server.dataDirectory, "pg_hba.conf");
 await writeFile(rules, (await readFile(rules, "utf8")).replaceAll(/trust$/gm, "scram-sha-256"));
 await admin.query("SELECT pg_reload_conf()");
 
-/** Interval at which a state is asked for, in ms. */
-const pollMs = 50;
+/** Creates a role, and a database of this name that belongs to it. */
+async function createOwner(role: string, password = "first password"): Promise<void> {
+  await admin.query(`CREATE ROLE ${role} LOGIN PASSWORD '${password}'`);
+  await admin.query(`CREATE DATABASE ${role} OWNER ${role}`);
+}
+
+/** URL of a database on the server. */
+function urlOf(user: string, password: string, database = user): string {
+  const url = new URL(server.url);
+  [url.username, url.password, url.pathname] = [user, password, `/${database}`];
+  return url.href;
+}
+
+const withPassword = urlOf("postgres", controlPassword);
+
+/** Opens a connection to a database as the superuser. It is ended after the file's tests. */
+async function connectAsSuperuser(database: string): Promise<Client> {
+  const client = await connectTo(urlOf("postgres", controlPassword, database));
+  after(() => client.end());
+  return client;
+}
+
 const env = { PGPASSWORD: controlPassword, SHOP_PASSWORD: shopPassword };
 
 const statusSchema = z.object({
@@ -55,8 +73,7 @@ async function startWithFile(
   content: unknown,
 ): Promise<{ readonly program: PgTask; readonly folder: { cwd: string } }> {
   const program = new PgTask();
-  const folder = { cwd: await temporaryFolder() };
-  await replaceConfig(folder, content);
+  const folder = { cwd: await configFolder(content) };
   program.launch(undefined, { env, cwd: folder.cwd });
   return { program, folder };
 }
@@ -67,8 +84,7 @@ async function startWithFile(
  * @returns the exit code, the output, and the folder of the configuration file
  */
 async function check(content: object): Promise<{ code: number | null; text: string; cwd: string }> {
-  const cwd = await temporaryFolder();
-  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(content));
+  const cwd = await configFolder(content);
   const { code, stdout, stderr } = await cli(["check"], { cwd, env });
   return { code, text: stdout + stderr, cwd };
 }
@@ -78,9 +94,7 @@ async function serveShop(content: object, more: Readonly<Record<string, string>>
   const program = start(content, more);
   const ready = await program.line("ready");
   assert.deepEqual([ready["serving"], ready["waiting"]], [1, []]);
-  const shop = new URL(server.url);
-  [shop.username, shop.password, shop.pathname] = ["shop", env.SHOP_PASSWORD, "/shop"];
-  const client = await connectTo(shop.href);
+  const client = await connectTo(urlOf("shop", env.SHOP_PASSWORD));
   await client.query(`INSERT INTO ${table} (input) VALUES ('SELECT session_user')`);
   const done = await waitForRow<{ output: string }>(client, `SELECT output FROM ${table} WHERE state = 'DONE'`, []);
   assert.equal(done.output, "shop");
@@ -107,15 +121,11 @@ test("the README's configuration for the owner of the tables works with a passwo
 });
 
 test("the library does not call a wrong or missing password retryable", async () => {
-  const wrong = new URL(server.url);
-  wrong.password = "wrong";
-  const missing = new URL(server.url);
-  missing.password = "";
-  for (const [url, sqlState] of [
-    [wrong, "28P01"],
-    [missing, undefined],
+  for (const [password, sqlState] of [
+    ["wrong", "28P01"],
+    ["", undefined],
   ] as const) {
-    const tasks = new TaskClient(url.href);
+    const tasks = new TaskClient(urlOf("postgres", password));
     await assert.rejects(tasks.wait(1), { code: "CONNECTION_REJECTED", sqlState, retryable: false });
     await tasks.end();
   }
@@ -123,16 +133,14 @@ test("the library does not call a wrong or missing password retryable", async ()
 
 test("says what to do about a missing database and a role without LOGIN", async () => {
   await admin.query("CREATE ROLE nobody NOLOGIN PASSWORD 'nobody'");
-  const withPassword = server.url.replace("@", `:${encodeURIComponent(controlPassword)}@`);
-  const database = new URL(withPassword);
-  database.pathname = "/misspelt";
-  const role = new URL(withPassword);
-  role.username = role.password = "nobody";
   for (const [url, remedy] of [
-    [database, /\(SQLSTATE 3D000\): create the database "misspelt", or correct its name$/],
-    [role, /\(SQLSTATE 28000\): ALTER ROLE "nobody" LOGIN$/],
+    [
+      urlOf("postgres", controlPassword, "misspelt"),
+      /\(SQLSTATE 3D000\): create the database "misspelt", or correct its name$/,
+    ],
+    [urlOf("nobody", "nobody", "postgres"), /\(SQLSTATE 28000\): ALTER ROLE "nobody" LOGIN$/],
   ] as const) {
-    const { stderr } = await cli(["list"], { cwd: await temporaryFolder(), env: { DATABASE_URL: url.href } });
+    const { stderr } = await cli(["list"], { cwd: await temporaryFolder(), env: { DATABASE_URL: url } });
     assert.match(stderr.trim(), remedy);
   }
 });
@@ -140,7 +148,6 @@ test("says what to do about a missing database and a role without LOGIN", async 
 test("a missing password of the control connection is not to be given in an entry, that of an entry is", async () => {
   const cwd = await temporaryFolder();
   const file = join(cwd, "pg_task.json");
-  const withPassword = server.url.replace("@", `:${encodeURIComponent(controlPassword)}@`);
   await admin.query("CREATE ROLE kept LOGIN");
   await writeFile(file, JSON.stringify({ url: server.url }));
   for (const command of ["check", "list", "status", "doctor"]) {
@@ -250,21 +257,20 @@ test("check fails for a role that pg_hba.conf would keep out once it exists", as
 test("a control role that sees no passwords sets a changed one too", async () => {
   await admin.query("CREATE ROLE maker LOGIN CREATEROLE CREATEDB PASSWORD 'made'");
   await admin.query("CREATE DATABASE maker OWNER maker");
-  const url = new URL(server.url);
-  [url.username, url.password, url.pathname] = ["maker", "made", "/maker"];
+  const url = urlOf("maker", "made");
   for (const [password, changes] of [
     ["first", 0],
     ["second", 1],
     ["second", 0],
   ] as const) {
     const entry = { data: "made", create: true, password };
-    const program = start({ url: url.href, "pg_task.json": [entry] });
+    const program = start({ url, "pg_task.json": [entry] });
     assert.equal((await program.line("ready"))["serving"], 1);
     assert.equal(program.linesMatching("password of the role changed").length, changes);
     await program.stop();
   }
   // Without the right to set it, check fails as start would.
-  const changed = { url: url.href, "pg_task.json": [{ data: "made", create: true, password: "third" }] };
+  const changed = { url, "pg_task.json": [{ data: "made", create: true, password: "third" }] };
   assert.equal((await check(changed)).code, 0);
   await admin.query("ALTER ROLE maker NOCREATEROLE");
   const { code, text } = await check(changed);
@@ -279,8 +285,7 @@ test("a control role that sees no passwords sets a changed one too", async () =>
 });
 
 test("the password of a role that pg-task did not create stays, and ALTER ROLE is suggested", async () => {
-  await admin.query("CREATE ROLE theirs LOGIN PASSWORD 'theirs'");
-  await admin.query("CREATE DATABASE theirs OWNER theirs");
+  await createOwner("theirs", "theirs");
   const entry = { data: "theirs", create: true, password: "mine" };
   const { code, text, cwd } = await check(config(entry));
   assert.equal(code, 3);
@@ -301,9 +306,8 @@ test("the password of a role that pg-task did not create stays, and ALTER ROLE i
 });
 
 test("commands name a missing role instead of its password", async () => {
-  const cwd = await temporaryFolder();
   const content = config({ data: "nobody_yet", password: "unknown" });
-  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(content));
+  const cwd = await configFolder(content);
   const missing = /the role "nobody_yet" and the database "nobody_yet" are missing/;
   const listed = await cli(["list"], { cwd, env });
   assert.equal(listed.code, 4);
@@ -320,8 +324,7 @@ test("commands name a missing role instead of its password", async () => {
 });
 
 test("a table whose sessions are refused is not served, and why, doctor and /ready say so", async () => {
-  await admin.query("CREATE ROLE changed LOGIN PASSWORD 'first password'");
-  await admin.query("CREATE DATABASE changed OWNER changed");
+  await createOwner("changed");
   const content = {
     ...config({ data: "changed", password: "first password" }),
     "pg_http.listen": "127.0.0.1:0",
@@ -333,16 +336,15 @@ test("a table whose sessions are refused is not served, and why, doctor and /rea
   await program.line("ready");
   assert.equal((await web.requestWithoutToken("/ready")).status, 200);
   await admin.query("ALTER ROLE changed PASSWORD 'second password'");
-  const database = new URL(server.url);
-  [database.username, database.password, database.pathname] = ["changed", "second password", "/changed"];
-  const client = await connectTo(database.href);
+  const client = await connectAsSuperuser("changed");
   await client.query("INSERT INTO task (input) VALUES ('SELECT 1')");
   await program.line("cannot open a session, tasks wait");
-  let ready = await web.requestWithoutToken("/ready");
-  while (ready.status === 200) {
-    await pause(pollMs);
-    ready = await web.requestWithoutToken("/ready");
-  }
+  const readyAs = (status: number) =>
+    poll(
+      () => web.requestWithoutToken("/ready"),
+      (answer) => answer.status === status,
+    );
+  const ready = await readyAs(503);
   assert.deepEqual([ready.status, ready.text], [503, "not ready: the server refuses the sessions of the tables\n"]);
   const { managers } = healthSchema.parse(JSON.parse((await web.request("/health")).text));
   assert.equal(managers[0]?.manager?.state, "working");
@@ -353,8 +355,7 @@ test("a table whose sessions are refused is not served, and why, doctor and /rea
   assert.match((await web.requestWithoutToken("/metrics")).text, /^pg_task_manager_up\{.*\} 0$/m);
 
   // The commands know the new password.
-  const cwd = await temporaryFolder();
-  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config({ data: "changed", password: "second password" })));
+  const cwd = await configFolder(config({ data: "changed", password: "second password" }));
   const diagnosis = await doctor({ ...env }, cwd);
   assert.equal(diagnosis.code, 3);
   const stalls = diagnosis.lines.find(({ name }) => name === "stalls");
@@ -369,23 +370,16 @@ test("a table whose sessions are refused is not served, and why, doctor and /rea
 
   await replaceConfig(folder, { ...content, ...config({ data: "changed", password: "second password" }) });
   await waitForRow(client, "SELECT FROM task WHERE state = 'DONE'", []);
-  while (ready.status !== 200) {
-    await pause(pollMs);
-    ready = await web.requestWithoutToken("/ready");
-  }
-  await client.end();
+  await readyAs(200);
   await program.stop();
 });
 
 test("why, doctor and status say that sessions are refused also while others are busy", async () => {
-  await admin.query("CREATE ROLE busy LOGIN PASSWORD 'first password'");
-  await admin.query("CREATE DATABASE busy OWNER busy");
+  await createOwner("busy");
   const content = { ...config({ data: "busy", password: "first password" }), "pg_work.restart": 1 };
   const program = start(content, env);
   await program.line("ready");
-  const database = new URL(server.url);
-  [database.username, database.password, database.pathname] = ["postgres", controlPassword, "/busy"];
-  const client = await connectTo(database.href);
+  const client = await connectAsSuperuser("busy");
   await client.query("SELECT pg_advisory_lock(1)");
   const insert = (input: string, group: string) =>
     client.query('INSERT INTO task (input, "group") VALUES ($1, $2)', [input, group]);
@@ -393,16 +387,13 @@ test("why, doctor and status say that sessions are refused also while others are
   for (const group of ["one", "two"]) await insert("SELECT pg_advisory_lock_shared(1)", group);
   await waitForRow(client, `SELECT FROM pg_stat_activity WHERE ${ofRun} HAVING count(*) = 2`, []);
 
-  const cwd = await temporaryFolder();
   const entry = { data: "busy", user: "postgres", password: controlPassword };
-  await writeFile(join(cwd, "pg_task.json"), JSON.stringify(config(entry)));
+  const cwd = await configFolder(config(entry));
   const refusal = async () => {
     const { stdout } = await cli(["status", "--json"], { cwd, env });
     return statusSchema.parse(JSON.parse(stdout)).tables[0]?.sessionsRefused;
   };
-  const untilRefused = async (sqlState: string | null) => {
-    while (((await refusal())?.sqlState ?? null) !== sqlState) await pause(pollMs);
-  };
+  const untilRefused = (sqlState: string | null) => poll(refusal, (found) => (found?.sqlState ?? null) === sqlState);
   assert.equal(await refusal(), null);
   await admin.query("ALTER ROLE busy PASSWORD 'second password'");
   await insert("SELECT 1", "three");
@@ -440,7 +431,6 @@ test("why, doctor and status say that sessions are refused also while others are
   await insert("SELECT 1", "four");
   await untilRefused(null);
   await client.query("DELETE FROM task");
-  await client.end();
   await program.stop();
 });
 
@@ -466,7 +456,7 @@ test("a role that another session changes at the same time gets its entry's pass
   await first.stop();
   await admin.query("BEGIN; ALTER ROLE raced CONNECTION LIMIT 50");
   const program = start(config({ data: "raced", password: "second password", create: true }), env);
-  const other = await connectTo(server.url.replace("postgres@", `postgres:${encodeURIComponent(controlPassword)}@`));
+  const other = await connectTo(withPassword);
   await waitForRow(
     other,
     "SELECT FROM pg_stat_activity WHERE query LIKE 'ALTER ROLE %' AND wait_event_type = 'Lock'",
@@ -481,8 +471,7 @@ test("a role that another session changes at the same time gets its entry's pass
 });
 
 test("a changed password shows at a reload and in deep sleep, although no task is due", async () => {
-  await admin.query("CREATE ROLE idle LOGIN PASSWORD 'first password'");
-  await admin.query("CREATE DATABASE idle OWNER idle");
+  await createOwner("idle");
   const content = {
     ...config({ data: "idle", password: "first password", reset: "1 sec", sleep: 10 }),
     "pg_task.idle": 1,
@@ -494,9 +483,11 @@ test("a changed password shows at a reload and in deep sleep, although no task i
   const { program, folder } = await startWithFile(content);
   const web = await Web.connect(program);
   await program.line("ready");
-  const untilReady = async (status: number): Promise<void> => {
-    while ((await web.requestWithoutToken("/ready")).status !== status) await pause(pollMs);
-  };
+  const untilReady = (status: number) =>
+    poll(
+      () => web.requestWithoutToken("/ready"),
+      (answer) => answer.status === status,
+    );
   const setPassword = (password: string) => admin.query(`ALTER ROLE idle PASSWORD '${password}'`);
   await untilReady(200);
 
@@ -524,8 +515,7 @@ test("a changed password shows at a reload and in deep sleep, although no task i
 
 /** Starts a pg-task whose table is in a database of its own, and a task in it that runs until a lock is released. */
 async function startRunning(role: string) {
-  await admin.query(`CREATE ROLE ${role} LOGIN PASSWORD 'first password'`);
-  await admin.query(`CREATE DATABASE ${role} OWNER ${role}`);
+  await createOwner(role);
   const content = (password: string): object => ({
     ...config({ data: role, password, sleep: 100 }),
     // The test would not end if the grace period was waited for.
@@ -534,11 +524,7 @@ async function startRunning(role: string) {
   });
   const { program, folder } = await startWithFile(content("first password"));
   await program.line("ready");
-  const url = new URL(server.url);
-  url.pathname = `/${role}`;
-  url.password = controlPassword;
-  const client = await connectTo(url.href);
-  after(() => client.end());
+  const client = await connectAsSuperuser(role);
   await client.query("SELECT pg_advisory_lock(1)");
   const id = await insertTask(client, "SELECT 1 FROM pg_advisory_xact_lock_shared(1)");
   await waitForRun(client, id);
@@ -577,7 +563,10 @@ test("a manager whose login is refused leaves its results to the next one at onc
   await program.logged(({ msg, reason }) => msg === "manager unavailable, retrying" && /28P01/.test(String(reason)));
   await release();
   const hasEnded = `SELECT FROM pg_stat_activity WHERE usename = 'cut' AND state <> 'idle'`;
-  while ((await admin.query(hasEnded)).rowCount !== 0) await pause(pollMs);
+  await poll(
+    () => admin.query(hasEnded),
+    ({ rowCount }) => rowCount === 0,
+  );
   await reload();
   assert.equal((await program.line("results not written, the next start settles these tasks"))["tasks"], 1);
   await waitForState(client, id, "DONE");
@@ -585,13 +574,16 @@ test("a manager whose login is refused leaves its results to the next one at onc
 });
 
 test("a corrected password file is used at the next attempt to connect, without a signal", async () => {
-  await admin.query("CREATE ROLE filed LOGIN PASSWORD 'first password'");
-  await admin.query("CREATE DATABASE filed OWNER filed");
+  await createOwner("filed");
   const file = join(await temporaryFolder(), "passwords");
   const setFile = (password: string) => writeFile(file, `*:*:*:filed:${password}\n`, { mode: 0o600 });
   await setFile("wrong");
-  const url = server.url.replace("postgres@", `postgres:${encodeURIComponent(controlPassword)}@`);
-  const content = { url, "pg_task.json": [{ data: "filed" }], "pg_conf.restart": 1, "pg_work.restart": 1 };
+  const content = {
+    url: withPassword,
+    "pg_task.json": [{ data: "filed" }],
+    "pg_conf.restart": 1,
+    "pg_work.restart": 1,
+  };
   const endManager = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
      WHERE application_name LIKE 'pg\\_work %' AND usename = 'filed'`;
   // Its threads read the variable from the environment of their process.
@@ -602,9 +594,7 @@ test("a corrected password file is used at the next attempt to connect, without 
 
   // The connection of the manager stays, and a new session needs the new password.
   await admin.query("ALTER ROLE filed PASSWORD 'second password'");
-  const database = new URL(server.url);
-  [database.username, database.password, database.pathname] = ["filed", "second password", "/filed"];
-  const client = await connectTo(database.href);
+  const client = await connectAsSuperuser("filed");
   await client.query("INSERT INTO task (input) VALUES ('SELECT 1')");
   await program.line("cannot open a session, tasks wait");
   await setFile("second password");
@@ -630,6 +620,5 @@ test("a corrected password file is used at the next attempt to connect, without 
   await admin.query(endManager);
   const why = /none was given.*permissions should be u=rw/;
   await program.until(() => program.lines.some(({ reason }) => why.test(String(reason))), String(why));
-  await client.end();
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { connect as connectSocket, createServer } from "node:net";
-import { describe, it, after } from "node:test";
+import { describe, it } from "node:test";
 import { Client } from "pg";
 import { connectManager } from "../../../src/manager/loop/connectManager.js";
 import { loadConfiguration } from "../../../src/shared/config/loadConfiguration.js";
@@ -16,6 +15,7 @@ import { findPgBouncer, startPgBouncer, type PoolMode } from "../../support/pgbo
 import { PgTask } from "../../support/pgTask.js";
 import { only } from "../../support/tasks.js";
 import { waitForState } from "../../support/waitFor.js";
+import { listen } from "../../support/listen.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -177,11 +177,8 @@ async function startOptionDroppingProxy(): Promise<number> {
       socket.pipe(upstream).pipe(socket);
     });
     for (const each of [socket, upstream]) each.on("error", () => {});
-  }).listen(0, "127.0.0.1");
-  after(() => server.close());
-  await once(server, "listening");
-  const address = server.address();
-  return typeof address === "object" && address !== null ? address.port : 0;
+  });
+  return await listen(server);
 }
 
 function withoutOptions(startup: Buffer): Buffer {

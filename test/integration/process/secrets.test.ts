@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { it } from "node:test";
-import { freePort } from "../../../src/embedded/port.js";
 import { cli } from "../../support/cli.js";
 import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
@@ -13,8 +12,7 @@ import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
 
 /** Every secret in these tests contains this text. */
 const secret = "hush";
-const server = await RestartableServer.create(await freePort());
-await server.start();
+const server = await RestartableServer.started();
 const client = await connectTo(server.url);
 await client.query(`SET password_encryption = 'scram-sha-256';
   CREATE ROLE supervisor LOGIN CREATEROLE CREATEDB PASSWORD 'supervisor-${secret}'`);
@@ -54,8 +52,7 @@ function assertSilent({ output, cwd }: Pick<TestProcess, "output" | "cwd">): voi
 }
 
 it("shows no secret in its log, its arguments, the server's activity or a task's error", async () => {
-  const program = await startProcess({ config, env });
-  await program.line("ready");
+  const program = await startProcess({ config, env, until: "ready" });
   const shop = await connectTo(server.url.replace(/postgres$/, "shop"));
 
   // From here on, the queries of all sessions are watched.
@@ -125,12 +122,33 @@ it("shows no secret in its log, its arguments, the server's activity or a task's
 
   // Later errors are logged without secrets, too.
   await client.query("ALTER ROLE keeper PASSWORD 'another'");
-  await client.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'keeper'");
+  await client.query(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename IN ('keeper', 'supervisor')",
+  );
   await program.line(/^manager unavailable/);
-  assert.equal((await program.end()).code, 0);
+  await program.line("leadership regained");
+  await program.stop();
   assertSilent(program);
   await client.query(`ALTER ROLE keeper PASSWORD 'keeper-${secret}'`);
   await Promise.all([shop.end(), watcher.end()]);
+});
+
+it("logs the server's error for a wrong password without showing it", async () => {
+  for (const [url, code, reason] of [
+    [config.url.replace("supervisor-", "wrong-"), "CONNECTION_REJECTED", /authentication failed for user "supervisor"/],
+    [
+      config.url.replace(/:supervisor-[^@]*/, ""),
+      undefined,
+      /none was given for .*: give one in the URL, in PGPASSWORD or/,
+    ],
+  ] as const) {
+    const program = await startProcess({ config: { ...config, url }, env });
+    const line = await program.line("control connection failed, retrying");
+    assert.match(String(line["reason"]), reason);
+    if (code !== undefined) assert.equal(line["code"], code);
+    await program.stop();
+    assertSilent(program);
+  }
 });
 
 for (const [what, wrong] of [
@@ -172,13 +190,12 @@ it("hides its environment from the embedded server and its tasks", async () => {
     [],
   );
   await embedded.end();
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
   assertSilent(program);
 });
 
 it("lets an ordinary user's task read nothing of the host", async () => {
-  const program = await startProcess({ config, env });
-  await program.line("ready");
+  const program = await startProcess({ config, env, until: "ready" });
   const shop = await connectTo(server.url.replace(/postgres$/, "shop"));
   // The message depends on the server's version.
   const denied = /permission denied|must be superuser/;
@@ -220,7 +237,7 @@ it("lets an ordinary user's task read nothing of the host", async () => {
   assert.match(output ?? "", /search_path=/);
   assert.doesNotMatch(output ?? "", new RegExp(secret));
   await shop.end();
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
   assertSilent(program);
   await client.end();
 });

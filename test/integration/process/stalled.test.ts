@@ -1,16 +1,18 @@
 import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
 import { createDatabase } from "../../support/database.js";
 import { doctor, type DoctorLine } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess } from "../../support/process.js";
 import { suspend } from "../../support/suspend.js";
-import { Tasks } from "../../support/tasks.js";
-import { Web } from "../../support/web.js";
+import { Tasks, recordEffect } from "../../support/tasks.js";
+import { Web, token } from "../../support/web.js";
 import { healthSchema } from "../../../src/web/api/schemas.js";
+import { eventually } from "../../support/changes.js";
 
 const database = await createDatabase();
-const tasks = await Tasks.create(await database.connect());
-const token = "open-sesame-0123";
+const client = await database.connect();
+const tasks = await Tasks.create(client);
 
 /** Runs the doctor, and returns its line about stalls. */
 async function stalls(): Promise<DoctorLine> {
@@ -30,8 +32,8 @@ test("log and /health report stalled tasks", async () => {
       "pg_http.listen": "127.0.0.1:0",
       "pg_http.token": token,
     },
+    until: "ready",
   });
-  await program.line("ready");
   const web = await Web.connect(program, token);
   const stalled = async () => {
     const { text } = await web.requestWithoutToken("/health");
@@ -42,12 +44,12 @@ test("log and /health report stalled tasks", async () => {
   assert.equal(await stalled(), null);
 
   // Without this trigger, inserts do not wake the manager.
-  await tasks.client.query("ALTER TABLE task DISABLE TRIGGER task_wake_up");
+  await client.query("ALTER TABLE task DISABLE TRIGGER task_wake_up");
   const stall = program.line("due tasks do not start although sessions are free");
   let [id, taken] = ["", true];
   // After each task, the manager runs one more cycle to prune rows. If that cycle takes the task, the test tries again.
   while (taken) {
-    do await new Promise((resolve) => setTimeout(resolve, 3_000));
+    do await sleep(3_000);
     while (!(await asleep()));
     [id = ""] = await tasks.insert({ input: "SELECT 1", group: "forgotten" });
     const ended = tasks.ended(id).then(() => true);
@@ -59,15 +61,14 @@ test("log and /health report stalled tasks", async () => {
   assert.equal((await tasks.ended(id))[0]?.state, "DONE");
   assert.deepEqual(await stalled().then((it) => it?.tasks), [id]);
   await program.line("due tasks start again");
-  while ((await stalled()) !== null) await new Promise((resolve) => setTimeout(resolve, 50));
-  await tasks.client.query("ALTER TABLE task ENABLE TRIGGER task_wake_up");
+  while ((await stalled()) !== null) await sleep(50);
+  await client.query("ALTER TABLE task ENABLE TRIGGER task_wake_up");
   await program.end();
 });
 
 test("the doctor finds stalled tasks even if pg-task is frozen, and nothing else", async () => {
   // The manager stays awake, so that its session is open when it is frozen.
-  const program = await startProcess({ config: { url: database.url } });
-  await program.line("ready");
+  const program = await startProcess({ config: { url: database.url }, until: "ready" });
   await tasks.run("SELECT 1", { group: "warm" });
   await suspend(program.pid);
   const [waits = ""] = await tasks.insert({ input: "SELECT 1", group: "stopped" });
@@ -79,7 +80,7 @@ test("the doctor finds stalled tasks even if pg-task is frozen, and nothing else
   assert.equal((await stalls()).level, "ok");
 
   // A task whose start a trigger rejects is not a stall. The log names the task.
-  await tasks.client.query(`
+  await client.query(`
     CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no start'; END $$;
     CREATE TRIGGER forbid BEFORE UPDATE ON task FOR EACH ROW
       WHEN (NEW.data = 'refused' AND NEW.state IN ('TAKE', 'WORK')) EXECUTE FUNCTION forbid()`);
@@ -102,8 +103,34 @@ test("the doctor finds stalled tasks even if pg-task is frozen, and nothing else
 
 /** Whether the manager is in deep sleep, that is, has no sessions. */
 async function asleep(): Promise<boolean> {
-  const { rowCount } = await tasks.client.query(
+  const { rowCount } = await client.query(
     "SELECT FROM pg_stat_activity WHERE application_name LIKE 'pg\\_task %' AND datname = current_database()",
   );
   return rowCount === 0;
 }
+
+test("a large output survives that the process reads nothing for a while", async () => {
+  await client.query("CREATE TABLE effect (task bigint)");
+  const gate = await database.connect();
+  await gate.query("SELECT pg_advisory_lock(1)");
+  const program = await startProcess({ config: { url: database.url }, until: "ready" });
+  const [id = ""] = await tasks.insert({
+    input: `${recordEffect}; COMMIT; SELECT pg_advisory_lock_shared(1); SELECT repeat('x', 60000000)`,
+    atomic: false,
+  });
+  const waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+  const [backend] = await eventually<{ pid: number }>(client, waiting, (rows) => rows.length === 1);
+  await suspend(program.pid);
+  await gate.query("SELECT pg_advisory_unlock(1)");
+  const alive = `SELECT FROM pg_stat_activity WHERE pid = ${backend?.pid}`;
+  await eventually(client, `${alive} AND wait_event = 'ClientWrite'`, (rows) => rows.length === 1);
+  // There is no event to wait for: the server's kernel used to give up the connection after ten seconds.
+  await sleep(14_000);
+  const { rowCount } = await client.query(alive);
+  process.kill(program.pid, "SIGCONT");
+  assert.equal(rowCount, 1);
+  const [row] = await tasks.ended(id);
+  assert.deepEqual({ state: row?.state, crash: row?.crash }, { state: "DONE", crash: 0 });
+  assert.equal((await client.query("SELECT FROM effect WHERE task = $1", [id])).rowCount, 1);
+  await program.end();
+});

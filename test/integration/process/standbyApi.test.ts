@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { freePort } from "../../../src/embedded/port.js";
 import { withConnectionTo } from "../../support/connectTo.js";
 import { startPgTask } from "../../support/pgTask.js";
 import { makeReplica, waitForReplay } from "../../support/replica.js";
@@ -9,8 +8,8 @@ import { token, Web } from "../../support/web.js";
 import { problemSchema } from "../../../src/web/api/model.js";
 import { taskListSchema } from "../../../src/web/api/taskSchemas.js";
 
-const primary = await RestartableServer.create(await freePort());
-const standby = await RestartableServer.create(await freePort());
+const primary = await RestartableServer.create();
+const standby = await RestartableServer.create();
 
 it("reads from a standby, and refuses every change there", async () => {
   await primary.start();

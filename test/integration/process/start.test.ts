@@ -5,10 +5,10 @@ import { it } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { createDatabase } from "../../support/database.js";
 import { connectTo } from "../../support/connectTo.js";
-import { startPgTask } from "../../support/pgTask.js";
 import { startProcess } from "../../support/process.js";
-import { insertTask, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForState, waitForRow } from "../../support/waitFor.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { replaceConfig } from "../../support/configFile.js";
 
 const database = await createDatabase("empty");
 
@@ -20,7 +20,7 @@ it("starts with pg_task.json in its folder and logs ready once, with pid and URL
   const client = await database.connect();
   const id = await insertTask(client, "SELECT 1");
   await waitForState(client, id, "DONE");
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  await program.stop();
   assert.equal(program.linesMatching("ready").length, 1);
   const written = program.output.stdout.trimEnd().split("\n");
   assert.equal(written.length, program.lines.length, "every line is JSON");
@@ -34,16 +34,8 @@ it("starts with the file given by --config, also a bare array", async () => {
   const program = await startProcess({
     args: ["start", "--config", file],
     env: { DATABASE_URL: database.url },
+    until: "ready",
   });
-  await program.line("ready");
-  assert.equal((await program.end()).code, 0);
-});
-
-it("starts with only PG* variables", async () => {
-  const { host, port, user, database: name } = database.target;
-  const env = { PGHOST: host, PGPORT: String(port), PGUSER: user, PGDATABASE: name };
-  const program = await startPgTask(undefined, { env });
-  assert.equal((await program.line("ready"))["url"], database.url);
   await program.stop();
 });
 
@@ -53,7 +45,7 @@ it("with only DATABASE_URL, sends ready to its parent process and stops at its s
   assert.equal(program.linesMatching("ready").length, 1);
   assert.equal((await program.line("ready"))["url"], database.url);
   program.child.send("shutdown");
-  assert.deepEqual(await program.exit, { code: 0, signal: null });
+  await program.stopped();
   assert.deepEqual(program.messages, ["ready"]);
 });
 
@@ -66,13 +58,13 @@ it("starts an embedded server with --embedded, and reuses its data at the next s
   const id = await insertTask(client, "SELECT 'kept'");
   await waitForState(client, id, "DONE");
   await client.end();
-  assert.deepEqual(await first.end(), { code: 0, signal: null });
+  await first.stop();
 
   const second = await startProcess({ args, cwd: first.cwd });
   const again = await connectTo(String((await second.line("ready"))["url"]));
   assert.equal((await waitForState(again, id, "DONE")).output, "kept");
   await again.end();
-  assert.equal((await second.end()).code, 0);
+  await second.stop();
 });
 
 it("starts the embedded server with the given data directory and port", async () => {
@@ -89,28 +81,34 @@ it("starts the embedded server with the given data directory and port", async ()
   const warned = await program.line("embedded server used instead of the one in the environment");
   assert.equal(warned["ignored"], "DATABASE_URL");
   await access(join(data, "PG_VERSION"));
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 });
 
 it("exits with 0 when it is stopped while its embedded server starts", async () => {
-  const program = await startProcess({ args: ["start", "--embedded"] });
-  await program.line(/^creating the data folder/);
-  assert.deepEqual(await program.end(), { code: 0, signal: null });
+  const program = await startProcess({ args: ["start", "--embedded"], until: /^creating the data folder/ });
+  await program.stop();
   assert.equal(program.linesMatching("ready").length, 0);
 });
 
-it("runs the tasks of every entry", async () => {
-  const other = await createDatabase("empty");
-  const program = await startPgTask({
-    url: database.url,
-    "pg_task.json": [
-      { data: database.target.database, user: "postgres" },
-      { data: other.target.database, user: "postgres" },
-    ],
+const own = { data: "postgres" };
+const reloaded = "configuration reloaded";
+
+it("handles SIGHUP while its embedded server starts, and reloads afterwards", async () => {
+  const program = await startProcess({
+    args: ["start", "--embedded"],
+    config: [own],
+    until: /^creating the data folder/,
   });
-  for (const each of [database, other]) {
-    const client = await each.connect();
-    await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
-  }
+  program.child.kill("SIGHUP");
+  await program.line(reloaded);
+  const ready = await program.line("ready");
+  await replaceConfig(program, [own, { ...own, table: "second" }]);
+  await program.line(reloaded, 2);
+  const inside = await connectTo(String(ready["url"]));
+  await waitForRow(inside, "SELECT FROM pg_class WHERE relname = 'second'");
+  await inside.end();
+  await replaceConfig(program, { url: String(ready["url"]), "pg_task.json": [own] });
+  const rejected = "configuration not reloaded, keeping the old one";
+  assert.equal((await program.line(rejected))["code"], "CONFIG_CONFLICT");
   await program.stop();
 });

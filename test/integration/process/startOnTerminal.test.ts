@@ -39,6 +39,9 @@ describe("pg-task start on a terminal", () => {
     assert.deepEqual(rows, [{ input: "SELECT 42" }]);
     const tables = await fetch(`${page}api/tables`, { headers: { Authorization: `Bearer ${token}` } });
     assert.equal(tables.status, 200);
+    assert.equal((await fetch(`${page}api/tables`)).status, 401);
+    assert.equal(new URL(page).hostname, "127.0.0.1");
+    assert.ok(token.length >= 20, token);
 
     const bare = await cli(["check", "--json"], { cwd });
     const wrote = await cli(["init"], { cwd });
@@ -48,8 +51,7 @@ describe("pg-task start on a terminal", () => {
       const { control, entries, exitCode } = JSON.parse(each.stdout);
       assert.deepEqual([control.from, entries.length, exitCode], ["the embedded server", 1, 0]);
     }
-    const second = await startProcess({ cwd });
-    await second.line("standby");
+    const second = await startProcess({ cwd, until: "standby" });
     await second.end();
 
     terminal.type("\x03");
@@ -83,7 +85,6 @@ describe("pg-task start on a terminal", () => {
 test("start warns when neither a server is configured nor an embedded server runs", async () => {
   const cwd = await temporaryFolder();
   await cli(["init"], { cwd });
-  const program = await startProcess({ cwd });
-  await program.line("no server configured, using libpq's default");
+  const program = await startProcess({ cwd, until: "no server configured, using libpq's default" });
   await program.end();
 });

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { join } from "node:path";
-import { after, it } from "node:test";
+import { it } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { PgTask } from "../../support/pgTask.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
@@ -11,6 +11,7 @@ import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
 import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { listen } from "../../support/listen.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -26,8 +27,7 @@ async function startTask(key: number): Promise<{ id: string; next: string }> {
 const unlock = (key: number) => client.query("SELECT pg_advisory_unlock($1)", [key]);
 
 async function startReady(graceMs: number): Promise<TestProcess> {
-  const program = await startProcess({ config: { url: database.url, "pg_conf.grace": graceMs } });
-  await program.line("ready");
+  const program = await startProcess({ config: { url: database.url, "pg_conf.grace": graceMs }, until: "ready" });
   return program;
 }
 
@@ -60,13 +60,9 @@ async function row(id: string): Promise<unknown> {
 
 it("does not report a connection attempt that the stop has ended", async () => {
   // This server never answers, so the manager is connecting until the end.
-  const silent = createServer().listen(0, "127.0.0.1");
-  after(() => silent.close());
-  await once(silent, "listening");
-  const address = silent.address();
-  assert.ok(typeof address === "object" && address !== null);
+  const silent = createServer();
   const url = new URL(database.url);
-  [url.hostname, url.port] = [address.address, String(address.port)];
+  [url.hostname, url.port] = ["127.0.0.1", String(await listen(silent))];
   const program = new PgTask();
   program.launch({ url: database.url, "pg_task.json": [{ url: url.href }] });
   await once(silent, "connection");
@@ -88,7 +84,7 @@ for (const [index, signal] of (["SIGTERM", "SIGINT"] as const).entries()) {
       [lockClasses.manager],
     );
     await unlock(index + 1);
-    assert.deepEqual(await program.exit, { code: 0, signal: null });
+    await program.stopped();
     await waitForState(client, id, "DONE");
     assert.deepEqual(await row(next), untouched);
     await client.query("DELETE FROM task");
@@ -115,7 +111,7 @@ it("ignores a second signal within a second, and stops at once on a later one", 
   await sleep(1100);
   assert.equal(program.linesMatching(/at once/).length, 0);
   program.child.kill("SIGTERM");
-  assert.deepEqual(await program.exit, { code: 0, signal: null });
+  await program.stopped();
   assert.equal(program.linesMatching(/^stopping: /).length, 1);
   assert.equal(program.linesMatching(/at once/).length, 1);
   assert.deepEqual(await row(id), untouched);

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
-import { failing, saboteurOption, type Sabotage } from "../../support/saboteur.js";
 import { insertTask, waitForState } from "../../support/waitFor.js";
 
 /** Parameters that limit how long the process waits for its threads, and how long it pauses after they fail. */
@@ -11,19 +10,10 @@ const database = await createDatabase();
 const client = await database.connect();
 const onDatabase = `DATABASE ${database.target.database}`;
 
-async function sabotage(program: TestProcess, order: Sabotage): Promise<void> {
-  const already = program.messages.filter((message) => message === failing).length;
-  program.child.send({ sabotage: order });
-  await program.until(
-    () => program.messages.filter((message) => message === failing).length > already,
-    "a thread to fail",
-  );
-}
-
 /** Makes an executor thread hang. Returns how long the manager waited for its acknowledgement, in ms. */
 async function measureExecutorTimeout(program: TestProcess): Promise<number> {
   await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
-  await sabotage(program, { thread: "executor", how: "block" });
+  await program.sabotage({ thread: "executor", how: "block" });
   const id = await insertTask(client, "SELECT 2");
   const { reason } = await program.line("executor thread terminated");
   await waitForState(client, id, "DONE");
@@ -32,7 +22,7 @@ async function measureExecutorTimeout(program: TestProcess): Promise<number> {
 
 /** Does the same as `measureExecutorTimeout` for a manager and the supervisor. */
 async function measureManagerTimeout(program: TestProcess): Promise<number> {
-  await sabotage(program, { thread: "manager", how: "block" });
+  await program.sabotage({ thread: "manager", how: "block" });
   program.child.kill("SIGHUP");
   const { reason } = await program.line(/^manager died/);
   await program.line("serving table", 2);
@@ -40,16 +30,11 @@ async function measureManagerTimeout(program: TestProcess): Promise<number> {
 }
 
 async function assertLimits(config: object, limits: { readonly conf: number; readonly work: number }): Promise<void> {
-  const program = await startProcess({
-    config: { url: database.url, ...config },
-    env: { NODE_OPTIONS: saboteurOption },
-    forked: true,
-  });
-  await program.line("ready");
+  const program = await startProcess({ config: { url: database.url, ...config }, sabotaged: true, until: "ready" });
   assert.equal(await measureExecutorTimeout(program), limits.work);
   assert.equal(await measureManagerTimeout(program), limits.conf);
   for (let death = 2; death <= 6; death += 1) {
-    await sabotage(program, { thread: "manager", how: "throw" });
+    await program.sabotage({ thread: "manager", how: "throw" });
     await program.line("serving table", death + 1);
   }
   const pauses = program.linesMatching(/^manager died/).map((line) => Number(line["pauseMs"]));
@@ -59,7 +44,7 @@ async function assertLimits(config: object, limits: { readonly conf: number; rea
     pauses.every((ms) => ms <= 1000),
     String(pauses),
   );
-  assert.equal((await program.end()).code, 0);
+  await program.stop();
 }
 
 // The limits are long enough for a thread to start on a busy machine, so that only injected faults exceed them.

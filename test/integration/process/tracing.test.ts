@@ -36,8 +36,8 @@ before(async () => {
   const traced = await startProcess({
     config,
     env: { ...preloaded("recordSpans.js"), SPANS_FILE: file },
+    until: "ready",
   });
-  await traced.line("ready");
   const user = await database.connect();
   const tasks = await Tasks.create(user);
   const good = await tasks.run("SELECT 1", { data });
@@ -58,14 +58,13 @@ before(async () => {
   assert.ok(stopped !== undefined && lost !== undefined);
   rows = { good, bad, stopped, own, lost };
   assert.equal(existsSync(file), false, "it sends when it is told to");
-  assert.deepEqual(await traced.end(), { code: 0, signal: null });
+  await traced.stop();
   spans = readFileSync(file, "utf8")
     .trimEnd()
     .split("\n")
     .map((line): RecordedSpan => JSON.parse(line));
 
-  const untraced = await startProcess({ config });
-  await untraced.line("ready");
+  const untraced = await startProcess({ config, until: "ready" });
   await tasks.run("SELECT 3", { data });
   await untraced.end();
   silent = untraced.output.stdout;

@@ -1,22 +1,15 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { createInterface } from "node:readline";
 import { describe } from "node:test";
 import { OnTerminal } from "../../support/cli.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
-import { PgTask } from "../../support/pgTask.js";
-import { bin } from "../../support/project.js";
 import { suspend } from "../../support/suspend.js";
-import { only, Tasks } from "../../support/tasks.js";
+import { only } from "../../support/tasks.js";
+import { serve } from "../../support/serve.js";
+import { startProcess } from "../../support/process.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
+const { database, client, tasks } = await serve({ "pg_task.sleep": 100 });
 const env = { DATABASE_URL: database.url };
-await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 /** The sequences that begin and end a frame, and the one that erases the rest of a line. */
 const [home, end, rest] = ["\x1b[H", "\x1b[J", "\x1b[K"];
@@ -142,19 +135,14 @@ describe("pg-task watch on a large table", async () => {
     const program = await watch("--state", "FAIL", "--group", "g2");
     assert.match(program.shown, /states FAIL {2}group g2/);
     await quit(program);
-    const child = spawn(process.execPath, [bin, "watch", "--json", "--state", "FAIL", "--text", "SELECT 7007"], {
-      env: { PATH: process.env["PATH"], DATABASE_URL: large.url },
-      stdio: ["ignore", "pipe", "inherit"],
-    });
-    const [line] = await once(createInterface({ input: child.stdout }), "line");
+    const args = ["watch", "--json", "--state", "FAIL", "--text", "SELECT 7007"];
+    const child = await startProcess({ args, env: { DATABASE_URL: large.url } });
+    await child.until(() => child.lines.length > 0, "a line");
     assert.deepEqual(
-      JSON.parse(String(line)).tasks.map(({ id }: { id: string }) => id),
+      JSON.parse(child.output.stdout.split("\n")[0] ?? "").tasks.map(({ id }: { id: string }) => id),
       ["7007"],
     );
-    const closed = once(child, "close");
-    child.kill("SIGTERM");
-    await closed;
-    assert.equal(child.exitCode, 0);
+    await child.stop();
   });
 
   test("ends with exit code 2 and the main screen if the server refuses the filter", async () => {

@@ -45,6 +45,8 @@ test("a task that ends its own session is tried up to pg_task.crash times, then 
   assert.deepEqual([row.state, row.crash], ["FAIL", 2]);
   assert.match(row.error ?? "", /^ERROR: {2}.*session.* 2 times/);
   assert.equal(row.owner, null);
+  const line = await pgTask.line("crash limit reached, task failed");
+  assert.deepEqual([line["id"], line["crash"]], [id, 2]);
   assert.equal(only(await tasks.ended(behind)).output, "behind");
 });
 
