@@ -1,4 +1,3 @@
-import { join } from "node:path";
 import { type Sabotage } from "../support/saboteur.js";
 import { startProcess, type TestProcess } from "../support/process.js";
 import { RestartableServer } from "../support/restartableServer.js";

@@ -138,15 +138,6 @@ test("a task that expires counts as not done", async () => {
   assert.equal((await tasks.end(await tasks.add("SELECT 2", { after: list(first) }))).state, "GONE");
 });
 
-test("a task with delete whose end others wait for is deleted after they have been released", async () => {
-  const first = await tasks.blocker({ delete: true });
-  const second = await tasks.add("SELECT 2", { after: list(first.id) });
-  await tasks.lookedUp(second);
-  await first.open();
-  assert.equal((await tasks.end(second)).state, "DONE");
-  await tasks.removed(first.id);
-});
-
 test("a task that waited for a failure that did not come is deleted if it has delete", async () => {
   const first = await tasks.add("SELECT 1");
   const clean = await tasks.add("SELECT 2", { after: list(first), upon: "fail", delete: true });

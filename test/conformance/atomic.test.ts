@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only } from "../support/tasks.js";
 
 const { client, tasks } = await serve(
   {},
@@ -38,14 +37,6 @@ test("a task that fails at COMMIT is FAIL and has no effect", async () => {
   const row = await tasks.run(`${insert("late")}; INSERT INTO late VALUES (1), (1)`);
   assert.deepEqual([row.state, await effects("late")], ["FAIL", 0]);
   assert.match(row.error ?? "", /duplicate key value/);
-});
-
-test("a task stopped while it runs stays STOP and has no effect", async () => {
-  const [id = ""] = await tasks.insert({ input: `${insert("stopped")}; SELECT pg_sleep(60)` });
-  await tasks.sleeping(id);
-  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
-  const row = only(await tasks.until([id], ({ stop }) => stop !== null));
-  assert.deepEqual([row.state, await effects("stopped")], ["STOP", 0]);
 });
 
 test("a task that is not atomic has its effect once", async () => {

@@ -89,31 +89,6 @@ test("debounce with an upper bound: the plan moves, but not beyond the bound", a
   assert.deepEqual(only((await client.query(insert, ["2 days"])).rows), { id: first.id, bounded: true, moved: true });
 });
 
-test("collect: producers add to the waiting task or insert another one, and nothing is lost", async () => {
-  await client.query("CREATE TABLE collected (item int)");
-  await client.query("CREATE TABLE batch (id bigint, items int[])");
-  const producers = await Promise.all(Array.from({ length: 4 }, () => database.connect()));
-  const insert = `INSERT INTO task AS t (input, key, data, "group") VALUES (
-      $$INSERT INTO collected SELECT unnest(string_to_array(data, ','))::int FROM task WHERE id = current_setting('pg_task.id')::bigint$$, 'collect', $1, 'collect')
-    ${conflict} DO UPDATE SET data = concat(t.data, ',', excluded.data)`;
-  await Promise.all(
-    producers.map(async (each, producer) => {
-      for (let item = 0; item < 50; item += 1) await each.query(insert, [String(producer * 50 + item)]);
-    }),
-  );
-  const rows = await tasks.ended(...(await idsOf("collect")));
-  assert.deepEqual(
-    rows.filter(({ state }) => state !== "DONE"),
-    [],
-  );
-  assert.ok(maxConcurrent(rows) <= 1);
-  const { rows: items } = await client.query<{ item: number }>("SELECT item FROM collected ORDER BY item");
-  assert.deepEqual(
-    items.map(({ item }) => item),
-    Array.from({ length: 200 }, (_, item) => item),
-  );
-});
-
 test("a due task starts although producers add to it all the time, and nothing is lost", async () => {
   await client.query("CREATE TABLE added (item int)");
   const producers = await Promise.all(Array.from({ length: 4 }, () => database.connect()));

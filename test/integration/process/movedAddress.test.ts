@@ -6,6 +6,9 @@ import { makeReplica, promote, waitForReplay } from "../../support/replica.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { TcpProxy } from "../../support/tcpProxy.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { token, Web } from "../../support/web.js";
+import { problemSchema } from "../../../src/web/api/model.js";
+import { taskListSchema } from "../../../src/web/api/taskSchemas.js";
 
 const program = new PgTask();
 const [a, b] = [await RestartableServer.create(), await RestartableServer.create()];
@@ -19,6 +22,46 @@ await withConnectionTo(a.url, (client) => client.query("CREATE TABLE effect (tas
 await makeReplica(a, b);
 await b.start();
 await waitForReplay(a, b);
+
+it("reads from a standby, and refuses every change there", async () => {
+  const id = await withConnectionTo(a.url, async (client) => {
+    const { rows } = await client.query<{ id: string }>(
+      "INSERT INTO task (input, plan) VALUES ('SELECT 1', 'infinity') RETURNING id",
+    );
+    return rows[0]?.id ?? "";
+  });
+  await waitForReplay(a, b);
+  const other = await startPgTask({
+    url: a.url,
+    "pg_conf.name": "other",
+    "pg_task.json": [{ url: b.url }],
+    "pg_http.listen": "127.0.0.1:0",
+    "pg_http.token": token,
+  });
+  const web = await Web.connect(other);
+  const path = `/api/tables/${await web.tableId()}`;
+  const { tasks } = await web.get(taskListSchema, `${path}/tasks`);
+  assert.deepEqual(
+    tasks.map((task) => task.id),
+    [id],
+  );
+  for (const [target, body] of [
+    ["changes", { change: "stop", ids: [id] }],
+    [`tasks/${id}/run-now`, {}],
+    ["tasks", { input: "SELECT 1" }],
+    ["pause", {}],
+    ["resume", {}],
+  ] as const) {
+    const { status, value } = await web.post(`${path}/${target}`, body);
+    const { code, detail } = problemSchema.parse(value);
+    assert.deepEqual(
+      [status, code, detail],
+      [409, "READ_ONLY", "this server is a standby or read-only: only the primary takes changes"],
+      target,
+    );
+  }
+  await other.stop();
+});
 
 it("follows an address that moves to a standby, and waits there until it is the primary", async (context) => {
   const running = await withConnectionTo(a.url, async (client) => {

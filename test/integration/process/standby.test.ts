@@ -20,16 +20,11 @@ beforeEach(() => client.query("DELETE FROM task"));
 /** The leader that the test before has left. */
 let last: TestProcess | null = null;
 
-/** Returns the leader that the test before has left, or a new one. */
-async function startLeader(): Promise<TestProcess> {
-  const leader = last ?? (await startProcess(same));
-  await leader.line("ready");
-  last = null;
-  return leader;
-}
-
+/** Starts a standby beside the leader that the test before has left, or beside a new one. */
 async function startPair(): Promise<{ leader: TestProcess; standby: TestProcess }> {
-  const leader = await startLeader();
+  const leader = last ?? (await startProcess(same));
+  last = null;
+  await leader.line("ready");
   const standby = await startProcess({ ...same, until: "standby" });
   return { leader, standby };
 }
@@ -285,7 +280,9 @@ async function managerBackend(): Promise<number | undefined> {
 }
 
 it("waits for a table that another cluster serves, and logs it once", async () => {
-  const first = await startLeader();
+  await last?.end();
+  last = null;
+  const first = await startProcess({ ...same, until: "ready" });
   const second = new PgTask();
   second.launch({ url: database.url, "pg_conf.name": "other" });
   const waits = /^another manager holds the lock of the table/;
