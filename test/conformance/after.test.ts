@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { eventually, until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, type NewTask } from "../support/tasks.js";
+import { only, type NewTask, statesOf } from "../support/tasks.js";
 
 const { client, tasks } = await serve({ "pg_task.delete": false });
 
@@ -103,10 +103,7 @@ test("if a step of a chain fails, all later steps are GONE, each because of the 
   const second = await tasks.add("SELECT 2", { after: list(first) });
   const third = await tasks.add("SELECT 3", { after: list(second) });
   const rows = await tasks.ended(first, second, third);
-  assert.deepEqual(
-    rows.map(({ state }) => state),
-    ["FAIL", "GONE", "GONE"],
-  );
+  assert.deepEqual(statesOf(rows), ["FAIL", "GONE", "GONE"]);
   assert.equal(rows[1]?.error, `ERROR:  task ${first}, which it waits for, is FAIL`);
   assert.equal(rows[2]?.error, `ERROR:  task ${second}, which it waits for, is GONE`);
 });

@@ -153,7 +153,7 @@ test("an error at the end of the transaction leaves no tag in the output", async
 test("a run with parameters can be stopped, and ends at its timeout", async () => {
   const { error } = await run("SELECT pg_sleep($1)", [60], { timeout: "50 ms" });
   assert.equal(first(error), "ERROR:  canceling statement due to statement timeout");
-  const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60), $1::text", args: '["x"]', group: "stopped" });
+  const id = await tasks.add("SELECT pg_sleep(60), $1::text", { args: '["x"]', group: "stopped" });
   await tasks.sleeping(id);
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
   assert.equal(only(await tasks.until([id], (row) => row.stop !== null)).state, "STOP");
@@ -174,17 +174,16 @@ test("args that are changed while the task is queued are those of the run", asyn
   await tasks.sleeping(blocker);
   await client.query(`UPDATE task SET args = '["after"]' WHERE id = $1`, [id]);
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [blocker]);
-  assert.equal(only(await tasks.ended(id)).output, "after");
+  assert.equal((await tasks.end(id)).output, "after");
 });
 
 test("the query of a rule gets no args", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "SELECT $1",
+  const id = await tasks.add("SELECT $1", {
     args: '["x"]',
     rule: "SELECT now() WHERE nullif(given(), '') IS NULL",
     group: "query",
   });
-  assert.equal(only(await tasks.ended(id)).output, "x");
+  assert.equal((await tasks.end(id)).output, "x");
 });
 
 const refused: readonly (readonly [args: string, message: string])[] = [
@@ -199,7 +198,7 @@ for (const [args, message] of refused) {
   test(`INSERT and UPDATE refuse args that are ${args}`, async () => {
     const error = { message, code: "22023" };
     await assert.rejects(client.query(`INSERT INTO task (input, args) VALUES ('SELECT 1', ${args})`), error);
-    const [id = ""] = await tasks.insert({ input: "SELECT 1", plan: "infinity", group: "refused" });
+    const id = await tasks.add("SELECT 1", { plan: "infinity", group: "refused" });
     await assert.rejects(client.query(`UPDATE task SET args = ${args} WHERE id = ${id}`), error);
   });
 }

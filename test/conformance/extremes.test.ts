@@ -89,7 +89,7 @@ test("a task with the largest and one with the smallest max run", async () => {
   for (const max of [2_147_483_647, -2_147_483_648]) {
     assert.equal((await tasks.run("SELECT 1", { max, group: `max ${max}` })).state, "DONE");
   }
-  const [later = ""] = await tasks.insert({ input: "SELECT 1", max: -2_147_483_648, group: "m" });
+  const later = await tasks.add("SELECT 1", { max: -2_147_483_648, group: "m" });
   await tasks.ended(later);
   await othersRun();
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { maxConcurrent, only, type TaskRow, inOrderOfStart, microseconds, times } from "../support/tasks.js";
+import { maxConcurrent, type TaskRow, inOrderOfStart, microseconds, times } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve({ "pg_task.delete": false });
 
@@ -81,7 +81,7 @@ test("§4 a task without a gap counts as a start, is not delayed itself, and doe
 
 test("§4 a task with a larger max comes before the one that waits for its gap", async () => {
   await tasks.run("SELECT 1", { group: "larger", max: 1, gap: "1 us" });
-  const [waiting = ""] = await tasks.insert({ input: "SELECT 1", group: "larger", max: 1, gap: "1 hour" });
+  const waiting = await tasks.add("SELECT 1", { group: "larger", max: 1, gap: "1 hour" });
   await tasks.run("SELECT 1", { group: "larger", max: 2 });
   assert.equal((await tasks.row(waiting)).state, "PLAN");
 });
@@ -105,17 +105,17 @@ test("§4 the groups of different connections in remote have gaps of their own",
 
 test("§4 a task that waits for its gap starts at once when its gap is taken away", async () => {
   await tasks.run("SELECT 1", { group: "changed", gap: "1 us" });
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "changed", gap: "1 hour" });
+  const id = await tasks.add("SELECT 1", { group: "changed", gap: "1 hour" });
   await client.query("UPDATE task SET gap = '0' WHERE id = $1", [id]);
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
 });
 
 test("§4 the tasks behind one that waits for its gap start when that one is deleted", async () => {
   await tasks.run("SELECT 1", { group: "deleted", gap: "1 us" });
-  const [waiting = ""] = await tasks.insert({ input: "SELECT 1", group: "deleted", gap: "1 hour" });
-  const [behind = ""] = await tasks.insert({ input: "SELECT 1", group: "deleted" });
+  const waiting = await tasks.add("SELECT 1", { group: "deleted", gap: "1 hour" });
+  const behind = await tasks.add("SELECT 1", { group: "deleted" });
   await client.query("DELETE FROM task WHERE id = $1", [waiting]);
-  assert.equal(only(await tasks.ended(behind)).state, "DONE");
+  assert.equal((await tasks.end(behind)).state, "DONE");
 });
 
 test("§4 after a pause of the group, tasks with a gap do not start in a burst", async () => {
@@ -128,7 +128,7 @@ test("§4 after a pause of the group, tasks with a gap do not start in a burst",
 });
 
 test("§4 a repeating task keeps its gap", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "repeating", repeat: "1 ms", gap: "0.1 s" });
+  const id = await tasks.add("SELECT 1", { group: "repeating", repeat: "1 ms", gap: "0.1 s" });
   await tasks.until([id], ({ state }) => state === "DONE");
   const { rows } = await client.query<{ gap: string }>(
     `SELECT gap::text AS gap FROM task WHERE "group" = 'repeating' AND state = 'PLAN'`,

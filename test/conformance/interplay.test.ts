@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { maxConcurrent, only, newName } from "../support/tasks.js";
+import { maxConcurrent, only, newName, statesOf } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve({ "pg_task.delete": false });
 
@@ -233,10 +233,7 @@ test("STOP by the user: no further try and no next run, and tasks that wait for 
   await tasks.sleeping(id);
   await client.query(`UPDATE task SET state = 'STOP' WHERE id = ${id}`);
   const rows = await tasks.ended(then, anyway, instead);
-  assert.deepEqual(
-    rows.map(({ state }) => state),
-    ["GONE", "DONE", "DONE"],
-  );
+  assert.deepEqual(statesOf(rows), ["GONE", "DONE", "DONE"]);
   assert.equal(rows[0]?.error, `ERROR:  task ${id}, which it waits for, is STOP`);
   assert.deepEqual(
     (await client.query<Run>(runs(group))).rows.map(({ state, attempt }) => [state, attempt]),

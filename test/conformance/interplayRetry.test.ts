@@ -3,7 +3,7 @@ import { identifier } from "../../src/shared/postgres/quoting.js";
 import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, type NewTask, newName } from "../support/tasks.js";
+import { only, type NewTask, newName, statesOf } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve(
   { "pg_task.delete": false },
@@ -114,10 +114,7 @@ test("gap: each try is a start of its group, and other tasks of the group wait t
   const failing = await tasks.add("SELECT 1/0", { group, max: 9, retry: 2, backoff: "1 ms", gap: "0.2 s" });
   const other = await tasks.add("SELECT 1", { group, max: 5, gap: "0.2 s" });
   await client.query("COMMIT");
-  assert.deepEqual(
-    (await tasks.ended(failing, other)).map(({ state }) => state),
-    ["FAIL", "DONE"],
-  );
+  assert.deepEqual(statesOf(await tasks.ended(failing, other)), ["FAIL", "DONE"]);
   const { rows } = await client.query<{ apart: boolean; starts: number }>(
     `SELECT min(start - before) >= '0.2 s' AS apart, count(*)::integer + 1 AS starts
      FROM (SELECT start, lag(start) OVER (ORDER BY start) AS before FROM tried WHERE task IN (${failing}, ${other})) AS t
@@ -196,10 +193,7 @@ for (const [what, change, state] of [
     await until(client, `SELECT FROM task WHERE id IN (${ids.join()}) AND wait = 0`, (rows) => rows.length === 3);
     await client.query(`${change} WHERE id = ${id}`);
     const rows = await tasks.ended(...ids);
-    assert.deepEqual(
-      rows.map((row) => row.state),
-      ["GONE", "DONE", "DONE"],
-    );
+    assert.deepEqual(statesOf(rows), ["GONE", "DONE", "DONE"]);
     assert.equal(rows[0]?.error, `ERROR:  task ${id}, which it waits for, is ${state}`);
   });
 }
@@ -217,10 +211,7 @@ test("after: when a task that failed is run again, and then those that were GONE
   const first = await tasks.add("SELECT 1/0");
   const second = await tasks.add("SELECT 2", { after: `{${first}}` });
   const third = await tasks.add("SELECT 3", { after: `{${second}}` });
-  assert.deepEqual(
-    (await tasks.ended(first, second, third)).map(({ state }) => state),
-    ["FAIL", "GONE", "GONE"],
-  );
+  assert.deepEqual(statesOf(await tasks.ended(first, second, third)), ["FAIL", "GONE", "GONE"]);
   // Alone, it waits for the end of the same task, which is still FAIL.
   await client.query(`UPDATE task SET state = 'PLAN', plan = now(), error = NULL WHERE id = ${second}`);
   assert.equal((await tasks.end(second)).error, `ERROR:  task ${first}, which it waits for, is FAIL`);

@@ -5,7 +5,7 @@ import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { projectPath } from "../support/project.js";
 import { serve } from "../support/serve.js";
-import { maxConcurrent, only } from "../support/tasks.js";
+import { maxConcurrent, only, statesOf } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve({ "pg_task.delete": false });
 
@@ -39,7 +39,7 @@ for (const [key, message] of [
   test(`INSERT and UPDATE refuse a key of ${key.length} characters`, async () => {
     const refusal = { message, code: "22023" };
     await assert.rejects(client.query("INSERT INTO task (input, key) VALUES ('SELECT 1', $1)", [key]), refusal);
-    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "refused", plan: "infinity" });
+    const id = await tasks.add("SELECT 1", { group: "refused", plan: "infinity" });
     await assert.rejects(client.query("UPDATE task SET key = $1 WHERE id = $2", [key, id]), refusal);
   });
 }
@@ -126,10 +126,7 @@ test("re-index: a task that is inserted while another one of its key runs starts
   assert.equal((await tasks.row(second)).state, "PLAN");
   await release();
   const rows = await tasks.ended(first, second);
-  assert.deepEqual(
-    rows.map(({ state }) => state),
-    ["DONE", "DONE"],
-  );
+  assert.deepEqual(statesOf(rows), ["DONE", "DONE"]);
   assert.equal(maxConcurrent(rows), 1);
 });
 
@@ -159,9 +156,9 @@ for (const [what, end] of [
   test(`the waiting task starts when the running one ${what}`, async () => {
     const key = `one that ${what}`;
     const { wait, open: release } = await tasks.gate();
-    const [first = ""] = await tasks.insert({ input: `${wait}; ${end}`, key, group: key });
+    const first = await tasks.add(`${wait}; ${end}`, { key, group: key });
     await tasks.running(first);
-    const [second = ""] = await tasks.insert({ input: "SELECT 1", key, group: `${key} 2` });
+    const second = await tasks.add("SELECT 1", { key, group: `${key} 2` });
     await release();
     const [one, two] = await tasks.ended(first, second);
     assert.equal(two?.state, "DONE");
@@ -354,13 +351,7 @@ for (const [what, inputOf, left] of [
   test(`a ${what} passes to a task that is committed while the result is tried again`, async () => {
     const key = `committed, ${what}`;
     const { wait, open: release } = await tasks.gate();
-    const [first = ""] = await tasks.insert({
-      input: inputOf(wait),
-      key,
-      group: key,
-      repeat: "1 year",
-      delete: left === null,
-    });
+    const first = await tasks.add(inputOf(wait), { key, group: key, repeat: "1 year", delete: left === null });
     await tasks.running(first);
     const producer = await database.connect();
     await producer.query("BEGIN");

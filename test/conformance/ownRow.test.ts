@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
+import { statesOf } from "../support/tasks.js";
 
 const { client, tasks } = await serve({}, "CREATE TABLE effect (what text)");
 
@@ -63,8 +64,7 @@ test("§6 a delete that the task sets on its own row takes effect", async () => 
 });
 
 test("§6 a row that its own task deletes stays deleted", async () => {
-  const [id = ""] = await tasks.insert({
-    input: `DELETE FROM task ${own}; INSERT INTO effect VALUES ('own delete')`,
+  const id = await tasks.add(`DELETE FROM task ${own}; INSERT INTO effect VALUES ('own delete')`, {
     group: "own delete",
   });
   await tasks.run("SELECT 1", { group: "own delete" });
@@ -108,11 +108,7 @@ test("§6 a task inserted by a task has that task as its parent", async () => {
 });
 
 test("§8 a planned task that is set to STOP does not run", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "INSERT INTO effect VALUES ('planned stop')",
-    group: "stop",
-    plan: "2100-01-01",
-  });
+  const id = await tasks.add("INSERT INTO effect VALUES ('planned stop')", { group: "stop", plan: "2100-01-01" });
   await client.query("UPDATE task SET state = 'STOP', plan = now() WHERE id = $1", [id]);
   await tasks.run("SELECT 1", { group: "stop" });
   const row = await tasks.row(id);
@@ -121,10 +117,7 @@ test("§8 a planned task that is set to STOP does not run", async () => {
 });
 
 test("§8 a running task that is set to STOP is cancelled, stays STOP and has no effect", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "INSERT INTO effect VALUES ('running stop'); SELECT pg_sleep(60)",
-    group: "stop",
-  });
+  const id = await tasks.add("INSERT INTO effect VALUES ('running stop'); SELECT pg_sleep(60)", { group: "stop" });
   await tasks.running(id);
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
   const [row] = await tasks.until([id], (each) => each.owner === null);
@@ -136,10 +129,7 @@ test("§8 a running task that is set to STOP is cancelled, stays STOP and has no
 });
 
 test("§8 a running task that is deleted is cancelled and has no effect", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "INSERT INTO effect VALUES ('deleted'); SELECT pg_sleep(60)",
-    group: "deleted",
-  });
+  const id = await tasks.add("INSERT INTO effect VALUES ('deleted'); SELECT pg_sleep(60)", { group: "deleted" });
   await tasks.running(id);
   await client.query("DELETE FROM task WHERE id = $1", [id]);
   assert.equal((await tasks.run("SELECT 1", { group: "deleted" })).state, "DONE");
@@ -153,8 +143,5 @@ test("§8 stopping a task cancels no other, not even the next in its session", a
   await tasks.running(stopped[0] ?? "");
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", stopped);
   const rows = await tasks.ended(...next, ...other);
-  assert.deepEqual(
-    rows.map(({ state }) => state),
-    ["DONE", "DONE"],
-  );
+  assert.deepEqual(statesOf(rows), ["DONE", "DONE"]);
 });

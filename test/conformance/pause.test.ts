@@ -12,9 +12,9 @@ function between(from: string | null, to: string | null): number {
 }
 
 test("§4 a task with max < 0 starts only while none of its group runs", async () => {
-  const [wide = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "busy", max: 5 });
+  const wide = await tasks.add("SELECT pg_sleep(60)", { group: "busy", max: 5 });
   const { pid } = await tasks.sleeping(wide);
-  const [pausing = ""] = await tasks.insert({ input: "SELECT 1", group: "busy", max: -100 });
+  const pausing = await tasks.add("SELECT 1", { group: "busy", max: -100 });
   await tasks.run("SELECT 1", { group: "busy", max: 5 });
   assert.equal((await tasks.row(pausing)).state, "PLAN");
   await client.query("SELECT pg_cancel_backend($1)", [pid]);
@@ -24,9 +24,9 @@ test("§4 a task with max < 0 starts only while none of its group runs", async (
 });
 
 test("§4 while a task with max < 0 runs, tasks of its group with max 0 wait and those with a larger max run beside it", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "beside", max: -10 });
+  const id = await tasks.add("SELECT pg_sleep(60)", { group: "beside", max: -10 });
   const { pid } = await tasks.sleeping(id);
-  const [waiting = ""] = await tasks.insert({ input: "SELECT 0", group: "beside", max: 0 });
+  const waiting = await tasks.add("SELECT 0", { group: "beside", max: 0 });
   assert.equal((await tasks.run("SELECT 1", { group: "beside", max: 1 })).state, "DONE");
   assert.equal((await tasks.row(waiting)).state, "PLAN");
   await client.query("SELECT pg_cancel_backend($1)", [pid]);

@@ -177,7 +177,7 @@ test("§5 without drift, the successor's plan is the first plan + n·repeat afte
      VALUES ('SELECT 1', now() - interval '100 days 5 hours', '7 days', '1 year') RETURNING id`,
   );
   const { id } = only(rows);
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
   await successor(id);
   assert.ok(await tasks.successorHolds(id, "n.plan = t.plan + 15 * interval '7 days'"));
 });
@@ -204,12 +204,7 @@ test("§5 a long outage yields one run, not a burst", async () => {
 });
 
 test("§5 each run has a row of its own, planned at plan + n·repeat", async () => {
-  const [first = ""] = await tasks.insert({
-    input: "SELECT pg_sleep(0.01)",
-    repeat: "100 ms",
-    group: "series",
-    data: "series",
-  });
+  const first = await tasks.add("SELECT pg_sleep(0.01)", { repeat: "100 ms", group: "series", data: "series" });
   const rows = await until<{ id: string; parent: string; offset: number }>(
     client,
     `SELECT id, parent, extract(epoch FROM plan - (SELECT plan FROM task WHERE id = ${first}))::float8 AS offset

@@ -60,7 +60,7 @@ async function insertRefused(data: string, body: string): Promise<string> {
   await client.query(`
     CREATE FUNCTION "${data}"() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN ${body} END$$;
     CREATE TRIGGER "${data}" BEFORE UPDATE OF attempt ON task FOR EACH ROW WHEN (NEW.data = '${data}') EXECUTE FUNCTION "${data}"()`);
-  const [id = ""] = await tasks.insert({ input: "SELECT 7/0", retry: 1, backoff: "1 ms", data, group: data });
+  const id = await tasks.add("SELECT 7/0", { retry: 1, backoff: "1 ms", data, group: data });
   return id;
 }
 
@@ -100,8 +100,7 @@ test("each try is rolled back, and the effect of the last one remains", async ()
 
 test("a task with delete is removed after a retry that has neither output nor error", async () => {
   const { name, read } = await counter();
-  const [id = ""] = await tasks.insert({
-    input: `SELECT WHERE 1 / (nextval('${name}') / 2) < 0`,
+  const id = await tasks.add(`SELECT WHERE 1 / (nextval('${name}') / 2) < 0`, {
     delete: true,
     retry: 1,
     backoff: "1 ms",
@@ -317,7 +316,7 @@ test("active counts from the plan of the retry", async () => {
 test("a user can start a waiting retry at once, and the schedule keeps its place", async () => {
   const { id } = await failOnce({ input: "SELECT 5/0", retry: 1, backoff: "20 min", repeat: "1 day" });
   await client.query(`UPDATE task SET plan = now() WHERE id = ${id}`);
-  assert.equal(only(await tasks.ended(id)).state, "FAIL");
+  assert.equal((await tasks.end(id)).state, "FAIL");
   await until(client, `SELECT * FROM task WHERE parent = ${id}`, (rows) => rows.length === 1);
   const { rows } = await client.query(
     `SELECT n.plan = t.created + interval '1 day' AS kept FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`,
@@ -339,7 +338,7 @@ test("pg_task.retry of the session is the default, and costs tasks without error
   await client.query("RESET pg_task.retry; RESET pg_task.backoff");
   await until<Tried>(client, tried(failed), ([found]) => found?.attempt === 1);
   assert.ok(await holds(failed, "retry = 2 AND plan > stop + interval '9 min'"));
-  assert.deepEqual([only(await tasks.ended(fine)).state, (await row(fine)).attempt], ["DONE", null]);
+  assert.deepEqual([(await tasks.end(fine)).state, (await row(fine)).attempt], ["DONE", null]);
 });
 
 const refused: readonly (readonly [NewTask, RegExp])[] = [
@@ -372,14 +371,14 @@ test("a trigger that refuses the retry for a moment only delays it", async () =>
     "delayed",
     "IF nextval('public.refusals') <= 2 THEN RAISE 'not now'; END IF; RETURN NEW;",
   );
-  const { state, error } = only(await tasks.ended(id));
+  const { state, error } = await tasks.end(id);
   assert.equal(state, "FAIL");
   assert.doesNotMatch(error ?? "", /not planned/);
   assert.ok(await holds(id, "attempt = 1"));
 });
 
 test("a trigger that refuses the retry for good makes the task FAIL, and its error says so", async () => {
-  const { state, error } = only(await tasks.ended(refusedId));
+  const { state, error } = await tasks.end(refusedId);
   assert.equal(state, "FAIL");
   assert.match(error ?? "", /division by zero[^]*\nERROR: {2}next run was not planned: no more tries/);
   assert.equal(pgTask.lines.filter((line) => line["id"] === refusedId).length, 1);

@@ -39,7 +39,7 @@ const read = async (id: string): Promise<Row> =>
 /** Inserts a task whose query waits at the closed gate. The group keeps tasks of other tests from delaying it. */
 async function insertComputing(group: string): Promise<string> {
   await gate.query("SELECT pg_advisory_lock(5)");
-  const [id = ""] = await tasks.insert({ input: "SELECT 'input'", rule: gated, group });
+  const id = await tasks.add("SELECT 'input'", { rule: gated, group });
   await waitForRow(
     client,
     "SELECT FROM task JOIN pg_stat_activity AS a USING (pid) WHERE id = $1 AND task.state = 'WORK' AND a.wait_event = 'advisory'",
@@ -53,7 +53,7 @@ const openGate = () => gate.query("SELECT pg_advisory_unlock(5)");
 test("a plan that is moved while the query of the rule runs is used, and the answer is not", async () => {
   const id = await insertComputing("moved");
   await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
-  const ended = only(await tasks.ended(id));
+  const ended = await tasks.end(id);
   assert.deepEqual([ended.state, ended.output], ["DONE", "input"]);
   await openGate();
 });
@@ -83,7 +83,7 @@ test("a rule that replaces a query while the query runs is planned", async () =>
 test("a task whose query is removed while it runs is an ordinary task", async () => {
   const id = await insertComputing("removed");
   await client.query("UPDATE task SET rule = NULL WHERE id = $1", [id]);
-  const ended = only(await tasks.ended(id));
+  const ended = await tasks.end(id);
   assert.deepEqual([ended.state, ended.output, (await read(id)).wait], ["DONE", "input", null]);
   await openGate();
 });
@@ -91,12 +91,12 @@ test("a task whose query is removed while it runs is an ordinary task", async ()
 test("a task that failed because of its query runs the query again when it is set to PLAN", async () => {
   await client.query("CREATE TABLE answer (at timestamptz)");
   const [id = ""] = await tasks.insert({ input: "SELECT 'input'", rule: "SELECT 1/count(*) * now() FROM answer" });
-  assert.match(only(await tasks.ended(id)).error ?? "", /operator does not exist/);
+  assert.match((await tasks.end(id)).error ?? "", /operator does not exist/);
   const [second = ""] = await tasks.insert({
     input: "SELECT 'input'",
     rule: "SELECT timestamptz '2100-01-01Z' + interval '1 s' / count(*) FROM answer",
   });
-  assert.match(only(await tasks.ended(second)).error ?? "", /division by zero/);
+  assert.match((await tasks.end(second)).error ?? "", /division by zero/);
   await client.query("INSERT INTO answer VALUES (now())");
   await client.query("UPDATE task SET state = 'PLAN', plan = now() WHERE id = $1", [second]);
   await waitForRow(client, "SELECT FROM task WHERE id = $1 AND plan = '2100-01-01 00:00:01Z' AND state = 'PLAN'", [
@@ -107,11 +107,11 @@ test("a task that failed because of its query runs the query again when it is se
 test("the first time that a query returns may be in the past", async () => {
   const rule = `SELECT CASE current_setting('pg_task.state') WHEN 'PLAN' THEN now() - interval '10 minutes' END`;
   const [id = ""] = await tasks.insert({ input: "SELECT 'input'", rule });
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
 });
 
 test("a recurrence rule that is set during a run begins then", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group: "running" });
+  const id = await tasks.add("SELECT pg_sleep(60)", { group: "running" });
   await tasks.sleeping(id);
   await client.query("UPDATE task SET rule = 'FREQ=DAILY;BYHOUR=0;BYMINUTE=0;BYSECOND=0', zone = 'UTC' WHERE id = $1", [
     id,
@@ -143,8 +143,7 @@ test("a paused schedule stays paused when its rule is changed", async () => {
 });
 
 test("a repeating task whose plan is set after a pause goes on from the new plan", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "SELECT 1",
+  const id = await tasks.add("SELECT 1", {
     repeat: "1 day",
     plan: "2000-01-01 03:00Z",
     active: "100 years",
@@ -171,7 +170,7 @@ test("a row whose end a user's trigger rejects stays owed until the trigger acce
     CREATE TRIGGER keep BEFORE DELETE ON task FOR EACH ROW WHEN (OLD.data = 'kept') EXECUTE FUNCTION keep()`);
   const rule = "SELECT CASE current_setting('pg_task.state') WHEN 'PLAN' THEN now() END";
   const [id = ""] = await tasks.insert({ input: "SELECT 1", rule, data: "kept" });
-  assert.equal(only(await tasks.ended(id)).state, "DONE");
+  assert.equal((await tasks.end(id)).state, "DONE");
   await waitForRow(
     client,
     "SELECT FROM task WHERE parent = $1 AND state = 'PLAN' AND error = 'ERROR:  next run was not planned: rows are kept'",
@@ -184,5 +183,5 @@ test("a row whose end a user's trigger rejects stays owed until the trigger acce
 test("a query that closes the parentheses around it cannot keep its row from ending", async () => {
   const rule = "SELECT now())::timestamptz) #>> '{}', ''); SELECT concat('x', to_json((now()";
   const [id = ""] = await tasks.insert({ input: "SELECT 1", rule });
-  assert.equal(only(await tasks.ended(id)).state, "FAIL");
+  assert.equal((await tasks.end(id)).state, "FAIL");
 });

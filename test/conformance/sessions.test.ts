@@ -79,7 +79,7 @@ for (const [session, place] of [
     assert.notEqual((await tasks.run("SELECT 1", task)).pid, pid);
   });
 
-  for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
+  for (const [what, [leave, look, none]] of Object.entries(traces(role))) {
     test(`§6 the next task of a ${session} finds nothing left of ${what}`, async () => {
       const [left, looked] = await run({ input: leave, group: what, count: 2 }, { input: look, group: what, count: 2 });
       assert.equal(looked?.pid, left?.pid);
@@ -126,7 +126,7 @@ test("§6 a session dedicated to one group and connection string takes no task o
   assert.equal(new Set(pids.flatMap((some) => [...some])).size, kinds.length);
 });
 
-for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
+for (const [what, [leave, look, none]] of Object.entries(traces(role))) {
   test(`§6 with count 0 and live 0 a task finds nothing left of ${what}`, async () => {
     assert.equal((await tasks.run(leave, { group: what })).state, "DONE");
     assert.equal((await tasks.run(look, { group: what })).output, none);

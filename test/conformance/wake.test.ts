@@ -1,15 +1,9 @@
 import { test } from "node:test";
-import { createDatabase } from "../support/database.js";
 import { eventually } from "../support/changes.js";
-import { PgTask } from "../support/pgTask.js";
-import { Tasks } from "../support/tasks.js";
+import { serve } from "../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
+const { database, client, tasks } = await serve({ "pg_task.sleep": 20, "pg_task.idle": 1 });
 const [first, second] = [await database.connect(), await database.connect()];
-await pgTask.start({ url: database.url, "pg_task.sleep": 20, "pg_task.idle": 1 });
 
 /**
  * Time limit of each test, in ms. It is shorter than the five minutes after which a manager in deep sleep checks the

@@ -10,7 +10,7 @@ const idsInOrder = (rows: readonly TaskRow[]): string[] => inOrderOfStart(rows).
 
 /** Keeps a group busy with a running task during `work`. */
 async function whileRunning(group: string, work: () => Promise<void>): Promise<void> {
-  const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", group });
+  const id = await tasks.add("SELECT pg_sleep(60)", { group });
   const { pid } = await tasks.sleeping(id);
   await work();
   await client.query("SELECT pg_cancel_backend($1)", [pid]);
@@ -45,11 +45,7 @@ test("§4 with equal max, the smaller id goes first", async () => {
 
 test("§4 the larger max minus running in its group goes first", async () => {
   await whileRunning("by max", async () => {
-    const [wide = ""] = await tasks.insert({
-      input: "SELECT pg_sleep(60)",
-      group: "by max",
-      max: 1,
-    });
+    const wide = await tasks.add("SELECT pg_sleep(60)", { group: "by max", max: 1 });
     const { pid } = await tasks.sleeping(wide);
     const waiting = await tasks.together(
       { input: "SELECT 1", group: "by max", max: 0 },
@@ -121,7 +117,7 @@ for (const [column, { before, set }] of Object.entries(changes)) {
       await client.query(`UPDATE task SET ${set} WHERE id = $1`, [id]);
       // Every change wakes the manager. This insert causes another check, at the latest.
       await tasks.run("SELECT 1", { group: "check" });
-      assert.equal(only(await tasks.ended(id)).state, "DONE");
+      assert.equal((await tasks.end(id)).state, "DONE");
     });
   });
 }

@@ -197,6 +197,8 @@ export function maxConcurrent(rows: readonly TaskRow[]): number {
   );
 }
 
+export const statesOf = (rows: readonly { readonly state: string }[]): string[] => rows.map(({ state }) => state);
+
 /** The tasks' rows in the order of their starts. */
 export const inOrderOfStart = (rows: readonly TaskRow[]): TaskRow[] =>
   rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));

@@ -5,7 +5,6 @@ import { until } from "../../support/changes.js";
 import { cli, OnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess } from "../../support/process.js";
-import { only } from "../../support/tasks.js";
 import { bin, projectPath } from "../../support/project.js";
 import { serve } from "../../support/serve.js";
 
@@ -56,12 +55,12 @@ test("pg-task add leaves the task running when its wait is interrupted", async (
   );
   assert.equal((await tasks.row(id)).state, "WORK");
   assert.equal((await cli(["stop", id], { env })).code, 0);
-  const row = only(await tasks.until([id], ({ owner }) => owner === null));
+  const row = await tasks.released(id);
   assert.equal(row.state, "STOP");
 });
 
 test("Ctrl-C at a question means no, and y means yes", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "asked", state: "FAIL" });
+  const id = await tasks.add("SELECT 1", { group: "asked", state: "FAIL" });
   for (const [keys, code, state] of [
     ["\x03", 1, "FAIL"],
     ["y\r", 0, "DONE"],

@@ -71,7 +71,7 @@ test("the doctor finds stalled tasks even if pg-task is frozen, and nothing else
   const program = await startProcess({ config: { url: database.url }, until: "ready" });
   await tasks.run("SELECT 1", { group: "warm" });
   await suspend(program.pid);
-  const [waits = ""] = await tasks.insert({ input: "SELECT 1", group: "stopped" });
+  const waits = await tasks.add("SELECT 1", { group: "stopped" });
   const said = await stalls();
   program.child.kill("SIGCONT");
   assert.equal(said.level, "warn");
@@ -85,11 +85,7 @@ test("the doctor finds stalled tasks even if pg-task is frozen, and nothing else
     CREATE TRIGGER forbid BEFORE UPDATE ON task FOR EACH ROW
       WHEN (NEW.data = 'refused' AND NEW.state IN ('TAKE', 'WORK')) EXECUTE FUNCTION forbid()`);
   const refusal = program.line("claim rejected by the server, retrying");
-  const [refused = ""] = await tasks.insert({
-    input: "SELECT 1",
-    group: "refused",
-    data: "refused",
-  });
+  const refused = await tasks.add("SELECT 1", { group: "refused", data: "refused" });
   assert.equal((await refusal)["id"], refused);
   let told = await stalls();
   // As long as the previous task's session does not count as free, this task may be waiting for that session.

@@ -172,17 +172,6 @@ it("releases the tasks of a claim that is under way when it stops without a grac
   await client.query("DELETE FROM task");
 });
 
-it("leaves no connection on the server", async () => {
-  const program = await startHere(60_000);
-  await waitForState(client, await insertTask(client, "SELECT 1"), "DONE");
-  await program.stop();
-  const { rows } = await client.query(
-    `SELECT application_name FROM pg_stat_activity
-     WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`,
-  );
-  assert.deepEqual(rows, []);
-});
-
 it("stops when only npm receives the signal", async () => {
   const root = projectPath();
   const data = join(await temporaryFolder(), "data");

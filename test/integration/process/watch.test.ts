@@ -38,7 +38,7 @@ describe("pg-task watch", () => {
       "SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg-task watch'",
     );
     assert.deepEqual(rows, [{ ended: true }]);
-    const [id = ""] = await tasks.insert({ input: "SELECT 1", group: "reconnected" });
+    const id = await tasks.add("SELECT 1", { group: "reconnected" });
     await program.until(new RegExp(`${id} {2}DONE {3}reconnected`));
     program.type("q");
     assert.equal(await program.end(), 0);

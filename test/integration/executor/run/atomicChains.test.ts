@@ -105,7 +105,7 @@ const role = `role_${database.target.database}`;
 await admin.query(`${tracesSetup}; CREATE ROLE ${role}`);
 after(() => onServer((server) => server.query(`DROP ROLE ${role}`)));
 
-for (const [what, { leave, look, none }] of Object.entries(traces(role))) {
+for (const [what, [leave, look, none]] of Object.entries(traces(role))) {
   for (const atomic of [true, false]) {
     const kind = atomic ? "atomic" : "that is not atomic";
     test(`a run ${kind} leaves nothing of ${what} to runs already pipelined behind it`, async () => {
