@@ -162,7 +162,7 @@ test("a plan that is set while it waits does not start it, but counts afterwards
   await client.query(`UPDATE task SET plan = now() + interval '1 hour' WHERE id = ${second}`);
   assert.equal((await tasks.row(second)).plan, null, "planned for infinity");
   await first.open();
-  await until(client, `SELECT plan FROM task WHERE id = ${second} AND plan < 'infinity'`, (rows) => rows.length === 1);
+  await until(client, `SELECT plan FROM task WHERE id = ${second} AND plan < 'infinity'`);
   const { rows } = await client.query(
     `SELECT plan > now() + interval '50 min' AS hour, state::text AS state FROM task WHERE id = ${second}`,
   );
@@ -207,7 +207,7 @@ async function insertWaitingForFailure(): Promise<{
   const waiting = await tasks.add("SELECT 3", { after: list(failed, running.id), upon: "fail" });
   await tasks.lookedUp(waiting);
   await client.query(`UPDATE task SET plan = now() WHERE id = ${failed}`);
-  await eventually(client, "SELECT FROM task_after WHERE failed", (found) => found.length === 1);
+  await eventually(client, "SELECT FROM task_after WHERE failed");
   return { failed, running, waiting };
 }
 
@@ -241,14 +241,14 @@ test("a schedule that waits goes on from its planned time, and its successor doe
   await first.open();
   await tasks.end(second);
   const next = `SELECT after, wait, plan = (SELECT created + interval '1 day' FROM task WHERE id = ${second}) AS kept FROM task WHERE parent = ${second}`;
-  assert.deepEqual(await until(client, next, (rows) => rows.length === 1), [{ after: null, wait: null, kept: true }]);
+  assert.deepEqual(await until(client, next), [{ after: null, wait: null, kept: true }]);
 });
 
 test("a schedule whose first run is GONE because of a predecessor goes on", async () => {
   const first = await tasks.add("SELECT 1/0");
   const second = await tasks.add("SELECT 2", { after: list(first), rule: "0 0 1 1 *" });
   assert.equal((await tasks.end(second)).state, "GONE");
-  await until(client, `SELECT * FROM task WHERE parent = ${second} AND state = 'PLAN'`, (rows) => rows.length === 1);
+  await until(client, `SELECT * FROM task WHERE parent = ${second} AND state = 'PLAN'`);
 });
 
 test("the end of a session counts once: a rescued task releases its dependents", async () => {

@@ -161,7 +161,7 @@ test("a run with parameters can be stopped, and ends at its timeout", async () =
 
 test("a successor inherits the args", async () => {
   const { id } = await run("SELECT $1", ["again"], { repeat: "1000 years" });
-  await eventually(client, `SELECT args FROM task WHERE parent = ${id}`, (rows) => rows.length === 1);
+  await eventually(client, `SELECT args FROM task WHERE parent = ${id}`);
   const { rows } = await client.query(`SELECT args, state FROM task WHERE parent = ${id}`);
   assert.deepEqual(rows, [{ args: ["again"], state: "PLAN" }]);
 });

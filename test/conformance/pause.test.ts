@@ -142,11 +142,7 @@ test("§4 a failed run pauses its group as well", async () => {
     { input: "SELECT 1", group: "failed", max: -60000 },
   );
   const [failed] = await tasks.ended(...ids.slice(0, 1));
-  const rows = await until<{ plan: string }>(
-    client,
-    `SELECT plan FROM task WHERE id = ${ids[1]} AND plan > now()`,
-    (found) => found.length === 1,
-  );
+  const rows = await until<{ plan: string }>(client, `SELECT plan FROM task WHERE id = ${ids[1]} AND plan > now()`);
   assert.equal(failed?.state, "FAIL");
   assert.equal(rows.length, 1);
   assert.equal((await tasks.row(ids[1] ?? "")).state, "PLAN");

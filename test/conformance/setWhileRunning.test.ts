@@ -99,13 +99,9 @@ test("§8 a task set to PLAN while it runs starts again only after its run has e
       END $$`,
   });
   await tasks.running(id);
-  await eventually(
-    client,
-    "SELECT FROM pg_stat_activity WHERE query LIKE '%stubborn%' AND wait_event = 'PgSleep'",
-    (rows) => rows.length === 1,
-  );
+  await eventually(client, "SELECT FROM pg_stat_activity WHERE query LIKE '%stubborn%' AND wait_event = 'PgSleep'");
   await set(id, "state = 'PLAN'");
-  await eventually(client, "SELECT FROM caught WHERE is_called", (rows) => rows.length === 1);
+  await eventually(client, "SELECT FROM caught WHERE is_called");
   const row = await tasks.row(id);
   assert.deepEqual([row.state, row.owner === null], ["PLAN", false]);
   await client.query("SELECT pg_advisory_unlock(77)");
@@ -183,7 +179,6 @@ test("§8 a state that another session sets after the task set its own ends the 
   await eventually(
     client,
     `SELECT FROM task AS t JOIN pg_stat_activity AS a ON a.pid = -t.pid WHERE t.id = ${id} AND a.wait_event = 'PgSleep'`,
-    (rows) => rows.length === 1,
   );
   await set(id, "state = 'FAIL'");
   const { state, error, pid } = await tasks.released(id);

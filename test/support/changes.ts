@@ -8,6 +8,8 @@ const pollMs = 50;
 /** A query with more rows than this is executed again only after a pause, in ms, which covers further changes. */
 const many = { rows: 50, pauseMs: 20 };
 
+const isOne = ({ length }: readonly object[]): boolean => length === 1;
+
 /** Makes a table notify after every statement that changes it. */
 export async function announceChanges(client: Client, table = "public.task"): Promise<void> {
   await client.query(`
@@ -19,12 +21,12 @@ export async function announceChanges(client: Client, table = "public.task"): Pr
 
 /**
  * Resolves with the rows of a query when they satisfy the condition. The query is executed now, and after each change
- * that `announceChanges` announces. Only the test's own time limit ends the wait.
+ * that `announceChanges` announces. By default, there must be one row. Only the test's own time limit ends the wait.
  */
 export async function until<Row extends object>(
   client: Client,
   query: string,
-  wanted: (rows: Row[]) => boolean,
+  wanted: (rows: Row[]) => boolean = isOne,
 ): Promise<Row[]> {
   let changed = false;
   let wake: (() => void) | null = null;
@@ -53,7 +55,7 @@ export async function until<Row extends object>(
 export async function eventually<Row extends object>(
   client: Client,
   query: string,
-  wanted: (rows: Row[]) => boolean,
+  wanted: (rows: Row[]) => boolean = isOne,
 ): Promise<Row[]> {
   for (;;) {
     const { rows } = await client.query<Row>(query);
