@@ -360,7 +360,7 @@ for (const [what, inputOf, left] of [
     const waits = `SELECT query_start::text AS since FROM pg_stat_activity WHERE ${await backendPid(producer)} = ANY (pg_blocking_pids(pid))`;
     const { since } = await promptly<{ since: string }>(waits, () => true);
     // The first statement runs into its lock timeout. A later one waits for the producer again.
-    await promptly<{ since: string }>(waits, (wait) => wait.since !== since);
+    await promptly<{ since: string }>(waits, (later) => later.since !== since);
     await producer.query("COMMIT");
     await until(client, `SELECT FROM task WHERE id = ${first} AND owner IS NOT NULL`, (rows) => rows.length === 0);
     const { rows } = await client.query(

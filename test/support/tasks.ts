@@ -118,9 +118,9 @@ export class Tasks {
     await until(this.client, waiting, (rows) => rows.length === ids.length);
   }
 
-  /** Waits for the only successor `n` of a task `t`. Returns these columns of both. */
-  async successor<Row extends object>(id: string, columns: string): Promise<Row> {
-    const joined = `SELECT ${columns} FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`;
+  /** Waits for the only successor `n` of a task `t`. Returns a list of expressions of their columns. */
+  async successor<Row extends object>(id: string, list: string): Promise<Row> {
+    const joined = `SELECT ${list} FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`;
     return only(await until<Row>(this.client, joined, (rows) => rows.length > 0));
   }
 
@@ -204,8 +204,8 @@ export const inOrderOfStart = (rows: readonly TaskRow[]): TaskRow[] =>
   rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
 
 /** The microseconds of a time in a row. */
-export function microseconds(time: string | null): number {
-  const [seconds = "", fraction = ""] = (time ?? "").split(".");
+export function microseconds(text: string | null): number {
+  const [seconds = "", fraction = ""] = (text ?? "").split(".");
   return Date.parse(`${seconds}Z`) * 1000 + Number(fraction);
 }
 

@@ -36,7 +36,8 @@ export async function readOneTask<T>(
     const found = named === undefined ? null : await read(opened, named);
     return named === undefined || found === null ? null : { id: named, found };
   });
-  if (result === null) terminal.writeError(`pg-task: no task ${id ?? `with the key ${printableLine(JSON.stringify(key))}`}\n`);
+  if (result === null)
+    terminal.writeError(`pg-task: no task ${id ?? `with the key ${printableLine(JSON.stringify(key))}`}\n`);
   return result;
 }
 

@@ -119,6 +119,8 @@ test("why, doctor and status say that sessions are refused also while others are
   await program.stop();
 });
 
+const setPassword = (password: string) => admin.query(`ALTER ROLE idle PASSWORD '${password}'`);
+
 test("a changed password shows at a reload and in deep sleep, although no task is due", async () => {
   await server.createOwner("idle");
   const content = {
@@ -137,7 +139,6 @@ test("a changed password shows at a reload and in deep sleep, although no task i
       () => web.requestWithoutToken("/ready"),
       (answer) => answer.status === status,
     );
-  const setPassword = (password: string) => admin.query(`ALTER ROLE idle PASSWORD '${password}'`);
   await untilReady(200);
 
   await setPassword("second password");

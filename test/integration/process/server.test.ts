@@ -162,7 +162,7 @@ it("keeps a rejected result when the server crashes, and neither why nor doctor 
 
 it("stops soon after the grace period although tasks run and no backend answers", async (context) => {
   const graceMs = 500;
-  const program = await startProcess({ config: { url: server.url, "pg_conf.grace": graceMs }, until: "ready" });
+  const stopping = await startProcess({ config: { url: server.url, "pg_conf.grace": graceMs }, until: "ready" });
   const client = await connectTo(server.url);
   for (const group of ["one", "two"]) {
     const id = await insertTask(client, "SELECT pg_sleep(600)", group);
@@ -174,7 +174,7 @@ it("stops soon after the grace period although tasks run and no backend answers"
   assert.equal(rows.length, 4);
   server.freeze(rows.map(({ pid }) => pid));
   const before = performance.now();
-  await program.stop();
+  await stopping.stop();
   const overrunMs = Math.round(performance.now() - before - graceMs);
   context.diagnostic(`ended ${overrunMs} ms after the grace period`);
   server.thaw();
@@ -184,9 +184,9 @@ it("stops soon after the grace period although tasks run and no backend answers"
 it("stops while it connects to a server that accepts the connection and sends nothing", async () => {
   const silent = createServer();
   const port = await listen(silent);
-  const program = await startProcess({
+  const stopping = await startProcess({
     env: { DATABASE_URL: `postgresql://postgres@127.0.0.1:${port}/postgres?connect_timeout=0` },
   });
   await once(silent, "connection");
-  await program.stop();
+  await stopping.stop();
 });

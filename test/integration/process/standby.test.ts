@@ -316,8 +316,9 @@ it("waits for a table that another cluster serves, and logs it once", async () =
   await second.stop();
 });
 
+const health = async (web: Web): Promise<string> => (await web.requestWithoutToken("/health")).text;
+
 it("leaves the port of the page to the leader, and takes it when the leader has ended", async () => {
-  const health = async (web: Web): Promise<string> => (await web.requestWithoutToken("/health")).text;
   const { server, port } = await occupyPort();
   const config = { url: database.url, "pg_http.token": token };
   const page = { ...config, "pg_http.listen": `127.0.0.1:${port}` };
