@@ -68,6 +68,6 @@ function hintLine(error: unknown): string {
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
   // A refused login has the server's error as a property.
   const told = cause instanceof Error && "error" in cause ? cause.error : cause;
-  const isServerHint = told instanceof Error && "severity" in told && "hint" in told;
-  return isServerHint && typeof told.hint === "string" ? `HINT:  ${printableText(told.hint)}\n` : "";
+  const isServers = typeof told === "object" && told !== null && "severity" in told && "hint" in told;
+  return isServers && typeof told.hint === "string" ? `HINT:  ${printableText(told.hint)}\n` : "";
 }

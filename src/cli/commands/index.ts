@@ -244,7 +244,7 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     options: [limit(100)],
     table: true,
     examples: ["groups"],
-    load: async () => (await import("./groups.js")).listGroups,
+    load: async () => (await import("./list.js")).listGroups,
   },
   watch: {
     summary: "watch a table live on the terminal; q quits. --json prints a line of JSON per update",
@@ -261,7 +261,7 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     options: oneTask.options,
     table: true,
     examples: ["why 1", "why --key 'order 42'"],
-    load: async () => (await import("./why.js")).why,
+    load: async () => (await import("./show.js")).why,
   },
   doctor: {
     summary: "find problems and suggest remedies; changes nothing",

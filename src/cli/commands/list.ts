@@ -4,10 +4,18 @@ import { listTasks } from "../../tasks/queries/listTasks.js";
 import { readSchedules } from "../../tasks/queries/schedules.js";
 import { withTable } from "../support/openTable.js";
 import { filterFromOptions, type CommandOptions, type FilterOptions } from "../support/options.js";
-import { scheduleColumns, scheduleFields, summaryLength, taskColumns, taskFields } from "../support/columns.js";
+import {
+  scheduleColumns,
+  scheduleFields,
+  summaryLength,
+  taskColumns,
+  taskFields,
+  groupColumns,
+} from "../support/columns.js";
 import { fittingColumns, renderTable } from "../terminal/table.js";
 import { colourText, type Terminal } from "../terminal/terminal.js";
 import { formatCount, formatNumber } from "../terminal/format.js";
+import { readGroups, thoroughLimits } from "../../tasks/queries/groups.js";
 
 interface ListOptions extends CommandOptions, FilterOptions {
   readonly schedules?: true;
@@ -88,5 +96,22 @@ async function listSchedules(terminal: Terminal, options: ListOptions): Promise<
     terminal.write(`${colourText(terminal, "grey", note)}\n`);
   }
   if (more) terminal.writeError(`more than ${formatCount(limit, "schedule")}: raise --limit to see all\n`);
+  return 0;
+}
+
+interface GroupsOptions extends CommandOptions {
+  readonly limit: number;
+}
+
+export async function listGroups(terminal: Terminal, options: GroupsOptions): Promise<number> {
+  const found = await withTable(terminal, options, "groups", ({ client, table: names }) =>
+    readGroups(client, names, { limit: options.limit, ended: false, limits: thoroughLimits }),
+  );
+  if (options.json === true) terminal.write(`${JSON.stringify(found, null, 2)}\n`);
+  else if (found.groups.length === 0 && terminal.isTerminal) terminal.write("no running or waiting tasks\n");
+  else for (const line of renderTable(terminal, groupColumns(found), found.groups)) terminal.write(`${line}\n`);
+  if (!found.complete && options.json !== true) {
+    terminal.writeError("many tasks wait: due and waiting are estimates, small groups may be missing\n");
+  }
   return 0;
 }

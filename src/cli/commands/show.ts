@@ -10,7 +10,7 @@ import { readChain, type TaskChain } from "../../tasks/queries/taskChain.js";
 import { explainNotRetried } from "../../tasks/explain/endedTask.js";
 import { readTask, type ColumnValue, type TaskColumns } from "../../tasks/queries/readTask.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { readOneTask, type OneTaskOptions } from "../support/oneTask.js";
+import { readOneTask, type OneTaskOptions, readReasons } from "../support/oneTask.js";
 import { summaryLength, taskColumns } from "../support/columns.js";
 import { truncateText, copyField, formatFullTime, formatNumber, truncate, formatCount } from "../terminal/format.js";
 import { formatDuration } from "../../shared/formatDuration.js";
@@ -289,4 +289,26 @@ function formatNode(terminal: Terminal, node: DependencyNode, edge: Dependency, 
   const rest = printableLine(`${note}  ${error === null || error === "" ? (input ?? "") : error}`).trimEnd();
   const text = truncate(rest, Math.max(0, width - `${id} ${name}`.length));
   return `${id} ${colourText(terminal, stateColour(name), printableLine(name))}${text}`;
+}
+
+export async function why(terminal: Terminal, given: string | undefined, options: OneTaskOptions): Promise<number> {
+  const localTimes = terminal.isTerminal && options.json !== true;
+  const explained = await readOneTask(terminal, "why", given, options, (opened, id) =>
+    readReasons(opened, id, { localTimes }),
+  );
+  if (explained === null) return commandExitCodes.notAll;
+  const { id, found: reasons } = explained;
+  if (options.json === true) {
+    terminal.write(`${JSON.stringify({ id, reasons }, null, 2)}\n`);
+  } else if (terminal.isTerminal) {
+    for (const { text, remedy } of reasons) {
+      terminal.write(`${printableLine(text)}\n`);
+      if (remedy !== undefined) terminal.write(`  ${colourText(terminal, "grey", printableLine(remedy))}\n`);
+    }
+  } else {
+    for (const { code, text, remedy } of reasons) {
+      terminal.write(`${[code, text, remedy ?? null].map(copyField).join("\t")}\n`);
+    }
+  }
+  return 0;
 }

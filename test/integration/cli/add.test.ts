@@ -3,21 +3,17 @@ import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { createDatabase } from "../../support/database.js";
 import { eventually } from "../../support/changes.js";
 import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
-import { PgTask } from "../../support/pgTask.js";
 import { createRole } from "../../support/taskTables.js";
 import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { serve } from "../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
+const { database, client } = await serve({ "pg_task.sleep": 100 });
 const env = { DATABASE_URL: database.url };
 const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
-await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 const idOf = ({ stdout }: { readonly stdout: string }): string => stdout.trim();
 

@@ -6,18 +6,15 @@ import { createDatabase } from "../../support/database.js";
 import { cli, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
-import { only, Tasks } from "../../support/tasks.js";
+import { only } from "../../support/tasks.js";
 import { createRole } from "../../support/taskTables.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
+import { serve } from "../../support/serve.js";
 
-const pgTask = new PgTask();
+const { database, client, tasks } = await serve({ "pg_task.sleep": 100 });
 const standby = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
 const env = { DATABASE_URL: database.url };
 const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
-await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 describe("pg-task status", () => {
   test("reports leader, standbys, manager, sessions and pauses", async () => {

@@ -4,17 +4,12 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { describe } from "node:test";
 import { cli, OnTerminal } from "../../support/cli.js";
-import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
-import { PgTask } from "../../support/pgTask.js";
 import { bin } from "../../support/project.js";
-import { Tasks } from "../../support/tasks.js";
+import { serve } from "../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const tasks = await Tasks.create(await database.connect());
+const { database, tasks } = await serve({ "pg_task.sleep": 100 });
 const env = { DATABASE_URL: database.url };
-await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 const enter = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const leave = "\x1b[?7h\x1b[?25h\x1b[?1049l";

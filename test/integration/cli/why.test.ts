@@ -1,19 +1,13 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { createDatabase } from "../../support/database.js";
 import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
-import { PgTask } from "../../support/pgTask.js";
-import { Tasks } from "../../support/tasks.js";
 import { createRole } from "../../support/taskTables.js";
+import { serve } from "../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
+const { database, client, tasks } = await serve({ "pg_task.sleep": 100 });
 const env = { DATABASE_URL: database.url };
 const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
-await pgTask.start({ url: database.url, "pg_task.sleep": 100 });
 
 const idOf = ({ stdout }: { readonly stdout: string }): string => stdout.trim();
 

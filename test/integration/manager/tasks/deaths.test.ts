@@ -1,15 +1,10 @@
 import assert from "node:assert/strict";
 import { eventually } from "../../../support/changes.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { only, Tasks } from "../../../support/tasks.js";
+import { only } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 200, "pg_task.crash": 2 });
+const { pgTask, database, client, tasks } = await serve({ "pg_task.sleep": 200, "pg_task.crash": 2 });
 
 /** Terminates the connections with this application name. */
 async function terminate(application: string): Promise<void> {

@@ -1,14 +1,9 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { maxConcurrent, only, Tasks, type NewTask } from "../../../support/tasks.js";
+import { maxConcurrent, only, type NewTask } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 200, "pg_conf.max": 8 });
+const { pgTask, client, tasks } = await serve({ "pg_task.sleep": 200, "pg_conf.max": 8 });
 
 /**
  * Inserts tasks in one transaction, so that all become due at the same time and their order does not depend on the

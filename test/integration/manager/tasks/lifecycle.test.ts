@@ -1,15 +1,10 @@
 import assert from "node:assert/strict";
 import { eventually, until } from "../../../support/changes.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { only, Tasks } from "../../../support/tasks.js";
+import { only } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 200 });
+const { pgTask, database, client, tasks } = await serve({ "pg_task.sleep": 200 });
 
 test("an inserted task runs, and its row shows the result", async () => {
   const row = await tasks.run("SELECT 1 AS a, 2 AS b", { data: "mine" });

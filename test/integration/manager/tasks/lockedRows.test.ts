@@ -1,23 +1,14 @@
 import assert from "node:assert/strict";
 import { eventually } from "../../../support/changes.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { only, Tasks } from "../../../support/tasks.js";
+import { only } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
+const options = { "pg_task.sleep": 30, "pg_task.idle": 3, "pg_conf.log": "debug" };
+const { pgTask, database, client, tasks } = await serve(options);
+const configuration = { url: database.url, ...options };
 const holder = await database.connect();
 const gatekeeper = await database.connect();
-const tasks = await Tasks.create(client);
-const configuration = {
-  url: database.url,
-  "pg_task.sleep": 30,
-  "pg_task.idle": 3,
-  "pg_conf.log": "debug",
-};
-await pgTask.start(configuration);
 
 /** Inserts a task that runs until its gate, an advisory lock, opens. */
 async function gated(gate: number, more: Record<string, string | number> = {}): Promise<string> {

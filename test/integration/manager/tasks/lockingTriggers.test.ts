@@ -1,24 +1,22 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
 import type { LogLine } from "../../../support/logLines.js";
-import { only, Tasks } from "../../../support/tasks.js";
+import { only } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const holder = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query(`
+const options = { "pg_task.sleep": 30, "pg_conf.grace": 300 };
+const { pgTask, database, client, tasks } = await serve(
+  options,
+  `
   CREATE TABLE counter (name text PRIMARY KEY, n int NOT NULL DEFAULT 0);
   INSERT INTO counter VALUES ('held');
   CREATE FUNCTION count_up() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN UPDATE public.counter SET n = n + 1 WHERE name = 'held'; RETURN NULL; END $$;
   CREATE FUNCTION give_up() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = TG_ARGV[0]; END $$`);
-const configuration = { url: database.url, "pg_task.sleep": 30, "pg_conf.grace": 300 };
-await pgTask.start(configuration);
+    $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = TG_ARGV[0]; END $$`,
+);
+const configuration = { url: database.url, ...options };
+const holder = await database.connect();
 
 /** Returns the log lines of a manager that has to wait for a row or to skip it. */
 function complaints(from: number): readonly LogLine[] {

@@ -3,23 +3,20 @@ import { countOwed } from "../../../../src/manager/schema/owedTable.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Schedule } from "../../../../src/tasks/queries/schedules.js";
 import { cli } from "../../../support/cli.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { Tasks } from "../../../support/tasks.js";
 import { waitForRow } from "../../../support/waitFor.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query(`
+const options = { "pg_task.sleep": 30, "pg_conf.grace": 300 };
+const { pgTask, database, client, tasks } = await serve(
+  options,
+  `
   CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'queue is full' USING ERRCODE = 'UR001'; END $$;
   CREATE FUNCTION unqualified() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM count(*) FROM hidden; RETURN NEW; END $$`);
-const configuration = { url: database.url, "pg_task.sleep": 30, "pg_conf.grace": 300 };
-await pgTask.start(configuration);
+    $$ BEGIN PERFORM count(*) FROM hidden; RETURN NEW; END $$`,
+);
+const configuration = { url: database.url, ...options };
 
 const run = (...args: string[]) => cli(args, { env: { DATABASE_URL: database.url } });
 

@@ -1,16 +1,12 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { only, Tasks } from "../../../support/tasks.js";
+import { only } from "../../../support/tasks.js";
 import { cli } from "../../../support/cli.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-const configuration = { url: database.url, "pg_task.sleep": 50, "pg_task.idle": 3 };
-await pgTask.start(configuration);
+const options = { "pg_task.sleep": 50, "pg_task.idle": 3 };
+const { pgTask, database, client, tasks } = await serve(options);
+const configuration = { url: database.url, ...options };
 
 async function checked(): Promise<unknown> {
   const { stdout } = await cli(["check", "--json"], { env: { DATABASE_URL: database.url } });

@@ -1,17 +1,14 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { only, Tasks, type TaskRow } from "../../../support/tasks.js";
+import { only, type TaskRow } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query(`
+const { pgTask, client, tasks } = await serve(
+  { "pg_task.sleep": 1_000 },
+  `
   CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'no start'; END $$`);
-await pgTask.start({ url: database.url });
+    $$ BEGIN RAISE EXCEPTION 'no start'; END $$`,
+);
 
 /**
  * Creates a trigger that rejects claims that would set rows with this `data` to one of these states. Returns a function

@@ -1,28 +1,22 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
 import type { LogLine } from "../../../support/logLines.js";
-import { only, Tasks } from "../../../support/tasks.js";
+import { only } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query(`
+const options = { "pg_task.sleep": 30, "pg_conf.grace": 300 };
+const { pgTask, database, client, tasks } = await serve(
+  options,
+  `
   ALTER TABLE task ADD COLUMN label text UNIQUE;
   ALTER TABLE task ADD COLUMN late_label text UNIQUE DEFERRABLE INITIALLY DEFERRED;
   CREATE TABLE effect (label text);
   CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = 'UR001'; END $$`);
-const configuration = {
-  url: database.url,
-  "pg_task.sleep": 30,
-  "pg_conf.grace": 300,
-};
+    $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = 'UR001'; END $$`,
+);
+const configuration = { url: database.url, ...options };
 /** The identity of a backend that never existed. */
 const nobody = "2147483647 2001-01-01T00:00:00.000000";
-await pgTask.start(configuration);
 
 /** Returns the log lines, from index `from` on, that must not appear in any test. */
 function stuck(from: number): readonly LogLine[] {

@@ -1,16 +1,10 @@
 import assert from "node:assert/strict";
 import { eventually } from "../../../support/changes.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { only, Tasks } from "../../../support/tasks.js";
+import { only } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({
-  url: database.url,
+const { pgTask, database, client, tasks } = await serve({
   "pg_task.sleep": 20,
   "pg_task.idle": 2,
   "pg_conf.log": "debug",
