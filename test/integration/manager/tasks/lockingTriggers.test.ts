@@ -146,6 +146,7 @@ for (const [what, hold] of [
 test("a thousand tasks that a trigger keeps from becoming due delay no later one", async (context) => {
   const from = pgTask.lines.length;
   const go = await holding("NEW.ready AND NEW.data = 'many'");
+  const heldSince = performance.now();
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, data, "group", plan)
      SELECT 'SELECT 1', 'many', n % 10, clock_timestamp() + '200 ms' FROM generate_series(1, 1200) AS n RETURNING id`,
@@ -158,9 +159,11 @@ test("a thousand tasks that a trigger keeps from becoming due delay no later one
     context.diagnostic(`waited ${Date.parse(`${start}Z`) - Date.parse(`${plan}Z`)} ms`);
   const since = performance.now();
   await go();
+  const heldMs = performance.now() - heldSince;
   await tasks.ended(...rows.map(({ id }) => id));
   context.diagnostic(`ran ${Math.round(performance.now() - since)} ms after the lock was gone`);
-  assert.deepEqual(complaints(from), []);
+  // The manager names rows that have had to wait for ten seconds, as they have on a slow machine.
+  if (heldMs < 10_000) assert.deepEqual(complaints(from), []);
   await client.query("DROP TRIGGER count ON task");
 });
 
@@ -181,7 +184,6 @@ test("a thousand results that a trigger blocks delay no other", async (context) 
   const heldMs = performance.now() - heldSince;
   await tasks.ended(...rows.map(({ id }) => id));
   context.diagnostic(`written ${Math.round(performance.now() - since)} ms after the lock was gone`);
-  // The manager names rows that have had to wait for ten seconds, as they have on a slow machine.
   if (heldMs < 10_000) assert.deepEqual(complaints(from), []);
   await client.query("DROP TRIGGER count ON task");
 });
