@@ -59,7 +59,7 @@ export const pageHtml = `<!doctype html>
 <link rel="icon" href="/page/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="/lib/uplot.css">
 <link rel="stylesheet" href="/page/style.css">
-<link rel="stylesheet" href="/page/actions.css">
+<link rel="stylesheet" href="/page/views.css">
 <script>${loadFailureScript}</script>
 <script type="importmap">${importMap}</script>
 <script type="module" src="/page/main.js" blocking="render"></script>
@@ -93,7 +93,7 @@ export function readAssets(): ReadonlyMap<string, Asset> {
   const sharedModules = sharedModuleNames.map((name) => [`/shared/${name}`, join(sharedFolder, name), script] as const);
   const styles = [
     ["/page/style.css", join(sourceFolder, "style.css"), styleSheet],
-    ["/page/actions.css", join(sourceFolder, "actions.css"), styleSheet],
+    ["/page/views.css", join(sourceFolder, "views.css"), styleSheet],
     ["/page/icon.svg", join(sourceFolder, "icon.svg"), "image/svg+xml"],
     ["/lib/uplot.css", fileBeside(import.meta.url, "uplot", "uPlot.min.css"), styleSheet],
   ] as const;

@@ -3,7 +3,7 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useRef, useState } from "preact/hooks";
 import type { Schedule } from "../../tasks/queries/schedules.js";
-import { mayChange, post, RequestError } from "./apiClient.js";
+import { mayChange, post, problemText } from "./apiClient.js";
 import { announce, askToConfirm } from "./dialog.js";
 import { useKeptFocus } from "./focus.js";
 
@@ -97,7 +97,7 @@ export function Actions(props: {
       if (action.name === "delete") deleted();
       else done();
     } catch (error) {
-      setProblem(error instanceof RequestError ? error.message : String(error));
+      setProblem(problemText(error));
       done();
     }
     busy.current = false;

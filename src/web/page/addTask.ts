@@ -4,15 +4,16 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { AddedTask } from "../api/changeSchemas.js";
 import type { ColumnsInfo } from "../api/schemas.js";
 import type { FullTask, TaskDetail } from "../api/taskSchemas.js";
-import { postJson, RequestError } from "./apiClient.js";
+import { postJson, problemText } from "./apiClient.js";
 import { announce } from "./dialog.js";
 import { FieldView } from "./fieldView.js";
 import { focusMainSoon } from "./focus.js";
 import { useResource } from "./resource.js";
 import { navigate } from "./router.js";
-import { mainFields, moreFields, valueOfField, type Field } from "./taskFields.js";
-import { prefillFrom, scheduleFields, type Prefill } from "./taskPrefill.js";
-import { toIso } from "./timeInput.js";
+import { mainFields, moreFields, scheduleFields, valueOfField, type Field } from "./taskFields.js";
+import { prefillFrom, type Prefill } from "./taskPrefill.js";
+import { toIso } from "./format.js";
+import { Alert } from "./parts.js";
 
 type Column = ColumnsInfo["columns"][number];
 
@@ -23,7 +24,7 @@ export function AddTaskView({ id, query }: { id: string; query: URLSearchParams 
   const { value, problem } = useResource<ColumnsInfo>(`/tables/${id}/columns`, { table: "" });
   return html`<main id="main" class="add">
     <h1>${from === null ? "Add a task" : html`Run task <a href=${`/tables/${id}/tasks/${from}`}>${from}</a> again`}</h1>
-    ${problem !== null && html`<p class="notice bad" role="alert">${problem}</p>`}
+    ${problem !== null && html`<${Alert} text=${problem} />`}
     ${value !== null && from === null && html`<${TaskForm} id=${id} columns=${value.columns} task=${null} group=${query.get("group") ?? ""} />`}
     ${value !== null && from !== null && html`<${FormFromTask} id=${id} columns=${value.columns} from=${from} />`}
   </main>`;
@@ -32,7 +33,7 @@ export function AddTaskView({ id, query }: { id: string; query: URLSearchParams 
 function FormFromTask({ id, columns, from }: { id: string; columns: readonly Column[]; from: string }): VNode | null {
   const { value, problem } = useResource<TaskDetail>(`/tables/${id}/tasks/${encodeURIComponent(from)}`, { table: "" });
   if (value !== null) return html`<${TaskForm} id=${id} columns=${columns} task=${value.task} group="" />`;
-  return problem === null ? null : html`<p class="notice bad" role="alert">${problem}</p>`;
+  return problem === null ? null : html`<${Alert} text=${problem} />`;
 }
 
 /** When the task starts: at once, after an interval, or at a time. */
@@ -91,7 +92,7 @@ function TaskForm(props: {
       navigate(`/tables/${id}/tasks/${added.id}`);
       focusMainSoon();
     } catch (error) {
-      const text = error instanceof RequestError ? error.message : String(error);
+      const text = problemText(error);
       setProblem({ text, field: fieldOf(fields, text) });
     }
     busy.current = false;

@@ -15,6 +15,9 @@ export class RequestError extends Error {
   }
 }
 
+/** Says why a request failed. */
+export const problemText = (error: unknown): string => (error instanceof RequestError ? error.message : String(error));
+
 /** Why the login form is shown; null while the server accepts the token. */
 export const tokenProblem = signal<"missing" | "wrong" | null>(null);
 

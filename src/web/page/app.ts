@@ -16,7 +16,7 @@ import { SchedulesView } from "./schedules.js";
 import { Tables } from "./tables.js";
 import { TaskListView } from "./taskList.js";
 import { TaskView } from "./taskPage.js";
-import { StaleNotice } from "./staleNotice.js";
+import { StaleNotice } from "./parts.js";
 
 export function App(): VNode {
   return tokenProblem.value === null ? html`<${MainView} />` : html`<${LoginForm} />`;

@@ -5,9 +5,8 @@ import type { DependencyGraph, DependencyNode } from "../../tasks/queries/depend
 import { numberText } from "./format.js";
 import { layoutGraph, nextColumnKey, type Layout, type Line, type MoreBox, type NodeBox } from "./graphLayout.js";
 import { useResource } from "./resource.js";
-import { StaleNotice } from "./staleNotice.js";
-import { StateBadge } from "./stateBadge.js";
 import { printableLine, printableText } from "../../shared/printable.js";
+import { StaleNotice, StateBadge } from "./parts.js";
 
 /** The states in which a task has not ended. */
 const pendingStates: ReadonlySet<string> = new Set(["PLAN", "TAKE", "WORK"]);
@@ -37,8 +36,8 @@ export function Dependencies({ table, id }: { table: string; id: string }): VNod
 }
 
 const legend = html`<span class="legend" aria-hidden="true">
-  <span><i class="key done"></i>done</span>
-  <span><i class="key fail"></i>not done</span>
+  <span><i class="key" style=${{ background: "var(--done)" }}></i>done</span>
+  <span><i class="key" style=${{ background: "var(--fail)" }}></i>not done</span>
   <span><i class="key waits"></i>waited for</span>
 </span>`;
 
@@ -77,7 +76,7 @@ function Drawing({ table, id, graph }: { table: string; id: string; graph: Depen
 }
 
 /** Shows a box that stands for several tasks. If the list can show those that wait for the task, it is a link. */
-function moreView(table: string, box: MoreBox, middle: NodeBox<DependencyNode> | undefined): VNode {
+function moreView(table: string, box: MoreBox, middle: NodeBox | undefined): VNode {
   const { key, count, exact } = box;
   const text = `and ${exact ? "" : "up to "}${numberText(count)} more`;
   const isListed = middle !== undefined && key === nextColumnKey && pendingStates.has(middle.node.state ?? "");
@@ -86,7 +85,7 @@ function moreView(table: string, box: MoreBox, middle: NodeBox<DependencyNode> |
   </li>`;
 }
 
-const placeOf = ({ x, y, width, height }: MoreBox | NodeBox<DependencyNode>): object => ({
+const placeOf = ({ x, y, width, height }: MoreBox | NodeBox): object => ({
   left: `${x}px`,
   top: `${y + captionHeight}px`,
   width: `${width}px`,
@@ -94,7 +93,7 @@ const placeOf = ({ x, y, width, height }: MoreBox | NodeBox<DependencyNode>): ob
 });
 
 /** Returns a caption above the nearest column on each side of the task. */
-function captions({ boxes, more }: Layout<DependencyNode>, middle: NodeBox<DependencyNode>): VNode[] {
+function captions({ boxes, more }: Layout, middle: NodeBox): VNode[] {
   const columns = [...boxes, ...more].map(({ x }) => x);
   return [
     { text: "Predecessors", x: Math.max(...columns.filter((x) => x < middle.x)) },
@@ -117,7 +116,7 @@ function lineView({ from, to, status, path, x, y }: Line): VNode {
   </g>`;
 }
 
-function boxView(table: string, box: NodeBox<DependencyNode>, current: string, layout: Layout<DependencyNode>): VNode {
+function boxView(table: string, box: NodeBox, current: string, layout: Layout): VNode {
   const { id, state, upon, input, error } = box.node;
   const condition = upon === null || upon === "done" ? null : `upon ${upon}`;
   const headline = (state === "PLAN" ? null : error?.replace(/^ERROR:\s+/, "")) ?? input ?? "";
@@ -150,10 +149,7 @@ function boxView(table: string, box: NodeBox<DependencyNode>, current: string, l
 }
 
 /** Says which tasks a task waits for, or has waited for. */
-function predecessorText(
-  { id, predecessors, waitsFor }: DependencyNode,
-  { boxes, lines }: Layout<DependencyNode>,
-): string | null {
+function predecessorText({ id, predecessors, waitsFor }: DependencyNode, { boxes, lines }: Layout): string | null {
   if (predecessors === 0) return null;
   const from = new Set(lines.filter((line) => line.to === id).map((line) => line.from));
   const drawn = boxes.flatMap(({ node }) => (from.has(node.id) ? [node.id] : []));

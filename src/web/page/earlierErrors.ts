@@ -4,8 +4,8 @@ import { firstLine } from "../../shared/firstLine.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
 import type { FullTask } from "../api/taskSchemas.js";
-import { Time } from "./time.js";
 import { waitsForRetry } from "./taskTimes.js";
+import { Time } from "./parts.js";
 
 /** Shows the errors of the tries before the one whose results the page shows, the oldest first as in `show`. */
 export function EarlierErrors({ task }: { task: FullTask }): VNode | null {

@@ -3,9 +3,7 @@ import type { VNode } from "preact";
 import type { ErrorGroup, ErrorGroups } from "../../tasks/queries/history.js";
 import { numberText } from "./format.js";
 import { useResource } from "./resource.js";
-import { StaleNotice } from "./staleNotice.js";
-import { TableHead } from "./tableHead.js";
-import { Time } from "./time.js";
+import { DataTable, StaleNotice, Time, unknown } from "./parts.js";
 import { printableLine } from "../../shared/printable.js";
 
 /** How many groups are requested. */
@@ -31,27 +29,23 @@ export function ErrorsView({ id }: { id: string }): VNode {
 }
 
 function list(id: string, { errors }: ErrorGroups): VNode {
-  return html`<div class="panel scroll">
-    <table class="error-groups">
-      <caption class="hidden">
-        Errors by their first lines, the most frequent first
-      </caption>
-      <${TableHead} titles=${["Tasks", "Error", "Last seen", "Last task"]} />
-      <tbody>
-        ${errors.map(
-          ({ error, count, lastSeen, lastId }: ErrorGroup) =>
-            html`<tr key=${error}>
-              <td>${numberText(count)}</td>
-              <th scope="row" class="sql">
-                ${error.trim() === "" ? html`<i>empty</i>` : html`<a href=${`/tables/${id}/tasks?text=${encodeURIComponent(searchText(error))}`}>${printableLine(error)}</a>`}
-              </th>
-              <td>${lastSeen === null ? "–" : html`<${Time} at=${lastSeen} />`}</td>
-              <td><a href=${`/tables/${id}/tasks/${lastId}`}>${lastId}</a></td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+  return html`<${DataTable}
+    class="error-groups"
+    caption="Errors by their first lines, the most frequent first"
+    titles=${["Tasks", "Error", "Last seen", "Last task"]}
+  >
+    ${errors.map(
+      ({ error, count, lastSeen, lastId }: ErrorGroup) =>
+        html`<tr key=${error}>
+          <td>${numberText(count)}</td>
+          <th scope="row" class="sql">
+            ${error.trim() === "" ? html`<i>empty</i>` : html`<a href=${`/tables/${id}/tasks?text=${encodeURIComponent(searchText(error))}`}>${printableLine(error)}</a>`}
+          </th>
+          <td>${lastSeen === null ? unknown : html`<${Time} at=${lastSeen} />`}</td>
+          <td><a href=${`/tables/${id}/tasks/${lastId}`}>${lastId}</a></td>
+        </tr>`,
+    )}
+  <//>`;
 }
 
 /** Returns the beginning of an error. It never ends within a character that has two code units. */

@@ -46,6 +46,22 @@ export function timeText(iso: string): string {
   return date.toDateString() === new Date().toDateString() ? time : `${day.format(date)}, ${time}`;
 }
 
+/** Returns the clock's reading in the reader's time zone, in the syntax of ISO 8601. */
+const localClock = (date: Date): string =>
+  new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().replace("Z", "");
+
+/** Converts the value of a `datetime-local` input, which is in the reader's zone, to ISO 8601. Invalid values become "". */
+export function toIso(local: string): string {
+  const date = new Date(local);
+  return Number.isNaN(date.getTime()) ? "" : date.toISOString();
+}
+
+/** Converts an ISO 8601 time to the value of a `datetime-local` input. Invalid times become "". */
+export function toLocalInput(iso: string): string {
+  const date = new Date(iso);
+  return Number.isNaN(date.getTime()) ? "" : localClock(date).slice(0, 19);
+}
+
 /**
  * Formats a time in the reader's time zone with date, milliseconds and UTC offset, for example
  * `2026-11-25 12:04:31.250 +01:00`. What is not a time, such as `infinity`, is returned unchanged.
@@ -54,11 +70,10 @@ export function fullTimeText(iso: string): string {
   const date = new Date(iso);
   if (Number.isNaN(date.getTime())) return iso;
   const ahead = -date.getTimezoneOffset();
-  const local = new Date(date.getTime() + ahead * 60_000).toISOString();
   const [hours, minutes] = [Math.trunc(Math.abs(ahead) / 60), Math.abs(ahead) % 60].map((part) =>
     String(part).padStart(2, "0"),
   );
-  return `${local.replace("T", " ").replace("Z", "")} ${ahead < 0 ? "-" : "+"}${hours}:${minutes}`;
+  return `${localClock(date).replace("T", " ")} ${ahead < 0 ? "-" : "+"}${hours}:${minutes}`;
 }
 
 /**
@@ -77,8 +92,7 @@ export function wallText(wall: string): string {
 export function localText(iso: string): string {
   const date = new Date(iso);
   if (Number.isNaN(date.getTime())) return iso;
-  const local = new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString();
-  return wallText(local.slice(0, 19).replace("T", " "));
+  return wallText(localClock(date).replace("T", " "));
 }
 
 /** Formats a duration, rounded to a single unit, for example `75 s`, `2 min` or `8 h`. */

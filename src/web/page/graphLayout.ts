@@ -1,24 +1,8 @@
-/** A task in a graph of dependencies. */
-export interface GraphNode {
-  readonly id: string;
-  /** Null if the row is gone. */
-  readonly state: string | null;
-  /** How many tasks it waits for, and how many wait for it, that the graph does not contain. */
-  readonly morePredecessors: number;
-  readonly moreDependents: number;
-}
+import type { DependencyGraph } from "../../tasks/queries/dependencyGraph.js";
+import type { DependencyNode } from "../../tasks/queries/dependencyNodes.js";
 
-/** That a task waits, or has waited, for the end of its predecessor, which has a smaller id. */
-interface GraphEdge {
-  readonly task: string;
-  readonly predecessor: string;
-  readonly status: string;
-}
-
-export interface Graph<Node extends GraphNode> {
-  readonly nodes: readonly Node[];
-  readonly edges: readonly GraphEdge[];
-}
+/** Tasks and what they wait for, which have smaller ids. */
+export type Graph = Pick<DependencyGraph, "nodes" | "edges">;
 
 /** The place of a box, in px. */
 interface Place {
@@ -29,8 +13,8 @@ interface Place {
 }
 
 /** The box of a task. */
-export interface NodeBox<Node extends GraphNode> extends Place {
-  readonly node: Node;
+export interface NodeBox extends Place {
+  readonly node: DependencyNode;
 }
 
 /** A box that stands for tasks that are not drawn. */
@@ -58,11 +42,11 @@ export interface Line {
   readonly y: number;
 }
 
-export interface Layout<Node extends GraphNode> {
+export interface Layout {
   readonly width: number;
   readonly height: number;
   /** By column from left to right, and within a column from top to bottom. */
-  readonly boxes: readonly NodeBox<Node>[];
+  readonly boxes: readonly NodeBox[];
   readonly more: readonly MoreBox[];
   readonly lines: readonly Line[];
 }
@@ -101,7 +85,7 @@ interface Item {
  * task is to the right of all that it waits for. The result depends on nothing but the arguments. Tasks that are not
  * connected with the one in the middle are left out.
  */
-export function layoutGraph<Node extends GraphNode>(graph: Graph<Node>, middle: string): Layout<Node> {
+export function layoutGraph(graph: Graph, middle: string): Layout {
   const columns = columnsOf(graph, middle);
   const shown = shownIds(graph.nodes, columns, middle);
   const { items, ways, more } = itemsOf(graph, columns, shown);
@@ -152,7 +136,7 @@ function compareIds(a: string, b: string): number {
  * Returns the column of each task that the one in the middle waits for (negative) or that waits for it (positive), also
  * indirectly. The column is the length of the longest way.
  */
-function columnsOf({ nodes, edges }: Graph<GraphNode>, middle: string): Map<string, number> {
+function columnsOf({ nodes, edges }: Graph, middle: string): Map<string, number> {
   const columns = new Map([[middle, 0]]);
   const known = new Set(nodes.map((node) => node.id));
   const inOrder = edges
@@ -174,21 +158,19 @@ function columnsOf({ nodes, edges }: Graph<GraphNode>, middle: string): Map<stri
 
 /** Of many tasks, those that decide about others come first, then those that run, those that wait, and the others. */
 const ranks: Readonly<Record<string, number>> = { FAIL: 0, GONE: 0, STOP: 0, WORK: 1, TAKE: 1, PLAN: 2 };
-const rank = ({ state }: GraphNode): number => ranks[state ?? ""] ?? 3;
+const rank = ({ state }: DependencyNode): number => ranks[state ?? ""] ?? 3;
 
 /** Returns the ids of the tasks that get a box. */
 function shownIds(
-  nodes: readonly GraphNode[],
+  nodes: readonly DependencyNode[],
   columns: ReadonlyMap<string, number>,
   middle: string,
 ): ReadonlySet<string> {
-  const byColumn = new Map<number, GraphNode[]>();
+  const byColumn = new Map<number, DependencyNode[]>();
   for (const node of nodes) {
     const column = columns.get(node.id);
     if (column === undefined || node.id === middle) continue;
-    const others = byColumn.get(column);
-    if (others === undefined) byColumn.set(column, [node]);
-    else others.push(node);
+    byColumn.set(column, [...(byColumn.get(column) ?? []), node]);
   }
   const kept = [...byColumn.values()].flatMap((all) =>
     // A box for a single further task would take as much space as the task itself.
@@ -206,7 +188,7 @@ interface Way {
 
 /** Returns the items of all columns, the ways of the lines, and the numbers of the tasks that have no box. */
 function itemsOf(
-  { nodes, edges }: Graph<GraphNode>,
+  { nodes, edges }: Graph,
   columns: ReadonlyMap<string, number>,
   shown: ReadonlySet<string>,
 ): { items: ReadonlyMap<string, Item>; ways: Way[]; more: ReadonlyMap<string, MoreCount> } {
@@ -247,8 +229,7 @@ function itemsOf(
     const others = moreIn(box.column + side);
     const known = more.get(others.key);
     more.set(others.key, { count: (known?.count ?? 0) + count, exact: known === undefined });
-    if (side < 0) connect(others, box, null);
-    else connect(box, others, null);
+    connect(side < 0 ? others : box, side < 0 ? box : others, null);
   };
   for (const id of shown) itemOf(id);
   // A task on the left can have further dependents, and one on the right further predecessors. These are not drawn.

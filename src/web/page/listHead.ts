@@ -2,7 +2,7 @@ import type { TaskSummary } from "../../tasks/types.js";
 import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { mayChange } from "./apiClient.js";
-import { setQuery } from "./router.js";
+import { changedQuery, setQuery } from "./router.js";
 import type { Selection } from "./selection.js";
 
 const titles = [
@@ -62,16 +62,8 @@ const mark = (order: "ascending" | "descending" | undefined): string =>
   order === undefined ? "" : order === "ascending" ? " ↑" : " ↓";
 
 function reorder(query: URLSearchParams, { sort, order }: { readonly sort: string; readonly order: string }): void {
-  const next = new URLSearchParams(query);
-  if (order !== (query.get("order") ?? "")) {
-    next.delete("before");
-    next.delete("after");
-  }
-  for (const [name, value] of Object.entries({ sort, order })) {
-    if (value === "") next.delete(name);
-    else next.set(name, value);
-  }
-  setQuery(next);
+  const start = order === (query.get("order") ?? "") ? {} : { before: "", after: "" };
+  setQuery(changedQuery(query, { ...start, sort, order }));
 }
 
 function SelectAll({ tasks, selection }: { tasks: readonly TaskSummary[]; selection: Selection }): VNode | null {

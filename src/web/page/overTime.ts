@@ -6,7 +6,7 @@ import type { HistoryPoint, TableHistory } from "../api/schemas.js";
 import { numberText, rateText } from "./format.js";
 import { Plot, type Line } from "./plot.js";
 import { useResource, type Resource } from "./resource.js";
-import { StaleNotice } from "./staleNotice.js";
+import { StaleNotice } from "./parts.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 
 /** The time spans of the plots. The leader's memory covers one hour. Anything longer is read from the rows. */
@@ -42,35 +42,26 @@ export function OverTime(props: { id: string; history: Resource<TableHistory>; h
   </section>`;
 }
 
-const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
+/** A plot that does not know yet of which times its values are. */
+type Values = Omit<Parameters<typeof Plot>[0], "at" | "empty">;
 
-/** Draws a duration as its median and its 95th percentile, in seconds. */
-function DurationPlot(props: {
-  title: string;
-  at: readonly number[];
-  empty: string;
-  median: readonly (number | null)[];
-  most: readonly (number | null)[];
-}): VNode {
-  const { title, at, empty, median, most } = props;
+/** Describes a duration by its median and its 95th percentile, in seconds. */
+function durations(title: string, median: readonly (number | null)[], most: readonly (number | null)[]): Values {
+  const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
   const lines = [
     { label: "median", color: "--work", dots: true, values: median.map(toMs) },
     { label: "95 %", color: "--take", dots: true, values: most.map(toMs) },
   ];
-  return html`<${Plot}
-    title=${title}
-    unit="milliseconds"
-    minTop=${10}
-    at=${at}
-    format=${formatDuration}
-    empty=${empty}
-    lines=${lines}
-  />`;
+  return { title, unit: "milliseconds", minTop: 10, format: formatDuration, lines };
 }
 
-function CountPlot(props: { title: string; at: readonly number[]; empty?: string; lines: readonly Line[] }): VNode {
-  return html`<${Plot} ...${props} unit="count" minTop=${4} format=${numberText} />`;
-}
+const counts = (title: string, lines: readonly Line[]): Values => ({
+  title,
+  unit: "count",
+  minTop: 4,
+  format: numberText,
+  lines,
+});
 
 function RecentPlots(props: { history: Resource<TableHistory>; hours: number; hasManager: boolean }): VNode {
   const { history, hours, hasManager } = props;
@@ -80,49 +71,35 @@ function RecentPlots(props: { history: Resource<TableHistory>; hours: number; ha
   const at = points.map((point) => point.at);
   const values = (valueOf: (point: HistoryPoint) => number | null): (number | null)[] =>
     points.map((point) => (hasManager ? valueOf(point) : null));
+  const finished: Values = {
+    ...counts("Finished per second", [
+      { label: "done", color: "--done", filled: true, values: values((p) => p.done / span) },
+      { label: "failed", color: "--fail", values: values((p) => p.failed / span) },
+    ]),
+    unit: "rate",
+    format: rateText,
+  };
+  const due = counts("Due tasks", [{ label: "due", color: "--plan", filled: true, values: points.map((p) => p.due) }]);
+  const running = counts("Running tasks and sessions", [
+    { label: "running", color: "--work", filled: true, values: values((p) => p.running) },
+    { label: "sessions", color: "--faint", values: values((p) => p.sessions) },
+  ]);
+  const wait = durations(
+    "Queue wait",
+    values((p) => p.waitP50),
+    values((p) => p.waitP95),
+  );
+  const run = durations(
+    "Run time",
+    values((p) => p.runP50),
+    values((p) => p.runP95),
+  );
   const empty = hasManager ? "No values yet." : "Known only to the leader.";
   return html`<${StaleNotice} of=${history} />
     <div class="plots">
-      <${Plot}
-        title="Finished per second"
-        unit="rate"
-        minTop=${4}
-        at=${at}
-        format=${rateText}
-        empty=${empty}
-        lines=${[
-          { label: "done", color: "--done", filled: true, values: values((p) => p.done / span) },
-          { label: "failed", color: "--fail", values: values((p) => p.failed / span) },
-        ]}
-      />
-      <${CountPlot}
-        title="Due tasks"
-        at=${at}
-        lines=${[{ label: "due", color: "--plan", filled: true, values: points.map((p) => p.due) }]}
-      />
-      <${DurationPlot}
-        title="Queue wait"
-        at=${at}
-        empty=${empty}
-        median=${values((p) => p.waitP50)}
-        most=${values((p) => p.waitP95)}
-      />
-      <${DurationPlot}
-        title="Run time"
-        at=${at}
-        empty=${empty}
-        median=${values((p) => p.runP50)}
-        most=${values((p) => p.runP95)}
-      />
-      <${CountPlot}
-        title="Running tasks and sessions"
-        at=${at}
-        empty=${empty}
-        lines=${[
-          { label: "running", color: "--work", filled: true, values: values((p) => p.running) },
-          { label: "sessions", color: "--faint", values: values((p) => p.sessions) },
-        ]}
-      />
+      ${[finished, due, wait, run, running].map(
+        (plot) => html`<${Plot} key=${plot.title} ...${plot} at=${at} empty=${plot === due ? undefined : empty} />`,
+      )}
     </div>`;
 }
 
@@ -135,39 +112,28 @@ function HourlyPlots({ id, hours }: { id: string; hours: number }): VNode {
   });
   const { value } = resource;
   const points = value?.hours ?? [];
+  const counted = points.some(({ count }) => count > 0) ? points : [];
+  const plots = [
+    counts("Finished per hour", [
+      { label: "done", color: "--done", filled: true, values: counted.map((p) => p.count - p.failed) },
+      { label: "failed", color: "--fail", values: counted.map((p) => p.failed) },
+    ]),
+    durations(
+      "Queue wait",
+      points.map((p) => p.waitP50),
+      points.map((p) => p.waitP95),
+    ),
+    durations(
+      "Run time",
+      points.map((p) => p.runP50),
+      points.map((p) => p.runP95),
+    ),
+  ];
   const at = points.map((point) => point.at);
   const empty = "No runs ended in this time, or their rows are gone.";
-  const counted = points.some(({ count }) => count > 0);
   return html`<${StaleNotice} of=${resource} />
     <div class="plots" aria-busy=${resource.busy}>
-      <${CountPlot}
-        title="Finished per hour"
-        at=${at}
-        empty=${empty}
-        lines=${[
-          {
-            label: "done",
-            color: "--done",
-            filled: true,
-            values: counted ? points.map((p) => p.count - p.failed) : [],
-          },
-          { label: "failed", color: "--fail", values: counted ? points.map((p) => p.failed) : [] },
-        ]}
-      />
-      <${DurationPlot}
-        title="Queue wait"
-        at=${at}
-        empty=${empty}
-        median=${points.map((p) => p.waitP50)}
-        most=${points.map((p) => p.waitP95)}
-      />
-      <${DurationPlot}
-        title="Run time"
-        at=${at}
-        empty=${empty}
-        median=${points.map((p) => p.runP50)}
-        most=${points.map((p) => p.runP95)}
-      />
+      ${plots.map((plot) => html`<${Plot} key=${plot.title} ...${plot} at=${at} empty=${empty} />`)}
     </div>
     ${value !== null && html`<p class="note">${sourceText(value)}</p>`}`;
 }

@@ -3,14 +3,12 @@ import type { VNode } from "preact";
 import type { Groups } from "../../tasks/queries/groups.js";
 import type { HistoryPoint, TableHistory, TableInfo, TableSummary } from "../api/schemas.js";
 import { countText, countOrFewText, fullTimeText, numberText, rateText } from "./format.js";
-import { GroupLink } from "./groupLink.js";
 import { runningNow } from "./header.js";
 import { LeaderNotice } from "./leaderNotice.js";
 import { OverTime } from "./overTime.js";
 import { PauseButton, TableActions } from "./pauses.js";
 import { useResource } from "./resource.js";
-import { TableHead } from "./tableHead.js";
-import { StaleNotice } from "./staleNotice.js";
+import { Alert, DataTable, GroupLink, StaleNotice, unknown } from "./parts.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { printableLine } from "../../shared/printable.js";
 import { taskStates } from "../../shared/taskState.js";
@@ -41,8 +39,7 @@ function notices({ id, manager, error, summary }: TableInfo): VNode {
   return html`${
     manager?.state === "waiting" && html`<p class="notice bad">The manager is waiting: ${manager.reason}</p>`
   }
-  ${manager === null && html`<${LeaderNotice} />`}
-  ${error !== null && html`<p class="notice bad" role="alert">${error}</p>`}
+  ${manager === null && html`<${LeaderNotice} />`} ${error !== null && html`<${Alert} text=${error} />`}
   ${summary?.paused.map(
     ({ group, since, reason }) =>
       html`<div class="notice with-action" key=${group}>
@@ -57,7 +54,7 @@ function notices({ id, manager, error, summary }: TableInfo): VNode {
 const tile = (title: string, value: string | null, more: string, kind = ""): VNode =>
   html`<div class=${`tile ${kind}`} key=${title}>
     <dt>${title}</dt>
-    <dd>${value ?? "–"}<small>${more}</small></dd>
+    <dd>${value ?? unknown}<small>${more}</small></dd>
   </div>`;
 
 const latencyTile = (title: string, latency: TableSummary["runMs"]): VNode =>
@@ -115,7 +112,7 @@ function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
         const width = (summary.states[state].value / total) * 1000;
         return html`<rect
           key=${state}
-          class=${`f-${state}`}
+          class=${`s-${state}`}
           x=${(before / total) * 1000}
           width=${width}
           height="10"
@@ -136,50 +133,41 @@ function States({ id, summary }: { id: string; summary: TableSummary }): VNode {
   </section>`;
 }
 
+/** A number in the table of groups. Zeros are faint, others have the colour of a state if one is given. */
+const numberCell = (value: number, text: string, state?: string): VNode =>
+  html`<td class=${value === 0 ? "zero" : state === undefined ? "" : `s-${state}`}>${text}</td>`;
+
 function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused?: TableSummary["paused"] }): VNode {
   const { groups: list, newest, newestComplete, complete } = groups;
   if (list.length === 0) return html`<p class="empty">No tasks yet.</p>`;
-  const exact = (value: number): boolean => complete || value === 0;
-  return html`<div class="panel scroll">
-      <table class="groups">
-        <caption class="hidden">
-          Groups
-        </caption>
-        <${TableHead}
-          titles=${["Group", "Running", "Due", "Waiting", "Oldest due", "Done", "Failed", "Other"]}
-          hidden="Actions"
-        />
-        <tbody>
-          ${list.map(
-            (group) =>
-              html`<tr key=${group.group}>
-                <th scope="row">
-                  <${GroupLink}
-                    table=${id}
-                    group=${group.group}
-                  />${group.paused && html` <span class="tag">paused</span>`}${
-                    group.gapMs > 0 && html` <span class="tag">gap ${formatDuration(group.gapMs)}</span>`
-                  }
-                </th>
-                <td class=${group.running > 0 ? "t-WORK" : "zero"}>${numberText(group.running)}</td>
-                <td class=${group.due > 0 ? "t-PLAN" : "zero"}>
-                  ${countText({ value: group.due, exact: exact(group.due) })}
-                </td>
-                <td class=${group.waiting > 0 ? "t-PLAN" : "zero"}>
-                  ${countText({ value: group.waiting, exact: exact(group.waiting) })}
-                </td>
-                <td>${group.oldestDueMs === null ? "" : formatDuration(Math.max(0, group.oldestDueMs))}</td>
-                <td class=${group.done > 0 ? "" : "zero"}>${numberText(group.done)}</td>
-                <td class=${group.failed > 0 ? "t-FAIL" : "zero"}>${numberText(group.failed)}</td>
-                <td class=${group.other > 0 ? "" : "zero"}>${numberText(group.other)}</td>
-                <td class="do">
-                  ${paused !== undefined && html`<${PauseButton} table=${id} group=${group.group} paused=${paused} short=${true} />`}
-                </td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
+  const waitingCell = (value: number): VNode =>
+    numberCell(value, countText({ value, exact: complete || value === 0 }), "PLAN");
+  return html`<${DataTable}
+      class="groups"
+      caption="Groups"
+      titles=${["Group", "Running", "Due", "Waiting", "Oldest due", "Done", "Failed", "Other"]}
+      hidden="Actions"
+    >
+      ${list.map(
+        (group) =>
+          html`<tr key=${group.group}>
+            <th scope="row">
+              <${GroupLink} table=${id} group=${group.group} />
+              ${group.paused && html` <span class="tag">paused</span>`}
+              ${group.gapMs > 0 && html` <span class="tag">gap ${formatDuration(group.gapMs)}</span>`}
+            </th>
+            ${numberCell(group.running, numberText(group.running), "WORK")} ${waitingCell(group.due)}
+            ${waitingCell(group.waiting)}
+            <td>${group.oldestDueMs === null ? "" : formatDuration(Math.max(0, group.oldestDueMs))}</td>
+            ${numberCell(group.done, numberText(group.done))}
+            ${numberCell(group.failed, numberText(group.failed), "FAIL")}
+            ${numberCell(group.other, numberText(group.other))}
+            <td class="do">
+              ${paused !== undefined && html`<${PauseButton} table=${id} group=${group.group} paused=${paused} short=${true} />`}
+            </td>
+          </tr>`,
+      )}
+    <//>
     ${!complete && html`<p class="note">Due and waiting are estimates. Groups with few waiting tasks may be missing.</p>`}
     ${!newestComplete && html`<p class="note">Done, failed and other count the newest ${numberText(newest)} rows.</p>`}`;
 }

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import type { PauseResult } from "../api/changeSchemas.js";
 import type { TableInfo, TableSummary } from "../api/schemas.js";
 import { printableLine } from "../../shared/printable.js";
-import { mayChange, postJson, RequestError } from "./apiClient.js";
+import { mayChange, postJson, problemText } from "./apiClient.js";
 import { announce, askToConfirm } from "./dialog.js";
 import { useKeptFocus } from "./focus.js";
 import { useResource } from "./resource.js";
@@ -69,7 +69,7 @@ export function PauseButton(props: {
       setProblem(null);
       announce(resultText(what, change, result));
     } catch (error) {
-      setProblem(error instanceof RequestError ? error.message : String(error));
+      setProblem(problemText(error));
     }
     busy.current = false;
   };

@@ -17,8 +17,7 @@ export interface Line {
 
 const heightPx = 132;
 
-/** A chart over time, which is updated in place. */
-export function Plot(props: {
+interface PlotProps {
   title: string;
   /** The times of the values, in seconds since 1970. */
   at: readonly number[];
@@ -29,8 +28,11 @@ export function Plot(props: {
   minTop: number;
   /** Instead of the plot, this is shown if there are no values. */
   empty?: string;
-}): VNode {
-  const { title, at, lines, format, unit, minTop, empty = "No values yet." } = props;
+}
+
+/** A chart over time, which is updated in place. */
+export function Plot(props: PlotProps): VNode {
+  const { title, at, lines, format, empty = "No values yet." } = props;
   const hasValues = lines.some(({ values }) => values.some((value) => value !== null));
   const container = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);
@@ -38,7 +40,7 @@ export function Plot(props: {
   useEffect(() => {
     const element = container.current;
     if (element === null) return undefined;
-    const created = new UPlot(plotOptions(element, { lines, format, unit, minTop }), data, element);
+    const created = new UPlot(plotOptions(element, props), data, element);
     plot.current = created;
     const observer = new ResizeObserver(() => created.setSize({ width: element.clientWidth, height: heightPx }));
     observer.observe(element);
@@ -60,7 +62,7 @@ export function Plot(props: {
         ${lines.map(
           ({ label, color }, index) =>
             html`<span key=${label}
-              ><i class=${`key ${color.slice(2)}`}></i>${label} <b>${last[index]?.text}</b></span
+              ><i class="key" style=${{ background: `var(${color})` }}></i>${label} <b>${last[index]?.text}</b></span
             >`,
         )}
       </span>
@@ -70,20 +72,7 @@ export function Plot(props: {
   </figure>`;
 }
 
-function plotOptions(
-  element: HTMLElement,
-  {
-    lines,
-    format,
-    unit,
-    minTop,
-  }: {
-    readonly lines: readonly Line[];
-    readonly format: (value: number) => string;
-    readonly unit: Unit;
-    readonly minTop: number;
-  },
-): UPlot.Options {
+function plotOptions(element: HTMLElement, { lines, format, unit, minTop }: PlotProps): UPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const color = (name: string): string => style.getPropertyValue(name).trim();
   const axis = {

@@ -3,12 +3,8 @@ import type { VNode } from "preact";
 import type { ProcessInfo, Processes } from "../api/schemas.js";
 import { numberText, relativeTimeText } from "./format.js";
 import { useResource } from "./resource.js";
-import { StaleNotice } from "./staleNotice.js";
-import { TableHead } from "./tableHead.js";
-import { Time } from "./time.js";
+import { Alert, DataTable, Facts, StaleNotice, Time, unknown } from "./parts.js";
 import { printableLine } from "../../shared/printable.js";
-
-const unknown = "–";
 
 /** Shows the processes of the cluster, and the managers and sessions of all tables. */
 export function ProcessesView({ now }: { now: number }): VNode {
@@ -23,8 +19,8 @@ export function ProcessesView({ now }: { now: number }): VNode {
 
 function content(processes: Processes, now: number): VNode {
   const { error, leader, otherLeaders } = processes;
-  return html`${error !== null && html`<p class="notice bad" role="alert">The control database cannot be read: ${error}</p>`}
-  ${error === null && leader === null && html`<p class="notice bad" role="alert">No process leads.</p>`}
+  return html`${error !== null && html`<${Alert} text=${`The control database cannot be read: ${error}`} />`}
+  ${error === null && leader === null && html`<${Alert} text="No process leads." />`}
   ${otherLeaders.map(
     ({ pid, address, database }) =>
       html`<p class="notice" key=${`${database} ${pid}`}>
@@ -49,15 +45,7 @@ function facts({ name, control, self, server, sessions }: Processes): VNode {
     ["pg-task", `${self.version}, Node.js ${self.node.replace(/^v/, "")}`],
     ["Sessions at most", numberText(sessions.most)],
   ];
-  return html`<dl class="panel settings">
-    ${rows.map(
-      ([title, value]) =>
-        html`<div key=${title}>
-          <dt>${title}</dt>
-          <dd>${value}</dd>
-        </div>`,
-    )}
-  </dl>`;
+  return html`<${Facts} class="panel settings" rows=${rows} />`;
 }
 
 function members({ leader, standbys, error }: Processes, now: number): VNode {
@@ -70,27 +58,24 @@ function members({ leader, standbys, error }: Processes, now: number): VNode {
     ${rows.length === 0 && html`<p class="empty panel">${error === null ? "No process is connected." : "Unknown."}</p>`}
     ${
       rows.length > 0 &&
-      html`<div class="panel scroll" tabindex="0" role="region" aria-label="Leader and standbys">
-        <table>
-          <caption class="hidden">
-            Leader and standbys
-          </caption>
-          <${TableHead} titles=${["Role", "Backend", "Address", "User", "Connected since"]} hidden="Note" />
-          <tbody>
-            ${rows.map(
-              ({ role, process }) =>
-                html`<tr key=${process.pid}>
-                  <th scope="row"><span class=${`dot ${role === "leader" ? "good" : ""}`}></span>${role}</th>
-                  <td>${process.pid}</td>
-                  <td>${process.address ?? "local"}</td>
-                  <td>${process.user === null ? unknown : printableLine(process.user)}</td>
-                  <td>${sinceView(process, now)}</td>
-                  <td>${process.isThis && html`<span class="tag">this process</span>`}</td>
-                </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>`
+      html`<${DataTable}
+        caption="Leader and standbys"
+        focusable=${true}
+        titles=${["Role", "Backend", "Address", "User", "Connected since"]}
+        hidden="Note"
+      >
+        ${rows.map(
+          ({ role, process }) =>
+            html`<tr key=${process.pid}>
+              <th scope="row"><span class=${`dot ${role === "leader" ? "good" : ""}`}></span>${role}</th>
+              <td>${process.pid}</td>
+              <td>${process.address ?? "local"}</td>
+              <td>${process.user === null ? unknown : printableLine(process.user)}</td>
+              <td>${sinceView(process, now)}</td>
+              <td>${process.isThis && html`<span class="tag">this process</span>`}</td>
+            </tr>`,
+        )}
+      <//>`
     }
   </section>`;
 }
@@ -103,36 +88,29 @@ function sinceView({ since }: ProcessInfo, now: number): VNode | string {
 function managers({ managers: list }: Processes): VNode {
   return html`<section>
     <h2>Managers and sessions</h2>
-    <div class="panel scroll">
-      <table>
-        <caption class="hidden">
-          Managers and sessions of the tables
-        </caption>
-        <${TableHead}
-          titles=${["Table", "Manager", "Backend", "Serving since", "Sessions", "Running", "PostgreSQL", "Table version"]}
-        />
-        <tbody>
-          ${list.map((table) => {
-            const { process, sessions, running, serverVersion, tableVersion, latestVersion } = table;
-            return html`<tr key=${table.id}>
-              <th scope="row">
-                <a href=${`/tables/${table.id}`}>${printableLine(`${table.schema}.${table.table}`)}</a>
-                <small>${printableLine(`${table.database} · ${table.server}`)}</small>
-              </th>
-              <td class="reason">${managerText(table)}</td>
-              <td>
-                ${process === null ? unknown : `${process.pid}${process.address === null ? "" : ` at ${process.address}`}`}
-              </td>
-              <td>${process === null || process.since === null ? unknown : html`<${Time} at=${process.since} />`}</td>
-              <td>${sessions === null ? unknown : numberText(sessions)}</td>
-              <td>${running === null ? unknown : numberText(running)}</td>
-              <td>${serverVersion ?? unknown}</td>
-              <td>${versionText(tableVersion, latestVersion)}</td>
-            </tr>`;
-          })}
-        </tbody>
-      </table>
-    </div>
+    <${DataTable}
+      caption="Managers and sessions of the tables"
+      titles=${["Table", "Manager", "Backend", "Serving since", "Sessions", "Running", "PostgreSQL", "Table version"]}
+    >
+      ${list.map((table) => {
+        const { process, sessions, running, serverVersion, tableVersion, latestVersion } = table;
+        return html`<tr key=${table.id}>
+          <th scope="row">
+            <a href=${`/tables/${table.id}`}>${printableLine(`${table.schema}.${table.table}`)}</a>
+            <small>${printableLine(`${table.database} · ${table.server}`)}</small>
+          </th>
+          <td class="reason">${managerText(table)}</td>
+          <td>
+            ${process === null ? unknown : `${process.pid}${process.address === null ? "" : ` at ${process.address}`}`}
+          </td>
+          <td>${process === null || process.since === null ? unknown : html`<${Time} at=${process.since} />`}</td>
+          <td>${sessions === null ? unknown : numberText(sessions)}</td>
+          <td>${running === null ? unknown : numberText(running)}</td>
+          <td>${serverVersion ?? unknown}</td>
+          <td>${versionText(tableVersion, latestVersion)}</td>
+        </tr>`;
+      })}
+    <//>
   </section>`;
 }
 

@@ -1,7 +1,7 @@
 import { useSignal, useSignalEffect, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { tableChanges, clusterChanges } from "./liveEvents.js";
-import { tokenProblem, getJson, RequestError } from "./apiClient.js";
+import { tokenProblem, getJson, problemText, RequestError } from "./apiClient.js";
 
 export interface Resource<T> {
   /** The last response; null before the first response. */
@@ -40,7 +40,7 @@ export function useResource<T>(
         return true;
       } catch (error) {
         if (signal.aborted) return true;
-        const problem = error instanceof RequestError ? error.message : String(error);
+        const problem = problemText(error);
         const known = state.peek();
         const { value, at } = known.path === path ? known : { value: null, at: 0 };
         const retries = !(error instanceof RequestError && error.status >= 400 && error.status < 500);

@@ -17,6 +17,20 @@ export function setQuery(query: URLSearchParams): void {
   currentUrl.value = to;
 }
 
+/** Returns a query with some parameters changed. Those that become "" are left out. */
+export function changedQuery(query: URLSearchParams, changes: Readonly<Record<string, string>>): URLSearchParams {
+  const next = new URLSearchParams(query);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === "") next.delete(name);
+    else next.set(name, value);
+  }
+  return next;
+}
+
+/** Returns only the named parameters of a query, as far as they have a value. */
+export const pickedQuery = (query: URLSearchParams, names: readonly string[]): URLSearchParams =>
+  new URLSearchParams([...query].filter(([name, value]) => names.includes(name) && value !== ""));
+
 /** Makes links within the page and the back and forward buttons work without loading a new document. */
 export function interceptLinks(): void {
   window.addEventListener("popstate", () => {
@@ -48,16 +62,19 @@ export interface PageLocation {
 
 export function parseLocation(to: string): PageLocation {
   const { pathname, searchParams: query } = new URL(to, location.origin);
-  const [first, table, second, task, ...more] = pathname.split("/").slice(1);
-  if (first === "") return { page: "tables", table: null, task: null, query };
-  if (first === "processes" && table === undefined) return { page: "processes", table: null, task: null, query };
-  const unknown: PageLocation = { page: "unknown", table: null, task: null, query };
-  if (first !== "tables" || table === undefined || more.length > 0) return unknown;
-  if (second === undefined) return { page: "overview", table, task: null, query };
-  if ((second === "schedules" || second === "errors" || second === "add") && task === undefined) {
-    return { page: second, table, task: null, query };
-  }
-  if (second !== "tasks") return unknown;
-  if (task === undefined) return { page: "tasks", table, task: null, query };
-  return { page: "task", table, task, query };
+  const at = (page: PageLocation["page"], table: string | null = null, task: string | null = null): PageLocation => ({
+    page,
+    table,
+    task,
+    query,
+  });
+  if (pathname === "/") return at("tables");
+  if (pathname === "/processes") return at("processes");
+  const [, table, view, task] =
+    /^\/tables\/([^/]*)(?:\/(tasks|schedules|errors|add)(?:\/([^/]*))?)?$/.exec(pathname) ?? [];
+  if (table === undefined) return at("unknown");
+  if (view === undefined) return at("overview", table);
+  if (task === undefined)
+    return at(view === "schedules" || view === "errors" || view === "add" ? view : "tasks", table);
+  return view === "tasks" ? at("task", table, task) : at("unknown");
 }

@@ -3,13 +3,9 @@ import type { VNode } from "preact";
 import type { PastRun, Schedule, Schedules, ZonedTime } from "../../tasks/queries/schedules.js";
 import { Actions, scheduleActions } from "./actions.js";
 import { fullTimeText, localText, relativeTimeText, wallText } from "./format.js";
-import { GroupLink } from "./groupLink.js";
-import { setQuery } from "./router.js";
+import { changedQuery, pickedQuery, setQuery } from "./router.js";
 import { useResource } from "./resource.js";
-import { SearchBox } from "./searchBox.js";
-import { StaleNotice } from "./staleNotice.js";
-import { StateBadge } from "./stateBadge.js";
-import { TableHead } from "./tableHead.js";
+import { DataTable, GroupLink, SearchBox, StaleNotice, StateBadge } from "./parts.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { formatLateness } from "../../shared/formatLateness.js";
 import { printableLine, printableText } from "../../shared/printable.js";
@@ -22,11 +18,7 @@ const maxLimit = 1_000;
 
 /** Shows the schedules of a table by their planned times, and updates the list live. */
 export function SchedulesView({ id, query, now }: { id: string; query: URLSearchParams; now: number }): VNode {
-  const request = new URLSearchParams();
-  for (const name of filters) {
-    const value = query.get(name);
-    if (value !== null && value !== "") request.set(name, value);
-  }
+  const request = pickedQuery(query, filters);
   // The server computes the coming times anew for each request, so requests are less frequent than for tasks.
   const resource = useResource<Schedules>(`/tables/${id}/schedules?${request.toString()}`, {
     table: id,
@@ -34,19 +26,9 @@ export function SchedulesView({ id, query, now }: { id: string; query: URLSearch
     pollMs: 60_000,
   });
   const { value, busy, refresh } = resource;
-  const change = (name: string, to: string): void => {
-    const next = new URLSearchParams(query);
-    next.delete("limit");
-    if (to === "") next.delete(name);
-    else next.set(name, to);
-    setQuery(next);
-  };
+  const change = (name: string, to: string): void => setQuery(changedQuery(query, { limit: "", [name]: to }));
   const limit = Number(query.get("limit") ?? firstLimit);
-  const showMore = (): void => {
-    const next = new URLSearchParams(query);
-    next.set("limit", String(Math.min(maxLimit, limit * 2)));
-    setQuery(next);
-  };
+  const showMore = (): void => setQuery(changedQuery(query, { limit: String(Math.min(maxLimit, limit * 2)) }));
   const isFiltered = request.has("group") || request.has("text");
   return html`<main id="main" class="schedules" aria-busy=${busy}>
     <h1 class="hidden">Schedules</h1>
@@ -59,7 +41,6 @@ export function SchedulesView({ id, query, now }: { id: string; query: URLSearch
       />
       <${SearchBox}
         placeholder="Part of input or rule"
-        label="Part of input or rule"
         text=${query.get("text") ?? ""}
         wide=${true}
         find=${(text: string) => change("text", text)}
@@ -78,71 +59,64 @@ const noSchedules = "No schedules yet. A task with a rule or with repeat is one.
 
 function Rows(props: { id: string; schedules: readonly Schedule[]; now: number; refresh: () => void }): VNode {
   const { id, schedules, now, refresh } = props;
-  return html`<div class="panel scroll">
-    <table class="timetable">
-      <caption class="hidden">
-        Schedules by their planned times
-      </caption>
-      <${TableHead} titles=${["Id", "Group", "Rule", "Next", "Your time", "Last runs", "Input"]} hidden="Actions" />
-      <tbody>
-        ${schedules.map(
-          (schedule) =>
-            html`<tr key=${schedule.id} data-id=${schedule.id} data-state=${schedule.state}>
-              <th scope="row"><a href=${`/tables/${id}/tasks/${schedule.id}`}>${schedule.id}</a></th>
-              <td class="group">
-                <${GroupLink} table=${id} group=${schedule.group} />
-                ${schedule.key !== null && html`<small title=${printableLine(schedule.key)}>key ${printableLine(schedule.key)}</small>`}
-              </td>
-              <td class="rule" title=${printableText(schedule.rule ?? "")}>
-                <span class="sql">${printableLine(ruleText(schedule))}</span>
-                <small>${[schedule.zone, ...traits(schedule)].filter(Boolean).join(" · ")}</small>
-              </td>
-              ${timeCells(schedule, now)}
-              <td class="last">
-                ${schedule.owed !== null && html`<span class="tag" title=${printableText(schedule.owed)}>next run not planned yet</span>`}
-                ${schedule.failedTries > 0 && html`<span class="tag" title=${printableText(schedule.tryError ?? "")}>try ${schedule.failedTries} failed</span>`}
-                ${schedule.last.map((run) => outcome(id, run))}
-              </td>
-              <td class="sql" title=${printableText(schedule.input)}>
-                ${printableLine(schedule.input.trim().replace(/\s+/g, " "))}
-              </td>
-              <td class="do">
-                <${Actions}
-                  table=${id}
-                  task=${{ ...schedule, plan: schedule.plan ?? "infinity" }}
-                  actions=${scheduleActions(schedule)}
-                  done=${refresh}
-                />
-              </td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+  return html`<${DataTable}
+    class="timetable"
+    caption="Schedules by their planned times"
+    titles=${["Id", "Group", "Rule", "Next", "Your time", "Last runs", "Input"]}
+    hidden="Actions"
+  >
+    ${schedules.map(
+      (schedule) =>
+        html`<tr key=${schedule.id} data-id=${schedule.id} data-state=${schedule.state}>
+          <th scope="row"><a href=${`/tables/${id}/tasks/${schedule.id}`}>${schedule.id}</a></th>
+          <td class="group">
+            <${GroupLink} table=${id} group=${schedule.group} />
+            ${schedule.key !== null && html`<small title=${printableLine(schedule.key)}>key ${printableLine(schedule.key)}</small>`}
+          </td>
+          <td class="rule" title=${printableText(schedule.rule ?? "")}>
+            <span class="sql">${printableLine(ruleText(schedule))}</span>
+            <small>${[schedule.zone, ...traits(schedule)].filter(Boolean).join(" · ")}</small>
+          </td>
+          ${timeCells(schedule, now)}
+          <td class="last">
+            ${schedule.owed !== null && html`<span class="tag" title=${printableText(schedule.owed)}>next run not planned yet</span>`}
+            ${schedule.failedTries > 0 && html`<span class="tag" title=${printableText(schedule.tryError ?? "")}>try ${schedule.failedTries} failed</span>`}
+            ${schedule.last.map((run) => outcome(id, run))}
+          </td>
+          <td class="sql" title=${printableText(schedule.input)}>
+            ${printableLine(schedule.input.trim().replace(/\s+/g, " "))}
+          </td>
+          <td class="do">
+            <${Actions}
+              table=${id}
+              task=${{ ...schedule, plan: schedule.plan ?? "infinity" }}
+              actions=${scheduleActions(schedule)}
+              done=${refresh}
+            />
+          </td>
+        </tr>`,
+    )}
+  <//>`;
 }
 
 const ruleText = ({ rule, repeat }: Schedule): string => (rule === null ? `every ${repeat ?? ""}` : shortRule(rule));
 
-const traits = ({ drift, catchup, overlap }: Schedule): string[] => [
-  ...(drift ? ["drift"] : []),
-  ...(catchup ? ["catchup"] : []),
-  ...(overlap ? ["overlap"] : []),
-];
+const traits = (schedule: Schedule): string[] =>
+  (["drift", "catchup", "overlap"] as const).filter((name) => schedule[name]);
 
 /** Shows the coming times in two cells: in the rule's zone, and in the reader's. */
 function timeCells(schedule: Schedule, now: number): VNode {
   const { next, problem, state, paused, pausedItself, overdueMs } = schedule;
   const late = formatLateness(overdueMs);
+  const isUnknown = next.length === 0 && problem === null && !pausedItself && state === "PLAN";
+  const tag = pausedItself ? "paused" : paused ? "group paused" : null;
   const notices = [
-    ...(problem === null ? [] : [html`<li class="failed">${printableLine(problem)}</li>`]),
-    ...(pausedItself ? [html`<li><span class="tag">paused</span></li>`] : []),
-    ...(paused && !pausedItself ? [html`<li><span class="tag">group paused</span></li>`] : []),
-    ...(late === null ? [] : [html`<li><span class="tag">${late}</span></li>`]),
-    ...(state === "PLAN" ? [] : [html`<li><${StateBadge} task=${{ state, ready: null }} /></li>`]),
-    ...(next.length === 0 && problem === null && !pausedItself && state === "PLAN"
-      ? [html`<li>not yet known</li>`]
-      : []),
-  ];
+    problem !== null && html`<li class="failed">${printableLine(problem)}</li>`,
+    tag !== null && html`<li><span class="tag">${tag}</span></li>`,
+    late !== null && html`<li><span class="tag">${late}</span></li>`,
+    state !== "PLAN" && html`<li><${StateBadge} task=${{ state, ready: null }} /></li>`,
+    isUnknown && html`<li>not yet known</li>`,
+  ].filter(Boolean);
   return html`<td class="next">
       <ol>
         ${notices}

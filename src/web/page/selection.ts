@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { ChangeResults } from "../api/changeSchemas.js";
 import type { TaskList } from "../../tasks/queries/listTasks.js";
 import { actionsFor, type ActedTask } from "./actions.js";
-import { getJson, postJson, RequestError } from "./apiClient.js";
+import { getJson, postJson, problemText } from "./apiClient.js";
 import { askToConfirm } from "./dialog.js";
 import { numberText } from "./format.js";
 
@@ -49,10 +49,10 @@ export function useSelection(of: string, shown: readonly ActedTask[]): Selection
 }
 
 const changes = [
-  { name: "retry", label: "Retry", done: "planned again", title: "Retry", verb: "will run again" },
-  { name: "run-now", label: "Run now", done: "planned for now", title: "Run now", verb: "will be due now" },
-  { name: "stop", label: "Stop", done: "stopped", title: "Stop", verb: "will be stopped. Runs are cancelled" },
-  { name: "delete", label: "Delete", done: "deleted", title: "Delete", verb: "will be deleted. This cannot be undone" },
+  { name: "retry", label: "Retry", done: "planned again", verb: "will run again" },
+  { name: "run-now", label: "Run now", done: "planned for now", verb: "will be due now" },
+  { name: "stop", label: "Stop", done: "stopped", verb: "will be stopped. Runs are cancelled" },
+  { name: "delete", label: "Delete", done: "deleted", verb: "will be deleted. This cannot be undone" },
 ] as const;
 
 type ManyChange = (typeof changes)[number];
@@ -91,7 +91,7 @@ export function SelectionBar(props: {
         false,
       );
     } catch (error) {
-      setOutcome({ kind, results: null, problem: error instanceof RequestError ? error.message : String(error) });
+      setOutcome({ kind, results: null, problem: problemText(error) });
     }
     busy.current = false;
     done();
@@ -124,7 +124,7 @@ async function isConfirmed(kind: ManyChange, count: number, unseen: boolean): Pr
   if (!unseen && kind.name !== "stop" && kind.name !== "delete") return true;
   const text = `${countOf(count)} ${kind.verb}.${unseen ? " Not all of them are on this page." : ""}`;
   return await askToConfirm({
-    title: `${kind.title} ${countOf(count)}?`,
+    title: `${kind.label} ${countOf(count)}?`,
     text,
     confirm: `${kind.label} ${numberText(count)}`,
   });
@@ -214,7 +214,7 @@ function useMatching(table: string, filter: URLSearchParams, selection: Selectio
       }
       selection.set(found, true);
     } catch (error) {
-      if (!controller.signal.aborted) show({ problem: error instanceof RequestError ? error.message : String(error) });
+      if (!controller.signal.aborted) show({ problem: problemText(error) });
     }
   };
   const stop = (): void => {

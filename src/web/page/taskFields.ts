@@ -33,8 +33,9 @@ function field(name: ProducerColumn): Field {
 
 const main: readonly ProducerColumn[] = ["input", "args", "group", "key", "retry", "after"];
 const output: readonly ProducerColumn[] = ["header", "string", "delimiter", "escape", "quote", "null"];
+export const scheduleFields = ["rule", "zone", "repeat", "catchup", "overlap", "drift"] as const;
 const subjects: readonly (readonly [title: string, names: readonly ProducerColumn[]])[] = [
-  ["Schedule", ["rule", "zone", "repeat", "catchup", "overlap", "drift"]],
+  ["Schedule", scheduleFields],
   ["Limits and errors", ["timeout", "max", "gap", "active", "backoff", "sqlstate", "upon"]],
   ["Output and row", [...output, "delete", "keep", "data", "parent"]],
   ["Session", ["remote", "atomic", "save", "count", "live"]],

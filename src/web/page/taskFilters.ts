@@ -3,9 +3,9 @@ import type { VNode } from "preact";
 import { mayChange } from "./apiClient.js";
 import { PauseGroup } from "./pauses.js";
 import { navigate } from "./router.js";
-import { SearchBox } from "./searchBox.js";
+import { SearchBox } from "./parts.js";
 import { sortableColumns } from "./sortTasks.js";
-import { toIso, toLocalInput } from "./timeInput.js";
+import { toIso, toLocalInput } from "./format.js";
 import { taskStates } from "../../shared/taskState.js";
 
 /** Shows the filters of the list of tasks, and what does not depend on a single task. */
@@ -51,7 +51,6 @@ export function Filters(props: {
     <${SearchBox}
       wide=${true}
       placeholder="Text in input, data or error"
-      label="Text in input, data or error"
       text=${query.get("text") ?? ""}
       find=${(text: string) => change("text", text)}
     />

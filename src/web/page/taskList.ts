@@ -9,41 +9,29 @@ import { ListHead, SelectBox } from "./listHead.js";
 import { SelectionBar, useSelection, type Selection } from "./selection.js";
 import { sortTasks } from "./sortTasks.js";
 import { Filters } from "./taskFilters.js";
-import { navigate, setQuery } from "./router.js";
+import { changedQuery, navigate, pickedQuery, setQuery } from "./router.js";
 import { bytesText, fullTimeText, relativeTimeText, timeText, numberText } from "./format.js";
-import { GroupLink } from "./groupLink.js";
+import { GroupLink, StaleNotice, StateBadge } from "./parts.js";
 import { useResource } from "./resource.js";
-import { StateBadge } from "./stateBadge.js";
 import { waitsForOthers } from "./taskTimes.js";
-import { StaleNotice } from "./staleNotice.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { formatDuration, formatWholeSeconds } from "../../shared/formatDuration.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 
-const filters = ["state", "group", "text", "from", "to", "waitingFor", "order", "before", "after"] as const;
-/** What a page of the list is, and not which tasks match. */
-const places: readonly string[] = ["order", "before", "after"];
+/** Which tasks match. */
+const filters = ["state", "group", "text", "from", "to", "waitingFor"] as const;
 
 /** Shows the tasks of a table, newest first unless chosen otherwise, and updates the list live. */
 export function TaskListView({ id, query, now }: { id: string; query: URLSearchParams; now: number }): VNode {
-  const request = new URLSearchParams();
-  for (const name of filters) {
-    const value = query.get(name);
-    if (value !== null && value !== "") request.set(name, value);
-  }
+  const request = pickedQuery(query, [...filters, "order", "before", "after"]);
   const tasks = useResource<TaskList>(`/tables/${id}/tasks?${request.toString()}`, { table: id });
   const { value, busy, refresh } = tasks;
   const change = (name: string, to: string): void => {
-    const next = new URLSearchParams(query);
     search.stop();
-    next.delete("before");
-    next.delete("after");
-    if (to === "") next.delete(name);
-    else next.set(name, to);
-    setQuery(next);
+    setQuery(changedQuery(query, { ...firstPage, [name]: to }));
   };
   const search = useSearch(tasks, (from) => setQuery(furtherQuery(query, from)));
-  const filter = new URLSearchParams([...request].filter(([name]) => !places.includes(name)));
+  const filter = pickedQuery(query, filters);
   const filtered = [...filter].length > 0;
   const shown = sortTasks(value?.tasks ?? [], query.get("sort"), now);
   const selection = useSelection(filter.toString(), shown);
@@ -54,7 +42,7 @@ export function TaskListView({ id, query, now }: { id: string; query: URLSearchP
     <${StaleNotice} of=${tasks} />
     <${SelectionBar}
       table=${id}
-      filter=${new URLSearchParams([...request].filter(([name]) => name !== "before" && name !== "after"))}
+      filter=${changedQuery(request, firstPage)}
       selection=${selection}
       shown=${shown}
       hasMore=${hasOtherPages}
@@ -71,16 +59,16 @@ const noTasks = "No tasks yet. Insert a row into the table to create one.";
 const noMatchText = ({ scanned, next }: TaskList, search: Search): string =>
   `No matching tasks. ${numberText(search.scanned + scanned)} rows searched${next === null ? "" : " so far"}.`;
 
+/** What makes a query that of the first page of the list. */
+const firstPage = { before: "", after: "" } as const;
+
 const isOldestFirst = (query: URLSearchParams): boolean => query.get("order") === "oldest";
 
 const isLaterPage = (query: URLSearchParams): boolean => query.has("before") || query.has("after");
 
 /** Returns the query of the page of the list that begins behind the task `from`. */
-function furtherQuery(query: URLSearchParams, from: string): URLSearchParams {
-  const next = new URLSearchParams(query);
-  next.set(isOldestFirst(query) ? "after" : "before", from);
-  return next;
-}
+const furtherQuery = (query: URLSearchParams, from: string): URLSearchParams =>
+  changedQuery(query, { [isOldestFirst(query) ? "after" : "before"]: from });
 
 /** Shows the buttons that load the first or the next page, or continue the search in further rows. */
 function Paging(props: { id: string; query: URLSearchParams; list: TaskList | null; search: Search }): VNode {
@@ -88,7 +76,7 @@ function Paging(props: { id: string; query: URLSearchParams; list: TaskList | nu
   const show = (next: URLSearchParams): void => navigate(`/tables/${id}/tasks?${next.toString()}`);
   const first = (): void => {
     search.stop();
-    show(without(query, "before", "after"));
+    show(changedQuery(query, firstPage));
   };
   const oldestFirst = isOldestFirst(query);
   return html`<nav class="paging" aria-label="Pages">
@@ -139,12 +127,6 @@ function useSearch(
     setScanned(0);
   };
   return { isRunning, scanned, start: () => setIsRunning(true), stop };
-}
-
-function without(query: URLSearchParams, ...names: readonly string[]): URLSearchParams {
-  const rest = new URLSearchParams(query);
-  for (const name of names) rest.delete(name);
-  return rest;
 }
 
 function Rows(props: {

@@ -9,18 +9,15 @@ import { Dependencies } from "./dependencyGraph.js";
 import { focusMainSoon } from "./focus.js";
 import { bytesText, fullTimeText, timeText } from "./format.js";
 import { Code } from "./code.js";
-import { GroupLink } from "./groupLink.js";
-import { Time } from "./time.js";
 import { useResource } from "./resource.js";
 import { navigate } from "./router.js";
-import { StateBadge } from "./stateBadge.js";
-import { StaleNotice } from "./staleNotice.js";
 import { argumentsText, Settings } from "./taskSettings.js";
 import { EarlierErrors } from "./earlierErrors.js";
 import { attemptText } from "../../shared/attemptText.js";
 import { failedAttempts, Times, waitsForRetry } from "./taskTimes.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { printableLine, printableText } from "../../shared/printable.js";
+import { Alert, GroupLink, StaleNotice, StateBadge, Time } from "./parts.js";
 
 /** Shows a task with its times, dependencies, input, results, settings and chain (ancestors and descendants). */
 export function TaskView({ id, task: taskId, now }: { id: string; task: string; now: number }): VNode {
@@ -31,7 +28,7 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
       <h1>Task ${taskId}</h1>
       ${
         problem !== null &&
-        html`<p class="notice bad" role="alert">${problem}</p>
+        html`<${Alert} text=${problem} />
           <p><a href=${`/tables/${id}/tasks`}>All tasks</a></p>`
       }
     </main>`;
@@ -115,7 +112,7 @@ function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode {
 const maxIndent = 6;
 
 function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth: number): VNode {
-  return html`<li key=${task.id} class=${`${kind} depth-${Math.min(depth, maxIndent)}`}>
+  return html`<li key=${task.id} class=${kind} style=${{ paddingLeft: `${Math.min(depth, maxIndent) * 16}px` }}>
     <${StateBadge} task=${task} />
     <a href=${`/tables/${id}/tasks/${task.id}`}>${task.id}</a>
     <span class="sql" title=${printableText(task.input)}>${printableLine(firstLine(task.input.trim()))}</span>

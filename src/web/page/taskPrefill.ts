@@ -1,6 +1,6 @@
 import type { ColumnsInfo } from "../api/schemas.js";
 import type { FullTask } from "../api/taskSchemas.js";
-import type { Field } from "./taskFields.js";
+import { scheduleFields, type Field } from "./taskFields.js";
 
 /** What the form contains at first. */
 export interface Prefill {
@@ -14,8 +14,6 @@ type Column = ColumnsInfo["columns"][number];
 
 /** Columns that a new run of the same task does not get. */
 const notPrefilled = new Set(["plan", "parent"]);
-/** The schedule is left out, because a second row with it would start a second series of runs. */
-export const scheduleFields = ["rule", "zone", "repeat", "catchup", "overlap", "drift"] as const;
 
 /**
  * Fills the form with the options of a task. Values that equal the column's default are left out.
@@ -30,6 +28,7 @@ export function prefillFrom(
 ): Prefill {
   const texts: Record<string, string> = {};
   const copied: string[] = [];
+  // A second row with the schedule would start a second series of runs.
   const left = new Set<string>(withSchedule ? notPrefilled : [...notPrefilled, ...scheduleFields]);
   for (const field of fields) {
     const column = columns.find(({ name, own }) => name === field.name && own === (field.own === true));
@@ -45,7 +44,7 @@ export function prefillFrom(
 function textOf(task: FullTask, field: Field, column: Column): string | undefined {
   const { name, own } = field;
   if (own !== true && (name === "input" || name === "data")) return longText(task[name], column);
-  const value = own === true ? task.columns[name] : { ...task.columns, ...settingsOf(task) }[name];
+  const value = own === true ? task.columns[name] : columnsOf(task)[name];
   if (value === null || value === undefined) return column.default === null ? "" : undefined;
   const text = shortText(value, field, column);
   // An empty field means the default. Passwords are masked.
@@ -68,13 +67,9 @@ function longText(text: FullTask["data"], column: Column): string | undefined {
   return isCut || (text.text === "" && column.default !== "") ? undefined : text.text;
 }
 
-const settingsOf = ({ group, max, repeat, rule, key, retry, remote }: FullTask): Readonly<Record<string, unknown>> => ({
-  group,
-  max,
-  // The page has null for a task that does not repeat.
-  repeat: repeat ?? "00:00:00",
-  rule,
-  key,
-  retry,
-  remote,
+/** Returns all columns of a task. The page has null for a task that does not repeat. */
+const columnsOf = ({ columns, ...task }: FullTask): Readonly<Record<string, unknown>> => ({
+  ...columns,
+  ...task,
+  repeat: task.repeat ?? "00:00:00",
 });

@@ -3,11 +3,11 @@ import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { FullTask, TaskDetail } from "../api/taskSchemas.js";
 import { numberText } from "./format.js";
-import { Time } from "./time.js";
 import { waitsForRetry } from "./taskTimes.js";
 import { readTryErrors } from "../../shared/tryErrors.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { printableLine, printableText } from "../../shared/printable.js";
+import { Facts, Time } from "./parts.js";
 
 /** Columns that pg-task itself writes, or that are shown elsewhere on the page. They are listed only with all others. */
 const notSettings = new Set(["take", "hash", "owner", "ready", "wait", "plain", "args", "attempt"]);
@@ -23,16 +23,13 @@ export function Settings({ table, page }: { table: string; page: Pick<TaskDetail
   const all = settings(page.task);
   const shown = showsAll ? all : all.filter(([name, value]) => isNotable(page, name, value));
   return html`<div class="panel">
-    <dl class="settings" id="settings">
-      ${shown.map(
-        ([name, value]) =>
-          html`<div key=${name}>
-            <dt>${printableLine(name)}</dt>
-            <dd>${settingView(table, name, value)}</dd>
-          </div>`,
-      )}
+    <div id="settings">
+      <${Facts}
+        class="settings"
+        rows=${shown.map(([name, value]) => [printableLine(name), settingView(table, name, value)])}
+      />
       ${shown.length === 0 && html`<p class="note">All settings have their default values.</p>`}
-    </dl>
+    </div>
     <button class="quiet" aria-expanded=${showsAll} aria-controls="settings" onClick=${() => setShowsAll(!showsAll)}>
       ${showsAll ? "Show only settings that differ from the defaults" : `Show all ${all.length} settings`}
     </button>
@@ -40,20 +37,9 @@ export function Settings({ table, page }: { table: string; page: Pick<TaskDetail
 }
 
 /** Returns all settings of a task, with the most important ones first. */
-function settings({
-  max,
-  repeat,
-  rule,
-  key,
-  retry,
-  attempt,
-  pid,
-  remote,
-  parent,
-  columns,
-}: FullTask): [string, unknown][] {
-  const first = { max, repeat, rule, key, retry, attempt };
-  return Object.entries({ ...first, ...columns, pid, remote, parent });
+function settings({ columns, pid, remote, parent, ...task }: FullTask): [string, unknown][] {
+  const { max, repeat, rule, key, retry, attempt } = task;
+  return Object.entries({ max, repeat, rule, key, retry, attempt, ...columns, pid, remote, parent });
 }
 
 function isNotable({ task, defaults }: Pick<TaskDetail, "task" | "defaults">, name: string, value: unknown): boolean {

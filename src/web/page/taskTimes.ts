@@ -2,8 +2,8 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { FullTask } from "../api/taskSchemas.js";
 import { fullTimeText, relativeTimeText } from "./format.js";
-import { Time } from "./time.js";
 import { formatDuration } from "../../shared/formatDuration.js";
+import { Time, unknown } from "./parts.js";
 
 interface Step {
   readonly name: string;
@@ -23,7 +23,7 @@ export function Times({ task, now }: { task: FullTask; now: number }): VNode {
         html`<li key=${name} class=${at === null || Date.parse(at) > now ? "open" : ""}>
           <span class="gap-time">${gap}</span>
           <b>${name}</b>
-          ${text !== undefined || at === null ? html`<time>${text ?? "–"}</time>` : html`<${Time} at=${at} />`}
+          ${text !== undefined || at === null ? html`<time>${text ?? unknown}</time>` : html`<${Time} at=${at} />`}
           ${note !== undefined && html`<small>${note}</small>`}
         </li>`,
     )}

@@ -337,7 +337,7 @@ describe("the page", { skip: noBrowserReason }, () => {
         INSERT INTO mail (input) SELECT 'SELECT 1' FROM generate_series(1, 12);
         INSERT INTO reports (input) VALUES ('SELECT 1/0')`);
       await due("mail").getByText("12", { exact: true }).waitFor();
-      const failed = page.locator("table.overall tr", { hasText: "public.reports" }).locator(".t-FAIL");
+      const failed = page.locator("table.overall tr", { hasText: "public.reports" }).locator("td.s-FAIL");
       await failed.getByText("1", { exact: true }).waitFor();
       await shoot(page, `tables-${colorScheme}`);
       await page.getByRole("link", { name: "public.mail" }).click();

@@ -1,25 +1,27 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import {
-  layoutGraph,
-  maxPerColumn,
-  type Graph,
-  type GraphNode,
-  type Layout,
-} from "../../../../src/web/page/graphLayout.js";
+import type { DependencyNode } from "../../../../src/tasks/queries/dependencyNodes.js";
+import { layoutGraph, maxPerColumn, type Graph, type Layout } from "../../../../src/web/page/graphLayout.js";
 
 type Edges = readonly (readonly [number, number])[];
 
-const nodeOf = (id: number | string, rest: Partial<GraphNode> = {}): GraphNode => ({
+const nodeOf = (id: number | string, rest: Partial<DependencyNode> = {}): DependencyNode => ({
   id: String(id),
   state: "PLAN",
+  group: "",
+  upon: null,
+  plan: null,
+  input: null,
+  error: null,
+  predecessors: 0,
+  waitsFor: 0,
   morePredecessors: 0,
   moreDependents: 0,
   ...rest,
 });
 
 /** Builds a graph of the tasks in the edges, which lead from the predecessor to the task that waits. */
-const graphOf = (edges: Edges, rest: Readonly<Record<number, Partial<GraphNode>>> = {}): Graph<GraphNode> => ({
+const graphOf = (edges: Edges, rest: Readonly<Record<number, Partial<DependencyNode>>> = {}): Graph => ({
   nodes: [...new Set(edges.flat())].map((id) => nodeOf(id, rest[id])),
   edges: edges.map(([before, task]) => ({ predecessor: String(before), task: String(task), status: "waits" })),
 });
@@ -41,15 +43,15 @@ function randomEdges(seed: number): Edges {
   });
 }
 
-const ids = ({ boxes }: Layout<GraphNode>): string[] => boxes.map((box) => box.node.id);
-const boxOf = ({ boxes }: Layout<GraphNode>, id: number): { x: number; y: number; height: number } => {
+const ids = ({ boxes }: Layout): string[] => boxes.map((box) => box.node.id);
+const boxOf = ({ boxes }: Layout, id: number): { x: number; y: number; height: number } => {
   const box = boxes.find(({ node }) => node.id === String(id));
   assert.ok(box !== undefined, `no box of task ${id}`);
   return box;
 };
 
 /** Asserts what holds for each layout. */
-function assertReadable(layout: Layout<GraphNode>): void {
+function assertReadable(layout: Layout): void {
   const all = [...layout.boxes.map((box) => ({ ...box, key: box.node.id })), ...layout.more];
   const byKey = new Map(all.map((box) => [box.key, box]));
   for (const [index, a] of all.entries()) {
@@ -119,7 +121,7 @@ void describe("the layout of dependencies", () => {
 
   void test("ids above 2^53 are told apart", () => {
     const [a, b, c] = ["9223372036854775805", "9223372036854775806", "9223372036854775807"] as const;
-    const edges = [
+    const edges: Graph["edges"] = [
       { predecessor: b, task: c, status: "waits" },
       { predecessor: a, task: b, status: "waits" },
     ];

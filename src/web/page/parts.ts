@@ -1,0 +1,147 @@
+import { html } from "htm/preact";
+import type { ComponentChildren, VNode } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { printableLine } from "../../shared/printable.js";
+import type { TaskSummary } from "../../tasks/types.js";
+import { fullTimeText } from "./format.js";
+import type { Resource } from "./resource.js";
+
+// Small parts that several views share.
+
+/** What is shown in place of an unknown value. */
+export const unknown = "–";
+
+/**
+ * A time with date, milliseconds and UTC offset, in the reader's time zone.
+ *
+ * @param props.text shown instead; the time then appears when the pointer rests on it
+ */
+export function Time({ at, text }: { at: string; text?: string }): VNode {
+  const full = fullTimeText(at);
+  return html`<time title=${text === undefined ? at : full}>${text ?? full}</time>`;
+}
+
+/** A link to the tasks of a group. */
+export function GroupLink({ table, group }: { table: string; group: string | null }): VNode | null {
+  if (group === null) return null;
+  const name = group === "" ? "(empty)" : printableLine(group);
+  return html`<a class="group" title=${name} href=${`/tables/${table}/tasks?group=${encodeURIComponent(group)}`}
+    >${name}</a
+  >`;
+}
+
+const stateMeanings: Readonly<Record<string, string>> = {
+  PLAN: "planned",
+  TAKE: "claimed",
+  WORK: "running",
+  DONE: "finished without error",
+  FAIL: "finished with an error",
+  GONE: "expired without running",
+  STOP: "stopped",
+};
+
+export function StateBadge({ task: { state, ready } }: { task: Pick<TaskSummary, "state" | "ready"> }): VNode {
+  const isDue = state === "PLAN" && ready === true;
+  const meaning = isDue ? "due, waiting to start" : (stateMeanings[state] ?? state);
+  return html`<span class=${`state s-${state}`} title=${meaning}>${state}</span>`;
+}
+
+/** Says what is wrong. */
+export function Alert({ text, top = false }: { text: string; top?: boolean }): VNode {
+  return html`<p class=${top ? "notice bad top" : "notice bad"} role="alert">${text}</p>`;
+}
+
+/** Shows why the last request failed, how old the shown data is, and whether the page tries again. */
+export function StaleNotice(props: { of: Resource<unknown>; top?: boolean }): VNode | null {
+  const { problem, retries, value, at } = props.of;
+  if (problem === null) return null;
+  const parts = [
+    problem,
+    ...(value === null ? [] : [`Showing data from ${fullTimeText(new Date(at).toISOString())}`]),
+    ...(retries ? ["This page keeps trying"] : []),
+  ];
+  return html`<${Alert} text=${parts.length === 1 ? problem : `${parts.join(". ")}.`} top=${props.top} />`;
+}
+
+/** A table of values, with a caption for screen readers. */
+export function DataTable(props: {
+  class?: string;
+  caption?: string;
+  titles: readonly string[];
+  /** Title of an additional last column, shown only to screen readers. */
+  hidden?: string;
+  /** Whether nothing in the table can have the focus, so that only the table itself can be scrolled with the keyboard. */
+  focusable?: boolean;
+  /** The rows. */
+  children: ComponentChildren;
+}): VNode {
+  const { class: name, caption, titles, hidden, focusable = false, children } = props;
+  const region = focusable ? { tabindex: 0, role: "region", "aria-label": caption } : {};
+  return html`<div class="panel scroll" ...${region}>
+    <table class=${name}>
+      ${
+        caption !== undefined &&
+        html`<caption class="hidden">
+          ${caption}
+        </caption>`
+      }
+      <thead>
+        <tr>
+          ${titles.map((title) => html`<th scope="col" key=${title}>${title}</th>`)}
+          ${hidden !== undefined && html`<th scope="col"><span class="hidden">${hidden}</span></th>`}
+        </tr>
+      </thead>
+      <tbody>
+        ${children}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+/** Shows names with their values. */
+export function Facts(props: { class: string; rows: readonly (readonly [string, ComponentChildren])[] }): VNode {
+  return html`<dl class=${props.class}>
+    ${props.rows.map(
+      ([title, value]) =>
+        html`<div key=${title}>
+          <dt>${title}</dt>
+          <dd>${value}</dd>
+        </div>`,
+    )}
+  </dl>`;
+}
+
+/** How long the user must pause typing before the search starts, in ms. */
+const typingMs = 250;
+
+/** A search input, which calls `find` after the user pauses typing. */
+export function SearchBox(props: {
+  placeholder: string;
+  /** Default: the placeholder. */
+  label?: string;
+  text: string;
+  wide?: boolean;
+  find: (text: string) => void;
+}): VNode {
+  const { placeholder, label = placeholder, text, wide = false } = props;
+  const [typed, setTyped] = useState(text);
+  const find = useRef(props.find);
+  find.current = props.find;
+  useEffect(() => setTyped(text), [text]);
+  useEffect(() => {
+    if (typed === text) return undefined;
+    const timer = setTimeout(() => find.current(typed), typingMs);
+    return () => clearTimeout(timer);
+  }, [typed]);
+  const input = (event: Event): void => {
+    if (event.target instanceof HTMLInputElement) setTyped(event.target.value);
+  };
+  return html`<input
+    type="search"
+    class=${wide ? "wide" : ""}
+    placeholder=${placeholder}
+    aria-label=${label}
+    value=${typed}
+    onInput=${input}
+  />`;
+}
