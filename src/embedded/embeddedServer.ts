@@ -7,10 +7,9 @@ import { inspect, requireMajor, requireUsable, type DataDirectory } from "./data
 import { awaitRelease } from "./data/awaitRelease.js";
 import { runInitdbInto } from "./data/initdb.js";
 import { installedPackage, type InstalledPackage } from "./binaries/installedPackage.js";
-import { freePort, loopback, portTaken, requireFree } from "./port.js";
+import { freePort, loopback, portTaken, requireFree, serverUrl } from "./port.js";
 import { startPostmaster, type Postmaster, type PostmasterOptions, type StartFailure } from "./postmaster.js";
 import { requireFreeSettings, type ServerSettings } from "./serverSettings.js";
-import { serverUrl } from "./serverUrl.js";
 
 /** A PostgreSQL server that ends together with this process, even if this process is killed. */
 export interface EmbeddedServer {

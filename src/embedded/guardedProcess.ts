@@ -3,7 +3,7 @@ import { createInterface } from "node:readline";
 import { Writable } from "node:stream";
 import { PgTaskError } from "../shared/errors.js";
 import { explainSystemError } from "../shared/systemErrors.js";
-import { identity, serverEnvironment, type Account } from "./runCommand.js";
+import { identity, serverEnvironment, type Account } from "./serverAccount.js";
 
 /**
  * Shell script that makes the program end when this process dies. A small shell, the guard, runs alongside the program

@@ -5,10 +5,17 @@ import { explainSystemError } from "../shared/systemErrors.js";
 /** The only address that the embedded server listens on. */
 export const loopback = "127.0.0.1";
 
+/** Returns the URL of the embedded server on this port. */
+export const serverUrl = (port: number): string => `postgresql://postgres@${loopback}:${port}/postgres`;
+
+/**
+ * Returns the URL by which pg-task itself connects. It turns off TLS, which the embedded server does not support but
+ * PGSSLMODE may ask for.
+ */
+export const serverUrlWithoutTls = (port: number): string => `${serverUrl(port)}?sslmode=disable`;
+
 /** Returns a port that is free now. */
-export async function freePort(): Promise<number> {
-  return await listenBriefly(0);
-}
+export const freePort = async (): Promise<number> => await listenBriefly(0);
 
 /**
  * Checks that a port is free.

@@ -2,12 +2,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Log } from "../shared/log.js";
 import { PgTaskError } from "../shared/errors.js";
 import type { Binaries } from "./binaries/usableBinaries.js";
-import { run, type Account } from "./runCommand.js";
+import { run, type Account } from "./serverAccount.js";
 import { pathFor } from "./data/dataDirectory.js";
 import { portDenied } from "./port.js";
 import { describeExit, startGuarded, type GuardedProcess } from "./guardedProcess.js";
 import { readLockFile } from "./data/lockFile.js";
-import { createServerLog, type ServerLog } from "./serverLog.js";
+import { ServerLog } from "./serverLog.js";
 import { settingArguments, type ServerSettings } from "./serverSettings.js";
 
 /** A server that accepts connections. */
@@ -62,7 +62,7 @@ const fastShutdownLimitMs = 60_000;
  * the server's last log lines.
  */
 export async function startPostmaster(options: PostmasterOptions): Promise<Postmaster | StartFailure> {
-  const serverLog = createServerLog(options.log);
+  const serverLog = new ServerLog(options.log);
   const { account, dataDirectory, stalePid } = options;
   const server = await startGuarded(
     options.binaries.postgres,

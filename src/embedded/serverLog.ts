@@ -1,24 +1,5 @@
 import type { Log } from "../shared/log.js";
 
-/**
- * Turns the server's output into log entries, and keeps the last lines of the output to explain how the server ended.
- */
-export interface ServerLog {
-  readonly take: (line: string) => void;
-  lastLines(): string;
-  /** Returns all kept lines. Some of those that explain a refused setting are not logged as errors. */
-  allLines(): string;
-  /** Whether one of the last lines matches the pattern. */
-  matches(pattern: RegExp): boolean;
-  /** Returns the time since the server's last line, in ms. */
-  silenceMs(): number;
-  /**
-   * Announces a requested shutdown. From then on nothing is logged as a warning, because it is normal that the shutdown
-   * terminates sessions.
-   */
-  expectShutdown(): void;
-}
-
 const maxLines = 20;
 /** How many of the last lines explain the server's end if none of the kept lines is a warning or an error. */
 const explainingLines = 3;
@@ -33,31 +14,59 @@ const explaining = new Set(["WARNING", "ERROR", "FATAL", "PANIC"]);
  */
 const serverWide = new Set(["FATAL", "PANIC"]);
 
-export function createServerLog(log: Log): ServerLog {
-  const kept: { readonly text: string; readonly mayExplain: boolean }[] = [];
-  let lastLineAt = performance.now();
-  let message = "";
-  let isShutdownExpected = false;
-  return {
-    take: (line) => {
-      lastLineAt = performance.now();
-      const severity = startOfMessage.exec(line)?.[1];
-      if (severity !== undefined && !continuations.has(severity)) message = severity;
-      const text = line.replace(/^\[\d+\] /, "").slice(0, maxCharacters);
-      kept.push({ text: text.trim(), mayExplain: explaining.has(message) });
-      if (kept.length > maxLines) kept.shift();
-      log[serverWide.has(message) && !isShutdownExpected ? "warn" : "debug"](`embedded server: ${line}`);
-    },
-    lastLines: () => {
-      const severe = kept.filter((line) => line.mayExplain);
-      const lines = severe.length > 0 ? severe : kept.slice(-explainingLines);
-      return lines.map((line) => line.text).join(" | ");
-    },
-    allLines: () => kept.map((line) => line.text).join(" | "),
-    matches: (pattern) => kept.some((line) => pattern.test(line.text)),
-    silenceMs: () => performance.now() - lastLineAt,
-    expectShutdown() {
-      isShutdownExpected = true;
-    },
+/**
+ * Turns the server's output into log entries, and keeps the last lines of the output to explain how the server ended.
+ */
+export class ServerLog {
+  readonly #log: Log;
+  readonly #kept: { readonly text: string; readonly mayExplain: boolean }[] = [];
+  #lastLineAt = performance.now();
+  #severity = "";
+  #isShutdownExpected = false;
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  readonly take = (line: string): void => {
+    this.#lastLineAt = performance.now();
+    const severity = startOfMessage.exec(line)?.[1];
+    if (severity !== undefined && !continuations.has(severity)) this.#severity = severity;
+    const text = line.replace(/^\[\d+\] /, "").slice(0, maxCharacters);
+    this.#kept.push({ text: text.trim(), mayExplain: explaining.has(this.#severity) });
+    if (this.#kept.length > maxLines) this.#kept.shift();
+    this.#log[serverWide.has(this.#severity) && !this.#isShutdownExpected ? "warn" : "debug"](
+      `embedded server: ${line}`,
+    );
   };
+
+  lastLines(): string {
+    const severe = this.#kept.filter((line) => line.mayExplain);
+    return joined(severe.length > 0 ? severe : this.#kept.slice(-explainingLines));
+  }
+
+  /** Returns all kept lines. Some of those that explain a refused setting are not logged as errors. */
+  allLines(): string {
+    return joined(this.#kept);
+  }
+
+  /** Whether one of the last lines matches the pattern. */
+  matches(pattern: RegExp): boolean {
+    return this.#kept.some((line) => pattern.test(line.text));
+  }
+
+  /** Returns the time since the server's last line, in ms. */
+  silenceMs(): number {
+    return performance.now() - this.#lastLineAt;
+  }
+
+  /**
+   * Announces a requested shutdown. From then on nothing is logged as a warning, because it is normal that the shutdown
+   * terminates sessions.
+   */
+  expectShutdown(): void {
+    this.#isShutdownExpected = true;
+  }
 }
+
+const joined = (lines: readonly { readonly text: string }[]): string => lines.map(({ text }) => text).join(" | ");

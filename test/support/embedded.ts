@@ -4,7 +4,7 @@ import { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { installedPackage } from "../../src/embedded/binaries/installedPackage.js";
-import { isAlive } from "../../src/embedded/isAlive.js";
+import { isAlive } from "../../src/embedded/data/lockFile.js";
 import {
   startEmbeddedWith,
   type EmbeddedOptions,

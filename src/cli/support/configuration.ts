@@ -5,9 +5,8 @@ import {
 } from "../../shared/config/loadConfiguration.js";
 import { findSource, defaultFileName, type SourceOptions } from "../../shared/config/findSource.js";
 import { resolve } from "node:path";
-import { readLockFile } from "../../embedded/data/lockFile.js";
-import { isAlive } from "../../embedded/isAlive.js";
-import { serverUrlWithoutTls } from "../../embedded/serverUrl.js";
+import { isAlive, readLockFile } from "../../embedded/data/lockFile.js";
+import { serverUrlWithoutTls } from "../../embedded/port.js";
 import { defaultDataDirectory } from "../../library/process/dataDirectory.js";
 import { PgTaskError } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";

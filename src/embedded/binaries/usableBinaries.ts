@@ -1,10 +1,8 @@
 import { join } from "node:path";
 import { PgTaskError } from "../../shared/errors.js";
-import { canRead } from "../serverAccount.js";
+import { canRead, run, type Account } from "../serverAccount.js";
 import { cachedCopy, cacheFolders } from "./binaryCache.js";
-import { run, type Account } from "../runCommand.js";
-import type { InstalledPackage } from "./installedPackage.js";
-import { addLinks, readLinks } from "./libraryLinks.js";
+import { type InstalledPackage, addLinks, readLinks } from "./installedPackage.js";
 
 /** Paths of PostgreSQL's programs. The server's account can execute them. */
 export interface Binaries {

@@ -2,9 +2,8 @@ import { readFile, rm, stat } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { PgTaskError } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
-import { run } from "../runCommand.js";
-import { lockFilePath, readHolder, readLockFile, type LockFile } from "./lockFile.js";
-import { isAlive } from "../isAlive.js";
+import { run } from "../serverAccount.js";
+import { lockFilePath, readHolder, readLockFile, type LockFile, isAlive } from "./lockFile.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
 import { unwritable } from "./dataDirectory.js";
 

@@ -2,8 +2,7 @@ import { access, constants, readdir, readFile, realpath, stat } from "node:fs/pr
 import { join, resolve } from "node:path";
 import { explainSystemError } from "../../shared/systemErrors.js";
 import { PgTaskError, systemErrorCode } from "../../shared/errors.js";
-import { canRead } from "../serverAccount.js";
-import type { Account } from "../runCommand.js";
+import { canRead, type Account } from "../serverAccount.js";
 
 export interface DataDirectory {
   /** Absolute path. If the folder exists, its path contains no symbolic links. */
@@ -24,8 +23,9 @@ export interface DataDirectory {
  * @throws PgTaskError EMBEDDED_DATA_FOREIGN if the folder contains anything other than PostgreSQL's data.
  */
 export async function inspect(given: string): Promise<DataDirectory> {
-  const path = await realPath(resolve(given));
-  const names = await list(path);
+  const absolute = resolve(given);
+  const path = await orUnwritable(absolute, unlessMissing(realpath(absolute), absolute));
+  const names = await orUnwritable(path, unlessMissing(readdir(path), []));
   if (names.length === 0) return { path, cluster: null };
   if (!names.includes("PG_VERSION")) {
     throw new PgTaskError(
@@ -34,16 +34,9 @@ export async function inspect(given: string): Promise<DataDirectory> {
     );
   }
   const { uid, gid, mode } = await stat(path);
-  const major = (await readVersion(path)).trim();
+  const version = readFile(join(path, "PG_VERSION"), "utf8");
+  const major = (await orUnwritable(path, version, "its file PG_VERSION cannot be read: ")).trim();
   return { path, cluster: { major, owner: { uid, gid }, mode: mode & 0o777 } };
-}
-
-async function readVersion(path: string): Promise<string> {
-  try {
-    return await readFile(join(path, "PG_VERSION"), "utf8");
-  } catch (error) {
-    throw unwritable(path, `its file PG_VERSION cannot be read: ${explainSystemError(error)}`, error);
-  }
 }
 
 /** Permissions that PostgreSQL refuses: its own for others, and writing for the group. */
@@ -83,22 +76,19 @@ export async function pathFor(account: Account | null, path: string): Promise<st
   throw unwritable(path, `PostgreSQL does not run as root, and ${account.name} may not enter its parent folders`);
 }
 
-async function realPath(path: string): Promise<string> {
-  try {
-    return await realpath(path);
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return path;
-    throw unwritable(path, explainSystemError(error), error);
-  }
+/** @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the file system refuses `work` */
+async function orUnwritable<T>(path: string, work: Promise<T>, what = ""): Promise<T> {
+  return await work.catch((error: unknown) => {
+    throw unwritable(path, `${what}${explainSystemError(error)}`, error);
+  });
 }
 
-async function list(path: string): Promise<string[]> {
-  try {
-    return await readdir(path);
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return [];
-    throw unwritable(path, explainSystemError(error), error);
-  }
+/** Waits for a result, or returns `fallback` if a file or folder is missing. */
+async function unlessMissing<T>(work: Promise<T>, fallback: T): Promise<T> {
+  return await work.catch((error: unknown) => {
+    if (systemErrorCode(error) === "ENOENT") return fallback;
+    throw error;
+  });
 }
 
 /**
@@ -120,9 +110,5 @@ export async function requireUsable({ path, cluster }: DataDirectory): Promise<v
     const mode = cluster.mode.toString(8).padStart(4, "0");
     throw unwritable(path, `its permissions are ${mode}, and PostgreSQL wants them to be 0700: chmod 0700 ${path}`);
   }
-  try {
-    await access(path, constants.W_OK);
-  } catch (error) {
-    throw unwritable(path, explainSystemError(error), error);
-  }
+  await orUnwritable(path, access(path, constants.W_OK));
 }

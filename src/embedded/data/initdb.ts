@@ -4,10 +4,10 @@ import { explainSystemError } from "../../shared/systemErrors.js";
 import { PgTaskError, systemErrorCode, errorMessage } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { Binaries } from "../binaries/usableBinaries.js";
-import type { Account } from "../runCommand.js";
+import type { Account } from "../serverAccount.js";
 import { pathFor, unwritable } from "./dataDirectory.js";
 import { describeExit, startGuarded } from "../guardedProcess.js";
-import { createServerLog } from "../serverLog.js";
+import { ServerLog } from "../serverLog.js";
 import { removeUnfinished, unfinishedPath } from "./unfinishedPath.js";
 
 /**
@@ -77,7 +77,7 @@ async function runInitdb(
   folder: string,
   { binaries, account, durable, log }: Parameters<typeof runInitdbInto>[1],
 ): Promise<void> {
-  const serverLog = createServerLog(log);
+  const serverLog = new ServerLog(log);
   const initdb = await startGuarded(
     binaries.initdb,
     [...initdbOptions(Number(binaries.major)), ...(durable ? [] : ["--no-sync"]), "-D", await pathFor(account, folder)],

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { readdir, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { isAlive } from "../isAlive.js";
+import { isAlive } from "./lockFile.js";
 
 /** Returns a temporary path next to `final`. What is created there is renamed to `final` when it is complete. */
 export function unfinishedPath(final: string): string {

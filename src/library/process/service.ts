@@ -1,6 +1,6 @@
 import { EventEmitter } from "eventemitter3";
 import type { EmbeddedServer } from "../../embedded/embeddedServer.js";
-import { serverUrlWithoutTls } from "../../embedded/serverUrl.js";
+import { serverUrlWithoutTls } from "../../embedded/port.js";
 import type { ClusterRole } from "../../shared/clusterStatus.js";
 import { findSource, type SourceOptions } from "../../shared/config/findSource.js";
 import type { ControlConnection, ExplainedConfiguration, LoadOptions } from "../../shared/config/loadConfiguration.js";
@@ -15,9 +15,8 @@ import type { EntryStatus, PgTask, PgTaskEvents } from "../pgTask.js";
 import { ConfigReloader } from "./configReloader.js";
 import { FileWatcher, readFingerprint } from "./fileWatcher.js";
 import type { OpenLog } from "./openLog.js";
-import { ReloadSignal } from "./reloadSignal.js";
+import { ProcessSignals } from "./processSignals.js";
 import { untilTablesExist } from "./standbyTables.js";
-import { StopSignal } from "./stopSignal.js";
 import { WebServerHandle } from "./webServerHandle.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
@@ -207,9 +206,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     const initial = await this.#read(file, embedded === null ? undefined : placeholderUrl);
     const { parameters } = initial.configuration;
     const output = await this.#options.openLog(parameters["pg_conf.log"]);
-    const signals = this.#options.handlesSignals
-      ? { stop: new StopSignal(output.log), reload: new ReloadSignal() }
-      : null;
+    const signals = this.#options.handlesSignals ? new ProcessSignals(output.log) : null;
     if (initial.controlFrom === "libpq's defaults") {
       output.log.warn(
         { server: describeTarget(initial.configuration.control), remedy: this.#options.noServerRemedy },
@@ -229,8 +226,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
       await this.#supervise(explained, { output, signals, watcher, server, url, file });
     } finally {
       await server?.stop();
-      signals?.stop.close();
-      signals?.reload.close();
+      signals?.close();
     }
   }
 
@@ -246,7 +242,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     explained: ExplainedConfiguration,
     context: {
       readonly output: OpenLog;
-      readonly signals: { readonly stop: StopSignal; readonly reload: ReloadSignal } | null;
+      readonly signals: ProcessSignals | null;
       readonly watcher: FileWatcher | null;
       readonly server: EmbeddedServer | null;
       /** URL of the embedded server. */
@@ -271,7 +267,6 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     this.#forwardEvents(supervisor);
     void supervisor.run().catch(() => {});
     if (this.#stopRequest !== null) void supervisor.end(this.#stopRequest.graceMs);
-    signals?.stop.stopOnRequest(supervisor);
     const reloader = new ConfigReloader(explained, {
       read: async (inUse) => await this.#read(file, url, { inUse, warn: (message) => log.warn(message) }),
       canRead: file !== null || this.#content !== undefined,
@@ -287,7 +282,10 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
       log,
     });
     this.#reloader = reloader;
-    signals?.reload.subscribe(() => void reloader.onReloadRequested());
+    signals?.forwardTo({
+      stop: (graceMs) => void supervisor.end(graceMs),
+      reload: () => void reloader.onReloadRequested(),
+    });
     const ended = new AbortController();
     void watcher?.watch(() => reloader.onFileChanged(), ended.signal);
     const reason = (await supervisor.stopped) ?? failure;

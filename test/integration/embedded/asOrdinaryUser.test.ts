@@ -5,8 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { canRead, serverAccount } from "../../../src/embedded/serverAccount.js";
-import { identity, run } from "../../../src/embedded/runCommand.js";
+import { canRead, serverAccount, identity, run } from "../../../src/embedded/serverAccount.js";
 import { isRoot } from "../../support/embedded.js";
 
 const files = ["life", "dataDirectoryLock", "refusals", "binaries"].map((name) =>

@@ -4,11 +4,9 @@ import { chmod, copyFile, mkdir, mkdtemp, readdir, readlink, rm, stat, symlink, 
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
-import { serverAccount } from "../../../src/embedded/serverAccount.js";
+import { serverAccount, type Account } from "../../../src/embedded/serverAccount.js";
 import { usableBinaries, type Binaries } from "../../../src/embedded/binaries/usableBinaries.js";
-import type { Account } from "../../../src/embedded/runCommand.js";
-import { installedPackage, type InstalledPackage } from "../../../src/embedded/binaries/installedPackage.js";
-import { readLinks } from "../../../src/embedded/binaries/libraryLinks.js";
+import { installedPackage, type InstalledPackage, readLinks } from "../../../src/embedded/binaries/installedPackage.js";
 import { isRoot, start } from "../../support/embedded.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { withConnectionTo } from "../../support/connectTo.js";
