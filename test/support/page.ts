@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after } from "node:test";
 import type { BrowserContextOptions, Page } from "playwright-core";
@@ -21,19 +22,22 @@ export async function shoot(page: Page, name: string, options: { readonly fullPa
 const timeoutMs = 60_000;
 
 /**
- * Opens a page with the token, in a new browser context, which is closed after the test. `errors` collects the page's uncaught and
- * logged errors.
+ * Opens a page with the token, in a new browser context, which is closed after the test. The test fails if the page has
+ * uncaught or logged errors, unless it expects them.
  */
 export async function openPage(
   web: Web,
   path: string,
-  options: BrowserContextOptions & { readonly token?: string | null } = {},
-): Promise<{ page: Page; errors: string[] }> {
+  options: BrowserContextOptions & { readonly token?: string | null; readonly expectsErrors?: boolean } = {},
+): Promise<Page> {
   const context = await (await browser()).newContext(options);
-  after(() => context.close());
   context.setDefaultTimeout(timeoutMs);
   const page = await context.newPage();
   const errors: string[] = [];
+  after(async () => {
+    await context.close();
+    if (options.expectsErrors !== true) assert.deepEqual(errors, []);
+  });
   page.on("pageerror", (error) => errors.push(error.message));
   page.on("console", (message) => {
     // The console also reports rejected requests, which are not errors of the page.
@@ -44,5 +48,5 @@ export async function openPage(
   const given = options.token === undefined ? web.token : options.token;
   if (given !== null) await page.goto(`${web.url}/#token=${given}`);
   await page.goto(`${web.url}${path}`);
-  return { page, errors };
+  return page;
 }

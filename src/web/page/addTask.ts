@@ -10,8 +10,15 @@ import { FieldView } from "./fieldView.js";
 import { focusMainSoon } from "./focus.js";
 import { useResource } from "./resource.js";
 import { navigate } from "./router.js";
-import { mainFields, moreFields, scheduleFields, valueOfField, type Field } from "./taskFields.js";
-import { prefillFrom, type Prefill } from "./taskPrefill.js";
+import {
+  mainFields,
+  moreFields,
+  prefillFrom,
+  scheduleFields,
+  valueOfField,
+  type Field,
+  type Prefill,
+} from "./taskFields.js";
 import { toIso } from "./format.js";
 import { Alert } from "./parts.js";
 

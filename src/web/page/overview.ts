@@ -4,7 +4,7 @@ import type { Groups } from "../../tasks/queries/groups.js";
 import type { HistoryPoint, TableHistory, TableInfo, TableSummary } from "../api/schemas.js";
 import { countText, countOrFewText, fullTimeText, numberText, rateText } from "./format.js";
 import { runningNow } from "./header.js";
-import { LeaderNotice } from "./leaderNotice.js";
+import type { ProcessInfo, Processes } from "../api/schemas.js";
 import { OverTime } from "./overTime.js";
 import { PauseButton, TableActions } from "./pauses.js";
 import { useResource } from "./resource.js";
@@ -170,4 +170,24 @@ function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused
     <//>
     ${!complete && html`<p class="note">Due and waiting are estimates. Groups with few waiting tasks may be missing.</p>`}
     ${!newestComplete && html`<p class="note">Done, failed and other count the newest ${numberText(newest)} rows.</p>`}`;
+}
+
+/** Says where a process is that has this connection: `process 4711 at 10.0.0.5, since …`. */
+function processText({ pid, address, since }: ProcessInfo): string {
+  const place = address === null ? "" : ` at ${address}`;
+  return `backend ${pid}${place}${since === null ? "" : `, connected since ${fullTimeText(since)}`}`;
+}
+
+/** Says in the page of a standby which process leads, because only the leader knows rates and charts. */
+function LeaderNotice(): VNode {
+  const { value, problem } = useResource<Processes>("/processes", { minIntervalMs: 5_000, pollMs: 10_000 });
+  return html`<p class="notice">
+    This process runs no manager for the table, so only the leader can show its rates, its sessions and the last hour.
+    ${" "}${problem === null ? value !== null && leaderText(value) : problem} <a href="/processes">Processes</a>
+  </p>`;
+}
+
+function leaderText({ leader, error }: Processes): string {
+  if (error !== null) return `Which process leads is unknown: ${error}.`;
+  return leader === null ? "No process leads now." : `The leader is ${processText(leader)}.`;
 }

@@ -12,7 +12,7 @@ import { Code } from "./code.js";
 import { useResource } from "./resource.js";
 import { navigate } from "./router.js";
 import { argumentsText, Settings } from "./taskSettings.js";
-import { EarlierErrors } from "./earlierErrors.js";
+import { readTryErrors } from "../../shared/tryErrors.js";
 import { attemptText } from "../../shared/attemptText.js";
 import { failedAttempts, Times, waitsForRetry } from "./taskTimes.js";
 import { firstLine } from "../../shared/firstLine.js";
@@ -143,5 +143,26 @@ function LongText({
     </div>
     <pre class=${failed ? "panel failed" : "panel"} tabindex="0" aria-label=${title}>
 ${text.text === "" ? html`<i>empty</i>` : html`<${Code} text=${text.text} sql=${sql} />`}</pre>
+  </section>`;
+}
+
+/** Shows the errors of the tries before the one whose results the page shows, the oldest first as in `show`. */
+function EarlierErrors({ task }: { task: FullTask }): VNode | null {
+  const errors = readTryErrors(task.columns["errors"]) ?? [];
+  const earlier = waitsForRetry(task) ? errors.slice(0, -1) : errors;
+  if (earlier.length === 0) return null;
+  return html`<section>
+    <h2>Errors of earlier attempts</h2>
+    <ul class="panel errors">
+      ${earlier.map(
+        ({ stop, sqlstate, error }) =>
+          html`<li key=${stop}>
+            <details>
+              <summary><${Time} at=${stop} /> <b>${sqlstate}</b> ${printableLine(firstLine(error))}</summary>
+              <pre tabindex="0" aria-label=${`Error of the attempt that ended at ${stop}`}>${printableText(error)}</pre>
+            </details>
+          </li>`,
+      )}
+    </ul>
   </section>`;
 }

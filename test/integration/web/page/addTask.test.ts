@@ -17,7 +17,7 @@ async function columnsOf(id: string, names: string): Promise<unknown> {
 describe("the form that adds a task", { skip: noBrowserReason }, () => {
   for (const colorScheme of colorSchemes) {
     it(`adds a task with its options, ${colorScheme}`, async () => {
-      const { page, errors } = await openPage(web, `/tables/${table}/tasks?group=reports`, { colorScheme });
+      const page = await openPage(web, `/tables/${table}/tasks?group=reports`, { colorScheme });
       await page.getByRole("link", { name: "Add task" }).click();
       assert.equal(await page.getByLabel("group", { exact: true }).inputValue(), "reports");
       await page.getByLabel("input", { exact: true }).fill("SELECT $1");
@@ -47,12 +47,11 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
       });
       await page.getByRole("button", { name: "Run now" }).click();
       assert.equal((await waitForState(client, "1", "DONE")).output, "seven");
-      assert.deepEqual(errors, []);
     });
   }
 
   it("shows what is wrong at the field, and what the server says", async () => {
-    const { page, errors } = await openPage(web, `/tables/${table}/add`);
+    const page = await openPage(web, `/tables/${table}/add`);
     const submit = page.getByRole("button", { name: "Add task" });
     // The focus moves after the page has been drawn.
     const focused = (selector: string): Promise<void> => page.locator(`${selector}:focus`).waitFor();
@@ -108,8 +107,6 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await alert.getByText('invalid input syntax for type interval: "a while"').waitFor();
     if ((await serverMajor()) >= 14) await focused('[name="plan"]');
     assert.equal((await client.query("SELECT FROM task")).rows.length, 1);
-    assert.deepEqual(errors, []);
-    await page.context().close();
   });
 
   it("runs a task again with changes, and copies what the page does not show", async () => {
@@ -120,7 +117,7 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
          repeat('x', 300000), 'DONE', now(), now()) RETURNING id`,
     );
     const id = rows[0]?.id ?? "";
-    const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
+    const page = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByRole("link", { name: "Run again with changes" }).click();
     await page.getByText(`The schedule of task ${id} is not copied`).waitFor();
     assert.equal(await page.getByLabel("args", { exact: true }).inputValue(), '[\n  "a"\n]');
@@ -164,7 +161,5 @@ describe("the form that adds a task", { skip: noBrowserReason }, () => {
     await page.waitForFunction(() => document.activeElement?.id === "field-rule");
     await page.goto(`${web.url}/tables/${table}/add?from=404404`);
     await page.getByText("there is no task 404404 in this table").waitFor();
-    assert.deepEqual(errors, []);
-    await page.context().close();
   });
 });

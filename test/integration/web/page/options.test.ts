@@ -22,7 +22,7 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
   it("shows the last try, its error and the time of the next one", async () => {
     const [id = ""] = await tasks.insert({ input: "SELECT 1/0", group: "retry", retry: 2, backoff: "1 hour" });
     await waitForRow(client, "SELECT FROM task WHERE id = $1 AND state = 'PLAN' AND attempt = 1", [id]);
-    const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
+    const page = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByText("1 of 3 attempts failed", { exact: true }).waitFor();
     const steps = page.getByRole("list", { name: "Times" }).getByRole("listitem");
     assert.deepEqual(await steps.locator("b").allTextContents(), ["Plan", "Start", "Stop", "Next try"]);
@@ -57,8 +57,6 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
     await earlier.first().locator("summary", { hasText: "22012 ERROR:  division by zero" }).click();
     await earlier.first().locator("pre", { hasText: "SELECT 1/0" }).waitFor();
     assert.ok(!(await names(page)).includes("errors"));
-    assert.deepEqual(errors, []);
-    await page.context().close();
   });
 
   it("shows args, key, gap, after and upon, and no options that are not used", async () => {
@@ -71,7 +69,7 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
       upon: "end",
       args: '{"order": 9223372036854775807, "to": "<b>you</b>"}',
     });
-    const { page, errors } = await openPage(web, `/tables/${table}/tasks/${id}`);
+    const page = await openPage(web, `/tables/${table}/tasks/${id}`);
     await page.getByLabel("Args", { exact: true }).getByText('"order": 9223372036854775807').waitFor();
     assert.equal(await setting(page, "key").textContent(), "order 7");
     assert.equal(await setting(page, "gap").textContent(), "00:01:30");
@@ -87,14 +85,12 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
     const unused = await names(page);
     for (const name of ["after", "upon", "key", "gap", "retry", "args"]) assert.ok(!unused.includes(name), name);
     assert.equal(await page.getByLabel("Args", { exact: true }).count(), 0);
-    assert.deepEqual(errors, []);
-    await page.context().close();
   });
 
   it("shows that a group waits for its gap, in the list of groups and on the task's page", async () => {
     const row = { input: "SELECT 1", group: "service", gap: "1 hour" };
     const [id = ""] = await tasks.insert(row, row);
-    const { page, errors } = await openPage(web, `/tables/${table}`);
+    const page = await openPage(web, `/tables/${table}`);
     const group = page.locator("table.groups tr", { hasText: "service" });
     await group.getByText("gap 1 h", { exact: true }).waitFor();
     await page.goto(`${web.url}/tables/${table}/tasks/${id}`);
@@ -106,7 +102,5 @@ describe("a task's options on the page", { skip: noBrowserReason }, () => {
     await page.goto(`${web.url}/tables/${table}`);
     await group.waitFor();
     await page.getByText("gap 1 h", { exact: true }).waitFor({ state: "detached" });
-    assert.deepEqual(errors, []);
-    await page.context().close();
   });
 });

@@ -22,7 +22,7 @@ async function insert(columns: Readonly<Record<string, string>>): Promise<string
 
 describe("the page's schedules", { skip: noBrowserReason }, () => {
   it("shows the coming times in the rule's zone and in the reader's", async () => {
-    const { page, errors } = await openPage(web, `/tables/${table}`, { timezoneId: "Asia/Tokyo", locale: "en-GB" });
+    const page = await openPage(web, `/tables/${table}`, { timezoneId: "Asia/Tokyo", locale: "en-GB" });
     await page.getByRole("link", { name: "Schedules" }).click();
     await page.getByText("No schedules yet").waitFor();
     const id = await insert({ input: "SELECT 'report'", rule: "30 7 1 1 *", zone: "America/New_York" });
@@ -43,13 +43,11 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
     await shoot(page, "schedules-light");
     await page.goto(`${web.url}/tables/${table}/schedules?text=nothing`);
     await page.getByText("No matching schedules.").waitFor();
-    assert.deepEqual(errors, []);
-    await page.context().close();
   });
 
   it("runs a schedule now, and shows its last runs", async () => {
     const id = await insert({ input: "SELECT 1/0", rule: "30 7 1 1 *", zone: "UTC" });
-    const { page, errors } = await openPage(web, `/tables/${table}/schedules`);
+    const page = await openPage(web, `/tables/${table}/schedules`);
     await page.locator(row(id)).getByRole("button", { name: "Run now" }).click();
     const next = page.locator(`tr[data-id]:not([data-id="${id}"])`);
     const failed = next.locator(".last .state.s-FAIL");
@@ -59,25 +57,21 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
     await page.locator(".last:has(.state:nth-child(2))").waitFor();
     await failed.first().click();
     await page.locator("pre", { hasText: "division by zero" }).waitFor();
-    assert.deepEqual(errors, []);
-    await page.context().close();
   });
 
   it("says that the run that waits has already failed, and why", async () => {
     const id = await insert({ input: "SELECT 1/0", rule: "30 7 1 1 *", zone: "UTC", retry: "3", backoff: "1 hour" });
-    const { page, errors } = await openPage(web, `/tables/${table}/schedules`);
+    const page = await openPage(web, `/tables/${table}/schedules`);
     await page.locator(row(id)).getByRole("button", { name: "Run now" }).click();
     const tag = page.locator(row(id)).getByText("try 1 failed");
     await tag.waitFor();
     assert.equal(await tag.getAttribute("title"), "ERROR:  division by zero");
-    assert.deepEqual(errors, []);
-    await page.context().close();
   });
 
   it("pauses and resumes a schedule, and shows paused groups and invalid zones", async () => {
     const id = await insert({ input: "SELECT 1", repeat: "1 day", plan: "2999-01-01", key: "nightly job" });
     const broken = await insert({ input: "SELECT 2", rule: "30 7 1 1 *", zone: "UTC" });
-    const { page, errors } = await openPage(web, `/tables/${table}/schedules`);
+    const page = await openPage(web, `/tables/${table}/schedules`);
     await page.locator(row(id)).getByText("key nightly job").waitFor();
     await page.locator(row(id)).getByRole("button", { name: "Pause" }).click();
     await page.locator(row(id)).getByText("paused").waitFor();
@@ -93,7 +87,5 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
     await client.query("RESET pgtask.manager");
     await client.query("UPDATE task SET max = 1 WHERE id = $1", [id]);
     await page.locator(row(broken)).getByText('time zone "Mars/Base" not recognized').waitFor();
-    assert.deepEqual(errors, []);
-    await page.context().close();
   });
 });
