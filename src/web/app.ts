@@ -4,8 +4,7 @@ import { Hono, type Context } from "hono";
 import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Log } from "../shared/log.js";
 import { apiRoutes } from "./api/routes.js";
-import { importMapHash, pageHtml, readAssets } from "./http/assets.js";
-import { loadFailureHash } from "./http/loadFailure.js";
+import { inlineScriptHashes, pageHtml, readAssets } from "./http/assets.js";
 import type { ControlDatabase } from "./api/processHandlers.js";
 import { eventStream } from "./api/events.js";
 import { limitedBodies, type HttpLimits } from "./http/limits.js";
@@ -37,7 +36,7 @@ export interface AppContext {
 /** Creates all routes: page, API, metrics and health checks. */
 export function createApp(context: AppContext): Hono {
   const app = new Hono();
-  app.use(securityHeaders([importMapHash, loadFailureHash]));
+  app.use(securityHeaders(inlineScriptHashes));
   app.use(sameOriginOnly(context.reach));
   app.use(limitedBodies(context.limits));
   app.onError((error, request) => errorResponse(request, error, context.log));
@@ -104,14 +103,8 @@ function servePage(context: Context): Response {
 
 function addPage(app: Hono): void {
   const assets = readAssets();
-  app.get("/", servePage);
-  app.get("/processes", servePage);
-  app.get("/tables/:table", servePage);
-  app.get("/tables/:table/tasks", servePage);
-  app.get("/tables/:table/tasks/:id", servePage);
-  app.get("/tables/:table/schedules", servePage);
-  app.get("/tables/:table/add", servePage);
-  app.get("/tables/:table/errors", servePage);
+  const views = ["", "/tasks", "/tasks/:id", "/schedules", "/add", "/errors"].map((view) => `/tables/:table${view}`);
+  for (const path of ["/", "/processes", ...views]) app.get(path, servePage);
   for (const [path, { body, type, etag }] of assets) {
     app.get(path, (context) => {
       const headers = { "Content-Type": type, ETag: etag, "Cache-Control": "no-cache" };

@@ -26,6 +26,15 @@ const retryMs = 2_000;
 /** Number of attempts after which the log says why they fail, if the other processes could not be asked about it. */
 const maxSilentTries = 5;
 
+export interface WebServerOptions {
+  readonly cluster: ClusterView;
+  readonly ports: SharedPorts;
+  readonly log: Log;
+  readonly version: string;
+  /** Default: `httpLimits`. */
+  readonly limits?: HttpLimits;
+}
+
 /**
  * Serves the page, the API, metrics and health checks of this process. The address can be unavailable, for example
  * because the leader on the same machine uses it. The server then logs this once, as a warning unless another process of
@@ -35,16 +44,13 @@ const maxSilentTries = 5;
  * the leader knows the rates. If another one was first, the leader asks it to free the port.
  */
 export class WebServer implements LifecycleHooks {
-  readonly #log: Log;
-  readonly #cluster: ClusterView;
-  readonly #ports: SharedPorts;
+  readonly #options: WebServerOptions;
   readonly #tables = new WebTables();
   readonly #metrics: Metrics;
   readonly #lifecycle: Lifecycle;
   readonly #stopping = new AbortController();
   /** The token that is used if none is configured. */
   readonly #randomToken = randomToken();
-  readonly #version: string;
   readonly #limits: HttpLimits;
   readonly #connections: ConnectionLimit;
   #configuration: Configuration;
@@ -68,50 +74,36 @@ export class WebServer implements LifecycleHooks {
   /** Resolves with the page's URL when the server listens, or with null when its first attempt has failed. */
   readonly firstAddress = new Promise<string | null>((resolve) => (this.#reportFirstAddress = resolve));
 
-  constructor(
-    configuration: Configuration,
-    options: {
-      readonly cluster: ClusterView;
-      readonly ports: SharedPorts;
-      readonly log: Log;
-      readonly version: string;
-      /** Default: `httpLimits`. */
-      readonly limits?: HttpLimits;
-    },
-  ) {
+  constructor(configuration: Configuration, options: WebServerOptions) {
+    const { cluster, ports, log, version, limits = httpLimits } = options;
+    this.#options = options;
     this.#configuration = configuration;
     this.#controlPool = new ConnectionPool(configuration.control, true);
-    this.#log = options.log;
-    this.#cluster = options.cluster;
-    this.#ports = options.ports;
-    this.#version = options.version;
-    this.#limits = options.limits ?? httpLimits;
-    const { connections: most } = this.#limits;
+    this.#limits = limits;
     const reportClosed = rareReport<void>((_, closed) =>
-      this.#log.warn({ most, closed }, "HTTP connections closed: there are too many"),
+      log.warn({ most: limits.connections, closed }, "HTTP connections closed: there are too many"),
     );
-    this.#connections = new ConnectionLimit(this.#limits, reportClosed);
-    const maxSessions = (): number => this.#configuration.parameters["pg_conf.max"];
+    this.#connections = new ConnectionLimit(limits, reportClosed);
     this.#metrics = new Metrics({
-      cluster: this.#cluster,
+      cluster,
       tables: this.#tables,
-      maxSessions,
+      maxSessions: this.#maxSessions,
       reserve: () => this.#configuration.parameters["pg_conf.reserve"],
-      version: this.#version,
+      version,
     });
-    this.#lifecycle = new Lifecycle(this, { name: "web", log: options.log });
-    options.cluster.on("worked", (key) => this.#recordStatistics(key));
-    options.cluster.on("changed", () => this.#followRole());
-    options.ports.on("wanted", (port) => {
+    this.#lifecycle = new Lifecycle(this, { name: "web", log });
+    cluster.on("worked", (key) => this.#recordStatistics(key));
+    cluster.on("changed", () => this.#followRole());
+    ports.on("wanted", (port) => {
       if (!this.#isLeader && this.#inUse?.port === port) this.#inUse.free();
     });
-    options.ports.on("freed", () => {
+    ports.on("freed", () => {
       if (this.#isLeader) this.#retryNow.abort();
     });
-    options.ports.on("asked", (port) => {
-      if (this.#inUse?.port === port) options.ports.announceUsed(port);
+    ports.on("asked", (port) => {
+      if (this.#inUse?.port === port) ports.announceUsed(port);
     });
-    options.ports.on("used", (port) => {
+    ports.on("used", (port) => {
       this.#portsOfOthers.add(port);
       this.#retryNow.abort();
     });
@@ -158,8 +150,10 @@ export class WebServer implements LifecycleHooks {
     await Promise.all([this.#tables.close(), this.#controlPool.close(), ...this.#oldPools]);
   }
 
+  readonly #maxSessions = (): number => this.#configuration.parameters["pg_conf.max"];
+
   #recordStatistics(key: string): void {
-    const view = this.#cluster.manager(key);
+    const view = this.#options.cluster.manager(key);
     const table = this.#tables.byKey(key);
     if (view === null || table === null) return;
     table.history.add(view);
@@ -179,7 +173,7 @@ export class WebServer implements LifecycleHooks {
    * others of its cluster.
    */
   #followRole(): void {
-    const { role } = this.#cluster;
+    const { role } = this.#options.cluster;
     const isLeader = role === "leader";
     const isSeeking = role === "seeking";
     if ((isLeader && !this.#isLeader) || (this.#isSeeking && !isSeeking)) this.#retryNow.abort();
@@ -197,8 +191,8 @@ export class WebServer implements LifecycleHooks {
       if (server === null) return this.#reportFirstAddress(null);
       const freed = await this.#serveOn(server, signal);
       if (freed === null) return;
-      this.#log.info({ port: freed }, "HTTP port left to the leader");
-      this.#ports.announceFreed(freed);
+      this.#options.log.info({ port: freed }, "HTTP port left to the leader");
+      this.#options.ports.announceFreed(freed);
       // From now on, the leader uses the address.
       isExpected = true;
       await this.#pause(signal);
@@ -214,7 +208,7 @@ export class WebServer implements LifecycleHooks {
     let wanted: number | null = null;
     if (!signal.aborted) {
       const url = this.#pageUrl(server);
-      this.#log.info({ url }, "page");
+      this.#options.log.info({ url }, "page");
       this.#reportFirstAddress(url);
       await new Promise<void>((resolve) => {
         signal.addEventListener("abort", () => resolve(), { once: true });
@@ -267,15 +261,18 @@ export class WebServer implements LifecycleHooks {
       const shared = taken.find((port) => this.#portsOfOthers.has(port));
       if (!isLogged && shared !== undefined) {
         isLogged = true;
-        this.#log.info({ listen, port: shared }, "HTTP address used by another process of the cluster, waiting");
+        this.#options.log.info(
+          { listen, port: shared },
+          "HTTP address used by another process of the cluster, waiting",
+        );
       } else if (!isLogged && (taken.length === 0 || this.#isLeader || isAsked || tries === maxSilentTries)) {
         isLogged = true;
-        this.#log.warn({ listen, reason: explainSystemError(failure) }, "HTTP address unavailable, retrying");
+        this.#options.log.warn({ listen, reason: explainSystemError(failure) }, "HTTP address unavailable, retrying");
       } else if (!isLogged) {
-        for (const port of taken) this.#ports.ask(port);
-        isAsked = this.#cluster.role !== "seeking";
+        for (const port of taken) this.#options.ports.ask(port);
+        isAsked = this.#options.cluster.role !== "seeking";
       }
-      if (this.#isLeader) for (const port of taken) this.#ports.request(port);
+      if (this.#isLeader) for (const port of taken) this.#options.ports.request(port);
       await this.#pause(signal);
     }
     return null;
@@ -312,10 +309,9 @@ export class WebServer implements LifecycleHooks {
 
   #createApp(): Hono {
     return createApp({
-      cluster: this.#cluster,
+      ...this.#options,
       tables: this.#tables,
       metrics: this.#metrics,
-      version: this.#version,
       tokens: () => ({
         full: this.#configuration.parameters["pg_http.token"] || this.#randomToken,
         readOnly: this.#configuration.parameters["pg_http.readonly"] || null,
@@ -326,13 +322,12 @@ export class WebServer implements LifecycleHooks {
       }),
       limits: this.#limits,
       connections: this.#connections,
-      maxSessions: () => this.#configuration.parameters["pg_conf.max"],
+      maxSessions: this.#maxSessions,
       control: () => ({
         name: this.#configuration.parameters["pg_conf.name"],
         target: this.#configuration.control,
         pool: this.#controlPool,
       }),
-      log: this.#log,
     });
   }
 }

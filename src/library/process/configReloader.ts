@@ -4,21 +4,22 @@ import type { ControlConnection, ExplainedConfiguration } from "../../shared/con
 import type { Configuration } from "../../shared/config/types.js";
 import type { Log } from "../../shared/log.js";
 
-/** What a new configuration is applied to: the supervisor, which passes it to its managers, and the web server. */
-interface Reloadable {
-  reload(configuration: Configuration): void;
+interface ReloadOptions {
+  readonly read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
+  /** Whether there is anything to read: a file, or content that a program gives. */
+  readonly canRead: boolean;
+  /** Returns a text that changes with the file; null if there is no file. */
+  readonly fingerprint: () => Promise<string | null>;
+  /** Applies a configuration to the supervisor, which passes it to its managers, and to the web server. */
+  readonly apply: (configuration: Configuration) => void;
+  readonly log: Log;
 }
 
 /**
- * Reads the configuration again when the file changes or SIGHUP arrives, and passes the new configuration to the
- * target. An invalid configuration changes nothing.
+ * Reads the configuration again when the file changes or SIGHUP arrives, and applies it. An invalid configuration changes nothing.
  */
 export class ConfigReloader {
-  readonly #read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
-  readonly #canRead: boolean;
-  readonly #fingerprint: () => Promise<string | null>;
-  readonly #target: Reloadable;
-  readonly #log: Log;
+  readonly #options: ReloadOptions;
   /** Value of `pg_conf.name` at the start of the process. */
   readonly #initialName: string;
   #current: ExplainedConfiguration;
@@ -27,25 +28,10 @@ export class ConfigReloader {
   /** The last reload. Each reload waits for the previous reload, so that reloads never overlap. */
   #pending: Promise<PgTaskError | null> = Promise.resolve(null);
 
-  constructor(
-    current: ExplainedConfiguration,
-    options: {
-      readonly read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
-      /** Whether there is anything to read: a file, or content that a program gives. */
-      readonly canRead: boolean;
-      /** Returns a text that changes with the file; null if there is no file. */
-      readonly fingerprint: () => Promise<string | null>;
-      readonly target: Reloadable;
-      readonly log: Log;
-    },
-  ) {
+  constructor(current: ExplainedConfiguration, options: ReloadOptions) {
     this.#current = current;
     this.#initialName = current.configuration.parameters["pg_conf.name"];
-    this.#read = options.read;
-    this.#canRead = options.canRead;
-    this.#fingerprint = options.fingerprint;
-    this.#target = options.target;
-    this.#log = options.log;
+    this.#options = options;
   }
 
   onFileChanged(): void {
@@ -69,14 +55,14 @@ export class ConfigReloader {
 
   async #reload({ requested }: { readonly requested: boolean }): Promise<PgTaskError | null> {
     const before = this.#current;
-    if (!this.#canRead) {
-      this.#log.info("no configuration file: only the server's settings are read again");
-      this.#target.reload(before.configuration);
+    if (!this.#options.canRead) {
+      this.#options.log.info("no configuration file: only the server's settings are read again");
+      this.#options.apply(before.configuration);
       return null;
     }
-    const fingerprint = await this.#fingerprint();
+    const fingerprint = await this.#options.fingerprint();
     try {
-      this.#current = await this.#read({
+      this.#current = await this.#options.read({
         given: before.controlGiven,
         control: before.configuration.control,
       });
@@ -84,7 +70,8 @@ export class ConfigReloader {
       const { code, message } = toReport(error);
       // After a change of the file, SIGHUP often arrives just before or after the change is noticed.
       const isLogged = fingerprint !== null && isDeepStrictEqual(this.#logged, { fingerprint, message });
-      if (!isLogged) this.#log.error({ code, reason: message }, "configuration not reloaded, keeping the old one");
+      if (!isLogged)
+        this.#options.log.error({ code, reason: message }, "configuration not reloaded, keeping the old one");
       this.#logged = fingerprint === null ? null : { fingerprint, message };
       return error instanceof PgTaskError ? error : new PgTaskError(code, message, { cause: error });
     }
@@ -93,7 +80,7 @@ export class ConfigReloader {
     const isUnchanged = isDeepStrictEqual(before.configuration, configuration) && !controlMoved;
     if (!requested && isUnchanged) return null;
     this.#warnAboutIgnoredChanges(configuration, controlMoved);
-    this.#target.reload(configuration);
+    this.#options.apply(configuration);
     return null;
   }
 
@@ -101,6 +88,6 @@ export class ConfigReloader {
     const isRenamed = parameters["pg_conf.name"] !== this.#initialName;
     const changed = [...(controlMoved ? ["url"] : []), ...(isRenamed ? ["pg_conf.name"] : [])];
     if (changed.length === 0) return;
-    this.#log.warn({ changed }, "changed control connection or cluster name needs a restart");
+    this.#options.log.warn({ changed }, "changed control connection or cluster name needs a restart");
   }
 }

@@ -271,13 +271,11 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
       read: async (inUse) => await this.#read(file, url, { inUse, warn: (message) => log.warn(message) }),
       canRead: file !== null || this.#content !== undefined,
       fingerprint: async () => (file === null ? null : await readFingerprint(file)),
-      target: {
-        reload: (configuration) => {
-          this.#configuration = configuration;
-          supervisor.reload(configuration);
-          void web.configure(configuration);
-          this.#announce("reloaded");
-        },
+      apply: (configuration) => {
+        this.#configuration = configuration;
+        supervisor.reload(configuration);
+        void web.configure(configuration);
+        this.#announce("reloaded");
       },
       log,
     });

@@ -1,15 +1,5 @@
-import type { ClusterView } from "../../shared/clusterStatus.js";
 import type { Configuration } from "../../shared/config/types.js";
-import type { Log } from "../../shared/log.js";
-import type { SharedPorts } from "../../shared/sharedPorts.js";
-import type { WebServer } from "../../web/server.js";
-
-interface WebServerOptions {
-  readonly cluster: ClusterView;
-  readonly ports: SharedPorts;
-  readonly log: Log;
-  readonly version: string;
-}
+import type { WebServer, WebServerOptions } from "../../web/server.js";
 
 /**
  * Loads and holds the web server. The server's code is loaded only if `pg_http.listen` is set, because it takes longer

@@ -4,7 +4,6 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { packageFile } from "../../shared/packageFile.js";
-import { loadFailureScript } from "./loadFailure.js";
 
 export interface Asset {
   readonly body: string;
@@ -43,10 +42,27 @@ const importMap = JSON.stringify({
 });
 
 /**
- * Hash of the import map for the Content-Security-Policy. The import map is inline because browsers do not accept an
- * external one.
+ * Script of the HTML page for the case that pg-task has gone before the browser has loaded the page's modules, in which
+ * the page would stay empty. It is inline because it must not have to be loaded.
  */
-export const importMapHash = `sha256-${createHash("sha256").update(importMap).digest("base64")}`;
+const loadFailureScript = `addEventListener("error", ({ target }) => {
+  if (!(target instanceof HTMLScriptElement) || document.getElementById("not-loaded") !== null) return;
+  const notice = document.createElement("p");
+  notice.id = "not-loaded";
+  notice.className = "notice bad top";
+  notice.setAttribute("role", "alert");
+  notice.textContent = "pg-task does not answer, so this page could not be loaded. It keeps trying.";
+  document.body.append(notice);
+  setInterval(async () => {
+    const answer = await fetch("/", { cache: "no-store" }).catch(() => null);
+    if (answer !== null && answer.ok) location.reload();
+  }, 2000);
+}, true);`;
+
+const hashOf = (script: string): string => `sha256-${createHash("sha256").update(script).digest("base64")}`;
+
+/** Hashes of the inline scripts for the Content-Security-Policy. Browsers do not accept an import map that is not inline. */
+export const inlineScriptHashes: readonly string[] = [importMap, loadFailureScript].map(hashOf);
 
 /** The HTML page, which is the same for all paths of the page. */
 export const pageHtml = `<!doctype html>

@@ -67,104 +67,103 @@ const counters: readonly (readonly [keyof TaskCounts, string, string])[] = [
   ["reconnects", "pg_task_reconnects_total", "Reconnections of the manager"],
 ];
 
+const durations = {
+  claims: ["pg_task_claim_seconds", "Round trips that claimed tasks, in seconds"],
+  runs: ["pg_task_run_seconds", "Runs of tasks from start to stop, in seconds"],
+  waits: ["pg_task_queue_wait_seconds", "Times from the planned time of a run to its start, in seconds"],
+} as const;
+
+const eventLoopDelayHelp = "of the main thread's event loop delays since the last scrape";
+
+const gauges = {
+  leader: ["pg_task_leader", "1 if this process leads the cluster"],
+  ready: ["pg_task_ready", "1 if this process is ready"],
+  managerUp: ["pg_task_manager_up", "1 if this process serves the table", tableLabels],
+  running: ["pg_task_running", "Running tasks", tableLabels],
+  sessions: ["pg_task_sessions", "Open executor sessions", tableLabels],
+  sessionLimit: ["pg_task_sessions_max", "Limit of executor sessions in this process (pg_conf.max)"],
+  sessionReserve: [
+    "pg_task_sessions_reserve",
+    "Sessions that groups with running tasks leave to other groups (pg_conf.reserve), at most a quarter of a table's",
+  ],
+  tasks: ["pg_task_tasks", "Rows by state, estimated for large tables", [...tableLabels, "state"]],
+  backlog: ["pg_task_backlog", "Due tasks that wait", tableLabels],
+  owed: [
+    "pg_task_owed",
+    "Schedules whose next run could not be planned yet, because the server rejects it",
+    tableLabels,
+  ],
+  oldestDue: [
+    "pg_task_oldest_due_seconds",
+    "How long the oldest due task has been due; 0 if there is none",
+    tableLabels,
+  ],
+  connections: [
+    "pg_task_connections",
+    "Connections of all pg-task processes to the database",
+    ["server", "database", "role"],
+  ],
+  notificationQueue: [
+    "pg_task_notification_queue_usage",
+    "How full the server's queue of notifications is, from 0 to 1",
+    ["server"],
+  ],
+  scrapeErrors: ["pg_task_scrape_error", "1 if the table's numbers could not be read", tableLabels],
+  p50: ["pg_task_event_loop_delay_p50_seconds", `Median ${eventLoopDelayHelp}`],
+  p99: ["pg_task_event_loop_delay_p99_seconds", `99th percentile ${eventLoopDelayHelp}`],
+  max: ["pg_task_event_loop_delay_max_seconds", `Maximum ${eventLoopDelayHelp}`],
+  memory: ["process_resident_memory_bytes", "Resident memory of the process"],
+  startTime: ["process_start_time_seconds", "When the process started, in seconds since 1970"],
+  buildInfo: ["pg_task_build_info", "1, with the versions of pg-task and of Node.js as labels", ["version", "node"]],
+} as const satisfies Readonly<Record<string, readonly [name: string, help: string, labelNames?: readonly string[]]>>;
+
+/** Returns an object with the same keys and other values. */
+function mapValues<K extends string, V, T>(object: Readonly<Record<K, V>>, convert: (value: V) => T): Record<K, T> {
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the keys stay
+  return Object.fromEntries(Object.entries<V>(object).map(([key, value]) => [key, convert(value)])) as Record<K, T>;
+}
+
+/** What the metrics are about. */
+interface Measured {
+  readonly cluster: ClusterView;
+  readonly tables: WebTables;
+  readonly maxSessions: () => number;
+  readonly reserve: () => number;
+  readonly version: string;
+}
+
 /** All metrics. Values that need a query are read at each scrape. */
 export class Metrics {
-  readonly #cluster: ClusterView;
-  readonly #tables: WebTables;
-  readonly #maxSessions: () => number;
-  readonly #reserve: () => number;
+  readonly #measured: Measured;
   readonly #registry = new Registry();
+  readonly #registers = [this.#registry];
   readonly #eventLoopDelay = new EventLoopDelay();
-  readonly #counters: readonly (readonly [keyof TaskCounts, Counter])[];
+  readonly #counters = counters.map(([key, name, help]) => ({
+    key,
+    counter: new Counter({ name, help, labelNames: tableLabels, registers: this.#registers }),
+  }));
   readonly #retries = new Counter({
     name: "pg_task_retries_total",
     help: "Retries by class of SQLSTATE",
     labelNames: [...tableLabels, "class"],
-    registers: [this.#registry],
+    registers: this.#registers,
   });
-  readonly #claims = this.#histogram("pg_task_claim_seconds", "Round trips that claimed tasks, in seconds");
-  readonly #runs = this.#histogram("pg_task_run_seconds", "Runs of tasks from start to stop, in seconds");
-  readonly #waits = this.#histogram(
-    "pg_task_queue_wait_seconds",
-    "Times from the planned time of a run to its start, in seconds",
-  );
-  readonly #leader = this.#gauge("pg_task_leader", "1 if this process leads the cluster");
-  readonly #ready = this.#gauge("pg_task_ready", "1 if this process is ready");
-  readonly #managerUp = this.#gauge("pg_task_manager_up", "1 if this process serves the table", tableLabels);
-  readonly #running = this.#gauge("pg_task_running", "Running tasks", tableLabels);
-  readonly #sessions = this.#gauge("pg_task_sessions", "Open executor sessions", tableLabels);
-  readonly #sessionLimit = this.#gauge(
-    "pg_task_sessions_max",
-    "Limit of executor sessions in this process (pg_conf.max)",
-  );
-  readonly #sessionReserve = this.#gauge(
-    "pg_task_sessions_reserve",
-    "Sessions that groups with running tasks leave to other groups (pg_conf.reserve), at most a quarter of a table's",
-  );
-  readonly #tasks = this.#gauge("pg_task_tasks", "Rows by state, estimated for large tables", [
-    ...tableLabels,
-    "state",
-  ]);
-  readonly #backlog = this.#gauge("pg_task_backlog", "Due tasks that wait", tableLabels);
-  readonly #owed = this.#gauge(
-    "pg_task_owed",
-    "Schedules whose next run could not be planned yet, because the server rejects it",
-    tableLabels,
-  );
-  readonly #oldestDue = this.#gauge(
-    "pg_task_oldest_due_seconds",
-    "How long the oldest due task has been due; 0 if there is none",
-    tableLabels,
-  );
-  readonly #connections = this.#gauge("pg_task_connections", "Connections of all pg-task processes to the database", [
-    "server",
-    "database",
-    "role",
-  ]);
-  readonly #notificationQueue = this.#gauge(
-    "pg_task_notification_queue_usage",
-    "How full the server's queue of notifications is, from 0 to 1",
-    ["server"],
-  );
-  readonly #scrapeErrors = this.#gauge(
-    "pg_task_scrape_error",
-    "1 if the table's numbers could not be read",
-    tableLabels,
-  );
-  readonly #eventLoopDelays = {
-    p50: this.#delay("p50", "Median"),
-    p99: this.#delay("p99", "99th percentile"),
-    max: this.#delay("max", "Maximum"),
-  };
-  readonly #memory = this.#gauge("process_resident_memory_bytes", "Resident memory of the process");
   readonly #cpu = new Counter({
     name: "process_cpu_seconds_total",
     help: "CPU time of the process",
-    registers: [this.#registry],
+    registers: this.#registers,
   });
-  readonly #startTime = this.#gauge("process_start_time_seconds", "When the process started, in seconds since 1970");
-  readonly #buildInfo = this.#gauge("pg_task_build_info", "1, with the versions of pg-task and of Node.js as labels", [
-    "version",
-    "node",
-  ]);
-  readonly #version: string;
+  readonly #durations = mapValues(
+    durations,
+    ([name, help]) => new PrecountedHistogram({ name, help, registers: this.#registers }),
+  );
+  readonly #gauges = mapValues(
+    gauges,
+    ([name, help, labelNames = []]) => new Gauge<string>({ name, help, labelNames, registers: this.#registers }),
+  );
 
-  constructor(options: {
-    readonly cluster: ClusterView;
-    readonly tables: WebTables;
-    readonly maxSessions: () => number;
-    readonly reserve: () => number;
-    readonly version: string;
-  }) {
-    this.#version = options.version;
-    this.#cluster = options.cluster;
-    this.#tables = options.tables;
-    this.#maxSessions = options.maxSessions;
-    this.#reserve = options.reserve;
-    this.#counters = counters.map(([key, name, help]) => [
-      key,
-      new Counter({ name, help, labelNames: tableLabels, registers: [this.#registry] }),
-    ]);
+  constructor(measured: Measured) {
+    this.#measured = measured;
   }
 
   get contentType(): string {
@@ -173,7 +172,7 @@ export class Metrics {
 
   /** Returns all metrics in Prometheus' text format. */
   async text(): Promise<string> {
-    const tables = this.#tables.all;
+    const tables = this.#measured.tables.all;
     const summaries = await Promise.all(
       tables.map(async (table) => ({
         table,
@@ -191,8 +190,8 @@ export class Metrics {
     this.#setProcess();
     this.#setManagers();
     for (const { table, summary } of summaries) this.#setTable(table, summary);
-    for (const { labels, number } of connections) this.#connections.set(labels, number);
-    for (const { names, value } of queues) this.#notificationQueue.set({ server: names.server }, value.usage);
+    for (const { labels, number } of connections) this.#gauges.connections.set(labels, number);
+    for (const { names, value } of queues) this.#gauges.notificationQueue.set({ server: names.server }, value.usage);
     return await this.#registry.metrics();
   }
 
@@ -201,66 +200,51 @@ export class Metrics {
   }
 
   #setProcess(): void {
-    this.#leader.set(this.#cluster.role === "leader" ? 1 : 0);
-    this.#ready.set(this.#cluster.ready ? 1 : 0);
-    this.#sessionLimit.set(this.#maxSessions());
-    this.#sessionReserve.set(this.#reserve());
-    this.#memory.set(process.memoryUsage.rss());
+    this.#gauges.leader.set(this.#measured.cluster.role === "leader" ? 1 : 0);
+    this.#gauges.ready.set(this.#measured.cluster.ready ? 1 : 0);
+    this.#gauges.sessionLimit.set(this.#measured.maxSessions());
+    this.#gauges.sessionReserve.set(this.#measured.reserve());
+    this.#gauges.memory.set(process.memoryUsage.rss());
     const { user, system } = process.cpuUsage();
     this.#cpu.inc((user + system) / 1e6);
-    this.#startTime.set(performance.timeOrigin / 1000);
-    this.#buildInfo.set({ version: this.#version, node: process.versions.node }, 1);
+    this.#gauges.startTime.set(performance.timeOrigin / 1000);
+    this.#gauges.buildInfo.set({ version: this.#measured.version, node: process.versions.node }, 1);
     const delay = this.#eventLoopDelay.take();
     for (const name of ["p50", "p99", "max"] as const) {
       // The reset has set it to 0, which would be a wrong value if nothing was measured.
-      if (delay === null) this.#eventLoopDelays[name].remove();
-      else this.#eventLoopDelays[name].set(delay[name]);
+      if (delay === null) this.#gauges[name].remove();
+      else this.#gauges[name].set(delay[name]);
     }
   }
 
   #setManagers(): void {
-    const managed = this.#tables.all.flatMap((table) => {
-      const view = this.#cluster.manager(table.key);
-      this.#managerUp.set(table.names, servesTable(view) ? 1 : 0);
+    const managed = this.#measured.tables.all.flatMap((table) => {
+      const view = this.#measured.cluster.manager(table.key);
+      this.#gauges.managerUp.set(table.names, servesTable(view) ? 1 : 0);
       return view === null ? [] : [{ labels: table.names, view }];
     });
     for (const { labels, view } of managed) this.#setManager(labels, view);
-    this.#claims.replace(managed.map(({ labels, view }) => ({ labels, durations: view.claims })));
-    this.#runs.replace(managed.map(({ labels, view }) => ({ labels, durations: view.runs })));
-    this.#waits.replace(managed.map(({ labels, view }) => ({ labels, durations: view.waits })));
+    for (const name of ["claims", "runs", "waits"] as const) {
+      this.#durations[name].replace(managed.map(({ labels, view }) => ({ labels, durations: view[name] })));
+    }
   }
 
   #setManager(labels: WebTable["names"], view: ManagerView): void {
-    for (const [key, counter] of this.#counters) counter.inc(labels, view.counts[key]);
+    for (const { key, counter } of this.#counters) counter.inc(labels, view.counts[key]);
     for (const [key, count] of Object.entries(view.retries)) this.#retries.inc({ ...labels, class: key }, count);
-    this.#running.set(labels, view.running);
-    this.#sessions.set(labels, view.sessions);
+    this.#gauges.running.set(labels, view.running);
+    this.#gauges.sessions.set(labels, view.sessions);
   }
 
   #setTable({ names }: WebTable, summary: TableSummary | null): void {
-    this.#scrapeErrors.set(names, summary === null ? 1 : 0);
+    this.#gauges.scrapeErrors.set(names, summary === null ? 1 : 0);
     if (summary === null) return;
     for (const [state, count] of Object.entries(summary.states)) {
-      this.#tasks.set({ ...names, state }, count.value);
+      this.#gauges.tasks.set({ ...names, state }, count.value);
     }
-    this.#backlog.set(names, summary.due.value);
-    this.#owed.set(names, summary.owed);
-    this.#oldestDue.set(names, oldestSeconds(summary));
-  }
-
-  #gauge(name: string, help: string, labelNames: readonly string[] = []): Gauge {
-    return new Gauge({ name, help, labelNames, registers: [this.#registry] });
-  }
-
-  #delay(name: string, meaning: string): Gauge {
-    return this.#gauge(
-      `pg_task_event_loop_delay_${name}_seconds`,
-      `${meaning} of the main thread's event loop delays since the last scrape`,
-    );
-  }
-
-  #histogram(name: string, help: string): PrecountedHistogram {
-    return new PrecountedHistogram({ name, help, registers: [this.#registry] });
+    this.#gauges.backlog.set(names, summary.due.value);
+    this.#gauges.owed.set(names, summary.owed);
+    this.#gauges.oldestDue.set(names, oldestSeconds(summary));
   }
 }
 
