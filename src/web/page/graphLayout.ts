@@ -1,5 +1,4 @@
-import type { DependencyGraph } from "../../tasks/queries/dependencyGraph.js";
-import type { DependencyNode } from "../../tasks/queries/dependencyNodes.js";
+import type { DependencyGraph, DependencyNode } from "../../tasks/queries/dependencyGraph.js";
 
 /** Tasks and what they wait for, which have smaller ids. */
 export type Graph = Pick<DependencyGraph, "nodes" | "edges">;

@@ -1,6 +1,6 @@
 import { html } from "htm/preact";
 import type { VNode } from "preact";
-import type { Count } from "../../tasks/queries/rowCounts.js";
+import type { Count } from "../../tasks/queries/counts.js";
 import type { ClusterInfo, TableSummary } from "../api/schemas.js";
 import { countText, numberText } from "./format.js";
 import { managerState, runningNow } from "./header.js";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import type { DependencyNode } from "../../../../src/tasks/queries/dependencyNodes.js";
+import type { DependencyNode } from "../../../../src/tasks/queries/dependencyGraph.js";
 import { layoutGraph, maxPerColumn, type Graph, type Layout } from "../../../../src/web/page/graphLayout.js";
 
 type Edges = readonly (readonly [number, number])[];
