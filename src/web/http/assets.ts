@@ -59,7 +59,7 @@ const loadFailureScript = `addEventListener("error", ({ target }) => {
   }, 2000);
 }, true);`;
 
-const hashOf = (script: string): string => `sha256-${createHash("sha256").update(script).digest("base64")}`;
+const hashOf = (text: string): string => `sha256-${createHash("sha256").update(text).digest("base64")}`;
 
 /** Hashes of the inline scripts for the Content-Security-Policy. Browsers do not accept an import map that is not inline. */
 export const inlineScriptHashes: readonly string[] = [importMap, loadFailureScript].map(hashOf);

@@ -45,9 +45,10 @@ export function OverTime(props: { id: string; history: Resource<TableHistory>; h
 /** A plot that does not know yet of which times its values are. */
 type Values = Omit<Parameters<typeof Plot>[0], "at" | "empty">;
 
+const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
+
 /** Describes a duration by its median and its 95th percentile, in seconds. */
 function durations(title: string, median: readonly (number | null)[], most: readonly (number | null)[]): Values {
-  const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
   const lines = [
     { label: "median", color: "--work", dots: true, values: median.map(toMs) },
     { label: "95 %", color: "--take", dots: true, values: most.map(toMs) },

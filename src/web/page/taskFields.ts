@@ -26,7 +26,7 @@ const kinds: Readonly<Partial<Record<ReturnType<typeof valueKind>, FieldKind>>> 
 };
 const exceptions: Readonly<Partial<Record<ProducerColumn, FieldKind>>> = { input: "long", data: "long", upon: "upon" };
 
-function field(name: ProducerColumn): Field {
+function fieldOf(name: ProducerColumn): Field {
   const column: TaskColumn = taskColumns[name];
   const kind = valueKind(column);
   const hint = kind === "interval" ? `interval: ${column.meaning}` : column.meaning;
@@ -49,13 +49,13 @@ const others = columnsWith({ by: "producer" }).filter(
 );
 
 /** Options that are shown at once. */
-export const mainFields: readonly Field[] = main.map(field);
+export const mainFields: readonly Field[] = main.map(fieldOf);
 
 /** The other options, by subject. */
 export const moreFields: readonly { readonly title: string; readonly fields: readonly Field[] }[] = [
   ...subjects,
   ["Other options", others] as const,
-].map(([title, names]) => ({ title, fields: names.map(field) }));
+].map(([title, names]) => ({ title, fields: names.map(fieldOf) }));
 
 /** Converts the text of a field to its value in the request. An Error says what is wrong with the text. */
 export function valueOfField({ name, kind, own }: Field, text: string): unknown {

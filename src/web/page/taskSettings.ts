@@ -24,11 +24,14 @@ export function Settings({ table, page }: { table: string; page: Pick<TaskDetail
   const shown = showsAll ? all : all.filter(([name, value]) => isNotable(page, name, value));
   return html`<div class="panel">
     <div id="settings">
-      <${Facts}
-        class="settings"
-        rows=${shown.map(([name, value]) => [printableLine(name), settingView(table, name, value)])}
-      />
-      ${shown.length === 0 && html`<p class="note">All settings have their default values.</p>`}
+      ${
+        shown.length === 0
+          ? html`<div class="settings"><p class="note">All settings have their default values.</p></div>`
+          : html`<${Facts}
+              class="settings"
+              rows=${shown.map(([name, value]) => [printableLine(name), settingView(table, name, value)])}
+            />`
+      }
     </div>
     <button class="quiet" aria-expanded=${showsAll} aria-controls="settings" onClick=${() => setShowsAll(!showsAll)}>
       ${showsAll ? "Show only settings that differ from the defaults" : `Show all ${all.length} settings`}
