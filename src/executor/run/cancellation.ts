@@ -70,10 +70,7 @@ export class RunCancellation {
     if (this.#state === "running" && isFirst) this.#send();
   }
 
-  /**
-   * Forgets the reason `outputNearLimit` before the run is retried. The retry is stepwise and sends COMMIT only after
-   * the whole output has arrived, so it needs no such cancel.
-   */
+  /** Forgets the reason `outputNearLimit`: the retry is stepwise, and needs no such cancel. */
   clearForRetry(): void {
     if (this.#reason !== "outputNearLimit") return;
     this.#reason = null;

@@ -25,10 +25,7 @@ const affectsFinish = /\b(?:authorization|listen|role|session_authorization|set_
  */
 const needsSimpleProtocol = /;(?!\s*$)|\$\d|cursor/i;
 
-/**
- * Matches keywords that need a transaction block. A match in a comment or string does no harm: the run only takes
- * longer.
- */
+/** Matches keywords that need a transaction block. */
 const mayNeedBlock = /\b(?:declare|local|lock|release|savepoint)\b/i;
 
 /** Matches white space and comments. The comments must be few, short and not nested, so that matching stays fast. */

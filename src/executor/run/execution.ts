@@ -216,10 +216,7 @@ export class Execution {
     return { pipelined, sendsBegin, proof };
   }
 
-  /**
-   * Cancels a run with too much output. Until the cancel is answered, no more of the output is read, so that the server
-   * cannot reach the end of the run.
-   */
+  /** Cancels a run with too much output. Until that is answered, nothing more is read, so the run cannot end. */
   #cutOff(reason: "output" | "outputNearLimit"): void {
     this.cancellation.request(reason);
     if (this.cancellation.isPending) this.#context.wire.pause();

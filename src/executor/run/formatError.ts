@@ -9,10 +9,7 @@ import { retryForm, rowChanged, type Circumstances } from "./attemptOutcome.js";
 export const timeoutMessage = "canceling statement due to statement timeout";
 export const cancelMessage = "canceling statement due to user request";
 
-/**
- * DETAIL of an error about too much output if the run had been committed before it could be cancelled. The output
- * beyond the limit was then still in the network's buffers.
- */
+/** DETAIL if the run had been committed while the rest of its output was still in the network's buffers. */
 const committedDetail = "Its effect had been committed by then.";
 
 /** Formats a server error as text for the column `error`, laid out as in the server's log. */

@@ -55,10 +55,7 @@ function endOfLine(input: string, from: number): number {
   return length < 0 ? input.length : from + length;
 }
 
-/**
- * Returns the offset behind the next occurrence of a text. A quote that is written twice within quotes looks like the
- * end of one string and the beginning of another, which makes no difference here.
- */
+/** Returns the offset behind a text. A quote that is written twice looks like two strings, which does no harm. */
 function behind(input: string, text: string, from: number): number {
   const index = input.indexOf(text, from);
   return index < 0 ? input.length : index + text.length;

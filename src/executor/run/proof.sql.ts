@@ -25,11 +25,7 @@ export interface FinishContext {
   readonly owner: string;
 }
 
-/**
- * Returns SQL that makes the text of `finishSql` arrive intact, whatever client_encoding the task has set.
- *
- * @returns null if the text is ASCII and needs no such SQL
- */
+/** Returns SQL that lets `finishSql` arrive intact in any client_encoding. Null if its text is ASCII. */
 export function finishEncodingSql({ finishFunction }: FinishContext): string | null {
   return /^[\x20-\x7e]*$/.test(finishFunction) ? null : "SET LOCAL client_encoding = 'UTF8'";
 }

@@ -63,10 +63,7 @@ export function messageLimit(outputLimit: number): number {
   return Math.max(Math.min(outputLimit, maxOutputBytes), minMessageLimit) + rowOverhead;
 }
 
-/**
- * Reads the backend's identity. Uses the function behind pg_stat_activity instead of the view, because planning the
- * view in a new backend would take longer than everything else in the query.
- */
+/** Reads the backend's identity by the function behind pg_stat_activity: planning the view would take longer. */
 const identitySql =
   `SELECT pg_catalog.pg_backend_pid(), ${ownerSql("activity")}, ${serverStartSql}, session_user, ` +
   "CASE WHEN current_user OPERATOR(pg_catalog.<>) session_user THEN current_user END, " +
@@ -193,10 +190,7 @@ export class Connector {
     throw readOnlyError(target, "session");
   }
 
-  /**
-   * Returns SQL that executes everything that a run needs besides its input, and ends with a reset. If something is
-   * missing or forbidden, opening the session fails instead of a later run.
-   */
+  /** SQL of what a run needs besides its input, and of a reset: opening fails instead of a later run. */
   #testSql(): string[] {
     const run = { id: "0", args: null, group: "", timeoutMs: 0, save: false };
     const { resetFunction: reset } = this.#parameters;

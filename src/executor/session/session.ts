@@ -207,10 +207,7 @@ export class ExecutorSession {
     for (const run of this.#waitingRuns.splice(0)) this.#add(this.#connection, run);
   }
 
-  /**
-   * Loads the code that only remote tasks need. It is loaded only on first use: the first task after deep sleep has to
-   * wait while an executor's code is loaded, so this code should be short.
-   */
+  /** Loads the code for remote tasks on first use, because the first task after deep sleep waits for all code. */
   async #loadRemoteSupport(): Promise<void> {
     try {
       const { RemoteExecution } = await import("../remote/remoteExecution.js");

@@ -183,10 +183,7 @@ export class OrphanRescuer {
     this.#pauseMs = orphanCheckMs.first;
   }
 
-  /**
-   * Rescues tasks whose backends are gone. Forgets tasks that have no owner by now, or another one that is known.
-   * @returns how many tasks were rescued.
-   */
+  /** Rescues tasks whose backends are gone, and forgets those that have another owner or none. Returns the number. */
   async check(client: Client, request: CheckRequest): Promise<number> {
     const pending = this.#pending;
     if (pending.length === 0) return 0;
@@ -253,10 +250,7 @@ export class OrphanRescuer {
     return count;
   }
 
-  /**
-   * Retries a rescue that the server rejected. Each attempt omits more (first the group's pause, then the repetition as
-   * well) until the server accepts one. The outcome itself is never omitted.
-   */
+  /** Retries a rejected rescue without the pause, then without the repetition, but never without the outcome. */
   async #rescueRejected(orphan: Orphan, error: DatabaseError, rescue: Rescue): Promise<void> {
     const reason = await tryInOrder(error, [
       () => rescue([orphan], { pause: true, repetition: null }),
@@ -311,10 +305,7 @@ export class OrphanRescuer {
     }
   }
 
-  /**
-   * Terminates this manager's lost sessions that are still alive. Before PostgreSQL 14, a backend notices only at the
-   * end of its statement that its client is gone.
-   */
+  /** Terminates lost sessions. Before PostgreSQL 14, a busy backend does not notice that its client is gone. */
   async #terminateOwnSessions(client: Client, gone: ReadonlySet<string>): Promise<void> {
     const alive = [...this.#orphans.values()].filter((o) => o.isOwnSession && !gone.has(o.owner));
     const owners = alive.map(({ owner }) => owner);

@@ -5,10 +5,7 @@ import type { OwnedResult } from "../model/tasks.js";
 import { isFinalTry } from "./retry.sql.js";
 import { hasId, isAwaited, isRepeating, limitsLockWait } from "../sql/fragments.sql.js";
 
-/**
- * Whether writing the result changes only the result's own row, as far as is known. A result with neither output nor
- * error does not count as plain, because its row may have to be deleted.
- */
+/** Whether only the row itself changes, as far as is known. Without output and error, it may have to be deleted. */
 export const isPlainResult = ({ isPlain, output, error }: OwnedResult): boolean =>
   isPlain === true && (output !== null || error !== null);
 

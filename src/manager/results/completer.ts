@@ -79,10 +79,7 @@ export class Completer {
     });
   }
 
-  /**
-   * Writes results to their rows.
-   * @throws the server's error, but only after every result has been written or made pending again.
-   */
+  /** Writes results. Throws an error only after each of them has been written or made pending again. */
   async write(client: Client, results: readonly OwnedResult[]): Promise<void> {
     // Only `completeFull` returns the states that tracing needs.
     const isPlainAllowed = (this.#components.tracing ?? null) === null && performance.now() >= this.#plainAllowedAt;
@@ -114,10 +111,7 @@ export class Completer {
     this.#components.groupScanner.markChanged();
   }
 
-  /**
-   * Writes results by `completeFull`. If the server rejects some (because of a user's trigger or constraint), the
-   * results are written in ever smaller parts, so that one row does not block the others.
-   */
+  /** Writes results by `completeFull`, in ever smaller parts if the server rejects some of them. */
   async #completeFull(client: Client, results: readonly OwnedResult[]): Promise<void> {
     const open = new Set(results);
     const owing = results.filter(({ owedNote }) => owedNote !== undefined);

@@ -40,10 +40,7 @@ export class LargeResultWriter {
     this.#options = options;
   }
 
-  /**
-   * Notes whether an executor thread has sent a large result, which is always the only result in its message. If so,
-   * the thread waits for `acknowledge` before it sends the next large result.
-   */
+  /** Notes whether a thread has sent a large result, and waits for `acknowledge` before it sends the next. */
   receive([first]: readonly RunResult[]): void {
     this.#isUnacknowledged ||= first?.outcome === "ended" && first.largeOutput !== undefined;
   }
@@ -55,11 +52,7 @@ export class LargeResultWriter {
     this.#options.onAllWritten();
   }
 
-  /**
-   * Starts writing pending large results; no effect if writing is already under way.
-   *
-   * @param managerClient the manager's connection. It is used if the server has no other connection left.
-   */
+  /** Starts writing, unless that is under way. `managerClient` is used if no other connection is left. */
   start(managerClient: Client, write: WriteResult): void {
     if (this.#working !== null || this.#options.pendingResults.largeCount === 0) return;
     this.#working = this.#writeAll(managerClient, write).finally(() => (this.#working = null));
@@ -123,10 +116,7 @@ export class LargeResultWriter {
   }
 }
 
-/**
- * Returns how long the connection may be quiet. The time grows with the output, because the server neither answers nor
- * does anything while the output is being sent.
- */
+/** Grows with the output: while it is being sent, the server neither answers nor does anything. */
 function quietMsOf({ largeOutput }: OwnedResult): number {
   return quietMs.base + quietMs.perMb * Math.ceil((largeOutput?.length ?? 0) / (1 << 20));
 }

@@ -57,10 +57,7 @@ export class PendingResults {
     return this.#large.count + (this.#largeInProgress === null ? 0 : 1);
   }
 
-  /**
-   * Returns whether no task of this group may start before the next write. This is the case if the group has to pause,
-   * or if tasks that come before others of the group are about to be released.
-   */
+  /** Whether the group has to pause, or tasks that come before others of it are about to be released. */
   blocksGroup(hash: number): boolean {
     return (
       this.blocksAll || this.#pausingGroups.has(hash) || this.released.queued.some(({ due }) => due?.hash === hash)
@@ -135,11 +132,7 @@ export class PendingResults {
     });
   }
 
-  /**
-   * Takes the next result with a large output. The result counts as unwritten, and no other can be taken, until
-   * `settleLarge` is called.
-   * @returns null if there is no such result, or if `settleLarge` has not been called for the last one yet.
-   */
+  /** Takes the next large result, unwritten until `settleLarge`. Null if there is none, or one is taken already. */
   takeLarge(): OwnedResult | null {
     if (this.#largeInProgress !== null) return null;
     const [next = null] = this.#large.take(1);

@@ -81,10 +81,7 @@ export class WriteQueue<Item> {
     if (items.length > 0) this.#queued = [...items, ...this.#queued];
   }
 
-  /**
-   * Puts these items last. The server rejects some of them, and there was no time left to find out which. At the end of
-   * the queue they delay neither other items nor claims.
-   */
+  /** Puts items last that the server may reject, so that they delay neither other items nor claims. */
   requeueLast(items: readonly Item[]): void {
     this.#last.push(...items);
   }

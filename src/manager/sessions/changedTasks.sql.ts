@@ -9,10 +9,7 @@ import { isGroupPaused } from "../schema/startRule.sql.js";
 /** If the session no longer owns the task, every column except `asked` and `wanted` is null. */
 type ChangedRow = { readonly asked: string; readonly wanted: boolean } & ClaimedRow;
 
-/**
- * Returns the ids of the queued tasks that have to be recalled. Since they were claimed, they were stopped, deleted,
- * rescheduled or paused, or another column that affects their run was changed.
- */
+/** Returns the queued tasks that were stopped, deleted, rescheduled, paused or changed in what runs. */
 export async function changedTasks(client: Client, table: TaskTable, tasks: readonly ClaimedTask[]): Promise<string[]> {
   const { rows } = await client.query<ChangedRow>({
     name: "changed tasks",

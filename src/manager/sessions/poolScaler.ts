@@ -168,11 +168,7 @@ export class PoolScaler {
     this.#options.log.debug({ pauseMs }, "opening of sessions paused");
   }
 
-  /**
-   * Opens sessions, few at first, and others later if those do not suffice.
-   *
-   * @param more how many more tasks could start if there were sessions for them.
-   */
+  /** Opens sessions, few at first. `more` says how many more tasks could start if there were sessions. */
   async grow(client: Client, more: number): Promise<void> {
     await this.#open(client, more);
     await this.#shownRefusal.show(client, this.#failureLogged ? [sqlStateToLockKey(this.#failure.sqlState)] : []);
@@ -213,10 +209,7 @@ export class PoolScaler {
     return remainingMs > 0 ? remainingMs : null;
   }
 
-  /**
-   * Called when a session was opened. Ends the delay, unless another session of the same batch failed to open. In that
-   * case, there is no capacity for more sessions.
-   */
+  /** Ends the delay, unless another session of the batch failed: then there is no capacity for more. */
   sessionOpened(): void {
     if (this.#openFailed) return;
     this.#backoff.reset();

@@ -116,10 +116,7 @@ export class RemoteConnectionCapacity {
     if (due) this.#releaseGroups(capacity);
   }
 
-  /**
-   * Returns how many connections are available beside the reserved ones. Those reserved before the server counts are
-   * subtracted even if they are opened meanwhile, because the server may have counted before.
-   */
+  /** Connections that are not reserved. The server may have counted before a reserved one was opened. */
   async #available(client: Client): Promise<number> {
     const reserved = this.#reserved.length;
     return (await availableConnections(client)) - reserved;

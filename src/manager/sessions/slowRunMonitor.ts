@@ -48,10 +48,7 @@ export class SlowRunMonitor {
     this.#timer.start();
   }
 
-  /**
-   * Checks all busy sessions. Reports slow tasks as started, and recalls the tasks queued behind them. Also recalls
-   * queued tasks that another session could run earlier.
-   */
+  /** Reports slow tasks as started, and recalls those behind them and those that others could run earlier. */
   #check(): void {
     const { runTimes, recall, events } = this.#options;
     const recalled: string[] = [];
@@ -140,10 +137,7 @@ export class CheckTimer {
     this.#wait(true);
   }
 
-  /**
-   * Waits, and then fires.
-   * @param canRepeat whether to wait once more if this thread was too busy for the timer to fire in time.
-   */
+  /** @param canRepeat whether to wait once more if this thread was too busy for the timer to fire in time. */
   #wait(canRepeat: boolean): void {
     const from = performance.now();
     setTimeout(() => {

@@ -84,10 +84,7 @@ export class Statistics {
     this.touch();
   }
 
-  /**
-   * Counts the tasks of a rescue. A task that has ended with its rescue is counted as finished, failed or gone here,
-   * because its run has no result.
-   */
+  /** Counts the tasks of a rescue, also as finished, failed or gone, because their runs have no results. */
   rescued(outcomes: readonly RescueOutcome[]): void {
     if (outcomes.length === 0) return;
     const number = (outcome: RescueOutcome): number => outcomes.filter((each) => each === outcome).length;
