@@ -50,7 +50,7 @@ export interface ClaimConditions {
 }
 
 /** A group whose tasks are to be claimed. */
-export interface ClaimedGroup {
+interface ClaimedGroup {
   readonly hash: number;
   /** How many sessions have tasks of the group. */
   readonly running: number;
@@ -110,69 +110,45 @@ interface ClaimRow extends ClaimedRow {
  * nothing, even while an old snapshot keeps the server from removing their index entries.
  */
 export async function claimFull(client: Client, table: TaskTable, request: ClaimRequest): Promise<ClaimResult> {
-  const { dedicated } = request;
+  const { groups, dedicated, traced = false } = request;
+  // The shared slots come first, then the slots of each group. Each slot refers to a session, counted from 1.
+  const slots = [...request.slots, ...groups.flatMap(({ ownSlots }) => ownSlots ?? [])];
+  const sessions = [...new Map(slots.map(({ owner, pid }) => [owner, pid]))];
+  const numbers = new Map(sessions.map(([owner], index) => [owner, index + 1]));
+  let next = request.slots.length;
+  const firstOwnSlots = groups.map(({ ownSlots }) => {
+    const first = ownSlots === null ? null : next;
+    next += ownSlots?.length ?? 0;
+    return first;
+  });
   const { rows } = await client.query<ClaimRow>({
-    name: request.traced === true ? "claim traced" : "claim",
-    text: claimStatement(table, request.traced === true),
+    name: traced ? "claim traced" : "claim",
+    text: claimStatement(table, traced),
     values: [
-      ...groupColumns(request),
-      ...slotColumns(request),
-      allSlots(request).map((slot) => slot.startsNow),
+      groups.map(({ hash }) => hash),
+      groups.map(({ running }) => running),
+      groups.map(({ max }) => max),
+      groups.map(({ id }) => String(id)),
+      groups.map(({ maxTasks }) => maxTasks),
+      firstOwnSlots,
+      sessions.map(([owner]) => owner),
+      sessions.map(([, pid]) => pid),
+      arrayLiteral(slots.map(({ owner }) => numbers.get(owner) ?? 0)),
+      slots.map(({ startsNow }) => startsNow),
       request.slots.length,
       request.maxCandidates,
       request.except,
-      dedicated.map((session) => session.owner),
-      dedicated.map((session) => session.pid),
-      dedicated.map((session) => session.hash),
-      dedicated.map((session) => session.ran),
-      dedicated.map((session) => session.ageMs),
+      dedicated.map(({ owner }) => owner),
+      dedicated.map(({ pid }) => pid),
+      dedicated.map(({ hash }) => hash),
+      dedicated.map(({ ran }) => ran),
+      dedicated.map(({ ageMs }) => ageMs),
       request.contended ?? [],
       ...keyParameter(table, request.runningKeys ?? []),
-      request.groups.map((group) => group.quietMs),
+      groups.map(({ quietMs }) => quietMs),
     ],
   });
   return toClaim(rows);
-}
-
-/**
- * Returns the groups as parameter arrays. The last array holds, for each group, the offset of its own slots in
- * `allSlots`, or null if the group has no slots of its own.
- */
-function groupColumns({ groups, slots }: ClaimRequest): unknown[][] {
-  let from = slots.length;
-  const own = groups.map((group) => {
-    const first = from;
-    from += group.ownSlots?.length ?? 0;
-    return group.ownSlots === null ? null : first;
-  });
-  return [
-    groups.map((group) => group.hash),
-    groups.map((group) => group.running),
-    groups.map((group) => group.max),
-    groups.map((group) => String(group.id)),
-    groups.map((group) => group.maxTasks),
-    own,
-  ];
-}
-
-/** Lists the shared slots first, then the slots of each group. */
-const allSlots = ({ groups, slots }: ClaimRequest): QueueSlot[] => [
-  ...slots,
-  ...groups.flatMap((group) => group.ownSlots ?? []),
-];
-
-/** Returns the owners and the pids of the sessions, and for each slot the number of its session, counted from 1. */
-function slotColumns(request: ClaimRequest): unknown[] {
-  const sessions = new Map<string, { readonly pid: number; readonly number: number }>();
-  const sessionOfSlot = allSlots(request).map(({ owner, pid }) => {
-    let session = sessions.get(owner);
-    if (session === undefined) {
-      session = { pid, number: sessions.size + 1 };
-      sessions.set(owner, session);
-    }
-    return session.number;
-  });
-  return [[...sessions.keys()], [...sessions.values()].map(({ pid }) => pid), arrayLiteral(sessionOfSlot)];
 }
 
 function toClaim(rows: readonly ClaimRow[]): ClaimResult {

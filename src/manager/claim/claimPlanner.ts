@@ -57,7 +57,8 @@ export class ClaimPlanner {
     this.#runTimes = runTimes;
   }
 
-  plan(limits: PlanLimits): ClaimPlan | null {
+  /** @param mayQueue whether tasks may be queued in busy sessions */
+  plan(limits: PlanLimits, mayQueue = true): ClaimPlan | null {
     const { maxTasks, lookAhead } = limits;
     const reserved = this.#planReserved(limits);
     if (reserved !== null) return reserved;
@@ -67,20 +68,9 @@ export class ClaimPlanner {
       if (plan !== null) return plan;
       this.#sessions.withdrawOffers(offered);
     }
-    const queued = maxTasks > 0 ? this.#planQueued(maxTasks) : null;
+    const queued = mayQueue && maxTasks > 0 ? this.#planQueued(maxTasks) : null;
     if (queued !== null || lookAhead === 0 || offered.length > 0) return queued;
     return this.#planStarts([], limits);
-  }
-
-  /** Plans a claim of only one task. If the server rejects such a claim, the rejected task is known. */
-  planSingle(starts: StartLimits): ClaimPlan | null {
-    const limits = { maxTasks: 1, lookAhead: 0, minGroups: 0 };
-    const reserved = this.#planReserved({ ...limits, starts });
-    if (reserved !== null) return reserved;
-    const offered = this.#sessions.offer(Math.min(1, this.#maxStarts(starts)));
-    const plan = offered.length > 0 ? this.#planStarts(offered, limits) : null;
-    if (plan === null) this.#sessions.withdrawOffers(offered);
-    return plan;
   }
 
   #maxStarts({ all, unreserved }: StartLimits): number {

@@ -129,8 +129,9 @@ export class Claimer {
       const maxTasks = Math.min(limits.fetch, limits.limit - claimed);
       const startable = groups.startable.size;
       const minGroups = emptyClaims > 0 ? maxTasks : 0;
+      // If the server rejects a claim of a single task, the rejected task is known.
       const plan = this.rejected.claimsSingly
-        ? this.#planner.planSingle(starts)
+        ? this.#planner.plan({ maxTasks: 1, starts, lookAhead: 0, minGroups: 0 }, false)
         : this.#planner.plan({ maxTasks, starts, lookAhead: limits.lookAhead, minGroups });
       if (plan === null) break;
       const busy = sessions.busy;

@@ -15,12 +15,12 @@ beforeEach(async () => {
 
 let hear: (more: number) => void = () => {};
 
-/** Returns how many sessions a manager without sessions wants for these tasks, each given by its group and max. */
-async function wanted(tasks: readonly (readonly [group: string, max: number])[]): Promise<number> {
-  await user.query(
-    `INSERT INTO task (input, "group", max) SELECT 'SELECT 1', * FROM unnest($1::text[], $2::integer[])`,
-    [tasks.map(([group]) => group), tasks.map(([, max]) => max)],
-  );
+/** Returns how many sessions a manager without sessions wants for one task with this `max` of each of these groups. */
+async function wanted(groups: readonly string[], max: number): Promise<number> {
+  await user.query(`INSERT INTO task (input, "group", max) SELECT 'SELECT 1', g, $2 FROM unnest($1::text[]) AS g`, [
+    groups,
+    max,
+  ]);
   const heard = new Promise<number>((resolve) => (hear = resolve));
   const service = await startManagerLoop(manager, database.target, {
     components: (components) => hearingGrowth(components, hear),
@@ -30,37 +30,13 @@ async function wanted(tasks: readonly (readonly [group: string, max: number])[])
   return more;
 }
 
-test("a single due task wants one session", async () => {
-  assert.equal(await wanted([["one", 0]]), 1);
-});
-
-test("tasks of a group that run one after another want one session", async () => {
-  assert.equal(
-    await wanted([
-      ["one", 0],
-      ["one", 0],
-      ["one", 0],
-    ]),
-    1,
-  );
-});
-
-test("one session is wanted for each group, and one for each further task that its max allows to run", async () => {
-  assert.equal(
-    await wanted([
-      ["one", 0],
-      ["two", 0],
-      ["three", 0],
-    ]),
-    3,
-  );
-  await user.query("TRUNCATE task");
-  assert.equal(
-    await wanted([
-      ["pair", 1],
-      ["pair", 1],
-      ["pair", 1],
-    ]),
-    2,
-  );
-});
+for (const [what, groups, max, sessions] of [
+  ["a single due task wants one session", ["one"], 0, 1],
+  ["tasks of a group that run one after another want one session", ["one", "one", "one"], 0, 1],
+  ["one session is wanted for each group", ["one", "two", "three"], 0, 3],
+  ["one session is wanted for each further task that its max allows to run", ["pair", "pair", "pair"], 1, 2],
+] as const) {
+  test(what, async () => {
+    assert.equal(await wanted(groups, max), sessions);
+  });
+}

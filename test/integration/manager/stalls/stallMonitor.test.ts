@@ -311,29 +311,38 @@ const groupLoad = (sessions: number, others: Partial<GroupLoad> = {}): GroupLoad
   ...others,
 });
 
+/** For each reason to wait: the columns of the task that waits, and what the manager knows, by the hash of its group. */
+const reasons: Readonly<
+  Record<
+    string,
+    readonly [columns: Readonly<Record<string, unknown>>, state?: (hash: number, id: string) => Partial<ManagerState>]
+  >
+> = {
+  "its planned time has not come": [{ plan: "2100-01-01" }],
+  "it was stopped": [{ state: "STOP" }],
+  "it is late and will expire": [{ plan: "2000-01-01", active: "1 hour" }],
+  "its group has reached its limit": [{ max: 1 }, (hash) => ({ groups: new Map([[hash, groupLoad(2)]]), busy: 2 })],
+  "its group has reached its limit with orphans": [{ max: 0 }, (hash) => ({ orphans: [hash] })],
+  "queued tasks of its group allow no more to run": [
+    { max: 9 },
+    (hash) => ({ groups: new Map([[hash, groupLoad(1, { queuedTasks: 1, minQueuedMax: 0 })]]), busy: 1 }),
+  ],
+  "it has a pause, and another task of its group runs": [
+    { max: -60_000 },
+    (hash) => ({ groups: new Map([[hash, groupLoad(1)]]), busy: 1 }),
+  ],
+  "pg_task.run is reached": [{}, () => ({ maxRuns: 2, busy: 1, orphans: [1] })],
+  "no session is free, and no more are granted": [{}, () => ({ free: [], busy: 4 })],
+  "the server rejects to claim it": [{}, (_, id) => ({ rejected: [id] })],
+};
+
 describe("reports no tasks that have to wait", () => {
-  test("nothing is due", async () => {
-    await insert({ plan: "2100-01-01" });
-    await insert({ state: "STOP" });
-    await assertSilent({});
-  });
-
-  test("their group has reached its limit", async () => {
-    await insert({ group: "full", max: 1 });
-    const hash = await hashOf("full");
-    await assertSilent({ groups: new Map([[hash, groupLoad(2)]]), busy: 2 });
-  });
-
-  test("their group has reached its limit with orphans", async () => {
-    await insert({ group: "full", max: 0 });
-    await assertSilent({ orphans: [await hashOf("full")] });
-  });
-
-  test("queued tasks of their group allow no more to run", async () => {
-    await insert({ group: "full", max: 9 });
-    const load = groupLoad(1, { queuedTasks: 1, minQueuedMax: 0 });
-    await assertSilent({ groups: new Map([[await hashOf("full"), load]]), busy: 1 });
-  });
+  for (const [reason, [columns, state = () => ({})]] of Object.entries(reasons)) {
+    test(reason, async () => {
+      const id = await insert({ group: "waits", ...columns });
+      await assertSilent(state(await hashOf("waits"), id));
+    });
+  }
 
   test("a task waits for its gap", async () => {
     await insert({ group: "gapped", gap: "1 hour" });
@@ -355,11 +364,6 @@ describe("reports no tasks that have to wait", () => {
     assert.deepEqual(lines, []);
   });
 
-  test("a task with a pause waits until none of its group runs", async () => {
-    await insert({ group: "pausing", max: -60_000 });
-    await assertSilent({ groups: new Map([[await hashOf("pausing"), groupLoad(1)]]), busy: 1 });
-  });
-
   test("a running group has the same hash", async () => {
     await insert({ group: colliding[0] });
     const [one, two] = await Promise.all(colliding.map(hashOf));
@@ -375,22 +379,12 @@ describe("reports no tasks that have to wait", () => {
     await assertSilent({});
   });
 
-  test("pg_task.run is reached", async () => {
-    await insert();
-    await assertSilent({ maxRuns: 2, busy: 1, orphans: [1] });
-  });
-
   test("the server has no connections for remote tasks", async () => {
     await insert({ group: "remote" });
     const { groups, lines, passes } = createMonitor();
     groups.withhold(await hashOf("remote"));
     await passes(60);
     assert.deepEqual(lines, []);
-  });
-
-  test("no session is free, and no more are granted", async () => {
-    await insert();
-    await assertSilent({ free: [], busy: 4 });
   });
 
   test("no session is free, and the open ones claim tasks", async () => {
@@ -455,19 +449,10 @@ describe("reports no tasks that have to wait", () => {
     assert.deepEqual(lines, []);
   });
 
-  test("the server rejects to claim them", async () => {
-    await assertSilent({ rejected: [await insert()] });
-  });
-
   test("the server rejects to mark them as due", async () => {
     const id = await insert();
     await user.query("SET pgtask.manager = on; UPDATE task SET ready = false; RESET pgtask.manager");
     await assertSilent({ unmarkable: [id] });
-  });
-
-  test("they are late and will expire", async () => {
-    await insert({ plan: "2000-01-01", active: "1 hour" });
-    await assertSilent({});
   });
 
   test("each of them starts, and another follows", async () => {
