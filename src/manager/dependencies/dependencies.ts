@@ -22,6 +22,13 @@ const maxCheckIntervalMs = 30_000;
 /** If a step has changed nothing, for example because rows are locked, the next one waits this long, in ms. */
 const lockedPauseMs = 100;
 
+interface DependencyComponents {
+  readonly table: TaskTable;
+  readonly groupScanner: GroupScanner;
+  readonly statistics: Statistics;
+  readonly log: Log;
+}
+
 /**
  * Lets tasks wait for the end of others (the column `after`).
  *
@@ -36,11 +43,8 @@ const lockedPauseMs = 100;
  * them change dependencies at a time, so that each sees what the other has changed.
  */
 export class Dependencies {
-  readonly #table: TaskTable;
-  readonly #groupScanner: GroupScanner;
+  readonly #components: DependencyComponents;
   readonly #rejected: RejectedRows;
-  readonly #statistics: Statistics;
-  readonly #log: Log;
   /** Predecessors that have ended, and whose dependents have to be released. */
   readonly #ended = new Set<string>();
   /** Whether any dependencies may be stored. */
@@ -52,17 +56,9 @@ export class Dependencies {
   /** When tasks without dependencies are searched for again, on the process's clock. */
   #mustSearchAt = 0;
 
-  constructor(options: {
-    readonly table: TaskTable;
-    readonly groupScanner: GroupScanner;
-    readonly log: Log;
-    readonly statistics: Statistics;
-  }) {
-    this.#table = options.table;
-    this.#groupScanner = options.groupScanner;
-    this.#rejected = new RejectedRows(options.log);
-    this.#statistics = options.statistics;
-    this.#log = options.log;
+  constructor(components: DependencyComponents) {
+    this.#components = components;
+    this.#rejected = new RejectedRows(components.log);
   }
 
   /** Reports tasks that have ended, and for which others may wait. */
@@ -88,7 +84,7 @@ export class Dependencies {
     const now = performance.now();
     if (this.#ended.size > 0) return Math.max(1, this.#pausedUntil - now);
     // Such tasks are left over only if rows are locked or rejected.
-    if (this.#groupScanner.hasTasksToLookUp) return minCheckIntervalMs;
+    if (this.#components.groupScanner.hasTasksToLookUp) return minCheckIntervalMs;
     if (!this.#hasDependencies) return Infinity;
     return Math.max(1, this.#mayCheckAt - now, this.#hasTableChanged ? 0 : this.#rejected.nextRetryMs);
   }
@@ -100,7 +96,7 @@ export class Dependencies {
    */
   async step(client: Client): Promise<boolean> {
     if (performance.now() < this.#pausedUntil) return false;
-    if (!this.#groupScanner.hasTasksToLookUp && this.#ended.size === 0 && !this.#mustCheckAll) return false;
+    if (!this.#components.groupScanner.hasTasksToLookUp && this.#ended.size === 0 && !this.#mustCheckAll) return false;
     if (!(await this.#lock(client))) {
       this.#pausedUntil = performance.now() + lockedPauseMs;
       return false;
@@ -115,7 +111,7 @@ export class Dependencies {
       this.#pausedUntil = performance.now() + lockedPauseMs;
       return false;
     }
-    this.#groupScanner.markChanged();
+    this.#components.groupScanner.markChanged();
     return true;
   }
 
@@ -129,7 +125,7 @@ export class Dependencies {
     const { rows } = await client.query<{ locked: boolean }>({
       name: "lock dependencies",
       text: "SELECT pg_try_advisory_lock($1, $2::regclass::oid::bigint::bit(32)::integer) AS locked",
-      values: [lockClasses.dependencies, this.#table.qualified],
+      values: [lockClasses.dependencies, this.#components.table.qualified],
     });
     return rows[0]?.locked === true;
   }
@@ -138,22 +134,22 @@ export class Dependencies {
     await client.query({
       name: "unlock dependencies",
       text: "SELECT pg_advisory_unlock($1, $2::regclass::oid::bigint::bit(32)::integer)",
-      values: [lockClasses.dependencies, this.#table.qualified],
+      values: [lockClasses.dependencies, this.#components.table.qualified],
     });
   }
 
   /** @returns the number of tasks that were looked up */
   async #lookUp(client: Client): Promise<number> {
-    if (!this.#groupScanner.hasTasksToLookUp) return 0;
-    const ids = await readToLookUp(client, this.#table, batch, this.#rejected.delayedIds);
+    if (!this.#components.groupScanner.hasTasksToLookUp) return 0;
+    const ids = await readToLookUp(client, this.#components.table, batch, this.#rejected.delayedIds);
     if (ids.length === 0) return 0;
-    const columns = await readColumnSet(client, this.#table);
+    const columns = await readColumnSet(client, this.#components.table);
     const judged: Judged[] = [];
     await changeRows(
       client,
       ids,
       async (some) => {
-        judged.push(...(await lookUpPredecessors(client, this.#table, columns, some)));
+        judged.push(...(await lookUpPredecessors(client, this.#components.table, columns, some)));
       },
       (id, error) => {
         this.#rejected.add(id, error, "lookup of predecessors rejected by the server, retrying");
@@ -161,7 +157,7 @@ export class Dependencies {
     );
     const held = judged.filter(({ verdict }) => verdict === "wait").length;
     this.#hasDependencies ||= held > 0;
-    this.#statistics.count("held", held);
+    this.#components.statistics.count("held", held);
     await this.#settle(client, judged, []);
     return judged.length;
   }
@@ -173,27 +169,27 @@ export class Dependencies {
     const since = performance.now();
     if (checksAll) this.#hasTableChanged = false;
     const predecessors = checksAll ? null : [...this.#ended].slice(0, batch);
-    const found = await readEndedDependencies(client, this.#table, {
+    const found = await readEndedDependencies(client, this.#components.table, {
       predecessors,
       except: this.#rejected.delayedIds,
       limit: batch,
     });
     const restarted = checksAll ? await this.#checked(client, since, found.length) : 0;
     const judged: Judged[] = [];
-    const columns = found.length === 0 ? null : await readColumnSet(client, this.#table);
+    const columns = found.length === 0 ? null : await readColumnSet(client, this.#components.table);
     if (columns !== null) {
       await changeRows(
         client,
         found,
         async (some) => {
-          judged.push(...(await releaseDependents(client, this.#table, columns, some)));
+          judged.push(...(await releaseDependents(client, this.#components.table, columns, some)));
         },
         ({ task }, error) => {
           this.#rejected.add(task, error, "release of a waiting task rejected by the server, retrying");
         },
       );
     }
-    this.#statistics.count("released", judged.filter(({ verdict }) => verdict === "start").length);
+    this.#components.statistics.count("released", judged.filter(({ verdict }) => verdict === "start").length);
     if (predecessors !== null && found.length < batch) for (const id of predecessors) this.#ended.delete(id);
     // Dependents whose rows are locked or rejected are found again when all dependencies are checked.
     const settled = new Set(judged.map(({ id }) => id));
@@ -211,7 +207,7 @@ export class Dependencies {
     if (found > 0) return 0;
     const { rows } = await client.query<{ some: boolean }>({
       name: "has dependencies",
-      text: `SELECT EXISTS (SELECT FROM ${this.#table.qualifiedDependencies}) AS some`,
+      text: `SELECT EXISTS (SELECT FROM ${this.#components.table.qualifiedDependencies}) AS some`,
     });
     this.#hasDependencies = rows[0]?.some === true;
     return this.#hasDependencies && now < this.#mustSearchAt ? 0 : await this.#restartLost(client, now);
@@ -219,9 +215,9 @@ export class Dependencies {
 
   /** If rows of the dependency table were deleted by hand, the tasks that wait by them are looked up again. */
   async #restartLost(client: Client, now: number): Promise<number> {
-    const tasks = await restartLookUp(client, this.#table, batch);
+    const tasks = await restartLookUp(client, this.#components.table, batch);
     this.#mustSearchAt = now + maxCheckIntervalMs;
-    if (tasks > 0) this.#log.warn({ tasks }, "dependencies of waiting tasks were deleted, looking up again");
+    if (tasks > 0) this.#components.log.warn({ tasks }, "dependencies of waiting tasks were deleted, looking up again");
     return tasks;
   }
 
@@ -230,10 +226,10 @@ export class Dependencies {
     for (const { id } of judged) this.#rejected.delete(id);
     const gone = judged.flatMap(({ id, verdict }) => (verdict === "refuse" || verdict === "omit" ? id : []));
     this.ended(gone);
-    this.#statistics.count("gone", gone.length);
+    this.#components.statistics.count("gone", gone.length);
     const omitted = judged.flatMap(({ id, verdict }) => (verdict === "omit" ? id : []));
     const deletable = [...ended, ...omitted];
-    if (deletable.length > 0) await deleteAwaited(client, this.#table, deletable);
+    if (deletable.length > 0) await deleteAwaited(client, this.#components.table, deletable);
   }
 }
 

@@ -41,6 +41,13 @@ function serverError(code: string): DatabaseError {
 
 const request = { checkRuns: false, notified: false, polls: false };
 
+/** Adds a result. If it is plain, it changes nothing but its own row. */
+function addResult(pendingResults: PendingResults, isPlain: boolean, id = "1"): void {
+  const result = { session: 1, id, start: "", stop: "", output: "", error: null, sqlstate: null, committed: false };
+  const task = { hash: 1, max: 0, mayPause: false };
+  pendingResults.add({ outcome: "ended", ...result }, "owner", { task, hasPlainEnd: isPlain });
+}
+
 test("each result is either written once or kept, whatever the server answers", async () => {
   const answer = fc.constantFrom<Answer>("written", "written", "locked", "refused", "deadlock", "cut off");
   await fc.assert(
@@ -48,22 +55,7 @@ test("each result is either written once or kept, whatever the server answers", 
       const components = createComponents();
       const { pendingResults } = components;
       const ids = answers.map((_, index) => String(index + 1));
-      for (const id of ids) {
-        const result = {
-          session: 1,
-          id,
-          start: "",
-          stop: "",
-          output: "",
-          error: null,
-          sqlstate: null,
-          committed: false,
-        };
-        pendingResults.add({ outcome: "ended", ...result }, "owner", {
-          task: { hash: 1, max: 0, mayPause: false },
-          hasPlainEnd: plain,
-        });
-      }
+      for (const id of ids) addResult(pendingResults, plain, id);
       const written: string[] = [];
       const client = fakeServer(new Map(ids.map((id, index) => [id, answers[index]!])), written);
       const cut = answers.includes("cut off");
@@ -148,16 +140,6 @@ async function createWatchedCycle(smallClaim: () => object): Promise<{
   // At first it is not known whether a planned task has become due.
   assert.deepEqual(await run(), ["scan groups", "next plan"]);
   return { pendingResults, run };
-}
-
-/** Adds a result. If it is plain, it changes nothing but its own row. */
-function addResult(pendingResults: PendingResults, isPlain: boolean): void {
-  const times = { start: "", stop: "", committed: false };
-  pendingResults.add(
-    { outcome: "ended", session: 1, id: "1", output: "1", error: null, sqlstate: null, ...times },
-    "owner",
-    { task: { hash: 1, max: 0, mayPause: false }, hasPlainEnd: isPlain },
-  );
 }
 
 test("a small claim replaces the scan, unless it leaves tasks to a full claim", async () => {
