@@ -9,7 +9,7 @@ import { unreservedStarts } from "./claims.js";
 import { createDatabase, type TestDatabase } from "./database.js";
 import { createComponents, managerSettings } from "./managerComponents.js";
 import { openManager } from "./taskTables.js";
-import { only } from "./tasks.js";
+import { insertTask, only } from "./tasks.js";
 
 export interface Planted {
   readonly group?: string;
@@ -118,12 +118,7 @@ export class SteppedTable {
     for (const { gated = false, ...columns } of tasks) {
       const wait = gated ? "SELECT pg_advisory_xact_lock_shared(1);" : "";
       const input = `${wait} INSERT INTO ran VALUES (current_setting('pg_task.id')::bigint)`;
-      const row = { input, group: "g", ...columns };
-      const names = Object.keys(row).map((name) => `"${name}"`);
-      await this.user.query(
-        `INSERT INTO task (${names.join(", ")}) VALUES (${names.map((_, index) => `$${index + 1}`).join(", ")})`,
-        Object.values(row),
-      );
+      await insertTask(this.user, { input, group: "g", ...columns });
     }
     await this.user.query("COMMIT");
   }

@@ -32,6 +32,17 @@ export interface NewTask {
   readonly [column: string]: string | number | boolean | null;
 }
 
+/** Inserts a task with these columns. Returns its id. */
+export async function insertTask(client: Client, columns: Readonly<Record<string, unknown>>): Promise<string> {
+  const names = Object.keys(columns).map((name) => `"${name}"`);
+  const places = names.map((_, index) => `$${index + 1}`);
+  const { rows } = await client.query<{ id: string }>(
+    `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")}) RETURNING id`,
+    Object.values(columns),
+  );
+  return only(rows).id;
+}
+
 /** The task table of a test database, used over a user's connection. */
 export class Tasks {
   readonly client: Client;
@@ -49,15 +60,7 @@ export class Tasks {
   /** Inserts tasks, each with a statement of its own. Returns their ids. */
   async insert(...tasks: readonly NewTask[]): Promise<string[]> {
     const ids: string[] = [];
-    for (const task of tasks) {
-      const names = Object.keys(task).map((name) => `"${name}"`);
-      const places = names.map((_, index) => `$${index + 1}`);
-      const { rows } = await this.client.query<{ id: string }>(
-        `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")}) RETURNING id`,
-        Object.values(task),
-      );
-      ids.push(...rows.map((row) => row.id));
-    }
+    for (const task of tasks) ids.push(await insertTask(this.client, task));
     return ids;
   }
 

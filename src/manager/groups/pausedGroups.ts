@@ -66,14 +66,7 @@ export class PausedGroups {
     for (const hash of paused) {
       const search = this.#searches.get(hash);
       if (search !== undefined) search.seen = true;
-      else
-        this.#searches.set(hash, {
-          from: beforeFirst,
-          found: null,
-          restUntil: 0,
-          changes: -1,
-          seen: true,
-        });
+      else this.#searches.set(hash, { from: beforeFirst, found: null, restUntil: 0, changes: -1, seen: true });
     }
     const next = this.#next(new Set(paused));
     if (next.length > 0) await this.#searchIn(client, next, except, keys);
@@ -94,22 +87,19 @@ export class PausedGroups {
    */
   #next(paused: ReadonlySet<number>): (readonly [number, Search])[] {
     const now = this.#now();
-    const next: (readonly [number, Search])[] = [];
-    for (const [hash, search] of this.#searches) {
-      if (!paused.has(hash)) continue;
-      const rests = Math.max(this.#restUntil, search.restUntil) > now;
-      if (rests && search.found === null) continue;
-      next.push([hash, search]);
-      if (next.length === maxPausedSearch.groups) break;
-    }
-    return next;
+    return [...this.#searches]
+      .filter(([hash, { found, restUntil }]) => {
+        const rests = Math.max(this.#restUntil, restUntil) > now;
+        return paused.has(hash) && (!rests || found !== null);
+      })
+      .slice(0, maxPausedSearch.groups);
   }
 
   async #searchIn(
     client: Client,
     next: readonly (readonly [number, Search])[],
     except: readonly string[],
-    keys: readonly string[] = [],
+    keys: readonly string[],
   ): Promise<void> {
     const limit = Math.ceil(maxPausedSearch.tasks / next.length);
     const groups = next.map(([hash, { from }]) => ({ hash, ...from }));

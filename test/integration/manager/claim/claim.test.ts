@@ -6,6 +6,7 @@ import { createDatabase, serverMajor } from "../../../support/database.js";
 import { claimOf } from "../../../support/claims.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
+import { insertTask } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -18,10 +19,7 @@ beforeEach(async () => {
 
 /** Inserts a task with these columns. Ids start at 1. */
 async function add(more: Record<string, string | number> = {}): Promise<void> {
-  const columns = { input: "SELECT 1", ...more };
-  const names = Object.keys(columns).map((name) => `"${name}"`);
-  const places = names.map((_, index) => `$${index + 1}`);
-  await user.query(`INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")})`, Object.values(columns));
+  await insertTask(user, { input: "SELECT 1", ...more });
 }
 
 interface Circumstances {

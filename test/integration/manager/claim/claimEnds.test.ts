@@ -14,7 +14,7 @@ import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
-import { only } from "../../../support/tasks.js";
+import { insertTask, only } from "../../../support/tasks.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 
 const database = await createDatabase();
@@ -30,18 +30,8 @@ beforeEach(async () => {
 
 /** Inserts a task as a claim for the owner "me" leaves it, except for these columns. Ids start at 1. */
 async function taken(more: Record<string, string | number> = {}): Promise<void> {
-  const columns = {
-    input: "SELECT 1",
-    state: "WORK",
-    owner: "me",
-    pid: 7,
-    take: "now",
-    start: "now",
-    ...more,
-  };
-  const names = Object.keys(columns).map((name) => `"${name}"`);
-  const places = names.map((_, index) => `$${index + 1}`);
-  await user.query(`INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")})`, Object.values(columns));
+  const claimed = { state: "WORK", owner: "me", pid: 7, take: "now", start: "now" };
+  await insertTask(user, { input: "SELECT 1", ...claimed, ...more });
 }
 
 const start = "2026-01-02T03:04:05.000001Z";
@@ -51,6 +41,9 @@ function result(id: number, more: Partial<OwnedResult> = {}): OwnedResult {
   const fixed = { outcome: "ended", session: 1, id: String(id), owner: "me", start, stop } as const;
   return { ...fixed, output: "out", error: null, sqlstate: null, committed: false, ...more };
 }
+
+const complete = (...results: readonly OwnedResult[]) =>
+  completeFull(manager, table, shape, results, { retry: retryPolicy });
 
 async function rows(columns: string): Promise<Record<string, unknown>[]> {
   return (await user.query(`SELECT ${columns} FROM task ORDER BY id`)).rows;
@@ -70,13 +63,7 @@ async function holding<T>(id: number, work: () => Promise<T>): Promise<T> {
 test("a result sets its task to DONE, and a result with an error to FAIL", async () => {
   await taken();
   await taken({ state: "TAKE" });
-  const locked = await completeFull(
-    manager,
-    table,
-    shape,
-    [result(1), result(2, { output: "", error: "ERROR:  no" })],
-    { retry: retryPolicy },
-  );
+  const locked = await complete(result(1), result(2, { output: "", error: "ERROR:  no" }));
   assert.deepEqual(await rows("state::text, output, error, owner, pid, ready"), [
     { state: "DONE", output: "out", error: null, owner: null, pid: 7, ready: null },
     { state: "FAIL", output: "", error: "ERROR:  no", owner: null, pid: 7, ready: null },
@@ -88,7 +75,7 @@ test("a result sets its task to DONE, and a result with an error to FAIL", async
 
 test("a result without a stop time gets the current time", async () => {
   await taken();
-  await completeFull(manager, table, shape, [result(1, { stop: null })], { retry: retryPolicy });
+  await complete(result(1, { stop: null }));
   assert.deepEqual(await rows("stop > now() - interval '1 hour' AS recent"), [{ recent: true }]);
 });
 
@@ -98,12 +85,11 @@ test("a row with delete is deleted if it has neither output nor error", async ()
   await taken({ delete: "true" });
   await taken({ delete: "true" });
   const empty = { output: null };
-  await completeFull(
-    manager,
-    table,
-    shape,
-    [result(1, empty), result(2, empty), result(3, { output: "" }), result(4, { output: "", error: "ERROR:  no" })],
-    { retry: retryPolicy },
+  await complete(
+    result(1, empty),
+    result(2, empty),
+    result(3, { output: "" }),
+    result(4, { output: "", error: "ERROR:  no" }),
   );
   assert.deepEqual(await rows("id, state::text"), [
     { id: "2", state: "DONE" },
@@ -115,7 +101,7 @@ test("a row with delete is deleted if it has neither output nor error", async ()
 test("a task that was stopped while it ran stays STOP, and its row is not deleted", async () => {
   await taken({ delete: "true" });
   await user.query("UPDATE task SET state = 'STOP'");
-  await completeFull(manager, table, shape, [result(1, { output: null })], { retry: retryPolicy });
+  await complete(result(1, { output: null }));
   assert.deepEqual(await rows("state::text, output, owner, ready, stop IS NOT NULL AS stopped"), [
     { state: "STOP", output: null, owner: null, ready: null, stopped: true },
   ]);
@@ -127,7 +113,7 @@ test("a task that was set to PLAN while it ran becomes ready at its planned time
   await user.query("UPDATE task SET state = 'PLAN'");
   await user.query("UPDATE task SET plan = '2100-01-01' WHERE id = 2");
   assert.deepEqual(await rows("ready"), [{ ready: null }, { ready: null }]);
-  await completeFull(manager, table, shape, [result(1), result(2)], { retry: retryPolicy });
+  await complete(result(1), result(2));
   assert.deepEqual(await rows("state::text, owner, ready"), [
     { state: "PLAN", owner: null, ready: true },
     { state: "PLAN", owner: null, ready: false },
@@ -136,7 +122,7 @@ test("a task that was set to PLAN while it ran becomes ready at its planned time
 
 test("a result for a task that now belongs to another session changes nothing", async () => {
   await taken({ owner: "another" });
-  const locked = await completeFull(manager, table, shape, [result(1), result(99)], { retry: retryPolicy });
+  const locked = await complete(result(1), result(99));
   assert.equal(locked.lockedIds.size, 0);
   assert.deepEqual(await rows("state::text, owner, output"), [{ state: "WORK", owner: "another", output: null }]);
 });
@@ -144,9 +130,7 @@ test("a result for a task that now belongs to another session changes nothing", 
 test("a result whose row is locked is reported, and the other results are written", async () => {
   await taken();
   await taken();
-  const locked = await holding(1, () =>
-    completeFull(manager, table, shape, [result(1), result(2)], { retry: retryPolicy }),
-  );
+  const locked = await holding(1, () => complete(result(1), result(2)));
   assert.deepEqual([...locked.lockedIds], ["1"]);
   assert.deepEqual(await rows("state::text"), [{ state: "WORK" }, { state: "DONE" }]);
 });

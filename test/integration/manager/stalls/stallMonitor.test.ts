@@ -14,6 +14,7 @@ import { test } from "../../../support/limitedTest.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { connectTo } from "../../../support/connectTo.js";
 import { ensureTaskTable, openManager } from "../../../support/taskTables.js";
+import { insertTask } from "../../../support/tasks.js";
 
 // The rows and the server are real. The test controls the clock and the manager's counters.
 const database = await createDatabase();
@@ -165,16 +166,8 @@ function createMonitor(given: Partial<ManagerState> = {}) {
   };
 }
 
-async function insert(columns: Readonly<Record<string, unknown>> = {}): Promise<string> {
-  const given = { input: "SELECT 1", ...columns };
-  const names = Object.keys(given).map((name) => `"${name}"`);
-  const places = names.map((_, index) => `$${index + 1}`);
-  const { rows } = await user.query<{ id: string }>(
-    `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")}) RETURNING id`,
-    Object.values(given),
-  );
-  return rows[0]?.id ?? "";
-}
+const insert = (columns: Readonly<Record<string, unknown>> = {}): Promise<string> =>
+  insertTask(user, { input: "SELECT 1", ...columns });
 
 async function hashOf(group: string): Promise<number> {
   const { rows } = await user.query<{ hash: number }>("SELECT hashtext($1) AS hash", [group]);
