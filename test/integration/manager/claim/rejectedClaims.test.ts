@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { DatabaseError } from "pg";
 import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
-import type { ClaimPlan } from "../../../../src/manager/claim/claimPlan.js";
+import { toPlan, type ClaimPlan } from "../../../../src/manager/claim/claimPlan.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { RejectedClaims } from "../../../../src/manager/claim/rejectedClaims.js";
 import { tryClaims } from "../../../../src/manager/claim/tryClaims.sql.js";
@@ -28,22 +28,10 @@ const options = { except: [], search: true, traced: false };
 /** Returns a plan to claim one task of these groups. */
 function planOf(...hashes: readonly number[]): ClaimPlan {
   const groups = new ActiveGroups();
-  const session = { owner: "1 now", pid: 1, startsNow: true };
-  return {
-    offered: [],
-    slots: [session],
-    dedicated: [],
-    maxCandidates: 1,
-    fillsQueues: false,
-    starts: 0,
-    usesReserve: false,
-    groups: [],
-    planned: hashes.flatMap((hash) => {
-      groups.addDue(hash, { max: 0, id: 1n });
-      const group = groups.get(hash);
-      return group === null ? [] : { group, maxTasks: 1 };
-    }),
-  };
+  for (const hash of hashes) groups.addDue(hash, { max: 0, id: 1n });
+  const maxTasks = new Map(hashes.flatMap((hash) => groups.get(hash) ?? []).map((group) => [group, 1]));
+  const slots = [{ owner: "1 now", pid: 1, startsNow: true }];
+  return toPlan(groups, { offered: [], slots, maxCandidates: 1, maxTasks, starts: 0 });
 }
 
 /** Inserts tasks into a group. Returns their ids and the hash of the group. */
