@@ -67,8 +67,8 @@ export class SteppedTable {
     Object.defineProperty(poolScaler, "canUseMore", { value: false });
     cancellations.attach(this.managerClient, (done) => sessions.confirmCancel(done));
     const lost: { id: string; front: boolean }[] = [];
-    orphans.add = ({ id, hash, key }, front = true) => {
-      lost.push({ id, front });
+    orphans.add = ({ id, hash, key }, front) => {
+      lost.push({ id, front: Boolean(front) });
       groups.removeOrphan(hash, key);
     };
     for (const [group, ms] of Object.entries(known)) {

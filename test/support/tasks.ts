@@ -33,12 +33,12 @@ export interface NewTask {
 }
 
 /** Inserts a task with these columns. Returns its id. */
-export async function insertTask(client: Client, columns: Readonly<Record<string, unknown>>): Promise<string> {
-  const names = Object.keys(columns).map((name) => `"${name}"`);
+export async function insertTask(client: Client, task: Readonly<Record<string, unknown>>): Promise<string> {
+  const names = Object.keys(task).map((name) => `"${name}"`);
   const places = names.map((_, index) => `$${index + 1}`);
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")}) RETURNING id`,
-    Object.values(columns),
+    Object.values(task),
   );
   return only(rows).id;
 }

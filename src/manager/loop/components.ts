@@ -191,8 +191,8 @@ export class ManagerComponents extends ManagerState {
     maxThreads: () => this.entry.parameters["pg_conf.threads"],
     mayUseMore: (groupRuns) => this.poolScaler.canUseMore && this.reserve.allows(groupRuns),
     events: {
-      changed: this.events.sessionChanged,
-      objectMissing: this.events.objectMissing,
+      changed: (urgent) => this.events.sessionChanged(urgent),
+      objectMissing: () => this.events.objectMissing(),
       result: (result, owner, queued) => {
         const { hash, planned } = queued.task;
         if (result.outcome === "released" && result.serverFull === true) this.remoteCapacity.deferGroup(hash);

@@ -53,12 +53,16 @@ test("the only due task is claimed with the same result as by the full claim", a
   const { rows } = await user.query<{ hash: number }>(insert);
   const request = claimOf(new Map([[rows[0]?.hash ?? 0, 0]]), { sessions: 1 });
   const { claimed } = await claimFull(manager, table, request);
-  // Each row has columns of its own besides those of the task.
-  for (const { kind, gap_ms, paused, ...each } of claimed.map((other) => Object.assign(Object.create(null), other)))
-    assert.deepEqual(
-      { ...task, ...each },
-      { ...task, claimedAt: each.claimedAt, planned: each.planned, version: each.version },
-    );
+  const [other] = claimed;
+  /** The columns that both rows have are those of the task. */
+  const names = Object.keys(other ?? {}).filter((name) => name in Object(task));
+  assert.ok(names.length > 25, names.join());
+  const fixed = { claimedAt: "", planned: 0, version: "" };
+  const columns = (each: object | undefined) => ({
+    ...Object.fromEntries(Object.entries(each ?? {}).filter(([name]) => names.includes(name))),
+    ...fixed,
+  });
+  assert.deepEqual(columns(task), columns(other));
   assert.deepEqual(row, (await user.query(shown)).rows);
 });
 

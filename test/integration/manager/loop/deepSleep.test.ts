@@ -66,11 +66,14 @@ class SleepersBell extends WakeSignal {
 
 test("§9 in deep sleep the table is checked every five minutes, which finds a task without a notification", async () => {
   const signal = new SleepersBell();
-  let hear = (): void => {};
-  /** Resolves when the manager has found a task that could start. */
-  const found = new Promise<void>((resolve) => (hear = resolve));
+  /** Tells when the manager has found a task that could start. */
+  const news = new EventEmitter();
+  const found = once(news, "found");
   const service = await startManagerLoop(manager, database.target, {
-    components: (components) => ({ wakeSignal: signal, ...hearingGrowth(components, hear) }),
+    components: (components) => ({
+      wakeSignal: signal,
+      ...hearingGrowth(components, () => void news.emit("found")),
+    }),
   });
   assert.equal(await signal.asleep(), fiveMinutesMs);
   await user.query("ALTER TABLE task DISABLE TRIGGER USER");
