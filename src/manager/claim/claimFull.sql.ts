@@ -26,7 +26,6 @@ export interface ClaimResult {
   })[];
 }
 
-/** The result of a claim that found nothing. */
 export const emptyClaim: ClaimResult = {
   claimed: [],
   late: [],
@@ -76,7 +75,6 @@ export interface ClaimRequest extends ClaimConditions {
   readonly maxCandidates: number;
 }
 
-/** A row of a claim's result. */
 interface ClaimRow extends ClaimedRow {
   readonly kind: "claimed" | "late" | "more" | "exclusive" | "locked" | "head";
   readonly gap_ms: number;

@@ -21,7 +21,6 @@ interface QueueSlots {
 const noQueueSlots: QueueSlots = { own: new Map(), shared: [], sharing: [], areAll: false };
 
 export interface PlanLimits {
-  /** Maximum number of tasks. */
   readonly maxTasks: number;
   readonly starts: StartLimits;
   /** How many startable tasks to count beyond the tasks that get a session. */

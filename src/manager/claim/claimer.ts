@@ -92,7 +92,6 @@ export class Claimer {
     return this.#exclusiveShare;
   }
 
-  /** The state of the claimer, for diagnostics. */
   get state(): Readonly<Record<string, number | boolean>> {
     return {
       locked: this.locked.ids.length,

@@ -53,7 +53,6 @@ export class ActiveGroups {
     return this.#groups.size;
   }
 
-  /** Whether a due task is known. */
   get hasHeads(): boolean {
     for (const { head } of this.#groups.values()) if (head !== null) return true;
     return false;

@@ -49,7 +49,6 @@ SELECT h.hash, h.max, h.id, h.gap_ms, h.late, ${isGroupPaused(table, "h")} AS pa
   return rows;
 }
 
-/** A position in a group. */
 export interface GroupPosition extends Head {
   readonly hash: number;
 }

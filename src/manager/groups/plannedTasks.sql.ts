@@ -74,7 +74,6 @@ export interface NextPlan {
   readonly clockMs: number | null;
 }
 
-/** The row of `nextPlanQuery`. */
 export interface NextPlanRow {
   readonly ms: number | null;
   readonly must_look_up: boolean;
