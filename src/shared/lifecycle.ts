@@ -1,28 +1,18 @@
-import { EventEmitter } from "eventemitter3";
 import { longestTimerMs } from "./backoff.js";
 import { isError, PgTaskError } from "./errors.js";
 import type { Log } from "./log.js";
 
 /**
- *   idle ──start──▶ starting ─────▶ running ──drain, stop──▶ draining ──stop──▶ stopping ─▶ stopped
- *    │                 │               │                                          ▲  ▲        ▲
- *    │                 │ stop, failure │ stop without grace, failure              │  │        │
- *    │                 │               └──────────────────────────────────────────┘  │        │
- *    │                 └─────────────────────────────────────────────────────────────┘        │
- *    └──stop, drain───────────────────────────────────────────────────────────────────────────┘
+ *   idle ──start──▶ starting ─────▶ running ──────stop──────▶ draining ──▶ stopping ──▶ stopped
+ *    │                 │               │                                   ▲  ▲           ▲
+ *    │                 │ stop, failure │ stop without grace, failure       │  │           │
+ *    │                 │               └───────────────────────────────────┘  │           │
+ *    │                 └──────────────────────────────────────────────────────┘           │
+ *    └──stop──────────────────────────────────────────────────────────────────────────────┘
  *
  * A failure is not a state. It is the reason for a stop. Each state is entered at most once.
  */
-export type LifecycleState = "idle" | "starting" | "running" | "draining" | "stopping" | "stopped";
-
-const transitions: Readonly<Record<LifecycleState, readonly LifecycleState[]>> = {
-  idle: ["starting", "stopped"],
-  starting: ["running", "stopping"],
-  running: ["draining", "stopping"],
-  draining: ["stopping"],
-  stopping: ["stopped"],
-  stopped: [],
-};
+type LifecycleState = "idle" | "starting" | "running" | "draining" | "stopping" | "stopped";
 
 /** What a component does in each state. Each hook is called at most once, in this order. */
 export interface LifecycleHooks {
@@ -37,58 +27,46 @@ export interface LifecycleHooks {
    *
    * @param signal aborted when the grace period is over; `stop` is then called at once, even if `drain` has not
    * returned
-   * @param graceMs what is left of the grace period, for child components; Infinity while no stop has been requested
+   * @param graceMs what is left of the grace period, for child components
    */
   drain(signal: AbortSignal, graceMs: number): Promise<void>;
   /** Ends work that is still running and frees all resources. Also called after an incomplete start. */
   stop(): Promise<void>;
 }
 
-interface LifecycleEvents {
-  /** The current state and the previous one. */
-  state: [state: LifecycleState, previous: LifecycleState];
-}
-
 /** Starts and stops one component. All methods can be called at any time and repeatedly. */
-export class Lifecycle extends EventEmitter<LifecycleEvents> {
+export class Lifecycle {
   /**
    * Resolves when the component has stopped, with the failure that caused the stop, or null if there was none. Never
    * rejects.
    */
   readonly stopped: Promise<Error | null>;
-
   readonly #hooks: LifecycleHooks;
   readonly #name: string;
-  readonly #log: Log | undefined;
+  readonly #log: Pick<Log, "debug" | "error">;
   #state: LifecycleState = "idle";
   #reason: Error | null = null;
-
-  readonly #started = new Deferred<void>();
-  readonly #drained = new Deferred<void>();
-  readonly #ended = new Deferred<Error | null>();
-  /** Aborted when a drain or a stop was requested. */
-  readonly #leave = new AbortController();
+  readonly #started: Promise<void>;
+  #setStarted: () => void = () => {};
+  #setNotStarted: (reason: Error) => void = () => {};
+  #setStopped: (reason: Error | null) => void = () => {};
   readonly #stop = new AbortController();
   readonly #graceOver = new AbortController();
   #deadlineMs = Infinity;
   #graceTimer: NodeJS.Timeout | undefined;
 
   /** @param options.name name of the component in messages */
-  constructor(hooks: LifecycleHooks, options: { readonly name: string; readonly log?: Log }) {
-    super();
+  constructor(hooks: LifecycleHooks, options: { readonly name: string; readonly log: Pick<Log, "debug" | "error"> }) {
     this.#hooks = hooks;
     this.#name = options.name;
     this.#log = options.log;
-    this.stopped = this.#ended.promise;
-  }
-
-  get state(): LifecycleState {
-    return this.#state;
-  }
-
-  /** The failure that caused the stop; null if there was none. */
-  get reason(): Error | null {
-    return this.#reason;
+    this.stopped = new Promise((resolve) => (this.#setStopped = resolve));
+    this.#started = new Promise((resolve, reject) => {
+      this.#setStarted = resolve;
+      this.#setNotStarted = reject;
+    });
+    // A failure is also reported by `stopped`, so a caller need not handle the rejection of this promise.
+    this.#started.catch(() => {});
   }
 
   /**
@@ -98,18 +76,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
    */
   start(): Promise<void> {
     if (this.#state === "idle") void this.#run();
-    return this.#started.promise;
-  }
-
-  /**
-   * Drains the component. Resolves when running work has ended or was interrupted by a stop. A drained component then
-   * waits for a stop. If the component is starting, the drain begins after the start. If it was never started, `drain`
-   * acts as `stop`. Never rejects: if the drain hook fails, the component stops.
-   */
-  drain(): Promise<void> {
-    if (this.#state === "idle") this.#neverStart();
-    this.#leave.abort();
-    return this.#drained.promise;
+    return this.#started;
   }
 
   /**
@@ -117,59 +84,48 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
    * waits for it to end. If `stop` is called several times, the earliest deadline applies. Never rejects.
    */
   stop(graceMs = 0): Promise<Error | null> {
-    if (this.#state === "idle") this.#neverStart();
+    if (this.#state === "idle") this.#end();
     this.#limitGrace(graceMs);
     this.#stop.abort();
-    this.#leave.abort();
     return this.stopped;
   }
 
   /** Stops the component because of a failure. Only the first failure becomes the reason. */
-  fail(error: Error, graceMs = 0): Promise<Error | null> {
-    this.#recordFailure(error);
-    return this.stop(graceMs);
+  fail(thrown: unknown): Promise<Error | null> {
+    const error = isError(thrown) ? thrown : new PgTaskError("INTERNAL", String(thrown));
+    this.#log.error({ err: error }, `${this.#name} failed while it was ${this.#state}`);
+    if (this.#state !== "stopped") this.#reason ??= error;
+    return this.stop();
   }
 
   /** Goes through the states in order. */
   async #run(): Promise<void> {
+    const stop = this.#stop.signal;
     this.#enter("starting");
-    await this.#runStart();
-    if (!this.#stop.signal.aborted) {
-      this.#enter("running");
-      this.#started.resolve();
-      await aborted(this.#leave.signal);
-      if (!this.#graceOver.signal.aborted) {
-        this.#enter("draining");
-        await this.#runDrain();
-        await aborted(this.#stop.signal);
-      }
-    }
-    this.#started.reject(this.#reason ?? this.#startAborted());
-    this.#drained.resolve();
-    clearTimeout(this.#graceTimer);
-    this.#enter("stopping");
-    await this.#attempt(() => this.#hooks.stop());
-    this.#enter("stopped");
-    this.#ended.resolve(this.#reason);
-  }
-
-  async #runStart(): Promise<void> {
-    const { signal } = this.#stop;
     try {
-      await this.#hooks.start(signal);
+      await this.#hooks.start(stop);
     } catch (error) {
       // A start that was aborted can throw. This is not a failure.
-      if (signal.aborted) this.#log?.debug({ err: error }, `${this.#name}: start was aborted`);
-      else void this.fail(asError(error));
+      if (stop.aborted) this.#log.debug({ err: error }, `${this.#name}: start was aborted`);
+      else void this.fail(error);
     }
+    if (!stop.aborted) {
+      this.#enter("running");
+      this.#setStarted();
+      await aborted(stop);
+      if (!this.#graceOver.signal.aborted) await this.#drain(this.#graceOver.signal);
+    }
+    clearTimeout(this.#graceTimer);
+    this.#enter("stopping");
+    this.#rejectStart();
+    await this.#attempt(() => this.#hooks.stop());
+    this.#end();
   }
 
-  async #runDrain(): Promise<void> {
-    const { signal } = this.#graceOver;
+  async #drain(graceOver: AbortSignal): Promise<void> {
+    this.#enter("draining");
     const graceMs = Math.max(0, this.#deadlineMs - performance.now());
-    const work = this.#attempt(() => this.#hooks.drain(signal, graceMs));
-    await Promise.race([work, aborted(signal)]);
-    this.#drained.resolve();
+    await Promise.race([this.#attempt(() => this.#hooks.drain(graceOver, graceMs)), aborted(graceOver)]);
   }
 
   /** Calls a hook. Never rejects. If the hook fails, even late, the component stops because of this failure. */
@@ -177,15 +133,18 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     try {
       await hook();
     } catch (error) {
-      void this.fail(asError(error));
+      void this.fail(error);
     }
   }
 
-  #neverStart(): void {
+  #end(): void {
     this.#enter("stopped");
-    this.#started.reject(this.#reason ?? this.#startAborted());
-    this.#drained.resolve();
-    this.#ended.resolve(this.#reason);
+    this.#rejectStart();
+    this.#setStopped(this.#reason);
+  }
+
+  #rejectStart(): void {
+    this.#setNotStarted(this.#reason ?? new PgTaskError("START_ABORTED", `${this.#name} was stopped before it ran`));
   }
 
   #limitGrace(graceMs: number): void {
@@ -199,44 +158,10 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     }
   }
 
-  #recordFailure(error: Error): void {
-    this.#log?.error({ err: error }, `${this.#name} failed while it was ${this.#state}`);
-    if (this.#state !== "stopped") this.#reason ??= error;
-  }
-
-  #startAborted(): PgTaskError {
-    return new PgTaskError("START_ABORTED", `${this.#name} was stopped before it ran`);
-  }
-
   #enter(state: LifecycleState): void {
     const previous = this.#state;
-    if (!transitions[previous].includes(state)) {
-      throw new PgTaskError("INTERNAL", `${this.#name} cannot go from ${previous} to ${state}`);
-    }
     this.#state = state;
-    this.#log?.debug({ state, previous }, `${this.#name} is ${state}`);
-    try {
-      this.emit("state", state, previous);
-    } catch (error) {
-      // An error in a listener must not interrupt the sequence of states.
-      void this.fail(asError(error));
-    }
-  }
-}
-
-/** A promise that other code settles, once. */
-class Deferred<T> {
-  readonly promise: Promise<T>;
-  resolve!: (value: T) => void;
-  reject!: (reason: Error) => void;
-
-  constructor() {
-    this.promise = new Promise<T>((resolve, reject) => {
-      this.resolve = resolve;
-      this.reject = reject;
-    });
-    // A failure is also reported by `stopped`, so a caller need not handle the rejection of this promise.
-    this.promise.catch(() => {});
+    this.#log.debug({ state, previous }, `${this.#name} is ${state}`);
   }
 }
 
@@ -244,12 +169,5 @@ function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) resolve();
     else signal.addEventListener("abort", () => resolve(), { once: true });
-  });
-}
-
-function asError(thrown: unknown): Error {
-  if (isError(thrown)) return thrown;
-  return new PgTaskError("INTERNAL", `expected an Error to be thrown, got ${String(thrown)}`, {
-    cause: thrown,
   });
 }

@@ -218,9 +218,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   }
 
   #enqueueChange(work: () => Promise<void>): void {
-    this.#changes = this.#changes.then(work).catch((error: unknown) => {
-      void this.#lifecycle.fail(error instanceof Error ? error : new Error(String(error)));
-    });
+    this.#changes = this.#changes.then(work).catch((error: unknown) => void this.#lifecycle.fail(error));
   }
 
   async #lead(): Promise<void> {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Lifecycle, type LifecycleState } from "../../../src/shared/lifecycle.js";
+import * as fc from "fast-check";
+import { Lifecycle, type LifecycleHooks } from "../../../src/shared/lifecycle.js";
 
 type Hook = "start" | "drain" | "stop";
 
@@ -18,10 +19,16 @@ class Gate {
   }
 }
 
+/** Creates a lifecycle and records the states that it enters. */
+function createLifecycle(hooks: LifecycleHooks) {
+  const states: string[] = [];
+  const log = { debug: ({ state }: { state?: string }) => state !== undefined && states.push(state), error: () => {} };
+  return { lifecycle: new Lifecycle(hooks, { name: "the component", log }), states };
+}
+
 /** Creates a component whose hooks return at once, except those in `held`, which wait for their gates. */
 function createComponent(...held: Hook[]) {
   const calls: Hook[] = [];
-  const states: LifecycleState[] = [];
   const gates = { start: new Gate(), drain: new Gate(), stop: new Gate() };
   const received: { start?: AbortSignal; drain?: AbortSignal; graceMs?: number } = {};
   const enter = (hook: Hook): Promise<void> => {
@@ -29,153 +36,101 @@ function createComponent(...held: Hook[]) {
     if (!held.includes(hook)) gates[hook].open();
     return gates[hook].promise;
   };
-  const lifecycle = new Lifecycle(
-    {
-      start: (signal) => {
-        received.start = signal;
-        return enter("start");
-      },
-      drain: (signal, graceMs) => {
-        received.drain = signal;
-        received.graceMs = graceMs;
-        return enter("drain");
-      },
-      stop: () => enter("stop"),
+  const created = createLifecycle({
+    start: (signal) => {
+      received.start = signal;
+      return enter("start");
     },
-    { name: "the component" },
-  );
-  lifecycle.on("state", (state) => states.push(state));
-  const reached = (state: LifecycleState): Promise<void> =>
-    new Promise((resolve) => {
-      if (lifecycle.state === state) resolve();
-      lifecycle.on("state", (entered) => {
-        if (entered === state) resolve();
-      });
-    });
-  return { lifecycle, calls, states, gates, received, reached };
+    drain: (signal, graceMs) => {
+      Object.assign(received, { drain: signal, graceMs });
+      return enter("drain");
+    },
+    stop: () => enter("stop"),
+  });
+  const reached = async (state: string): Promise<void> => {
+    while (created.states.at(-1) !== state) await new Promise(setImmediate);
+  };
+  return { ...created, calls, gates, received, reached };
 }
 
 const unlimited = Infinity;
+const startAborted = { code: "START_ABORTED", message: "the component was stopped before it ran" };
 
 describe("a lifecycle", () => {
-  it("goes through its states in order", async () => {
+  it("goes through its states in order, and each is logged", async () => {
     const { lifecycle, calls, states } = createComponent();
-    assert.equal(lifecycle.state, "idle");
     await lifecycle.start();
-    assert.equal(lifecycle.state, "running");
+    assert.deepEqual(states, ["starting", "running"]);
     assert.equal(await lifecycle.stop(unlimited), null);
     assert.deepEqual(states, ["starting", "running", "draining", "stopping", "stopped"]);
     assert.deepEqual(calls, ["start", "drain", "stop"]);
   });
 
-  it("emits each state with the previous one", async () => {
-    const { lifecycle } = createComponent();
-    const steps: string[] = [];
-    lifecycle.on("state", (state, previous) => steps.push(`${previous} ${state}`));
-    await lifecycle.start();
-    await lifecycle.stop();
-    assert.deepEqual(steps, ["idle starting", "starting running", "running stopping", "stopping stopped"]);
+  it("does not start if it was stopped before, nor a second time", async () => {
+    const never = createComponent();
+    assert.equal(await never.lifecycle.stop(1000), null);
+    await assert.rejects(never.lifecycle.start(), startAborted);
+    assert.deepEqual(never.states, ["stopped"]);
+    const once = createComponent();
+    await once.lifecycle.start();
+    await once.lifecycle.stop();
+    await once.lifecycle.start();
+    assert.deepEqual(once.calls, ["start", "stop"]);
   });
 
-  it("does everything once when called fifty times at once", async () => {
-    const { lifecycle, calls, states } = createComponent();
-    const fifty = Array.from({ length: 50 });
-    const starts = fifty.map(() => lifecycle.start());
-    const drains = fifty.map(() => lifecycle.drain());
-    assert.equal(new Set(starts).size, 1);
-    await Promise.all([...starts, ...drains]);
-    assert.equal(lifecycle.state, "draining");
-    const stops = fifty.map((_, n) => lifecycle.stop(n));
-    assert.equal(new Set([...stops, lifecycle.stopped]).size, 1);
-    await Promise.all(stops);
-    assert.deepEqual(calls, ["start", "drain", "stop"]);
-    assert.deepEqual(states, ["starting", "running", "draining", "stopping", "stopped"]);
-  });
-
-  it("never starts when it was stopped before", async () => {
-    const { lifecycle, calls, states } = createComponent();
-    assert.equal(await lifecycle.stop(1000), null);
-    await assert.rejects(lifecycle.start(), {
-      code: "START_ABORTED",
-      message: "the component was stopped before it ran",
+  it("may be stopped and started by its own start hook", async () => {
+    const { lifecycle }: { lifecycle: Lifecycle } = createLifecycle({
+      start: async () => {
+        void lifecycle.stop();
+        void lifecycle.start().catch(() => {});
+      },
+      drain: async () => {},
+      stop: async () => {},
     });
-    await lifecycle.drain();
-    assert.deepEqual(states, ["stopped"]);
-    assert.deepEqual(calls, []);
-  });
-
-  it("never starts when it was drained before", async () => {
-    const { lifecycle, calls } = createComponent();
-    await lifecycle.drain();
+    await assert.rejects(lifecycle.start(), startAborted);
     assert.equal(await lifecycle.stopped, null);
-    await assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
-    assert.deepEqual(calls, []);
   });
 
-  it("does not start again once it has stopped", async () => {
-    const { lifecycle, calls } = createComponent();
+  it("leaves no timer that keeps the process alive", async () => {
+    const { lifecycle } = createComponent();
     await lifecycle.start();
-    await lifecycle.stop();
-    await lifecycle.start();
-    assert.equal(lifecycle.state, "stopped");
-    assert.deepEqual(calls, ["start", "stop"]);
+    await lifecycle.stop(60_000);
+    assert.ok(!process.getActiveResourcesInfo().includes("Timeout"));
   });
 });
 
 describe("a stop during start", () => {
-  it("aborts the start, waits for it, and never runs", async () => {
-    const { lifecycle, calls, states, gates, received } = createComponent("start");
-    const started = assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
-    assert.equal(received.start?.aborted, false);
-    const stopped = lifecycle.stop();
-    assert.equal(received.start?.aborted, true);
-    await new Promise(setImmediate);
-    assert.deepEqual(calls, ["start"]);
-    gates.start.open();
-    await started;
-    assert.equal(await stopped, null);
-    assert.deepEqual(states, ["starting", "stopping", "stopped"]);
-    assert.deepEqual(calls, ["start", "stop"]);
-  });
-
-  it("is no failure if the aborted start throws", async () => {
-    const { lifecycle, gates } = createComponent("start");
-    const started = assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
-    const stopped = lifecycle.stop();
-    gates.start.fail(new Error("aborted"));
-    await started;
-    assert.equal(await stopped, null);
-  });
-
-  it("rejects the start with the failure that caused it", async () => {
-    const { lifecycle, gates } = createComponent("start");
-    const lost = new Error("lost");
-    const started = assert.rejects(lifecycle.start(), lost);
-    const stopped = lifecycle.fail(lost);
-    gates.start.open();
-    await started;
-    assert.equal(await stopped, lost);
-  });
+  for (const end of ["returns", "throws"]) {
+    it(`aborts the start, waits until it ${end}, and never runs`, async () => {
+      const { lifecycle, calls, states, gates, received } = createComponent("start");
+      const started = assert.rejects(lifecycle.start(), startAborted);
+      assert.equal(received.start?.aborted, false);
+      const stopped = lifecycle.stop();
+      assert.equal(received.start?.aborted, true);
+      await new Promise(setImmediate);
+      assert.deepEqual(calls, ["start"]);
+      if (end === "returns") gates.start.open();
+      else gates.start.fail(new Error("aborted"));
+      await started;
+      assert.equal(await stopped, null);
+      assert.deepEqual(states, ["starting", "stopping", "stopped"]);
+    });
+  }
 });
 
 describe("a drain", () => {
-  it("requested during start begins after it", async () => {
-    const { lifecycle, states, gates, received } = createComponent("start");
-    const started = lifecycle.start();
-    const drained = lifecycle.drain();
-    assert.equal(received.start?.aborted, false);
-    gates.start.open();
-    await Promise.all([started, drained]);
-    assert.deepEqual(states, ["starting", "running", "draining"]);
-    assert.equal(received.graceMs, Infinity);
-    assert.equal(await lifecycle.stop(), null);
-  });
+  /** Starts a component and stops it with this grace period. Its drain waits for the gate. */
+  async function draining(graceMs: number) {
+    const component = createComponent("drain", "stop");
+    component.gates.stop.open();
+    await component.lifecycle.start();
+    const stopped = component.lifecycle.stop(graceMs);
+    await component.reached("draining");
+    return { ...component, stopped };
+  }
 
   it("is awaited during the grace period, and receives its length", async () => {
-    const { lifecycle, calls, gates, received, reached } = createComponent("drain");
-    await lifecycle.start();
-    const stopped = lifecycle.stop(60_000);
-    await reached("draining");
+    const { calls, gates, received, stopped } = await draining(60_000);
     assert.ok(received.graceMs! > 0 && received.graceMs! <= 60_000);
     assert.deepEqual(calls, ["start", "drain"]);
     gates.drain.open();
@@ -184,10 +139,7 @@ describe("a drain", () => {
   });
 
   it("is not interrupted at once by a grace period that is longer than a timer can be", async () => {
-    const { lifecycle, gates, received, reached } = createComponent("drain");
-    await lifecycle.start();
-    const stopped = lifecycle.stop(2 ** 31 + 10_000);
-    await reached("draining");
+    const { gates, received, stopped } = await draining(2 ** 31 + 10_000);
     // A timer that overflows fires after 1 ms, and before one that is set later for longer.
     await new Promise((resolve) => void setTimeout(resolve, 2));
     assert.equal(received.drain?.aborted, false);
@@ -195,83 +147,43 @@ describe("a drain", () => {
     assert.equal(await stopped, null);
   });
 
-  it("is interrupted when the grace period is over", async () => {
-    const { lifecycle, calls, received } = createComponent("drain");
-    await lifecycle.start();
-    assert.equal(await lifecycle.stop(1), null);
-    assert.equal(received.drain?.aborted, true);
-    assert.deepEqual(calls, ["start", "drain", "stop"]);
-    await lifecycle.drain();
-  });
-
-  it("is interrupted by a second stop with a shorter grace period", async () => {
-    const { lifecycle, received, reached } = createComponent("drain");
-    await lifecycle.start();
-    const stopped = lifecycle.stop(60_000);
-    await reached("draining");
-    assert.equal(lifecycle.stop(0), stopped);
-    assert.equal(received.drain?.aborted, true);
-    assert.equal(await stopped, null);
-  });
-
-  it("is not extended by a second stop with a longer grace period", async (test) => {
+  it("is interrupted when the grace period is over, which a later stop can only shorten", async (test) => {
     test.mock.timers.enable({ apis: ["setTimeout"] });
-    const { lifecycle, received, reached } = createComponent("drain");
-    await lifecycle.start();
-    const stopped = lifecycle.stop(1000);
-    await reached("draining");
-    void lifecycle.stop(60_000);
-    test.mock.timers.tick(1000);
-    assert.equal(received.drain?.aborted, true);
-    assert.equal(await stopped, null);
+    for (const [later, tickMs] of [
+      [60_000, 1000],
+      [500, 500],
+      [0, 0],
+    ] as const) {
+      const { lifecycle, received, stopped } = await draining(1000);
+      assert.equal(lifecycle.stop(later), stopped);
+      test.mock.timers.tick(tickMs);
+      assert.equal(received.drain?.aborted, true, String(later));
+      assert.equal(await stopped, null);
+    }
   });
 
-  it("requested first is interrupted by a stop without a grace period", async () => {
-    const { lifecycle, states, reached } = createComponent("drain");
-    await lifecycle.start();
-    const drained = lifecycle.drain();
-    await reached("draining");
-    assert.equal(await lifecycle.stop(), null);
-    await drained;
-    assert.deepEqual(states, ["starting", "running", "draining", "stopping", "stopped"]);
-  });
-
-  it("that fails stops the component with that reason", async () => {
-    const { lifecycle, gates } = createComponent("drain");
-    await lifecycle.start();
-    const drained = lifecycle.drain();
+  it("that fails is the reason, unless it was interrupted before", async () => {
     const lost = new Error("lost");
-    gates.drain.fail(lost);
-    await drained;
-    assert.equal(await lifecycle.stopped, lost);
-  });
-
-  it("that fails after it was interrupted is ignored", async () => {
-    const { lifecycle, gates, reached } = createComponent("drain", "stop");
-    await lifecycle.start();
-    const stopped = lifecycle.stop(60_000);
-    await reached("draining");
-    void lifecycle.stop();
-    await reached("stopping");
-    gates.stop.open();
-    assert.equal(await stopped, null);
-    gates.drain.fail(new Error("too late"));
+    const failed = await draining(60_000);
+    failed.gates.drain.fail(lost);
+    assert.equal(await failed.stopped, lost);
+    const interrupted = await draining(60_000);
+    assert.equal(await interrupted.lifecycle.stop(), null);
+    interrupted.gates.drain.fail(lost);
     await new Promise(setImmediate);
-    assert.equal(lifecycle.reason, null);
+    assert.equal(await interrupted.lifecycle.stop(), null);
   });
 });
 
 describe("a failure", () => {
   it("of start calls the stop hook and is the reason", async () => {
-    const { lifecycle, calls, states, gates } = createComponent("start");
+    const { lifecycle, calls, gates } = createComponent("start");
     const refused = new Error("refused");
     const started = assert.rejects(lifecycle.start(), refused);
     gates.start.fail(refused);
     await started;
     assert.equal(await lifecycle.stopped, refused);
-    assert.equal(lifecycle.reason, refused);
     assert.deepEqual(calls, ["start", "stop"]);
-    assert.deepEqual(states, ["starting", "stopping", "stopped"]);
   });
 
   it("while running stops it without a drain, and the first one is the reason", async () => {
@@ -283,117 +195,106 @@ describe("a failure", () => {
     assert.deepEqual(calls, ["start", "stop"]);
   });
 
-  it("may leave running work a grace period", async () => {
-    const { lifecycle, calls } = createComponent();
-    await lifecycle.start();
-    const lost = new Error("lock lost");
-    assert.equal(await lifecycle.fail(lost, 60_000), lost);
-    assert.deepEqual(calls, ["start", "drain", "stop"]);
-  });
-
   it("of stop is reported, and the state is still stopped", async () => {
-    const { lifecycle, gates } = createComponent("stop");
+    const { lifecycle, gates, states } = createComponent("stop");
     await lifecycle.start();
     const broken = new Error("broken");
     gates.stop.fail(broken);
     assert.equal(await lifecycle.stop(), broken);
-    assert.equal(lifecycle.state, "stopped");
+    assert.equal(states.at(-1), "stopped");
+    assert.equal(await lifecycle.fail(new Error("late")), broken);
   });
 
-  it("after the stop changes nothing", async () => {
-    const { lifecycle } = createComponent();
-    await lifecycle.start();
-    await lifecycle.stop();
-    assert.equal(await lifecycle.fail(new Error("late")), null);
-    assert.equal(lifecycle.reason, null);
-  });
-
-  it("that nobody awaits is no unhandled rejection", async () => {
-    const { lifecycle, gates } = createComponent("start");
-    let unhandled = 0;
-    const count = (): void => {
-      unhandled += 1;
-    };
-    process.on("unhandledRejection", count);
-    void lifecycle.start();
-    gates.start.fail(new Error("refused"));
-    await lifecycle.stopped;
-    await new Promise(setImmediate);
-    process.off("unhandledRejection", count);
-    assert.equal(unhandled, 0);
-  });
-
-  it("of a listener only stops the component", async () => {
-    const { lifecycle, calls } = createComponent();
-    const bug = new Error("bug");
-    lifecycle.on("state", (state) => {
-      if (state === "running") throw bug;
-    });
-    await lifecycle.start();
-    assert.equal(await lifecycle.stopped, bug);
-    assert.deepEqual(calls, ["start", "stop"]);
-  });
-
-  it("that is not an Error is wrapped in one", async () => {
-    const lifecycle = new Lifecycle(
-      { start: () => Promise.reject("refused"), drain: async () => {}, stop: async () => {} },
-      { name: "the component" },
-    );
-    await assert.rejects(lifecycle.start(), { code: "INTERNAL", cause: "refused" });
-  });
-
-  it("thrown synchronously by a hook is like any other", async () => {
-    const broken = new Error("broken");
-    const lifecycle = new Lifecycle(
-      {
-        start: () => {
-          throw broken;
-        },
-        drain: async () => {},
-        stop: async () => {},
+  it("may be thrown synchronously, and need not be an Error", async () => {
+    const { lifecycle } = createLifecycle({
+      start: () => {
+        throw "refused";
       },
-      { name: "the component" },
-    );
-    await assert.rejects(lifecycle.start(), broken);
-    assert.equal(await lifecycle.stopped, broken);
+      drain: async () => {},
+      stop: async () => {},
+    });
+    await assert.rejects(lifecycle.start(), { code: "INTERNAL", message: "refused" });
   });
 });
 
-describe("reentrant calls", () => {
-  it("the start hook may stop the component", async () => {
-    const lifecycle: Lifecycle = new Lifecycle(
-      {
-        start: async () => {
-          void lifecycle.stop();
-          void lifecycle.start().catch(() => {});
-        },
-        drain: async () => {},
-        stop: async () => {},
-      },
-      { name: "the component" },
-    );
-    await assert.rejects(lifecycle.start(), { code: "START_ABORTED" });
-    assert.equal(await lifecycle.stopped, null);
-  });
+/** How a hook behaves: after how many turns of the event loop it returns, and whether only after an abort. */
+const behaviour = fc.record({ turns: fc.nat(5), fails: fc.boolean(), waitsForSignal: fc.boolean() });
+const calls = fc.array(
+  fc.record({
+    after: fc.oneof(fc.constant(0), fc.nat(4)),
+    call: fc.constantFrom("start" as const, "start" as const, "stop" as const, "fail" as const),
+    graceMs: fc.constantFrom(0, 1, 60_000, Infinity),
+  }),
+  { maxLength: 50, size: "medium" },
+);
+type Behaviour = typeof behaviour extends fc.Arbitrary<infer T> ? T : never;
+type Call = typeof calls extends fc.Arbitrary<(infer T)[]> ? T : never;
 
-  it("a listener may stop the component in any state", async () => {
-    for (const when of ["starting", "running", "draining", "stopping", "stopped"]) {
-      const { lifecycle } = createComponent();
-      lifecycle.on("state", (state) => {
-        if (state === when) void lifecycle.stop();
-      });
-      void lifecycle.start().catch(() => {});
-      void lifecycle.drain();
-      if (when === "stopping" || when === "stopped") void lifecycle.stop();
-      assert.equal(await lifecycle.stopped, null);
-    }
-  });
+const paths = new Set([
+  "stopped",
+  "starting running stopping stopped",
+  "starting running draining stopping stopped",
+  "starting stopping stopped",
+]);
 
-  it("no timer keeps the process alive after the stop", async () => {
-    const { lifecycle } = createComponent();
-    await lifecycle.start();
-    await lifecycle.stop(60_000);
-    const timers = process.getActiveResourcesInfo().filter((resource) => resource === "Timeout");
-    assert.deepEqual(timers, []);
+async function turns(count: number): Promise<void> {
+  for (let n = 0; n < count; n += 1) await new Promise(setImmediate);
+}
+
+async function play(behaviours: Record<Hook, Behaviour>, all: readonly Call[]): Promise<void> {
+  const hooks: Hook[] = [];
+  const failures: Error[] = [];
+  let isStarting = false;
+  const failed = (error: Error): Error => {
+    if (states.at(-1) !== "stopped") failures.push(error);
+    return error;
+  };
+  const runHook = async (hook: Hook, signal?: AbortSignal): Promise<void> => {
+    hooks.push(hook);
+    const { turns: count, fails, waitsForSignal } = behaviours[hook];
+    await turns(count);
+    while (waitsForSignal && signal?.aborted === false) await turns(1);
+    if (!fails) return;
+    if (hook === "start" && signal?.aborted === true) throw new Error("aborted");
+    throw failed(new Error(hook));
+  };
+  const { lifecycle, states } = createLifecycle({
+    start: async (signal) => {
+      isStarting = true;
+      await runHook("start", signal).finally(() => (isStarting = false));
+    },
+    drain: (signal) => runHook("drain", signal),
+    stop: () => {
+      assert.ok(!isStarting, "stop never overlaps start");
+      return runHook("stop");
+    },
   });
+  const starts = new Set<Promise<void>>();
+  for (const { after, call, graceMs } of [...all, { after: 0, call: "stop" as const, graceMs: 0 }]) {
+    if (after > 0) await turns(after);
+    if (call === "start") starts.add(lifecycle.start());
+    else if (call === "stop") assert.equal(lifecycle.stop(graceMs), lifecycle.stopped);
+    else assert.equal(lifecycle.fail(failed(new Error("failure"))), lifecycle.stopped);
+  }
+  assert.equal(await lifecycle.stopped, failures[0] ?? null, "the first failure is the reason");
+  assert.ok(starts.size <= 1, "many calls, one promise");
+  await Promise.allSettled(starts);
+  assert.ok(paths.has(states.join(" ")), states.join(" "));
+  const stateOf = { start: "starting", drain: "draining", stop: "stopping" };
+  assert.deepEqual(
+    hooks.map((hook) => stateOf[hook]),
+    states.filter((state) => Object.values(stateOf).includes(state)),
+    "each hook once, in its state",
+  );
+}
+
+it("a lifecycle ends in stopped with each hook called at most once, for any calls and failures", async (test) => {
+  const unhandled: unknown[] = [];
+  const note = (reason: unknown): void => void unhandled.push(reason);
+  process.on("unhandledRejection", note);
+  test.after(() => process.off("unhandledRejection", note));
+  const behaviours = fc.record({ start: behaviour, drain: behaviour, stop: behaviour });
+  await fc.assert(fc.asyncProperty(behaviours, calls, play), { numRuns: 1000 });
+  await turns(10);
+  assert.deepEqual(unhandled, []);
 });
