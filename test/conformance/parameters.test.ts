@@ -166,15 +166,16 @@ const bySession = {
     const row = only(await runWith(`SET LOCAL pg_task."group" = 'mine'`, 1, { input: `SHOW pg_task."group"` }));
     assert.deepEqual([row.group, row.output], ["mine", "mine"]);
   },
-  "pg_task.id": async () => {
-    const row = await tasks.run("SELECT current_setting('pg_task.id')");
-    assert.equal(row.output, row.id);
-  },
 } satisfies Partial<Record<ParameterName, () => Promise<void>>>;
 
 for (const [name, check] of Object.entries(bySession)) {
   test(`§2 ${name} has its documented effect`, check);
 }
+
+test("§2 a task reads its own id from the setting pg_task.id", async () => {
+  const row = await tasks.run("SELECT current_setting('pg_task.id')");
+  assert.equal(row.output, row.id);
+});
 
 /** The test file that covers each of the other parameters. */
 const coveredBy: Partial<Record<ParameterName, string>> = {

@@ -5,7 +5,7 @@ import { taskTable, type TaskTable } from "../../src/manager/schema/taskTable.js
 import type { Entry } from "../../src/shared/config/types.js";
 import type { FileParameters } from "../../src/shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
-import { defaultParameters } from "../../src/shared/config/parameterValues.js";
+import { defaultParameters } from "../../src/shared/config/parameters.js";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog } from "../../src/shared/log.js";

@@ -3,7 +3,7 @@ import { recordVersion, render } from "../../src/manager/schema/migrations.js";
 import { applyColumnDefaults } from "../../src/manager/schema/columnDefaults.js";
 import { ensureStateType } from "../../src/manager/schema/stateType.js";
 import { taskTable, type TaskTable } from "../../src/manager/schema/taskTable.js";
-import { defaultParameters } from "../../src/shared/config/parameterValues.js";
+import { defaultParameters } from "../../src/shared/config/parameters.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { projectPath } from "./project.js";

@@ -104,7 +104,7 @@ function reportParameters(
 ): CheckReport["parameters"] {
   const values = maskParameters(all);
   return Object.fromEntries(
-    fileParameters().map(({ name }) => {
+    fileParameters.map(({ name }) => {
       if (fromServer[name] !== undefined) return [name, { value: fromServer[name], from: "server" }];
       return [name, { value: values[name], from: given[name] === undefined ? "default" : "file" }];
     }),
@@ -182,7 +182,7 @@ function formatParameters(
   isListed: (from: ParameterReport["from"]) => boolean,
   title: string,
 ): string[] {
-  const rows = fileParameters().flatMap(({ name, unit }) => {
+  const rows = fileParameters.flatMap(({ name, unit }) => {
     const { value, from } = values[name] ?? { value: null, from: "default" };
     return isListed(from) ? [[name, `${JSON.stringify(value)}${unit === undefined ? "" : ` ${unit}`}`, from]] : [];
   });

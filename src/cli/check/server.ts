@@ -197,7 +197,7 @@ async function inspectDatabase(entry: Entry, client: Client, fileZone: string): 
   const located = { ...entry, ...location };
   const settings = await readServerSettings(
     client,
-    serverParameters().map(({ name }) => name),
+    serverParameters.map(({ name }) => name),
   );
   for (const [name, value] of longCharacterSettings(settings)) {
     warnings.push(

@@ -33,7 +33,7 @@ export async function init(terminal: Terminal, options: InitOptions): Promise<nu
 
 /** Returns a file that contains every parameter, commented out, with its meaning and default. */
 function formatInitialFile(): string {
-  const parameters = fileParameters().flatMap((parameter) => [
+  const parameters = fileParameters.flatMap((parameter) => [
     `  // ${parameter.meaning}: ${allowedValues(parameter)}`,
     `  // ${JSON.stringify(parameter.name)}: ${JSON.stringify(exampleValue(parameter))},`,
   ]);

@@ -1,12 +1,12 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Entry } from "../../shared/config/types.js";
 import {
-  characterSettings,
   logInvalidSettings,
   longCharacterSettings,
   parseSettingNumber,
   readServerSettings,
 } from "../../shared/config/serverSettings.js";
+import { characterParameters } from "../../shared/config/parameters.js";
 import { parseSqlstates } from "../../shared/parseSqlstates.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
@@ -76,7 +76,7 @@ export async function readSettings(client: Client, entry: Entry, log: Log): Prom
     ...numericSettings,
     idleAlias,
     ...otherSettings,
-    ...characterSettings,
+    ...characterParameters,
   ]);
   for (const [setting, value] of longCharacterSettings(onServer)) {
     log.warn(

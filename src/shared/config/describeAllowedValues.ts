@@ -1,5 +1,6 @@
 import { maxInt } from "../postgres/serverLimits.js";
 import { leastTokenLength } from "./secretValue.js";
+import { findParameter } from "./parameters.js";
 import { logLevels, type Parameter } from "./parameterTable.js";
 
 /** Describes the values that a parameter allows, for example "a whole number of ms from 1 to 2147483647". */
@@ -8,8 +9,7 @@ export function allowedValues(parameter: Parameter): string {
   switch (type) {
     case "bool":
       return "true or false";
-    case "int":
-    case "bigint": {
+    case "int": {
       const unit = parameter.unit === undefined ? "" : ` of ${parameter.unit}`;
       return `a whole number${unit} from ${parameter.min ?? 0} to ${parameter.max ?? maxInt}`;
     }
@@ -48,34 +48,27 @@ export function allowedValues(parameter: Parameter): string {
 export interface EntryKey {
   readonly name: string;
   /** The parameter that the key sets for its entry, if any. */
-  readonly parameter?: string;
+  readonly parameter?: Parameter;
   readonly allowed: string;
   readonly meaning: string;
 }
 
-const short = (name: string, allowed: string, meaning: string): EntryKey => ({
-  name,
-  parameter: `pg_task.${name}`,
-  allowed,
-  meaning,
-});
-
-const name = "a name of 1 to 63 bytes";
-const wholeNumber = `a whole number from 1 to ${maxInt}`;
+/** Returns the key that sets this parameter for its entry. */
+function short(name: string, ownMeaning?: string): EntryKey {
+  const parameter = findParameter(`pg_task.${name}`);
+  if (parameter === undefined) throw new Error(`no parameter for the entry's key ${name}`);
+  return { name, parameter, allowed: allowedValues(parameter), meaning: ownMeaning ?? parameter.meaning };
+}
 
 /** The keys of an entry that are not names of parameters. */
 export const entryKeys: readonly EntryKey[] = [
-  short("data", name, "the database; defaults to `user`"),
-  short("user", name, "user that connects and runs the tasks; defaults to `data`"),
-  short("schema", name, "schema of the task table"),
-  short("table", name, "name of the task table"),
-  short("sleep", `a whole number of ms from 1 to ${maxInt}`, "how often the table is checked"),
-  short(
-    "reset",
-    'an interval above 0 in PostgreSQL syntax, such as "1 hour" or "90 sec"',
-    "how often to look for orphaned tasks, in addition to the immediate checks",
-  ),
-  short("run", wholeNumber, "maximum tasks of this table running at once"),
+  short("data", "the database; defaults to `user`"),
+  short("user", "user that connects and runs the tasks; defaults to `data`"),
+  short("schema"),
+  short("table"),
+  short("sleep"),
+  short("reset"),
+  short("run", "maximum tasks of this table running at once"),
   {
     name: "create",
     allowed: "true or false",

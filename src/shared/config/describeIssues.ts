@@ -44,8 +44,8 @@ function unknownKey(path: Path): string {
   const key = String(path.at(-1));
   const inEntry = isInEntry(path);
   const known = inEntry
-    ? [...entryKeys.map(({ name }) => name), ...entryParameters().map(({ name }) => name)]
-    : ["url", "pg_task.json", ...fileParameters().map(({ name }) => name)];
+    ? [...entryKeys.map(({ name }) => name), ...entryParameters.map(({ name }) => name)]
+    : ["url", "pg_task.json", ...fileParameters.map(({ name }) => name)];
   const other = inEntry ? otherWords.get(key) : undefined;
   const near = known.find((name) => shortName(name) === key) ?? other ?? nearestName(key, known);
   const elsewhere = inEntry && key.startsWith("pg_") && findParameter(key) !== undefined;

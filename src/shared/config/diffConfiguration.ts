@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Configuration, Entry } from "./types.js";
 import type { ConnectionTarget } from "../postgres/target/target.js";
-import type { FileParameters } from "./parameterTable.js";
+import { parameters } from "./parameterTable.js";
 
 /** Differences between two configurations. */
 export interface ConfigurationChanges {
@@ -18,20 +18,9 @@ export interface ConfigurationChanges {
 }
 
 /** Parameters that managers do not use. If one of them changes, this does not count as a change of an entry. */
-const supervisorOnly: ReadonlySet<string> = new Set<keyof FileParameters>([
-  "pg_conf.max",
-  "pg_conf.fetch",
-  "pg_conf.grace",
-  "pg_conf.name",
-  "pg_task.create",
-  "pg_task.data",
-  "pg_task.default",
-  "pg_task.user",
-  "pg_http.listen",
-  "pg_http.token",
-  "pg_http.readonly",
-  "pg_http.hosts",
-]);
+const supervisorOnly: ReadonlySet<string> = new Set(
+  parameters.filter((parameter) => parameter.supervisorOnly === true).map(({ name }) => name),
+);
 
 /** Where the password is looked up if none is given. Whether it is given shows in `password`. */
 const passwordLookup: ReadonlySet<string> = new Set<keyof ConnectionTarget>(["passwordFile"]);

@@ -2,7 +2,7 @@ import { parseSqlstates } from "../parseSqlstates.js";
 import { z } from "zod";
 import { allowedValues, entryKeys } from "./describeAllowedValues.js";
 import { roughSeconds } from "./intervalText.js";
-import { entryParameters, fileParameters, findParameter } from "./parameters.js";
+import { entryParameters, fileParameters, keysOf } from "./parameters.js";
 import { logLevels, type Parameter } from "./parameterTable.js";
 import { hostsPattern, listenPattern } from "./listenAddress.js";
 import { tokenPattern } from "./secretValue.js";
@@ -69,7 +69,6 @@ function schemaOf(parameter: Parameter): z.ZodType {
     case "bool":
       return z.boolean();
     case "int":
-    case "bigint":
       return z
         .int()
         .min(parameter.min ?? 0)
@@ -115,11 +114,7 @@ function described(parameter: Parameter): z.ZodType {
 }
 
 function shapeOf(list: readonly Parameter[]): Record<string, z.ZodType> {
-  return Object.fromEntries(
-    list.flatMap((parameter) =>
-      [parameter.name, parameter.alias].flatMap((name) => (name === undefined ? [] : [[name, described(parameter)]])),
-    ),
-  );
+  return Object.fromEntries(list.flatMap((parameter) => keysOf(parameter).map((name) => [name, described(parameter)])));
 }
 
 const ownSchemas: Readonly<Record<string, z.ZodType>> = {
@@ -131,8 +126,7 @@ const ownSchemas: Readonly<Record<string, z.ZodType>> = {
 function entryShape(): Record<string, z.ZodType> {
   return Object.fromEntries(
     entryKeys.map(({ name, parameter, meaning, allowed }) => {
-      const known = parameter === undefined ? undefined : findParameter(parameter);
-      const schema = known === undefined ? ownSchemas[name] : schemaOf(known);
+      const schema = parameter === undefined ? ownSchemas[name] : schemaOf(parameter);
       if (schema === undefined) throw new Error(`no schema for the entry's key ${name}`);
       return [name, schema.optional().meta({ description: `${meaning} (${allowed})` })];
     }),
@@ -141,7 +135,7 @@ function entryShape(): Record<string, z.ZodType> {
 
 /** Schema of one entry of `pg_task.json`. */
 const entrySchema = z
-  .strictObject({ ...entryShape(), ...shapeOf(entryParameters()) })
+  .strictObject({ ...entryShape(), ...shapeOf(entryParameters) })
   .meta({ id: "entry", description: "one task table: one manager" });
 
 /** Schema of a file that contains an object. The keys of the object are the full names of parameters. */
@@ -154,7 +148,7 @@ export const fileSchema = z.strictObject({
     .meta({
       description: "the control connection (a URL like postgresql://user:password@host:port/database)",
     }),
-  ...shapeOf(fileParameters()),
+  ...shapeOf(fileParameters),
   "pg_task.json": z.array(entrySchema).optional().meta({ description: "the entries, one for each task table" }),
 });
 
@@ -162,4 +156,10 @@ export const fileSchema = z.strictObject({
 export const arraySchema = z.array(entrySchema);
 
 /** Schema of a configuration file, which contains either an object or an array. */
-export const configurationSchema = z.union([fileSchema, arraySchema]);
+const configurationSchema = z.union([fileSchema, arraySchema]);
+
+/** Returns the JSON Schema of configuration files, as the text of the schema file in the package. */
+export function jsonSchemaText(): string {
+  const { $schema, ...rest } = z.toJSONSchema(configurationSchema, { io: "input" });
+  return `${JSON.stringify({ $schema, title: "pg-task's configuration", ...rest }, null, 2)}\n`;
+}

@@ -13,7 +13,7 @@ import type { FileParameters } from "./parameterTable.js";
 import { shareServer, type ConnectionTarget } from "../postgres/target/target.js";
 import { noOptions, type GivenOptions } from "../postgres/connectionString/parse.js";
 import { parseTargetUrl } from "../postgres/target/parseTarget.js";
-import { aliasProblems, defaultParameters, givenParameters } from "./parameterValues.js";
+import { aliasProblems, defaultParameters, givenParameters } from "./parameters.js";
 
 export interface LoadOptions extends SourceOptions {
   /** Whether a program has called `start`, so that messages name its options instead of those of the command. */

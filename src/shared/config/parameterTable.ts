@@ -13,7 +13,6 @@ export type Level = "file" | "database" | "role" | "session" | "entry";
 type ParameterType =
   | "bool"
   | "int"
-  | "bigint"
   | "interval"
   | "char"
   | "text"
@@ -45,6 +44,8 @@ export interface Parameter {
   readonly aboveMin?: true;
   readonly unit?: "ms" | "s" | "bytes";
   readonly levels: readonly Level[];
+  /** Whether managers do not use it, so that a change of it is no change of an entry. */
+  readonly supervisorOnly?: true;
   readonly meaning: string;
 }
 
@@ -57,492 +58,286 @@ const task = ["file", "database", "role", "session"] as const;
 /** Values of `pg_conf.log`. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 
-const positive = { min: 1, max: maxInt } as const;
-const natural = { min: 0, max: maxInt } as const;
+/** Returns a function that makes a parameter of a kind with a default. */
+const kind =
+  <const Traits extends Pick<Parameter, "type" | "min" | "max" | "unit" | "aboveMin">>(traits: Traits) =>
+  (value: Parameter["default"]): Traits & Pick<Parameter, "default"> => ({ ...traits, default: value });
+
+const bool = kind({ type: "bool" });
+const positive = kind({ type: "int", min: 1, max: maxInt });
+const positiveMs = kind({ type: "int", min: 1, max: maxInt, unit: "ms" });
+const positiveS = kind({ type: "int", min: 1, max: maxInt, unit: "s" });
+const natural = kind({ type: "int", min: 0, max: maxInt });
+const naturalMs = kind({ type: "int", min: 0, max: maxInt, unit: "ms" });
+const interval = kind({ type: "interval", min: 0 });
+const positiveInterval = kind({ type: "interval", min: 0, aboveMin: true });
+const text = kind({ type: "text" });
+const name = kind({ type: "name" });
+const char = kind({ type: "char" });
+const secret = kind({ type: "secret" });
 
 /**
- * Every parameter. The type `FileParameters`, the JSON Schema and a table in the documentation are derived from this
- * list.
+ * Every parameter. The types, the schema and the checks of the file, the lists of parameters of some kind and a table in
+ * the documentation are derived from this table.
  */
-export const parameters = [
-  {
-    name: "pg_task.delete",
-    type: "bool",
-    default: true,
-    levels: task,
-    meaning: "delete the row when output and error are both null",
-  },
-  {
-    name: "pg_task.drift",
-    type: "bool",
-    default: false,
-    levels: task,
-    meaning: "repeat relative to the stop instead of the plan",
-  },
-  {
-    name: "pg_task.header",
-    type: "bool",
-    default: true,
-    levels: task,
-    meaning: "write column names to output",
-  },
-  {
-    name: "pg_task.string",
-    type: "bool",
-    default: true,
-    levels: task,
-    meaning: "quote only strings",
-  },
-  {
-    name: "pg_task.save",
-    type: "bool",
-    default: false,
-    levels: task,
-    meaning: "keep session state between the tasks of one session",
-  },
-  {
-    name: "pg_task.atomic",
-    type: "bool",
-    default: true,
+const catalogue = {
+  "pg_task.delete": { ...bool(true), levels: task, meaning: "delete the row when output and error are both null" },
+  "pg_task.drift": { ...bool(false), levels: task, meaning: "repeat relative to the stop instead of the plan" },
+  "pg_task.header": { ...bool(true), levels: task, meaning: "write column names to output" },
+  "pg_task.string": { ...bool(true), levels: task, meaning: "quote only strings" },
+  "pg_task.save": { ...bool(false), levels: task, meaning: "keep session state between the tasks of one session" },
+  "pg_task.atomic": {
+    ...bool(true),
     levels: task,
     meaning: "commit effect and DONE in one transaction if the SQL allows it",
   },
-  {
-    name: "pg_task.count",
+  "pg_task.count": { ...natural(0), levels: task, meaning: "tasks that one session runs before it ends" },
+  "pg_task.max": {
     type: "int",
-    default: 0,
-    ...natural,
-    levels: task,
-    meaning: "tasks that one session runs before it ends",
-  },
-  {
-    name: "pg_task.max",
-    type: "int",
-    default: 0,
     min: -maxInt - 1,
     max: maxInt,
+    default: 0,
     levels: task,
     meaning: "how many other tasks of its group may run at the same time; negative: pause in ms",
   },
-  {
-    name: "pg_task.active",
-    type: "interval",
-    default: "1 hour",
-    min: 0,
-    aboveMin: true,
+  "pg_task.active": {
+    ...positiveInterval("1 hour"),
     levels: task,
     meaning: "how long after `plan` the task may still start",
   },
-  {
-    name: "pg_task.live",
-    type: "interval",
-    default: "0 sec",
-    min: 0,
-    levels: task,
-    meaning: "lifetime of one session",
-  },
-  {
-    name: "pg_task.gap",
-    type: "interval",
-    default: "0 sec",
-    min: 0,
-    levels: task,
-    meaning: "least time between two starts of a group",
-  },
-  {
-    name: "pg_task.repeat",
-    type: "interval",
-    default: "0 sec",
-    min: 0,
+  "pg_task.live": { ...interval("0 sec"), levels: task, meaning: "lifetime of one session" },
+  "pg_task.gap": { ...interval("0 sec"), levels: task, meaning: "least time between two starts of a group" },
+  "pg_task.repeat": {
+    ...interval("0 sec"),
     levels: task,
     meaning: "interval after which the task repeats; 0 means never",
   },
-  {
-    name: "pg_task.keep",
-    type: "interval",
-    default: "0 sec",
-    min: 0,
-    levels: task,
-    meaning: "how long a finished row is kept; 0 means forever",
-  },
-  {
-    name: "pg_task.timeout",
-    type: "interval",
-    default: "0 sec",
-    min: 0,
-    levels: task,
-    meaning: "maximum run time; 0 means no limit",
-  },
-  {
-    name: "pg_task.delimiter",
-    type: "char",
-    default: "\t",
+  "pg_task.keep": { ...interval("0 sec"), levels: task, meaning: "how long a finished row is kept; 0 means forever" },
+  "pg_task.timeout": { ...interval("0 sec"), levels: task, meaning: "maximum run time; 0 means no limit" },
+  "pg_task.delimiter": {
+    ...char("\t"),
     defaultText: "tab",
     levels: task,
     meaning: "separator between columns in output",
   },
-  {
-    name: "pg_task.escape",
-    type: "char",
-    default: "",
-    defaultText: "empty",
-    levels: task,
-    meaning: "escape character in output",
-  },
-  {
-    name: "pg_task.quote",
-    type: "char",
-    default: "",
-    defaultText: "empty",
-    levels: task,
-    meaning: "quote character in output",
-  },
-  { name: "pg_task.group", type: "text", default: "group", levels: task, meaning: "group name" },
-  {
-    name: "pg_task.null",
-    type: "text",
-    default: "\\N",
-    levels: task,
-    meaning: "string that stands for null in output",
-  },
-  {
-    name: "pg_task.zone",
-    type: "text",
-    default: "",
+  "pg_task.escape": { ...char(""), defaultText: "empty", levels: task, meaning: "escape character in output" },
+  "pg_task.quote": { ...char(""), defaultText: "empty", levels: task, meaning: "quote character in output" },
+  "pg_task.group": { ...text("group"), levels: task, meaning: "group name" },
+  "pg_task.null": { ...text("\\N"), levels: task, meaning: "string that stands for null in output" },
+  "pg_task.zone": {
+    ...text(""),
     defaultText: "empty",
     levels: task,
     meaning: "time zone of rules that name none; empty means the zone of the database",
   },
-  {
-    name: "pg_task.plan",
+  "pg_task.plan": {
     type: "expression",
     default: "statement_timestamp()",
     levels: file,
     meaning: "default of the column `plan`, an SQL expression",
   },
-  {
-    name: "pg_task.retry",
-    type: "int",
-    default: 0,
-    ...natural,
-    levels: task,
-    meaning: "how often a task is tried again after an error",
-  },
-  {
-    name: "pg_task.backoff",
-    type: "interval",
-    default: "1 sec",
-    min: 0,
-    aboveMin: true,
+  "pg_task.retry": { ...natural(0), levels: task, meaning: "how often a task is tried again after an error" },
+  "pg_task.backoff": {
+    ...positiveInterval("1 sec"),
     levels: task,
     meaning: "pause before the first retry; it doubles with each further retry",
   },
-  {
-    name: "pg_task.ceiling",
-    type: "interval",
-    default: "1 hour",
-    min: 0,
-    aboveMin: true,
-    levels: table,
-    meaning: "longest pause before a retry",
-  },
-  {
-    name: "pg_task.sqlstate",
+  "pg_task.ceiling": { ...positiveInterval("1 hour"), levels: table, meaning: "longest pause before a retry" },
+  "pg_task.sqlstate": {
     type: "sqlstates",
     default: "!42,!0A",
     levels: table,
     meaning: "errors that are retried, if the task itself does not say so; `!` marks those that are not",
   },
-  {
-    name: "pg_task.output",
+  "pg_task.output": {
     type: "size",
-    default: "64MB",
     min: 1,
     max: maxInt,
     unit: "bytes",
+    default: "64MB",
     levels: table,
     meaning: "maximum output kept per task",
   },
-  {
-    name: "pg_task.crash",
-    type: "int",
-    default: 3,
-    ...positive,
+  "pg_task.crash": {
+    ...positive(3),
     levels: table,
     meaning: "number of crashes of its thread or backend after which a task becomes FAIL",
   },
-  {
-    name: "pg_task.run",
-    type: "int",
-    default: maxInt,
-    ...positive,
-    levels: entry,
-    meaning: "maximum tasks of one table running at once",
-  },
-  {
-    name: "pg_task.fetch",
-    type: "int",
-    default: 100,
-    ...positive,
-    levels: table,
-    meaning: "maximum rows of one claim statement",
-  },
-  {
-    name: "pg_task.limit",
-    type: "int",
-    default: 1000,
-    ...positive,
-    levels: table,
-    meaning: "maximum tasks claimed in one cycle",
-  },
-  {
-    name: "pg_task.sleep",
-    type: "int",
-    default: 1000,
-    ...positive,
-    unit: "ms",
-    levels: entry,
-    meaning: "how often the table is checked",
-  },
-  {
-    name: "pg_task.reset",
-    type: "interval",
-    default: "1 hour",
-    min: 0,
-    aboveMin: true,
+  "pg_task.run": { ...positive(maxInt), levels: entry, meaning: "maximum tasks of one table running at once" },
+  "pg_task.fetch": { ...positive(100), levels: table, meaning: "maximum rows of one claim statement" },
+  "pg_task.limit": { ...positive(1000), levels: table, meaning: "maximum tasks claimed in one cycle" },
+  "pg_task.sleep": { ...positiveMs(1000), levels: entry, meaning: "how often the table is checked" },
+  "pg_task.reset": {
+    ...positiveInterval("1 hour"),
     levels: entry,
     meaning: "how often to look for orphaned tasks, in addition to the immediate checks",
   },
-  {
-    name: "pg_task.idle",
+  "pg_task.idle": {
     alias: "pg_work.idle",
-    type: "int",
-    default: 60,
-    ...positive,
+    ...positive(60),
     levels: table,
     meaning: "cycles without tasks before deep sleep",
   },
-  {
-    name: "pg_task.schema",
-    type: "name",
-    default: "public",
-    levels: entry,
-    meaning: "schema of the task table",
-  },
-  {
-    name: "pg_task.table",
-    type: "name",
-    default: "task",
-    levels: entry,
-    meaning: "name of the task table",
-  },
-  {
-    name: "pg_task.home",
-    type: "text",
-    default: "",
+  "pg_task.schema": { ...name("public"), levels: entry, meaning: "schema of the task table" },
+  "pg_task.table": { ...name("task"), levels: entry, meaning: "name of the task table" },
+  "pg_task.home": {
+    ...text(""),
     defaultText: "empty",
     levels: file,
     meaning: "name of the place, such as `production`; a table that is at home under another name starts nothing",
   },
-  {
-    name: "pg_task.data",
-    type: "name",
-    default: "postgres",
+  "pg_task.data": {
+    ...name("postgres"),
     levels: file,
+    supervisorOnly: true,
     meaning: "database of the entries that name neither database nor user",
   },
-  {
-    name: "pg_task.user",
-    type: "name",
-    default: "postgres",
+  "pg_task.user": {
+    ...name("postgres"),
     levels: file,
+    supervisorOnly: true,
     meaning: "user of the entries that name neither database nor user",
   },
-  {
-    name: "pg_task.create",
-    type: "bool",
-    default: false,
+  "pg_task.create": {
+    ...bool(false),
     defaultText: "`false`; `true` in a file that is an array",
     levels: file,
+    supervisorOnly: true,
     meaning: "whether to create the missing role and database of an entry that does not say `create`",
   },
-  {
-    name: "pg_task.default",
-    type: "text",
-    default: "",
+  "pg_task.default": {
+    ...text(""),
     defaultText: "the first entry",
     levels: file,
+    supervisorOnly: true,
     meaning: "the entry whose table commands use if they are not told which: its number, key, database or table",
   },
-  {
-    name: "pg_task.json",
+  "pg_task.json": {
     type: "json",
     default: [],
     defaultText: "one entry: the connection's own database and user",
     levels: file,
     meaning: "the entries, one for each task table",
   },
-  {
-    name: "pg_task.id",
-    type: "bigint",
-    default: 0,
-    levels: ["session"],
-    meaning: "id of the running task, read only",
-  },
-  {
-    name: "pg_conf.max",
-    type: "int",
-    default: 64,
-    ...positive,
+  "pg_conf.max": {
+    ...positive(64),
     levels: file,
+    supervisorOnly: true,
     meaning: "maximum executor sessions of this process",
   },
-  {
-    name: "pg_conf.reserve",
-    type: "int",
-    default: 2,
-    ...natural,
+  "pg_conf.reserve": {
+    ...natural(2),
     levels: file,
     meaning: "sessions, at most a quarter of a table's, that groups with running tasks leave to other groups",
   },
-  {
-    name: "pg_conf.close",
-    type: "int",
-    default: 60_000,
-    ...positive,
-    unit: "ms",
+  "pg_conf.close": {
+    ...positiveMs(60_000),
     levels: stored,
     meaning: "how long a manager may take to acknowledge its parameters, or go without a heartbeat",
   },
-  {
-    name: "pg_work.close",
-    type: "int",
-    default: 60_000,
-    ...positive,
-    unit: "ms",
+  "pg_work.close": {
+    ...positiveMs(60_000),
     levels: stored,
     meaning: "how long a started executor may take to acknowledge its parameters",
   },
-  {
-    name: "pg_conf.fetch",
-    type: "int",
-    default: 10,
-    ...positive,
-    levels: stored,
-    meaning: "entries started at once",
-  },
-  {
-    name: "pg_work.fetch",
-    type: "int",
-    default: 100,
-    ...positive,
-    levels: stored,
-    meaning: "rows of one expiry, rescue or pruning statement",
-  },
-  {
-    name: "pg_conf.restart",
-    type: "int",
-    default: 60,
-    ...positive,
-    unit: "s",
+  "pg_conf.fetch": { ...positive(10), levels: stored, supervisorOnly: true, meaning: "entries started at once" },
+  "pg_work.fetch": { ...positive(100), levels: stored, meaning: "rows of one expiry, rescue or pruning statement" },
+  "pg_conf.restart": {
+    ...positiveS(60),
     levels: stored,
     meaning: "maximum delay before a failed manager is restarted",
   },
-  {
-    name: "pg_work.restart",
-    type: "int",
-    default: 60,
-    ...positive,
-    unit: "s",
+  "pg_work.restart": {
+    ...positiveS(60),
     levels: stored,
     meaning: "maximum delay before a failed executor is restarted",
   },
-  {
-    name: "pg_conf.grace",
-    type: "int",
-    default: 30_000,
-    ...natural,
-    unit: "ms",
+  "pg_conf.grace": {
+    ...naturalMs(30_000),
     levels: file,
+    supervisorOnly: true,
     meaning: "how long running tasks may take to finish on shutdown",
   },
-  {
-    name: "pg_conf.frozen",
-    type: "int",
-    default: 30_000,
-    ...natural,
-    unit: "ms",
+  "pg_conf.frozen": {
+    ...naturalMs(30_000),
     levels: file,
     meaning:
       "how long a process may leave a standby's question unanswered before its connections are ended, 0 for ever",
   },
-  {
-    name: "pg_conf.threads",
+  // One core is left for the manager's thread, which is as busy as an executor thread.
+  "pg_conf.threads": {
     type: "int",
-    // One core is left for the manager's thread, which is as busy as an executor thread.
-    default: Math.max(1, availableParallelism() - 1),
-    defaultText: "the number of cores minus one, at least 1",
     min: 1,
     max: 1024,
+    default: Math.max(1, availableParallelism() - 1),
+    defaultText: "the number of cores minus one, at least 1",
     levels: file,
     meaning: "maximum executor threads of one manager",
   },
-  {
-    name: "pg_conf.name",
+  "pg_conf.name": {
     type: "text",
-    default: "pg_task",
     min: 1,
+    default: "pg_task",
     levels: file,
+    supervisorOnly: true,
     meaning: "name of the cluster: processes with the same name and control database form one cluster",
   },
-  {
-    name: "pg_conf.log",
-    type: "level",
-    default: "info",
-    levels: file,
-    meaning: "lowest level that is logged",
-  },
-  {
-    name: "pg_http.listen",
+  "pg_conf.log": { type: "level", default: "info", levels: file, meaning: "lowest level that is logged" },
+  "pg_http.listen": {
     type: "listen",
     default: "",
     defaultText: "off; with the embedded server 127.0.0.1:8765, or a free port",
     levels: file,
+    supervisorOnly: true,
     meaning: "address of the page, the metrics and the health checks",
   },
-  {
-    name: "pg_http.token",
-    type: "secret",
-    default: "",
+  "pg_http.token": {
+    ...secret(""),
     defaultText: "on loopback only: a random token at each start",
     levels: file,
+    supervisorOnly: true,
     meaning: "token that the page and its API require",
   },
-  {
-    name: "pg_http.readonly",
-    type: "secret",
-    default: "",
+  "pg_http.readonly": {
+    ...secret(""),
     defaultText: "none",
     levels: file,
+    supervisorOnly: true,
     meaning: "another token, which reads everything and changes nothing",
   },
-  {
-    name: "pg_http.hosts",
+  "pg_http.hosts": {
     type: "hosts",
     default: "",
     defaultText: "on loopback only the machine itself, otherwise every name",
     levels: file,
+    supervisorOnly: true,
     meaning: "host names by which the page is reached, with commas between them",
   },
-] as const satisfies readonly Parameter[];
+} as const satisfies Readonly<Record<string, Omit<Parameter, "name">>>;
 
-export type ParameterName = (typeof parameters)[number]["name"];
+type Table = typeof catalogue;
+
+export type ParameterName = keyof Table;
+
+export const parameters = Object.entries(catalogue).map(([name, parameter]) => ({
+  name,
+  ...parameter,
+})) as readonly (Parameter & { readonly name: ParameterName })[];
+
+/** Names of the parameters of a type. */
+export type ParameterOfType<Type extends ParameterType> = {
+  [Name in ParameterName]: Table[Name]["type"] extends Type ? Name : never;
+}[ParameterName];
 
 /** The parameters that a file can set, except `pg_task.json`. */
-type FileParameter = Exclude<
-  Extract<(typeof parameters)[number], { levels: readonly ["file", ...Level[]] }>,
-  { type: "json" }
->;
+type FileParameter = {
+  [Name in ParameterName]: Table[Name] extends {
+    levels: readonly ["file", ...Level[]];
+    type: Exclude<ParameterType, "json">;
+  }
+    ? Name
+    : never;
+}[ParameterName];
 
 type ValueOf<Type extends ParameterType> = Type extends "bool"
   ? boolean
@@ -558,5 +353,5 @@ type ValueOf<Type extends ParameterType> = Type extends "bool"
  * a file. `pg_http.token` and `pg_http.readonly` are secret and are empty in entries.
  */
 export type FileParameters = {
-  readonly [P in FileParameter as P["name"]]: ValueOf<P["type"]>;
+  readonly [Name in FileParameter]: ValueOf<Table[Name]["type"]>;
 };

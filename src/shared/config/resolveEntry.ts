@@ -8,7 +8,7 @@ import { serverLabel, serversOf, type ConnectionTarget } from "../postgres/targe
 import { MissingSecret, resolveSecret } from "./secretValue.js";
 import { noOptions, type GivenOptions } from "../postgres/connectionString/parse.js";
 import { parseTargetUrl } from "../postgres/target/parseTarget.js";
-import { aliasProblems, givenParameters } from "./parameterValues.js";
+import { aliasProblems, givenParameters } from "./parameters.js";
 
 /** What entries inherit from the configuration. */
 export interface EntryContext extends ConnectionContext {

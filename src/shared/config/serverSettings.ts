@@ -1,7 +1,7 @@
 import type { Queryable } from "../postgres/client.js";
 import type { Log } from "../log.js";
 import { maxInt } from "../postgres/serverLimits.js";
-import { findParameter } from "./parameters.js";
+import { characterParameters, findParameter } from "./parameters.js";
 import { parseSize } from "./sizeText.js";
 
 /** Reads settings that are set for the connection's role, its database or the server. Empty settings are left out. */
@@ -24,12 +24,9 @@ export function parseSettingNumber(name: string, text: string): number | null {
   return value !== null && Number.isInteger(value) && value >= min && value <= max ? value : null;
 }
 
-/** The parameters whose value is one character, which a column default takes from the server's setting. */
-export const characterSettings: readonly string[] = ["pg_task.delimiter", "pg_task.escape", "pg_task.quote"];
-
 /** Returns the settings of one character that are longer. The server silently uses only the first byte of each. */
 export const longCharacterSettings = (settings: ReadonlyMap<string, string>): [setting: string, value: string][] =>
-  [...settings].filter(([name, value]) => characterSettings.includes(name) && value.length > 1);
+  [...settings].filter(([name, value]) => characterParameters.includes(name) && value.length > 1);
 
 /** Receives an invalid setting that was read from the server, and the value that is used instead. */
 export type OnInvalidSetting = (setting: string, value: string, used: unknown) => void;

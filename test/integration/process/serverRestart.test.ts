@@ -4,7 +4,7 @@ import { mock } from "node:test";
 import { freePort } from "../../../src/embedded/port.js";
 import { Manager } from "../../../src/manager/manager.js";
 import type { Configuration, Entry } from "../../../src/shared/config/types.js";
-import { defaultParameters } from "../../../src/shared/config/parameterValues.js";
+import { defaultParameters } from "../../../src/shared/config/parameters.js";
 import { connectionLost } from "../../../src/shared/postgres/client.js";
 import { PgTaskError } from "../../../src/shared/errors.js";
 import type { FromManager } from "../../../src/shared/ipc/managerMessages.js";

@@ -495,11 +495,11 @@ describe("pg-task init", () => {
     const file = join(cwd, "mine.json");
     await cli(["init", "--config", "mine.json"], { cwd });
     const text = await readFile(file, "utf8");
-    for (const { name } of fileParameters()) assert.ok(text.includes(`  // "${name}": `), name);
+    for (const { name } of fileParameters) assert.ok(text.includes(`  // "${name}": `), name);
     const uncommented = text
       .replaceAll(/^ {2}\/\/ ("(?:pg_task|pg_conf|pg_work|pg_http)\.\w+": .*)$/gm, "  $1")
       .replaceAll(/^ {4}\/\/ (\{ .* \},?)$/gm, "    $1");
-    assert.equal(uncommented.split("\n").filter((line) => /^ {2}"pg_/.test(line)).length, fileParameters().length + 1);
+    assert.equal(uncommented.split("\n").filter((line) => /^ {2}"pg_/.test(line)).length, fileParameters.length + 1);
     await writeFile(file, uncommented);
     const { stdout, stderr } = await cli(["check", "--json", "-c", "mine.json"], { env, cwd });
     assert.equal(stderr, "");

@@ -3,10 +3,10 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { allowedValues, entryKeys } from "../../../../src/shared/config/describeAllowedValues.js";
-import { jsonSchemaText } from "../../../../src/shared/config/jsonSchema.js";
+import { jsonSchemaText } from "../../../../src/shared/config/fileSchema.js";
 import { fileParameters } from "../../../../src/shared/config/parameters.js";
 import { parameters, type Parameter } from "../../../../src/shared/config/parameterTable.js";
-import { defaultParameters } from "../../../../src/shared/config/parameterValues.js";
+import { defaultParameters } from "../../../../src/shared/config/parameters.js";
 import { maxInt } from "../../../../src/shared/postgres/serverLimits.js";
 import { projectPath } from "../../../support/project.js";
 
@@ -62,7 +62,7 @@ void test("pg_task.schema.json is up to date", () => {
 void test("every parameter has a default, in table order", () => {
   assert.deepEqual(
     Object.keys(defaultParameters()),
-    parameters.map(({ name }) => name).filter((name) => !/^pg_task\.(json|id)$/.test(name)),
+    parameters.map(({ name }) => name).filter((name) => name !== "pg_task.json"),
   );
 });
 
@@ -73,7 +73,7 @@ void test("each default has the type of its parameter", () => {
     size: "number",
   };
   const values = defaultParameters();
-  for (const parameter of fileParameters()) {
+  for (const parameter of fileParameters) {
     assert.equal(typeof values[parameter.name], kinds[parameter.type] ?? "string", parameter.name);
   }
   assert.equal(values["pg_task.output"], 64 * 1024 * 1024);
