@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
-import { taskTable, type TaskTable } from "./taskTable.js";
+import { objectNames, taskTable, type TaskTable } from "./taskTable.js";
 
 /**
  * Finds where a table was before it was renamed, or moved to another schema, without the objects that belong to it. Its
@@ -40,7 +40,8 @@ export async function findOrigin(client: Client, table: TaskTable): Promise<Task
  * schema may use them.
  */
 export async function moveObjects(client: Client, from: TaskTable, to: TaskTable): Promise<void> {
-  const names = objectNames(from, to);
+  const namesThere = objectNames(to.table);
+  const names = new Map(objectNames(from.table).map((name, index) => [name, namesThere[index] ?? name]));
   const found = await findObjects(client, from, to, [...names.keys()]);
   for (const { kind, schema, name, rest } of found) {
     const target = names.get(name) ?? name;
@@ -92,18 +93,3 @@ async function findObjects(
   const order = ["TRIGGER", "INDEX", "TABLE", "VIEW", "FUNCTION"];
   return rows.toSorted((one, other) => order.indexOf(one.kind) - order.indexOf(other.kind));
 }
-
-/** Returns the new name of each object. */
-function objectNames(from: TaskTable, to: TaskTable): Map<string, string> {
-  const after = new Map<string, unknown>(Object.entries(to));
-  const names = new Map<string, string>();
-  for (const [key, name] of Object.entries(from)) {
-    const next = after.get(key);
-    if (otherKeys.test(key) || typeof name !== "string" || typeof next !== "string") continue;
-    names.set(name, next);
-  }
-  return names;
-}
-
-/** Keys of TaskTable that hold no name of an object beside the table, or hold one that is quoted for statements. */
-const otherKeys = /^(?:schema|table|logName|stateType|pauses|qualified.*)$/;

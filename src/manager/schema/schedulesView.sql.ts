@@ -211,11 +211,8 @@ export function functionStatement(table: TaskTable): string {
     s.failed_tries, s.try_error, s.owed
   FROM (${schedulesQuery(table, true)}) AS s LEFT JOIN ${qualified} AS l
     ON ${isLastRun("CASE WHEN s.owed IS NULL THEN s.parent ELSE s.id END")}`;
-  return `CREATE OR REPLACE FUNCTION ${rowsFunction(table)}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;
+  return `CREATE OR REPLACE FUNCTION ${table.qualifiedSchedulesRows}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;
 }
-
-const rowsFunction = ({ schema, schedulesRows }: TaskTable): string =>
-  `${identifier(schema)}.${identifier(schedulesRows)}`;
 
 /** The name that a function with other columns has while the view still needs it. */
 const formerName = ({ table }: TaskTable): string => objectName(table, "schedules_former");
@@ -228,8 +225,7 @@ const formerName = ({ table }: TaskTable): string => objectName(table, "schedule
  * @returns whether an existing view has been replaced
  */
 export async function ensureSchedulesView(client: Client, table: TaskTable): Promise<boolean> {
-  const { schema, schedulesView } = table;
-  const view = `${identifier(schema)}.${identifier(schedulesView)}`;
+  const { schema, schedulesView, qualifiedSchedules: view } = table;
   const create = functionStatement(table);
   // The comments are part of it, so that existing views get those of this version.
   const digest = createHash("sha256").update(create).update(JSON.stringify(columnComments)).digest("hex").slice(0, 16);
@@ -242,7 +238,7 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
          OR EXISTS (SELECT FROM pg_catalog.pg_type AS t WHERE t.typrelid = 0 AND t.typname = $3 AND t.typnamespace = n.oid) AS taken
      FROM pg_catalog.pg_namespace AS n LEFT JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = $3
      WHERE n.nspname = $2`,
-    [`${rowsFunction(table)}()`, schema, schedulesView, table.qualified, columnComments.map(([name]) => name)],
+    [`${table.qualifiedSchedulesRows}()`, schema, schedulesView, table.qualified, columnComments.map(([name]) => name)],
   );
   const { comment = null, former = false, view: exists = false, taken = false } = rows[0] ?? {};
   const current = comment === `${ownComment}${digest}`;
@@ -250,14 +246,14 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
   const statements = [
     // A function cannot get other columns, and cannot be dropped while the view uses it. The view is replaced, not dropped,
     // so that it keeps its privileges.
-    ...(former ? [`ALTER FUNCTION ${rowsFunction(table)}() RENAME TO ${identifier(formerName(table))}`] : []),
+    ...(former ? [`ALTER FUNCTION ${table.qualifiedSchedulesRows}() RENAME TO ${identifier(formerName(table))}`] : []),
     create,
-    `COMMENT ON FUNCTION ${rowsFunction(table)}() IS '${ownComment}${digest}'`,
-    `GRANT EXECUTE ON FUNCTION ${rowsFunction(table)}() TO PUBLIC`,
+    `COMMENT ON FUNCTION ${table.qualifiedSchedulesRows}() IS '${ownComment}${digest}'`,
+    `GRANT EXECUTE ON FUNCTION ${table.qualifiedSchedulesRows}() TO PUBLIC`,
   ];
   if (!taken) {
     statements.push(
-      `CREATE OR REPLACE VIEW ${view} AS SELECT * FROM ${rowsFunction(table)}()`,
+      `CREATE OR REPLACE VIEW ${view} AS SELECT * FROM ${table.qualifiedSchedulesRows}()`,
       `COMMENT ON VIEW ${view} IS 'pg-task view: schedules, with their coming times and last outcomes'`,
       ...columnComments.map(([name, , text]) => `COMMENT ON COLUMN ${view}.${identifier(name)} IS ${literal(text)}`),
     );

@@ -4,8 +4,91 @@ import { identifier } from "../../shared/postgres/quoting.js";
 /** Maximum length of a name, in bytes. PostgreSQL truncates longer names. */
 export const maxNameBytes = 63;
 
+/** The objects that belong to a task table, by the part of their name that follows that of the table. */
+const suffixes = {
+  dueIndex: "due_idx",
+  planIndex: "plan_idx",
+  /** Index of the rows that are deleted some time after their end. */
+  keepIndex: "keep_idx",
+  readyFunction: "ready",
+  readyInsertTrigger: "ready_insert",
+  readyUpdateTrigger: "ready_update",
+  /** Function and trigger that notify the manager. */
+  wakeUp: "wake_up",
+  /** Trigger that records that a task has deleted its own row. */
+  ownDeleteTrigger: "own_delete",
+  /** Table of the paused groups. */
+  pauseTable: "pause",
+  pauseWakeUp: "pause_wake_up",
+  /** Function and trigger that fill in columns that are null. Only adopted tables have them. */
+  fill: "fill",
+  /** The two ledgers, which hold proofs (records that a run was committed). They are used in turn. */
+  ledger1: "ledger_1",
+  ledger2: "ledger_2",
+  /** Table that says where the task table is at home, so that a copy is recognized. */
+  homeTable: "home",
+  /** Function and trigger that tell the manager of a change of the home table. */
+  homeChanged: "home_changed",
+  /** The function that writes a proof (the record that a run was committed) into a ledger. */
+  finish: "finish",
+  /** The function that resets a session between two tasks. */
+  reset: "reset",
+  /** The function that turns the setting `pg_task.plan` into a time. */
+  planned: "planned",
+  /** The function and the triggers that check the optional columns and plan the first run of a rule. */
+  optionsFunction: "options",
+  optionsInsertTrigger: "options_insert",
+  optionsUpdateTrigger: "options_update",
+  /** The trigger function for other tables, which plans a task when one of their rows is changed. */
+  asyncFunction: "async",
+  /** The function that plans tasks that run one after another. */
+  chainFunction: "chain",
+  /** Views for users, and the functions that these views read. */
+  statsView: "stats",
+  statsRows: "stats_rows",
+  errorsView: "errors",
+  errorsRows: "errors_rows",
+  groupsView: "groups",
+  groupsRows: "groups_rows",
+  schedulesView: "schedules",
+  schedulesRows: "schedules_rows",
+  /** Index of the rows of schedules. */
+  schedulesIndex: "schedules_idx",
+  /** Table of the dependencies: which tasks wait for which. */
+  dependencyTable: "after",
+  dependencyIndex: "after_task_idx",
+  /** Table of the ended rows whose successors the server has rejected so far. */
+  owedTable: "owed",
+  /** Index of the tasks whose predecessors have to be looked up. */
+  holdIndex: "hold_idx",
+  /** Unique index of the keys of waiting tasks. */
+  keyIndex: "key_idx",
+} as const;
+
+/** Objects whose names statements use quoted and with their schema. */
+const qualifiedObjects = {
+  pauses: "pauseTable",
+  qualifiedFill: "fill",
+  qualifiedLedger1: "ledger1",
+  qualifiedLedger2: "ledger2",
+  qualifiedHome: "homeTable",
+  qualifiedFinish: "finish",
+  qualifiedReset: "reset",
+  qualifiedPlanned: "planned",
+  qualifiedOptions: "optionsFunction",
+  qualifiedAsync: "asyncFunction",
+  qualifiedChain: "chainFunction",
+  qualifiedSchedules: "schedulesView",
+  qualifiedSchedulesRows: "schedulesRows",
+  qualifiedDependencies: "dependencyTable",
+  qualifiedOwed: "owedTable",
+} as const satisfies Readonly<Record<string, keyof typeof suffixes>>;
+
+type ObjectNames = Readonly<Record<keyof typeof suffixes, string>>;
+type QualifiedNames = Readonly<Record<keyof typeof qualifiedObjects, string>>;
+
 /** A task table and the names of the objects that belong to it. Names are unquoted unless noted otherwise. */
-export interface TaskTable {
+export interface TaskTable extends ObjectNames, QualifiedNames {
   readonly schema: string;
   readonly table: string;
   /** Schema and name of the table, quoted for use in statements. */
@@ -18,85 +101,10 @@ export interface TaskTable {
   hasKeys: boolean;
   /** The oid of the table that a manager has served under this name; null if none has. The manager replaces this value. */
   servedOid: number | null;
-  readonly dueIndex: string;
-  readonly planIndex: string;
-  readonly readyFunction: string;
-  readonly readyInsertTrigger: string;
-  readonly readyUpdateTrigger: string;
-  readonly wakeUp: string;
-  /** Trigger that records that a task has deleted its own row. */
-  readonly ownDeleteTrigger: string;
-  /** Table of the paused groups. */
-  readonly pauseTable: string;
-  readonly pauseWakeUp: string;
-  readonly keepIndex: string;
-  /** The pause table, quoted for use in statements. */
-  readonly pauses: string;
-  /** Name of the function and of the trigger that fill in columns that are null. Only adopted tables have them. */
-  readonly fill: string;
-  /** The two ledgers, which hold proofs (records that a run was committed). They are used in turn. */
-  readonly ledger1: string;
-  readonly ledger2: string;
-  /** The two ledgers, quoted for use in statements. */
-  readonly qualifiedLedger1: string;
-  readonly qualifiedLedger2: string;
-  /** Table that says where the task table is at home, so that a copy is recognized. */
-  readonly homeTable: string;
-  /** Function and trigger that tell the manager of a change of the home table. */
-  readonly homeChanged: string;
-  /** The home table, quoted for use in statements. */
-  readonly qualifiedHome: string;
-  /** The function that writes a proof (the record that a run was committed) into a ledger. */
-  readonly finish: string;
-  /** The function `finish`, quoted for use in statements. */
-  readonly qualifiedFinish: string;
-  /** The function that resets a session between two tasks. */
-  readonly reset: string;
-  /** The function `reset`, quoted for use in statements. */
-  readonly qualifiedReset: string;
-  /** The function that turns the setting `pg_task.plan` into a time. */
-  readonly planned: string;
-  /** The function `planned`, quoted for use in statements. */
-  readonly qualifiedPlanned: string;
-  /** The function and the triggers that check the optional columns and plan the first run of a rule. */
-  readonly optionsFunction: string;
-  readonly optionsInsertTrigger: string;
-  readonly optionsUpdateTrigger: string;
-  /** The trigger function for other tables, which plans a task when one of their rows is changed. */
-  readonly asyncFunction: string;
-  /** The function `asyncFunction`, quoted for use in statements. */
-  readonly qualifiedAsync: string;
-  /** The function that plans tasks that run one after another. */
-  readonly chainFunction: string;
-  /** The function `chainFunction`, quoted for use in statements. */
-  readonly qualifiedChain: string;
-  /** Views for users, and the functions that these views read. */
-  readonly statsView: string;
-  readonly statsRows: string;
-  readonly errorsView: string;
-  readonly errorsRows: string;
-  readonly groupsView: string;
-  readonly groupsRows: string;
-  readonly schedulesView: string;
-  readonly schedulesRows: string;
-  /** Index of the rows of schedules. */
-  readonly schedulesIndex: string;
-  /** Table of the dependencies: which tasks wait for which. */
-  readonly dependencyTable: string;
-  readonly dependencyIndex: string;
-  /** The table of dependencies, quoted for use in statements. */
-  readonly qualifiedDependencies: string;
-  /** Table of the ended rows whose successors the server has rejected so far. */
-  readonly owedTable: string;
-  /** The table of owed successors, quoted for use in statements. */
-  readonly qualifiedOwed: string;
-  /** Index of the tasks whose predecessors have to be looked up. */
-  readonly holdIndex: string;
-  /** Unique index of the keys of waiting tasks. */
-  readonly keyIndex: string;
 }
 
 export function taskTable(schema: string, table: string): TaskTable {
+  const objects = mapValues(suffixes, (suffix) => objectName(table, suffix));
   return {
     schema,
     table,
@@ -105,56 +113,22 @@ export function taskTable(schema: string, table: string): TaskTable {
     stateType: `${identifier(schema)}.state`,
     hasKeys: true,
     servedOid: null,
-    dueIndex: objectName(table, "due_idx"),
-    planIndex: objectName(table, "plan_idx"),
-    readyFunction: objectName(table, "ready"),
-    readyInsertTrigger: objectName(table, "ready_insert"),
-    readyUpdateTrigger: objectName(table, "ready_update"),
-    wakeUp: objectName(table, "wake_up"),
-    ownDeleteTrigger: objectName(table, "own_delete"),
-    pauseTable: objectName(table, "pause"),
-    pauseWakeUp: objectName(table, "pause_wake_up"),
-    keepIndex: objectName(table, "keep_idx"),
-    pauses: `${identifier(schema)}.${identifier(objectName(table, "pause"))}`,
-    fill: objectName(table, "fill"),
-    ledger1: objectName(table, "ledger_1"),
-    ledger2: objectName(table, "ledger_2"),
-    qualifiedLedger1: `${identifier(schema)}.${identifier(objectName(table, "ledger_1"))}`,
-    qualifiedLedger2: `${identifier(schema)}.${identifier(objectName(table, "ledger_2"))}`,
-    homeTable: objectName(table, "home"),
-    homeChanged: objectName(table, "home_changed"),
-    qualifiedHome: `${identifier(schema)}.${identifier(objectName(table, "home"))}`,
-    finish: objectName(table, "finish"),
-    qualifiedFinish: `${identifier(schema)}.${identifier(objectName(table, "finish"))}`,
-    reset: objectName(table, "reset"),
-    qualifiedReset: `${identifier(schema)}.${identifier(objectName(table, "reset"))}`,
-    planned: objectName(table, "planned"),
-    qualifiedPlanned: `${identifier(schema)}.${identifier(objectName(table, "planned"))}`,
-    optionsFunction: objectName(table, "options"),
-    optionsInsertTrigger: objectName(table, "options_insert"),
-    optionsUpdateTrigger: objectName(table, "options_update"),
-    asyncFunction: objectName(table, "async"),
-    qualifiedAsync: `${identifier(schema)}.${identifier(objectName(table, "async"))}`,
-    chainFunction: objectName(table, "chain"),
-    qualifiedChain: `${identifier(schema)}.${identifier(objectName(table, "chain"))}`,
-    statsView: objectName(table, "stats"),
-    statsRows: objectName(table, "stats_rows"),
-    errorsView: objectName(table, "errors"),
-    errorsRows: objectName(table, "errors_rows"),
-    groupsView: objectName(table, "groups"),
-    groupsRows: objectName(table, "groups_rows"),
-    schedulesView: objectName(table, "schedules"),
-    schedulesRows: objectName(table, "schedules_rows"),
-    schedulesIndex: objectName(table, "schedules_idx"),
-    dependencyTable: objectName(table, "after"),
-    dependencyIndex: objectName(table, "after_task_idx"),
-    qualifiedDependencies: `${identifier(schema)}.${identifier(objectName(table, "after"))}`,
-    owedTable: objectName(table, "owed"),
-    qualifiedOwed: `${identifier(schema)}.${identifier(objectName(table, "owed"))}`,
-    holdIndex: objectName(table, "hold_idx"),
-    keyIndex: objectName(table, "key_idx"),
+    ...objects,
+    ...mapValues(qualifiedObjects, (object) => `${identifier(schema)}.${identifier(objects[object])}`),
   };
 }
+
+function mapValues<Key extends string, Value>(
+  from: Readonly<Record<Key, Value>>,
+  map: (value: Value) => string,
+): Record<Key, string> {
+  const entries: string[][] = Object.entries<Value>(from).map(([key, value]) => [key, map(value)]);
+  return Object.fromEntries(entries);
+}
+
+/** Returns the names of the objects that belong to a table of this name, always in the same order. */
+export const objectNames = (table: string): string[] =>
+  Object.values(suffixes).map((suffix) => objectName(table, suffix));
 
 /**
  * Returns the name `TABLE_SUFFIX`. PostgreSQL would truncate a name that is too long, and several names could become

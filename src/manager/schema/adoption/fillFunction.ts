@@ -56,11 +56,10 @@ export function fillCondition({ columns }: Layout, parameters: FileParameters): 
  */
 export async function ensureFillFunction(
   client: Client,
-  { schema, fill }: TaskTable,
+  { qualifiedFill: name }: TaskTable,
   { columns }: Layout,
   parameters: FileParameters,
 ): Promise<void> {
-  const name = `${identifier(schema)}.${identifier(fill)}`;
   const steps = fillRules(columns, parameters).map(
     ({ column, condition, value }) => `  IF ${condition} THEN NEW.${identifier(column)} := ${value}; END IF;\n`,
   );

@@ -44,14 +44,13 @@ function requiredTriggers(table: TaskTable, condition: string | null): Trigger[]
       };
     });
   if (condition === null) return initial;
-  const name = identifier(table.fill);
   const fill = {
     name: table.fill,
     perRow: true,
     inheritedSince: inheritanceVersions.before,
     statement: (relation: string) =>
-      `CREATE TRIGGER ${name} BEFORE INSERT OR UPDATE ON ${relation} FOR EACH ROW WHEN (${condition})
-       EXECUTE FUNCTION ${identifier(table.schema)}.${name}()`,
+      `CREATE TRIGGER ${identifier(table.fill)} BEFORE INSERT OR UPDATE ON ${relation} FOR EACH ROW WHEN (${condition})
+       EXECUTE FUNCTION ${table.qualifiedFill}()`,
   };
   return [...initial, fill];
 }
