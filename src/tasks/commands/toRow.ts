@@ -5,7 +5,7 @@ import { describeValue } from "../../shared/describeValue.js";
 import { refuseUnknownKeys } from "../../shared/refuseUnknownKeys.js";
 import { unstorablePart } from "../../shared/storableText.js";
 import { intervals, newTaskKeys, type NewTask, type OwnValue } from "../newTask.js";
-import { maxArgsBytes } from "../../manager/schema/options/argumentsCheck.sql.js";
+import { maxArgsBytes } from "../../manager/schema/options/valueChecks.sql.js";
 import { isTaskColumn } from "../../shared/taskColumns.js";
 import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js";
 

@@ -21,7 +21,12 @@ export const isAnySet = (columns: readonly string[]): string =>
 /**
  * PL/pgSQL that refuses the row.
  *
- * @param message a literal, in which a percent sign is written twice
+ * @param message a literal, in which `%` stands for the value
+ * @param more.value SQL of that value
  */
-export const refuse = (message: string, { hint }: { readonly hint?: string } = {}): string =>
-  `RAISE EXCEPTION '${message}' USING ERRCODE = 'invalid_parameter_value'${hint === undefined ? "" : `, HINT = '${hint}'`};`;
+export const refuse = (message: string, more: { readonly value?: string; readonly hint?: string } = {}): string =>
+  `RAISE EXCEPTION '${message}'${more.value === undefined ? "" : `, ${more.value}`} USING ERRCODE = 'invalid_parameter_value'${more.hint === undefined ? "" : `, HINT = '${more.hint}'`};`;
+
+/** Notifies the manager of a change of the table, unless `pg_task.notify` is off, as the trigger that wakes it does. */
+export const notifyManager = `PERFORM pg_notify(concat('pg_task_', coalesce(pg_partition_root(TG_RELID)::oid, TG_RELID)), '')
+      WHERE lower(coalesce(current_setting('pg_task.notify', true), '')) <> ALL (ARRAY['off', 'false', 'no', '0'])`;

@@ -4,14 +4,10 @@ import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import { keyProblems, type KeyProblem } from "../keyIndex.js";
 import { isPartitionedByPlan } from "../planPartitions.js";
 import type { TaskTable } from "../taskTable.js";
-import { gapCheck } from "./gapCheck.sql.js";
-import { keyCheck, refusedKeyCheck } from "./keyCheck.sql.js";
-import { argumentsCheck } from "./argumentsCheck.sql.js";
 import type { OptionCheck } from "./optionCheck.js";
 import { orderCheck, refusedOrderCheck } from "./orderCheck.sql.js";
-import { retryCheck } from "./retryCheck.sql.js";
-import { roleCheck } from "./roleCheck.sql.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
+import { argumentsCheck, gapCheck, keyCheck, refusedKeyCheck, retryCheck, roleCheck } from "./valueChecks.sql.js";
 
 /** The comment of the function begins with this text. A digest of the statements that created it follows. */
 const ownComment = "pg-task options ";
@@ -64,9 +60,7 @@ export async function ensureOptions(
   const digest = createHash("sha256").update(statements.join("\n")).digest("hex").slice(0, 16);
   if ((await currentDigest(client, table, place)) === digest) return false;
   for (const statement of statements) await client.query(statement);
-  await client.query(
-    `COMMENT ON FUNCTION ${identifier(table.schema)}.${identifier(table.optionsFunction)}() IS '${ownComment}${digest}'`,
-  );
+  await client.query(`COMMENT ON FUNCTION ${table.qualifiedOptions}() IS '${ownComment}${digest}'`);
   return true;
 }
 
@@ -133,7 +127,7 @@ function optionStatements(
   { partitioned, relations }: Place,
   checks: readonly OptionCheck[],
 ): string[] {
-  const name = `${identifier(table.schema)}.${identifier(table.optionsFunction)}`;
+  const name = table.qualifiedOptions;
   const drop = relations.flatMap((relation) =>
     [table.optionsInsertTrigger, table.optionsUpdateTrigger].map(
       (trigger) => `DROP TRIGGER IF EXISTS ${identifier(trigger)} ON ${relation}`,

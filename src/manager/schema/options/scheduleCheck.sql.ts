@@ -1,7 +1,6 @@
 import { identifier } from "../../../shared/postgres/quoting.js";
 import type { TaskTable } from "../taskTable.js";
-import { notifyManager } from "./notify.js";
-import { isAnySet, type OptionCheck } from "./optionCheck.js";
+import { isAnySet, notifyManager, type OptionCheck } from "./optionCheck.js";
 
 /**
  * Checks the columns of a schedule, and plans its first run.

@@ -1,0 +1,110 @@
+import { sqlstatePattern } from "../../../shared/parseSqlstates.js";
+import { literal } from "../../../shared/postgres/quoting.js";
+import { notifyManager, refuse, type OptionCheck } from "./optionCheck.js";
+
+/** Largest size of `args` as text, in bytes. */
+export const maxArgsBytes = 1 << 20;
+
+/** A statement can have at most this many parameters. */
+const maxValues = 65_535;
+
+/** Maximum length of a key, in bytes. An index entry can take about 2,700 bytes. */
+const maxKeyBytes = 2000;
+
+/** Longest gap. A longer one, such as infinity, would keep its group from ever starting another task. */
+const maxGap = "interval '1000 years'";
+
+/**
+ * Checks the columns that say whether a task is retried. `retry` and `backoff` have a default that sessions, roles and
+ * databases can set, so the condition is true only for values that are refused.
+ */
+export const retryCheck: OptionCheck = {
+  watched: ["retry", "backoff", "sqlstate"],
+  isUsed: "NEW.retry < 0 OR NEW.backoff <= interval '0' OR NEW.sqlstate IS NOT NULL",
+  variables: ["bad_sqlstate text"],
+  body: `
+  IF NEW.retry < 0 THEN
+    ${refuse("retry must be 0 or more, not %", { value: "NEW.retry" })}
+  ELSIF NEW.backoff <= interval '0' THEN
+    ${refuse("backoff must be more than 0, not %", { value: "NEW.backoff" })}
+  ELSIF NEW.sqlstate IS NOT NULL THEN
+    SELECT coalesce(s.entry, 'null') INTO bad_sqlstate FROM unnest(NEW.sqlstate) AS s(entry)
+    WHERE s.entry !~ ${literal(sqlstatePattern.source)} OR s.entry IS NULL LIMIT 1;
+    IF FOUND THEN
+      ${refuse('"%" in sqlstate is neither an SQLSTATE nor a class', {
+        value: "bad_sqlstate",
+        hint: "An SQLSTATE has five digits or capital letters, as in 40P01, and a class has two, as in 40. With ! in front, it is not retried.",
+      })}
+    END IF;
+  END IF;`,
+};
+
+export const keyCheck: OptionCheck = {
+  watched: ["key"],
+  isUsed: "NEW.key IS NOT NULL",
+  body: `
+  IF NEW.key = '' THEN
+    ${refuse("key is empty", { hint: "A task without a key has the key null." })}
+  ELSIF octet_length(NEW.key) > ${maxKeyBytes} THEN
+    ${refuse(`key has % bytes, at most ${maxKeyBytes} are allowed`, { value: "octet_length(NEW.key)", hint: "Use a hash of it, such as md5()." })}
+  END IF;`,
+};
+
+/**
+ * Refuses keys in a table that cannot have the index of keys.
+ *
+ * @param reason why the table has no index
+ */
+export const refusedKeyCheck = (reason: string): OptionCheck => ({
+  watched: ["key"],
+  isUsed: "NEW.key IS NOT NULL",
+  body: `
+  IF NEW.key IS NOT NULL THEN
+    RAISE EXCEPTION 'key cannot be used: ${reason}' USING ERRCODE = 'feature_not_supported';
+  END IF;`,
+});
+
+/** Checks the values for the input. */
+export const argumentsCheck: OptionCheck = {
+  watched: ["args"],
+  isUsed: "NEW.args IS NOT NULL",
+  body: `
+  IF NEW.args IS NOT NULL THEN
+    IF jsonb_typeof(NEW.args) NOT IN ('array', 'object') THEN
+      ${refuse("args must be an array or an object")}
+    ELSIF octet_length(NEW.args::text) > ${maxArgsBytes} THEN
+      ${refuse("args is larger than 1 MB")}
+    ELSIF jsonb_typeof(NEW.args) = 'array' AND jsonb_array_length(NEW.args) > ${maxValues} THEN
+      ${refuse(`args has more than ${maxValues} values`)}
+    END IF;
+  END IF;`,
+};
+
+/**
+ * Checks the column `gap`. A new row fires the trigger only if the value is wrong, because `pg_task.gap` may give every
+ * row of a database a gap. If a waiting row gets another gap, the manager is notified, because the task may be allowed
+ * to start earlier now. The trigger that wakes the manager fires only for an UPDATE OF plan or state.
+ */
+export const gapCheck: OptionCheck = {
+  watched: ["gap"],
+  isUsed: `NEW.gap NOT BETWEEN interval '0' AND ${maxGap}`,
+  wasUsed: "OLD.gap IS DISTINCT FROM NEW.gap",
+  body: `
+  IF NEW.gap < interval '0' THEN
+    ${refuse("gap must be 0 or more")}
+  ELSIF NEW.gap > ${maxGap} THEN
+    ${refuse("gap must be at most 1000 years")}
+  ELSIF TG_OP = 'UPDATE' AND OLD.gap IS DISTINCT FROM NEW.gap THEN
+    ${notifyManager};
+  END IF;`,
+};
+
+/** Refuses values in `role`, which is reserved. */
+export const roleCheck: OptionCheck = {
+  watched: ["role"],
+  isUsed: "NEW.role IS NOT NULL",
+  body: `
+  IF NEW.role IS NOT NULL THEN
+    RAISE EXCEPTION 'role is not supported yet' USING ERRCODE = 'feature_not_supported';
+  END IF;`,
+};
