@@ -4,7 +4,7 @@ import { toReport } from "../../shared/errors.js";
 import type { ClaimComponents } from "./claimComponents.js";
 import type { ClaimConditions } from "./claimFull.sql.js";
 import type { ClaimPlan } from "./claimPlan.js";
-import { changeOne, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../sql/rejectedRows.js";
+import { changeOne, changeRows, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../sql/rejectedRows.js";
 import { endUnrun } from "../groups/endUnrun.sql.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { lockTimeoutMs, recordLockTimeout } from "../sql/lockTimeout.js";
@@ -99,42 +99,25 @@ export class RejectedClaims {
   }
 
   /**
-   * Finds the first task with unreadable values in each group and lets it fail. Trial claims do not detect such tasks.
+   * Lets tasks with unreadable values fail. Trial claims do not detect such tasks.
    *
    * @returns the ids of these tasks
    */
   async #failUnreadable(client: Client, due: readonly DueTask[], traced: boolean): Promise<ReadonlySet<string>> {
     const ended = new Set<string>();
-    let rest = due;
-    for (;;) {
-      const found = await this.#firstUnreadable(client, rest, traced);
-      if (found === null) return ended;
-      await this.#fail(client, found.task.id, found.error);
-      ended.add(found.task.id);
-      rest = rest.filter(({ hash }) => hash !== found.task.hash);
-    }
-  }
-
-  async #firstUnreadable(
-    client: Client,
-    due: readonly DueTask[],
-    traced: boolean,
-  ): Promise<{ readonly task: DueTask; readonly error: DatabaseError } | null> {
-    const [task] = due;
-    if (task === undefined) return null;
-    const ids = due.map(({ id }) => id);
-    try {
-      await readTexts(client, this.#table, ids, traced);
-      return null;
-    } catch (error) {
+    const read = (tasks: readonly DueTask[]): Promise<void> =>
+      readTexts(
+        client,
+        this.#table,
+        tasks.map(({ id }) => id),
+        traced,
+      );
+    await changeRows(client, due, read, async ({ id }, error) => {
       if (!isUnreadable(error)) throw error;
-      if (due.length === 1) return { task, error };
-    }
-    const middle = due.length >> 1;
-    return (
-      (await this.#firstUnreadable(client, due.slice(0, middle), traced)) ??
-      (await this.#firstUnreadable(client, due.slice(middle), traced))
-    );
+      await this.#fail(client, id, error);
+      ended.add(id);
+    });
+    return ended;
   }
 
   async #fail(client: Client, id: string, error: DatabaseError): Promise<void> {
