@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { Random } from "../../../../chaos/random.js";
 import { createDatabase } from "../../../../support/database.js";
 import { test } from "../../../../support/limitedTest.js";
 import { connectCalendar, firstTimes, nextTimes, schema, type CronCase } from "./cronTimes.js";
@@ -231,26 +232,18 @@ const lawRules = [
   "7 */9 * * * 7",
 ];
 
-/** Returns seeded pseudo-random integers below a limit. */
-function numbers(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
-  };
-}
-
 test("the next time is later than since, and is also the next time after any instant in between", async () => {
-  const random = numbers(7);
+  const random = new Random(7);
   const zones = ["Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo", "Pacific/Apia", "America/Juneau", "UTC"];
   const cases = Array.from({ length: 1000 }, (): CronCase => {
-    const zone = zones[random(zones.length)] ?? "";
-    const rule = lawRules[random(lawRules.length)] ?? "";
+    const zone = random.pick(zones);
+    const rule = random.pick(lawRules);
     // From 1850, when offsets had seconds, to 2050. Half of the times are near clock changes.
-    const near =
-      ["2021-03-28T00:00:00Z", "2021-10-31T00:00:00Z", "2011-12-30T00:00:00Z", "1867-10-18T00:00:00Z"][random(4)] ?? "";
-    const time = random(2) === 0 ? Date.UTC(1850, 0) + random(200 * 365) * dayMs : Date.parse(near);
-    return { rule, zone, since: isoTime(time + random(dayMs) + 1).replace(/(\.\d+)?Z$/, `.${random(1_000_000)}Z`) };
+    const changes = ["2021-03-28T00:00:00Z", "2021-10-31T00:00:00Z", "2011-12-30T00:00:00Z", "1867-10-18T00:00:00Z"];
+    const anyDay = Date.UTC(1850, 0) + random.between(0, 200 * 365) * dayMs;
+    const time = random.next() < 0.5 ? anyDay : Date.parse(random.pick(changes));
+    const since = isoTime(time + random.between(1, dayMs)).replace(/(\.\d+)?Z$/, `.${random.between(0, 999_999)}Z`);
+    return { rule, zone, since };
   });
   const next = await nextTimes(client, cases);
   const just = next.map((time) => new Date(Date.parse(time) - 1000).toISOString().replace(".000Z", ".999999Z"));
