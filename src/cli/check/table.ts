@@ -1,7 +1,5 @@
-import { describeKind, refuseForeignColumns, refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
+import { describeKind, refuseConflictingNames, refuseObstacles } from "../../manager/schema/adoption/obstacles.js";
 import { describeMissingColumns } from "../../manager/schema/adoption/addColumns.js";
-import { readLayout } from "../../manager/schema/adoption/layout.js";
-import { refuseConflictingNames } from "../../manager/schema/adoption/conflictingNames.js";
 import { describeOtherPlace, latestVersion, missingObjects } from "../../manager/schema/migrations.js";
 import type { TableRecord } from "../../manager/schema/columns.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
@@ -86,14 +84,9 @@ async function whyUnchangeable(
   create: boolean,
   record: TableRecord | null,
 ): Promise<string | null> {
-  const why = await refusalReason(async () => {
-    if (record !== null && record.version < latestVersion) {
-      const layout = await readLayout(client, table);
-      if (record.version === 0) await refuseObstacles(client, table, layout);
-      else refuseForeignColumns(table, layout, record);
-    }
-    await refuseConflictingNames(client, table);
-  });
+  const why = await refusalReason(() =>
+    record === null ? refuseConflictingNames(client, table) : refuseObstacles(client, table, record),
+  );
   if (why !== null || !create) return why;
   const grant = await readChangeRemedy(client, table);
   return grant === null ? null : `the entry's user may not create what belongs to it: ${grant}`;

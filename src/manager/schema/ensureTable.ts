@@ -1,7 +1,6 @@
 import type { Entry } from "../../shared/config/types.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { errorMessage, PgTaskError, toReport } from "../../shared/errors.js";
-import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import type { Log } from "../../shared/log.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { identifier } from "../../shared/postgres/quoting.js";
@@ -15,13 +14,10 @@ import { addedColumns } from "./columns.js";
 import { describeMissingColumns } from "./adoption/addColumns.js";
 import { adopt } from "./adoption/adopt.js";
 import { ensureHoldIndex, ensureSchedulesIndex } from "./adoption/indexes.js";
-import { refuseConflictingNames } from "./adoption/conflictingNames.js";
 import { readLayout } from "./adoption/layout.js";
-import { refuseForeignColumns } from "./adoption/obstacles.js";
+import { refuseConflictingNames, refuseObstacles } from "./adoption/obstacles.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
 import { nameBoundsCheck } from "./boundsCheck.js";
-import { ensureDependencyTable } from "./dependencyTable.js";
-import { ensureOwedTable } from "./owedTable.js";
 import { ensureCalendar } from "./calendar.js";
 import { duplicateKeysQuery, ensureKeyIndex, keyProblems, type KeyProblem } from "./keyIndex.js";
 import { ensureOptions } from "./options/options.sql.js";
@@ -46,17 +42,9 @@ import { grantOwedToReaders, readRelations, revokeDefaultGrants } from "./grants
 import { ensureStateType } from "./stateType.js";
 import { ensureUserFunctions } from "./ensureUserFunctions.js";
 import type { TaskTable } from "./taskTable.js";
-import type { UserFunction } from "./userFunction.js";
+import { inTransaction, lockSchema, withLockTimeout } from "./transaction.js";
 
-/**
- * Lock timeout for changing the task table, in ms. It is short because producers (clients that insert tasks) queue
- * behind a waiting ALTER TABLE.
- */
-const lockTimeoutMs = 500;
-/**
- * Lock timeout for waiting until other managers have created their tables in the same schema, in ms. It can be long
- * because no producers queue behind this lock.
- */
+/** Lock timeout for waiting until other managers have created their tables in the same schema, in ms. */
 const othersTimeoutMs = 30_000;
 
 /**
@@ -74,7 +62,7 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
   try {
     const exists = (await schemaExists(client, table)) && (await tableOid(client, table)) !== null;
     if (exists && (await appliedVersion(client, table)) === 0 && !(await followTable(client, table, log))) {
-      await adopt(client, table, entry, { lockTimeoutMs, log });
+      await adopt(client, table, entry, log);
     }
     const { oid, keyProblem, isNew } = await ensureOwn(client, table, entry, log);
     if (!exists && isNew) log.info({ table: table.logName }, "table created");
@@ -87,67 +75,55 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
   }
 }
 
-async function ensureOwn(
-  client: Client,
-  table: TaskTable,
-  entry: Entry,
-  log: Log,
-): Promise<{ readonly oid: number; readonly keyProblem: KeyProblem | null; readonly isNew: boolean }> {
-  const { hasKeys } = table;
-  await client.query("BEGIN");
+interface Ensured {
+  readonly oid: number;
+  readonly keyProblem: KeyProblem | null;
+  /** Whether the table has been created. */
+  readonly isNew: boolean;
+}
+
+async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<Ensured> {
+  const { hasKeys, logName } = table;
   try {
-    await client.query(`SET LOCAL lock_timeout = ${othersTimeoutMs}`);
-    // The tables of a schema share the schema's enum type `state`, so their managers take turns.
-    await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [lockClasses.migration, table.schema]);
-    await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
-    const before = await readRelations(client, table);
-    const from = await migrate(client, table, entry);
-    const restored = from === null ? await restoreObjects(client, table, entry) : [];
-    const isMoved = await replaceMoved(client, table);
-    await requireColumns(client, table);
-    await repairAdopted(client, table, entry);
-    const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
-    await ensureCalendar(client, table, entry);
-    await ensureDependencyTable(client, table, from === 0);
-    await ensureOwedTable(client, table, from === 0);
-    const keyProblem = await ensureKeyIndex(client, table, { create: entry.create, concurrently: false });
-    table.hasKeys = keyProblem === null;
-    const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"], keyProblem);
-    const isViewReplaced = await ensureSchedulesView(client, table);
-    const taken = await ensureUserFunctions(client, table);
-    await revokeDefaultGrants(client, table, before);
-    await grantOwedToReaders(client, table, isViewReplaced);
-    await settleHome(client, table, entry);
-    const oid = await tableOid(client, table);
-    if (oid === null) throw missing(`table ${table.qualified} is missing`);
-    await client.query("COMMIT");
-    if (isMoved) log.info({ table: table.logName }, "functions replaced, they named another place");
-    if (restored.length > 0) log.warn({ table: table.logName, missing: restored }, "dropped objects created again");
-    if (from !== null && from > 0) log.info({ table: table.logName, from, to: latestVersion }, "table migrated");
-    if (from === null && defaultsChanged) log.info({ table: table.logName }, "column defaults changed");
-    if (from === null && optionsChanged) log.info({ table: table.logName }, "triggers of optional columns replaced");
-    logTaken(table, taken, log);
+    const done = await inTransaction(client, () => changeOwn(client, table, entry));
+    const { from, restored, taken, keyProblem, oid } = done;
+    if (done.isMoved) log.info({ table: logName }, "functions replaced, they named another place");
+    if (restored.length > 0) log.warn({ table: logName, missing: restored }, "dropped objects created again");
+    if (from !== null && from > 0) log.info({ table: logName, from, to: latestVersion }, "table migrated");
+    if (from === null && done.defaultsChanged) log.info({ table: logName }, "column defaults changed");
+    if (from === null && done.optionsChanged) log.info({ table: logName }, "triggers of optional columns replaced");
+    for (const { purpose, signature } of taken)
+      log.warn({ table: logName, function: signature, off: purpose }, "function not created, another one has its name");
     return { oid, keyProblem, isNew: from === 0 };
   } catch (error) {
     table.hasKeys = hasKeys;
-    await client.query("ROLLBACK").catch(() => {});
     throw error;
   }
 }
 
-function logTaken(table: TaskTable, taken: readonly UserFunction[], log: Log): void {
-  for (const { purpose, signature } of taken)
-    log.warn(
-      { table: table.logName, function: signature, off: purpose },
-      "function not created, another one has its name",
-    );
-}
-
-/** Replaces the functions of the table if they name another place. Returns whether they did. */
-async function replaceMoved(client: Client, table: TaskTable): Promise<boolean> {
+/** Brings a table that pg-task has created or adopted up to date, in the caller's transaction. Returns what it did. */
+async function changeOwn(client: Client, table: TaskTable, entry: Entry) {
+  await lockSchema(client, table.schema, othersTimeoutMs);
+  const before = await readRelations(client, table);
+  const from = await migrate(client, table, entry);
+  const restored = from === null ? await restoreObjects(client, table, entry) : [];
   const isMoved = await nameAnotherPlace(client, table);
   if (isMoved) await replaceFunctions(client, table);
-  return isMoved;
+  await requireColumns(client, table);
+  await repairAdopted(client, table, entry);
+  const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
+  await ensureCalendar(client, table, entry);
+  const keyProblem = await ensureKeyIndex(client, table, { create: entry.create, concurrently: false });
+  table.hasKeys = keyProblem === null;
+  const optionsChanged = await ensureOptions(client, table, entry.parameters["pg_task.zone"], keyProblem);
+  const isViewReplaced = await ensureSchedulesView(client, table);
+  const taken = await ensureUserFunctions(client, table);
+  await revokeDefaultGrants(client, table, before);
+  if (isViewReplaced) await grantOwedToReaders(client, table);
+  await settleHome(client, table, entry);
+  const oid = await tableOid(client, table);
+  if (oid === null) throw missing(`table ${table.qualified} is missing`);
+  return { from, restored, isMoved, defaultsChanged, keyProblem, optionsChanged, taken, oid };
 }
 
 /**
@@ -158,18 +134,11 @@ async function replaceMoved(client: Client, table: TaskTable): Promise<boolean> 
 async function followTable(client: Client, table: TaskTable, log: Log): Promise<boolean> {
   const origin = await findOrigin(client, table);
   if (origin === null) return false;
-  await client.query("BEGIN");
-  try {
-    await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
-    for (const schema of new Set([origin.schema, table.schema].toSorted()))
-      await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [lockClasses.migration, schema]);
+  await inTransaction(client, async () => {
+    for (const schema of new Set([origin.schema, table.schema].toSorted())) await lockSchema(client, schema);
     await moveObjects(client, origin, table);
     await replaceFunctions(client, table);
-    await client.query("COMMIT");
-  } catch (error) {
-    await client.query("ROLLBACK").catch(() => {});
-    throw error;
-  }
+  });
   log.info({ table: table.logName, from: origin.logName }, "table was moved, its objects follow it");
   return true;
 }
@@ -181,12 +150,7 @@ async function followTable(client: Client, table: TaskTable, log: Log): Promise<
 async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: Log, found: KeyProblem): Promise<void> {
   let problem: KeyProblem | null = found;
   if (problem === "missing" && entry.create) {
-    await client.query(`SET lock_timeout = ${lockTimeoutMs}`);
-    try {
-      problem = await ensureKeyIndex(client, table, { create: true, concurrently: true });
-    } finally {
-      await client.query("RESET lock_timeout").catch(() => {});
-    }
+    problem = await withLockTimeout(client, () => ensureKeyIndex(client, table, { create: true, concurrently: true }));
     if (problem === null) ({ keyProblem: problem } = await ensureOwn(client, table, entry, log));
   }
   if (problem === null) return;
@@ -212,15 +176,6 @@ async function tryEnsureSchedulesIndex(client: Client, table: TaskTable, log: Lo
   }
 }
 
-async function withLockTimeout(client: Client, step: () => Promise<void>): Promise<void> {
-  await client.query(`SET lock_timeout = ${lockTimeoutMs}`);
-  try {
-    await step();
-  } finally {
-    await client.query("RESET lock_timeout").catch(() => {});
-  }
-}
-
 async function requireServerVersion(client: Client): Promise<void> {
   const { rows } = await client.query<{ number: number; text: string }>(
     `SELECT current_setting('server_version_num')::integer AS number,
@@ -242,15 +197,17 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   const record = found === null ? noRecord : await readRecord(client, table);
   const { version } = record;
   if (found !== null && version > latestVersion) throw tooNew(table, version);
-  if (found !== null && version === 0) throw createdConcurrently(table);
+  // Another session has created the table since `ensureTable` looked for it.
+  if (found !== null && version === 0)
+    throw new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is being created by another session`);
   if (version === latestVersion) return null;
   if (found === null) await requireNotMoved(client, table);
   if (!entry.create) throw missing(whatIsMissing(table, hasSchema, version));
   if (!hasSchema) await client.query(`CREATE SCHEMA ${identifier(table.schema)}`);
   // If the table exists, the type of its column `state` exists as well.
   if (version === 0) await ensureStateType(client, table);
-  await refuseConflictingNames(client, table);
-  if (found !== null) refuseForeignColumns(table, await readLayout(client, table), record);
+  if (found === null) await refuseConflictingNames(client, table);
+  else await refuseObstacles(client, table, record);
   await applyMigration(client, table, version);
   await nameBoundsCheck(client, table);
   return version;
@@ -308,14 +265,12 @@ async function toSchemaError(client: Client, table: TaskTable, error: unknown): 
       return new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is locked by another session`, {
         cause: error,
       });
-    case insufficientPrivilege: {
-      const remedy = await readChangeRemedy(client, table).catch(() => null);
-      const how = remedy === null ? "" : `: ${remedy}`;
-      return new PgTaskError("SCHEMA_NOT_ALLOWED", `cannot create or change ${table.qualified}: ${message}${how}`, {
-        cause: error,
-        ...(remedy === null ? {} : { remedy }),
-      });
-    }
+    case insufficientPrivilege:
+      return notAllowed(
+        `cannot create or change ${table.qualified}: ${message}`,
+        error,
+        readChangeRemedy(client, table),
+      );
     // A name is already taken, or a column is missing or has another type.
     case "42P07":
     case "42710":
@@ -339,10 +294,6 @@ const tooNew = (table: TaskTable, version: number): PgTaskError =>
     `${table.qualified} was created by a later pg-task (version ${version}, this one knows ${latestVersion}): upgrade this pg-task`,
   );
 
-/** Returns the error for a table that another session created after `ensureTable` had looked for it. */
-const createdConcurrently = (table: TaskTable): PgTaskError =>
-  new PgTaskError("SCHEMA_LOCKED", `${table.qualified} is being created by another session`);
-
 /**
  * Returns an error that says where the table is now if it was renamed or moved while it was served, or that names the
  * needed privileges if the server denied permission. Returns any other error unchanged.
@@ -355,11 +306,12 @@ export async function explainError(client: Client, table: TaskTable, error: unkn
       (reason: unknown) => (reason instanceof PgTaskError ? reason : error),
     );
   if (sqlState(error) !== insufficientPrivilege) return error;
-  const remedy = await readPrivilegeRemedy(client, table).catch(() => null);
-  const how = remedy === null ? "" : `: ${remedy}`;
-  return new PgTaskError(
-    "SCHEMA_NOT_ALLOWED",
-    `${toReport(error).message}: the entry's user needs the privileges of the owner of ${table.qualified}${how}`,
-    { cause: error, ...(remedy === null ? {} : { remedy }) },
-  );
+  const what = `${toReport(error).message}: the entry's user needs the privileges of the owner of ${table.qualified}`;
+  return await notAllowed(what, error, readPrivilegeRemedy(client, table));
+}
+
+async function notAllowed(what: string, cause: unknown, finding: Promise<string | null>): Promise<PgTaskError> {
+  const remedy = await finding.catch(() => null);
+  if (remedy === null) return new PgTaskError("SCHEMA_NOT_ALLOWED", what, { cause });
+  return new PgTaskError("SCHEMA_NOT_ALLOWED", `${what}: ${remedy}`, { cause, remedy });
 }

@@ -1,6 +1,5 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { identifier } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 
 /** SQL of the tables and views of pg-task that exist, and of the sequences that belong to them. */
@@ -56,11 +55,10 @@ export async function revokeDefaultGrants(client: Client, table: TaskTable, befo
 }
 
 /**
- * If the view of the schedules has just been replaced, lets those who may read it also read the table of owed successors,
- * which earlier versions of the view did not read.
+ * Lets those who may read the view of the schedules also read the table of owed successors, which earlier versions of the
+ * view did not read.
  */
-export async function grantOwedToReaders(client: Client, table: TaskTable, isViewReplaced: boolean): Promise<void> {
-  if (!isViewReplaced) return;
+export async function grantOwedToReaders(client: Client, table: TaskTable): Promise<void> {
   const { rows } = await client.query<{ text: string }>(
     `SELECT format('GRANT SELECT ON %s TO %s', $2::text, string_agg(DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END, ', ')) AS text
      FROM (
@@ -70,7 +68,7 @@ export async function grantOwedToReaders(client: Client, table: TaskTable, isVie
        WHERE c.oid = to_regclass($1) AND NOT a.attisdropped
      ) AS v, aclexplode(v.acl) AS g LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = g.grantee
      WHERE g.privilege_type = 'SELECT' AND g.grantee <> v.relowner HAVING count(*) > 0`,
-    [`${identifier(table.schema)}.${identifier(table.schedulesView)}`, table.qualifiedOwed],
+    [table.qualifiedSchedules, table.qualifiedOwed],
   );
   for (const { text } of rows) await client.query(text);
 }

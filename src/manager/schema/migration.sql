@@ -237,14 +237,7 @@ CREATE TABLE IF NOT EXISTS :"schema".:"ledger1" (
   place text
 ) WITH (autovacuum_enabled = off);
 
-CREATE TABLE IF NOT EXISTS :"schema".:"ledger2" (
-  id bigint NOT NULL,
-  take bigint NOT NULL,
-  running boolean NOT NULL,
-  start timestamptz,
-  stop timestamptz,
-  place text
-) WITH (autovacuum_enabled = off);
+CREATE TABLE IF NOT EXISTS :"schema".:"ledger2" (LIKE :"schema".:"ledger1") WITH (autovacuum_enabled = off);
 
 -- Removes rows left over from a dropped task table. Not executed for an existing task table, because its
 -- runs may have proofs here.
@@ -257,6 +250,29 @@ COMMENT ON TABLE :"schema".:"ledger2" IS 'For pg-task''s own use: runs whose eff
 ALTER TABLE :"schema".:"ledger1" REPLICA IDENTITY FULL;
 
 ALTER TABLE :"schema".:"ledger2" REPLICA IDENTITY FULL;
+
+-- == Dependencies and owed successors ==
+
+-- A row of the first table says that a task waits for the end of its predecessor. With `failed`, the predecessor
+-- has ended, but not as DONE; such a row is kept only for tasks that wait for a failure. The second table has the
+-- id of each ended task whose schedule should go on, but whose successor the server has rejected so far. The row
+-- of the task says why in its `error`.
+CREATE TABLE IF NOT EXISTS :"schema".:"dependencyTable" (
+  predecessor bigint NOT NULL,
+  task bigint NOT NULL,
+  failed boolean NOT NULL DEFAULT false,
+  PRIMARY KEY (predecessor, task)
+);
+
+CREATE INDEX IF NOT EXISTS :"dependencyIndex" ON :"schema".:"dependencyTable" (task);
+
+CREATE TABLE IF NOT EXISTS :"schema".:"owedTable" (task bigint PRIMARY KEY);
+
+-- Removes rows left over from a dropped task table.
+TRUNCATE :"schema".:"dependencyTable", :"schema".:"owedTable";
+
+COMMENT ON TABLE :"schema".:"dependencyTable" IS 'For pg-task''s own use: which waiting tasks wait for the end of which tasks';
+COMMENT ON TABLE :"schema".:"owedTable" IS 'For pg-task''s own use: ended tasks whose next run could not be planned yet';
 
 -- == Functions that sessions call around each run ==
 

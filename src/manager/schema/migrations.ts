@@ -20,10 +20,10 @@ export const statements: readonly string[] = split(text);
  * The version of a table that has everything. Each change of `migration.sql` and each new column has the next version.
  * Tables of versions 1 to 3 were created by three migrations, which became one before the first release.
  */
-export const latestVersion = Math.max(5, ...columnList.map(({ since }) => since));
+export const latestVersion = Math.max(6, ...columnList.map(({ since }) => since));
 
 /** The comment of every function that pg-task created begins with this text. */
-const ownComment = "pg-task ";
+export const ownComment = "pg-task ";
 /**
  * The comment that records a table's version begins with this text. Unreleased versions of pg-task wrote `migration`
  * instead of `version`. Their tables count as having no recorded version and are adopted.
@@ -88,46 +88,6 @@ export async function recordVersion(
   await client.query(`COMMENT ON FUNCTION ${identifier(schema)}.${identifier(readyFunction)}() IS '${comment}'`);
 }
 
-/**
- * Returns the functions that have the name of a function of pg-task but were not created by pg-task. The wake-up
- * function of the pg_task extension does not count. pg-task can replace it, because both functions have the same
- * purpose and the extension creates its own function again when it starts.
- */
-export async function foreignFunctions(client: Client, table: TaskTable): Promise<string[]> {
-  const { rows } = await client.query<{ name: string }>(
-    `SELECT p.oid::pg_catalog.regprocedure::text AS name
-     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-     WHERE n.nspname = $1
-       AND (p.proname = ANY ($2::text[]) AND p.pronargs = 0
-         OR p.oid = ANY (SELECT pg_catalog.to_regprocedure(signature) FROM unnest($5::text[]) AS signature))
-       AND NOT starts_with(COALESCE(pg_catalog.obj_description(p.oid, 'pg_proc'), ''), $3)
-       AND NOT (p.proname = $4 AND p.prorettype = 'trigger'::pg_catalog.regtype
-         AND p.prosrc LIKE '%pg_cancel_backend%' AND p.prosrc LIKE '%pg_locks%')`,
-    [
-      table.schema,
-      [
-        table.readyFunction,
-        table.wakeUp,
-        table.fill,
-        table.homeChanged,
-        table.reset,
-        table.statsRows,
-        table.errorsRows,
-        table.groupsRows,
-        table.schedulesRows,
-      ],
-      ownComment,
-      table.wakeUp,
-      [
-        `${table.qualifiedFinish}(bigint, bigint, text, integer)`,
-        `${table.qualifiedReset}(text, text, text, integer, integer)`,
-        `${table.qualifiedPlanned}(text)`,
-      ],
-    ],
-  );
-  return rows.map((row) => row.name);
-}
-
 /** Creates a table, if the version is 0, or brings it to the latest version, in the caller's transaction. */
 export async function applyMigration(client: Client, table: TaskTable, version: number): Promise<void> {
   if (version === 0) await client.query(render(text, table));
@@ -177,7 +137,7 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
       table.schema,
       [table.finish, table.reset, table.planned, table.homeChanged],
       [1, 2, 1, 1],
-      [table.ledger1, table.ledger2, table.pauseTable, table.homeTable],
+      [table.ledger1, table.ledger2, table.pauseTable, table.homeTable, table.dependencyTable, table.owedTable],
     ],
   );
   return rows.map(({ name }) => name);

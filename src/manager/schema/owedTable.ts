@@ -1,21 +1,5 @@
-import type { Client, Queryable } from "../../shared/postgres/client.js";
-import { ensureOwnTable } from "./ownTable.js";
+import type { Queryable } from "../../shared/postgres/client.js";
 import type { TaskTable } from "./taskTable.js";
-
-/**
- * Creates the table of owed successors if it is missing. It has the id of each ended task whose schedule should go on,
- * but whose successor the server has rejected so far. The task's row says why in its `error`.
- *
- * @param isNew whether the task table has just been created or adopted
- */
-export async function ensureOwedTable(client: Client, { qualifiedOwed }: TaskTable, isNew: boolean): Promise<void> {
-  const own = {
-    name: qualifiedOwed,
-    comment: "For pg-task's own use: ended tasks whose next run could not be planned yet",
-    columns: "task bigint PRIMARY KEY",
-  };
-  await ensureOwnTable(client, own, isNew);
-}
 
 /** Whether the table of owed successors exists and this role may read it. */
 export async function canReadOwed(client: Queryable, { qualifiedOwed }: TaskTable): Promise<boolean> {

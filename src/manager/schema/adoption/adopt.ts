@@ -4,89 +4,66 @@ import { PgTaskError } from "../../../shared/errors.js";
 import { lockClasses } from "../../../shared/postgres/advisoryLocks.js";
 import type { Log } from "../../../shared/log.js";
 import { applyColumnDefaults } from "../columnDefaults.js";
-import { appliedVersion, createObjectsBeside, recordVersion } from "../migrations.js";
+import { appliedVersion, createObjectsBeside, noRecord, recordVersion } from "../migrations.js";
 import { readRelations, revokeDefaultGrants } from "../grants.js";
 import { addMissingStates } from "../stateType.js";
 import type { TaskTable } from "../taskTable.js";
+import { inTransaction } from "../transaction.js";
 import { addColumns, missingColumns } from "./addColumns.js";
 import { ensureFillFunction, fillCondition } from "./fillFunction.js";
 import { ensureIndexes } from "./indexes.js";
 import { readLayout, type Layout } from "./layout.js";
 import { refuseObstacles } from "./obstacles.js";
 import { queueWaitingRows, settleTakenRows } from "./existingRows.js";
-import { refuseConflictingNames } from "./conflictingNames.js";
 import { dropExtensionTriggers, dropFormerTriggers, missingTriggers } from "./triggers.js";
 
 /**
- * Brings a table that pg-task did not create to the state of the first version of the table, as far as
- * columns are concerned. Columns,
- * triggers and the objects that belong to the table are created in one short transaction. From then on, new rows need
+ * Brings a table that pg-task did not create to the state of the first version of the table, as far as columns are concerned. Columns, triggers and the objects that belong to the table are created in one short transaction. From then on, new rows need
  * no further treatment. Existing rows are updated in batches. If adoption is interrupted at any point, the next call
  * continues it.
  *
- * @param options.lockTimeoutMs lock timeout of the transaction. Producers (clients that insert tasks) queue behind the
- *   transaction while it waits for a lock.
  * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit.
  * @throws PgTaskError SCHEMA_MISSING if the entry says `"create": false`.
  * @throws errors of the server.
  */
-export async function adopt(
-  client: Client,
-  table: TaskTable,
-  entry: Entry,
-  options: { readonly lockTimeoutMs: number; readonly log: Log },
-): Promise<void> {
+export async function adopt(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<void> {
   const lock = [lockClasses.migration, table.schema];
   await client.query("SELECT pg_advisory_lock($1, hashtext($2))", lock);
   try {
     if ((await appliedVersion(client, table)) > 0) return;
+    await refuseObstacles(client, table, noRecord);
     const layout = await readLayout(client, table);
-    await refuseObstacles(client, table, layout);
     if (!entry.create) throw notCreated(table, layout);
     await addMissingStates(client, layout.columns.get("state"));
-    await changeTable(client, table, entry, layout, options.lockTimeoutMs);
+    await inTransaction(client, () => changeTable(client, table, entry, layout));
     await ensureIndexes(client, table, layout);
     const { running, waiting } = await settleTakenRows(client, table);
     const queued = await queueWaitingRows(client, table);
     await recordVersion(client, table, 1);
-    options.log.info({ table: table.logName, waiting: queued + waiting, running }, "table adopted");
+    log.info({ table: table.logName, waiting: queued + waiting, running }, "table adopted");
   } finally {
     await client.query("SELECT pg_advisory_unlock($1, hashtext($2))", lock).catch(() => {});
   }
 }
 
-async function changeTable(
-  client: Client,
-  table: TaskTable,
-  entry: Entry,
-  layout: Layout,
-  lockTimeoutMs: number,
-): Promise<void> {
-  await client.query("BEGIN");
-  try {
-    await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
-    await refuseConflictingNames(client, table);
-    await addColumns(client, table, layout, entry.parameters);
-    const before = await readRelations(client, table);
-    await createObjectsBeside(client, table);
-    await revokeDefaultGrants(client, table, before);
-    const complete = await readLayout(client, table);
-    const condition = fillCondition(complete, entry.parameters);
-    if (condition !== null) await ensureFillFunction(client, table, complete, entry.parameters);
-    await dropFormerTriggers(client, table);
-    await dropExtensionTriggers(client, table);
-    for (const { relation, trigger } of await missingTriggers(client, table, complete, condition)) {
-      await client.query(trigger.statement(relation));
-    }
-    // The defaults are set in the same transaction, because the defaults of the pg_task extension make every INSERT
-    // fail while the extension is not loaded.
-    await applyColumnDefaults(client, table, entry.parameters, true);
-    await recordVersion(client, table, null);
-    await client.query("COMMIT");
-  } catch (error) {
-    await client.query("ROLLBACK").catch(() => {});
-    throw error;
+/** Creates columns, triggers and the objects that belong to the table, in the caller's transaction. */
+async function changeTable(client: Client, table: TaskTable, entry: Entry, layout: Layout): Promise<void> {
+  await addColumns(client, table, layout, entry.parameters);
+  const before = await readRelations(client, table);
+  await createObjectsBeside(client, table);
+  await revokeDefaultGrants(client, table, before);
+  const complete = await readLayout(client, table);
+  const condition = fillCondition(complete, entry.parameters);
+  if (condition !== null) await ensureFillFunction(client, table, complete, entry.parameters);
+  await dropFormerTriggers(client, table);
+  await dropExtensionTriggers(client, table);
+  for (const { relation, trigger } of await missingTriggers(client, table, complete, condition)) {
+    await client.query(trigger.statement(relation));
   }
+  // The defaults are set in the same transaction, because the defaults of the pg_task extension make every INSERT
+  // fail while the extension is not loaded.
+  await applyColumnDefaults(client, table, entry.parameters, true);
+  await recordVersion(client, table, null);
 }
 
 function notCreated(table: TaskTable, layout: Layout): PgTaskError {

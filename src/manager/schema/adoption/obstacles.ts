@@ -4,9 +4,9 @@ import { identifier } from "../../../shared/postgres/quoting.js";
 import type { TaskTable } from "../taskTable.js";
 import { expectedColumns, requiredColumns, isPgTaskHash } from "./expectedColumns.js";
 import { forbiddenStates } from "./stateChecks.js";
-import type { FoundColumn, Layout } from "./layout.js";
+import { readLayout, type FoundColumn, type Layout } from "./layout.js";
 import { foreignColumns, type TableRecord } from "../columns.js";
-import { noRecord } from "../migrations.js";
+import { latestVersion, noRecord, ownComment } from "../migrations.js";
 
 /** A reason why a table cannot be adopted or migrated, and the statement that removes this reason. */
 interface Obstacle {
@@ -15,11 +15,21 @@ interface Obstacle {
 }
 
 /**
- * Checks that nothing keeps the table from being adopted.
+ * Checks that nothing keeps the table from being adopted or migrated, and that the names that pg-task needs are free.
  *
- * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit.
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit, or that says which name a
+ *   function or relation has that pg-task did not create.
  */
-export async function refuseObstacles(client: Client, table: TaskTable, layout: Layout): Promise<void> {
+export async function refuseObstacles(client: Client, table: TaskTable, record: TableRecord): Promise<void> {
+  if (record.version < latestVersion) {
+    const layout = await readLayout(client, table);
+    if (record.version === 0) await refuseAdoption(client, table, layout);
+    else refuseForeignColumns(table, layout, record);
+  }
+  await refuseConflictingNames(client, table);
+}
+
+async function refuseAdoption(client: Client, table: TaskTable, layout: Layout): Promise<void> {
   const { qualified } = table;
   const foreign = `${qualified} exists and was not created by pg-task`;
   if (layout.kind !== "r" && layout.kind !== "p") {
@@ -46,12 +56,8 @@ export async function refuseObstacles(client: Client, table: TaskTable, layout: 
   );
 }
 
-/**
- * Checks that no column of the user has the name of a column that a migration adds.
- *
- * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that rename these columns.
- */
-export function refuseForeignColumns(table: TaskTable, layout: Layout, record: TableRecord): void {
+/** Refuses a table in which a column of the user has the name of a column that a migration adds. */
+function refuseForeignColumns(table: TaskTable, layout: Layout, record: TableRecord): void {
   const obstacles = foreignNames(table, layout, record);
   if (obstacles.length === 0) return;
   throw refusal(
@@ -189,4 +195,94 @@ function legacyLayoutStatements(qualified: string): string[] {
     `ALTER TABLE ${qualified} ALTER COLUMN state SET DEFAULT 'PLAN'`,
     `UPDATE ${qualified} SET state = 'PLAN' WHERE state IN ('QUEUE', 'ASSIGN')`,
   ];
+}
+
+/**
+ * Checks that the names that pg-task needs are free.
+ *
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE if a function or relation that pg-task did not create has one of these names.
+ */
+export async function refuseConflictingNames(client: Client, table: TaskTable): Promise<void> {
+  const taken = (await findForeignFunction(client, table)) ?? (await findForeignRelation(client, table));
+  if (taken === null) return;
+  throw new PgTaskError(
+    "SCHEMA_INCOMPATIBLE",
+    `cannot create or change ${table.qualified}: ${taken} exists and was not created by pg-task: rename it, or give another "schema" or "table"`,
+  );
+}
+
+/**
+ * Finds a function that has the name of a function of pg-task but was not created by pg-task. The wake-up
+ * function of the pg_task extension does not count. pg-task can replace it, because both functions have the same
+ * purpose and the extension creates its own function again when it starts.
+ */
+async function findForeignFunction(client: Client, table: TaskTable): Promise<string | null> {
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT pg_catalog.concat('the function ', p.oid::pg_catalog.regprocedure) AS name
+     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+     WHERE n.nspname = $1
+       AND (p.proname = ANY ($2::text[]) AND p.pronargs = 0
+         OR p.oid = ANY (SELECT pg_catalog.to_regprocedure(signature) FROM unnest($5::text[]) AS signature))
+       AND NOT starts_with(COALESCE(pg_catalog.obj_description(p.oid, 'pg_proc'), ''), $3)
+       AND NOT (p.proname = $4 AND p.prorettype = 'trigger'::pg_catalog.regtype
+         AND p.prosrc LIKE '%pg_cancel_backend%' AND p.prosrc LIKE '%pg_locks%')`,
+    [
+      table.schema,
+      [
+        table.readyFunction,
+        table.wakeUp,
+        table.fill,
+        table.homeChanged,
+        table.reset,
+        table.statsRows,
+        table.errorsRows,
+        table.groupsRows,
+        table.schedulesRows,
+      ],
+      ownComment,
+      table.wakeUp,
+      [
+        `${table.qualifiedFinish}(bigint, bigint, text, integer)`,
+        `${table.qualifiedReset}(text, text, text, integer, integer)`,
+        `${table.qualifiedPlanned}(text)`,
+      ],
+    ],
+  );
+  return rows[0]?.name ?? null;
+}
+
+/**
+ * Finds a relation that has a name pg-task needs but was not created by pg-task. A side table may remain
+ * from a dropped task table and is recognized by its columns, and one that a user could have as well by its comment. Indexes are dropped together with their table. Their
+ * names are therefore checked only while the task table does not exist.
+ *
+ * @returns a description of the relation, or null if there is none.
+ */
+async function findForeignRelation(client: Client, table: TaskTable): Promise<string | null> {
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT pg_catalog.format('the relation %I.%I', n.nspname, c.relname) AS name
+     FROM (SELECT $2::text, ARRAY['group', 'since', 'reason'] UNION ALL
+       SELECT unnest($3::text[]), ARRAY['id', 'take', 'running', 'start', 'stop', 'place'] UNION ALL
+       SELECT $6, ARRAY['id', 'system', 'database', 'table', 'version', 'cluster', 'label', 'since'] UNION ALL
+       SELECT $7, ARRAY['predecessor', 'task', 'failed'] UNION ALL SELECT $8, ARRAY['task'] UNION ALL
+       SELECT unnest($4::text[]), NULL WHERE pg_catalog.to_regclass($5) IS NULL) AS w(name, columns)
+     JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1
+     JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.name
+     WHERE w.columns IS NULL OR c.relkind NOT IN ('r', 'p') OR NOT w.columns <@ ARRAY(
+       SELECT a.attname::text FROM pg_catalog.pg_attribute AS a
+       WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+       OR w.name = ANY (ARRAY[$7, $8]) AND concat(pg_catalog.obj_description(c.oid, 'pg_class')) NOT LIKE 'For pg-task''s own use%'
+     ORDER BY 1 LIMIT 1`,
+    [
+      table.schema,
+      table.pauseTable,
+      [table.ledger1, table.ledger2],
+      [table.dueIndex, table.planIndex, table.keepIndex, table.schedulesIndex, table.keyIndex],
+      table.qualified,
+      table.homeTable,
+      table.dependencyTable,
+      table.owedTable,
+    ],
+  );
+  return rows[0]?.name ?? null;
 }

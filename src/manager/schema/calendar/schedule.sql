@@ -92,7 +92,6 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET standard_confo
 DECLARE
   early timestamptz;
   late timestamptz := date_trunc('second', since);
-  middle timestamptz;
   before interval;
 BEGIN
   WHILE late < until LOOP
@@ -100,14 +99,7 @@ BEGIN
     late := least(early + interval '12 hours', date_trunc('second', until));
     before := :"schema".task_zone_offset(early, zone);
     IF :"schema".task_zone_offset(late, zone) > before THEN
-      WHILE late - early > interval '1 second' LOOP
-        middle := date_trunc('second', early + (late - early) / 2);
-        IF :"schema".task_zone_offset(middle, zone) = before THEN
-          early := middle;
-        ELSE
-          late := middle;
-        END IF;
-      END LOOP;
+      late := :"schema".task_zone_change(early AT TIME ZONE 'UTC', late AT TIME ZONE 'UTC', zone) AT TIME ZONE 'UTC';
       low := (late AT TIME ZONE 'UTC') + before;
       high := late AT TIME ZONE zone;
       RETURN;

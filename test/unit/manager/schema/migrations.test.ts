@@ -10,7 +10,11 @@ import { stubClient } from "../../../support/stubClient.js";
 const migration = readFileSync(projectPath("src/manager/schema/migration.sql"), "utf8");
 
 /** First bytes of the SHA-256 of the migration, by the version that brought it. New columns need another version only. */
-const hashes: Readonly<Record<number, string>> = { 4: "062b423542a176d5", 5: "c6599548d6e821c2" };
+const hashes: Readonly<Record<number, string>> = {
+  4: "062b423542a176d5",
+  5: "c6599548d6e821c2",
+  6: "c83782922e4d9317",
+};
 
 test("a changed migration gives the table the next version, so that existing tables get the change", () => {
   const hash = createHash("sha256").update(migration).digest("hex");
@@ -37,7 +41,7 @@ test("adoption skips statements about the table itself, and TRUNCATE", async () 
   assert.match(applied, /CREATE TRIGGER "task_pause_wake_up"/);
   assert.doesNotMatch(
     applied,
-    /^(?:TRUNCATE|CREATE INDEX|(?:CREATE TABLE|COMMENT ON TABLE|COMMENT ON COLUMN) "public"."task")/m,
+    /^(?:TRUNCATE|CREATE INDEX \S+ ON "public"."task" |(?:CREATE TABLE|COMMENT ON TABLE|COMMENT ON COLUMN) "public"."task")/m,
   );
   assert.doesNotMatch(applied, /^CREATE TRIGGER [^;]* ON "public"."task" /m);
 });

@@ -1,0 +1,44 @@
+import type { Client } from "../../shared/postgres/client.js";
+import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
+
+/**
+ * Lock timeout for changing the task table, in ms. It is short because producers (clients that insert tasks) queue
+ * behind a waiting ALTER TABLE.
+ */
+const lockTimeoutMs = 500;
+
+/** Runs `work` in a transaction with the short lock timeout. If it fails, the transaction is rolled back. */
+export async function inTransaction<T>(client: Client, work: () => Promise<T>): Promise<T> {
+  await client.query("BEGIN");
+  try {
+    await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+    const result = await work();
+    await client.query("COMMIT");
+    return result;
+  } catch (error) {
+    await client.query("ROLLBACK").catch(() => {});
+    throw error;
+  }
+}
+
+/** Runs `work` with the short lock timeout, but not in a transaction. */
+export async function withLockTimeout<T>(client: Client, work: () => Promise<T>): Promise<T> {
+  await client.query(`SET lock_timeout = ${lockTimeoutMs}`);
+  try {
+    return await work();
+  } finally {
+    await client.query("RESET lock_timeout").catch(() => {});
+  }
+}
+
+/**
+ * Keeps other managers from changing tables of the schema until the end of the transaction, because the tables share the
+ * enum type `state`.
+ *
+ * @param timeoutMs lock timeout, in ms. It can be long because no producers queue behind this lock.
+ */
+export async function lockSchema(client: Client, schema: string, timeoutMs = lockTimeoutMs): Promise<void> {
+  await client.query(`SET LOCAL lock_timeout = ${timeoutMs}`);
+  await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [lockClasses.migration, schema]);
+  await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+}
