@@ -13,7 +13,7 @@ import {
 import { addedColumns } from "./columns.js";
 import { describeMissingColumns } from "./adoption/addColumns.js";
 import { adopt } from "./adoption/adopt.js";
-import { ensureHoldIndex, ensureSchedulesIndex } from "./adoption/indexes.js";
+import { ensureIndex, holdIndex, schedulesIndex } from "./adoption/indexes.js";
 import { readLayout } from "./adoption/layout.js";
 import { refuseConflictingNames, refuseObstacles } from "./adoption/obstacles.js";
 import { repairAdopted } from "./adoption/repairAdopted.js";
@@ -67,7 +67,7 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
     const { oid, keyProblem, isNew } = await ensureOwn(client, table, entry, log);
     if (!exists && isNew) log.info({ table: table.logName }, "table created");
     if (keyProblem !== null) await settleKeys(client, table, entry, log, keyProblem);
-    await withLockTimeout(client, () => ensureHoldIndex(client, table));
+    await withLockTimeout(client, () => ensureIndex(client, table, holdIndex));
     if (entry.create) await tryEnsureSchedulesIndex(client, table, log);
     return oid;
   } catch (error) {
@@ -169,7 +169,7 @@ async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: L
  */
 async function tryEnsureSchedulesIndex(client: Client, table: TaskTable, log: Log): Promise<void> {
   try {
-    await withLockTimeout(client, () => ensureSchedulesIndex(client, table));
+    await withLockTimeout(client, () => ensureIndex(client, table, schedulesIndex));
   } catch (error) {
     if (sqlState(error) !== lockNotAvailable && sqlState(error) !== deadlockDetected) throw error;
     log.warn({ table: table.logName }, "index of schedules not created, table is locked");

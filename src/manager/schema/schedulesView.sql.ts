@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { owedNotePattern } from "./owedTable.js";
-import { meanSeconds } from "./meanSeconds.sql.js";
+import { margin, meanSeconds } from "./repetition.sql.js";
 import { objectName, type TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
 
@@ -25,9 +25,6 @@ const shownTimes = 3;
  */
 const longestRepeat = "interval '1000 years'";
 const latestPlan = "'10000-01-01'::pg_catalog.timestamptz";
-
-/** How far the estimated number of past repetitions can be wrong: months, years and days vary in length. */
-const margin = 40;
 
 /**
  * SQL condition that is true if the row with this alias has a schedule: it has a rule, or repeats. This is also the

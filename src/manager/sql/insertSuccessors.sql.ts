@@ -1,17 +1,11 @@
 import type { ColumnSet } from "../schema/columnSet.js";
-import { meanSeconds } from "../schema/meanSeconds.sql.js";
+import { margin, meanSeconds } from "../schema/repetition.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { isRepeating } from "./fragments.sql.js";
 import { isReplaced, keyWaits } from "./keyWaits.sql.js";
 import { queryPendingAfter } from "./ruleQuery.sql.js";
 import { mustRunQuery } from "../schema/startRule.sql.js";
-
-/**
- * How far the estimated number of missed repetitions can be wrong. Months, years, and days with a clock change vary in
- * length, but their multiples stay within a few days of the mean.
- */
-const margin = 40;
 
 /**
  * If a task repeats at a longer interval than this, its next time might exceed the range of dates. Its successor is

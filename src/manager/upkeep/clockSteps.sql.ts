@@ -1,11 +1,8 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { meanSeconds } from "../schema/meanSeconds.sql.js";
+import { margin, meanSeconds } from "../schema/repetition.sql.js";
 import { hasSchedule } from "../schema/schedulesView.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
-
-/** How far the estimated number of repetitions can be wrong: months, years and days vary in length. */
-const margin = 40;
 
 /** Longer intervals are left alone: no clock is that wrong, and multiples could exceed the range of dates. */
 const longestRepeat = "interval '100 years'";

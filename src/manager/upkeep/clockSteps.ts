@@ -1,10 +1,9 @@
-import { sqlState, type Client } from "../../shared/postgres/client.js";
-import { toReport } from "../../shared/errors.js";
+import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { clockStepMs, clockStepRetryMs } from "../model/tuning.js";
 import { replanAhead } from "./clockSteps.sql.js";
+import { lastingReason } from "./lastingReason.js";
 
 /**
  * Replans schedules after the server's clock has been set back by more than `clockStepMs`. What was planned while the
@@ -65,11 +64,8 @@ export class ClockSteps {
       else this.#aheadMs = null;
       return replanned > 0;
     } catch (error) {
-      if (sqlState(error) === null || isTransient(error)) throw error;
-      this.#log.warn(
-        { reason: toReport(error).message },
-        "cannot replan schedules after the server's clock was set back",
-      );
+      const reason = lastingReason(error);
+      this.#log.warn({ reason }, "cannot replan schedules after the server's clock was set back");
       this.#aheadMs = null;
       return false;
     }

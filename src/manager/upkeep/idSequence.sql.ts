@@ -5,7 +5,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 /** How many ids a sequence must have left after it was set forward. Otherwise, some id is far ahead of all others. */
 const minLeft = 1_000;
 
-export interface Advanced {
+interface Advanced {
   readonly sequence: string;
   readonly from: string;
   readonly to: string;

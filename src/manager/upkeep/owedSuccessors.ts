@@ -1,15 +1,14 @@
 import type { DatabaseError } from "pg";
-import { sqlState, type Client } from "../../shared/postgres/client.js";
+import type { Client } from "../../shared/postgres/client.js";
 import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
-import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
-import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { changeRows, RejectedRows, tryInOrder } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { maxOwedTries, owedRestFactor, rejectedRowRetryMs } from "../model/tuning.js";
-import { advanceIdSequence, type Advanced } from "./idSequence.sql.js";
+import { advanceIdSequence } from "./idSequence.sql.js";
 import { insertOwed, readOwed, settleKept } from "./owedSuccessors.sql.js";
+import { lastingReason } from "./lastingReason.js";
 
 const rejectedMessage = "next run rejected by the server, retrying";
 
@@ -76,8 +75,7 @@ export class OwedSuccessors {
     } catch (error) {
       // Another step follows after a pause.
       this.#mustRead = true;
-      if (sqlState(error) === null || isTransient(error)) throw error;
-      this.#log.warn({ reason: toReport(error).message }, "cannot plan the next runs that the server has rejected");
+      this.#log.warn({ reason: lastingReason(error) }, "cannot plan the next runs that the server has rejected");
       this.#notBefore = performance.now() + rejectedRowRetryMs.max;
       return false;
     }
@@ -141,14 +139,11 @@ export class OwedSuccessors {
   }
 
   async #advanceSequence(client: Client, which: "any" | "consecutive ids only"): Promise<void> {
-    let advanced: Advanced | null;
     try {
-      advanced = await advanceIdSequence(client, this.#table, which === "any");
+      const advanced = await advanceIdSequence(client, this.#table, which === "any");
+      if (advanced !== null) this.#log.warn(advanced, "sequence was behind the ids of the table, set forward");
     } catch (error) {
-      if (sqlState(error) === null || isTransient(error)) throw error;
-      this.#log.warn({ reason: toReport(error).message }, "cannot set the sequence of the ids forward");
-      return;
+      this.#log.warn({ reason: lastingReason(error) }, "cannot set the sequence of the ids forward");
     }
-    if (advanced !== null) this.#log.warn(advanced, "sequence was behind the ids of the table, set forward");
   }
 }

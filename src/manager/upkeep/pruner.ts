@@ -1,10 +1,10 @@
-import { sqlState, type Client } from "../../shared/postgres/client.js";
-import { toReport } from "../../shared/errors.js";
+import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { prune, type PruneStep } from "./prune.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { pruneIntervalMs } from "../model/tuning.js";
+import { lastingReason } from "./lastingReason.js";
 
 /**
  * Deletes finished rows that are older than their `keep`, in small steps. A round of steps goes through the table once.
@@ -82,8 +82,8 @@ export class Pruner {
       this.#notBefore = performance.now() + pruneIntervalMs.min;
       // After a transient error, such as a lock timeout, the step is tried again.
       this.#touched ||= isTransient(error);
-      if (sqlState(error) === null || isTransient(error)) throw error;
-      if (!this.#isFailureLogged) this.#log.warn({ reason: toReport(error).message }, "cannot prune finished tasks");
+      const reason = lastingReason(error);
+      if (!this.#isFailureLogged) this.#log.warn({ reason }, "cannot prune finished tasks");
       this.#isFailureLogged = true;
       return { deleted: 0, next: "0", dueMs: null };
     }

@@ -1,10 +1,9 @@
-import { sqlState, type Client } from "../../shared/postgres/client.js";
-import { toReport } from "../../shared/errors.js";
+import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
-import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { zoneCheckIntervalMs, zoneCheckRows } from "../model/tuning.js";
 import { plannedByRule, replanOutdated } from "./zoneChanges.sql.js";
+import { lastingReason } from "./lastingReason.js";
 
 /**
  * Replans tasks with a rule when the server has new time zone data, according to which their plans are no longer times
@@ -42,8 +41,7 @@ export class ZoneChanges {
       for (const task of replanned) this.#log.info(task, "task replanned: time zone data have changed");
       if (this.#unchecked.length > 0) return true;
     } catch (error) {
-      if (sqlState(error) === null || isTransient(error)) throw error;
-      this.#log.warn({ reason: toReport(error).message }, "cannot check the zones of rules");
+      this.#log.warn({ reason: lastingReason(error) }, "cannot check the zones of rules");
     }
     this.#unchecked = [];
     this.#notBefore = performance.now() + zoneCheckIntervalMs;

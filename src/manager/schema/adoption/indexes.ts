@@ -23,27 +23,19 @@ interface Index {
 /** Creates missing indexes. A table needs the indexes of a new table and an index on `id`. */
 export async function ensureIndexes(client: Client, table: TaskTable, { kind }: Pick<Layout, "kind">): Promise<void> {
   for (const index of [idIndex(kind), ...queueIndexes(table), keepIndex(table)]) {
-    await ensureIndex(client, table, { kind }, index);
+    await ensureIndex(client, table, index);
   }
 }
 
 /**
  * Creates an index if it is missing. On a partitioned table, creates the index on each partition first, because CREATE
- * INDEX CONCURRENTLY does not work on a partitioned table.
+ * INDEX CONCURRENTLY does not work on a partitioned table. When the partitioned table's index is created afterwards, it
+ * attaches the indexes of the partitions.
  */
-async function ensureIndex(
-  client: Client,
-  table: TaskTable,
-  { kind }: Pick<Layout, "kind">,
-  index: Index,
-): Promise<void> {
-  const relations = [{ name: table.table, schema: table.schema, qualified: table.qualified }];
-  if (kind === "p") {
-    const partitions = await readPartitions(client, table);
-    // When the partitioned table's index is created afterwards, it attaches the indexes of the partitions.
-    relations.unshift(...partitions.filter(({ isLeaf }) => isLeaf));
-  }
-  for (const relation of relations) await ensureIndexOn(client, relation, index);
+export async function ensureIndex(client: Client, table: TaskTable, index: Index): Promise<void> {
+  const leaves = (await readPartitions(client, table)).filter(({ isLeaf }) => isLeaf);
+  for (const relation of [...leaves, { name: table.table, qualified: table.qualified }])
+    await ensureIndexOn(client, relation, index);
 }
 
 function idIndex(kind: string): Index {
@@ -60,32 +52,8 @@ export function queueIndexes(table: TaskTable): Index[] {
   ];
 }
 
-/**
- * Creates the index of the rows of schedules if it is missing. Its first key column tells the waiting rows from the
- * others, and the second one puts the latest claimed rows first. Neither is written when a run ends.
- */
-export async function ensureSchedulesIndex(client: Client, table: TaskTable): Promise<void> {
-  const kind = await readKind(client, table);
-  if (kind !== undefined) await ensureIndex(client, table, kind, schedulesIndex);
-}
-
-/**
- * Creates the index of the waiting tasks whose predecessors have not been looked up yet, if the index is missing.
- */
-export async function ensureHoldIndex(client: Client, table: TaskTable): Promise<void> {
-  const kind = await readKind(client, table);
-  if (kind !== undefined) await ensureIndex(client, table, kind, holdIndex);
-}
-
-const readKind = async (client: Client, { qualified }: TaskTable): Promise<{ kind: string } | undefined> =>
-  (
-    await client.query<{ kind: string }>(
-      "SELECT relkind AS kind FROM pg_catalog.pg_class WHERE oid = $1::pg_catalog.regclass",
-      [qualified],
-    )
-  ).rows[0];
-
-const holdIndex: Index = {
+/** The index of the waiting tasks whose predecessors have not been looked up yet. */
+export const holdIndex: Index = {
   suffix: "hold_idx",
   column: "id",
   predicate: "((wait > 0) AND (ready IS NOT NULL))",
@@ -93,7 +61,11 @@ const holdIndex: Index = {
   unique: false,
 };
 
-const schedulesIndex: Index = {
+/**
+ * The index of the rows of schedules. Its first key column tells the waiting rows from the others, and the second one
+ * puts the latest claimed rows first. Neither is written when a run ends.
+ */
+export const schedulesIndex: Index = {
   suffix: "schedules_idx",
   column: "ready",
   predicate: "COALESCE(((rule IS NOT NULL) OR (repeat > '00:00:00'::interval)), false)",
@@ -119,7 +91,7 @@ function initialIndex(
 
 async function ensureIndexOn(
   client: Client,
-  relation: { readonly name: string; readonly schema: string; readonly qualified: string },
+  relation: { readonly name: string; readonly qualified: string },
   { suffix, column, predicate, definition, unique }: Index,
 ): Promise<void> {
   const { rows } = await client.query<{ index: string; valid: boolean }>(

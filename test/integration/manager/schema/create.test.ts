@@ -26,19 +26,21 @@ describe("a missing object", () => {
     await insertOne(qualified);
   });
 
-  test("is created again after the table was dropped", async () => {
-    const { qualified } = await ensureTaskTable(target, { schema: "dropped" });
-    await client.query(`DROP TABLE ${qualified}`);
-    await ensureTaskTable(target, { schema: "dropped" });
-    await insertOne(qualified);
-  });
-
-  test("is created again after the table and its type were dropped", async () => {
-    const { qualified, stateType } = await ensureTaskTable(target, { schema: "dropped_too" });
-    await client.query(`DROP TABLE ${qualified}; DROP TYPE ${stateType}`);
-    await ensureTaskTable(target, { schema: "dropped_too" });
-    await insertOne(qualified);
-  });
+  for (const [schema, drop] of [
+    ["dropped", "DROP TABLE dropped.task"],
+    ["dropped_too", "DROP TABLE dropped_too.task; DROP TYPE dropped_too.state"],
+    [
+      "beside",
+      "DROP TABLE beside.task_after, beside.task_owed, beside.task_pause; DROP FUNCTION beside.task_planned CASCADE",
+    ],
+  ] as const) {
+    test(`is created again: ${drop}`, async () => {
+      const { qualified } = await ensureTaskTable(target, { schema });
+      await client.query(drop);
+      await ensureTaskTable(target, { schema });
+      await insertOne(qualified);
+    });
+  }
 
   test("is created, and the oid of the table returned", async () => {
     const entry = makeEntry(target, { schema: "oids" });
@@ -90,31 +92,25 @@ test("missing states are added to the enum", async () => {
 });
 
 describe("missing rights", () => {
-  test("to create in the database are reported with the server's message", async () => {
-    const role = await createRole(client, unique("stranger"));
-    await assert.rejects(ensureTaskTable({ ...target, user: role }, { schema: "forbidden" }), {
-      code: "SCHEMA_NOT_ALLOWED",
-      message: `cannot create or change "forbidden"."task": permission denied for database ${target.database}: GRANT CREATE ON DATABASE ${target.database} TO "${role}"`,
+  for (const [schema, make, denied, grant] of [
+    ["forbidden", "", `database ${target.database}`, `CREATE ON DATABASE ${target.database}`],
+    [
+      "readable",
+      "CREATE SCHEMA readable; GRANT USAGE ON SCHEMA readable TO PUBLIC",
+      "schema readable",
+      "CREATE ON SCHEMA readable",
+    ],
+    ["closed", "CREATE SCHEMA closed", "schema closed", "USAGE, CREATE ON SCHEMA closed"],
+  ] as const) {
+    test(`are reported with the server's message and the remedy: ${grant}`, async () => {
+      await client.query(make);
+      const role = await createRole(client, unique("stranger"));
+      await assert.rejects(ensureTaskTable({ ...target, user: role }, { schema }), {
+        code: "SCHEMA_NOT_ALLOWED",
+        message: `cannot create or change "${schema}"."task": permission denied for ${denied}: GRANT ${grant} TO "${role}"`,
+      });
     });
-  });
-
-  test("to create in the schema are reported with the server's message", async () => {
-    await client.query("CREATE SCHEMA readable; GRANT USAGE ON SCHEMA readable TO PUBLIC");
-    const role = await createRole(client, unique("reader"));
-    await assert.rejects(ensureTaskTable({ ...target, user: role }, { schema: "readable" }), {
-      code: "SCHEMA_NOT_ALLOWED",
-      message: `cannot create or change "readable"."task": permission denied for schema readable: GRANT CREATE ON SCHEMA readable TO "${role}"`,
-    });
-  });
-
-  test("to use the schema are reported with the server's message", async () => {
-    await client.query("CREATE SCHEMA closed");
-    const role = await createRole(client, unique("outsider"));
-    await assert.rejects(ensureTaskTable({ ...target, user: role }, { schema: "closed" }), {
-      code: "SCHEMA_NOT_ALLOWED",
-      message: `cannot create or change "closed"."task": permission denied for schema closed: GRANT USAGE, CREATE ON SCHEMA closed TO "${role}"`,
-    });
-  });
+  }
 
   test("to alter the table matter only if a default changes", async () => {
     await ensureTaskTable(target, { schema: "owned" });
@@ -139,35 +135,76 @@ describe("missing rights", () => {
   });
 });
 
-async function incompatible(schema: string, statement: string, message: RegExp): Promise<void> {
-  await client.query(`CREATE SCHEMA ${schema}; ${statement}`);
-  await assert.rejects(ensureTaskTable(target, { schema }), {
-    code: "SCHEMA_INCOMPATIBLE",
-    message,
-  });
-}
-
 describe("refuses and leaves unchanged", () => {
-  test("a table that lacks required columns", async () => {
-    await incompatible("foreign1", "CREATE TABLE foreign1.task (mine int)", /not created by pg-task/);
-    const { rows } = await client.query(
-      "SELECT attname FROM pg_attribute WHERE attrelid = 'foreign1.task'::regclass AND attnum > 0",
-    );
-    assert.deepEqual(rows, [{ attname: "mine" }]);
-  });
-
-  test("a view", async () => {
-    await incompatible("foreign2", "CREATE VIEW foreign2.task AS SELECT 1", /got a view/);
-  });
-
-  test("a foreign table", async () => {
-    await incompatible(
+  for (const [what, schema, statement, message, after] of [
+    [
+      "a table that lacks required columns",
+      "foreign1",
+      "CREATE TABLE foreign1.task (mine int)",
+      /not created by pg-task/,
+      "TABLE foreign1.task",
+    ],
+    ["a view", "foreign2", "CREATE VIEW foreign2.task AS SELECT 1", /got a view/, "TABLE foreign2.task"],
+    [
+      "a foreign table",
       "foreign3",
       `CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER nowhere FOREIGN DATA WRAPPER nothing;
        CREATE FOREIGN TABLE foreign3.task (id bigint) SERVER nowhere`,
       /got a foreign table/,
-    );
-  });
+      "",
+    ],
+    [
+      "another type named state",
+      "states1",
+      "CREATE TABLE states1.state (name text)",
+      /to be an enum of PLAN/,
+      "SELECT name FROM states1.state",
+    ],
+    [
+      "an enum state without PLAN",
+      "states2",
+      "CREATE TYPE states2.state AS ENUM ('TAKE', 'WORK', 'DONE', 'STOP')",
+      /got one without PLAN, FAIL, GONE/,
+      "",
+    ],
+    [
+      "a user's function with the name of one of pg-task's",
+      "functions",
+      "CREATE FUNCTION functions.task_wake_up() RETURNS int LANGUAGE sql AS 'SELECT 42'",
+      /the function functions\.task_wake_up\(\) exists/,
+      "SELECT functions.task_wake_up()",
+    ],
+    [
+      "a user's function with the name and arguments of one of pg-task's",
+      "resets",
+      "CREATE FUNCTION resets.task_reset(text, text, text, integer, integer) RETURNS int LANGUAGE sql AS 'SELECT 42'",
+      /the function resets\.task_reset\(text,text,text,integer,integer\) exists/,
+      "",
+    ],
+    ...(
+      [
+        ["indexes", "task_due_idx", "mine int"],
+        ["pauses", "task_pause", "a int"],
+        ["owed", "task_owed", "task bigint"],
+        ["dependencies", "task_after", "predecessor bigint, task bigint"],
+      ] as const
+    ).map(
+      ([schema, name, columns]) =>
+        [
+          `a user's table with the name ${name}`,
+          schema,
+          `CREATE TABLE ${schema}.${name} (${columns})`,
+          new RegExp(`the relation ${schema}\\.${name} exists and was not created by pg-task`),
+          `TABLE ${schema}.${name}`,
+        ] as const,
+    ),
+  ] as const) {
+    test(what, async () => {
+      await client.query(`CREATE SCHEMA ${schema}; ${statement}`);
+      await assert.rejects(ensureTaskTable(target, { schema }), { code: "SCHEMA_INCOMPATIBLE", message });
+      await client.query(after);
+    });
+  }
 
   test("a table created by a later version", async () => {
     await ensureTaskTable(target, { schema: "later" });
@@ -176,52 +213,6 @@ describe("refuses and leaves unchanged", () => {
       code: "SCHEMA_INCOMPATIBLE",
       message: /created by a later pg-task \(version 9999, .*upgrade/,
     });
-  });
-
-  test("another type named state", async () => {
-    await incompatible("states1", "CREATE TABLE states1.state (name text)", /to be an enum of PLAN/);
-  });
-
-  test("an enum state without PLAN", async () => {
-    await incompatible(
-      "states2",
-      "CREATE TYPE states2.state AS ENUM ('TAKE', 'WORK', 'DONE', 'STOP')",
-      /got one without PLAN, FAIL, GONE/,
-    );
-  });
-
-  test("a user's function with the name of one of pg-task's", async () => {
-    await incompatible(
-      "functions",
-      "CREATE FUNCTION functions.task_wake_up() RETURNS int LANGUAGE sql AS 'SELECT 42'",
-      /the function functions\.task_wake_up\(\) exists/,
-    );
-    const { rows } = await client.query("SELECT functions.task_wake_up() AS answer");
-    assert.equal(rows[0].answer, 42);
-  });
-
-  test("a user's function with the name and arguments of one of pg-task's", async () => {
-    await incompatible(
-      "resets",
-      "CREATE FUNCTION resets.task_reset(text, text, text, integer, integer) RETURNS int LANGUAGE sql AS 'SELECT 42'",
-      /the function resets\.task_reset\(text,text,text,integer,integer\) exists/,
-    );
-  });
-
-  test("a user's table with the name of pg-task's index", async () => {
-    await incompatible(
-      "indexes",
-      "CREATE TABLE indexes.task_due_idx (mine int)",
-      /the relation indexes\.task_due_idx exists and was not created by pg-task/,
-    );
-  });
-
-  test("a user's table with the name of pg-task's pause table", async () => {
-    await incompatible(
-      "pauses",
-      "CREATE TABLE pauses.task_pause (a int)",
-      /the relation pauses\.task_pause exists and was not created by pg-task/,
-    );
   });
 
   test("a table named state, like its enum type", async () => {
