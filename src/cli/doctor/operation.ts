@@ -15,7 +15,7 @@ import { howToResume, shellWord } from "../support/pastedCommands.js";
 import { formatCount } from "../terminal/format.js";
 import { fail, ok, warn, type Check, checkWaiting } from "../inspection.js";
 import { formatDuration } from "../../shared/formatDuration.js";
-import { lostDependencies } from "../../manager/schema/dependencyTable.js";
+import { lostDependencies } from "../../manager/schema/lostDependencies.sql.js";
 import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 
 export async function checkManager(client: Client, table: TaskTable): Promise<Check> {

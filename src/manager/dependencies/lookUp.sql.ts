@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { ColumnSet } from "../schema/columnSet.js";
-import { lostDependencies } from "../schema/dependencyTable.js";
+import { lostDependencies } from "../schema/lostDependencies.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { hasId, isToLookUp } from "../sql/fragments.sql.js";
