@@ -189,13 +189,13 @@ describe("refuses and leaves unchanged", () => {
         ["dependencies", "task_after", "predecessor bigint, task bigint"],
       ] as const
     ).map(
-      ([schema, name, columns]) =>
+      ([place, name, columns]) =>
         [
           `a user's table with the name ${name}`,
-          schema,
-          `CREATE TABLE ${schema}.${name} (${columns})`,
-          new RegExp(`the relation ${schema}\\.${name} exists and was not created by pg-task`),
-          `TABLE ${schema}.${name}`,
+          place,
+          `CREATE TABLE ${place}.${name} (${columns})`,
+          new RegExp(`the relation ${place}\\.${name} exists and was not created by pg-task`),
+          `TABLE ${place}.${name}`,
         ] as const,
     ),
   ] as const) {
