@@ -183,33 +183,19 @@ it("deletes one task", async () => {
 });
 
 it("pauses and resumes a group and the whole table", async () => {
-  assert.deepEqual((await web.post(`${path}/pause`, { group: "mail", reason: "moving" })).value, {
-    group: "mail",
-    changed: true,
-    paused: true,
-  });
+  const asked = async (verb: string, body: object): Promise<unknown> => (await web.post(`${path}/${verb}`, body)).value;
+  const mail = { group: "mail", paused: true };
+  assert.deepEqual(await asked("pause", { group: "mail", reason: "moving" }), { ...mail, changed: true });
   const id = await add({ input: "SELECT 1", group: "mail" });
-  assert.deepEqual((await web.post(`${path}/pause`, { group: "mail" })).value, {
-    group: "mail",
-    changed: false,
-    paused: true,
-  });
-  assert.deepEqual((await web.post(`${path}/pause`, {})).value, { group: null, changed: true, paused: true });
+  assert.deepEqual(await asked("pause", { group: "mail" }), { ...mail, changed: false });
+  assert.deepEqual(await asked("pause", {}), { group: null, changed: true, paused: true });
   assert.deepEqual((await client.query(`SELECT "group", reason FROM task_pause ORDER BY 1 NULLS FIRST`)).rows, [
     { group: null, reason: null },
     { group: "mail", reason: "moving" },
   ]);
-  assert.deepEqual((await web.post(`${path}/resume`, { group: "mail" })).value, {
-    group: "mail",
-    changed: true,
-    paused: true,
-  });
+  assert.deepEqual(await asked("resume", { group: "mail" }), { ...mail, changed: true });
   assert.equal((await columnsOf(id, "state"))?.["state"], "PLAN");
-  assert.deepEqual((await web.post(`${path}/resume`, { group: null })).value, {
-    group: null,
-    changed: true,
-    paused: false,
-  });
+  assert.deepEqual(await asked("resume", { group: null }), { group: null, changed: true, paused: false });
   await waitForState(client, id, "DONE");
 });
 
@@ -354,28 +340,19 @@ it("tells a role without privileges what it lacks", async () => {
   const reader = await startPgTask({ ...config, "pg_task.json": [{ url }] });
   const page = await Web.connect(reader);
   const from = `/api/tables/${await page.tableId()}`;
-  const asked = async (target: string, body: object): Promise<unknown[]> =>
-    (await refused(`${from}/${target}`, body, page)).slice(0, 3);
-  assert.deepEqual(await asked("changes", { change: "delete", ids: [id] }), [
-    403,
-    "FORBIDDEN",
-    `the entry's user may not delete tasks: GRANT UPDATE, DELETE ON "public"."task" TO ${role}`,
-  ]);
-  assert.deepEqual(await asked(`tasks/${id}/stop`, {}), [
-    403,
-    "FORBIDDEN",
-    `the entry's user may not stop tasks: GRANT UPDATE ON "public"."task" TO ${role}`,
-  ]);
-  assert.deepEqual(await asked("pause", {}), [
-    403,
-    "FORBIDDEN",
-    `the entry's user may not pause or resume: GRANT SELECT, INSERT, DELETE ON "public"."task_pause" TO ${role}`,
-  ]);
-  assert.deepEqual(await asked("tasks", { input: "SELECT 1", group: "g" }), [
-    403,
-    "FORBIDDEN",
-    `the entry's user may not add this task: GRANT INSERT ("group", input) ON "public"."task" TO ${role}; GRANT USAGE ON SEQUENCE public.task_id_seq TO ${role}`,
-  ]);
+  for (const [target, body, message] of [
+    ["changes", { change: "delete", ids: [id] }, `delete tasks: GRANT UPDATE, DELETE ON "public"."task" TO ${role}`],
+    [`tasks/${id}/stop`, {}, `stop tasks: GRANT UPDATE ON "public"."task" TO ${role}`],
+    ["pause", {}, `pause or resume: GRANT SELECT, INSERT, DELETE ON "public"."task_pause" TO ${role}`],
+    [
+      "tasks",
+      { input: "SELECT 1", group: "g" },
+      `add this task: GRANT INSERT ("group", input) ON "public"."task" TO ${role}; GRANT USAGE ON SEQUENCE public.task_id_seq TO ${role}`,
+    ],
+  ] as const) {
+    const answer = await refused(`${from}/${target}`, body, page);
+    assert.deepEqual(answer, [403, "FORBIDDEN", `the entry's user may not ${message}`]);
+  }
   assert.equal((await columnsOf(id, "state"))?.["state"], "PLAN");
   await reader.stop();
   await client.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
