@@ -18,7 +18,7 @@ export type Failing = "failing";
 
 const failing: Failing = "failing";
 
-const { BroadcastChannel, isMainThread, threadId, workerData } = threads;
+const { BroadcastChannel, isMainThread, threadId } = threads;
 
 const channel = new BroadcastChannel("sabotage");
 
@@ -33,10 +33,11 @@ if (isMainThread) {
   // The channel must not keep the process alive.
   process.channel?.unref();
 } else {
-  const kind = workerData?.buffer instanceof SharedArrayBuffer ? "manager" : "executor";
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- its types lack addEventListener
   channel.onmessage = (event) => {
     const order = payload(event);
+    // The file of the thread is known only when its code runs.
+    const kind = /manager.thread\.cjs$/.test(process.argv[1] ?? "") ? "manager" : "executor";
     if (order === failing || (order.thread !== kind && order.thread !== threadId)) return;
     channel.postMessage(failing);
     fail(order.how);
