@@ -49,12 +49,16 @@ function collect(pairs: readonly Pair[]): GivenOptions {
  */
 export function parsePairs(text: string, quote = (shown: string): string => shown): Pair[] {
   if (isUri(text)) {
-    return parseUri(text, (keyword, shown) => {
+    const unknown: string[] = [];
+    const pairs = parseUri(text, (keyword, shown) => {
       if (isAccepted(keyword)) return;
       const remedy = quote(shown) === keyword ? foreignRemedy(keyword) : null;
-      const hint = remedy === null ? "" : ` (${remedy})`;
-      throw new ConnectionStringError(`invalid URI query parameter: "${quote(shown)}"${hint}`);
+      unknown.push(`"${quote(shown)}"${remedy === null ? "" : ` (${remedy})`}`);
     });
+    if (unknown.length === 0) return pairs;
+    throw new ConnectionStringError(
+      `invalid URI query parameter${unknown.length > 1 ? "s" : ""}: ${[...new Set(unknown)].join(", ")}`,
+    );
   }
   return parseKeyValues(text, (keyword, shown) => {
     if (!isAccepted(keyword)) throw invalidOption(quote(shown));

@@ -20,7 +20,7 @@ export function splitUri(uri: string): { readonly scheme: string; readonly useri
  * Parses `postgresql://user:password@host:port,host:port/database?key=value&…` as libpq does. Every component is
  * optional and percent-encoded.
  *
- * @param check throws for a keyword that is not allowed as a query parameter; `shown` is what messages may show of it
+ * @param check called for the keyword of each query parameter; `shown` is what messages may show of it
  * @throws ConnectionStringError
  */
 export function parseUri(uri: string, check: (keyword: string, shown: string) => void): Pair[] {

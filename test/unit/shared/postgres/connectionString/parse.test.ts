@@ -80,6 +80,10 @@ const mistakes: readonly (readonly [string, string])[] = [
   ["POSTGRESQL://h", 'missing "=" after "***" in connection info string'],
   ["postgresql://h?foo=1", 'invalid URI query parameter: "foo"'],
   ["postgresql://u:p@h?foo=1", 'invalid URI query parameter: "foo"'],
+  [
+    "postgresql://h?foo=1&port=1&bar=2&stringtype=3",
+    'invalid URI query parameters: "foo", "bar", "stringtype" (remove it)',
+  ],
   ["postgresql://h?password=a&foo=1", 'invalid URI query parameter: "***"'],
   ["postgresql://h?host", 'missing key/value separator "=" in URI query parameter: "host"'],
   ["postgresql://h?host=a=b", 'extra key/value separator "=" in URI query parameter: "host"'],
