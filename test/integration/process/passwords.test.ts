@@ -119,6 +119,8 @@ test("a missing password of the control connection is not to be given in an entr
     refused,
     new RegExp(`none was given for [^ ]*: password file ${passwords} is not used: its group or others`),
   );
+  const [line = ""] = /none was given for .*/.exec(refused) ?? [];
+  assert.equal(line.split("is not used").length, 2, "said once");
   assert.doesNotMatch(refused, /no matching line/);
   // The driver does not warn in its own words, too.
   assert.doesNotMatch(refused, /WARNING/);

@@ -68,10 +68,12 @@ async function connectWithPassword<Connection>(
   try {
     return await connect(password === null ? server : { ...server, password });
   } catch (error) {
-    const isRefused = error instanceof PgTaskError && error.code === "CONNECTION_REJECTED";
-    if (!isRefused || warnings.length === 0) throw error;
+    if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED") throw error;
     const { code, message, sqlState } = error;
-    throw new PgTaskError(code, [message, ...warnings].join("; "), {
+    // The error for a missing password says it already.
+    const unsaid = warnings.filter((warning) => !message.includes(warning));
+    if (unsaid.length === 0) throw error;
+    throw new PgTaskError(code, [message, ...unsaid].join("; "), {
       cause: error.cause,
       ...omitUndefined({ sqlState }),
     });
