@@ -125,7 +125,7 @@ export class Dependencies {
     const { rows } = await client.query<{ locked: boolean }>({
       name: "lock dependencies",
       text: "SELECT pg_try_advisory_lock($1, $2::regclass::oid::bigint::bit(32)::integer) AS locked",
-      values: [lockClasses.dependencies, this.#components.table.qualified],
+      values: [lockClasses.change, this.#components.table.qualified],
     });
     return rows[0]?.locked === true;
   }
@@ -134,7 +134,7 @@ export class Dependencies {
     await client.query({
       name: "unlock dependencies",
       text: "SELECT pg_advisory_unlock($1, $2::regclass::oid::bigint::bit(32)::integer)",
-      values: [lockClasses.dependencies, this.#components.table.qualified],
+      values: [lockClasses.change, this.#components.table.qualified],
     });
   }
 

@@ -39,6 +39,6 @@ export async function withLockTimeout<T>(client: Client, work: () => Promise<T>)
  */
 export async function lockSchema(client: Client, schema: string, timeoutMs = lockTimeoutMs): Promise<void> {
   await client.query(`SET LOCAL lock_timeout = ${timeoutMs}`);
-  await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [lockClasses.migration, schema]);
+  await client.query("SELECT pg_advisory_xact_lock($1, hashtext($2))", [lockClasses.change, schema]);
   await client.query(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
 }

@@ -11,8 +11,12 @@ export const lockClasses = {
    * table's tasks. The second key is the table's oid.
    */
   manager: 0x70677402,
-  /** Held while a table of the schema is created or migrated. The second key is a hash of the schema's name. */
-  migration: 0x70677403,
+  /**
+   * Held by a manager while it changes what no other may change at the same time. The second key is a hash of the
+   * schema's name while a table of the schema is created or migrated, and the table's oid while dependencies between
+   * tasks are changed. Should the two be equal by chance, one of them only waits for the other.
+   */
+  change: 0x70677403,
   /**
    * Held by a manager in busy mode. Writers test this lock and send notifications only if it is free. The second key is
    * the table's oid.
@@ -24,8 +28,6 @@ export const lockClasses = {
    * backend (see manager/sessions/recalls.ts).
    */
   permit: 0x70677405,
-  /** Held by a manager while it changes dependencies between tasks. The second key is the table's oid. */
-  dependencies: 0x70677406,
   /**
    * Held by the manager of a table, in shared mode, for each task whose run has ended and whose result the server
    * rejects. The second key is the lower half of the task's id.

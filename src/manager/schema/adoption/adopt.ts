@@ -27,7 +27,7 @@ import { dropExtensionTriggers, dropFormerTriggers, missingTriggers } from "./tr
  * @throws errors of the server.
  */
 export async function adopt(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<void> {
-  const lock = [lockClasses.migration, table.schema];
+  const lock = [lockClasses.change, table.schema];
   await client.query("SELECT pg_advisory_lock($1, hashtext($2))", lock);
   try {
     if ((await appliedVersion(client, table)) > 0) return;
