@@ -181,9 +181,11 @@ for (const failure of ["process.exit(3)", "throw new Error('sabotage')"]) {
     await writeFile(flag, "");
     const source = `
       import { existsSync } from "node:fs";
-      import { isMainThread, workerData } from "node:worker_threads";
-      const isExecutor = !isMainThread && !(workerData?.buffer instanceof SharedArrayBuffer);
-      if (isExecutor && existsSync(process.env.FAIL_FLAG)) ${failure}`;
+      import { isMainThread } from "node:worker_threads";
+      // The file of the thread is known only when its code runs.
+      if (!isMainThread) setImmediate(() => {
+        if (!/manager.thread\\.cjs$/.test(process.argv[1]) && existsSync(process.env.FAIL_FLAG)) ${failure};
+      });`;
     const program = await startProcess({
       config: { url: database.url, "pg_work.restart": 1, "pg_conf.log": "debug" },
       env: {
