@@ -285,8 +285,8 @@ function missingTableError(
  * @returns SCHEMA_MISSING if the role or the database is missing; CONNECTION_REJECTED with the reason if pg-task start
  * would set the password that was refused; otherwise the given error
  */
-async function explainRefusal(error: unknown, { control }: Configuration, entry: Entry): Promise<unknown> {
-  if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED" || entry.elsewhere) return error;
+async function explainRefusal(refusal: unknown, { control }: Configuration, entry: Entry): Promise<unknown> {
+  if (!(refusal instanceof PgTaskError) || refusal.code !== "CONNECTION_REJECTED" || entry.elsewhere) return refusal;
   // If the control connection fails too, nothing is known. A user of one table may not be allowed to use it.
   const found = await withConnection(control, (client) => readRoleAndDatabase(client, entry.target)).catch(
     (failure: unknown) => {
@@ -294,8 +294,9 @@ async function explainRefusal(error: unknown, { control }: Configuration, entry:
       throw failure;
     },
   );
-  if (found === null) return error;
-  if (found.role && found.database) return setsPassword(entry, found, error) ? passwordLater(error, entry) : error;
+  if (found === null) return refusal;
+  if (found.role && found.database)
+    return setsPassword(entry, found, refusal) ? passwordLater(refusal, entry) : refusal;
   return missingRoleOrDatabaseError(entry, found);
 }
 
