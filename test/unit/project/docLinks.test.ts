@@ -15,7 +15,6 @@ const documents = new Map(
     ...readdirSync(projectPath()).filter((name) => name.endsWith(".md")),
     ...markdownIn("docs"),
     ...markdownIn(".github"),
-    "test/README.md",
   ].map((file) => [file, readFileSync(projectPath(file), "utf8").replaceAll(/^ *```[\s\S]*?^ *```$/gm, "")]),
 );
 
