@@ -3,7 +3,7 @@ import { after } from "node:test";
 import { connectManager } from "../../src/manager/loop/connectManager.js";
 import { locateTable } from "../../src/manager/schema/locateTable.js";
 import { readSettings, type ManagerSettings } from "../../src/manager/model/settings.js";
-import { parameters, type Level, type ParameterName } from "../../src/shared/config/parameterTable.js";
+import { parameters, type ParameterName } from "../../src/shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import type { Entry } from "../../src/shared/config/types.js";
 import { connectClient } from "../../src/shared/postgres/client.js";
@@ -132,7 +132,7 @@ async function alterSystem(name: string, value: string): Promise<void> {
   await admin.query(`ALTER SYSTEM SET ${quoted(name)} = ${literal(value)}`);
 }
 
-const withServer = parameters.filter(({ levels }) => (levels as readonly Level[]).includes("database"));
+const withServer = parameters.filter(({ levels }) => levels.includes("database"));
 for (const parameter of withServer) {
   await alterSystem(parameter.name, String(valuesOf(parameter)?.[1]));
 }

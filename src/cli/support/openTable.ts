@@ -288,13 +288,13 @@ function missingTableError(
 async function explainRefusal(refusal: unknown, { control }: Configuration, entry: Entry): Promise<unknown> {
   if (!(refusal instanceof PgTaskError) || refusal.code !== "CONNECTION_REJECTED" || entry.elsewhere) return refusal;
   // If the control connection fails too, nothing is known. A user of one table may not be allowed to use it.
-  const found = await withConnection(control, (client) => readRoleAndDatabase(client, entry.target)).catch(
-    (failure: unknown) => {
-      if (failure instanceof PgTaskError) return null;
-      throw failure;
-    },
-  );
-  if (found === null) return refusal;
+  let found: RoleAndDatabase;
+  try {
+    found = await withConnection(control, (client) => readRoleAndDatabase(client, entry.target));
+  } catch (failure) {
+    if (failure instanceof PgTaskError) return refusal;
+    throw failure;
+  }
   if (found.role && found.database)
     return setsPassword(entry, found, refusal) ? passwordLater(refusal, entry) : refusal;
   return missingRoleOrDatabaseError(entry, found);

@@ -49,12 +49,12 @@ export function diffConfigurations(before: Configuration, now: Configuration): C
 }
 
 function entryChanges(before: Entry, now: Entry): string[] {
-  const parameters = changedKeys(before.parameters, now.parameters);
+  const ofManagers = changedKeys(before.parameters, now.parameters).filter((name) => !supervisorOnly.has(name));
   return [
     ...changedKeys(before.target, now.target).filter((name) => !passwordLookup.has(name)),
     ...changedKeys(before.fixed, now.fixed),
     ...(before.create === now.create && before.createRoleAndDatabase === now.createRoleAndDatabase ? [] : ["create"]),
-    ...parameters.filter((name) => !supervisorOnly.has(name)),
+    ...ofManagers,
   ];
 }
 

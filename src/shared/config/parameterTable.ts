@@ -319,10 +319,11 @@ type Table = typeof catalogue;
 
 export type ParameterName = keyof Table;
 
-export const parameters = Object.entries(catalogue).map(([name, parameter]) => ({
-  name,
-  ...parameter,
-})) as readonly (Parameter & { readonly name: ParameterName })[];
+const isName = (key: string): key is ParameterName => Object.hasOwn(catalogue, key);
+
+export const parameters: readonly (Parameter & { readonly name: ParameterName })[] = Object.keys(catalogue)
+  .filter(isName)
+  .map((key) => ({ name: key, ...catalogue[key] }));
 
 /** Names of the parameters of a type. */
 export type ParameterOfType<Type extends ParameterType> = {

@@ -119,7 +119,7 @@ test("why, doctor and status say that sessions are refused also while others are
   await program.stop();
 });
 
-const setPassword = (password: string) => admin.query(`ALTER ROLE idle PASSWORD '${password}'`);
+const setIdlePassword = (password: string) => admin.query(`ALTER ROLE idle PASSWORD '${password}'`);
 
 test("a changed password shows at a reload and in deep sleep, although no task is due", async () => {
   await server.createOwner("idle");
@@ -141,23 +141,23 @@ test("a changed password shows at a reload and in deep sleep, although no task i
     );
   await untilReady(200);
 
-  await setPassword("second password");
+  await setIdlePassword("second password");
   const { reason } = await program.line("the server refuses new sessions");
   assert.match(String(reason), /28P01.*ALTER ROLE "idle" PASSWORD/);
   await untilReady(503);
   assert.match((await web.requestWithoutToken("/ready")).text, /the server refuses the sessions of the tables/);
-  await setPassword("first password");
+  await setIdlePassword("first password");
   await program.line("the server accepts new sessions again");
   await untilReady(200);
 
   // While the manager is awake, a reload finds it out.
   await replaceConfig(folder, { ...content, "pg_task.idle": 1_000_000 });
   await program.line("settings changed");
-  await setPassword("second password");
+  await setIdlePassword("second password");
   await program.reload();
   await program.line("changed parameters not applied yet, retrying");
   await untilReady(503);
-  await setPassword("first password");
+  await setIdlePassword("first password");
   await untilReady(200);
   assert.equal(program.linesMatching("the server refuses new sessions").length, 1);
   await program.stop();

@@ -118,17 +118,17 @@ describe("a stop during start", () => {
   }
 });
 
-describe("a drain", () => {
-  /** Starts a component and stops it with this grace period. Its drain waits for the gate. */
-  async function draining(graceMs: number) {
-    const component = createComponent("drain", "stop");
-    component.gates.stop.open();
-    await component.lifecycle.start();
-    const stopped = component.lifecycle.stop(graceMs);
-    await component.reached("draining");
-    return { ...component, stopped };
-  }
+/** Starts a component and stops it with this grace period. Its drain waits for the gate. */
+async function draining(graceMs: number) {
+  const component = createComponent("drain", "stop");
+  component.gates.stop.open();
+  await component.lifecycle.start();
+  const stopped = component.lifecycle.stop(graceMs);
+  await component.reached("draining");
+  return { ...component, stopped };
+}
 
+describe("a drain", () => {
   it("is awaited during the grace period, and receives its length", async () => {
     const { calls, gates, received, stopped } = await draining(60_000);
     assert.ok(received.graceMs! > 0 && received.graceMs! <= 60_000);
@@ -253,7 +253,8 @@ async function play(behaviours: Record<Hook, Behaviour>, all: readonly Call[]): 
     hooks.push(hook);
     const { turns: count, fails, waitsForSignal } = behaviours[hook];
     await turns(count);
-    while (waitsForSignal && signal?.aborted === false) await turns(1);
+    const waits = (): boolean => waitsForSignal && signal?.aborted === false;
+    while (waits()) await turns(1);
     if (!fails) return;
     if (hook === "start" && signal?.aborted === true) throw new Error("aborted");
     throw failed(new Error(hook));

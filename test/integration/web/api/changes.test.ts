@@ -182,8 +182,9 @@ it("deletes one task", async () => {
   assert.equal(await columnsOf(id, "id"), undefined);
 });
 
+const asked = async (verb: string, body: object): Promise<unknown> => (await web.post(`${path}/${verb}`, body)).value;
+
 it("pauses and resumes a group and the whole table", async () => {
-  const asked = async (verb: string, body: object): Promise<unknown> => (await web.post(`${path}/${verb}`, body)).value;
   const mail = { group: "mail", paused: true };
   assert.deepEqual(await asked("pause", { group: "mail", reason: "moving" }), { ...mail, changed: true });
   const id = await add({ input: "SELECT 1", group: "mail" });
