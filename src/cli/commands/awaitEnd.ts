@@ -3,6 +3,7 @@ import { sqlState } from "../../shared/postgres/client.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { toReport } from "../../shared/errors.js";
 import type { FinalState } from "../../shared/taskState.js";
+import type { Reason } from "../../tasks/explain/reason.js";
 import { OutcomePoller, readOutcomes } from "../../tasks/queries/taskOutcome.js";
 import { commandExitCodes } from "../support/exitCodes.js";
 import { toTaskError } from "../../tasks/taskError.js";
@@ -18,6 +19,14 @@ import { formatDuration } from "../../shared/formatDuration.js";
 const progressAfterMs = 1000;
 /** Time after which the command explains why the task has not started, in ms. */
 const explainAfterMs = 3000;
+/** Reasons of a task that has started since it was found waiting. */
+const startedCodes: ReadonlySet<Reason["code"]> = new Set([
+  "running",
+  "waits-for-lock",
+  "unwritten",
+  "stopping",
+  "ended",
+]);
 
 const exitCodesByState: Readonly<Record<FinalState, number>> = {
   DONE: commandExitCodes.done,
@@ -105,7 +114,7 @@ async function poll(
 async function readWaitReason(opened: OpenTable, id: string, localTimes: boolean): Promise<string | null> {
   try {
     const [reason] = (await readReasons(opened, id, { localTimes })) ?? [];
-    if (reason === undefined) return null;
+    if (reason === undefined || startedCodes.has(reason.code)) return null;
     const { text, remedy } = reason;
     return `: ${printableLine(text)}${remedy === undefined ? "" : `\n  ${printableLine(remedy)}`}`;
   } catch (error) {

@@ -4,7 +4,7 @@ import { maxInt } from "../postgres/serverLimits.js";
 /**
  * Where a value can be given. "entry" means that an entry can set the parameter by its short key, which has no prefix.
  */
-export type Level = "file" | "database" | "role" | "session" | "entry";
+type Level = "file" | "database" | "role" | "session" | "entry";
 
 /**
  * The type of a parameter. `char` is one ASCII character or none, `name` is a PostgreSQL identifier, `expression` is
