@@ -50,10 +50,13 @@ function collect(pairs: readonly Pair[]): GivenOptions {
 export function parsePairs(text: string, quote = (shown: string): string => shown): Pair[] {
   if (isUri(text)) {
     const unknown: string[] = [];
+    let isFirst = true;
     const pairs = parseUri(text, (keyword, shown) => {
       if (isAccepted(keyword)) return;
       const remedy = quote(shown) === keyword ? foreignRemedy(keyword) : null;
-      unknown.push(`"${quote(shown)}"${remedy === null ? "" : ` (${remedy})`}`);
+      // The value of an unknown parameter may be a password with an "&" in it, so what follows may be a part of it.
+      unknown.push(remedy === null ? `"${isFirst ? quote(shown) : mask}"` : `"${keyword}" (${remedy})`);
+      if (remedy === null) isFirst = false;
     });
     if (unknown.length === 0) return pairs;
     throw new ConnectionStringError(
