@@ -49,24 +49,26 @@ function collect(pairs: readonly Pair[]): GivenOptions {
  */
 export function parsePairs(text: string, quote = (shown: string): string => shown): Pair[] {
   if (isUri(text)) {
-    const unknown: string[] = [];
-    let isFirst = true;
+    const foreign: string[] = [];
     const pairs = parseUri(text, (keyword, shown) => {
       if (isAccepted(keyword)) return;
       const remedy = quote(shown) === keyword ? foreignRemedy(keyword) : null;
-      // The value of an unknown parameter may be a password with an "&" in it, so what follows may be a part of it.
-      unknown.push(remedy === null ? `"${isFirst ? quote(shown) : mask}"` : `"${keyword}" (${remedy})`);
-      if (remedy === null) isFirst = false;
+      // The value of an unknown parameter may be a password with an "&" in it, so what follows is not shown.
+      if (remedy === null) throw invalidParameters([...foreign, `"${quote(shown)}"`]);
+      foreign.push(`"${keyword}" (${remedy})`);
     });
-    if (unknown.length === 0) return pairs;
-    throw new ConnectionStringError(
-      `invalid URI query parameter${unknown.length > 1 ? "s" : ""}: ${[...new Set(unknown)].join(", ")}`,
-    );
+    if (foreign.length > 0) throw invalidParameters(foreign);
+    return pairs;
   }
   return parseKeyValues(text, (keyword, shown) => {
     if (!isAccepted(keyword)) throw invalidOption(quote(shown));
   });
 }
+
+const invalidParameters = (names: readonly string[]): ConnectionStringError =>
+  new ConnectionStringError(
+    `invalid URI query parameter${names.length > 1 ? "s" : ""}: ${[...new Set(names)].join(", ")}`,
+  );
 
 /**
  * Replaces a `dbname` that is a connection string by the values of that string. As in libpq, only the first `dbname` is

@@ -81,8 +81,8 @@ const mistakes: readonly (readonly [string, string])[] = [
   ["postgresql://h?foo=1", 'invalid URI query parameter: "foo"'],
   ["postgresql://u:p@h?foo=1", 'invalid URI query parameter: "foo"'],
   [
-    "postgresql://h?foo=1&port=1&bar=2&stringtype=3",
-    'invalid URI query parameters: "foo", "***", "stringtype" (remove it)',
+    "postgresql://h?stringtype=1&port=1&tcpKeepAlive=2&foo=3&async_fallback=4",
+    'invalid URI query parameters: "stringtype" (remove it), "tcpKeepAlive" (write keepalives=1 or 0), "foo"',
   ],
   ["postgresql://h?password=a&foo=1", 'invalid URI query parameter: "***"'],
   ["postgresql://h?host", 'missing key/value separator "=" in URI query parameter: "host"'],
