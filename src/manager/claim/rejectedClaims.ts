@@ -4,7 +4,7 @@ import { toReport } from "../../shared/errors.js";
 import type { ClaimComponents } from "./claimComponents.js";
 import type { ClaimConditions } from "./claimFull.sql.js";
 import type { ClaimPlan } from "./claimPlan.js";
-import { changeOne, changeRows, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../sql/rejectedRows.js";
+import { changeOne, tryInOrder, isLockTimeout, isRowError, RejectedRows } from "../sql/rejectedRows.js";
 import { endUnrun } from "../groups/endUnrun.sql.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import { lockTimeoutMs, recordLockTimeout } from "../sql/lockTimeout.js";
@@ -12,7 +12,7 @@ import { rejectedRepeatNote } from "../sql/omissions.js";
 import { isUnreadable, readFirstDue, readTexts, tryClaims, type ClaimTrial } from "./tryClaims.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { DueTask } from "../model/tasks.js";
-import { singleClaimsAfterTrials, trialRetryMs, trialRoundMs, trialRoundSize } from "../model/tuning.js";
+import { isolationMs, singleClaimsAfterTrials, trialRetryMs, trialRoundMs, trialRoundSize } from "../model/tuning.js";
 
 const message = "claim rejected by the server, retrying";
 
@@ -103,21 +103,33 @@ export class RejectedClaims {
    *
    * @returns the ids of these tasks
    */
-  async #failUnreadable(client: Client, due: readonly DueTask[], traced: boolean): Promise<ReadonlySet<string>> {
-    const ended = new Set<string>();
-    const read = (tasks: readonly DueTask[]): Promise<void> =>
-      readTexts(
-        client,
-        this.#table,
-        tasks.map(({ id }) => id),
-        traced,
-      );
-    await changeRows(client, due, read, async ({ id }, error) => {
+  async #failUnreadable(client: Client, due: readonly DueTask[], traced: boolean): Promise<readonly string[]> {
+    const unreadable = await this.#findUnreadable(client, due, traced, performance.now() + isolationMs);
+    for (const { id, error } of unreadable) await this.#fail(client, id, error);
+    return unreadable.map(({ id }) => id);
+  }
+
+  /** Finds at least one of the tasks with unreadable values, and all of them if there is time for it. */
+  async #findUnreadable(
+    client: Client,
+    due: readonly DueTask[],
+    traced: boolean,
+    until: number,
+  ): Promise<readonly { readonly id: string; readonly error: DatabaseError }[]> {
+    const [task] = due;
+    if (task === undefined) return [];
+    const ids = due.map(({ id }) => id);
+    try {
+      await readTexts(client, this.#table, ids, traced);
+      return [];
+    } catch (error) {
       if (!isUnreadable(error)) throw error;
-      await this.#fail(client, id, error);
-      ended.add(id);
-    });
-    return ended;
+      if (due.length === 1) return [{ id: task.id, error }];
+    }
+    const middle = due.length >> 1;
+    const found = await this.#findUnreadable(client, due.slice(0, middle), traced, until);
+    if (found.length > 0 && performance.now() >= until) return found;
+    return [...found, ...(await this.#findUnreadable(client, due.slice(middle), traced, until))];
   }
 
   async #fail(client: Client, id: string, error: DatabaseError): Promise<void> {
