@@ -6,7 +6,7 @@ import { maxEmptyClaims, maxSmallClaim, rejectedSearchMs } from "../model/tuning
 import { readColumnSet } from "../schema/columnSet.js";
 import { afterStarts, type StartLimits } from "../sessions/startLimits.js";
 import { recordLockTimeout } from "../sql/lockTimeout.js";
-import { isLockTimeout, isRowError, serverErrorClasses } from "../sql/rejectedRows.js";
+import { changeRows, isLockTimeout, isRowError, serverErrorClasses } from "../sql/rejectedRows.js";
 import { ClaimChoice } from "./claimChoice.js";
 import type { ClaimComponents } from "./claimComponents.js";
 import { claimFull, emptyClaim, type ClaimConditions, type ClaimResult } from "./claimFull.sql.js";
@@ -278,9 +278,8 @@ export class Claimer {
   }
 
   /**
-   * Records that tasks were claimed, and plans the successors of those with `overlap` before they start. If the server
-   * rejects a successor, all these tasks keep their schedules, and their successors are planned when the runs have ended.
-   *
+   * Records that tasks were claimed, and plans the successors of those with `overlap` before they start. A task whose
+   * successor the server rejects keeps its schedule, and its successor is planned when the run has ended.
    * @throws if the connection is lost. The tasks are then released, and their successors are planned after the next
    *   claim.
    */
@@ -289,13 +288,18 @@ export class Claimer {
     const overlapping = claimed.filter(({ overlaps }) => overlaps);
     if (overlapping.length > 0) {
       groupScanner.markPlanned();
+      const warn = (tasks: readonly ClaimedTask[], error: unknown): void => {
+        const ids = tasks.map(({ id }) => id);
+        log.warn({ ids, err: error }, "successors not inserted at the start, trying again at the end");
+      };
       try {
-        await planOverlapping(client, table, await readColumnSet(client, table), overlapping);
+        const columns = await readColumnSet(client, table);
+        const plan = (tasks: readonly ClaimedTask[]) => planOverlapping(client, table, columns, tasks);
+        await changeRows(client, overlapping, plan, (task, error) => warn([task], error));
       } catch (error) {
         const state = sqlState(error);
         if (state === null || (serverErrorClasses.test(state) && !isTransient(error))) throw error;
-        const ids = overlapping.map(({ id }) => id);
-        log.warn({ ids, err: error }, "successors not inserted at the start, trying again at the end");
+        warn(overlapping, error);
       }
     }
     tracing?.claimed(claimed, since);
