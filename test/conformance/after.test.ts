@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { eventually, until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, type NewTask, statesOf } from "../support/tasks.js";
+import { eventually, until, only, type NewTask, statesOf } from "../support/tasks.js";
 
 const { client, tasks } = await serve({ "pg_task.delete": false });
 

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { eventually } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, type TaskRow } from "../support/tasks.js";
+import { eventually, only, type TaskRow } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve(
   { "pg_task.delete": false },

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { eventually } from "../support/changes.js";
+import { eventually } from "../support/tasks.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
 

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { maxConcurrent, only, newName, statesOf } from "../support/tasks.js";
+import { until, maxConcurrent, only, newName, statesOf } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve({ "pg_task.delete": false });
 

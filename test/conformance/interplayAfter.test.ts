@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import type { Client } from "../../src/shared/postgres/client.js";
-import { eventually, until } from "../support/changes.js";
 import { lockRow } from "../support/gates.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, newName } from "../support/tasks.js";
+import { eventually, until, only, newName } from "../support/tasks.js";
 
 const { pgTask, database, client, tasks } = await serve({ "pg_task.delete": false });
 

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import { identifier } from "../../src/shared/postgres/quoting.js";
-import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, type NewTask, newName, statesOf } from "../support/tasks.js";
+import { until, only, type NewTask, newName, statesOf } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve(
   { "pg_task.delete": false },

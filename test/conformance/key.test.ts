@@ -1,11 +1,10 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import type { Client } from "../../src/shared/postgres/client.js";
-import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { projectPath } from "../support/project.js";
 import { serve } from "../support/serve.js";
-import { maxConcurrent, only, statesOf } from "../support/tasks.js";
+import { until, maxConcurrent, only, statesOf } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve({ "pg_task.delete": false });
 

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { eventually } from "../support/changes.js";
+import { eventually } from "../support/tasks.js";
 import { cli } from "../support/cli.js";
 import { createDatabase, onServer } from "../support/database.js";
 import { test } from "../support/limitedTest.js";

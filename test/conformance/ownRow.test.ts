@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { statesOf } from "../support/tasks.js";
+import { until, statesOf } from "../support/tasks.js";
 
 const { client, tasks } = await serve({}, "CREATE TABLE effect (what text)");
 

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { parameters, type ParameterName } from "../../src/shared/config/parameterTable.js";
-import { eventually, until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { maxConcurrent, only, type NewTask, type TaskRow } from "../support/tasks.js";
+import { eventually, until, maxConcurrent, only, type NewTask, type TaskRow } from "../support/tasks.js";
 
 const { client, tasks } = await serve();
 

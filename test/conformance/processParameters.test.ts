@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { startPgTask } from "../support/pgTask.js";
-import { insertTask, waitForRun, waitForState } from "../support/waitFor.js";
+import { insertTask, waitForRun, waitForState } from "../support/tasks.js";
 
 // Those whose effect shows only when a thread fails are tested in integration/process/threadParameters.
 

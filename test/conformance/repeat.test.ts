@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, type NewTask } from "../support/tasks.js";
+import { until, only, type NewTask } from "../support/tasks.js";
 
 const { pgTask, client, tasks } = await serve();
 

@@ -1,8 +1,6 @@
 import assert from "node:assert/strict";
-import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
-import { only } from "../support/tasks.js";
-import { waitForRow } from "../support/waitFor.js";
+import { until, only, waitForRow } from "../support/tasks.js";
 import { serve } from "../support/serve.js";
 
 const { database, client, tasks } = await serve();

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { until } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
-import { only, type NewTask } from "../support/tasks.js";
+import { until, only, type NewTask } from "../support/tasks.js";
 import { serve } from "../support/serve.js";
 
 const { database, client, tasks } = await serve({}, "CREATE TABLE effect (what text)");

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { after } from "node:test";
-import { eventually } from "../support/changes.js";
 import { onServer } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { inOrderOfStart, only, times, type NewTask, type TaskRow } from "../support/tasks.js";
+import { eventually, inOrderOfStart, only, times, type NewTask, type TaskRow } from "../support/tasks.js";
 import { tracesSetup, traces } from "../support/traces.js";
 
 const { database, client, tasks } = await serve({}, tracesSetup);

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { eventually } from "../support/changes.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, type NewTask } from "../support/tasks.js";
+import { eventually, only, type NewTask } from "../support/tasks.js";
 
 const { client, tasks } = await serve({}, "CREATE TABLE effect (what text); CREATE SEQUENCE caught");
 

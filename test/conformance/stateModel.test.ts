@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
-import { waitForRow } from "../support/waitFor.js";
+import { waitForRow } from "../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();

@@ -5,7 +5,7 @@ import { createDatabase, onServer, serverMajor } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { withConnection } from "../support/taskTables.js";
-import { waitForRow } from "../support/waitFor.js";
+import { waitForRow } from "../support/tasks.js";
 
 const pgTask = new PgTask();
 const owner = `owner_${randomBytes(4).toString("hex")}`;

@@ -1,5 +1,5 @@
 import { test } from "node:test";
-import { eventually } from "../support/changes.js";
+import { eventually } from "../support/tasks.js";
 import { serve } from "../support/serve.js";
 
 const { database, client, tasks } = await serve({ "pg_task.sleep": 20, "pg_task.idle": 1 });

@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { documentedBlocks } from "../support/documentedBlocks.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { psqlTable, textResults } from "../support/psqlTable.js";
-import { Tasks } from "../support/tasks.js";
+import { until, Tasks } from "../support/tasks.js";
 
 const page = readFileSync(new URL("../../../docs/arguments.md", import.meta.url), "utf8");
 const pgTask = new PgTask();

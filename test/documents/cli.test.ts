@@ -2,12 +2,11 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { eventually } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { comparable, DocumentedPage, documentedSteps } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
-import { Tasks } from "../support/tasks.js";
+import { eventually, Tasks } from "../support/tasks.js";
 import { projectPath } from "../support/project.js";
 
 const pgTask = new PgTask();

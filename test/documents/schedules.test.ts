@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { until } from "../support/changes.js";
 import { createDatabase } from "../support/database.js";
 import { documentedBlocks } from "../support/documentedBlocks.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { psqlTable, textResults, type TextResult as Result } from "../support/psqlTable.js";
-import { only, Tasks } from "../support/tasks.js";
+import { until, only, Tasks } from "../support/tasks.js";
 
 const page = readFileSync(new URL("../../../docs/schedules.md", import.meta.url), "utf8");
 /** The moment of the page's examples. */

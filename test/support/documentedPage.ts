@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Client } from "../../src/shared/postgres/client.js";
-import { eventually } from "./changes.js";
+import { eventually } from "./tasks.js";
 import { runCommandLine } from "./commandLine.js";
 import type { TestDatabase } from "./database.js";
 import { startProcess } from "./process.js";

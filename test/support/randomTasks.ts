@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import type { Client } from "../../src/shared/postgres/client.js";
-import { until } from "./changes.js";
-import { Tasks } from "./tasks.js";
+import { until, Tasks } from "./tasks.js";
 
 interface Ended {
   readonly id: number;

@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { connectTo } from "./connectTo.js";
 import { serverMajor } from "./database.js";
 import type { RestartableServer } from "./restartableServer.js";
-import { waitForRow } from "./waitFor.js";
+import { waitForRow } from "./tasks.js";
 
 const run = promisify(execFile);
 

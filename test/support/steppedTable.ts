@@ -118,7 +118,7 @@ export class SteppedTable {
     for (const { gated = false, ...columns } of tasks) {
       const wait = gated ? "SELECT pg_advisory_xact_lock_shared(1);" : "";
       const input = `${wait} INSERT INTO ran VALUES (current_setting('pg_task.id')::bigint)`;
-      await insertTask(this.user, { input, group: "g", ...columns });
+      await insertTask(this.user, input, { group: "g", ...columns });
     }
     await this.user.query("COMMIT");
   }

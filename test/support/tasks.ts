@@ -1,5 +1,5 @@
+import { setTimeout as pause } from "node:timers/promises";
 import type { Client } from "../../src/shared/postgres/client.js";
-import { announceChanges, eventually, until } from "./changes.js";
 
 /** The columns of a task's row that tests read. Times are in ISO 8601 and UTC, so that they can be compared as text. */
 export interface TaskRow {
@@ -32,13 +32,18 @@ export interface NewTask {
   readonly [column: string]: string | number | boolean | null;
 }
 
-/** Inserts a task with these columns. Returns its id. */
-export async function insertTask(client: Client, task: Readonly<Record<string, unknown>>): Promise<string> {
-  const names = Object.keys(task).map((name) => `"${name}"`);
+/** Inserts a task. Returns its id. */
+export async function insertTask(
+  client: Client,
+  input: string,
+  more: Readonly<Record<string, unknown>> = {},
+): Promise<string> {
+  const columns = { input, ...more };
+  const names = Object.keys(columns).map((name) => `"${name}"`);
   const places = names.map((_, index) => `$${index + 1}`);
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (${names.join(", ")}) VALUES (${places.join(", ")}) RETURNING id`,
-    Object.values(task),
+    Object.values(columns),
   );
   return only(rows).id;
 }
@@ -60,7 +65,7 @@ export class Tasks {
   /** Inserts tasks, each with a statement of its own. Returns their ids. */
   async insert(...tasks: readonly NewTask[]): Promise<string[]> {
     const ids: string[] = [];
-    for (const task of tasks) ids.push(await insertTask(this.client, task));
+    for (const { input, ...more } of tasks) ids.push(await insertTask(this.client, input, more));
     return ids;
   }
 
@@ -163,6 +168,105 @@ export class Tasks {
   async row(id: string): Promise<TaskRow> {
     return only((await this.client.query<TaskRow>(select([id]))).rows);
   }
+}
+
+const channel = "test_changes";
+
+/** Interval at which `eventually` polls, in ms. */
+const pollMs = 20;
+/** A query with more rows than this is executed again only after a pause, in ms, which covers further changes. */
+const many = { rows: 50, pauseMs: 20 };
+
+const isOne = ({ length }: readonly object[]): boolean => length === 1;
+
+/** Makes the task table notify after every statement that changes it. */
+async function announceChanges(client: Client): Promise<void> {
+  await client.query(`
+    CREATE FUNCTION public.test_announce() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN PERFORM pg_catalog.pg_notify('${channel}', ''); RETURN NULL; END $$;
+    CREATE TRIGGER test_announce AFTER INSERT OR UPDATE OR DELETE ON public.task
+      FOR EACH STATEMENT EXECUTE FUNCTION public.test_announce()`);
+}
+
+/**
+ * Resolves with the rows of a query when they satisfy the condition. The query is executed now, and after each change
+ * that `announceChanges` announces. By default, there must be one row. Only the test's own time limit ends the wait.
+ */
+export async function until<Row extends object>(
+  client: Client,
+  query: string,
+  wanted: (rows: Row[]) => boolean = isOne,
+): Promise<Row[]> {
+  let changed = false;
+  let wake: (() => void) | null = null;
+  const onNotification = (): void => {
+    changed = true;
+    wake?.();
+  };
+  client.on("notification", onNotification);
+  try {
+    await client.query(`LISTEN ${channel}`);
+    for (;;) {
+      changed = false;
+      const { rows } = await client.query<Row>(query);
+      if (wanted(rows)) return rows;
+      if (!changed) await new Promise<void>((resolve) => (wake = resolve));
+      if (rows.length > many.rows) await pause(many.pauseMs);
+    }
+  } finally {
+    client.off("notification", onNotification);
+  }
+}
+
+/** Does the same as `until`, but polls: for relations that announce no changes, such as pg_stat_activity and pg_locks. */
+export async function eventually<Row extends object>(
+  client: Client,
+  query: string,
+  wanted: (rows: Row[]) => boolean = isOne,
+  parameters: readonly unknown[] = [],
+): Promise<Row[]> {
+  for (;;) {
+    const { rows } = await client.query<Row>(query, [...parameters]);
+    if (wanted(rows)) return rows;
+    await pause(pollMs);
+  }
+}
+
+/** Polls until the query returns a row, and returns the first one. */
+export async function waitForRow<Row extends object>(
+  client: Client,
+  sql: string,
+  parameters: readonly unknown[] = [],
+): Promise<Row> {
+  const rows = await eventually<Row>(client, sql, ({ length }) => length > 0, parameters);
+  return only(rows.slice(0, 1));
+}
+
+type FoundRow = Pick<TaskRow, "state" | "owner" | "pid" | "output" | "error" | "crash">;
+
+/** Waits until the task is in this state. Returns its row. If it should succeed but fails, its error is thrown. */
+export async function waitForState(client: Client, id: string, state: string): Promise<FoundRow> {
+  const row = await waitForRow<FoundRow>(
+    client,
+    "SELECT * FROM task WHERE id = $1 AND (state = $2::text::state OR $2 = 'DONE' AND state IN ('FAIL', 'GONE'))",
+    [id, state],
+  );
+  if (row.state !== state) throw new Error(`task ${id} is ${row.state}: ${row.error}`);
+  return row;
+}
+
+/**
+ * Waits until a task's run sleeps or waits for a lock, and returns the task's row. State `WORK` would not be enough: a
+ * task has this state as soon as it is claimed, before its input is sent.
+ */
+export async function waitForRun(client: Client, id: string, table = "task"): Promise<FoundRow> {
+  return await waitForRow(
+    client,
+    `SELECT task.* FROM ${table} AS task JOIN pg_stat_activity AS activity ON activity.pid = task.pid
+     WHERE task.id = $1 AND task.state = 'WORK' AND activity.state = 'active'
+       AND activity.wait_event_type IN ('Lock', 'Timeout')`,
+    [id],
+  );
 }
 
 /** Input that records in the table `effect (task bigint)` that the task has run. */

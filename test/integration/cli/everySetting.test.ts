@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { identifier, literal } from "../../../src/shared/postgres/quoting.js";
 import { clusterSchema } from "../../../src/web/api/schemas.js";
-import { eventually } from "../../support/changes.js";
 import { cli } from "../../support/cli.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
-import { Tasks } from "../../support/tasks.js";
+import { eventually, Tasks } from "../../support/tasks.js";
 import { token, Web } from "../../support/web.js";
 
 const pgTask = new PgTask();

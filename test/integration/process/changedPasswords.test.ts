@@ -7,7 +7,7 @@ import { cli } from "../../support/cli.js";
 import { replaceConfig, configFolder } from "../../support/configFile.js";
 import { doctor } from "../../support/doctor.js";
 import { startProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 import { healthSchema } from "../../../src/web/api/schemas.js";
 import { token, Web, poll } from "../../support/web.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
@@ -196,7 +196,7 @@ test("a running task does not keep the others from starting when the password ha
   await setPassword();
   await reload();
   await program.line("serving table", 2);
-  await waitForState(client, await insertTask(client, "SELECT 1", "other"), "DONE");
+  await waitForState(client, await insertTask(client, "SELECT 1", { group: "other" }), "DONE");
   await waitForRun(client, id);
   await release();
   await waitForState(client, id, "DONE");

@@ -13,7 +13,7 @@ import { PgTask } from "../../support/pgTask.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { serverPackage } from "../../support/serverPackage.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
-import { waitForRow } from "../../support/waitFor.js";
+import { waitForRow } from "../../support/tasks.js";
 
 const library = await installedProgram(
   "faketime",

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe } from "node:test";
-import { until } from "../../support/changes.js";
+import { until } from "../../support/tasks.js";
 import { cli, OnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess } from "../../support/process.js";

@@ -7,7 +7,7 @@ import { doctor } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
 import { testConnection } from "../../support/testConnection.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 
 const [pgTask, other] = [new PgTask(), new PgTask()];
 const original = await createDatabase();

@@ -5,7 +5,7 @@ import { connectTo, withConnectionTo } from "../../support/connectTo.js";
 import { startProcess } from "../../support/process.js";
 import { detachReplica, makeReplica, promote, waitForReplay } from "../../support/replica.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 
 const [a, b] = [await RestartableServer.create(), await RestartableServer.create()];
 const both = `postgresql://postgres@127.0.0.1:${a.port},127.0.0.1:${b.port}/postgres`;
@@ -104,9 +104,11 @@ it("runs again what a lagging standby has not received, and forgets what it knew
   await withPrimary(async (client) => {
     await client.query("SELECT pg_advisory_lock(1)");
     // The standby has the first claim of this task, but not the second.
-    const claimedTwice = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`, "twice");
+    const claimedTwice = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`, {
+      group: "twice",
+    });
     const first = await waitForRun(client, claimedTwice);
-    const running = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`, "running");
+    const running = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`, { group: "running" });
     await waitForRun(client, running);
     await waitForState(client, await insertTask(client, effect), "DONE");
     await client.query("CREATE TABLE mark ()");
@@ -120,7 +122,7 @@ it("runs again what a lagging standby has not received, and forgets what it knew
     await waitForRun(client, claimedTwice);
     // The standby has neither these tasks nor their effects.
     for (let count = 0; count < 5; count += 1) {
-      await waitForState(client, await insertTask(client, effect, `lost ${count}`), "DONE");
+      await waitForState(client, await insertTask(client, effect, { group: `lost ${count}` }), "DONE");
     }
   });
   await failOver();
@@ -145,7 +147,7 @@ it("loses nothing if the standby has received everything but applies it late", a
   await standby.start({ recovery_min_apply_delay: "1h" });
   const ids: string[] = [];
   await withPrimary(async (client) => {
-    for (let count = 0; count < 5; count += 1) ids.push(await insertTask(client, effect, `late ${count}`));
+    for (let count = 0; count < 5; count += 1) ids.push(await insertTask(client, effect, { group: `late ${count}` }));
     for (const id of ids) await waitForState(client, id, "DONE");
     // The commits of runs are not flushed at once, and only what is flushed is sent.
     const { rows } = await client.query<{ lsn: string }>("SELECT pg_current_wal_insert_lsn()::text AS lsn");

@@ -3,7 +3,7 @@ import { beforeEach, it } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { replaceConfig } from "../../support/configFile.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -21,12 +21,12 @@ it("replaces a leader that is suspended, and runs its tasks again; the leader st
   const standby = await start(2000);
   await standby.line("standby");
   await client.query("SELECT pg_advisory_lock(1)");
-  const blocked = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`, "blocked");
+  const blocked = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`, { group: "blocked" });
   const first = await waitForRun(client, blocked);
-  const queued = await insertTask(client, effect, "blocked");
+  const queued = await insertTask(client, effect, { group: "blocked" });
   leader.child.kill("SIGSTOP");
   const before = performance.now();
-  const late = await insertTask(client, effect, "late");
+  const late = await insertTask(client, effect, { group: "late" });
   await waitForState(client, late, "DONE");
   context.diagnostic(`the next task was done ${Math.round(performance.now() - before)} ms after the suspension`);
   const ended = standby.lines.filter(({ msg }) => msg.endsWith("does not answer, its connection was ended"));
@@ -68,7 +68,7 @@ it("leaves the sessions of a process that is stopping, because it answers", asyn
   const standby = await start(300);
   await standby.line("standby");
   await client.query("SELECT pg_advisory_lock(1)");
-  const running = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`, "running");
+  const running = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(1); ${effect}`, { group: "running" });
   const { owner } = await waitForRun(client, running);
   const backend = `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ '^pg_work '`;
   const { pid } = await waitForRow<{ pid: number }>(client, backend);
@@ -83,7 +83,7 @@ it("leaves the sessions of a process that is stopping, because it answers", asyn
   leader.child.kill("SIGTERM");
   await standby.line("serving table");
   await answered;
-  await waitForState(client, await insertTask(client, effect, "next"), "DONE");
+  await waitForState(client, await insertTask(client, effect, { group: "next" }), "DONE");
   assert.equal((await waitForState(client, running, "WORK")).owner, owner);
   await client.query("SELECT pg_advisory_unlock(1)");
   await leader.stopped();

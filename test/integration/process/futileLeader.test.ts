@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { after, it } from "node:test";
 import { createDatabase, onServer } from "../../support/database.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForState } from "../../support/tasks.js";
 
 const database = await createDatabase();
 const client = await database.connect();

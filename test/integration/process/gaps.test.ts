@@ -3,7 +3,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { processesOfFile, type ProcessOptions, type TestProcess } from "../../support/process.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { waitForRow } from "../../support/waitFor.js";
+import { waitForRow } from "../../support/tasks.js";
 
 const startProcess = await processesOfFile();
 const server = await RestartableServer.started();

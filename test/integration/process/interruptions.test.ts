@@ -2,9 +2,8 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { processesOfFile, type TestProcess } from "../../support/process.js";
-import { only, recordEffect as effect, Tasks, type NewTask } from "../../support/tasks.js";
+import { only, recordEffect as effect, Tasks, type NewTask, waitForRow, waitForRun } from "../../support/tasks.js";
 import { TcpProxy } from "../../support/tcpProxy.js";
-import { waitForRow, waitForRun } from "../../support/waitFor.js";
 
 const startProcess = await processesOfFile();
 const database = await createDatabase();

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { processesOfFile, type TestProcess } from "../../support/process.js";
-import { Tasks } from "../../support/tasks.js";
-import { waitForRun } from "../../support/waitFor.js";
+import { Tasks, waitForRun } from "../../support/tasks.js";
 
 // That no key runs twice while processes are killed at random is tested in chaos/chaos.
 

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { eventually, until } from "../../support/changes.js";
+import { eventually, until } from "../../support/tasks.js";
 import { test } from "../../support/limitedTest.js";
 import { serve } from "../../support/serve.js";
 

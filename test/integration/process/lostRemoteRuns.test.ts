@@ -5,7 +5,7 @@ import { test } from "../../support/limitedTest.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { passwordOption, startRemoteDriver } from "../../support/remoteDriver.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { waitForRow, waitForState } from "../../support/waitFor.js";
+import { waitForRow, waitForState } from "../../support/tasks.js";
 
 const { remoteString, server } = await startRemoteDriver();
 

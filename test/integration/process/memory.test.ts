@@ -5,7 +5,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForState } from "../../support/tasks.js";
 import { startPgTask } from "../../support/pgTask.js";
 
 const mebi = 1 << 20;
@@ -69,9 +69,9 @@ test("a gigabyte of output and an output of ten million rows harm neither the pr
   });
   const rows = 10_000_000;
   const gigabyte = `SELECT repeat('x', ${mebi}) FROM generate_series(1, 1024)`;
-  const many = await insertTask(client, `SELECT i FROM generate_series(1, ${rows}) AS i`, "many");
-  const large = await insertTask(client, gigabyte, "large");
-  const other = await insertTask(client, "SELECT 'other'", "other");
+  const many = await insertTask(client, `SELECT i FROM generate_series(1, ${rows}) AS i`, { group: "many" });
+  const large = await insertTask(client, gigabyte, { group: "large" });
+  const other = await insertTask(client, "SELECT 'other'", { group: "other" });
   assert.equal((await waitForState(client, other, "DONE")).output, "other");
   const failed = await waitForRow<{ error: string; length: number }>(
     client,
@@ -94,7 +94,7 @@ test("a gigabyte of output and an output of ten million rows harm neither the pr
 test("a limit of more than 256 MB has the effect of a limit of 256 MB", async () => {
   await client.query("DELETE FROM task");
   await startPgTask({ url: database.url, "pg_task.output": "2000MB" });
-  const id = await insertTask(client, "SELECT repeat('x', 1000000) FROM generate_series(1, 300)", "large");
+  const id = await insertTask(client, "SELECT repeat('x', 1000000) FROM generate_series(1, 300)", { group: "large" });
   const row = await waitForRow(
     client,
     `SELECT split_part(error, E'\\n', 1) AS error, length(output) AS length FROM task

@@ -5,7 +5,7 @@ import { PgTask, startPgTask } from "../../support/pgTask.js";
 import { makeReplica, promote, waitForReplay } from "../../support/replica.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { TcpProxy } from "../../support/tcpProxy.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 import { token, Web } from "../../support/web.js";
 import { problemSchema } from "../../../src/web/api/model.js";
 import { taskListSchema } from "../../../src/web/api/taskSchemas.js";
@@ -101,14 +101,14 @@ it("leaves a server that lives on, when its address leads to another one and a s
   await waitForReplay(b, a);
   await withConnectionTo(b.url, async (old) => {
     await old.query("SELECT pg_advisory_lock(1)");
-    const blocked = await insertTask(old, `SELECT pg_advisory_lock_shared(1); ${effect}`, "blocked");
+    const blocked = await insertTask(old, `SELECT pg_advisory_lock_shared(1); ${effect}`, { group: "blocked" });
     await waitForRun(old, blocked);
     await waitForReplay(b, a);
     await promote(a);
     proxy.moveTo(a.port);
     // The connections to the old server stay open. This task needs another session there, which reaches the new one.
     const served = program.linesMatching("serving table").length;
-    const left = await insertTask(old, effect, "left behind");
+    const left = await insertTask(old, effect, { group: "left behind" });
     await program.line("serving table", served + 1);
     const reasons = program.lines.filter(({ code }) => code === "CONNECTION_MOVED").map(({ msg }) => msg);
     assert.deepEqual(reasons, ["manager unavailable, retrying"]);

@@ -8,7 +8,7 @@ import { cli } from "../../support/cli.js";
 import { connectTo } from "../../support/connectTo.js";
 import { replaceConfig, configFolder } from "../../support/configFile.js";
 import { doctor } from "../../support/doctor.js";
-import { waitForRow } from "../../support/waitFor.js";
+import { waitForRow } from "../../support/tasks.js";
 import { clusterSchema, processesSchema } from "../../../src/web/api/schemas.js";
 import { token, Web } from "../../support/web.js";
 import { projectPath } from "../../support/project.js";

@@ -4,7 +4,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { Pm2 } from "../../support/pm2.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 import { occupyPort, token } from "../../support/web.js";
 
 const database = await createDatabase();
@@ -63,7 +63,7 @@ it("loses no task and runs none twice during a reload", limit, async (context) =
   let inserted = 0;
   while (!over.signal.aborted) {
     inserted += 1;
-    await insertTask(client, `INSERT INTO effect VALUES (${inserted})`, `group${inserted % 10}`);
+    await insertTask(client, `INSERT INTO effect VALUES (${inserted})`, { group: `group${inserted % 10}` });
     await pause(10);
   }
   await reload;
@@ -95,7 +95,7 @@ it("finishes a long task during a reload while the new leader runs others", limi
   while ((await pidThatLogged("ready")) === leader) await pause(50);
   const next = await insertTask(client, "SELECT 'next'");
   for (const group of ["new", "other"]) {
-    await waitForState(client, await insertTask(client, "SELECT 3", group), "DONE");
+    await waitForState(client, await insertTask(client, "SELECT 3", { group }), "DONE");
   }
   // The group limit allows no other task while the first one runs.
   await waitForState(client, next, "PLAN");

@@ -13,8 +13,7 @@ import { createDatabase, serverTarget } from "../../support/database.js";
 import { ExecutorDriver } from "../../support/executorDriver.js";
 import { findPgBouncer, startPgBouncer, type PoolMode } from "../../support/pgbouncer.js";
 import { PgTask } from "../../support/pgTask.js";
-import { only } from "../../support/tasks.js";
-import { waitForState } from "../../support/waitFor.js";
+import { only, waitForState } from "../../support/tasks.js";
 import { listen } from "../../support/listen.js";
 
 const database = await createDatabase();

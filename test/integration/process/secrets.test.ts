@@ -8,7 +8,7 @@ import { RestartableServer } from "../../support/restartableServer.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { secretRemotes } from "../../support/secretRemotes.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForState } from "../../support/tasks.js";
 
 /** Every secret in these tests contains this text. */
 const secret = "hush";
@@ -214,7 +214,7 @@ it("lets an ordinary user's task read nothing of the host", async () => {
   ];
   await shop.query("CREATE TABLE environment (line text); GRANT ALL ON environment TO keeper");
   for (const [input, error] of refused) {
-    const id = await insertTask(shop, input, input);
+    const id = await insertTask(shop, input, { group: input });
     const row = await waitForRow<{ error: string }>(shop, "SELECT error FROM task WHERE id = $1 AND state = 'FAIL'", [
       id,
     ]);

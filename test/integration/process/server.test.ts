@@ -7,7 +7,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import type { LogLine } from "../../support/logLines.js";
 import { PgTask } from "../../support/pgTask.js";
-import { insertTask, waitForRun, waitForState, waitForRow } from "../../support/waitFor.js";
+import { insertTask, waitForRun, waitForState, waitForRow } from "../../support/tasks.js";
 import { cli } from "../../support/cli.js";
 import { doctor } from "../../support/doctor.js";
 import { startProcess } from "../../support/process.js";
@@ -125,8 +125,8 @@ it("keeps a rejected result when the server crashes, and neither why nor doctor 
     TRUNCATE effect;
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
     CREATE TRIGGER refuse BEFORE UPDATE ON task FOR EACH ROW WHEN (NEW.state IN ('DONE', 'FAIL')) EXECUTE FUNCTION refuse()`);
-  const done = await insertTask(user, "INSERT INTO effect VALUES ('made')", "done");
-  const failed = await insertTask(user, "SELECT 1/0", "failed");
+  const done = await insertTask(user, "INSERT INTO effect VALUES ('made')", { group: "done" });
+  const failed = await insertTask(user, "SELECT 1/0", { group: "failed" });
   await program.line("result rejected by the server, retrying", 2);
   const served = program.linesMatching("serving table").length;
   await server.crash();
@@ -165,7 +165,7 @@ it("stops soon after the grace period although tasks run and no backend answers"
   const stopping = await startProcess({ config: { url: server.url, "pg_conf.grace": graceMs }, until: "ready" });
   const client = await connectTo(server.url);
   for (const group of ["one", "two"]) {
-    const id = await insertTask(client, "SELECT pg_sleep(600)", group);
+    const id = await insertTask(client, "SELECT pg_sleep(600)", { group });
     await waitForRun(client, id);
   }
   const { rows } = await client.query<{ pid: number }>(

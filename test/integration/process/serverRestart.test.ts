@@ -14,7 +14,7 @@ import { ManagerRegistry } from "../../../src/supervisor/managerRegistry.js";
 import { ManagerThread } from "../../../src/supervisor/managerThread.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
-import { waitForRow } from "../../support/waitFor.js";
+import { waitForRow } from "../../support/tasks.js";
 import { makeEntry, silentLog as log } from "../../support/taskTables.js";
 
 const database = await createDatabase();

@@ -5,10 +5,9 @@ import { doctor, type DoctorLine } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess } from "../../support/process.js";
 import { suspend } from "../../support/suspend.js";
-import { Tasks, recordEffect } from "../../support/tasks.js";
+import { Tasks, recordEffect, eventually } from "../../support/tasks.js";
 import { Web, token } from "../../support/web.js";
 import { healthSchema } from "../../../src/web/api/schemas.js";
-import { eventually } from "../../support/changes.js";
 
 const database = await createDatabase();
 const client = await database.connect();

@@ -7,7 +7,7 @@ import { replaceConfig } from "../../support/configFile.js";
 import { doctor } from "../../support/doctor.js";
 import { PgTask } from "../../support/pgTask.js";
 import { processesOfFile, type ProcessOptions, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 import { occupyPort, token, Web } from "../../support/web.js";
 
 const startProcess = await processesOfFile();
@@ -82,17 +82,17 @@ it("takes over from a stopping leader while its tasks finish, and respects group
   const running = await insertTask(
     client,
     "SELECT pg_advisory_lock_shared(1); INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)",
-    "one",
+    { group: "one" },
   );
   const { owner } = await waitForRun(client, running);
   leader.child.kill("SIGTERM");
   await leader.line(/^stopping/);
   // The new leader runs tasks of other groups at once.
-  await waitForState(client, await insertTask(client, "SELECT 1", "two"), "DONE");
+  await waitForState(client, await insertTask(client, "SELECT 1", { group: "two" }), "DONE");
   await standby.line("serving table");
   // The group limit keeps the next task of the group from starting, although the new leader has seen the task.
-  const next = await insertTask(client, "SELECT 1", "one");
-  await waitForState(client, await insertTask(client, "SELECT 1", "three"), "DONE");
+  const next = await insertTask(client, "SELECT 1", { group: "one" });
+  await waitForState(client, await insertTask(client, "SELECT 1", { group: "three" }), "DONE");
   assert.equal((await waitForState(client, next, "PLAN")).owner, null);
   assert.equal((await waitForRun(client, running)).owner, owner);
   await client.query("SELECT pg_advisory_unlock(1)");
@@ -108,8 +108,8 @@ it("stops a draining leader's task, and writes results after the manager's conne
   const { leader, standby } = await startPair();
   await client.query("SELECT pg_advisory_lock(1)");
   const [continued, stopped] = [
-    await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "continued"),
-    await insertTask(client, "SELECT pg_sleep(600)", "stopped"),
+    await insertTask(client, "SELECT pg_advisory_lock_shared(1)", { group: "continued" }),
+    await insertTask(client, "SELECT pg_sleep(600)", { group: "stopped" }),
   ];
   await waitForRun(client, continued);
   await waitForRun(client, stopped);

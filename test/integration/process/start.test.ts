@@ -6,7 +6,7 @@ import { freePort } from "../../../src/embedded/port.js";
 import { createDatabase } from "../../support/database.js";
 import { connectTo } from "../../support/connectTo.js";
 import { startProcess } from "../../support/process.js";
-import { insertTask, waitForState, waitForRow } from "../../support/waitFor.js";
+import { insertTask, waitForState, waitForRow } from "../../support/tasks.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { replaceConfig } from "../../support/configFile.js";
 

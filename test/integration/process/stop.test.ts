@@ -8,7 +8,7 @@ import { createDatabase } from "../../support/database.js";
 import { PgTask } from "../../support/pgTask.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { lockClasses } from "../../../src/shared/postgres/advisoryLocks.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 import { projectPath } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { listen } from "../../support/listen.js";
@@ -19,9 +19,9 @@ const client = await database.connect();
 /** Starts a task that runs until the advisory lock `key` is released, and inserts another task into its group. */
 async function startTask(key: number): Promise<{ id: string; next: string }> {
   await client.query("SELECT pg_advisory_lock($1)", [key]);
-  const id = await insertTask(client, `SELECT pg_advisory_lock(${key})`, `group${key}`);
+  const id = await insertTask(client, `SELECT pg_advisory_lock(${key})`, { group: `group${key}` });
   await waitForRun(client, id);
-  return { id, next: await insertTask(client, "SELECT 1", `group${key}`) };
+  return { id, next: await insertTask(client, "SELECT 1", { group: `group${key}` }) };
 }
 
 const unlock = (key: number) => client.query("SELECT pg_advisory_unlock($1)", [key]);
@@ -142,7 +142,7 @@ async function stopDuringClaim(program: PgTask, input: string): Promise<string> 
     END $$;
     CREATE TRIGGER hold_claim BEFORE UPDATE ON task FOR EACH ROW
       WHEN (OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK')) EXECUTE FUNCTION hold_claim()`);
-  const id = await insertTask(client, input, "claimed");
+  const id = await insertTask(client, input, { group: "claimed" });
   await waitForRow(
     client,
     `SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND application_name ~ '^pg_work'

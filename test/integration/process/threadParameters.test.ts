@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
-import { insertTask, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForState } from "../../support/tasks.js";
 
 /** Parameters that limit how long the process waits for its threads, and how long it pauses after they fail. */
 

@@ -7,7 +7,7 @@ import { createDatabase, type TestDatabase, serverMajor } from "../../support/da
 import type { LogLine } from "../../support/logLines.js";
 import { startProcess, type TestProcess } from "../../support/process.js";
 import { saboteurOption } from "../../support/saboteur.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();

@@ -6,7 +6,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { createDatabase } from "../../support/database.js";
 import { PgTask, startPgTask } from "../../support/pgTask.js";
 import { RestartableServer } from "../../support/restartableServer.js";
-import { waitForRow } from "../../support/waitFor.js";
+import { waitForRow } from "../../support/tasks.js";
 
 const first = await RestartableServer.create(await freePort());
 await first.start();

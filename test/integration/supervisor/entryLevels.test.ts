@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { EventEmitter, once } from "node:events";
 import { createServer, type Socket } from "node:net";
 import { after, it } from "node:test";
-import { eventually } from "../../support/changes.js";
+import { eventually } from "../../support/tasks.js";
 import { createDatabase, onServer } from "../../support/database.js";
 import { startPgTask, PgTask } from "../../support/pgTask.js";
 

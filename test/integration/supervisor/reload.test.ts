@@ -10,7 +10,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import type { LogLine } from "../../support/logLines.js";
 import { PgTask, startPgTask } from "../../support/pgTask.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
 
 const server = await RestartableServer.create(await freePort());
 await server.start();

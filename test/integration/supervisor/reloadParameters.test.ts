@@ -4,7 +4,7 @@ import { parameters, type ParameterName } from "../../../src/shared/config/param
 import { createDatabase } from "../../support/database.js";
 import type { LogLine } from "../../support/logLines.js";
 import { PgTask } from "../../support/pgTask.js";
-import { waitForRow } from "../../support/waitFor.js";
+import { waitForRow } from "../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();

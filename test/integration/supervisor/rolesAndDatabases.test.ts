@@ -12,7 +12,7 @@ import { configFolder, replaceConfig } from "../../support/configFile.js";
 import { doctor } from "../../support/doctor.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { PgTask, startPgTask } from "../../support/pgTask.js";
-import { waitForRow } from "../../support/waitFor.js";
+import { waitForRow } from "../../support/tasks.js";
 import { token, Web } from "../../support/web.js";
 
 const server = await RestartableServer.create(await freePort());

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { freePort } from "../../../src/embedded/port.js";
 import type { Client } from "../../../src/shared/postgres/client.js";
-import { eventually } from "../../support/changes.js";
+import { eventually } from "../../support/tasks.js";
 import { connectTo } from "../../support/connectTo.js";
 import { test } from "../../support/limitedTest.js";
 import { RestartableServer } from "../../support/restartableServer.js";

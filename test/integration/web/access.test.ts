@@ -11,7 +11,7 @@ import { PgTask } from "../../support/pgTask.js";
 import { startWeb } from "../../support/startWeb.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { untyped } from "../../support/untyped.js";
-import { insertTask, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForState } from "../../support/tasks.js";
 import { poll, token, Web } from "../../support/web.js";
 
 const readOnly = "only-for-reading-0123";

@@ -8,7 +8,7 @@ import { RestartableServer } from "../../support/restartableServer.js";
 import { startWeb } from "../../support/startWeb.js";
 import { TcpProxy } from "../../support/tcpProxy.js";
 import { untyped } from "../../support/untyped.js";
-import { waitForRow } from "../../support/waitFor.js";
+import { waitForRow } from "../../support/tasks.js";
 import { poll } from "../../support/web.js";
 
 const { port, host } = serverTarget();

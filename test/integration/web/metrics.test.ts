@@ -4,7 +4,7 @@ import { beforeEach, it } from "node:test";
 import { createDatabase } from "../../support/database.js";
 import { PgTask } from "../../support/pgTask.js";
 import { projectPath } from "../../support/project.js";
-import { insertTask, waitForRun, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRun, waitForState } from "../../support/tasks.js";
 import { token, Web } from "../../support/web.js";
 
 const pgTask = new PgTask();
@@ -131,8 +131,8 @@ it("counts a task that took its own session down as failed, once", async () => {
 it("counts tasks that wait for others and are released, rescued tasks, rescues and reconnections", async () => {
   const web = await start();
   await client.query("SELECT pg_advisory_lock(2)");
-  const awaited = await insertTask(client, "SELECT pg_advisory_lock_shared(2)", "awaited");
-  const failing = await insertTask(client, "SELECT 1/0, pg_advisory_lock_shared(2)", "failing");
+  const awaited = await insertTask(client, "SELECT pg_advisory_lock_shared(2)", { group: "awaited" });
+  const failing = await insertTask(client, "SELECT 1/0, pg_advisory_lock_shared(2)", { group: "failing" });
   await client.query(
     "INSERT INTO task (input, after) VALUES ('SELECT 1', ARRAY[$1::bigint]), ('SELECT 2', ARRAY[$2::bigint])",
     [awaited, failing],
@@ -220,9 +220,9 @@ it("changes every metric, and resets those of the current state", async () => {
   );
   await client.query("INSERT INTO task (input, retry, backoff) VALUES ('SELECT 2/0', 1, '1 ms')");
   await client.query("SELECT pg_advisory_lock(1)");
-  const blocked = await insertTask(client, "SELECT pg_advisory_lock_shared(1)", "blocked");
+  const blocked = await insertTask(client, "SELECT pg_advisory_lock_shared(1)", { group: "blocked" });
   const { pid } = await waitForRun(client, blocked);
-  await insertTask(client, "SELECT 3", "blocked");
+  await insertTask(client, "SELECT 3", { group: "blocked" });
   await client.query("SELECT pg_terminate_backend($1)", [pid]);
   await pgTask.line(/^orphaned tasks rescued/);
   await client.query(

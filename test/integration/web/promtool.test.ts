@@ -10,7 +10,7 @@ import { describe, it } from "node:test";
 import { findPromtool } from "../../support/promtool.js";
 import { startWeb } from "../../support/startWeb.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
-import { insertTask, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForState } from "../../support/tasks.js";
 
 const rules = fileURLToPath(new URL("../../../../examples/alerts.yml", import.meta.url));
 const documentation = fileURLToPath(new URL("../../../../docs/web.md", import.meta.url));

@@ -7,7 +7,7 @@ import { createDatabase } from "../../support/database.js";
 import { PgTask, startPgTask } from "../../support/pgTask.js";
 import { startWeb } from "../../support/startWeb.js";
 import { untyped } from "../../support/untyped.js";
-import { insertTask, waitForRow, waitForState } from "../../support/waitFor.js";
+import { insertTask, waitForRow, waitForState } from "../../support/tasks.js";
 import { occupyPort, token, Web } from "../../support/web.js";
 
 const blocked = new PgTask();

@@ -12,7 +12,7 @@ import { test } from "../../../support/limitedTest.js";
 import { createRole } from "../../../support/taskTables.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
-import { waitForState } from "../../../support/waitFor.js";
+import { waitForState } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const { target } = database;

@@ -9,9 +9,8 @@ import { connectTo } from "../../../support/connectTo.js";
 import { serverMajor } from "../../../support/database.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
-import { waitForRow } from "../../../support/waitFor.js";
 import { ensureTaskTable } from "../../../support/taskTables.js";
-import { only } from "../../../support/tasks.js";
+import { waitForRow, only } from "../../../support/tasks.js";
 
 // The size of the queue can be set since PostgreSQL 17. It takes 8 GB to fill it in older ones.
 const skip = (await serverMajor()) < 17;

@@ -3,7 +3,7 @@ import { maxMemoryBytes, spillBufferMemory } from "../../../../src/shared/spillB
 import { createDatabase } from "../../../support/database.js";
 import { ExecutorDriver, type EndedResult } from "../../../support/executorDriver.js";
 import { test } from "../../../support/limitedTest.js";
-import { waitForRow } from "../../../support/waitFor.js";
+import { waitForRow } from "../../../support/tasks.js";
 
 const mebi = 1 << 20;
 const database = await createDatabase();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { ClaimedRuns } from "../../../support/claimedRuns.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { waitForRow } from "../../../support/waitFor.js";
+import { waitForRow } from "../../../support/tasks.js";
 
 const limit = 64 << 20;
 const database = await createDatabase();

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, beforeEach, describe } from "node:test";
-import { eventually } from "../../../support/changes.js";
+import { eventually } from "../../../support/tasks.js";
 import { ClaimedRuns } from "../../../support/claimedRuns.js";
 import { createDatabase, onServer } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { eventually } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { Tasks, type NewTask } from "../../../support/tasks.js";
+import { eventually, Tasks, type NewTask } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();

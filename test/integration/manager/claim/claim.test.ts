@@ -19,7 +19,7 @@ beforeEach(async () => {
 
 /** Inserts a task with these columns. Ids start at 1. */
 async function add(more: Record<string, string | number> = {}): Promise<void> {
-  await insertTask(user, { input: "SELECT 1", ...more });
+  await insertTask(user, "SELECT 1", more);
 }
 
 interface Circumstances {

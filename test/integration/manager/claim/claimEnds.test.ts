@@ -31,7 +31,7 @@ beforeEach(async () => {
 /** Inserts a task as a claim for the owner "me" leaves it, except for these columns. Ids start at 1. */
 async function taken(more: Record<string, string | number> = {}): Promise<void> {
   const claimed = { state: "WORK", owner: "me", pid: 7, take: "now", start: "now" };
-  await insertTask(user, { input: "SELECT 1", ...claimed, ...more });
+  await insertTask(user, "SELECT 1", { ...claimed, ...more });
 }
 
 const start = "2026-01-02T03:04:05.000001Z";

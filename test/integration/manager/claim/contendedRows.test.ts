@@ -6,11 +6,10 @@ import type { DueTask } from "../../../../src/manager/model/tasks.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { lockNotAvailable } from "../../../../src/shared/postgres/sqlStates.js";
 import { claimOf } from "../../../support/claims.js";
-import { eventually } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
-import { only } from "../../../support/tasks.js";
+import { eventually, only } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const user = await database.connect();

@@ -5,8 +5,7 @@ import { lockRow } from "../../../support/gates.js";
 import { test } from "../../../support/limitedTest.js";
 import { startManagerLoop, withoutPruning } from "../../../support/managerLoop.js";
 import { openManager } from "../../../support/taskTables.js";
-import { only } from "../../../support/tasks.js";
-import { waitForRow } from "../../../support/waitFor.js";
+import { only, waitForRow } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const user = await database.connect();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { createDatabase } from "../../../support/database.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { waitForState } from "../../../support/waitFor.js";
+import { waitForState } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const client = await database.connect();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForRun, waitForState } from "../../../support/tasks.js";
 
 const [served, servedCopy] = [new PgTask(), new PgTask()];
 const [database, copy] = [await createDatabase(), await createDatabase()];

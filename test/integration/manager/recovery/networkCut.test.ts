@@ -4,9 +4,8 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { startPgTask } from "../../../support/pgTask.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
-import { only } from "../../../support/tasks.js";
+import { only, insertTask, waitForRow, waitForRun, waitForState } from "../../../support/tasks.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -46,7 +45,7 @@ async function insertRemote(name: string, input: string): Promise<string> {
 }
 
 async function runOne(group: string): Promise<void> {
-  await waitForState(client, await insertTask(client, "SELECT 1", group), "DONE");
+  await waitForState(client, await insertTask(client, "SELECT 1", { group }), "DONE");
 }
 
 test("a half-open connection of the manager is detected and replaced", async (t) => {
@@ -93,7 +92,7 @@ test("a session that was cut off while the server was sending ends without blame
   const id = await insertTask(
     client,
     `SELECT pg_advisory_xact_lock_shared(5); ${effect}; SELECT repeat('x', 20000000)`,
-    "sending",
+    { group: "sending" },
   );
   const first = await waitForRun(client, id);
   await blocked(`pid = ${first.pid}`);
@@ -112,7 +111,7 @@ test("a task dispatched to a session that was cut off runs in another without bl
   const pgTask = await startPgTask({ url, "pg_task.crash": 1 });
   await runOne("warm");
   assert.equal(proxy.freeze("pg_task"), 1);
-  const id = await insertTask(client, effect, "warm");
+  const id = await insertTask(client, effect, { group: "warm" });
   assert.equal((await waitForState(client, id, "DONE")).crash, 0);
   assert.equal(await effects(id), 1);
   assert.equal(pgTask.linesMatching("session connection is half-open").length, 1);
@@ -160,7 +159,7 @@ test("a remote task that is silent for long is left alone while it runs", async 
 test("work goes on after all connections were cut at once", async (t) => {
   await startPgTask({ url });
   const gate = await closeGate(2);
-  const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(2); ${effect}`, "all");
+  const id = await insertTask(client, `SELECT pg_advisory_xact_lock_shared(2); ${effect}`, { group: "all" });
   await waitForRun(client, id);
   const before = performance.now();
   assert.ok(proxy.freeze("pg_") >= 3);

@@ -3,7 +3,7 @@ import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
-import { insertTask, waitForRow, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForRow, waitForState } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -26,10 +26,10 @@ const writing = `SELECT FROM pg_stat_activity WHERE application_name = 'pg_work 
 
 test("other tasks run and end while a large output is written", async () => {
   await pgTask.start(config);
-  const ids = [await insertTask(client, large), await insertTask(client, large, "other")];
+  const ids = [await insertTask(client, large), await insertTask(client, large, { group: "other" })];
   await waitForRow(client, writing);
   for (let time = 0; time < 3; time += 1) {
-    await waitForState(client, await insertTask(client, "SELECT 1", `neighbour ${time}`), "DONE");
+    await waitForState(client, await insertTask(client, "SELECT 1", { group: `neighbour ${time}` }), "DONE");
   }
   for (const id of ids) assert.equal((await waitForState(client, id, "WORK")).output, null);
   await client.query("INSERT INTO gate VALUES (true)");

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { waitForRow, waitForState } from "../../../support/waitFor.js";
+import { waitForRow, waitForState } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();

@@ -6,7 +6,7 @@ import { doctor } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import type { LogLine } from "../../../support/logLines.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { waitForRow } from "../../../support/waitFor.js";
+import { waitForRow } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase("empty");

@@ -6,7 +6,7 @@ import { createDatabase } from "../../../support/database.js";
 import { doctor } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { waitForRow, waitForRun } from "../../../support/waitFor.js";
+import { waitForRow, waitForRun } from "../../../support/tasks.js";
 import { Web } from "../../../support/web.js";
 
 const pgTask = new PgTask();

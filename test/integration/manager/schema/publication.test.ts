@@ -3,7 +3,7 @@ import { cli } from "../../../support/cli.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { insertTask, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForState } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after } from "node:test";
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
-import { eventually } from "../../../support/changes.js";
+import { eventually } from "../../../support/tasks.js";
 import { createDatabase, onServer } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import type { LogLine } from "../../../support/logLines.js";

@@ -13,7 +13,7 @@ import {
 } from "../../../../src/manager/sessions/executorThreads.js";
 import { createDatabase } from "../../../support/database.js";
 import { defaultRun, executorParameters } from "../../../support/executors.js";
-import { waitForRow } from "../../../support/waitFor.js";
+import { waitForRow } from "../../../support/tasks.js";
 
 recordWorkers();
 

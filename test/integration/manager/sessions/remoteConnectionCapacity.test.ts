@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
-import { eventually } from "../../../support/changes.js";
+import { eventually } from "../../../support/tasks.js";
 import { freePort } from "../../../../src/embedded/port.js";
 import { after } from "node:test";
 import { test } from "../../../support/limitedTest.js";

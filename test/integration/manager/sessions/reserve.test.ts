@@ -3,8 +3,7 @@ import { afterEach } from "node:test";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { Tasks } from "../../../support/tasks.js";
-import { until } from "../../../support/changes.js";
+import { Tasks, until } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();

@@ -167,7 +167,7 @@ function createMonitor(given: Partial<ManagerState> = {}) {
 }
 
 const insert = (columns: Readonly<Record<string, unknown>> = {}): Promise<string> =>
-  insertTask(user, { input: "SELECT 1", ...columns });
+  insertTask(user, "SELECT 1", columns);
 
 async function hashOf(group: string): Promise<number> {
   const { rows } = await user.query<{ hash: number }>("SELECT hashtext($1) AS hash", [group]);

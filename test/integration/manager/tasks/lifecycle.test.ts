@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { eventually, until } from "../../../support/changes.js";
 import { test } from "../../../support/limitedTest.js";
-import { only } from "../../../support/tasks.js";
+import { eventually, until, only } from "../../../support/tasks.js";
 import { serve } from "../../../support/serve.js";
 
 const { pgTask, database, client, tasks } = await serve({ "pg_task.sleep": 200 });

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
-import { eventually } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { maxConcurrent, Tasks } from "../../../support/tasks.js";
+import { eventually, maxConcurrent, Tasks } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { eventually } from "../../../support/changes.js";
 import { test } from "../../../support/limitedTest.js";
-import { only } from "../../../support/tasks.js";
+import { eventually, only } from "../../../support/tasks.js";
 import { serve } from "../../../support/serve.js";
 
 const options = { "pg_task.sleep": 30, "pg_task.idle": 3, "pg_conf.log": "debug" };

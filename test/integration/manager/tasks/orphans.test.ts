@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
-import { eventually } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { only, Tasks } from "../../../support/tasks.js";
+import { eventually, only, Tasks } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();

@@ -4,7 +4,7 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Schedule } from "../../../../src/tasks/queries/schedules.js";
 import { cli } from "../../../support/cli.js";
 import { test } from "../../../support/limitedTest.js";
-import { waitForRow } from "../../../support/waitFor.js";
+import { waitForRow } from "../../../support/tasks.js";
 import { serve } from "../../../support/serve.js";
 
 const options = { "pg_task.sleep": 30, "pg_conf.grace": 300 };

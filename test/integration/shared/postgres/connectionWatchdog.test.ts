@@ -6,7 +6,7 @@ import { ConnectionWatchdog } from "../../../../src/shared/postgres/connectionWa
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
-import { waitForRow } from "../../../support/waitFor.js";
+import { waitForRow } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const user = await database.connect();

@@ -10,7 +10,7 @@ import type { ConnectionTarget } from "../../../../src/shared/postgres/target/ta
 import { createDatabase } from "../../../support/database.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { TcpProxy } from "../../../support/tcpProxy.js";
-import { insertTask, waitForRow, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForRow, waitForState } from "../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -131,7 +131,9 @@ test("sessions do not try a silent server again that the manager has passed over
   assert.ok(before >= 2, String(before));
   await client.query("SELECT pg_advisory_lock(1)");
   const ids = await Promise.all(
-    [1, 2, 3, 4, 5].map((group) => insertTask(client, "SELECT pg_advisory_lock_shared(1)", `group ${group}`)),
+    [1, 2, 3, 4, 5].map((group) =>
+      insertTask(client, "SELECT pg_advisory_lock_shared(1)", { group: `group ${group}` }),
+    ),
   );
   await waitForRow(client, "SELECT FROM task WHERE state = 'WORK' HAVING count(*) = 5");
   await client.query("SELECT pg_advisory_unlock(1)");

@@ -6,11 +6,10 @@ import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { taskDetailSchema } from "../../../../src/web/api/taskSchemas.js";
 import { cli, cliOnTerminal } from "../../../support/cli.js";
-import { eventually, until } from "../../../support/changes.js";
 import { createDatabase, serverTarget } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { Tasks } from "../../../support/tasks.js";
+import { eventually, until, Tasks } from "../../../support/tasks.js";
 import { token, Web } from "../../../support/web.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
 

@@ -3,11 +3,10 @@ import assert from "node:assert/strict";
 import { before, describe } from "node:test";
 import { readDependencyGraph, type DependencyGraph } from "../../../../src/tasks/queries/dependencyGraph.js";
 import { listTasks } from "../../../../src/tasks/queries/listTasks.js";
-import { until } from "../../../support/changes.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { PgTask } from "../../../support/pgTask.js";
-import { Tasks } from "../../../support/tasks.js";
+import { until, Tasks } from "../../../support/tasks.js";
 import { ensureTaskTable } from "../../../support/taskTables.js";
 
 const database = await createDatabase();

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { it } from "node:test";
 import { z } from "zod";
 import { startWeb } from "../../../support/startWeb.js";
-import { insertTask, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForState } from "../../../support/tasks.js";
 import { token } from "../../../support/web.js";
 import { dependencyGraphSchema } from "../../../../src/web/api/taskSchemas.js";
 import { taskDetailSchema, taskListSchema } from "../../../../src/web/api/taskSchemas.js";

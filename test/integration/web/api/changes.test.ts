@@ -3,7 +3,7 @@ import { it } from "node:test";
 import { serverMajor } from "../../../support/database.js";
 import { startPgTask } from "../../../support/pgTask.js";
 import { startWeb } from "../../../support/startWeb.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForRow, waitForRun, waitForState } from "../../../support/tasks.js";
 import { token, Web } from "../../../support/web.js";
 import { addedTaskSchema, changesSchema } from "../../../../src/web/api/changeSchemas.js";
 import { columnsInfoSchema } from "../../../../src/web/api/schemas.js";
@@ -87,7 +87,7 @@ it("says what becomes of a schedule", async () => {
 it("changes many tasks in one request, and says what came of each", async (t) => {
   const done = await insertTask(client, "SELECT 1");
   await waitForState(client, done, "DONE");
-  const running = await insertTask(client, "SELECT pg_sleep(3600)", "long");
+  const running = await insertTask(client, "SELECT pg_sleep(3600)", { group: "long" });
   await waitForRun(client, running);
   const later = await add({ input: "SELECT 2", plan: "infinity" });
   const held = await add({ input: "SELECT 3", after: [later] });

@@ -5,7 +5,7 @@ import type { Page } from "playwright-core";
 import { noBrowserReason } from "../../../support/browser.js";
 import { openPage } from "../../../support/page.js";
 import { startWeb } from "../../../support/startWeb.js";
-import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForRun, waitForState } from "../../../support/tasks.js";
 
 const { client, web, table } = await startWeb(({ target: { database: data, user } }) => ({
   "pg_task.json": [
@@ -29,7 +29,7 @@ interface Sample {
 
 /** Inserts tasks in all states, with results, errors, dependencies, schedules and a paused group. */
 async function insertSamples(): Promise<Sample> {
-  const failed = await insertTask(client, "SELECT 1/0 -- fails", "mail");
+  const failed = await insertTask(client, "SELECT 1/0 -- fails", { group: "mail" });
   await client.query(
     `INSERT INTO task (input, "group", retry, backoff) VALUES ('SELECT 2/0', 'retried', 1, '1 ms');
      INSERT INTO task (input, "group", args) VALUES ('SELECT $1::json', 'args', '["{\\"a\\": [1, true]}"]');
@@ -39,7 +39,7 @@ async function insertSamples(): Promise<Sample> {
   );
   await waitForState(client, failed, "FAIL");
   await client.query(`UPDATE task SET data = '{"b": null}' WHERE id = $1`, [failed]);
-  const running = await insertTask(client, "SELECT pg_sleep(3600)", "long");
+  const running = await insertTask(client, "SELECT pg_sleep(3600)", { group: "long" });
   await waitForRun(client, running);
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input, "group", after) VALUES ('SELECT 6', 'last', ARRAY[$1, $2]::bigint[]) RETURNING id`,

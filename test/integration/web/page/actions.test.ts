@@ -4,7 +4,7 @@ import type { Page } from "playwright-core";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
 import { colorSchemes, openPage, shoot } from "../../../support/page.js";
-import { waitForRow, waitForRun, waitForState } from "../../../support/waitFor.js";
+import { waitForRow, waitForRun, waitForState } from "../../../support/tasks.js";
 
 const { database, client, web, table } = await startWeb();
 const row = (id: string): string => `tr[data-id="${id}"]`;

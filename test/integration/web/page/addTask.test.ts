@@ -4,7 +4,7 @@ import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
 import { serverMajor } from "../../../support/database.js";
 import { colorSchemes, openPage, shoot } from "../../../support/page.js";
-import { waitForRow, waitForState } from "../../../support/waitFor.js";
+import { waitForRow, waitForState } from "../../../support/tasks.js";
 
 const { client, web, table } = await startWeb();
 

@@ -4,8 +4,7 @@ import type { Locator, Page } from "playwright-core";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
 import { openPage, shoot } from "../../../support/page.js";
-import { Tasks } from "../../../support/tasks.js";
-import { waitForRow } from "../../../support/waitFor.js";
+import { Tasks, waitForRow } from "../../../support/tasks.js";
 
 const { client, web, table } = await startWeb();
 const tasks = await Tasks.create(client);

@@ -7,7 +7,7 @@ import { createDatabase } from "../../../support/database.js";
 import { colorSchemes, openPage, shoot, takesScreenshots } from "../../../support/page.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { startWeb } from "../../../support/startWeb.js";
-import { insertTask, waitForRun, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForRun, waitForState } from "../../../support/tasks.js";
 import { token, Web } from "../../../support/web.js";
 
 const several = new PgTask();
@@ -73,7 +73,7 @@ describe("the page", { skip: noBrowserReason }, () => {
 
   it("shows what is paused, and why a task is waiting", async () => {
     await client.query(`INSERT INTO task_pause ("group", reason) VALUES ('halted', 'why not')`);
-    const id = await insertTask(client, "SELECT 1", "halted");
+    const id = await insertTask(client, "SELECT 1", { group: "halted" });
     const page = await openPage(web, `/tables/${table}`);
     await page
       .getByText(/^Group halted has been paused since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d: why not$/)
@@ -168,7 +168,7 @@ describe("the page", { skip: noBrowserReason }, () => {
 
   it("escapes markup and scripts in the texts of a task", async () => {
     const evil = `<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">`;
-    const id = await insertTask(client, `SELECT $$${evil}$$; SELECT 1/0`, evil);
+    const id = await insertTask(client, `SELECT $$${evil}$$; SELECT 1/0`, { group: evil });
     await waitForState(client, id, "FAIL");
     await client.query(`UPDATE task SET data = $1, error = $1 || error WHERE id = $2`, [evil, id]);
     const page = await openPage(web, `/tables/${table}/tasks`);
@@ -411,8 +411,8 @@ async function insertSampleTasks(): Promise<string> {
      ('reports', 'CALL refresh_report(7)', now() + interval '8 hours'),
      ('mail', 'SELECT send_digest()', now() + interval '20 minutes')`,
   );
-  const running = await insertTask(client, "SELECT pg_sleep(3600)", "reports");
-  await insertTask(client, "VACUUM ANALYZE orders", "reports");
+  const running = await insertTask(client, "SELECT pg_sleep(3600)", { group: "reports" });
+  await insertTask(client, "VACUUM ANALYZE orders", { group: "reports" });
   await waitForRun(client, running);
   return id;
 }

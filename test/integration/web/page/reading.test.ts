@@ -6,7 +6,7 @@ import { noBrowserReason } from "../../../support/browser.js";
 import { openPage } from "../../../support/page.js";
 import { startPgTask } from "../../../support/pgTask.js";
 import { startWeb } from "../../../support/startWeb.js";
-import { insertTask, waitForState } from "../../../support/waitFor.js";
+import { insertTask, waitForState } from "../../../support/tasks.js";
 import { Web } from "../../../support/web.js";
 
 const { client, config, web, table } = await startWeb();
@@ -29,7 +29,7 @@ const shownText = async (page: Page): Promise<string> =>
 
 describe("the page", { skip: noBrowserReason }, () => {
   it("shows control characters and bidirectional marks escaped, as the terminal does", async () => {
-    const id = await insertTask(client, `SELECT '${unsafe}'; SELECT 1/0 -- ${unsafe}`, unsafe);
+    const id = await insertTask(client, `SELECT '${unsafe}'; SELECT 1/0 -- ${unsafe}`, { group: unsafe });
     await waitForState(client, id, "FAIL");
     await client.query("UPDATE task SET data = $1 WHERE id = $2", [JSON.stringify({ unsafe }), id]);
     await client.query("UPDATE task SET error = $1 || error WHERE id = $2", [unsafe, id]);

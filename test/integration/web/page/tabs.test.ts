@@ -10,7 +10,7 @@ import { openPage } from "../../../support/page.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { startProcess } from "../../../support/process.js";
 import { startWeb } from "../../../support/startWeb.js";
-import { insertTask } from "../../../support/waitFor.js";
+import { insertTask } from "../../../support/tasks.js";
 import { Web } from "../../../support/web.js";
 
 const server = await RestartableServer.create(await freePort());

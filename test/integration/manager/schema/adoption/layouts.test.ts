@@ -12,7 +12,7 @@ import {
 } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
 import { PgTask } from "../../../../support/pgTask.js";
-import { waitForRow } from "../../../../support/waitFor.js";
+import { waitForRow } from "../../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase("empty");

@@ -7,9 +7,8 @@ import { cli } from "../../../../support/cli.js";
 import { partitionedById, partitionedByPlan } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
 import { PgTask } from "../../../../support/pgTask.js";
-import { only } from "../../../../support/tasks.js";
+import { only, waitForRow } from "../../../../support/tasks.js";
 import { temporaryFolder } from "../../../../support/temporaryFolder.js";
-import { waitForRow } from "../../../../support/waitFor.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase("empty");

@@ -15,7 +15,7 @@ import { partitionedById, partitionedByPlan } from "../../../../support/foreignT
 import { test } from "../../../../support/limitedTest.js";
 import { stubClient } from "../../../../support/stubClient.js";
 import { ensureTaskTable, openManager } from "../../../../support/taskTables.js";
-import { waitForRow } from "../../../../support/waitFor.js";
+import { waitForRow } from "../../../../support/tasks.js";
 import { retryPolicy } from "../../../../support/retryPolicy.js";
 
 const pgTask = new PgTask();

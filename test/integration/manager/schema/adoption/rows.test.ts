@@ -11,7 +11,7 @@ import { PgTask } from "../../../../support/pgTask.js";
 import { startProcess } from "../../../../support/process.js";
 import { stubClient } from "../../../../support/stubClient.js";
 import { ensureTaskTable, makeEntry, silentLog } from "../../../../support/taskTables.js";
-import { waitForRow } from "../../../../support/waitFor.js";
+import { waitForRow } from "../../../../support/tasks.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase("empty");

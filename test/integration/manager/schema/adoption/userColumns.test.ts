@@ -3,11 +3,10 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { taskTable } from "../../../../../src/manager/schema/taskTable.js";
 import { identifier } from "../../../../../src/shared/postgres/quoting.js";
-import { eventually } from "../../../../support/changes.js";
 import { createDatabase } from "../../../../support/database.js";
 import { test } from "../../../../support/limitedTest.js";
 import { PgTask } from "../../../../support/pgTask.js";
-import { only, Tasks } from "../../../../support/tasks.js";
+import { eventually, only, Tasks } from "../../../../support/tasks.js";
 import { projectPath } from "../../../../support/project.js";
 import { ensureTaskTable } from "../../../../support/taskTables.js";
 

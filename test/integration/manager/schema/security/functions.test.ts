@@ -3,7 +3,7 @@ import { after, it } from "node:test";
 import { connectClient, disconnect, type Client } from "../../../../../src/shared/postgres/client.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { PgTask } from "../../../../support/pgTask.js";
-import { waitForState } from "../../../../support/waitFor.js";
+import { waitForState } from "../../../../support/tasks.js";
 import { testConnection } from "../../../../support/testConnection.js";
 
 const pgTask = new PgTask();

@@ -4,7 +4,7 @@ import { connectClient, type Client } from "../../../../../src/shared/postgres/c
 import { identifier } from "../../../../../src/shared/postgres/quoting.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { PgTask } from "../../../../support/pgTask.js";
-import { waitForRow } from "../../../../support/waitFor.js";
+import { waitForRow } from "../../../../support/tasks.js";
 import { testConnection } from "../../../../support/testConnection.js";
 
 const pgTask = new PgTask();

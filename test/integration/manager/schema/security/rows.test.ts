@@ -4,8 +4,7 @@ import { after, it } from "node:test";
 import { connectClient, disconnect, sqlState, type Client } from "../../../../../src/shared/postgres/client.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { PgTask, startPgTask } from "../../../../support/pgTask.js";
-import { only } from "../../../../support/tasks.js";
-import { insertTask, waitForRow, waitForRun, waitForState } from "../../../../support/waitFor.js";
+import { only, insertTask, waitForRow, waitForRun, waitForState } from "../../../../support/tasks.js";
 import { projectPath } from "../../../../support/project.js";
 import { testConnection } from "../../../../support/testConnection.js";
 
