@@ -15,15 +15,12 @@ export interface CommandDefinition {
   readonly description: string;
   /** Its arguments as in the help, such as `<id>` or `[ids...]`. */
   readonly usage: string;
-  /** The words that its first argument may be. Empty if there is no such list. */
   readonly choices: readonly string[];
   readonly options: readonly OptionDefinition[];
 }
 
 export interface OptionDefinition {
-  /** As in the help, such as `-c, --config <file>`. */
   readonly flags: string;
-  /** With dashes, the long name last. */
   readonly names: readonly string[];
   readonly description: string;
   /** The words that its value consists of, with commas between them. Empty unless `value` is "states". */
@@ -32,7 +29,6 @@ export interface OptionDefinition {
   readonly value: "path" | "table" | "entry" | "states" | "other" | null;
 }
 
-/** Returns the definitions of all commands, in the order of the help. */
 export function commandDefinitions(program: Command): readonly CommandDefinition[] {
   const visible = program.createHelp().visibleCommands(program);
   const named = program.commands.filter((command) => visible.includes(command));

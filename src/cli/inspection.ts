@@ -22,7 +22,6 @@ export interface Check {
   readonly name: string;
   readonly level: "ok" | "warn" | "fail";
   readonly text: string;
-  /** What the user can do about the problem. Not set if the level is "ok". */
   readonly remedy?: string;
   readonly exitCode?: number;
 }
@@ -55,7 +54,6 @@ export async function checkHome(
   return fail("home", describeCopy(reason, running), errorDefinitions.SCHEMA_COPY.remedy);
 }
 
-/** How many schedules whose last run failed are named at most. */
 const maxNamed = 5;
 
 export async function checkSchedules(client: Client, table: TaskTable): Promise<Check[]> {
@@ -68,7 +66,6 @@ export async function checkSchedules(client: Client, table: TaskTable): Promise<
   return [ok("schedules", `${which}: no problem found, and no last run or try failed`)];
 }
 
-/** Checks only what the rules of the schedules say, not how their runs end. */
 export async function checkRules(client: Client, table: TaskTable): Promise<Check[]> {
   const { warnings } = await readScheduleWarnings(client, table);
   return warnings.map(toCheck);
@@ -127,7 +124,7 @@ export async function checkWaiting(client: Client, table: TaskTable, isAdopted =
   );
 }
 
-/** Names the roles that may add or change tasks. Their tasks run with all privileges of the entry's user. */
+/** The tasks of others run with all privileges of the entry's user. */
 export async function checkWriters(client: Client, table: TaskTable): Promise<Check> {
   const { unrestricted, byColumn } = await readWriters(client, table);
   const some = byColumn.length === 0 ? "" : `; some columns: ${byColumn.join(", ")}`;
@@ -142,7 +139,6 @@ export async function checkWriters(client: Client, table: TaskTable): Promise<Ch
   return ok("writers", `may write some columns of tasks: ${byColumn.join(", ")}`);
 }
 
-/** What the configuration says about a table. */
 export interface ConfiguredParameters {
   /** The parameters of the table's entry. */
   readonly parameters: FileParameters;
@@ -150,7 +146,6 @@ export interface ConfiguredParameters {
   readonly fileZone: string;
 }
 
-/** Checks that `pg_task.zone` is the name of a time zone, wherever it is set. */
 export async function checkZone(
   client: Client,
   table: TaskTable,

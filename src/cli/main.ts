@@ -10,18 +10,13 @@ import { packageVersion } from "../shared/version.js";
 
 const usageError = exitCodes.CONFIG;
 
-/** Runs the command line of this process. Ends the process if its output cannot be written. Returns the exit code. */
+/** Ends the process if its output cannot be written. */
 export async function main(): Promise<number> {
   handleOutputErrors();
   return await runCommand(process.argv.slice(2), process);
 }
 
-/**
- * Runs a command.
- *
- * @param args the command's name and arguments
- * @returns the exit code
- */
+/** @param args the command's name and arguments */
 export async function runCommand(args: readonly string[], surroundings: Surroundings): Promise<number> {
   const terminal = openTerminal(surroundings);
   let code = 0;
@@ -63,7 +58,7 @@ function reportError(terminal: Terminal, error: unknown): number {
   return exitCodes.INTERNAL;
 }
 
-/** Returns a line with the hint of the server error that caused the error. It is empty if there is none. */
+/** The hint of the server's error, if there is one. */
 function hintLine(error: unknown): string {
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
   // A refused login has the server's error as a property.

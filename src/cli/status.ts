@@ -40,9 +40,7 @@ import { truncate, formatCount, formatNumber, formatTime } from "./terminal/form
 import { formatDuration } from "../shared/formatDuration.js";
 import type { TableOptions } from "./support/options.js";
 
-/** Rates are calculated from at most this many of the newest rows. */
 const maxRateRows = 100_000;
-/** Number of entries that are queried at a time, each on its own connection. */
 const concurrentEntries = 5;
 
 interface Standby extends ServerProcess {
@@ -52,7 +50,6 @@ interface Standby extends ServerProcess {
 
 interface ClusterStatus {
   readonly leader: ServerProcess | null;
-  /** Who else holds the leader's lock. */
   readonly foreignHolder: ForeignHolder | null;
   readonly standbys: readonly Standby[];
   /** Leaders of other clusters on the server. They are read only if this cluster has no leader. */
@@ -68,7 +65,6 @@ export interface TableStatus {
   /** Why the table is a copy, in which nothing starts. Null if it is none. */
   readonly copy: string | null;
   readonly manager: ServerProcess | null;
-  /** Who else holds the manager's lock. */
   readonly foreignHolder: ForeignHolder | null;
   readonly sessions: Pick<ExecutorSessions, "sessions" | "running"> | null;
   /** Why tasks wait for sessions that the server refuses. Null if it refuses none, or no task waits. */
@@ -82,14 +78,13 @@ export interface TableStatus {
 }
 
 interface Status {
-  /** The cluster's name, which is the value of `pg_conf.name`. */
   readonly name: string;
   readonly cluster: ClusterStatus | null;
   readonly error: ErrorReport | null;
   readonly tables: readonly TableStatus[];
 }
 
-/** Reads the status of the cluster and of each entry. If one of them cannot be read, its error takes its place. */
+/** The error of what cannot be read takes its place. */
 export async function readStatus(configuration: Configuration, entries: readonly Entry[]): Promise<Status> {
   const name = configuration.parameters["pg_conf.name"];
   let cluster: ClusterStatus | null = null;
@@ -150,11 +145,7 @@ const namesOf = ({ target, schema, table }: Entry): Pick<TableStatus, "database"
   table,
 });
 
-/**
- * Reads the status of a table.
- *
- * @param maxRows the rates are calculated from at most this many of the newest rows
- */
+/** @param maxRows the rates are calculated from at most this many of the newest rows */
 export async function queryTableStatus({ client, table, entry }: OpenTable, maxRows: number): Promise<TableStatus> {
   const { manager, foreignHolder } = await readTableLock(client, table);
   const { sessions, running } = await readSessions(client, table);
@@ -177,8 +168,6 @@ export async function queryTableStatus({ client, table, entry }: OpenTable, maxR
 }
 
 /**
- * Formats a status as lines. For a terminal, adds colours and truncates the lines, except those of errors.
- *
  * @param options the options of the command
  * @param selecting for each table, the options that select it
  */
@@ -200,8 +189,7 @@ export function formatStatus(
 }
 
 /**
- * Fits a line to the terminal. An error ends with its remedy, which may have to be pasted, so the terminal breaks its line
- * and nothing is cut off.
+ * An error ends with its remedy, which may have to be pasted, so the terminal breaks its line and nothing is cut off.
  */
 function fitLine(terminal: Terminal, line: string): string {
   const text = printableLine(line);
@@ -242,7 +230,6 @@ function formatProcess({ pid, address, since }: ServerProcess): string {
   return `server process ${pid}${from}${since === null ? "" : `, connected since ${formatTime(since)}`}`;
 }
 
-/** Describes the leader of another cluster, including the configuration values in which the clusters may differ. */
 function formatOtherLeader(other: OtherLeader): string {
   const where = other.sameName ? "" : " under another pg_conf.name";
   return `${formatProcess(other)} leads${where} in control database ${other.database}`;
@@ -250,11 +237,7 @@ function formatOtherLeader(other: OtherLeader): string {
 
 const formatEstimate = ({ value, exact }: Count): string => `${exact ? "" : "about "}${formatNumber(value)}`;
 
-/**
- * Formats the status of a table as lines.
- *
- * @param selecting the options that select the table, for commands that change it; null to name no such commands
- */
+/** @param selecting the options that select the table, for commands that change it; null to name no such commands */
 export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {
   const {
     error,

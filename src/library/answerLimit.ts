@@ -2,7 +2,6 @@ import { Socket } from "node:net";
 import { PgTaskError } from "../shared/errors.js";
 import type { Queryable } from "../shared/postgres/client.js";
 
-/** A client whose statements must be answered in time. */
 export interface LimitedClient {
   readonly client: Queryable;
   /** Whether a statement has not been answered in time. The connection has then been destroyed. */
@@ -41,7 +40,6 @@ export function limitAnswers(given: Queryable, limitMs: number): LimitedClient {
   return { client, isSilent: () => lost !== null };
 }
 
-/** Destroys a client's connection. A client of another driver than `pg` is left alone. */
 export function destroy(client: object): void {
   const socket = socketOf(client);
   if (socket === null) return;
@@ -49,7 +47,6 @@ export function destroy(client: object): void {
   socket.destroy();
 }
 
-/** Returns the socket of a client of `pg`, or null for any other client, such as one of pg-native. */
 export function socketOf(client: object): Socket | null {
   const connection: unknown = Reflect.get(client, "connection");
   const stream: unknown =
@@ -65,11 +62,6 @@ interface ErrorSource {
 const emitsErrors = (client: object): client is ErrorSource =>
   "on" in client && typeof client.on === "function" && "off" in client && typeof client.off === "function";
 
-/**
- * Keeps an event "error" of a client from ending the process.
- *
- * @returns a function that ends this
- */
 export function ignoreErrors(client: object): () => void {
   if (!emitsErrors(client)) return () => {};
   client.on("error", ignore);

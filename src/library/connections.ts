@@ -18,12 +18,10 @@ import { connectToFirst } from "../shared/postgres/target/connectToFirst.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
 import { resolveTarget } from "../shared/postgres/target/resolveTarget.js";
 
-/** Maximum number of connections that a TaskClient opens itself, if it is given a URL. */
 const maxOwn = 4;
 
 /** How long a connection that may be silent has to answer before another one is taken, in ms. */
 const probeMs = 2_000;
-/** How long the server may take to close a connection after Terminate, in ms. */
 const terminateMs = 2_000;
 
 /** What to do if all connections of a pool are in use. Often, a transaction has one, and a call in it waits for another. */
@@ -36,7 +34,6 @@ export interface ConnectionOptions {
   readonly answerTimeoutMs: number;
 }
 
-/** The connections of a TaskClient: a pool or client of the caller, or a pool of its own. */
 export class Connections {
   readonly #source: { readonly pool: PoolConnections } | { readonly client: Queryable };
   /** The pool that was created for a URL; null for the caller's pool or client. */
@@ -50,7 +47,6 @@ export class Connections {
   #silentAt = -Infinity;
   readonly #answeredAt = new WeakMap<object, number>();
 
-  /** @throws PgTaskError USAGE if `given` is none of the three */
   constructor(given: SqlPool | SqlClient | string, options: ConnectionOptions) {
     this.#options = options;
     const { acquireTimeoutMs: timeoutMs } = options;
@@ -72,18 +68,15 @@ export class Connections {
     return "client" in this.#source;
   }
 
-  /** Aborted when `end` is called. */
   get closing(): AbortSignal {
     return this.#closing.signal;
   }
 
   /**
-   * Runs `work` on a connection.
-   *
    * @throws PgTaskError USAGE if the caller's client was never connected; CONNECTION_BUSY, CONNECTION_FAILED or
-   * CONNECTION_REJECTED if the pool gives no connection;
-   * CONNECTION_CLOSED after `end`, and after that of the pool; CONNECTION_READ_ONLY if the server of the pool takes no
-   * changes; CONNECTION_LOST if a statement is not answered in time
+   * CONNECTION_REJECTED if the pool gives no connection; CONNECTION_CLOSED after `end`, and after that of the pool;
+   * CONNECTION_READ_ONLY if the server of the pool takes no changes; CONNECTION_LOST if a statement is not answered in
+   * time
    */
   async run<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
     if (this.#closing.signal.aborted) throw closedError();
@@ -94,8 +87,6 @@ export class Connections {
   }
 
   /**
-   * Runs `work` on the caller's client.
-   *
    * @throws PgTaskError USAGE if the client was never connected; CONNECTION_LOST if a statement is not answered in time
    */
   async runOn<T>(client: unknown, work: (client: Queryable) => Promise<T>): Promise<T> {
@@ -120,7 +111,6 @@ export class Connections {
     }
   }
 
-  /** Runs `work` on a client of the pool, and gives it back, or destroys it if its connection is lost. */
   async #use<T>(client: SqlPoolClient, limitMs: number, work: (client: Queryable) => Promise<T>): Promise<T> {
     // A client that is not in its pool emits "error" when it loses its connection. Without a listener, this would end
     // the process. The statement fails as well, and reports the loss.
@@ -144,8 +134,8 @@ export class Connections {
   }
 
   /**
-   * Runs `work` in a transaction. If the connection is the caller's own client, the caller decides about transactions,
-   * and `work` runs in the caller's.
+   * If the connection is the caller's own client, the caller decides about transactions, and `work` runs in the
+   * caller's.
    */
   async transaction<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
     if ("client" in this.#source) return await this.run(work);
@@ -167,8 +157,6 @@ export class Connections {
    * Runs `work`, which only reads. With a pool, `work` is repeated on another connection if its connection is lost, for
    * as long as `reconnectMs` allows. A client cannot reconnect, and an exhausted pool is reported at once.
    *
-   * @param options.toError converts the error of `work`
-   * @param options.signal ends the repetitions
    * @throws the reason of `signal` if it was aborted meanwhile; otherwise what `toError` returns for the last error
    */
   async runPatiently<T>(
@@ -195,7 +183,7 @@ export class Connections {
     }
   }
 
-  /** Ends the connections that were opened for a URL. Those that the server does not close in time are destroyed. */
+  /** Connections that the server does not close in time are destroyed. */
   async end(): Promise<void> {
     if (this.#closing.signal.aborted) return;
     this.#closing.abort(closedError());
@@ -215,7 +203,7 @@ const readOnlyError = (error: unknown): PgTaskError =>
     { cause: error, sqlState: readOnlyTransaction },
   );
 
-/** The error of a method that is called after `end`. */
+/** Of a method that is called after `end`. */
 export const closedError = (): PgTaskError => new PgTaskError("CONNECTION_CLOSED", "the TaskClient has been ended");
 
 /** Whether the server may be back soon. An exhausted pool is no outage: the program itself has its connections. */
@@ -236,7 +224,7 @@ function requireClient(given: unknown): Queryable {
 }
 
 /**
- * Returns a client that the caller has connected, or is connecting. Any other would keep a statement until its `connect` is
+ * Any client that the caller has not connected, and is not connecting, would keep a statement until its `connect` is
  * called, and the call would never settle.
  *
  * @throws PgTaskError USAGE
@@ -248,8 +236,8 @@ function requireConnected(given: unknown): Queryable {
 }
 
 /**
- * Whether nobody has called the client's `connect`. Its socket says so: one that has failed or was closed is destroyed. A
- * client without such a socket, such as one of pg-native, is taken to be connected.
+ * A socket that has failed or was closed is destroyed. A client without such a socket, such as one of pg-native, is
+ * taken to be connected.
  */
 function wasNeverConnected(client: object): boolean {
   const socket = socketOf(client);
@@ -257,12 +245,11 @@ function wasNeverConnected(client: object): boolean {
 }
 
 /**
- * Whether this can be the client of a call. A pool has the method `query`, too, but sends each statement over any of its
- * connections, outside the caller's transaction.
+ * A pool has the method `query`, too, but sends each statement over any of its connections, outside the caller's
+ * transaction.
  */
 export const isCallClient = (given: unknown): boolean => isQueryable(given) && !isPool(given);
 
-/** Whether this is a client. A program without types can pass anything. */
 const isQueryable = (given: unknown): given is Queryable =>
   isObject(given) && "query" in given && typeof given.query === "function";
 

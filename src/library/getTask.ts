@@ -15,13 +15,11 @@ import { readTask, type ColumnValue, type TaskColumns } from "../tasks/queries/r
 
 import type { Task } from "./task.js";
 
-/** Reads a task. Returns null if there is no such task. */
 export async function getTask(client: Queryable, table: TaskTable, id: string): Promise<Task | null> {
   const columns = await readTask(client, table, id);
   return columns === null ? null : toTask(columns);
 }
 
-/** The columns that a Task does not have, because they are for pg-task's own use. */
 type Hidden = ColumnsWith<{ readonly by: "internal" }> | "hash";
 type Shown = Exclude<ColumnName, Hidden>;
 
@@ -38,7 +36,7 @@ function toTask(all: TaskColumns): Task {
   return { ...values, state, claimed: (all.get("owner") ?? null) !== null, columns };
 }
 
-/** Returns a value as the type of its column says. In an adopted table, it can be of another type, or null. */
+/** In an adopted table, a value can be of another type than its column's, or null. */
 function valueOf(column: NamedColumn, value: ColumnValue): unknown {
   if (column.name === "errors") return readTryErrors(value);
   if (value === null) return column.nullable === true ? null : fallback(column);

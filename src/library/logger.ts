@@ -19,7 +19,6 @@ export interface Logger {
   fatal(fields: object, message: string): void;
 }
 
-/** The methods of a logger. */
 export const loggerMethods = ["trace", "debug", "info", "warn", "error", "fatal"] as const;
 
 /**
@@ -37,7 +36,6 @@ export function logTo(logger: Logger, level: string): OpenLog {
   return { log: createLog({ level, name: "pg_conf", write: writeLine }), writeLine };
 }
 
-/** A log without lines. */
 export function noLog(): OpenLog {
   return { log: createLog({ level: "silent", name: "pg_conf", write: dropLine }), writeLine: dropLine };
 }

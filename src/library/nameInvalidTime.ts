@@ -6,8 +6,8 @@ import type { TaskFilter } from "../tasks/types.js";
 const invalidTime = new Set(["22007", "22008", "22009", "22023"]);
 
 /**
- * Names the option with the time that the server cannot read, or both options if the server does not say which one it is.
- * Returns any other error unchanged.
+ * If the server does not say which of the two times it cannot read, both options are named. Returns any other error
+ * unchanged.
  */
 export function nameInvalidTime(error: unknown, { since, until }: TaskFilter): unknown {
   const state = sqlState(error);

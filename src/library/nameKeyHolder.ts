@@ -6,10 +6,8 @@ import { findTakenKey, type NewRow } from "../tasks/commands/addTask.js";
 import { readKeyHolder } from "../tasks/queries/tasksWithKey.js";
 
 /**
- * Adds to an error TASK_KEY_TAKEN the key, which task waits with it, and what to do. In a transaction, which the error has
- * aborted, the task remains unknown. Returns any other error unchanged.
- *
- * @param rows the tasks that were to be inserted
+ * Adds to an error TASK_KEY_TAKEN the key, which task waits with it, and what to do. In a transaction, which the error
+ * has aborted, the task remains unknown. Returns any other error unchanged.
  */
 export async function nameKeyHolder(
   client: Queryable,

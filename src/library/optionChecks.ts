@@ -25,7 +25,6 @@ import type {
 } from "./options.js";
 import { isTaskId } from "./taskId.js";
 
-/** Which values an option can have. */
 interface OptionCheck {
   /** Continues "expected OPTION to be …". */
   readonly expected: string;
@@ -34,7 +33,6 @@ interface OptionCheck {
   readonly isSent?: boolean;
 }
 
-/** For each option, which values it can have. The compiler finds an option that is missing or too many. */
 type OptionChecks<T> = Readonly<Record<keyof T, OptionCheck>>;
 
 /**
@@ -42,7 +40,6 @@ type OptionChecks<T> = Readonly<Record<keyof T, OptionCheck>>;
  * and the driver or a timer would then silently do something else. A value that is undefined counts as left out, except
  * as the client.
  *
- * @param what what the options are, such as "an option of start"
  * @throws PgTaskError USAGE
  */
 export function checkOptions(given: unknown, checks: Readonly<Record<string, OptionCheck>>, what: string): void {
@@ -55,7 +52,7 @@ export function checkOptions(given: unknown, checks: Readonly<Record<string, Opt
   checkValues(given, checks);
 }
 
-/** Refuses a Client or Pool in place of options. Its own properties would be called unknown options. */
+/** The properties of a Client or Pool in place of options would be called unknown options. */
 function refuseClientAlone(given: unknown, checks: Readonly<Record<string, OptionCheck>>): void {
   if (!isObject(given) || typeof Reflect.get(given, "query") !== "function") return;
   const isClient = isCallClient(given);
@@ -63,10 +60,7 @@ function refuseClientAlone(given: unknown, checks: Readonly<Record<string, Optio
   throw new PgTaskError("USAGE", `expected an object with options, got a ${isClient ? "Client" : "Pool"}${hint}`);
 }
 
-/**
- * Refuses a client that is given as undefined. It was meant for the caller's transaction, and the call would silently use
- * another connection.
- */
+/** Such a client was meant for the caller's transaction, and the call would silently use another connection. */
 function refuseUndefinedClient(given: object, checks: Readonly<Record<string, OptionCheck>>): void {
   const isGiven = Object.hasOwn(checks, "client") && Object.hasOwn(given, "client");
   if (!isGiven || Reflect.get(given, "client") !== undefined) return;
@@ -76,7 +70,7 @@ function refuseUndefinedClient(given: object, checks: Readonly<Record<string, Op
   );
 }
 
-/** Describes what was given instead of options. Texts are not shown, because the likeliest is a URL with a password. */
+/** Texts are not shown, because the likeliest is a URL with a password. */
 function describeOther(given: unknown): string {
   if (typeof given === "string") return "a string";
   if (Array.isArray(given)) return "an array";
@@ -235,8 +229,7 @@ export const changesChecks: OptionChecks<ChangesOptions> = {
 };
 
 /**
- * Refuses conditions beside ids. Those of a task can change while it is followed, so they would not say which changes are
- * wanted.
+ * The values of a task's columns can change while it is followed, so they would not say which changes are wanted.
  *
  * @throws PgTaskError USAGE
  */

@@ -29,7 +29,7 @@ export function parseOutput(task: OutputColumns): OutputRow[] {
   return rows;
 }
 
-/** Yields the values of each line. A quoted value may contain line breaks. */
+/** A quoted value may contain line breaks. */
 function* records({ output, delimiter, quote, escape, null: nil }: OutputColumns): Generator<(string | null)[]> {
   if (output === null || output === "") return;
   const endsAt = (index: number): boolean =>
@@ -52,7 +52,7 @@ function* records({ output, delimiter, quote, escape, null: nil }: OutputColumns
   }
 }
 
-/** Reads the quoted value that begins at `from`. Returns null if the quotes do not end, so that they are no quotes. */
+/** Returns null if the quotes do not end, so that they are no quotes. */
 function readQuoted(
   output: string,
   from: number,

@@ -2,13 +2,11 @@ import { errorMessage, partsOfError, PgTaskError, systemErrorCode } from "../sha
 import { sqlState } from "../shared/postgres/client.js";
 import type { SqlPool, SqlPoolClient } from "./sqlClient.js";
 
-/** How long to wait for a connection of a pool, and what to do if none becomes free. */
 interface Waiting {
   readonly timeoutMs: number;
   readonly remedy: string;
 }
 
-/** Takes connections out of a pool, and waits for each for a limited time. */
 export class PoolConnections {
   readonly #pool: SqlPool;
   readonly #waiting: Waiting;
@@ -24,10 +22,10 @@ export class PoolConnections {
   }
 
   /**
-   * Takes a connection. The caller releases it.
+   * The caller releases the connection.
    *
-   * @throws PgTaskError CONNECTION_BUSY if no connection becomes free in time; CONNECTION_FAILED or CONNECTION_REJECTED if
-   * none can be opened; CONNECTION_CLOSED after the end of the pool
+   * @throws PgTaskError CONNECTION_BUSY if no connection becomes free in time; CONNECTION_FAILED or CONNECTION_REJECTED
+   * if none can be opened; CONNECTION_CLOSED after the end of the pool
    */
   async acquire(): Promise<SqlPoolClient> {
     const [request = this.#pool.connect()] = this.#queued;
@@ -47,7 +45,7 @@ export class PoolConnections {
     throw this.#giveUp(request);
   }
 
-  /** Returns the error of a request that has taken too long. If the pool answers it later, the client returns at once. */
+  /** If the pool answers the request later, the client returns at once. */
   #giveUp(request: Promise<SqlPoolClient>): PgTaskError {
     // A request that the pool has begun to answer is not in its queue, and must not delay the next call: an attempt to
     // connect can go on for minutes after the server is back.
@@ -57,7 +55,7 @@ export class PoolConnections {
     return isQueued ? busyError(this.#pool, this.#waiting) : slowError(this.#waiting.timeoutMs);
   }
 
-  /** Waits for the answer to a request that was given up, and releases its client unless a call has taken it over. */
+  /** Releases the client unless a call has taken the request over. */
   async #settle(request: Promise<SqlPoolClient>, isQueued: boolean): Promise<void> {
     try {
       const client = await request;

@@ -13,15 +13,7 @@ import { defaultDataDirectory, resolveDataDirectory } from "./process/dataDirect
 import { openLog, type OpenLog } from "./process/openLog.js";
 import { Service, type ServiceOptions } from "./process/service.js";
 
-/**
- * Runs pg-task in this process, until it is stopped.
- *
- * @returns a promise that resolves when pg-task is ready: this process leads, and each manager serves its table or has
- * reported why it cannot; or this process stands by, and the tables of its entries exist or 10 seconds have passed. While
- * the server cannot be reached, pg-task keeps trying.
- * @throws PgTaskError of the family CONFIG if the configuration cannot be used; START_ABORTED if `signal` is aborted
- * before pg-task is ready; an EMBEDDED error if the embedded server cannot be started
- */
+/** What `start` in index.ts does. */
 export async function runPgTask(options: StartOptions): Promise<PgTask> {
   const service = new Service(serviceOptions(options));
   const { signal } = options;
@@ -59,8 +51,8 @@ function serviceOptions(options: StartOptions): ServiceOptions {
 }
 
 /**
- * Reads the configuration. One that a program gives has to name the server: the url is often a variable that is not set,
- * and libpq's default would then be tried for ever.
+ * A configuration that a program gives has to name the server: the url is often a variable that is not set, and libpq's
+ * default would then be tried for ever.
  *
  * @throws PgTaskError of the family CONFIG; CONFIG_MISSING if nothing names a server
  */
@@ -80,12 +72,11 @@ function logOf(logger: Logger | false | undefined, level: string): OpenLog | Pro
   return logger === false ? noLog() : logTo(logger, level);
 }
 
-/** What names the server. A program without types can pass all of it at once. */
 interface GivenServer extends Pick<ConfigOptions, "config" | "embedded"> {
   readonly url?: string | undefined;
 }
 
-/** Refuses a URL beside the embedded server before that is started. A URL in a file is found when the file is read. */
+/** A URL in a file is found when the file is read. */
 function refuseSecondServer({ config, url, embedded = false }: GivenServer): void {
   if (embedded === false) return;
   const hasOwnUrl = typeof config === "object" && !isArray(config) && config.url !== undefined;
@@ -96,7 +87,6 @@ function refuseSecondServer({ config, url, embedded = false }: GivenServer): voi
   );
 }
 
-/** Returns the content of the configuration, or undefined if it comes from a file or the environment. */
 function contentOf({ config, url }: GivenServer): unknown {
   if (url === undefined) return typeof config === "string" ? undefined : config;
   if (config === undefined) return { url };

@@ -346,7 +346,6 @@ export class TaskClient {
     }
   }
 
-  /** Returns a signal that is aborted together with `signal`, or when the client is ended. */
   #endingWith(signal: AbortSignal | undefined): AbortSignal {
     const { closing } = this.#connections;
     return signal === undefined ? closing : AbortSignal.any([signal, closing]);
@@ -360,7 +359,6 @@ function toCheckedRow(task: NewTask | string): NewRow {
   return toRow(task);
 }
 
-/** Calls `convert`. If it refuses the task, the message names the task's index. */
 function naming<T>(index: number, convert: () => T): T {
   try {
     return convert();
@@ -373,5 +371,4 @@ function naming<T>(index: number, convert: () => T): T {
 /** The same as `Array.isArray`, which does not recognize readonly arrays. */
 const isArray = (given: TaskId | readonly TaskId[]): given is readonly TaskId[] => Array.isArray(given);
 
-/** Whether these can be tasks. A program without types can pass anything, and the characters of a string are no tasks. */
 const isIterable = (given: unknown): boolean => typeof given === "object" && given !== null && Symbol.iterator in given;

@@ -6,7 +6,6 @@ export type TaskId = string | number | bigint;
 
 const maxId = 9_223_372_036_854_775_807n;
 
-/** Whether this is an id. A program without types can pass anything. */
 export function isTaskId(given: unknown): given is TaskId {
   if (typeof given === "number") return Number.isSafeInteger(given);
   if (typeof given !== "string" && typeof given !== "bigint") return false;

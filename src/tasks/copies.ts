@@ -8,8 +8,8 @@ import { hasSchedule } from "../manager/schema/schedulesView.sql.js";
 import { PgTaskError } from "../shared/errors.js";
 
 /**
- * Returns why the table is a copy, so that nothing starts, or null if it is at home here. Also null if it has no home table
- * yet, because it is of an earlier version, and if the role may not read it.
+ * Why the table is a copy, so that nothing starts. Null if it is at home here, if it has no home table yet, because it
+ * is of an earlier version, and if the role may not read it.
  */
 export async function readCopy(
   client: Queryable,
@@ -36,21 +36,18 @@ async function mayReadHome(client: Queryable, { qualifiedHome }: TaskTable): Pro
   );
 }
 
-/** Which tasks are stopped before a copy is accepted. */
 export type StoppedTasks = "none" | "schedules" | "all";
 
 export interface AcceptedCopy {
   /** Why the table was a copy. Null if it was none, and nothing was changed. */
   readonly reason: string | null;
-  /** How many tasks were stopped. */
   readonly stopped: number;
   /** How many tasks the original was running when it was copied, and are recovered now. */
   readonly running: number;
 }
 
 /**
- * Makes a copy of a table be at home here, so that its manager serves it. All of it happens in one transaction, so that
- * nothing starts that should be stopped.
+ * All of it happens in one transaction, so that nothing starts that should be stopped.
  *
  * @throws PgTaskError USAGE if tasks are to be stopped, but the table is no copy
  */
@@ -76,7 +73,6 @@ export async function acceptCopy(
   }
 }
 
-/** Whether the table has a home table. Those of earlier versions have none. */
 async function hasHome(client: Client, { qualifiedHome }: TaskTable): Promise<boolean> {
   return (
     await queryOne<{ there: boolean }>(client, "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", [
@@ -85,7 +81,7 @@ async function hasHome(client: Client, { qualifiedHome }: TaskTable): Promise<bo
   ).there;
 }
 
-/** Returns why the table is a copy, and keeps others from accepting it meanwhile. */
+/** Keeps others from accepting the copy meanwhile. */
 async function lockCopy(client: Client, table: TaskTable, entry: Pick<Entry, "parameters">): Promise<string | null> {
   await client.query(`LOCK TABLE ${table.qualifiedHome} IN SHARE ROW EXCLUSIVE MODE`);
   return await readCopyReason(client, table, entry);

@@ -117,7 +117,6 @@ export type IfKeyTaken = "error" | "skip" | "join";
 
 type Keys = KnownKeys<Record<ColumnsWith<{ readonly by: "producer" }> | "delay" | "columns", unknown>>;
 
-/** The properties of a task to add: the columns that a producer can set, and two more. */
 // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the compiler cannot follow the names
 export const newTaskKeys = Object.fromEntries(
   ["input", "args", ...columnsWith({ by: "producer" }), "delay", "columns"].map((name) => [name, true]),
@@ -125,5 +124,4 @@ export const newTaskKeys = Object.fromEntries(
 
 export type Interval = "delay" | ColumnsWith<{ readonly by: "producer"; readonly type: "interval" }>;
 
-/** The properties that are intervals. */
 export const intervals: readonly Interval[] = ["delay", ...columnsWith({ by: "producer", type: "interval" })];

@@ -4,16 +4,12 @@ import { isoTimeSql, isPlannedSql } from "./sqlFragments.js";
 import { hasSchedule } from "../manager/schema/schedulesView.sql.js";
 
 export interface Pause {
-  /** Name of the group, or null if the whole table is paused. */
   readonly group: string | null;
   readonly since: string;
   readonly reason: string | null;
 }
 
-/**
- * Returns all pauses. A pause of the whole table comes first, followed by the pauses of groups in the order of their
- * names.
- */
+/** A pause of the whole table comes first, followed by the pauses of groups in the order of their names. */
 export async function readPauses(client: Queryable, { pauses }: TaskTable): Promise<Pause[]> {
   const { rows } = await client.query<Pause>(
     `SELECT "group", ${isoTimeSql("since")} AS since, reason FROM ${pauses} ORDER BY "group" NULLS FIRST, since`,
@@ -22,8 +18,7 @@ export async function readPauses(client: Queryable, { pauses }: TaskTable): Prom
 }
 
 /**
- * Pauses a group, or the whole table if `group` is null.
- *
+ * @param group null for the whole table
  * @returns false if the group or the table was already paused
  */
 export async function pauseTasks(
@@ -41,8 +36,9 @@ export async function pauseTasks(
 }
 
 /**
- * Ends the pause of a group, or of the whole table if `group` is null. Other pauses stay in effect.
+ * Other pauses stay in effect.
  *
+ * @param group null for the whole table
  * @returns false if the group or the table was not paused
  */
 export async function resumeTasks(client: Client, { pauses }: TaskTable, group: string | null): Promise<boolean> {
@@ -59,9 +55,6 @@ export interface PausedSchedules {
 
 const maxListed = 5;
 
-/**
- * Reads which schedules are paused. Such a schedule is planned for infinity and does not wait for other tasks.
- */
 export async function readPausedSchedules(client: Client, table: TaskTable): Promise<PausedSchedules> {
   const { rows } = await client.query<{ id: string; key: string | null; count: number }>(
     `SELECT t.id::text AS id, t.key, (count(*) OVER ())::float8 AS count

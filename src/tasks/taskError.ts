@@ -13,7 +13,7 @@ import { errorMessage, isConnectionLoss, PgTaskError } from "../shared/errors.js
 /** What to do if a column of pg-task's is missing, because it was dropped or renamed. */
 export const missingColumnHint = "pg-task doctor says which columns the table lacks";
 
-/** Converts the failure of a statement about tasks to a PgTaskError. Returns any other error unchanged. */
+/** Returns any other error unchanged. */
 export function toTaskError(error: unknown, table: TaskTable): unknown {
   if (error instanceof PgTaskError) return error;
   const state = sqlState(error);
@@ -64,8 +64,4 @@ export const fullQueueHint = (error: unknown): string =>
     ? ": pg-task doctor names the session that keeps the queue from being emptied; this passes when that session has ended its transaction, and pg-task doctor is run after that"
     : "";
 
-/**
- * Whether an error with this SQLSTATE ends the connection: it was terminated by an administrator, a shutdown, a crash,
- * an idle timeout or a protocol violation.
- */
 export const endsConnection = (state: string): boolean => /^(?:57P0[1-5]|25P0[34]|08)/.test(state);

@@ -3,7 +3,7 @@ import type { Client } from "../shared/postgres/client.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import type { TaskFilter } from "./types.js";
 
-/** Returns the SQL of the filter's conditions on the table `t`, and appends their parameters to `values`. */
+/** The conditions on the table `t`. Their parameters are appended to `values`. */
 export function filterSql(filter: TaskFilter, values: unknown[]): string {
   const parameter = (value: unknown): string => `$${values.push(value)}`;
   const conditions: string[] = [];
@@ -26,10 +26,7 @@ export function filterSql(filter: TaskFilter, values: unknown[]): string {
   return conditions.length === 0 ? "true" : conditions.join(" AND ");
 }
 
-/**
- * Returns the ids of up to `limit` matching tasks, in ascending order. If `after` is not null, only ids above `after`
- * are returned.
- */
+/** In ascending order, and only above `after` unless it is null. */
 export async function readMatchingIds(
   client: Client,
   { qualified }: TaskTable,
@@ -45,7 +42,6 @@ export async function readMatchingIds(
   return rows.map(({ id }) => id);
 }
 
-/** Returns the number of matching tasks. */
 export async function countMatching(client: Client, { qualified }: TaskTable, filter: TaskFilter): Promise<number> {
   const values: unknown[] = [];
   const matches = filterSql(filter, values);

@@ -51,7 +51,6 @@ interface EntryReport extends Pick<EntryFindings, "paused" | "settings"> {
   readonly error: ErrorReport | null;
 }
 
-/** Builds the report from the configuration and from what the servers reported. */
 export function buildReport(
   explained: ExplainedConfiguration,
   control: ControlFindings | PgTaskError,
@@ -96,7 +95,6 @@ export function buildReport(
   };
 }
 
-/** Returns each parameter's value and where the value comes from. */
 function reportParameters(
   all: FileParameters,
   given: Partial<FileParameters>,
@@ -112,9 +110,8 @@ function reportParameters(
 }
 
 /**
- * Returns the exit code of the report. If the control connection failed, it is the exit code of that failure;
- * otherwise, if entries failed, that of the first of them. If nothing failed, it is 4 if an object is missing or
- * incomplete that `start` would not create, and 0 otherwise.
+ * If the control connection failed, the exit code is that of the failure; else that of the first entry that failed;
+ * else 4 if an object is missing or incomplete that `start` would not create.
  */
 function reportExitCode(control: PgTaskError | null, inspected: readonly EntryFindings[]): number {
   if (control !== null) return control.exitCode;
@@ -124,11 +121,7 @@ function reportExitCode(control: PgTaskError | null, inspected: readonly EntryFi
   return isIncomplete ? 4 : 0;
 }
 
-/**
- * Formats the report as text: first errors and warnings, then what the configuration sets, then the entries.
- *
- * @param all whether to list also the parameters that have their defaults
- */
+/** Formats the report as text: first errors and warnings, then what the configuration sets, then the entries. */
 export function formatReport(report: CheckReport, all: boolean): string {
   const { control } = report;
   const version = control.version === null ? "" : `, PostgreSQL ${control.version}`;
@@ -176,7 +169,6 @@ function listErrors({ control, entries }: CheckReport): string[] {
   return control.error === null ? errors : [`control connection: ${control.error.message}`, ...errors];
 }
 
-/** Formats each parameter whose value comes from there as one line. Returns nothing if there is none. */
 function formatParameters(
   values: CheckReport["parameters"],
   isListed: (from: ParameterReport["from"]) => boolean,
@@ -189,7 +181,6 @@ function formatParameters(
   return rows.length === 0 ? [] : [title, ...alignColumns(rows), ""];
 }
 
-/** Formats an entry of which nothing is known. */
 const formatUnknownEntry = ({ url, password, schema, table }: EntryReport): string =>
   `  ${url}${formatPassword(password)}  ${escapeControlCharacters(`${schema}.${table}`)}`;
 

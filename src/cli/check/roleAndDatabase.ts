@@ -9,7 +9,6 @@ import type { Finding } from "./table.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, type Client } from "../../shared/postgres/client.js";
 
-/** What the role of the control connection may create. */
 interface Privileges {
   readonly canCreateRoles: boolean;
   readonly canCreateDatabases: boolean;
@@ -56,11 +55,7 @@ export async function inspectRoleAndDatabase(
   return { findings, password: !isSet ? "kept" : isAllowed ? "set" : "not allowed" };
 }
 
-/**
- * Returns the findings about an entry whose password the server refuses although pg-task has created the role.
- *
- * @param findings those about the role and the database, which exist
- */
+/** Returns the findings about an entry whose password the server refuses although pg-task has created the role. */
 export function otherPassword(findings: readonly Finding[], password: OwnRolePassword, control: string): Finding[] {
   const role: Pick<Finding, "state" | "why"> =
     password === "set"
@@ -80,7 +75,6 @@ export function describeObject(
   permission: {
     readonly allowed: boolean;
     readonly right: string;
-    /** Why a missing object is not created. By default, because the entry forbids it. */
     readonly missing?: string | undefined;
   },
 ): Finding {
@@ -94,8 +88,6 @@ export function describeObject(
  * Finds out whether the server would refuse the connection of an entry whose role or database `start` would create, by
  * connecting before they exist. A server that asks for a password also asks for that of an unknown role.
  *
- * @param absent the findings that the role or the database does not exist
- * @param password what `start` does if the server refuses the entry's password
  * @returns the error with which the connection would fail; null if there is none, or if `start` would not connect
  */
 export async function findRefusal(
@@ -117,15 +109,9 @@ export async function findRefusal(
   );
 }
 
-/** The SQLSTATE for a connection to a database that does not exist, which the server reports after the login. */
 const missingDatabase = "3D000";
 
-/**
- * Connects, runs `action` and disconnects.
- *
- * @param isControl whether this is the control connection
- * @throws PgTaskError as `connectClient` does
- */
+/** @throws PgTaskError as `connectClient` does */
 export async function withConnection<T>(
   target: ConnectionTarget,
   action: (client: Client) => Promise<T>,
@@ -142,10 +128,7 @@ export async function withConnection<T>(
   }
 }
 
-/**
- * Converts an error to a PgTaskError. If it is not a PgTaskError already, it means that the connection was lost during
- * a query.
- */
+/** Any error but a PgTaskError means that the connection was lost during a query. */
 export function toPgTaskError(error: unknown): PgTaskError {
   if (error instanceof PgTaskError) return error;
   return new PgTaskError("CONNECTION_LOST", `connection lost: ${errorMessage(error)}`, {

@@ -49,7 +49,6 @@ export interface EntryFindings {
   readonly error: PgTaskError | null;
 }
 
-/** The findings about an entry if nothing in its database was inspected. */
 const outsideOnly = (entry: Entry, findings: readonly Finding[], error: PgTaskError | null = null): EntryFindings => ({
   entry,
   findings,
@@ -65,16 +64,11 @@ export interface ControlFindings {
   readonly version: string;
   readonly canCreateRoles: boolean;
   readonly canCreateDatabases: boolean;
-  /** The supervisor's parameters that are set in the control database. */
   readonly settings: ControlSettings;
   readonly warnings: readonly string[];
 }
 
-/**
- * Inspects the server of the control connection.
- *
- * @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or SCHEMA_UNSUPPORTED_SERVER
- */
+/** @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or SCHEMA_UNSUPPORTED_SERVER */
 export async function inspectControl(control: ConnectionTarget, file: FileParameters): Promise<ControlFindings> {
   return await withConnection(
     control,
@@ -113,8 +107,6 @@ export async function inspectControl(control: ConnectionTarget, file: FileParame
 }
 
 /**
- * Inspects which objects of an entry exist.
- *
  * @param control null for an entry on another server; the role and the database of such an entry can be inspected only
  * over the entry's own connection
  * @param fileZone `pg_task.zone` of the file, which tells it from that of the entry
@@ -146,12 +138,7 @@ export async function inspectEntry(
   }
 }
 
-/**
- * Inspects what is in the entry's database.
- *
- * @returns null if the server refuses the entry's password, and pg-task has created the role
- * @throws PgTaskError
- */
+/** @returns null if the server refuses the entry's password, and pg-task has created the role */
 async function inspectInside(entry: Entry, password: OwnRolePassword, fileZone: string): Promise<EntryFindings | null> {
   try {
     return await withConnection(entry.target, async (client) => {
@@ -218,10 +205,7 @@ async function inspectDatabase(entry: Entry, client: Client, fileZone: string): 
   };
 }
 
-/**
- * Returns what `doctor` finds too: that the table is a copy, of which `start` would run nothing, that other roles may write
- * tasks, and what is wrong with the rules of schedules.
- */
+/** What `doctor` finds too. */
 async function tableWarnings(entry: Entry, client: Client): Promise<string[]> {
   const table = taskTable(entry.schema, entry.table);
   const checks = [
@@ -234,7 +218,6 @@ async function tableWarnings(entry: Entry, client: Client): Promise<string[]> {
   );
 }
 
-/** Checks the rules of the schedules of a table that pg-task has already created or adopted. */
 async function checkExistingRules(client: Client, table: TaskTable): Promise<Check[]> {
   if ((await readTableExistence(client, table)) !== "yes") return [];
   try {
@@ -246,7 +229,6 @@ async function checkExistingRules(client: Client, table: TaskTable): Promise<Che
   }
 }
 
-/** Returns the error that `start` would report for `pg_task.plan`; null if there is none. */
 async function checkPlan({ schema, table, parameters }: Entry, client: Client): Promise<PgTaskError | null> {
   try {
     await refusePlan(client, taskTable(schema, table), parameters["pg_task.plan"]);
@@ -257,7 +239,6 @@ async function checkPlan({ schema, table, parameters }: Entry, client: Client): 
   }
 }
 
-/** Returns an error if `pg_task.zone` is no name of a time zone wherever it is set; null if there is none. */
 async function zoneError(
   { schema, table, parameters }: Entry,
   client: Client,
@@ -279,26 +260,19 @@ async function checkOwnBackend({ target }: Entry, client: Client): Promise<PgTas
   return own === undefined || own.owner !== null ? null : hiddenBackendError(target, own);
 }
 
-/** Returns a callback that collects warnings about invalid settings. */
 const collectInvalidSettings =
   (warnings: string[]): OnInvalidSetting =>
   (setting, value, used) =>
     warnings.push(`invalid setting ${setting} ${JSON.stringify(value)} on the server, using ${JSON.stringify(used)}`);
 
-/**
- * Returns the findings for an entry on a server to which the control connection failed. No connection is opened for
- * this entry, because it would fail in the same way after the same wait.
- */
+/** No connection is opened for this entry, because it would fail in the same way after the same wait. */
 export function notInspected(entry: Entry): EntryFindings {
   const unknown = { state: "unknown", why: "the control connection failed" } as const;
   const outside = existingRoleAndDatabase(entry).map(({ what, name }) => ({ what, name, ...unknown }));
   return outsideOnly(entry, [...outside, ...objectFindings(entry, unknown)]);
 }
 
-/**
- * Returns the findings that the entry's role and database exist. Called only after the entry's own connection has
- * succeeded, which proves that both exist.
- */
+/** Only for an entry whose own connection has succeeded, which proves that both exist. */
 function existingRoleAndDatabase({ target }: Entry): Finding[] {
   return [
     { what: "role", name: target.user, state: "exists" },
@@ -306,7 +280,6 @@ function existingRoleAndDatabase({ target }: Entry): Finding[] {
   ];
 }
 
-/** Describes schema, type and table of an entry whose role or database does not exist yet. */
 function describeLater(entry: Entry, absent: readonly Finding[]): Finding[] {
   const isNewDatabase = absent.some(({ what, state }) => what === "database" && state === "would be created");
   const isPossible = absent.every(({ state }) => state === "would be created");
@@ -343,10 +316,6 @@ async function readPausedGroups(entry: Entry, client: Client): Promise<(string |
   return rows.map(({ group }) => group);
 }
 
-/**
- * Returns the finding unchanged if `why` is null. Otherwise, returns a finding that `start` is not allowed to create
- * the object, with `why` as the reason.
- */
 const refusedOr = (found: Finding, why: string | null): Finding =>
   why === null ? found : { what: found.what, name: found.name, state: "not allowed", why };
 

@@ -22,11 +22,7 @@ export interface Finding {
   readonly why?: string;
 }
 
-/**
- * Inspects an existing relation that has the name of the task table.
- *
- * @param kind `relkind` in pg_class
- */
+/** @param kind `relkind` in pg_class */
 export async function inspectTable(
   client: Client,
   { schema, table: name, create }: Entry,
@@ -60,7 +56,7 @@ export async function inspectTable(
   return version === latestVersion ? exists : { ...found, ...describeChange(version, create, moved) };
 }
 
-/** Returns which privileges the entry's user lacks to only look, if any, as the beginning of what it needs to serve. */
+/** Which privileges the entry's user lacks to only look, if any, as the beginning of what it needs to serve. */
 async function howToLook(client: Client, table: TaskTable): Promise<string> {
   const grant = await readGrantToRead(client, table);
   return grant === null ? "" : `to only look: ${grant}; to serve it, `;
@@ -92,7 +88,6 @@ async function whyUnchangeable(
   return grant === null ? null : `the entry's user may not create what belongs to it: ${grant}`;
 }
 
-/** Returns what the table cannot have, and why. */
 async function readReasons(client: Client, table: TaskTable, { version, isElsewhere }: TableState): Promise<string[]> {
   const reasons = isElsewhere ? [`${describeOtherPlace(table)}; pg-task start replaces them`] : [];
   for (const { purpose, signature } of await takenUserFunctions(client, table))
@@ -101,16 +96,13 @@ async function readReasons(client: Client, table: TaskTable, { version, isElsewh
   return waiting === null ? reasons : [...reasons, waiting.text];
 }
 
-/** Returns a finding if the table has another name or schema now, so that `start` waits. */
+/** A table that has another name or schema now makes `start` wait. */
 export async function inspectMoved(client: Client, { schema, table: name }: Entry): Promise<Finding | null> {
   const why = await refusalReason(() => requireNotMoved(client, taskTable(schema, name)));
   return why === null ? null : { what: "table", name, state: "not allowed", why };
 }
 
-/**
- * Returns why `start` could not create the type and why it could not create the table. Each reason is null if `start`
- * could create the object.
- */
+/** Why `start` could not create the type, and the table; null if it could. */
 export async function inspectNames(
   client: Client,
   { schema, table: name }: Entry,
@@ -122,7 +114,6 @@ export async function inspectNames(
   };
 }
 
-/** Returns the message of the PgTaskError that `action` throws, or null if `action` succeeds. */
 async function refusalReason(action: () => Promise<unknown>): Promise<string | null> {
   try {
     await action();
@@ -133,7 +124,6 @@ async function refusalReason(action: () => Promise<unknown>): Promise<string | n
   }
 }
 
-/** Inspects the type of the column `state` of an existing table. Returns no finding if there is no such column. */
 export async function inspectStateType(client: Client, { schema, table }: Entry): Promise<Finding[]> {
   const { rows } = await client.query<{ type: string; own: boolean }>(
     `SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) AS type,
@@ -152,7 +142,7 @@ export async function inspectStateType(client: Client, { schema, table }: Entry)
 }
 
 /**
- * Returns why `start` could not create or adopt the entry's table, as `check` says it; null if it could, or if the entry
+ * Why `start` could not create or adopt the entry's table, as `check` says it; null if it could, or if the entry
  * forbids it.
  */
 export async function whatIsInTheWay(client: Client, entry: Entry): Promise<string | null> {

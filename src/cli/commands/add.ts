@@ -38,7 +38,6 @@ interface AddOptions extends CommandOptions {
 
 interface Request {
   readonly columns: ReadonlyMap<string, string>;
-  /** The columns that were given by options of their own, not by --set. */
   readonly taskColumns: readonly string[];
   readonly delay: string | undefined;
   readonly wait: boolean;
@@ -83,10 +82,7 @@ export async function add(terminal: Terminal, sql: string | undefined, options: 
   });
 }
 
-/**
- * Says which task was added, when it is planned if that lies ahead, and what runs before it. The task is added, so
- * nothing that cannot be read makes the command fail.
- */
+/** The task is added, so nothing that cannot be read makes the command fail. */
 async function describeAdded(opened: OpenTable, id: string): Promise<string> {
   try {
     return `added task ${id}${await describePlan(opened, id)}\n${await describeGroupWait(opened, id)}`;
@@ -96,8 +92,8 @@ async function describeAdded(opened: OpenTable, id: string): Promise<string> {
 }
 
 /**
- * Says when a task is planned, in the local time zone, and if it has a rule whose zone is another, also by the clock of
- * that zone. Empty if the time does not lie ahead.
+ * In the local time zone, and if it has a rule whose zone is another, also by the clock of that zone. Empty if the time
+ * does not lie ahead.
  */
 async function describePlan({ client, table }: OpenTable, id: string): Promise<string> {
   const zone = "CASE WHEN rule IS NOT NULL THEN zone END";
@@ -124,8 +120,6 @@ function describeWall({ plan, zone, wall }: PlannedTime): string {
 
 /**
  * Says that tasks of the group run before this one, which may surprise users who have not given it a group of its own.
- *
- * @returns an empty string if none do
  */
 async function describeGroupWait(opened: OpenTable, id: string): Promise<string> {
   const reasons = (await readReasons(opened, id, { localTimes: true })) ?? [];
@@ -142,11 +136,7 @@ function columnValues(options: AddOptions): [string, string][] {
   return [...optionValues(options), ...kept];
 }
 
-/**
- * Refuses columns of `--set` that have a value already, which would silently replace it.
- *
- * @throws PgTaskError USAGE
- */
+/** Otherwise, a column of `--set` would silently replace the value of an option. */
 function refuseTwice(given: readonly (readonly [name: string, value: string])[], options: AddOptions): void {
   const names = new Set(["input", ...given.map(([name]) => name), ...(options.in === undefined ? [] : ["plan"])]);
   // --wait only suggests a value for this column.
@@ -156,12 +146,7 @@ function refuseTwice(given: readonly (readonly [name: string, value: string])[],
   throw new PgTaskError("USAGE", `expected column ${twice} once, got it in --set, too`);
 }
 
-/**
- * Refuses values of more than one byte for columns that hold one character. The server would silently keep only the
- * first byte.
- *
- * @throws PgTaskError USAGE
- */
+/** The server would silently keep only the first byte. */
 function requireSingleCharacters(columns: readonly (readonly [name: string, value: string])[]): void {
   const name = findLongCharacter(columns);
   if (name === undefined) return;
@@ -176,10 +161,9 @@ async function insertOne(opened: OpenTable, request: Request): Promise<string> {
 }
 
 /**
- * Adds the task. If `wait` is set, the insert is committed only if the command has the privileges to read the result.
+ * If `wait` is set, the insert is committed only if the command has the privileges to read the result.
  *
- * @returns the task's id, or null if it was left out because its key is taken
- * @throws PgTaskError TASK_REJECTED or TASK_KEY_TAKEN if the table refuses it; SCHEMA_NOT_ALLOWED with the missing grants
+ * @returns null if the task was left out because its key is taken
  */
 async function insert(opened: OpenTable, request: Request): Promise<string | null> {
   const { client, table } = opened;
@@ -216,7 +200,6 @@ async function insert(opened: OpenTable, request: Request): Promise<string | nul
   }
 }
 
-/** Adds to the server's refusal of a value which option has it. Returns any other error unchanged. */
 function nameOption(error: unknown, { columns, taskColumns, delay }: Request, refusal: unknown): unknown {
   if (!(refusal instanceof PgTaskError) || refusal.code !== "TASK_REJECTED") return refusal;
   const column = findInvalidParameter(error, { columns, delay });
@@ -230,7 +213,7 @@ function nameOption(error: unknown, { columns, taskColumns, delay }: Request, re
   });
 }
 
-/** Adds to an error TASK_KEY_TAKEN which task waits with the key, and what to do. Returns any other error unchanged. */
+/** Adds to an error TASK_KEY_TAKEN which task waits, and what to do. Returns any other error unchanged. */
 async function nameKeyHolder(opened: OpenTable, request: Request, error: unknown): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.code !== "TASK_KEY_TAKEN") return error;
   const { message, cause, sqlState: state } = error;
@@ -244,18 +227,12 @@ async function nameKeyHolder(opened: OpenTable, request: Request, error: unknown
   );
 }
 
-/** Says which task waits with the key of a task that was not added. */
 async function describeKeyHolder({ client, table }: OpenTable, { columns }: Request): Promise<string> {
   const key = columns.get("key");
   const id = key === undefined ? null : await readKeyHolder(client, table, key);
   return id === null ? "another task waits with this key" : `task ${id} waits with this key`;
 }
 
-/**
- * Reads the task's SQL.
- *
- * @throws PgTaskError USAGE unless there is exactly one source of SQL and the SQL is not empty
- */
 async function readSql(terminal: Terminal, sql: string | undefined, file: string | undefined): Promise<string> {
   if (sql !== undefined && file !== undefined) {
     throw new PgTaskError("USAGE", "expected the SQL as an argument or from --file, got both");

@@ -39,9 +39,6 @@ const exitCodesByState: Readonly<Record<FinalState, number>> = {
  * Inserts a task, waits until it ends, prints its output to standard output, and prints its error to standard error.
  * Ctrl-C stops the waiting but not the task. The signal handlers are installed before the insert, so that a signal
  * during the insert cannot end the command before it has reported the id.
- *
- * @param insert inserts the task and resolves to its id
- * @returns the exit code for the task's final state
  */
 export async function waitForTask(
   terminal: Terminal,
@@ -107,10 +104,7 @@ async function poll(
   }
 }
 
-/**
- * Returns why the task waits, and what the user can do, as text that continues "task N waits". Returns null if there is
- * no longer such a reason.
- */
+/** As text that continues "task N waits". Null if there is no longer a reason. */
 async function readWaitReason(opened: OpenTable, id: string, localTimes: boolean): Promise<string | null> {
   try {
     const [reason] = (await readReasons(opened, id, { localTimes })) ?? [];

@@ -31,7 +31,6 @@ export const runNow: ChangeCommand = (...given) => changeIdsOrKey("run-now", ...
 export const deleteTasks: ChangeCommand = (...given) =>
   changeIdsOrKey(given[2].running === true ? "delete even running" : "delete", ...given);
 
-/** Changes the tasks with these ids or with a key, whichever is given. */
 async function changeIdsOrKey(
   change: Change,
   terminal: Terminal,
@@ -73,13 +72,11 @@ export async function changeWithKey(
   });
 }
 
-/** Says that no task with a key is one that the change is meant for. `with the key …` follows. */
 function describeNone(change: Change, { states = [] }: KeyFilter): string {
   if (change === "retry") return `no such task in ${states.join(" or ")}`;
   return change === "delete" || change === "delete even running" ? "no task" : "no task waits or runs";
 }
 
-/** Says what there is instead of the task that a change with a key is meant for. */
 const describeOther = ({ id, state }: KeyedTask): string =>
   finalStates.some((each) => each === state)
     ? `the newest task with this key, ${id}, is ${state}`
@@ -127,8 +124,8 @@ async function retryFiltered(
 }
 
 /**
- * Reads the ids of all tasks that match now. All ids are read before the first retry, because a retried task can fail
- * again. If ids were read later, the task would then match and be retried a second time.
+ * All ids are read before the first retry: a retried task can fail again, would match again, and be retried a second
+ * time.
  */
 async function readAllIds({ client, table }: OpenTable, filter: TaskFilter): Promise<string[]> {
   const found: string[] = [];
@@ -159,7 +156,6 @@ export async function changeIds(
 
 interface Changes {
   readonly results: readonly ChangeResult[];
-  /** What a text adds about a task, by id. */
   readonly notes: ReadonlyMap<string, string>;
 }
 
@@ -180,12 +176,7 @@ async function applyChange(
   return { results, notes: await readPauseNotes(opened, kind, results) };
 }
 
-/**
- * Prints the result for each id.
- *
- * @param summarised results that get one line together, unless the output is JSON: tasks whose keys are taken
- * @returns the exit code, 0 if all tasks were changed
- */
+/** @param summarised results that get one line together, unless the output is JSON: tasks whose keys are taken */
 function printResults(
   terminal: Terminal,
   change: Change,
@@ -214,13 +205,12 @@ function printResults(
   return results.every(({ outcome }) => outcome === "failed") ? exitCodes.SCHEMA : commandExitCodes.notAll;
 }
 
-/** Describes a result. A command that it recommends has the options that select the table; a server's error stays. */
+/** A command that it recommends has the options that select the table; a server's error stays. */
 function describeResult(change: Change, result: ChangeResult, note: string, options: TableOptions): string {
   const text = `${describeChange(change, result)}${note}`;
   return result.outcome === "failed" ? text : withTableOptions(text, options);
 }
 
-/** Whether a finished task was not changed because another task waits with its key. */
 const isKeyTaken = ({ outcome, keyWaitsIn }: ChangeResult): boolean => outcome === "refused" && keyWaitsIn !== null;
 
 const maxNamed = 5;
@@ -232,7 +222,7 @@ function describeKeysTaken(refused: readonly ChangeResult[]): string {
   return `${formatCount(refused.length, "task")} refused: another task with the same key waits: pg-task run-now ${waiting.slice(0, maxNamed).join(",")}${more} runs ${what}`;
 }
 
-/** Prints a line about several tasks. Without a terminal, it is no result, because each of these has one id. */
+/** Without a terminal, this line is no result, because each of these has one id. */
 function printSummary(terminal: Terminal, text: string): void {
   if (terminal.isTerminal) terminal.write(`${colourText(terminal, "yellow", text)}\n`);
   else terminal.writeError(`pg-task: ${text}\n`);
@@ -245,8 +235,8 @@ function formatResult(terminal: Terminal, result: ChangeResult, text: string): s
 }
 
 /**
- * Returns, by id, that a task which a change has planned for now does not start, because its group or the whole table is
- * paused. The changes have been made, so nothing that cannot be read makes the command fail.
+ * By id, why a task that was planned for now does not start: its group or the whole table is paused. The changes have
+ * been made, so nothing that cannot be read makes the command fail.
  */
 export async function readPauseNotes(
   { client, table }: OpenTable,

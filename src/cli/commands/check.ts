@@ -18,11 +18,9 @@ import type { Terminal } from "../terminal/terminal.js";
 interface CheckOptions {
   readonly config?: string;
   readonly json?: true;
-  /** Whether the text also lists the parameters that have their defaults. */
   readonly all?: true;
 }
 
-/** Number of entries that are inspected at a time, each on its own connection. */
 const concurrentEntries = 10;
 
 /**
@@ -31,7 +29,6 @@ const concurrentEntries = 10;
  *
  * @returns the exit code: 0; 3 if a server is unreachable or refuses the connection; 4 if an object is missing and
  * pg-task is not allowed to create it, or if the server is too old; 2 if the server refuses a value
- * @throws PgTaskError of the family CONFIG if the configuration is invalid or names no server
  */
 export async function check(terminal: Terminal, options: CheckOptions): Promise<number> {
   const { cwd, env } = terminal;
@@ -55,7 +52,6 @@ export async function check(terminal: Terminal, options: CheckOptions): Promise<
   return report.exitCode;
 }
 
-/** Returns a warning if the configuration file holds a password and others can read the file; null if not. */
 async function exposedPassword({ configuration, holdsPassword }: ExplainedConfiguration): Promise<string | null> {
   const { file } = configuration;
   if (file === null || !holdsPassword || process.platform === "win32") return null;

@@ -12,7 +12,6 @@ import { entryNames, tableNames } from "../../shared/config/entryNames.js";
 import { resolveConfiguration } from "../support/configuration.js";
 import type { Terminal } from "../terminal/terminal.js";
 
-/** Prints a script that completes commands and options. */
 export function completion(terminal: Terminal, shell: Shell, _: unknown, { parent }: Command): Promise<number> {
   const commands = parent === null ? [] : commandDefinitions(parent);
   const scripts = { bash: bashScript, zsh: zshScript, fish: fishScript };
@@ -27,10 +26,7 @@ const withValue = (options: readonly OptionDefinition[], value: OptionDefinition
 
 const statesOf = (options: readonly OptionDefinition[]): readonly string[] => options.flatMap(({ words }) => words);
 
-/**
- * Returns the cases for bash and zsh. They use the variables `place`, `command` and `previous`, and functions that each
- * shell defines in its own way.
- */
+/** They use the variables `place`, `command` and `previous`, and functions that each shell defines in its own way. */
 function casesOf(commands: readonly CommandDefinition[]): string {
   const names = commands.flatMap((command) => command.names).join(" ");
   const cases = commands.map(({ names: called, options, choices }) => {
@@ -168,13 +164,12 @@ function configIn(words: readonly string[]): string | undefined {
   return word?.startsWith("--config=") === true ? word.slice("--config=".length) : word && words[option + 1];
 }
 
-/** The other shells choose and quote the names themselves. */
 function bashReplies(word: string, replaced: string, names: readonly string[]): string[] {
   const typed = readBashWord(word, word.length - replaced.length);
   return names.filter((name) => name.startsWith(typed.text)).map((name) => replaceBashWord(typed, name));
 }
 
-/** Returns the values that `--table` or `--entry` may have, without connecting to a server. */
+/** Connects to no server. */
 async function readNames(
   { cwd, env }: Terminal,
   kind: ValueKind,
@@ -210,7 +205,7 @@ interface BashWord {
 }
 
 /**
- * Reads a word of bash's command line without expanding anything in it.
+ * Expands nothing in it.
  *
  * @param from where the part begins that readline may replace
  */
@@ -247,7 +242,6 @@ function replaceBashWord({ kept, quote }: BashWord, value: string): string {
   return escaped.replace(new RegExp(`${quote === "'" ? "'" : "!"}|${control.source}`, "gu"), outside) + quote;
 }
 
-/** Matches an ASCII control character. */
 const control = /[^\P{Cc}\u0080-\u009f]/u;
 
 const octal = (character: string): string => `\\${character.charCodeAt(0).toString(8).padStart(3, "0")}`;

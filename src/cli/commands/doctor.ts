@@ -29,7 +29,6 @@ import { readReasons } from "../support/oneTask.js";
 import { groupHeads, startBlockers } from "../../manager/schema/startRule.sql.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 
-/** The results of the checks on one connection or one table. */
 interface Section {
   readonly section: string;
   readonly checks: readonly Check[];
@@ -60,7 +59,6 @@ export async function doctor(terminal: Terminal, options: CommandOptions): Promi
   return code;
 }
 
-/** Returns a section whose remedies have the options that select its table. */
 const withOptions = ({ section, checks }: Section, options: TableOptions): Section => ({
   section,
   checks: checks.map((check) => withOptionsInRemedy(check, options)),
@@ -133,13 +131,9 @@ function formatSection(terminal: Terminal, { section, checks }: Section): string
 }
 
 const pollMs = 500;
-/** Maximum number of tasks that are examined. */
 const maxTasks = 5;
 
-/**
- * Checks for due tasks that could start but do not. Returns as soon as there is no such task, and after 10 s at the
- * latest.
- */
+/** Returns as soon as there is no such task, and after 10 s at the latest. */
 export async function checkStalls(opened: OpenTable): Promise<Check> {
   const until = performance.now() + stalledMs;
   let startable = await readStartable(opened, null);
@@ -180,10 +174,7 @@ export async function checkStalls(opened: OpenTable): Promise<Check> {
   );
 }
 
-/**
- * Returns tasks that could start now on a free session, at most one for each group: its first due task. If `previous`
- * is given, returns only tasks that are also in `previous`.
- */
+/** At most one for each group: its first due task. If `previous` is given, only tasks that are also in it. */
 async function readStartable(
   opened: OpenTable,
   previous: readonly FirstDueTask[] | null,
@@ -202,19 +193,14 @@ async function readStartable(
   return startable;
 }
 
-/** Maximum number of groups that are read. */
 const maxGroups = 100;
 
-/** The first due task of a group. */
 export interface FirstDueTask {
   readonly id: string;
   readonly group: string;
 }
 
-/**
- * Returns the first due task of each group, unless its row or a pause keeps it from starting, in the order of their
- * planned times: at most `limit` tasks, out of at most 100 groups.
- */
+/** Unless its row or a pause keeps it from starting. In the order of the planned times, out of at most 100 groups. */
 export async function readFirstDueTasks(client: Client, table: TaskTable, limit: number): Promise<FirstDueTask[]> {
   const blockers = startBlockers(table, { running: "NULL", keyRuns: "NULL", quietMs: "NULL" });
   const { rows } = await client.query<FirstDueTask>(

@@ -25,7 +25,6 @@ interface CommandRow {
   readonly aliases?: readonly string[];
   readonly arguments?: readonly Argument[];
   readonly options?: readonly Option[];
-  /** Whether it works on a table, and has the options that select one. */
   readonly table?: true;
   /** The states of the tasks that its filter can select. Without them, it has no filter. */
   readonly filter?: readonly TaskState[];
@@ -55,7 +54,6 @@ const yes = (meaning: string): Option => option("-y, --yes", meaning);
 const limit = (most: number): Option =>
   option("-n, --limit <n>", "at most this many", integerParser(1, 1_000_000)).default(most);
 
-/** One task, by its id or by its key. */
 const oneTask = {
   arguments: [argument("[id]", "the task's id", parseId)],
   options: [
@@ -294,7 +292,6 @@ export const commands: Readonly<Record<string, CommandRow>> = {
   },
 };
 
-/** Adds all commands to the program. */
 export function registerCommands(program: Command, run: RunCommand): void {
   for (const [name, row] of Object.entries(commands)) {
     const { summary, aliases = [], examples, table = false, filter } = row;

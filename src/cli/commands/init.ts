@@ -31,7 +31,6 @@ export async function init(terminal: Terminal, options: InitOptions): Promise<nu
   return 0;
 }
 
-/** Returns a file that contains every parameter, commented out, with its meaning and default. */
 function formatInitialFile(): string {
   const parameters = fileParameters.flatMap((parameter) => [
     `  // ${parameter.meaning}: ${allowedValues(parameter)}`,
@@ -63,6 +62,6 @@ function formatInitialFile(): string {
   ].join("\n")}\n`;
 }
 
-/** Returns the default as an example value. A secret has no default, so a made-up value is returned. */
+/** A secret has no default. */
 const exampleValue = ({ name, type, default: value }: Parameter): unknown =>
   type === "secret" ? `a-long-random-string-for-${name}` : value;

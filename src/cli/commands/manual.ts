@@ -23,7 +23,6 @@ const escaped = (text: string): string =>
     .replaceAll("-", "\\-")
     .replaceAll(/^(['.])/gm, "\\&$1");
 
-/** Prints the manual page `pg-task(1)`, in troff with the macros of man(7). */
 export function manual(terminal: Terminal, _: unknown, { parent: program }: Command): Promise<number> {
   const commands = program === null ? [] : commandDefinitions(program);
   const lines = [

@@ -26,7 +26,7 @@ export async function next(terminal: Terminal, rule: string, options: NextOption
   return 0;
 }
 
-/** Reads the times from the server of an entry. All servers know all rules, so any entry will do. */
+/** All servers know all rules, so any entry will do. */
 async function readTimes(terminal: Terminal, rule: string, options: NextOptions): Promise<RuleTimes> {
   const configuration = await loadForCommand(terminal, options);
   const found = findEntries(configuration, options);
@@ -42,7 +42,6 @@ async function readTimes(terminal: Terminal, rule: string, options: NextOptions)
   return await withClient(entry.target, "next", read, entry.target === configuration.control);
 }
 
-/** Adds to the server's refusal of an interval why `next` needs none. */
 function describeInterval(error: unknown): unknown {
   if (!(error instanceof PgTaskError) || !error.message.includes("expected a schedule, got an interval")) return error;
   const text =

@@ -20,10 +20,9 @@ function applyTableArgument(table: string | undefined, options: PauseOptions): P
 }
 
 /**
- * Pauses or resumes single schedules, named by their ids or by a key. Such a pause is stored only as the plan `infinity`
- * of the row, so it has no reason.
+ * Such a pause is stored only as the plan `infinity` of the row, so it has no reason.
  *
- * @returns the exit code, or null if the options name no schedule
+ * @returns null if the options name no schedule
  */
 async function changeSchedules(
   terminal: Terminal,
@@ -56,10 +55,9 @@ export async function pause(terminal: Terminal, name: string | undefined, given:
   });
 }
 
-/** How many groups are searched for the one that is paused. */
 const maxGroups = 1_000;
 
-/** Whether no task of the group waits or runs. False if there are too many tasks or groups to be sure. */
+/** False if there are too many tasks or groups to be sure. */
 async function isUnused({ client, table }: OpenTable, group: string): Promise<boolean> {
   const { groups, complete } = await readGroups(client, table, { limit: maxGroups, ended: false, limits: pollLimits });
   if (!complete || groups.length === maxGroups) return false;

@@ -26,7 +26,6 @@ interface ShowOptions extends OneTaskOptions {
   readonly full?: true;
 }
 
-/** Limits on the texts of related tasks, and on the search for descendants and for tasks that have waited, in ms. */
 const limits = { characters: summaryLength, scanLimitMs: 3_000 };
 
 export async function show(terminal: Terminal, given: string | undefined, options: ShowOptions): Promise<number> {
@@ -69,16 +68,10 @@ const formatValue = (value: ColumnValue): string | null => {
 
 const timeColumns: ReadonlySet<string> = new Set(columnsWith({ type: "timestamp with time zone" }));
 const isIsoTime = (text: string): boolean => /^\d{4,}-\d\d-\d\dT/.test(text);
-/** Columns that are shown first, one per line. */
 const mainColumns = ["id", "state", "group", "plan", "start", "stop"];
-/** Columns that may contain long text. Each is shown below its name, after the main columns. */
 const longColumns = ["input", "error", "output"];
 
-/**
- * Formats a task: first its main columns, then the long ones, then all others.
- *
- * @param notRetried why it has failed although its `retry` allows more tries, or null
- */
+/** @param notRetried why it has failed although its `retry` allows more tries, or null */
 function formatTask(terminal: Terminal, task: TaskColumns, notRetried: string | null, full: boolean): string[] {
   const others = [...task.keys()].filter(
     (name) => !mainColumns.includes(name) && !longColumns.includes(name) && !isErrorList(name, task.get(name) ?? null),
@@ -141,7 +134,6 @@ function runMs(task: TaskColumns): number | null {
 
 const isErrorList = (name: string, value: ColumnValue): boolean => name === "errors" && readTryErrors(value) !== null;
 
-/** Formats the errors of earlier tries, the oldest first. */
 function formatTryErrors(terminal: Terminal, task: TaskColumns, full: boolean): string[] {
   const errors = readTryErrors(task.get("errors") ?? null) ?? [];
   if (errors.length === 0) return [];
@@ -152,15 +144,10 @@ function formatTryErrors(terminal: Terminal, task: TaskColumns, full: boolean): 
   return ["", colourText(terminal, "grey", "errors of earlier attempts"), ...lines];
 }
 
-/** Maximum number of ancestors and of descendants that a terminal shows without --full. */
 const maxRelatives = 20;
-/** Descendants below this depth are not indented any further. */
 const maxIndent = 8;
 
-/**
- * Formats a task's chain (its ancestors and descendants), beginning with the oldest ancestor. Each descendant is
- * indented below its parent.
- */
+/** Begins with the oldest ancestor. Each descendant is indented below its parent. */
 function formatChain(terminal: Terminal, chain: TaskChain, full: boolean): string {
   const { ancestors, ancestorsComplete, descendants, descendantsComplete } = chain;
   const limit = full ? Infinity : maxRelatives;
@@ -194,7 +181,6 @@ const formatRows = (terminal: Terminal, tasks: readonly TaskSummary[]): string[]
 const formatSection = (terminal: Terminal, title: string, lines: readonly string[]): string =>
   lines.length === 0 ? "" : `\n${colourText(terminal, "bold", title)}\n${lines.join("\n")}\n`;
 
-/** The maximum numbers of tasks below one task, and of levels, that a terminal shows without --full. */
 const maxWidth = 10;
 const maxLevels = 4;
 
@@ -208,11 +194,7 @@ interface Tree {
   readonly shown: Set<string>;
 }
 
-/**
- * Formats what a task waits for and what waits for it as two trees. The first node of the graph is the task.
- *
- * @returns sections without those that are empty, each with a title and lines
- */
+/** Two trees: what the first node of the graph waits for, and what waits for it. */
 export function formatDependencies(
   terminal: Terminal,
   graph: DependencyGraph,
@@ -235,7 +217,6 @@ const predecessorsTitle = ({ predecessors, waitsFor, upon }: DependencyNode): st
   return `${what}, upon ${upon ?? "done"}`;
 };
 
-/** Formats what is below a task in the tree, one line for each task. */
 function formatBelow(terminal: Terminal, tree: Tree, node: DependencyNode, indent: string, level: number): string[] {
   const { full } = tree;
   const all = edgesBelow(tree, node.id);

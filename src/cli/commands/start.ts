@@ -19,12 +19,7 @@ interface StartOptions {
   readonly port?: number;
 }
 
-/**
- * Runs pg-task until it is asked to stop.
- *
- * @returns the exit code
- * @throws PgTaskError of the family CONFIG before anything is started; CONFIG_MISSING if nothing names a server
- */
+/** @throws PgTaskError of the family CONFIG before anything is started; CONFIG_MISSING if nothing names a server */
 export async function start(terminal: Terminal, options: StartOptions): Promise<number> {
   const { data, port } = options;
   const { cwd, env } = terminal;
@@ -59,7 +54,7 @@ export async function start(terminal: Terminal, options: StartOptions): Promise<
   return 0;
 }
 
-/** Tells the user of the terminal what to do next. A standby has nothing to tell. */
+/** A standby has nothing to tell. */
 async function showNextSteps(terminal: Terminal, { role, launched, entries }: Service): Promise<void> {
   if (role !== "leader" || launched === null) return;
   const { explained, embedded, web } = launched;
@@ -73,17 +68,14 @@ async function showNextSteps(terminal: Terminal, { role, launched, entries }: Se
   terminal.write(text);
 }
 
-/** What the user of a terminal needs to know to go on. */
 interface Started {
   readonly explained: ExplainedConfiguration;
   /** URL of the embedded server if other commands do not find it by themselves; otherwise null. */
   readonly hiddenServer: string | null;
   readonly waiting: number;
-  /** URL of the page; null if there is none. */
   readonly page: string | null;
 }
 
-/** Returns the lines that a terminal shows when pg-task is ready. */
 export function formatNextSteps({ explained, hiddenServer, waiting, page }: Started): string {
   const { entries, parameters, file } = explained.configuration;
   const [entry] = entriesNamed(entries, parameters["pg_task.default"] || "1");
@@ -105,7 +97,7 @@ export function formatNextSteps({ explained, hiddenServer, waiting, page }: Star
   return `\n${[`${state}. To go on, ${where}:`, ...lines, "Ctrl-C stops it."].join("\n")}\n\n`;
 }
 
-/** Returns how the user can start commands: a global installation has its own name, npm runs the others. */
+/** A global installation has its own name, npm runs the others. */
 function commandName(): string {
   const isInstalled = basename(process.argv[1] ?? "") === "pg-task" && process.env["npm_command"] === undefined;
   return isInstalled ? "pg-task" : "npx pg-task";

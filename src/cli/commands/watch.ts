@@ -13,11 +13,9 @@ interface WatchOptions extends CommandOptions, FilterOptions {
   readonly interval: number;
 }
 
-/** Rates are calculated from at most this many of the newest rows. */
 const maxRateRows = 20_000;
 const maxTasks = 50;
 const maxCharacters = 1000;
-/** How long the tasks of a line of JSON are searched, in ms. */
 const searchMs = 1_000;
 
 export async function watch(terminal: Terminal, options: WatchOptions): Promise<number> {

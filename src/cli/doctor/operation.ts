@@ -45,8 +45,8 @@ const describeManager = ({ pid, address }: ManagerProcess): string =>
   `server process ${pid}${address === null ? "" : ` of ${address}`}`;
 
 /**
- * Returns the backends of managers that have waited for the table's lock for long. When a manager hands its table over,
- * the next one waits for a moment too. The backends of other roles are not seen.
+ * Only those that have waited for long: when a manager hands its table over, the next one waits for a moment too. The
+ * backends of other roles are not seen.
  */
 async function readWaitingManagers(client: Client, { schema, table }: TaskTable): Promise<ManagerProcess[]> {
   const { rows } = await client.query<ManagerProcess>(
@@ -134,9 +134,9 @@ export async function checkResults(client: Client, table: TaskTable): Promise<Ch
 const maxShown = 10;
 
 /**
- * SQL of a query for the ids of the tasks that wait, or have waited, for others, and are planned for infinity after that.
- * Earlier versions have put off rows a second time that were loaded from a dump with `--data-only`. The plan of a schedule
- * at infinity is a pause, which another check reports. The rows are read by the index of planned times.
+ * The tasks that wait, or have waited, for others, and are planned for infinity after that. Earlier versions have put
+ * off rows a second time that were loaded from a dump with `--data-only`. The plan of a schedule at infinity is a
+ * pause, which another check reports.
  */
 const neverPlanned = ({ qualified }: TaskTable): string => `
   SELECT t.id FROM ${qualified} AS t
@@ -144,7 +144,7 @@ const neverPlanned = ({ qualified }: TaskTable): string => `
     AND (t.wait IS NULL OR t.due = 'infinity') AND NOT ${hasSchedule("t")}
   ORDER BY t.id`;
 
-/** Checks what the column `after` depends on. Meant for a table whose tasks can wait for others. */
+/** Meant for a table whose tasks can wait for others. */
 export async function checkOrder(client: Client, table: TaskTable): Promise<Check> {
   const { qualified } = table;
   const lost = await readIds(client, `WITH ${lostDependencies(table)} SELECT id FROM lost ORDER BY id`);
@@ -166,7 +166,6 @@ export async function checkOrder(client: Client, table: TaskTable): Promise<Chec
   return (await checkWaiting(client, table)) ?? ok("order", "no task waits in vain");
 }
 
-/** Returns the first ids of a query, as a list for SQL and as the text of a line. Null if there are none. */
 async function readIds(
   client: Client,
   query: string,

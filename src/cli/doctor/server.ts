@@ -13,15 +13,9 @@ import { describeOtherEntries, hashEntries, readPublishedEntries } from "../../s
 import { fail, ok, warn, type Check } from "../inspection.js";
 import { warnForeignHolder } from "./operation.js";
 
-/**
- * Smallest difference between the clocks, in ms, that the check warns about. With such a difference, it is hard to
- * match log lines to rows.
- */
+/** With such a difference in ms, it is hard to match log lines to rows. */
 const clockWarnMs = 2000;
 
-/**
- * Checks the control connection's server (version, clock, connections, settings) and whether the cluster has a leader.
- */
 export async function checkServer(client: Client, { parameters, entries, control }: Configuration): Promise<Check[]> {
   return [
     await checkVersion(client),
@@ -44,10 +38,7 @@ async function checkVersion(client: Client): Promise<Check> {
   return fail("version", `PostgreSQL ${text}`, "use PostgreSQL 12 or later");
 }
 
-/**
- * The result of the check for a pooler. It is ok for every connection that could be opened, because pg-task refuses to
- * connect through a pooler.
- */
+/** pg-task refuses to connect through a pooler, so that this holds for every connection that could be opened. */
 export const directConnection: Check = ok("connection", "direct, without a pooler");
 
 async function checkPrimary(client: Client): Promise<Check> {
@@ -94,7 +85,6 @@ async function checkConnections(
   );
 }
 
-/** Shares of the notification queue from which on the check warns and fails. */
 const queueWarn = 0.5;
 const queueFail = 0.9;
 
@@ -178,7 +168,6 @@ async function warnNoLeader(client: Client, name: string, database: string): Pro
   );
 }
 
-/** Settings of the server that are harmful, and why they are harmful. */
 const harmfulSettings: readonly {
   readonly name: string;
   readonly isHarmful: (value: string) => boolean;

@@ -22,7 +22,6 @@ export function checkMigration(table: TaskTable, { version, isElsewhere, foreign
   return warn("table", text, "pg-task start migrates it");
 }
 
-/** Checks for missing columns. Meant for a table that is up to date. */
 export function checkColumns(table: TaskTable, { lost }: TableState, parameters: FileParameters): Check {
   if (lost.length === 0) return ok("columns", "all present");
   return fail(
@@ -36,7 +35,7 @@ export function checkColumns(table: TaskTable, { lost }: TableState, parameters:
   );
 }
 
-/** Says how to restore a column that has been renamed or dropped. Only the user knows which of the two it was. */
+/** Only the user knows whether the column was renamed or dropped. */
 function restoreColumn(table: TaskTable, name: ColumnName, parameters: FileParameters): string {
   const rename = `if ${name} was renamed: ALTER TABLE ${table.qualified} RENAME COLUMN … TO ${identifier(name)}`;
   const add = restoreStatement(table, name, parameters);
@@ -44,7 +43,7 @@ function restoreColumn(table: TaskTable, name: ColumnName, parameters: FileParam
   return `${rename}; if it was dropped: ${add}`;
 }
 
-/** Checks what the table lacks for some tasks: the index of keys, and functions. Meant for a table that is up to date. */
+/** The index of keys, and functions. Meant for a table that is up to date. */
 export async function checkFeatures(client: Client, table: TaskTable): Promise<Check> {
   const [taken] = await takenUserFunctions(client, table);
   if (taken !== undefined) {

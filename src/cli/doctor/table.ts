@@ -19,7 +19,7 @@ import { ownerRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { isSessionSql } from "../../shared/postgres/applicationNames.js";
 
-/** Checks a table, connected as the user of the table's entry. */
+/** The client is connected as the user of the table's entry. */
 export async function checkTable(client: Client, table: TaskTable, configured: ConfiguredParameters): Promise<Check[]> {
   const state = await readTableState(client, table);
   const version = checkMigration(table, state);
@@ -55,7 +55,6 @@ export async function checkTable(client: Client, table: TaskTable, configured: C
   ];
 }
 
-/** Whether tasks of the table can wait for others. */
 async function canWait(client: Client, table: TaskTable, { level }: Check): Promise<boolean> {
   if (level !== "ok") return false;
   return (
@@ -114,10 +113,7 @@ async function checkPrivileges(client: Client, { qualified }: TaskTable): Promis
   return ok("rights", `${user} owns ${qualified}`);
 }
 
-/**
- * Checks for active row security. The manager sets row_security = off, so that the server raises an error instead of
- * silently hiding rows.
- */
+/** The manager sets row_security = off, so that the server raises an error instead of silently hiding rows. */
 async function checkRowSecurity(client: Client, { qualified }: TaskTable): Promise<Check> {
   const { active } = await queryOne<{ active: boolean }>(client, "SELECT row_security_active($1) AS active", [
     qualified,
@@ -130,7 +126,6 @@ async function checkRowSecurity(client: Client, { qualified }: TaskTable): Promi
   );
 }
 
-/** Settings of the entry's role or database that break or limit the entry's tasks. */
 const harmfulSettings: readonly {
   readonly name: string;
   readonly isHarmful: (value: string) => boolean;
@@ -202,7 +197,6 @@ async function checkRoleSettings(client: Client): Promise<Check[]> {
   return found.length > 0 ? found : [ok("role settings", "no harmful settings for the entry's user")];
 }
 
-/** SQL condition: there are more dead rows than autovacuum should have left by now. */
 const bloated = `dead > 10000 AND dead > live * 0.5`;
 
 async function checkBloat(client: Client, { qualified }: TaskTable): Promise<Check> {
@@ -235,10 +229,7 @@ async function checkBloat(client: Client, { qualified }: TaskTable): Promise<Che
   return ok("bloat", text);
 }
 
-/**
- * A transaction that has been open for longer than this is reported. It keeps VACUUM from removing dead rows in the
- * whole database.
- */
+/** Such a transaction keeps VACUUM from removing dead rows in the whole database. */
 const longOpen = "10 minutes";
 
 async function checkTransactions(client: Client): Promise<Check> {
@@ -263,8 +254,7 @@ async function checkTransactions(client: Client): Promise<Check> {
 }
 
 /**
- * Checks for transactions whose age is hidden. Any role can see that another role has an open transaction, but only
- * members of pg_read_all_stats can see since when.
+ * Any role can see that another role has an open transaction, but only members of pg_read_all_stats can see since when.
  */
 async function checkHiddenTransactions(client: Client): Promise<Check> {
   const { hidden, user, grantee } = await queryOne<{ hidden: number; user: string; grantee: string }>(

@@ -2,15 +2,12 @@ import { Option } from "commander";
 import { PgTaskError } from "../../shared/errors.js";
 import { columnList, valueKind, type TaskColumn } from "../../shared/taskColumns.js";
 
-/** What to do if another task with the key waits, in the words of the library. */
 export const keyTakenChoices = ["error", "skip"] as const;
 
-/** Options that `--help` lists first. */
 const firstOptions: readonly string[] =
   "args plan group max active timeout repeat rule zone key after upon retry backoff sqlstate".split(" ");
 const rank = (name: string): number => (firstOptions.includes(name) ? firstOptions.indexOf(name) : firstOptions.length);
 
-/** The columns that are options of the command. */
 const optionColumns = columnList
   .filter(({ name, by }) => by === "producer" && name !== "input")
   .toSorted((one, other) => rank(one.name) - rank(other.name));
@@ -34,7 +31,6 @@ const valueNames: Readonly<Record<ReturnType<typeof valueKind>, string>> = {
   json: "json",
 };
 
-/** The options for the columns that a producer can set. */
 export const columnOptions = (): Option[] => [
   ...valueColumns.map(
     (column) => new Option(`--${column.name} <${column.value ?? valueNames[valueKind(column)]}>`, meaningOf(column)),
@@ -45,7 +41,6 @@ export const columnOptions = (): Option[] => [
   ]),
 ];
 
-/** Returns the values that these options give to columns, by name. */
 export const optionValues = (options: Readonly<Record<string, unknown>>): [string, string][] =>
   [...valueColumns, ...booleanColumns].flatMap(({ name, type }): [string, string][] => {
     const value = options[name];
@@ -54,10 +49,9 @@ export const optionValues = (options: Readonly<Record<string, unknown>>): [strin
       : [];
   });
 
-/** Puts a list such as `7,8` in the braces of an array. A value that is no such list stays as it is. */
+/** `7,8` becomes `{7,8}`. A value that is no such list stays as it is. */
 const toArray = (value: string): string => (/^\s*[-!\w]+(\s*,\s*[-!\w]+)*\s*$/.test(value) ? `{${value}}` : value);
 
-/** Collects the columns of `--set`. */
 export function parseSet(text: string, previous: ReadonlyMap<string, string> = new Map()): ReadonlyMap<string, string> {
   const at = text.indexOf("=");
   if (at < 1) throw new PgTaskError("USAGE", `expected --set column=value, got ${JSON.stringify(text)}`);

@@ -9,7 +9,6 @@ import { formatLateness } from "../../shared/formatLateness.js";
 import { shortRule } from "../../shared/shortRule.js";
 import type { Schedule, ZonedTime } from "../../tasks/queries/schedules.js";
 
-/** Maximum length of input, output and error in a summary, in characters. */
 export const summaryLength = 1000;
 
 const collapseWhitespace = (text: string): string => text.trim().replace(/\s+/g, " ");
@@ -46,16 +45,15 @@ const commonColumns: readonly TableColumn<TaskSummary>[] = [
   },
 ];
 
-/** The columns of a table of tasks on a terminal. Keys are shown if at least one of the tasks has one. */
+/** Keys are shown if at least one of the tasks has one. */
 export const taskColumns = (tasks: readonly TaskSummary[]): readonly TableColumn<TaskSummary>[] =>
   tasks.some(({ key }) => key !== null)
     ? commonColumns.flatMap((column) => (column.title === "group" ? [column, keyColumn] : [column]))
     : commonColumns;
 
-/** The fields of a task in a tab-separated line. */
 export const taskFields: readonly TableColumn<TaskSummary>[] = [...commonColumns, keyColumn];
 
-/** Returns the columns of a table of groups. Unless all rows were read, the counts are marked as estimates. */
+/** Unless all rows were read, the counts are marked as estimates. */
 export const groupColumns = ({ complete }: Groups): readonly TableColumn<Group>[] => [
   { title: "group", value: ({ group }) => group, flexible: true },
   { title: "running", value: ({ running }) => String(running), alignRight: true },
@@ -88,8 +86,8 @@ const countColumn = (title: string, count: (group: Group) => number, exact: bool
 });
 
 /**
- * Formats a time in the rule's zone, which has a column of its own. The current year and seconds that are 0 are left
- * out. Without a zone, the time is shown in the local time zone.
+ * The zone has a column of its own. The current year and seconds that are 0 are left out. Without a zone, the time is
+ * local.
  */
 const formatZoned = ({ at, wall }: ZonedTime): string =>
   wall === null ? formatTime(at) : withoutThisYear(wall.replace(/(:00)?[+-]\d\d:\d\d$/, ""));
@@ -111,8 +109,8 @@ function formatNext({ owed, paused, pausedItself, problem, next, state, overdueM
 }
 
 /**
- * Formats a time in the zone of the schedule, as the next times are, so that both can be compared. A time of today is shown
- * without its date. Without a zone, or if this program does not know it, the time is shown in the local time zone.
+ * In the zone of the schedule, as the next times are, so that both can be compared. A time of today is shown without
+ * its date. Without a zone, or if this program does not know it, the time is local.
  */
 function formatPast(iso: string, zone: string | null, now = new Date()): string {
   const time = new Date(iso);
@@ -138,7 +136,7 @@ const formatError = (error: string | null): string => (error === null ? "" : ` $
 
 const shortError = (error: string): string => firstLine(error).replace(/^ERROR:\s+/, "");
 
-/** Returns the whole error of `formatOutcome`, with the id of the run or the number of the try. Null if there is none. */
+/** With the id of the run or the number of the try. */
 function formatWholeError({ failedTries, tryError, last: [run] }: Schedule): string | null {
   if (failedTries > 0) return tryError === null ? null : `try ${failedTries}: ${shortError(tryError)}`;
   return run === undefined || run.error === null ? null : `task ${run.id}: ${shortError(run.error)}`;
@@ -152,7 +150,6 @@ const zoneColumn: TableColumn<Schedule> = {
   keeps: 12,
 };
 
-/** The columns of a table of schedules, without their keys. */
 const commonScheduleColumns: readonly TableColumn<Schedule>[] = [
   { title: "id", value: ({ id }) => id, alignRight: true },
   { title: "group", value: ({ group }) => group, flexible: true, keeps: 8, leftOut: 1 },
@@ -198,8 +195,8 @@ const commonScheduleColumns: readonly TableColumn<Schedule>[] = [
 ];
 
 /**
- * Returns the columns of a table of schedules on a terminal. Keys and zones take no space if no schedule has one. Without
- * their zones, times would be misread, unless all schedules have the same one.
+ * Keys and zones take no space if no schedule has one. Without their zones, times would be misread, unless all
+ * schedules have the same one.
  */
 export function scheduleColumns(schedules: readonly Schedule[]): readonly TableColumn<Schedule>[] {
   const keys = schedules.some(({ key }) => key !== null) ? [scheduleKeyColumn] : [];
@@ -212,7 +209,7 @@ export function scheduleColumns(schedules: readonly Schedule[]): readonly TableC
   });
 }
 
-/** The fields of a schedule in a line that does not go to a terminal. A terminal shows pauses in the column `next`. */
+/** For a line that does not go to a terminal. A terminal shows pauses in the column `next`. */
 export const scheduleFields: readonly TableColumn<Schedule>[] = [
   ...commonScheduleColumns,
   { title: "paused", value: ({ paused }) => String(paused) },

@@ -16,8 +16,6 @@ import { explainSystemError } from "../../shared/systemErrors.js";
  * working directory is preferred to libpq's defaults.
  *
  * @returns null if there is neither a file nor such a server
- * @throws PgTaskError of the family CONFIG; CONNECTION_FAILED if it cannot be determined whether an embedded server
- * runs
  */
 export async function resolveConfiguration(options: LoadOptions): Promise<ExplainedConfiguration | null> {
   const { nothing } = await findSource(options);
@@ -27,11 +25,6 @@ export async function resolveConfiguration(options: LoadOptions): Promise<Explai
   return control === null ? explained : await explainConfiguration({ ...options, control });
 }
 
-/**
- * Returns the URL of the embedded server that runs in the working directory, or null if none runs there.
- *
- * @throws PgTaskError CONNECTION_FAILED if the server's lock file cannot be read
- */
 async function embeddedUrl(cwd: string): Promise<string | null> {
   const data = resolve(cwd, defaultDataDirectory);
   try {

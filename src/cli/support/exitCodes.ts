@@ -24,8 +24,8 @@ export const commandExitCodes = {
 let addedTask: string | null = null;
 
 /**
- * Notes that the command has added a task. If the output cannot be written, standard error and the exit code then say
- * so, because whoever adds the task again would run it twice.
+ * If the output cannot be written, standard error and the exit code then say that a task was added, because whoever
+ * adds it again would run it twice.
  */
 export function noteAddedTask(id: string): void {
   addedTask = id;

@@ -10,15 +10,13 @@ import { formatFullTime } from "../terminal/format.js";
 import type { Terminal } from "../terminal/terminal.js";
 import { withOptionsInRemedy } from "./pastedCommands.js";
 
-/** Options of a command that reads one task. */
 export interface OneTaskOptions extends CommandOptions {
   readonly key?: string;
 }
 
 /**
- * Reads something of the task that an id or a key names. If there is none, standard error says so.
+ * If there is no such task, standard error says so.
  *
- * @returns null if there is no such task
  * @throws PgTaskError USAGE unless either an id or a key is given
  */
 export async function readOneTask<T>(
@@ -42,10 +40,10 @@ export async function readOneTask<T>(
 }
 
 /**
- * Returns the reasons why a task does not run, or null if there is no such task. The commands in their remedies have the
- * options that select the table.
+ * The commands in their remedies have the options that select the table.
  *
  * @param options.localTimes whether their texts show times as a terminal does, instead of in ISO 8601
+ * @returns null if there is no such task
  */
 export async function readReasons(
   opened: OpenTable,
@@ -64,7 +62,6 @@ export async function readReasons(
   return reasons?.map((reason) => withOptionsInRemedy(reason, given)) ?? null;
 }
 
-/** Whether the cluster has a leader; null if the control connection fails. */
 async function hasLeader({ configuration }: OpenTable): Promise<boolean | null> {
   const { control, parameters } = configuration;
   try {

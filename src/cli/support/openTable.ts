@@ -24,7 +24,6 @@ import {
   type RoleAndDatabase,
 } from "../../supervisor/roleAndDatabase.js";
 
-/** A task table, and a connection to its database. */
 export interface OpenTable {
   readonly client: Client;
   readonly table: TaskTable;
@@ -37,8 +36,6 @@ export interface OpenTable {
 /**
  * Reads the configuration as `start` does, but needs the environment variables with passwords only of the entries that
  * the command uses, and those with tokens not at all: whoever uses a command need not know all the secrets.
- *
- * @throws PgTaskError of the family CONFIG; CONFIG_MISSING if nothing names a server
  */
 export async function loadForCommand(terminal: Terminal, options: TableOptions): Promise<Configuration> {
   const { cwd, env } = terminal;
@@ -56,10 +53,7 @@ export async function loadForCommand(terminal: Terminal, options: TableOptions):
   );
 }
 
-/**
- * Returns the entries that match the options. The options name an entry by its number, key or database, and its table
- * as `table` or `schema.table`.
- */
+/** The options name an entry by its number, key or database, and its table as `table` or `schema.table`. */
 export function findEntries({ entries }: Configuration, { entry: wanted, table }: TableOptions): Entry[] {
   return entries
     .filter((entry) => wanted === undefined || entryNames(entries, entry).includes(wanted))
@@ -67,8 +61,8 @@ export function findEntries({ entries }: Configuration, { entry: wanted, table }
 }
 
 /**
- * Returns the options that select this entry. These are the given ones if they do, or if there is no other entry;
- * otherwise they name the entry by its database, its table or its key, whichever is the first that no other entry has.
+ * The given options if they select this entry, or if there is no other; otherwise options that name it by its database,
+ * its table or its key, whichever is the first that no other entry has.
  */
 export function optionsFor(configuration: Configuration, chosen: Entry, given: TableOptions): TableOptions {
   const isSelected = (options: TableOptions): boolean => {
@@ -88,8 +82,8 @@ export function optionsFor(configuration: Configuration, chosen: Entry, given: T
 }
 
 /**
- * Returns the entry that matches the options. Without options, it is the one that `pg_task.default` names, or the first
- * one. If there are others, standard error then says which one it is.
+ * Without options, it is the one that `pg_task.default` names, or the first one. If there are others, standard error
+ * then says which one it is.
  *
  * @throws PgTaskError USAGE unless exactly one entry matches; CONFIG_INVALID if its password is missing
  */
@@ -112,11 +106,7 @@ export function chooseEntry(terminal: Terminal, configuration: Configuration, op
   );
 }
 
-/**
- * Returns the entry if it can be used.
- *
- * @throws PgTaskError CONFIG_INVALID if the environment variable of its password is not set
- */
+/** @throws PgTaskError CONFIG_INVALID if the environment variable of its password is not set */
 export function requirePassword(entry: Entry): Entry {
   const { missingPassword } = entry;
   if (missingPassword === undefined) return entry;
@@ -133,11 +123,7 @@ function defaultEntry(terminal: Terminal, { entries, parameters }: Configuration
   return entry;
 }
 
-/**
- * Connects for a command. The connection's settings make the format of times and intervals predictable.
- *
- * @param options.isControl whether this is the control connection
- */
+/** The connection's settings make the format of times and intervals predictable. */
 async function connectForCommand(
   target: ConnectionTarget,
   command: string,
@@ -157,7 +143,6 @@ async function connectForCommand(
   });
 }
 
-/** Connects as `connectForCommand` does, runs `action` and disconnects. */
 export async function withClient<T>(
   target: ConnectionTarget,
   command: string,
@@ -173,8 +158,6 @@ export async function withClient<T>(
 }
 
 /**
- * Connects to an entry's table, runs `action` and disconnects.
- *
  * @param options.given the options that select the entry
  * @param options.signal aborts the attempt to connect, which then fails with CONNECTION_FAILED
  * @throws PgTaskError CONFIG_INVALID if the entry's password is missing; SCHEMA_MOVED or SCHEMA_MISSING if the table
@@ -208,7 +191,6 @@ export async function withEntry<T>(
   }
 }
 
-/** Adds to the server's refusal what grants the role the privileges of one that only looks, if it lacks any of them. */
 async function withGrantToRead(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.sqlState !== insufficientPrivilege || error.message.includes("GRANT ")) {
     return error;
@@ -223,7 +205,6 @@ async function withGrantToRead(client: Client, table: TaskTable, error: unknown)
   });
 }
 
-/** Like `withEntry`, but for the only table that the options select. */
 export async function withTable<T>(
   terminal: Terminal,
   options: TableOptions,
@@ -237,8 +218,8 @@ export async function withTable<T>(
 }
 
 /**
- * Throws if the entry's user lacks the privilege to create the table. Without this check, the error would only
- * recommend `pg-task start`, although a manager may already be running and waiting for this privilege.
+ * Without this check, the error would only recommend `pg-task start`, although a manager may already be running and
+ * waiting for this privilege.
  *
  * @throws PgTaskError SCHEMA_NOT_ALLOWED
  */
@@ -300,7 +281,6 @@ async function explainRefusal(refusal: unknown, { control }: Configuration, entr
   return missingRoleOrDatabaseError(entry, found);
 }
 
-/** Whether pg-task start would set the password that the server refuses. */
 const setsPassword = ({ ownPassword, create }: Entry, { isOwnRole }: RoleAndDatabase, error: PgTaskError): boolean =>
   isOwnRole && ownPassword && create && isPasswordRefused(error);
 

@@ -4,7 +4,6 @@ import { PgTaskError } from "../../shared/errors.js";
 import { omitUndefined } from "../../shared/omitUndefined.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
 
-/** Options that select the task table. */
 export interface TableOptions {
   readonly config?: string;
   readonly entry?: string;
@@ -50,7 +49,6 @@ export const tableOptions = (): Option[] => [
   new Option("-t, --table <table>", "table: name or schema.name"),
 ];
 
-/** Options that select which tasks a command applies to. */
 export interface FilterOptions {
   readonly state?: readonly TaskState[];
   readonly group?: string;
@@ -85,7 +83,7 @@ export function parseStates(text: string, allowed: readonly TaskState[] = taskSt
 
 const maxId = 9_223_372_036_854_775_807n;
 
-/** Returns an id as text, because a bigint can exceed JavaScript's safe integers. Null if the text is not an id. */
+/** As text, because a bigint can exceed JavaScript's safe integers. */
 function readId(text: string): string | null {
   if (!/^-?\d{1,19}$/.test(text)) return null;
   const id = BigInt(text);
@@ -98,13 +96,12 @@ export function parseId(text: string): string {
   return id;
 }
 
-/** Collects ids. Each value can be a comma-separated list. */
 export const parseIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => [
   ...previous,
   ...text.split(",").map(parseId),
 ]);
 
-/** Collects the ids of schedules as `parseIds` does. The name of a schedule, which looks natural here, is its key. */
+/** The name of a schedule, which looks natural here, is its key. */
 export const parseScheduleIds = collecting((text: string, previous: readonly string[] = []): readonly string[] => {
   const ids = text.split(",").map((word) => {
     const id = readId(word);
@@ -135,7 +132,6 @@ const invalidOption =
 const invalidArgument =
   /^command-argument value '(?<value>[^]*)' is invalid for argument '[^']*'\. (?<message>[^]*)\n$/;
 
-/** Lets all commands of the program say what is wrong with a command line in pg-task's words instead of commander's. */
 export function describeUsageErrors(program: Command): void {
   for (const command of [program, ...program.commands]) {
     const help = command === program ? "pg-task --help" : `pg-task ${command.name()} --help`;
@@ -146,7 +142,6 @@ export function describeUsageErrors(program: Command): void {
   }
 }
 
-/** What the argument of a command is that may contain spaces, and an example. */
 const withSpaces: Readonly<Record<string, string>> = {
   next: "the rule in quotes, such as pg-task next '30 2 * * *'",
   add: "the SQL in quotes, such as pg-task add 'SELECT 1'",

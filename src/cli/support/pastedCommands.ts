@@ -23,17 +23,14 @@ export function withTableOptions(text: string, { config, entry, table }: TableOp
 const optionText = (name: string, value: string | undefined): string =>
   value === undefined ? "" : ` ${name} ${shellWord(value)}`;
 
-/** Returns a result with the options in the commands of its remedy. */
 export const withOptionsInRemedy = <Result extends { readonly remedy?: string }>(
   result: Result,
   options: TableOptions,
 ): Result => (result.remedy === undefined ? result : { ...result, remedy: withTableOptions(result.remedy, options) });
 
-/** Returns the text as one word of a POSIX shell. */
 export const shellWord = (text: string): string =>
   /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 
-/** Says with which command paused schedules are resumed. */
 export const howToResume = ({ count, first }: PausedSchedules): string =>
   count > first.length
     ? "resume with pg-task resume --schedule and the ids that pg-task list --schedules shows"

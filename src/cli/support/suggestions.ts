@@ -20,7 +20,6 @@ export async function withSuggestion(client: Client, error: unknown): Promise<un
     : new PgTaskError(code, `${message}: ${suggestion}`, { cause, sqlState: state });
 }
 
-/** A suggestion is no reason for another error. */
 function ignoreServerError(error: unknown): undefined {
   if (sqlState(error) === null) throw error;
 }
@@ -39,10 +38,8 @@ async function suggestZone(client: Client, zone: string): Promise<string | undef
   return nearCity === undefined ? undefined : describeZones(zonesOf(nearCity, names));
 }
 
-/** How many zones are suggested at most. */
 const maxZones = 3;
 
-/** Returns the last part of a zone's name, which people give without its region. */
 const cityOf = (zone: string): string => (zone.split("/").at(-1) ?? "").toLowerCase();
 
 const zonesOf = (city: string, names: readonly string[]): string[] => names.filter((name) => cityOf(name) === city);

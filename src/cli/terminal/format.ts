@@ -6,7 +6,7 @@ const clockOf = (time: Date): string =>
 const dayOf = (time: Date): string =>
   [time.getFullYear(), twoDigits(time.getMonth() + 1), twoDigits(time.getDate())].join("-");
 
-/** Formats a time of the server in the local time zone, to the second. "infinity" is returned unchanged. */
+/** In the local time zone, to the second. "infinity" is returned unchanged. */
 export function formatTime(iso: string | null, now = new Date()): string {
   if (iso === null) return "";
   const time = new Date(iso);
@@ -14,10 +14,9 @@ export function formatTime(iso: string | null, now = new Date()): string {
   return time.toDateString() === now.toDateString() ? clockOf(time) : `${dayOf(time)} ${clockOf(time)}`;
 }
 
-/** Formats a time of the server in the local time zone, to the second, with the zone's difference from UTC. */
+/** In the local time zone, to the second, with its difference from UTC. */
 export const formatZonedTime = (iso: string): string => formatWithZone(iso, "");
 
-/** Like `formatZonedTime`, but to the millisecond. */
 export const formatFullTime = (iso: string): string =>
   formatWithZone(iso, `.${String(new Date(iso).getMilliseconds()).padStart(3, "0")}`);
 
@@ -31,13 +30,11 @@ function formatWithZone(iso: string, fraction: string): string {
 
 export const formatNumber = (number: number): string => number.toLocaleString("en-US");
 
-/** Formats a count with its noun, such as "1 task" or "2 tasks". */
 export const formatCount = (number: number, noun: string): string =>
   `${formatNumber(number)} ${noun}${number === 1 ? "" : "s"}`;
 
 const escapes: Readonly<Record<string, string>> = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
-/** Encodes a value as a field in the text format of COPY. */
 export function copyField(text: string | null): string {
   if (text === null) return "\\N";
   return text.replace(/[\\\n\r\t]/g, (character) => escapes[character] ?? character);
@@ -45,10 +42,7 @@ export function copyField(text: string | null): string {
 
 const segments = new Intl.Segmenter();
 
-/**
- * Match characters that do not take exactly one column: East Asian characters and emoji take two columns (`wide`), and
- * combining marks take none (`zeroWidth`).
- */
+/** East Asian characters and emoji take two columns, combining marks none. */
 const wide =
   /^(?:\p{Emoji_Presentation}|\p{Script=Han}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Script=Hangul}|[\u3000-\u303f\uff01-\uff60\uffe0-\uffe6])|\u{fe0f}/u;
 const zeroWidth = /^[\p{Mn}\p{Me}\p{Cf}]+$/u;
@@ -58,7 +52,6 @@ function segmentWidth(segment: string): number {
   return wide.test(segment) ? 2 : 1;
 }
 
-/** Returns the number of terminal columns that a printable line takes. */
 export function displayWidth(text: string): number {
   if (/^[\x20-\x7e]*$/.test(text)) return text.length;
   let columns = 0;
@@ -66,7 +59,6 @@ export function displayWidth(text: string): number {
   return columns;
 }
 
-/** Truncates a line that is wider than `maxColumns` to that width. A truncated line ends with "…". */
 export function truncate(text: string, maxColumns: number): string {
   if (displayWidth(text) <= maxColumns) return text;
   let kept = "";
@@ -96,7 +88,6 @@ export function wrap(text: string, maxColumns: number): string[] {
   return [...lines, line];
 }
 
-/** Pads a string with spaces to a width of `columns`. */
 export function padToWidth(text: string, columns: number, alignRight: boolean): string {
   const spaces = " ".repeat(Math.max(0, columns - displayWidth(text)));
   return alignRight ? `${spaces}${text}` : `${text}${spaces}`;
@@ -106,7 +97,6 @@ export function padToWidth(text: string, columns: number, alignRight: boolean): 
 const maxLines = 20;
 const maxCharacters = 4000;
 
-/** Returns the lines of a text, truncated unless `full` is true. */
 export function truncateText(text: string, full: boolean): string[] {
   const all = text.split("\n");
   if (full) return all;

@@ -21,7 +21,6 @@ export class FullScreen {
     this.#events = events;
   }
 
-  /** Aborted when the user quits. */
   get signal(): AbortSignal {
     return this.#quit.signal;
   }
@@ -42,7 +41,6 @@ export class FullScreen {
     process.on("exit", this.close);
   }
 
-  /** Draws lines from the top of the screen, as many as fit. */
   draw(lines: readonly string[]): void {
     if (!this.#open) return;
     const shown = lines.slice(0, process.stdout.rows || 24);

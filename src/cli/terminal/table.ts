@@ -2,9 +2,7 @@ import { copyField, truncate, padToWidth, displayWidth, wrap } from "./format.js
 import { printableLine } from "../../shared/printable.js";
 import { colourText, type Colour, type Terminal } from "./terminal.js";
 
-/**
- * A column of a table on a terminal. If the output is not a terminal, the column is a field of a tab-separated line.
- */
+/** If the output is not a terminal, the column is a field of a tab-separated line. */
 export interface TableColumn<Row> {
   readonly title: string;
   readonly value: (row: Row) => string | null;
@@ -12,7 +10,6 @@ export interface TableColumn<Row> {
   readonly display?: (row: Row) => string;
   readonly colour?: (row: Row) => Colour | null;
   readonly alignRight?: true;
-  /** Whether the column shrinks if the table is too wide. */
   readonly flexible?: true;
   /** Width that a flexible column keeps as long as the others can shrink. Default: 4. */
   readonly keeps?: number;
@@ -26,8 +23,8 @@ const gap = 2;
 const minFlexibleWidth = 4;
 
 /**
- * Formats rows as lines. For a terminal, the result is a table with titles that is no wider than the terminal. For
- * other outputs, each row becomes a line in the text format of COPY.
+ * For a terminal, a table with titles that is no wider than the terminal. For other outputs, each row becomes a line in
+ * the text format of COPY.
  */
 export function renderTable<Row>(
   terminal: Terminal,
@@ -84,10 +81,7 @@ function linesBelow<Row>(terminal: Terminal, { below, colour }: TableColumn<Row>
   );
 }
 
-/**
- * Returns the columns without those that have to be left out so that the terminal is wide enough for the widths that the
- * others keep.
- */
+/** Leaves out columns until the terminal is wide enough for the widths that the others keep. */
 export function fittingColumns<Row>(
   terminal: Terminal,
   columns: readonly TableColumn<Row>[],
@@ -117,9 +111,8 @@ const wantedWidth = <Row>(column: TableColumn<Row>, rows: readonly Row[]): numbe
 const keptWidth = <Row>({ keeps = minFlexibleWidth }: TableColumn<Row>): number => keeps;
 
 /**
- * Returns the width of each column. Flexible columns share the width that the other columns leave. A flexible column
- * that is narrower than its share keeps its width, and so does one whose share is less than what it keeps, unless there
- * is too little for all of these.
+ * Flexible columns share the width that the other columns leave. One that is narrower than its share keeps its width,
+ * and so does one whose share is less than what it keeps, unless there is too little for all of these.
  */
 function fitColumns(
   columns: readonly { readonly wanted: number; readonly flexible: boolean; readonly keeps: number }[],
@@ -149,7 +142,6 @@ function fitColumns(
   return cutToTotal(widths, total);
 }
 
-/** Cuts off columns from the right if they do not fit on a very narrow terminal. */
 function cutToTotal(widths: readonly number[], total: number): number[] {
   let remaining = total;
   return widths.map((wanted) => {

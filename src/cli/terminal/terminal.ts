@@ -15,25 +15,21 @@ export interface Terminal {
   readonly isInputTerminal: boolean;
   readInput(): Promise<Buffer>;
   write(text: string): void;
-  /** Writes to standard error. */
   writeError(text: string): void;
   /** Overwrites the progress line; null clears the line. Does nothing if standard error is not a terminal. */
   showProgress(text: string | null): void;
-  /** Asks a yes-or-no question. Resolves to true for yes. */
   confirm(question: string): Promise<boolean>;
 }
 
 const minColumns = 40;
 
 interface Output {
-  /** True for a terminal, otherwise missing. */
   readonly isTTY?: boolean;
   readonly columns?: number;
   readonly rows?: number;
   write(text: string): unknown;
 }
 
-/** What `process` has for a command. */
 export interface Surroundings {
   readonly stdin: NodeJS.ReadableStream & { readonly isTTY?: boolean };
   readonly stdout: Output;
@@ -112,8 +108,6 @@ const stateColours: Readonly<Record<string, Colour>> = {
 export const stateColour = (state: string): Colour | null => stateColours[state] ?? null;
 
 /**
- * Asks whether to change many tasks, unless the user has said yes already.
- *
  * @returns false if the user declines
  * @throws PgTaskError USAGE if there is nobody to ask
  */

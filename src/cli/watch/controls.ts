@@ -5,7 +5,6 @@ import { parseStates } from "../support/options.js";
 import { listTasks, type ListRequest, type TaskList } from "../../tasks/queries/listTasks.js";
 import type { OpenTable } from "../support/openTable.js";
 
-/** The keys that start to type a part of the filter. */
 const prompts = new Map<string, Prompt["field"]>([
   ["/", "text"],
   ["s", "states"],
@@ -34,7 +33,6 @@ export class Controls {
     return this.#filter;
   }
 
-  /** The last line of the screen. */
   get line(): string {
     if (this.#prompt === null) {
       const clear = Object.keys(this.#filter).length === 0 ? "" : "Esc no filter  ";
@@ -44,7 +42,6 @@ export class Controls {
     return `${field}: ${typed}_  ${error ?? "Enter filters, empty for all; Esc cancels"}`;
   }
 
-  /** Returns how far the user has scrolled since the last call. */
   takeScroll(): Scroll {
     const scroll = this.#scroll;
     this.#scroll = 0;
@@ -52,8 +49,6 @@ export class Controls {
   }
 
   /**
-   * Handles a key.
-   *
    * @param rows number of tasks on the screen
    * @returns what the key changes: nothing, only the last line, or which tasks are shown; or that it quits
    */
@@ -106,7 +101,7 @@ export class Controls {
   }
 }
 
-/** Returns how far the key scrolls. The keys are those of `less`, except for its letter g. */
+/** The keys are those of `less`, except for its letter g. */
 function scrollOf(name: string, rows: number): Scroll {
   const page = Math.max(1, rows - 1);
   switch (name) {
@@ -152,7 +147,6 @@ interface PageRequest {
   readonly top: string | null;
   readonly scroll: Scroll;
   readonly rows: number;
-  /** Maximum length of input, output and error, in characters. */
   readonly characters: number;
 }
 
@@ -162,7 +156,7 @@ interface PageRequest {
  */
 const searchMs = 1_000;
 
-/** Reads the page that scrolling leads to. Scrolling back to the newest task makes the page follow the newest tasks. */
+/** Scrolling back to the newest task makes the page follow the newest tasks. */
 export async function readPage(opened: OpenTable, request: PageRequest): Promise<Page> {
   const { filter, top, scroll, rows } = request;
   if (scroll === "oldest") {

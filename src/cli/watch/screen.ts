@@ -101,7 +101,6 @@ export class ScreenLoop {
     }
   }
 
-  /** Number of tasks that fit below the header, its titles and what says which tasks these are. */
   get #taskRows(): number {
     const header = this.#snapshot === null ? [] : formatHeader(this.#terminal, this.#options.entry, this.#snapshot);
     return Math.max(1, this.#terminal.rows - header.length - 3);
@@ -127,16 +126,14 @@ export class ScreenLoop {
 
 export const maxGroups = 8;
 
-/** Everything that an update shows, except the tasks. */
 export interface Snapshot {
   readonly status: TableStatus;
   readonly groups: Groups;
 }
 
-/** Number of lines that the smallest screen keeps for tasks. */
 const minTaskLines = 4;
 
-/** Formats what is above the tasks. On a small screen, groups are left out so that tasks have half of the lines. */
+/** On a small screen, groups are left out so that tasks have half of the lines. */
 function formatHeader(terminal: Terminal, entry: Entry, { status, groups }: Snapshot): string[] {
   const lines = formatTableStatus(status, null).map((line) => fitLine(terminal, line));
   const head = [formatTitle(terminal, entry), ...lines, ""];
@@ -152,7 +149,7 @@ function formatTitle(terminal: Terminal, { target, schema, table }: Entry): stri
   return colourText(terminal, "bold", fitLine(terminal, `${target.database}  ${schema}.${table}  ${time}`));
 }
 
-/** Formats the tasks, and says which part of the table they are unless they are simply the newest ones. */
+/** Says which part of the table they are unless they are simply the newest ones. */
 function formatTasks(terminal: Terminal, { filter, tasks, top, searched }: Page): string[] {
   const parts = [
     ...(top === null ? [] : [`from task ${top}, Home follows the newest`]),
@@ -164,7 +161,6 @@ function formatTasks(terminal: Terminal, { filter, tasks, top, searched }: Page)
   return [...part, ...renderTable(terminal, taskColumns(tasks), tasks)];
 }
 
-/** Puts a line at the bottom of the screen, below the other lines, which are cut to the rest of the screen. */
 function addBottomLine(terminal: Terminal, lines: readonly string[], bottom: string): string[] {
   const rest = Math.max(0, terminal.rows - 1);
   const empty = Array.from({ length: Math.max(0, rest - lines.length) }, () => "");

@@ -6,26 +6,20 @@ import type { Log } from "../../shared/log.js";
 
 interface ReloadOptions {
   readonly read: (inUse: ControlConnection) => Promise<ExplainedConfiguration>;
-  /** Whether there is anything to read: a file, or content that a program gives. */
   readonly canRead: boolean;
   /** Returns a text that changes with the file; null if there is no file. */
   readonly fingerprint: () => Promise<string | null>;
-  /** Applies a configuration to the supervisor, which passes it to its managers, and to the web server. */
   readonly apply: (configuration: Configuration) => void;
   readonly log: Log;
 }
 
-/**
- * Reads the configuration again when the file changes or SIGHUP arrives, and applies it. An invalid configuration changes nothing.
- */
+/** An invalid configuration changes nothing. */
 export class ConfigReloader {
   readonly #options: ReloadOptions;
-  /** Value of `pg_conf.name` at the start of the process. */
   readonly #initialName: string;
   #current: ExplainedConfiguration;
   /** The last problem that was logged, and the state of the file that has it. */
   #logged: { readonly fingerprint: string; readonly message: string } | null = null;
-  /** The last reload. Each reload waits for the previous reload, so that reloads never overlap. */
   #pending: Promise<PgTaskError | null> = Promise.resolve(null);
 
   constructor(current: ExplainedConfiguration, options: ReloadOptions) {
@@ -39,10 +33,9 @@ export class ConfigReloader {
   }
 
   /**
-   * Reloads because of an explicit request, even if the configuration is unchanged. The settings of roles and databases
-   * are also read again.
+   * Even if the configuration is unchanged, the settings of roles and databases are read again.
    *
-   * @returns the error if the configuration cannot be read, and null otherwise
+   * @returns the error if the configuration cannot be read
    */
   onReloadRequested(): Promise<PgTaskError | null> {
     return this.#enqueue({ requested: true });

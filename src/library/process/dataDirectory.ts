@@ -1,16 +1,10 @@
 import { relative, resolve } from "node:path";
 import { PgTaskError } from "../../shared/errors.js";
 
-/**
- * Default data directory of the embedded server (the PostgreSQL that pg-task starts itself), relative to the working
- * directory.
- */
+/** Relative to the working directory. */
 export const defaultDataDirectory = ".pg-task/data";
 
 /**
- * Resolves the path of the data directory.
- *
- * @param name of the option, for the message
  * @throws PgTaskError CONFIG_INVALID if the data directory is the working directory or one of its parents, because
  * initdb would replace the contents of the data directory
  */

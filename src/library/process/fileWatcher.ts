@@ -22,12 +22,10 @@ export class FileWatcher {
     this.#fingerprint = fingerprint;
   }
 
-  /** Creates a watcher that detects changes since this call. */
   static async create(file: string): Promise<FileWatcher> {
     return new FileWatcher(file, await readFingerprint(file));
   }
 
-  /** Calls `onChange` whenever the file is changed, replaced or removed, until `signal` is aborted. */
   async watch(onChange: () => void, signal: AbortSignal): Promise<void> {
     while (await sleep(pollIntervalMs, signal)) {
       let current = await readFingerprint(this.#file);

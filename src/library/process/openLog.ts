@@ -4,14 +4,10 @@ import { createLog, type Log } from "../../shared/log.js";
 
 export interface OpenLog {
   readonly log: Log;
-  /** Writes a line that another thread has already formatted. */
   readonly writeLine: (line: string) => void;
 }
 
-/**
- * Opens the process's log, which is written to standard output: as readable text if that is a terminal, and otherwise
- * as JSON lines.
- */
+/** On standard output: readable text if that is a terminal, and JSON lines otherwise. */
 export async function openLog(level: string): Promise<OpenLog> {
   const writeLine = process.stdout.isTTY ? await openPrettyWriter() : writeStandardOutput;
   return { log: createLog({ level, name: "pg_conf", write: writeLine }), writeLine };
@@ -28,10 +24,7 @@ async function openPrettyWriter(): Promise<(line: string) => void> {
   return (line) => void stream.write(line);
 }
 
-/**
- * Writes a line synchronously. If standard output is a pipe, an asynchronous write might not finish before the process
- * exits.
- */
+/** If standard output is a pipe, an asynchronous write might not finish before the process exits. */
 function writeStandardOutput(line: string): void {
   let rest = Buffer.from(line);
   while (rest.length > 0) {

@@ -3,7 +3,6 @@ import type { Log } from "../../shared/log.js";
 /** npm forwards Ctrl-C twice. A second signal within this time, in ms, counts as the same request. */
 const repeatedSignalMs = 1000;
 
-/** What signals act on. */
 interface Target {
   /** Stops with this grace period in ms, or with the configured one. A second call can shorten it. */
   readonly stop: (graceMs?: number) => void;
@@ -30,7 +29,6 @@ export class ProcessSignals {
     process.on("SIGHUP", this.#onReload);
   }
 
-  /** Forwards all requests to `target`, and those that arrived earlier at once. */
   forwardTo(target: Target): void {
     this.#target = target;
     this.#forwardStop();

@@ -20,10 +20,8 @@ import { untilTablesExist } from "./standbyTables.js";
 import { WebServerHandle } from "./webServerHandle.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
-/** What runs after the start. */
 export interface Launched {
   readonly explained: ExplainedConfiguration;
-  /** The embedded server and its URL; null if there is none. */
   readonly embedded: { readonly server: EmbeddedServer; readonly url: string } | null;
   readonly web: WebServerHandle;
 }
@@ -34,18 +32,12 @@ export interface ServiceOptions {
   /** The embedded server to start; null to use the configured one. */
   readonly embedded: { readonly dataDirectory: () => string; readonly port?: number | undefined } | null;
   readonly openLog: (level: string) => OpenLog | Promise<OpenLog>;
-  /** Whether SIGTERM and SIGINT stop it, and SIGHUP reloads the configuration. */
   readonly handlesSignals: boolean;
-  /** Values of parameters that the configuration does not give. */
   readonly defaults?: LoadOptions["defaults"];
-  /** What the log says to do if nothing names a server. */
   readonly noServerRemedy: string;
 }
 
-/**
- * Stands in for the embedded server's URL while the configuration is validated, because the server starts only after
- * the validation.
- */
+/** Stands in while the configuration is validated, because the server starts only after that. */
 const placeholderUrl = serverUrlWithoutTls(5432);
 
 /**
@@ -70,10 +62,8 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   #launched: Launched | null = null;
   #reloader: ConfigReloader | null = null;
   #configuration: Configuration | null = null;
-  /** Content of the configuration that a program has given; undefined if it comes from a file. */
   #content: unknown;
   #stopRequest: { readonly graceMs: number | undefined } | null = null;
-  /** The last reason why the control connection could not be opened. */
   #unreachable: PgTaskError | null = null;
   #lastRole: PgTask["role"] = "seeking";
   #hasEnded = false;
@@ -94,7 +84,6 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     return this.#supervisor?.board.role ?? (this.#stopRequest === null ? "seeking" : "stopping");
   }
 
-  /** What runs; null before the supervisor starts. */
   get launched(): Launched | null {
     return this.#launched;
   }
@@ -107,7 +96,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     return (this.#configuration?.entries ?? []).map((entry) => this.#statusOf(entry));
   }
 
-  /** Starts, and runs until it is stopped. Never rejects: `stopped` resolves with the error. */
+  /** Never rejects: `stopped` resolves with the error. */
   async run(): Promise<void> {
     let failure: PgTaskError | null = null;
     try {
@@ -122,8 +111,8 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   }
 
   /**
-   * Resolves when pg-task is ready. A standby is ready when the tables of its entries exist, because a new database has
-   * none until the leader has created them, or when some seconds have passed.
+   * A standby is ready when the tables of its entries exist, because a new database has none until the leader has
+   * created them, or when some seconds have passed.
    *
    * @throws PgTaskError the error that ended it; START_ABORTED if it was stopped before
    */
@@ -143,7 +132,6 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     }
   }
 
-  /** Resolves when this process becomes ready in this role. */
   #readyAs<R extends ClusterRole>(role: R): Promise<R> {
     return new Promise((resolve) => {
       const onReady = (): void => {
@@ -245,7 +233,6 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
       readonly signals: ProcessSignals | null;
       readonly watcher: FileWatcher | null;
       readonly server: EmbeddedServer | null;
-      /** URL of the embedded server. */
       readonly url: string | undefined;
       readonly file: string | null;
     },
@@ -295,11 +282,8 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   }
 
   /**
-   * Reads the configuration.
-   *
-   * @param file the file that was found at the start. A reload always reads this file. If it no longer exists, the reload
-   * fails, and no other source takes its place.
-   * @param control URL of the embedded server, if there is one
+   * @param file found at the start. A reload always reads this file. If it no longer exists, the reload fails, and no
+   * other source takes its place.
    */
   async #read(
     file: string | null,
@@ -351,7 +335,6 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     return this.#stopRequest !== null;
   }
 
-  /** Emits events about what has changed since the last call. */
   #reportChanges(): void {
     const { role } = this;
     if (role !== this.#lastRole) {
@@ -387,5 +370,4 @@ const noManagerStatus = {
   counts: null,
 } as const;
 
-/** What is reported of an entry at first. */
 const noManager = JSON.stringify(["none", null, null]);

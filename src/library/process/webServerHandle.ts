@@ -2,8 +2,8 @@ import type { Configuration } from "../../shared/config/types.js";
 import type { WebServer, WebServerOptions } from "../../web/server.js";
 
 /**
- * Loads and holds the web server. The server's code is loaded only if `pg_http.listen` is set, because it takes longer
- * to load than everything else that `start` needs.
+ * The server's code is loaded only if `pg_http.listen` is set, because it takes longer to load than everything else
+ * that `start` needs.
  */
 export class WebServerHandle {
   readonly #options: WebServerOptions;
@@ -13,10 +13,7 @@ export class WebServerHandle {
     this.#options = options;
   }
 
-  /**
-   * Applies a configuration. If the configuration needs a web server, resolves when that server is collecting the
-   * cluster's statistics.
-   */
+  /** If the configuration needs a web server, resolves when that server is collecting the cluster's statistics. */
   async configure(configuration: Configuration): Promise<void> {
     if (this.#server !== null) (await this.#server).reload(configuration);
     else if (configuration.parameters["pg_http.listen"] !== "") {

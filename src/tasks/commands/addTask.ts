@@ -9,22 +9,17 @@ import { intervals, type IfKeyTaken } from "../newTask.js";
 import { fullQueueHint, missingColumnHint } from "../taskError.js";
 import { findBrokenChecks } from "./brokenChecks.js";
 
-/** A task to insert. Columns that are omitted take their defaults. */
 export interface NewRow {
   /** Values by column name, in PostgreSQL's syntax for the column's type. */
   readonly columns: ReadonlyMap<string, string | null>;
   /** Names of those columns that are meant to be pg-task's, so that a column of the user's with this name is no substitute. */
   readonly taskColumns?: readonly string[] | undefined;
-  /** Interval from now to the planned time. */
   readonly delay?: string | undefined;
   readonly copied?: CopiedValues | undefined;
 }
 
-/** Values that are copied from another task of the table. */
 export interface CopiedValues {
-  /** The id of the other task. */
   readonly id: string;
-  /** The names of the columns. */
   readonly columns: readonly string[];
 }
 
@@ -36,15 +31,13 @@ const conflictClauses: Record<IfKeyTaken, string> = {
   join: `${conflictTarget} DO UPDATE SET key = excluded.key`,
 };
 
-/** Maximum number of parameters of a statement. */
 const maxParameters = 65_535;
 
 /**
- * Inserts tasks, with as few statements as possible. If they need several statements, these are not atomic unless the
- * caller has begun a transaction.
+ * If they need several statements, these are not atomic unless the caller has begun a transaction.
  *
- * @returns the ids of the tasks, in the order of the rows: with `skip` only those of the inserted ones, with `join` also
- * those of the tasks that wait with the keys
+ * @returns the ids of the tasks, in the order of the rows: with `skip` only those of the inserted ones, with `join`
+ * also those of the tasks that wait with the keys
  */
 export async function addTasks(
   client: Queryable,
@@ -56,7 +49,7 @@ export async function addTasks(
   return await insertRows(client, table, rows, conflictClauses[ifKeyTaken]);
 }
 
-/** Inserts rows, each key only once, because a statement cannot update a row that it has inserted. */
+/** Each key only once, because a statement cannot update a row that it has inserted. */
 async function joinTasks(client: Queryable, table: TaskTable, rows: readonly NewRow[]): Promise<string[]> {
   const firsts = firstsOfKeys(rows);
   const inserted = [...new Set(firsts)];
@@ -65,7 +58,6 @@ async function joinTasks(client: Queryable, table: TaskTable, rows: readonly New
   return firsts.map((row) => idOf.get(row) ?? "");
 }
 
-/** Returns for each row the first one with the same key. */
 function firstsOfKeys(rows: readonly NewRow[]): NewRow[] {
   const firsts = new Map<string, NewRow>();
   return rows.map((row) => {
@@ -98,7 +90,6 @@ async function insertRows(
   return ids;
 }
 
-/** Whether these rows need more than one statement. */
 export const needsSeveralStatements = (rows: readonly NewRow[]): boolean => batchesOf(rows).length > 1;
 
 function batchesOf(rows: readonly NewRow[]): (readonly NewRow[])[] {
@@ -108,14 +99,12 @@ function batchesOf(rows: readonly NewRow[]): (readonly NewRow[])[] {
   return batches;
 }
 
-/** Returns the names of all columns to which at least one of the rows gives a value. */
 function columnNames(rows: readonly NewRow[]): string[] {
   const names = new Set(rows.flatMap(({ columns, copied }) => [...columns.keys(), ...(copied?.columns ?? [])]));
   if (rows.some(({ delay }) => delay !== undefined)) names.add("plan");
   return [...names];
 }
 
-/** Whether the row gives a value to the column, which is then a parameter of the statement. */
 const givesValue = ({ columns, delay, copied }: NewRow, name: string): boolean =>
   columns.has(name) || copied?.columns.includes(name) === true || (name === "plan" && delay !== undefined);
 
@@ -138,8 +127,8 @@ function valueSql(
 const singleCharacterColumns: ReadonlySet<string> = new Set(columnsWith({ type: '"char"' }));
 
 /**
- * Returns the name of a column that holds one character and is given a value of more than one byte, or undefined. The
- * server would silently keep only the first byte.
+ * A column that holds one character and is given more than one byte, of which the server would silently keep only the
+ * first.
  */
 export function findLongCharacter(
   columns: Iterable<readonly [name: string, value: string | null]>,
@@ -151,10 +140,8 @@ export function findLongCharacter(
 }
 
 /**
- * Converts the error of an insert: TASK_KEY_TAKEN if another task with this key waits, and TASK_REJECTED for values that
- * the table refuses. Returns any other error unchanged.
- *
- * @param rows the tasks that were to be inserted
+ * Converts the error of an insert: TASK_KEY_TAKEN if another task with this key waits, and TASK_REJECTED for values
+ * that the table refuses. Returns any other error unchanged.
  */
 export const toAddError = (error: unknown, table: TaskTable, rows: readonly NewRow[]): unknown =>
   convertAddError(error, table, rows, "");
@@ -185,7 +172,6 @@ function convertAddError(error: unknown, table: TaskTable, rows: readonly NewRow
   return isRefused ? new PgTaskError("TASK_REJECTED", message, options) : error;
 }
 
-/** Says which column was given as null although the table does not allow it. Returns null for any other error. */
 function nullReason(error: unknown, rows: readonly NewRow[]): string | null {
   if (!isServerError(error) || error.code !== notNullViolation) return null;
   const column = isGroupNull(error) ? "group" : error.column;
@@ -201,10 +187,7 @@ const concernsOwnColumn = (error: unknown, rows: readonly NewRow[]): boolean =>
     ),
   );
 
-/**
- * Returns which of several rows the server has refused, or null if it does not say so. The server names the parameter with
- * the invalid value, the check that is broken, or the key that is taken.
- */
+/** The server names the parameter with the invalid value, the check that is broken, or the key that is taken. */
 function findRefusedRow(error: unknown, rows: readonly NewRow[]): number | null {
   if (!isServerError(error) || rows.length < 2) return null;
   if (namesParameter(error)) return findInvalidPlace(error, rows)?.row ?? null;
@@ -216,11 +199,10 @@ function findRefusedRow(error: unknown, rows: readonly NewRow[]): number | null 
   return found.length === 1 ? (found[0] ?? null) : null;
 }
 
-/** Whether the server says that this key is taken. */
 const isTaken = (error: unknown, key: string): boolean =>
   isServerError(error) && error.code === uniqueViolation && error.detail?.includes(`(key)=(${key})`) === true;
 
-/** Returns the key that is taken, or null if the server does not say which one of several it is. */
+/** Null if the server does not say which one of several it is. */
 export function findTakenKey(error: unknown, rows: readonly NewRow[]): string | null {
   const keys = new Set(rows.flatMap(({ columns }) => columns.get("key") ?? []));
   // A role that may not read the key is not told which one it is.
@@ -234,13 +216,12 @@ export function findTakenKey(error: unknown, rows: readonly NewRow[]): string | 
  */
 const portalParameter = /(?:^|\n)[^\n"]*\$(\d+)(?: = '[^\n]*)?$/;
 
-/** Whether the server's error names the parameter whose value it cannot read. */
 const namesParameter = ({ where = "" }: { readonly where?: string | undefined }): boolean =>
   portalParameter.test(where);
 
 /**
- * Returns the row and the column of the value that the server cannot read, or null if it does not say which value it is,
- * if there are several statements, or if a row may have been left out of the statement because of its key.
+ * Null if it does not say which value it is, if there are several statements, or if a row may have been left out of the
+ * statement because of its key.
  */
 function findInvalidPlace(error: unknown, rows: readonly NewRow[]): { row: number; column: string } | null {
   const parameter = isServerError(error) ? portalParameter.exec(error.where ?? "")?.[1] : undefined;
@@ -271,14 +252,12 @@ function refusedProperty(error: unknown, rows: readonly NewRow[]): string {
   return given.length === 0 ? "" : `${given.join(" or ")}: `;
 }
 
-/** An invalid interval or time, one that is out of range, or one whose sum with another is. */
 const isInvalidTime = (code: string | undefined): boolean => code === "22007" || code === "22008" || code === "22015";
 
-/** Whether a group is null. The server names the column `hash` instead, which is generated from it. */
+/** The server names the column `hash` instead, which is generated from the group. */
 const isGroupNull = (error: unknown): boolean =>
   isServerError(error) && error.code === notNullViolation && error.column === "hash";
 
-/** Returns the name of the column whose value the server has refused, or null if the server does not say which it is. */
 export function findRefusedColumn(error: unknown, row: NewRow): string | null {
   if (!isServerError(error)) return null;
   if (error.column !== undefined) return isGroupNull(error) ? "group" : error.column;
@@ -287,17 +266,15 @@ export function findRefusedColumn(error: unknown, row: NewRow): string | null {
   return (place === undefined ? undefined : columnNames([row])[Number(place) - 1]) ?? null;
 }
 
-/** Returns the name of the column whose value the server cannot read, or null if it does not say which it is. */
 export function findInvalidParameter(error: unknown, row: NewRow): string | null {
   return findInvalidPlace(error, [row])?.column ?? null;
 }
 
-/** Columns that `readOutcomes` reads. */
 const outcomeColumns = ["id", "state", "owner", "output", "error"];
 
 /**
- * Returns GRANT statements for the privileges that the current user lacks to add a task and, if `wait` is set, to wait
- * for its end. The result is empty if no missing privilege was found.
+ * GRANT statements for the privileges that the current user lacks to add a task and, if `wait` is set, to wait for its
+ * end.
  *
  * @param columns columns that are given a value
  */

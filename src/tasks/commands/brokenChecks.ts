@@ -3,23 +3,19 @@ import { isServerError } from "../../shared/postgres/client.js";
 import { checkViolation } from "../../shared/postgres/sqlStates.js";
 import { columnList } from "../../shared/taskColumns.js";
 
-/** A value that breaks a check of the task table. */
 export interface BrokenCheck {
   readonly column: string;
   readonly value: string;
-  /** What the check demands, as text that continues the name of the column. */
   readonly demand: string;
 }
 
-/** The values that a row gives, by column. */
 interface GivenColumns {
   readonly columns: ReadonlyMap<string, string | null>;
 }
 
-/** Whether the text of an interval says that a part of it is negative. */
 const hasNegativePart = (interval: string): boolean => /-|\bago\b/i.test(interval);
 
-/** What the bounds of a column demand, and whether a value seems to break them. It must find every value that does. */
+/** Each finds every value that breaks its bounds, and may find others. */
 const checks = {
   "above 0": {
     demand: "must be above 0",

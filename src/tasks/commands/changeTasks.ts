@@ -9,10 +9,8 @@ import { keyHolderQuery } from "../sqlFragments.js";
 import { fullQueueHint } from "../taskError.js";
 import { isInTransaction, runInSavepoint } from "./savepoint.js";
 
-/** A kind of change that can be made to tasks selected by id. */
 export type Change = "stop" | "retry" | "run-now" | "pause" | "resume" | "delete" | "delete even running";
 
-/** The result of a change for one id. */
 export interface ChangeResult {
   readonly id: string;
   /**
@@ -21,11 +19,8 @@ export interface ChangeResult {
    * `failed` means that the server reported an error.
    */
   readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
-  /** The task's state before the change. Null if the outcome is `missing` or `failed`. */
   readonly state: TaskState | null;
-  /** How many tries of the task had failed and led to another one before the change. */
   readonly attempt: number;
-  /** Whether the task was claimed, that is, whether it had an owner. */
   readonly claimed: boolean;
   /** For a retried task, whether its schedule was cleared because the schedule continues in another row. */
   readonly unlinked: boolean;
@@ -34,20 +29,19 @@ export interface ChangeResult {
    * pause is over (`resumed`). Null if the task has no schedule, if the schedule is as before, and for pauses.
    */
   readonly schedule: "started" | "ended" | "resumed" | null;
-  /** For a finished task, the id of another task that waits with its key. Null if there is none. */
+  /** For a finished task, the id of another task that waits with its key. */
   readonly keyWaitsIn: string | null;
   /** The server's error if the outcome is `failed`, or why the task's state allows the change but something else does not. */
   readonly reason: string | null;
 }
 
-/** SQL conditions on the column `state` of `found`, which is text. */
 const endedSql = `state OPERATOR(pg_catalog.=) ANY (ARRAY[${finalStates.map(literal).join(", ")}])`;
 const runningSql = "state OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])";
 const waitingSql = "state OPERATOR(pg_catalog.=) 'PLAN'";
 
 /**
- * For each change, the SQL condition that a row of `found` must meet. `found` contains the tasks with the given ids,
- * except those in locked rows. The condition is evaluated while the row is locked.
+ * The condition that a row of `found` must meet. `found` contains the tasks with the given ids, except those in locked
+ * rows. The condition is evaluated while the row is locked.
  */
 const allowedRows: Readonly<Record<Change, string>> = {
   stop: `${waitingSql} OR ${runningSql} OR owing`,
@@ -61,7 +55,7 @@ const allowedRows: Readonly<Record<Change, string>> = {
 
 const keyTaken = "another task with the same key waits";
 
-/** SQL that says why a row of `found` may not be changed although its state allows it. Null if only its state prevents it. */
+/** Why a row of `found` may not be changed although its state allows it. Null if only its state prevents it. */
 const refusals: Readonly<Partial<Record<Change, string>>> = {
   pause: `CASE WHEN NOT f.repeats THEN 'not a schedule' WHEN f.${runningSql} OR f.claimed
       THEN 'running: pause its group, or pause it when the run has ended'
@@ -80,8 +74,8 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
 };
 
 /**
- * SQL of the time at which a paused schedule goes on: its first time after now. If the rule is a query, this is the
- * time that the query has returned last. If it has returned none yet, it is now, and the query runs.
+ * A paused schedule goes on at its first time after now. If the rule is a query, this is the time that the query has
+ * returned last. If it has returned none yet, it is now, and the query runs.
  */
 function resumeTime({ schema }: TaskTable): string {
   const calendar = identifier(schema);
@@ -92,25 +86,18 @@ function resumeTime({ schema }: TaskTable): string {
     WHEN t.wait OPERATOR(pg_catalog.<) 0 THEN ${now} ELSE coalesce(t.due, ${now}) END`;
 }
 
-/** SQL condition that is true if the state of the task `t` is none of those to which the change is limited. */
 const isExcluded = (states: ChangeContext["states"]): string =>
   states === null
     ? "false"
     : `(t.state::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY[${states.map(literal).join(", ")}]::pg_catalog.text[]))`;
 
-/**
- * SQL of the id of a task that waits with the key of the finished task `t`. Null for the changes that this does not
- * prevent, and if there is none.
- */
+/** Null for the changes that this does not prevent. */
 function keyWaitsIn(table: TaskTable, { change, states }: ChangeContext): string {
   if (change !== "retry" && change !== "run-now") return "NULL::bigint";
   return `CASE WHEN t.ready IS NULL AND t.key IS NOT NULL AND NOT ${isExcluded(states)} THEN (${keyHolderQuery(table, "t.key")}) END`;
 }
 
-/**
- * SQL of what a change does to the schedule of a row of `found`. A finished row has passed its schedule on, or the
- * schedule has ended.
- */
+/** A finished row has passed its schedule on, or the schedule has ended. */
 const scheduleEffects: Readonly<Partial<Record<Change, string>>> = {
   stop: "CASE WHEN f.repeats THEN 'ended' END",
   retry: "CASE WHEN f.repeats AND NOT c.unlinked THEN 'started' END",
@@ -119,7 +106,6 @@ const scheduleEffects: Readonly<Partial<Record<Change, string>>> = {
   "delete even running": `CASE WHEN f.repeats AND (f.${waitingSql} OR f.${runningSql} OR f.owing) THEN 'ended' END`,
 };
 
-/** SQL of the columns of `found` that concern schedules, keys and waiting, for the table `t`. */
 function foundColumns(table: TaskTable, context: ChangeContext): string {
   return `${hasSchedule("t")} AS repeats, t.plan OPERATOR(pg_catalog.=) 'infinity' AS halted,
     ${isOwing("t")} AS owing, ${isExcluded(context.states)} AS excluded, coalesce(t.wait OPERATOR(pg_catalog.<) 0, false) AS computes, coalesce(t.attempt, 0) AS attempt,
@@ -128,17 +114,16 @@ function foundColumns(table: TaskTable, context: ChangeContext): string {
 }
 
 /**
- * SQL condition that is true if a repeating task already has a successor (the task of the next repetition). If such a
- * task were retried with its schedule, a second series of repetitions would start. A successor with `overlap` has passed
- * its schedule on when it started.
+ * Whether a repeating task already has a successor. If such a task were retried with its schedule, a second series of
+ * repetitions would start. A successor with `overlap` has passed its schedule on when it started.
  */
 const hasSuccessor = (qualified: string): string => `t.id OPERATOR(pg_catalog.=) ANY (ARRAY(
   SELECT c.parent FROM ${qualified} AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
     AND c.parent OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT id FROM found WHERE repeats)) AND (${hasSchedule("c")} OR c.overlap IS TRUE)))`;
 
 /**
- * SQL of the columns of a schedule that is resumed while it waits for its next try. The time of this try has passed
- * during the pause, so the row begins the run of another time, with all its tries and without results, as a successor.
+ * A schedule that is resumed while it waits for its next try: The time of this try has passed during the pause, so the
+ * row begins the run of another time, with all its tries and without results, as a successor.
  */
 const droppedTry = [
   ...["attempt", "crash"].map(
@@ -184,10 +169,8 @@ function changeSql(change: Change, { qualified }: TaskTable): string {
 }
 
 /**
- * Changes tasks if their states allow it. Locked rows are skipped. If the server rejects the statement, the ids are
- * split in halves, and each half is tried separately.
- *
- * @returns a result for each id, in the order of the ids.
+ * Locked rows are skipped. If the server rejects the statement, the ids are split in halves, and each half is tried
+ * separately.
  */
 export async function changeTasks(
   client: Queryable,
@@ -208,7 +191,6 @@ export async function changeTasks(
 export interface ChangeOptions {
   /** Whether an error ends the whole change, and is thrown. By default, only the loss of the connection does. */
   readonly isFatal?: (error: unknown) => boolean;
-  /** Whether the client can be in a transaction of the caller. A rejected statement then leaves it usable. */
   readonly callersClient?: boolean;
   /**
    * The states to which a retry is limited; null if it is not. They are checked while the row is locked, so that a task
@@ -221,7 +203,6 @@ interface ChangeContext {
   readonly change: Change;
   readonly states: readonly TaskState[] | null;
   readonly isFatal: (error: unknown) => boolean;
-  /** Whether the client is in a transaction of the caller. */
   readonly transaction: boolean;
 }
 
@@ -313,12 +294,9 @@ async function changeTogether(
   return rows;
 }
 
-/** Number of rows that one statement changes. */
 const batchSize = 500;
 
 /**
- * Changes any number of tasks, with a statement for every 500 of them.
- *
  * @param onBatch called before each batch with the number of tasks so far, if there are several batches
  * @returns a result for each id, in the order of the ids
  */

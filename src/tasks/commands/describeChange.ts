@@ -12,7 +12,6 @@ interface Remedies {
   readonly keyWaits: (id: string) => string;
 }
 
-/** What to do instead of retrying a task, if this task waits with its key. */
 export const runInstead = (id: string): string => `pg-task run-now ${id} runs the waiting task with the same key`;
 
 /** What runs tasks in TAKE or WORK that no session owns: a stopped task can be retried, also one that has never run. */
@@ -27,7 +26,6 @@ const commandRemedies: Remedies = {
   keyWaits: runInstead,
 };
 
-/** The remedies in the words of the page and the API. */
 export const webRemedies: Remedies = {
   locked: "try again",
   isRunning: "stop it first",
@@ -36,7 +34,7 @@ export const webRemedies: Remedies = {
   keyWaits: (id) => `run the waiting task ${id} with the same key now`,
 };
 
-/** The remedies in the words of the library. What it lacks, a command does. */
+/** What the library lacks, a command does. */
 export const libraryRemedies: Remedies = {
   locked: "try again",
   isRunning: "with the option running: true, it is deleted and its run cancelled",
@@ -45,7 +43,7 @@ export const libraryRemedies: Remedies = {
   keyWaits: (id) => `task ${id}; the command pg-task run-now ${id} runs that one now`,
 };
 
-/** Describes the result of a change for one task. The text is meant to be shown after the task's id. */
+/** The text is meant to be shown after the task's id. */
 export function describeChange(change: Change, result: ChangeResult, remedies = commandRemedies): string {
   switch (result.outcome) {
     case "changed":

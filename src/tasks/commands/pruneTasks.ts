@@ -8,14 +8,12 @@ import { literal } from "../../shared/postgres/quoting.js";
 import { finalStates } from "../../shared/taskState.js";
 import { filterSql } from "../taskFilter.js";
 
-/** Maximum number of rows that one batch deletes. */
 const batchRows = 1000;
 
 /**
- * Returns the cutoff as text: finished tasks that ended before this time of the server are deleted.
+ * Finished tasks that ended before this time of the server are deleted.
  *
- * @throws the server's error if the interval is invalid.
- * @throws PgTaskError USAGE if the interval is negative.
+ * @throws the server's error if the interval is invalid; PgTaskError USAGE if it is negative
  */
 export async function readPruneCutoff(client: Client, older: string): Promise<string> {
   const { moment, future } = await queryOne<{ moment: string; future: boolean }>(
@@ -32,9 +30,8 @@ export async function readPruneCutoff(client: Client, older: string): Promise<st
 }
 
 /**
- * Returns an SQL condition that is true if a task is finished and ended before the cutoff. No column says when a task
- * was stopped that had not started. For such a task, its planned time counts, or if that lies ahead, the time at which it
- * was added, because it would otherwise stay for as long as its planned time is away.
+ * No column says when a task was stopped that had not started. For such a task, its planned time counts, or if that
+ * lies ahead, the time at which it was added, because it would otherwise stay for as long as its planned time is away.
  */
 function isPrunableSql(values: unknown[], cutoff: string, filter: TaskFilter): string {
   // The schedule of a row that owes its successor goes on from this row.
@@ -42,7 +39,6 @@ function isPrunableSql(values: unknown[], cutoff: string, filter: TaskFilter): s
     AND coalesce(t.stop, CASE WHEN t.plan > statement_timestamp() THEN t.created END, t.plan) < $${values.push(cutoff)}::timestamptz AND ${filterSql(filter, values)}`;
 }
 
-/** Returns the number of rows that would be deleted. */
 export async function countPrunable(
   client: Client,
   { qualified }: TaskTable,
@@ -62,11 +58,10 @@ export async function countPrunable(
 }
 
 /**
- * Deletes the next batch of rows in a transaction of its own. Locked rows are skipped.
+ * Locked rows are skipped.
  *
  * @param after last id of the previous batch, or null for the first batch
- * @returns the numbers of deleted and of locked rows. `next` is the last id of this batch, or null after the last
- * batch.
+ * @returns `next` is the last id of this batch, or null after the last batch
  */
 export async function pruneBatch(
   client: Client,

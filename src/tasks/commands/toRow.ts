@@ -13,13 +13,12 @@ import { findLongCharacter, type CopiedValues, type NewRow } from "./addTask.js"
 type GivenTask = Partial<Omit<NewTask, "args">> & { readonly args?: unknown };
 
 /**
- * Converts a task to a row.
- *
  * @param copied values that are copied from another row; the task does not need these
- * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, a column twice,
- * an interval that is no text, a value that JSON cannot represent, `columns` without properties such as a Map, or a name in
- * `columns` that is empty, that no column can have, or that is one of pg-task's; TASK_REJECTED for more than one character
- * in a column that holds one, for text that PostgreSQL cannot store, and for `args` that are certainly too large
+ * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, a column
+ * twice, an interval that is no text, a value that JSON cannot represent, `columns` without properties such as a Map,
+ * or a name in `columns` that is empty, that no column can have, or that is one of pg-task's; TASK_REJECTED for more
+ * than one character in a column that holds one, for text that PostgreSQL cannot store, and for `args` that are
+ * certainly too large
  */
 export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : expectKnown(task);
@@ -53,11 +52,9 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
 }
 
 /**
- * Returns `args` as JSON. Their size is checked before they are sent, because the server would only refuse them after it
- * has read all of them. The server counts bytes of its own form of the JSON, which is never shorter than this one in
- * characters, so that it would refuse all that is refused here.
- *
- * @throws PgTaskError USAGE for a value that JSON cannot represent; TASK_REJECTED
+ * The size is checked before they are sent, because the server would only refuse them after it has read all of them. It
+ * counts bytes of its own form of the JSON, which is never shorter than this one in characters, so that it would refuse
+ * all that is refused here.
  */
 function argsText(args: unknown): string {
   const text = jsonText(args, "args", refuseText);
@@ -69,18 +66,13 @@ function refuseTexts(values: Iterable<readonly [name: string, value: string | nu
   for (const [name, value] of values) refuseText(value ?? "", name);
 }
 
-/**
- * Refuses text that PostgreSQL cannot store. The server would not say in which value it is.
- *
- * @throws PgTaskError TASK_REJECTED
- */
+/** The server would not say in which value the text is that PostgreSQL cannot store. */
 function refuseText(text: string, place: string): void {
   const problem = unstorablePart(text);
   if (problem === null) return;
   throw new PgTaskError("TASK_REJECTED", `expected ${place} without ${problem}, which PostgreSQL cannot store`);
 }
 
-/** Refuses values that a program without types can pass for `columns` and `delay`, but that are none. */
 function refuseNone(own: unknown, delay: unknown): void {
   if (!isRecord(own)) throw new PgTaskError("USAGE", `expected columns to be an object, got ${describeValue(own)}`);
   if (!isPropertyBag(own)) {
@@ -92,7 +84,6 @@ function refuseNone(own: unknown, delay: unknown): void {
   if (delay === null) throw new PgTaskError("USAGE", "expected delay to be an interval, got null");
 }
 
-/** Whether this is an object with properties. A program without types can pass anything. */
 const isRecord = (given: unknown): given is object =>
   typeof given === "object" && given !== null && !Array.isArray(given);
 
@@ -104,10 +95,7 @@ function expectKnown(task: GivenTask): GivenTask {
   return task;
 }
 
-/**
- * Refuses intervals that are no text, which a program without types can pass. PostgreSQL would take a number to mean
- * seconds, and programs usually mean milliseconds.
- */
+/** PostgreSQL would take a number to mean seconds, and programs usually mean milliseconds. */
 function refuseLengths(given: Readonly<Record<string, unknown>>): void {
   for (const name of intervals) {
     const value = given[name];
@@ -122,11 +110,6 @@ function refuseLengths(given: Readonly<Record<string, unknown>>): void {
   }
 }
 
-/**
- * Refuses values in `columns` that a property gives as well, and those for columns that are pg-task's.
- *
- * @throws PgTaskError USAGE
- */
 function refuseNotOwn(own: object, given: Readonly<Record<string, unknown>>): void {
   const names = Object.entries(own).flatMap(([name, value]) => (value === undefined ? [] : [name]));
   if (names.includes("")) throw new PgTaskError("USAGE", "expected names of columns in columns, got an empty one");
@@ -137,7 +120,6 @@ function refuseNotOwn(own: object, given: Readonly<Record<string, unknown>>): vo
   if (taken !== undefined) throw notOwnError(taken);
 }
 
-/** Refuses names that no column can have, and that would spoil the statement. */
 function refuseNames(names: readonly string[]): void {
   for (const name of names) {
     const problem = unstorablePart(name);
@@ -159,11 +141,6 @@ const notOwnError = (name: string): PgTaskError => {
   );
 };
 
-/**
- * Returns a value in PostgreSQL's syntax.
- *
- * @throws PgTaskError USAGE for a value without one
- */
 function columnText(value: OwnValue, name: string): string | null {
   if (value === null || typeof value === "string") return value;
   if (value instanceof Date) return dateText(value);
@@ -184,7 +161,6 @@ function arrayText(elements: readonly unknown[], name: string): string {
   return areNumbers ? arrayLiteral(texts) : textArrayLiteral(texts);
 }
 
-/** @throws PgTaskError USAGE for an invalid date */
 function dateText(date: Date): string {
   if (Number.isNaN(date.getTime())) throw new PgTaskError("USAGE", "expected a valid date, got an invalid one");
   return date.toISOString();
@@ -197,9 +173,8 @@ interface Holder {
 }
 
 /**
- * Converts a value to JSON. JSON.stringify leaves out what JSON cannot represent, or replaces it with null or `{}`, and
- * the task would then run with another value than the program has given. Only properties of objects that are undefined are
- * left out, as usual.
+ * JSON.stringify leaves out what JSON cannot represent, or replaces it with null or `{}`, and the task would then run
+ * with another value than the program has given. Only properties of objects that are undefined are left out, as usual.
  *
  * @param place of the value, such as `args`
  * @param checkText called with each text and each name of a property, and its place; what it throws is thrown
@@ -207,7 +182,7 @@ interface Holder {
  */
 function jsonText(value: unknown, place: string, checkText: (text: string, place: string) => void = () => {}): string {
   const holders: Holder[] = [];
-  /** Returns the place of a value. JSON.stringify visits values depth first. */
+  /** JSON.stringify visits values depth first. */
   const placeOf = (holder: unknown, key: string): string => {
     if (holders.length === 0) return place;
     while (holders.length > 1 && holders.at(-1)?.value !== holder) holders.pop();
@@ -236,7 +211,6 @@ function jsonText(value: unknown, place: string, checkText: (text: string, place
 
 const expected = (place: string): string => `expected ${place} to be a value that JSON can represent`;
 
-/** Describes a value that JSON cannot represent. Returns null for any other value. */
 function problemOf(value: unknown): string | null {
   switch (typeof value) {
     case "undefined":

@@ -13,9 +13,8 @@ const explainedErrors = "task took its own session down|with the same key takes 
 
 /**
  * Says why a task has failed although its `retry` allows more tries. The row does not store the SQLSTATE of the last
- * error, and the setting may have changed since, so this names the list that decides instead of deciding again.
- *
- * @returns null if no tries are left, or if the task has not failed. The query in a rule has no tries.
+ * error, and the setting may have changed since, so this names the list that decides instead of deciding again. The
+ * query in a rule has no tries.
  */
 export async function explainNotRetried(
   client: Queryable,
@@ -40,8 +39,8 @@ export async function explainNotRetried(
 }
 
 /**
- * Says how to have every error tried again. The statement is complete, so that it can be pasted. It changes the row that
- * goes on with the schedule of the task, if there is one: in the ended row it would have no effect on the next runs.
+ * The statement is complete, so that it can be pasted. It changes the row that goes on with the schedule of the task,
+ * if there is one: in the ended row it would have no effect on the next runs.
  */
 export function retryEveryError(table: TaskTable, id: string, { repeats, successor }: ScheduleState): string {
   const change = (row: string): string => `UPDATE ${table.qualified} SET sqlstate = '{}' WHERE id = ${row};`;
@@ -51,25 +50,21 @@ export function retryEveryError(table: TaskTable, id: string, { repeats, success
     : `to have every error of the schedule's next runs tried again: ${change(successor.id)}`;
 }
 
-/** Returns the value of `pg_task.sqlstate` that is in effect for the table's manager. */
 async function readSqlstates(client: Queryable, parameters: Entry["parameters"]): Promise<string> {
   const name = "pg_task.sqlstate";
   const text = (await readServerSettings(client, [name])).get(name);
   return text === undefined || parseSqlstates(text) === null ? parameters[name] : text;
 }
 
-/** Time limit for the search for the row that goes on with a schedule, in ms. */
 const searchMs = 1_000;
 
 /** The unfinished row that goes on with the schedule of an ended run. */
 export interface Successor {
   readonly id: string;
   readonly state: string;
-  /** When it is planned, in ISO 8601. `infinity` if the schedule is paused. */
   readonly plan: string;
 }
 
-/** Whether a task is a run of a schedule, and how the schedule goes on. */
 interface ScheduleState {
   readonly repeats: boolean;
   readonly successor: Successor | null;
@@ -79,7 +74,6 @@ interface ScheduleState {
 
 export const noSchedule: ScheduleState = { repeats: false, successor: null, owed: null };
 
-/** Reads the state of an ended run's schedule. The row that goes on with it is searched for a second. */
 export async function readScheduleState(client: Queryable, table: TaskTable, id: string): Promise<ScheduleState> {
   const isSchedule = hasSchedule("t");
   const isOwed = (await canReadOwed(client, table))
@@ -104,6 +98,5 @@ export async function readScheduleState(client: Queryable, table: TaskTable, id:
   return { repeats: true, successor: successors[0] ?? null, owed: null };
 }
 
-/** What to do about a schedule whose next run could not be planned yet. */
 export const owedRemedy = (id: string): string =>
   `change what refuses it, and it is planned within a minute; pg-task retry ${id} runs the task now, and pg-task stop ${id} ends the schedule`;

@@ -14,9 +14,8 @@ import { blockerReason, type Reason } from "./reason.js";
 import { readSituations, type SituationContext, type TableSituation, type TaskSituation } from "./taskSituation.js";
 
 /**
- * Returns the reasons why a task does not run now, or null if there is no such task.
- *
  * @param context.formatTime returns a time as the reasons show it. By default, they show times in ISO 8601.
+ * @returns null if there is no such task
  */
 export async function explainTask(
   client: Queryable,
@@ -32,16 +31,13 @@ export async function explainTask(
 
 const timeNames: ReadonlySet<string> = new Set(["plan", "start", "stop", "lastStart", "since"]);
 
-/** Returns the situations with their times formatted. The reasons show them and compute nothing from them. */
+/** The reasons show times and compute nothing from them. */
 const withTimes = <T>(found: T, formatTime: (iso: string) => string): T =>
   JSON.parse(JSON.stringify(found), (name, value: unknown) =>
     timeNames.has(name) && typeof value === "string" && value !== "infinity" ? formatTime(value) : value,
   );
 
-/**
- * Returns the reasons why a task does not run now, most important first. A task that is running or has ended has
- * exactly one reason.
- */
+/** Most important first. A task that is running or has ended has exactly one reason. */
 function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   if (task.rejected) return [rejectedReason(task, table)];
   if (finalStates.some((state) => state === task.state)) return [endedReason(task, table)];
@@ -161,8 +157,8 @@ function rejectedReason({ id, start }: TaskSituation, { triggers }: TableSituati
 }
 
 /**
- * Adds to the reason of a claimed task that its result may be rejected, if the manager cannot show all rejected results.
- * The remedy for a result that is not written yet says so anyway.
+ * Its result may be rejected if the manager cannot show all rejected results. The remedy for a result that is not
+ * written yet says so anyway.
  */
 function withRejected({ id, state, moreRejected }: TaskSituation, reason: Reason): Reason {
   if (!moreRejected || state !== "WORK" || reason.code === "unwritten") return reason;
@@ -209,7 +205,6 @@ function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEn
   };
 }
 
-/** Returns the reason of a running task whose run waits for a lock. */
 function lockReason({ id, start, owner }: TaskSituation, wait: LockWait): Reason {
   const [ownerPid = ""] = (owner ?? "").split(" ");
   return {

@@ -4,7 +4,6 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
-/** A backend that holds a lock, or has asked for it before. */
 interface Blocker {
   /** 0 stands for a prepared transaction, which has no backend. */
   readonly pid: number;
@@ -15,7 +14,6 @@ interface Blocker {
   readonly since: string | null;
 }
 
-/** The lock for which a backend waits. */
 export interface LockWait {
   /** Type of the lock, as in pg_locks. Null if the wait ended while it was read. */
   readonly type: string | null;
@@ -25,7 +23,6 @@ export interface LockWait {
   readonly blockers: readonly Blocker[];
 }
 
-/** Reads for which lock the backend waits, and who blocks it. Returns null if it waits for none. */
 export async function readLockWait(client: Queryable, pid: number): Promise<LockWait | null> {
   const { rows: blockers } = await client.query<Blocker>(
     `SELECT b.pid, a.usename AS "user", a.application_name AS name, a.state, ${isoTimeSql("a.state_change")} AS since
@@ -47,14 +44,12 @@ export async function readLockWait(client: Queryable, pid: number): Promise<Lock
   return { ...(rows[0] ?? { type: null, mode: null, relation: null }), blockers };
 }
 
-/** Says for which lock it waits, and who blocks it. */
 export function describeLockWait({ type, mode, relation, blockers }: LockWait): string {
   const shown = blockers.slice(0, maxShown).map(describeBlocker);
   const rest = blockers.length > maxShown ? [`${blockers.length - maxShown} more`] : [];
   return `${describeLock(type, mode, relation)}, blocked by ${[...shown, ...rest].join(", ")}`;
 }
 
-/** Says how the wait can be ended. */
 export function describeUnblocking({ blockers }: LockWait): string {
   const [first, ...others] = blockers.filter(({ pid }) => pid !== 0);
   if (first === undefined) return "COMMIT PREPARED or ROLLBACK PREPARED";
@@ -62,7 +57,6 @@ export function describeUnblocking({ blockers }: LockWait): string {
   return `commit or roll back there, or end the session: SELECT pg_terminate_backend(${pid})`;
 }
 
-/** How many blockers are described at most. */
 const maxShown = 5;
 
 function describeLock(type: string | null, mode: string | null, relation: string | null): string {
@@ -90,24 +84,21 @@ function describeBlocker({ pid, user, name, state, since }: Blocker): string {
   return `server process ${pid} (${name === null || name === "" ? "no application name" : name}, user ${user}, ${activity})`;
 }
 
-/** A backend whose open transaction holds a row lock. */
 export interface LockHolder {
   readonly pid: number;
   readonly user: string | null;
   readonly name: string | null;
-  /** How long the backend's transaction has been open, in ms. */
   readonly openMs: number | null;
 }
 
-/** How often a row is looked at whose lock may have been released before its holder could be read. */
+/** The lock may have been released before its holder could be read. */
 const maxLockLooks = 5;
 
 /**
- * Reads the lock on a task's row. A lock of the manager does not count: it locks a due row for a moment each time it
- * tries to claim the task.
+ * A lock of the manager does not count: it locks a due row for a moment each time it tries to claim the task.
  *
  * @returns null if the row is not locked, or this role may not lock rows itself. In the result, `by` is null if the
- *   holder of the lock is unknown.
+ * holder of the lock is unknown.
  */
 export async function readRowLock(
   client: Client,
@@ -122,7 +113,6 @@ export async function readRowLock(
   }
 }
 
-/** Whether this role may lock rows, which needs the privilege to change them. */
 async function mayLock(client: Client, { qualified }: TaskTable): Promise<boolean> {
   return (await queryOne<{ may: boolean }>(client, "SELECT has_any_column_privilege($1, 'UPDATE') AS may", [qualified]))
     .may;

@@ -27,9 +27,7 @@ export interface Reason {
     | "no-connection-room"
     | "no-session"
     | "due";
-  /** The reason in one sentence. */
   readonly text: string;
-  /** What the user can do about the reason, if anything. */
   readonly remedy?: string;
   /** Ids of the tasks that block this task. */
   readonly tasks?: readonly string[];
@@ -37,7 +35,6 @@ export interface Reason {
 
 type Told = Omit<Reason, "code">;
 
-/** Says why a task in PLAN does not start, as far as the rule about its row says so. */
 export const blockerReason = (code: StartBlocker, task: TaskSituation, pauses: readonly Pause[]): Reason => ({
   code,
   ...tell[code](task, pauses),

@@ -13,7 +13,6 @@ export interface ScheduleWarning {
 }
 
 interface ScheduleFindings {
-  /** How many schedules were examined. */
   readonly examined: number;
   readonly more: boolean;
   readonly warnings: readonly ScheduleWarning[];
@@ -22,20 +21,17 @@ interface ScheduleFindings {
 }
 
 const maxSchedules = 1_000;
-/** How many of the last runs of each schedule are read for its mean run time. */
 const maxRuns = 10;
-/** How many coming times of a rule are used to compute its mean period. */
 const periodTimes = 100;
 /** How many times in a year the clocks of a zone are set forward at most. */
 const maxGaps = 4;
 /** How many of the most recently claimed rows with a schedule are searched for those that have ended. */
 const maxEnded = 10_000;
-/** How many schedules a warning lists at most. */
 const maxListed = 5;
 
 /**
- * Looks for schedules whose next run could not be planned, that have ended because their query failed, that give no times, that lose a time at which the clocks are set forward, or that need more time
- * than their group has.
+ * Looks for schedules whose next run could not be planned, that have ended because their query failed, that give no
+ * times, that lose a time at which the clocks are set forward, or that need more time than their group has.
  */
 export async function readScheduleWarnings(client: Client, table: TaskTable): Promise<ScheduleFindings> {
   const { schedules, more } = await readSchedules(client, table, {
@@ -73,7 +69,6 @@ function owedRuns(schedules: readonly Schedule[]): ScheduleWarning[] {
   );
 }
 
-/** Lists schedules that have ended because the query of their rule failed, or returned no valid time. */
 async function failedRules(client: Client, table: TaskTable): Promise<ScheduleWarning[]> {
   const { rows } = await client.query<{ id: string; error: string | null }>(
     `SELECT t.id::text AS id, split_part(t.error::text, E'\\n', 1) AS error FROM (
@@ -165,7 +160,6 @@ async function readLostTimes(
   return lost;
 }
 
-/** How much of its group's time a schedule needs. */
 interface Demand {
   readonly schedule: Schedule;
   /** Mean duration of a run, including the pause that follows it. */
@@ -201,8 +195,8 @@ async function overloadedGroups(
 const total = (demands: readonly Demand[]): number => demands.reduce((sum, demand) => sum + share(demand), 0);
 
 /**
- * Returns the demand of a schedule, as if all its times were as close together as the closest of the next ones. Null if
- * no run's duration or no such distance is known.
+ * As if all its times were as close together as the closest of the next ones. Null if no run's duration or no such
+ * distance is known.
  */
 function shortestDemand(schedule: Schedule): Demand | null {
   const took = schedule.last.flatMap(({ state, tookMs }) =>
@@ -263,16 +257,14 @@ const weekdays: Readonly<Record<string, string>> = {
 
 const dayNames = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-/** The parts of recurrence rules that cron can express. */
 const known = new Set(["FREQ", "INTERVAL", "WKST", "BYHOUR", "BYMINUTE", "BYSECOND", "BYDAY", "BYMONTHDAY", "BYMONTH"]);
 
 /**
  * Returns the cron rule with the same times as a recurrence rule, or null if there is none. Unlike a recurrence rule, a
  * cron rule at fixed times does not lose a time at which the clocks are set forward.
  *
- * @param rule the rule, with or without DTSTART
  * @param wall any time of the rule as the clock shows it, such as `2027-03-28 02:30:00`. All times of the rule agree in
- *   what the rule leaves open, so that is read from this time.
+ * what the rule leaves open, so that is read from this time.
  */
 export function cronInstead(rule: string, wall: string): string | null {
   const parts = readParts(rule);
@@ -289,7 +281,6 @@ export function cronInstead(rule: string, wall: string): string | null {
   return `${seconds === "0" ? "" : `${seconds} `}${clock} ${day}`;
 }
 
-/** Returns the parts of the RRULE, or null if the rule has lines other than DTSTART and one RRULE. */
 function readParts(rule: string): Map<string, string> | null {
   const lines = rule
     .trim()
@@ -311,7 +302,6 @@ const dateFields = (dayOfMonth: string, months = "*", weekday = "*"): string => 
 const weekdayOf = (wall: string): string | undefined =>
   dayNames[new Date(`${wall.slice(0, 10)}T00:00:00Z`).getUTCDay()];
 
-/** Returns the cron fields of the day of the month, the month and the weekday, or null if cron cannot express them. */
 function dayFields(parts: ReadonlyMap<string, string>, wall: string): string | null {
   const frequency = parts.get("FREQ");
   const days = parts.get("BYDAY");

@@ -26,17 +26,12 @@ import { readUserTriggers } from "../queries/tableFacts.js";
 import { explainNotRetried, noSchedule, readScheduleState, retryEveryError } from "./endedTask.js";
 import { readLockWait, readRowLock } from "./locks.js";
 
-/** What `readSituations` needs to know. */
 export interface SituationContext {
   readonly entry: Pick<Entry, "fixed" | "parameters" | "target">;
   /** All entries of the configuration. Those on the same server as `entry` count toward the same session limit. */
   readonly entries: readonly EntryLocation[];
-  /** Maximum number of sessions of one pg-task process (`pg_conf.max`). */
   readonly maxSessions: number;
-  /**
-   * Returns whether any pg-task leads the cluster, or null if this cannot be determined. It is called only if no manager
-   * works on the table.
-   */
+  /** Null if this cannot be determined. Called only if no manager works on the table. */
   readonly hasLeader: () => Promise<boolean | null>;
   /**
    * The connection on which to find out who has locked the task's row, or null if this is not wanted. To find out, the row
@@ -45,10 +40,9 @@ export interface SituationContext {
   readonly lockOn: Client | null;
 }
 
-/** The circumstances outside the task that decide whether it can start. */
 export type TableSituation = NonNullable<Awaited<ReturnType<typeof readSituations>>>["table"];
 
-/** Reads everything that decides whether a task can start. Returns null if there is no such task. */
+/** Returns null if there is no such task. */
 export async function readSituations(client: Queryable, table: TaskTable, id: string, context: SituationContext) {
   const reader = batched(client);
   const { entry, entries, maxSessions, lockOn } = context;
@@ -77,20 +71,16 @@ export async function readSituations(client: Queryable, table: TaskTable, id: st
       pauses,
       /** Why the table is a copy, in which nothing starts. Null if it is none. */
       copy,
-      /** Null if no lock of the row was found. */
       lock: lockOn !== null && state === "PLAN" ? await readRowLock(lockOn, table, id) : null,
       /** The lock for which the task's run waits. Null if there is none, or the task runs on another server. */
       lockWait: mayWait ? await readLockWait(reader, Number.parseInt(owner, 10)) : null,
       /** Why the task has failed although its `retry` allows more tries, and what to do. Null if this is not so. */
       notRetried: notRetried === null ? null : { text: notRetried, remedy: retryEveryError(table, id, schedule) },
-      /** The row that goes on with the schedule of an ended run. Null if there is none. */
       successor: schedule.successor,
-      /** Why the next run of an ended run's schedule could not be planned yet. Null if this is not so. */
       owed: schedule.owed,
       /** Names of the user's triggers that fire when the task is claimed (assigned to a session). */
       triggers,
       hasManager: manager !== null,
-      /** Null if this could not be determined. */
       hasLeader: manager === null ? await context.hasLeader() : true,
       /** The limits on running tasks: `pg_task.run` of the table, and `pg_conf.max`. */
       maxRuns,
@@ -99,20 +89,15 @@ export async function readSituations(client: Queryable, table: TaskTable, id: st
       /** Number of sessions that run a task of any configured table on this server, according to pg_stat_activity. */
       runningSessions: all.running,
       openSessions: sessions,
-      /** Why the server refuses new sessions of the task's table. Null if it is not known to. */
       sessionRefusal,
-      /**
-       * Number of connections that pg-task can still open on the server: the free ones, less those that pg-task leaves to
-       * other clients. Can be negative.
-       */
+      /** The free ones, less those that pg-task leaves to other clients. Can be negative. */
       freeConnections: most - reservedConnections - taken,
     },
   };
 }
 
 /**
- * Returns the value of `pg_task.run` that is in effect for the table's manager. It comes from the entry if it is set
- * there, or else from the entry's role or database, or else from the configuration file.
+ * The value that is in effect for the table's manager: of the entry, else of its role or database, else of the file.
  */
 async function readMaxRuns(
   client: Queryable,
@@ -124,7 +109,6 @@ async function readMaxRuns(
   return value ?? parameters["pg_task.run"];
 }
 
-/** The data of a task that determine whether it can run now. */
 export interface TaskSituation {
   readonly id: string;
   readonly state: string;
@@ -138,11 +122,10 @@ export interface TaskSituation {
   readonly start: string | null;
   readonly stop: string | null;
   readonly pid: number | null;
-  /** Whether the task has a connection string in `remote`. Such a task usually runs on another server. */
   readonly remote: boolean;
   /** First line of the task's error, cut after 1000 characters. */
   readonly problem: string | null;
-  /** Whether what failed is not the task's input, but the query in its rule, which computes when the task runs. */
+  /** Whether not the task's input has failed, but the query in its rule. */
   readonly queryFailed: boolean;
   /** The backend that owns the task, as pid and start time. Null if no backend owns the task. */
   readonly owner: string | null;
@@ -160,9 +143,7 @@ export interface TaskSituation {
    * be rejected although `rejected` is false.
    */
   readonly moreRejected: boolean;
-  /** Number of sessions that run tasks of the same group. */
   readonly groupRuns: number;
-  /** Ids of up to ten claimed tasks of the same group. */
   readonly claimedOfGroup: readonly string[];
   /**
    * Number of due tasks of the same group that start before this task. `aheadMore` tells whether there are more than
@@ -174,16 +155,13 @@ export interface TaskSituation {
    * The tasks for whose end this one waits, as id and state, at most ten. Null if it does not wait for others.
    */
   readonly waitsFor: readonly string[] | null;
-  /** How often the task has been tried without success, and how often it is tried again at most. */
   readonly attempt: number;
   readonly retry: number;
-  /** Id of the claimed task that has the same key. Null if there is none. */
   readonly keyRunsIn: string | null;
-  /** Id of the task that waits with the key of this task, which has ended. Null if there is none. */
   readonly keyWaitsIn: string | null;
-  /** Number of sessions that run tasks of any group of the table, according to the rows. */
+  /** According to the rows. */
   readonly tableRuns: number;
-  /** The task's gap, in ms. 0 if it has none. */
+  /** 0 if it has none. */
   readonly gapMs: number;
   /**
    * When a task of the group last started, as far as the rows and the age of the manager's connection tell, and the time
@@ -198,20 +176,17 @@ export interface TaskSituation {
  * applies to the newest rows, which are searched as well.
  */
 const maxScannedRows = 10_000;
-/** Maximum number of due tasks of the same group that are counted. */
 const maxAhead = 1_000;
 
-/** SQL of the first line of the error. A line can be longer than anybody would read, and `show` prints it whole. */
+/** A line can be longer than anybody would read, and `show` prints it whole. */
 const problemSql = `(SELECT CASE WHEN length(e.line) > 1000 THEN left(e.line, 1000) || '…' ELSE e.line END
   FROM split_part(it.error::text, E'\\n', 1) AS e(line))`;
 
 const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
 
 /**
- * Reads a task's situation. No index covers running tasks. They are therefore found by scanning the rows before the
- * task and the newest rows, and by reading the application names of all sessions.
- *
- * @returns null if there is no such task.
+ * No index covers running tasks. They are therefore found by scanning the rows before the task and the newest rows, and
+ * by reading the application names of all sessions.
  */
 export async function readSituation(client: Queryable, table: TaskTable, id: string): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;

@@ -35,7 +35,6 @@ export interface ForeignHolder extends ServerProcess {
   readonly isPgTask: boolean;
 }
 
-/** Says who holds the lock instead of a pg-task, or as another role. */
 export function describeForeignHolder({ pid, user, name, isPgTask }: ForeignHolder): string {
   const who = `server process ${pid} of role ${user ?? "?"}`;
   return isPgTask
@@ -55,7 +54,6 @@ const toForeign = (holder: Holder | undefined): ForeignHolder | null =>
     ? null
     : { ...plain(holder), isPgTask: holder.isPgTask };
 
-/** Returns the leader and the standbys of the cluster with this name, and who else holds the leader's lock. */
 export async function readCluster(
   control: Client,
   name: string,
@@ -83,13 +81,11 @@ export async function readCluster(
 
 /** The leader of another cluster on the same server. */
 export interface OtherLeader extends ServerProcess {
-  /** Control database of the other cluster. */
   readonly database: string;
   /** Whether the other cluster has the same name as this cluster, but another control database. */
   readonly sameName: boolean;
 }
 
-/** Maximum number of other leaders that are returned. */
 const maxOtherLeaders = 10;
 
 /**
@@ -111,16 +107,13 @@ export async function readOtherLeaders(control: Client, name: string): Promise<O
   return rows;
 }
 
-/** SQL of the lock of the table's manager, `l`, and of the backend that holds it, `a`. */
 const lockHolder = ({ qualified }: TaskTable): string => `pg_catalog.pg_locks AS l
      LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
      WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = ${lockClasses.manager}::bigint::oid
        AND l.objid = to_regclass(${literal(qualified)})::oid
        AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`;
 
-/**
- * SQL of a query for the lower halves of the keys of the locks of a class by which the table's manager shows something.
- */
+/** The lower halves of the keys of the locks of a class by which the table's manager shows something. */
 export const shownKeysSql = ({ qualified }: TaskTable, lockClass: number): string => `SELECT r.objid::bigint AS key
   FROM pg_catalog.pg_locks AS m JOIN pg_catalog.pg_locks AS r ON r.pid = m.pid AND r.database = m.database
   WHERE m.locktype = 'advisory' AND m.granted AND m.objsubid = 2 AND m.classid = ${lockClasses.manager}::bigint::oid
@@ -128,16 +121,14 @@ export const shownKeysSql = ({ qualified }: TaskTable, lockClass: number): strin
     AND m.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
     AND r.locktype = 'advisory' AND r.granted AND r.objsubid = 2 AND r.classid = ${lockClass}::bigint::oid`;
 
-/** SQL of a query: since when the table's manager is connected. Its predecessor may have started tasks until then. */
+/** Since when the table's manager is connected. Its predecessor may have started tasks until then. */
 export const managerSinceSql = (table: TaskTable): string =>
   `SELECT a.backend_start FROM ${lockHolder(table)} AND ${isManagerSql("a.application_name")} LIMIT 1`;
 
-/** Returns the backend of the manager that holds the table's lock, or null if no manager holds it. */
 export async function readManager(client: Queryable, table: TaskTable): Promise<ServerProcess | null> {
   return (await readTableLock(client, table)).manager;
 }
 
-/** Returns the backend of the manager that holds the table's lock, and who else holds it. */
 export async function readTableLock(
   client: Queryable,
   table: TaskTable,
@@ -153,16 +144,13 @@ export async function readTableLock(
 }
 
 /**
- * SQL condition that is true if a backend uses one of the server's client connections. An unprivileged role does not
- * see the type of other roles' backends, but sees whether these backends have a database and a user.
+ * An unprivileged role does not see the type of other roles' backends, but sees whether these have a database and a
+ * user.
  */
 const occupiesConnection =
   "backend_type = 'client backend' OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL";
 
-/**
- * Returns the server's `max_connections` and the number of connections in use. Both numbers are part of the output of
- * `status --json`.
- */
+/** Part of the output of `status --json`. */
 export async function readConnections(client: Queryable): Promise<{ readonly most: number; readonly taken: number }> {
   return await queryOne<{ most: number; taken: number }>(
     client,
@@ -171,9 +159,6 @@ export async function readConnections(client: Queryable): Promise<{ readonly mos
   );
 }
 
-/**
- * Returns the number of pg-task's connections to the current database, by role: web, supervisor, manager or session.
- */
 export async function countConnectionsByRole(
   client: Client,
 ): Promise<readonly { readonly role: string; readonly connections: number }[]> {

@@ -20,7 +20,6 @@ const constantDefault = new RegExp(
     .join("|"),
 );
 
-/** Whether a default can be evaluated at any time, without side effects. */
 const isConstantDefault = (expression: string): boolean => constantDefault.test(expression);
 
 interface Column {
@@ -30,7 +29,6 @@ interface Column {
   readonly expression: string | null;
 }
 
-/** Reads the columns to which an INSERT can give a value, in the table's order, with their defaults in SQL. */
 async function readColumns(client: Queryable, { qualified }: TaskTable): Promise<Column[]> {
   const { rows } = await client.query<Column>(
     `SELECT a.attname AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, NOT a.attnotnull AS nullable,
@@ -63,16 +61,13 @@ const optionNames: ReadonlySet<string> = new Set(columnsWith({ by: "producer" })
 /** A column to which a new task can give a value. */
 interface OptionColumn {
   readonly name: string;
-  /** The type in SQL, for example `interval`. */
   readonly type: string;
   readonly nullable: boolean;
   /** The value of a new task that gives none, as text. Null if it is null, or not known before the insert. */
   readonly default: string | null;
-  /** Whether the column is the user's and not one of pg-task's. */
   readonly own: boolean;
 }
 
-/** Reads the columns to which a new task can give a value, in the table's order, with their defaults. */
 export async function readOptionColumns(client: Queryable, table: TaskTable): Promise<OptionColumn[]> {
   const listed = (await readColumns(client, table)).filter(({ name }) => optionNames.has(name) || !isTaskColumn(name));
   const known = listed.filter(({ name }) => optionNames.has(name));
@@ -86,7 +81,6 @@ export async function readOptionColumns(client: Queryable, table: TaskTable): Pr
   }));
 }
 
-/** Evaluates those defaults that are constants or parameters. The others are known only when the row is inserted. */
 async function readDefaults(
   client: Queryable,
   columns: readonly Column[],

@@ -5,21 +5,17 @@ import { literal } from "../../shared/postgres/quoting.js";
 import { taskStates, type TaskState } from "../../shared/taskState.js";
 import { dueOrderSql, isDueSql, isPlannedSql, isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 
-/**
- * Maximum size of a table whose rows are counted, in pages. With pages of 8 kB, this is 32 MB. The numbers of rows of
- * larger tables are estimated.
- */
+/** In pages; with pages of 8 kB, this is 32 MB. The rows of larger tables are estimated. */
 const maxCountedPages = 4096;
 
-/** Number of rows, in total and in each state. */
 export interface RowCounts {
   readonly rows: Count;
   readonly states: Readonly<Record<TaskState, Count>>;
 }
 
 /**
- * Returns the number of rows. The numbers are exact for small tables, and the planner's estimates for larger tables. The
- * tasks in PLAN of a larger table are those of the backlog, which was counted with the indexes of waiting tasks.
+ * The numbers are exact for small tables, and the planner's estimates for larger ones, except for the tasks in PLAN:
+ * those of the backlog were counted by indexes.
  */
 export async function readRowCounts(
   client: Client,
@@ -32,7 +28,7 @@ export async function readRowCounts(
   return { rows, states: { ...states, PLAN } };
 }
 
-/** Returns the number of pages of the table, including the pages of its partitions. */
+/** Includes the pages of its partitions. */
 export async function readPages(client: Client, { qualified }: TaskTable): Promise<number> {
   return (
     await queryOne<{ pages: number }>(
@@ -78,11 +74,7 @@ export interface Count {
   readonly exact: boolean;
 }
 
-/**
- * Returns the planner's estimate of the number of rows.
- *
- * @param source what follows FROM in a query
- */
+/** @param source what follows FROM in a query */
 async function estimateRows(client: Client, source: string): Promise<number> {
   const { rows } = await client.query<{ "QUERY PLAN": [{ Plan: { "Plan Rows": number } }] }>(
     `EXPLAIN (FORMAT JSON) SELECT FROM ${source}`,
@@ -90,27 +82,21 @@ async function estimateRows(client: Client, source: string): Promise<number> {
   return rows[0]?.["QUERY PLAN"][0].Plan["Plan Rows"] ?? 0;
 }
 
-/** Numbers and times of a table's waiting tasks. */
 export interface Backlog {
-  /** Number of tasks in state PLAN that are due, and number of tasks in PLAN that are not due yet. */
+  /** Numbers of tasks in PLAN that are due, and that are not due yet. */
   readonly due: Count;
   readonly planned: Count;
-  /**
-   * Earliest planned time among the due tasks that were counted, and how long the task with this time has been due, in
-   * ms. The duration is null if the planned time is -infinity.
-   */
+  /** Among the due tasks that were counted. The duration is null if the planned time is -infinity. */
   readonly oldestDue: string | null;
   readonly oldestDueMs: number | null;
-  /** Earliest planned time that has not come yet. */
   readonly nextPlan: string | null;
 }
 
-/** Maximum number of rows that are counted in each of the two indexes of waiting tasks. */
 const maxCounted = 10_000;
 
 /**
- * Counts waiting tasks with the indexes of due and of planned tasks, so that finished rows are not read. Numbers above
- * `maxCounted` are estimates.
+ * Counts waiting tasks with the indexes of due and of planned tasks, so that finished rows are not read. Larger numbers
+ * than `maxCounted` are estimates.
  */
 export async function readBacklog(client: Client, { qualified }: TaskTable): Promise<Backlog> {
   const row = await queryOne<{
@@ -155,7 +141,6 @@ async function countOrEstimate(client: Client, counted: number, source: string):
   return { value: Math.max(counted, await estimateRows(client, source)), exact: false };
 }
 
-/** Number of runs that ended in DONE or FAIL, and number of runs that ended in FAIL. */
 export interface EndedCounts {
   readonly ended: number;
   readonly failed: number;
@@ -163,7 +148,6 @@ export interface EndedCounts {
   readonly more: boolean;
 }
 
-/** Numbers of runs that ended within the last minute and within the last hour. Only the newest rows are counted. */
 export interface Rates {
   readonly lastMinute: EndedCounts;
   readonly lastHour: EndedCounts;
@@ -172,10 +156,7 @@ export interface Rates {
 /** This many of the oldest rows that were read decide whether there may be more runs of a time. */
 const oldestRows = 100;
 
-/**
- * Counts the runs that ended recently, in up to `limit` of the newest rows by id. The cost therefore does not depend on
- * the table's size.
- */
+/** Counts at most `limit` of the newest rows, so that the cost does not depend on the table's size. */
 export async function readRates(client: Client, { qualified }: TaskTable, limit: number): Promise<Rates> {
   interface Row extends Record<"minute" | "hour" | "minuteFailed" | "hourFailed", number> {
     readonly full: boolean;
@@ -206,18 +187,16 @@ export async function readRates(client: Client, { qualified }: TaskTable, limit:
   };
 }
 
-/** 50th and 95th percentile of a duration, in ms. */
 interface Percentiles {
   readonly p50: number;
   readonly p95: number;
 }
 
-/** How many of the newest rows are read to compute latencies. */
 const maxRows = 1_000;
 
 /**
- * Returns percentiles of two durations, computed from the newest rows: from the planned time to the start, and from the
- * start to the end. Each is null if these rows contain no ended runs.
+ * From the planned time to the start, and from the start to the end, in the newest rows. Each is null if these rows
+ * contain no ended runs.
  */
 export async function readLatencies(
   client: Client,
@@ -241,7 +220,7 @@ function percentiles(values: number[] | null | undefined): Percentiles | null {
   return p50 === undefined || p95 === undefined ? null : { p50, p95 };
 }
 
-/** Returns a string that changes whenever rows of the table or of its partitions are written. */
+/** Changes whenever rows of the table or of its partitions are written. */
 export async function readChangeCounter(client: Client, { qualified }: TaskTable): Promise<string> {
   return (
     (

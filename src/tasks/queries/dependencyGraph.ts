@@ -3,10 +3,8 @@ import type { Client } from "../../shared/postgres/client.js";
 import { isActiveSql, isHeldSql, isToLookUpSql, isoTimeSql } from "../sqlFragments.js";
 import { windows, type WindowRow } from "./scan.js";
 
-/** The maximum numbers of tasks in each direction, and of levels in each direction. */
 const maxInDirection = 100;
 const maxLevels = 20;
-/** The maximum number of predecessors, and of dependents, of one task. */
 const maxWidth = 30;
 
 /** The maximum number of predecessors that one statement examines, to show those first that have not ended as DONE. */
@@ -14,9 +12,7 @@ const maxExamined = 20_000;
 
 /** A task with those for which it waits or has waited, and those that wait or have waited for it. */
 export interface DependencyGraph {
-  /** The task itself comes first. */
   readonly nodes: DependencyNode[];
-  /** The dependencies between these tasks. */
   readonly edges: Dependency[];
   /**
    * False if there may be more tasks that have waited for this one. Those that still wait are found by an index, and
@@ -30,8 +26,7 @@ export interface DependencyGraph {
  * direction, 20 levels, and 30 for each task and direction. Each node counts what was left out. Of many predecessors,
  * those that failed come first, then those that have not ended.
  *
- * @param options.characters maximum length of input and error of a node
- * @param options.scanLimitMs limit on the time of scanning for tasks that have waited for this one, in ms
+ * @param options.scanLimitMs limit on the time of scanning for tasks that have waited for this one
  * @returns null if there is no such task
  */
 export async function readDependencyGraph(
@@ -48,7 +43,7 @@ export async function readDependencyGraph(
   return { nodes, edges, formerComplete };
 }
 
-/** Whether the role may read which tasks wait for which. True if the table has no dependencies. */
+/** True if the table has no dependencies. */
 export async function mayReadDependencies(client: Client, { qualifiedDependencies }: TaskTable): Promise<boolean> {
   const { rows } = await client.query<{ allowed: boolean | null }>(
     "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS allowed",
@@ -57,7 +52,6 @@ export async function mayReadDependencies(client: Client, { qualifiedDependencie
   return rows[0]?.allowed !== false;
 }
 
-/** Follows the dependencies of a task in one direction, with a query for the ids of the next level. */
 async function readLevels(client: Client, id: string, nextLevelSql: string): Promise<Set<string>> {
   const found = new Set<string>();
   let level = [id];
@@ -70,7 +64,6 @@ async function readLevels(client: Client, id: string, nextLevelSql: string): Pro
   return found;
 }
 
-/** SQL of the predecessors of the tasks `$1`. */
 const predecessorsSql = ({ qualified }: TaskTable): string => `
   WITH dependent AS MATERIALIZED (
     SELECT t.id, t.after[1:greatest(1, ${maxExamined} / cardinality($1::bigint[]))] AS after,
@@ -90,7 +83,7 @@ const predecessorsSql = ({ qualified }: TaskTable): string => `
   )
   SELECT id::text AS id FROM ranked WHERE place <= ${maxWidth} ORDER BY task, place`;
 
-/** SQL of the tasks that wait for one of the tasks `$1`. Indexes find them. */
+/** Indexes find them. */
 const dependentsSql = ({ qualified, qualifiedDependencies }: TaskTable): string => `
   WITH active AS MATERIALIZED (
     SELECT t.id::bigint AS id FROM ${qualified} AS t WHERE t.id = ANY ($1::bigint[]) AND ${isActiveSql}
@@ -155,7 +148,6 @@ async function scanForFormer(
   return false;
 }
 
-/** A task of a graph of dependencies. */
 export interface DependencyNode {
   readonly id: string;
   /** The task's state. Null if its row is gone. Everything else is null or 0 then. */
@@ -165,19 +157,15 @@ export interface DependencyNode {
   readonly upon: string | null;
   /** The planned time, which is the one in `due` while the task waits for others. */
   readonly plan: string | null;
-  /** The first line of the input and of the error, truncated. */
   readonly input: string | null;
   readonly error: string | null;
   /** How many tasks are in `after`, and for how many of them the task still waits. */
   readonly predecessors: number;
   readonly waitsFor: number;
-  /** How many of its predecessors are not in the graph. */
   readonly morePredecessors: number;
-  /** How many tasks that wait for this one are not in the graph. */
   readonly moreDependents: number;
 }
 
-/** That one task waits, or has waited, for the end of another one. */
 export interface Dependency {
   readonly task: string;
   readonly predecessor: string;
@@ -193,11 +181,9 @@ export interface Dependency {
 
 type NodeRow = DependencyNode & { readonly shown: readonly string[]; readonly statuses: Dependency["status"][] };
 
-/** SQL of the first line of a text, of at most so many characters. */
 const headlineSql = (column: string, characters: number): string =>
   `split_part(btrim(substr(${column}::text, 1, ${characters}), E' \\t\\r\\n'), E'\\n', 1)`;
 
-/** Reads these tasks in this order, and the dependencies between them. */
 async function readNodes(
   client: Client,
   table: TaskTable,

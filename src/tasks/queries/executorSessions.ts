@@ -7,10 +7,8 @@ import type { Queryable } from "../../shared/postgres/client.js";
 import { lockClasses, lockKeyToSqlState } from "../../shared/postgres/advisoryLocks.js";
 import { shownKeysSql } from "./clusterProcesses.js";
 
-/** The location of an entry's table: server, database, schema and table name. */
 export type EntryLocation = Pick<Entry, "target" | "schema" | "table">;
 
-/** Returns the entries whose tables are on the same server as the given target. */
 export const entriesOnServer = (target: Entry["target"], entries: readonly EntryLocation[]): EntryLocation[] =>
   entries.filter((entry) => shareServer(entry.target, target));
 
@@ -20,17 +18,13 @@ export const entriesOnServer = (target: Entry["target"], entries: readonly Entry
  */
 export interface ExecutorSessions {
   readonly sessions: number;
-  /** Number of sessions that run a task. */
   readonly running: number;
   /**
    * Number of sessions whose application name says that they run a task, but whose backend has been idle for a second,
    * as far as this role can see.
    */
   readonly idle: number;
-  /**
-   * Number of sessions that run tasks of each group. The keys are the groups' names as the server shows them in
-   * application names.
-   */
+  /** By the groups' names as the server shows them in application names. */
   readonly groups: ReadonlyMap<string, number>;
 }
 
@@ -48,10 +42,9 @@ export const shownNames = (names: string): string =>
   `SELECT n.place, left(set_config('application_name', n.name, true), ${maxNameBytes}) AS name
      FROM unnest(${names} || current_setting('application_name')) WITH ORDINALITY AS n(name, place) ORDER BY n.place`;
 
-/** SQL of the name at this place of the CTE `shown`, whose query is `shownNames`. */
 export const shownName = (place: number): string => `(SELECT s.name FROM shown AS s WHERE s.place = ${place})`;
 
-/** Reads the executor sessions of a table from pg_stat_activity. The sessions of all pg-task processes are included. */
+/** The sessions of all pg-task processes are included. */
 export async function readSessions(client: Queryable, table: TaskTable): Promise<ExecutorSessions> {
   const { rows } = await client.query<{ group: string | null; sessions: number; free: number }>(
     `WITH shown AS MATERIALIZED (${shownNames("$1::text[]")}),
@@ -73,7 +66,6 @@ export async function readSessions(client: Queryable, table: TaskTable): Promise
   };
 }
 
-/** Returns the names of these groups as they appear in application names, in the same order. */
 export async function groupsAsShown(client: Queryable, table: TaskTable, groups: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(shownNames("$1::text[]"), [
     ["", ...groups].map((group) => busySessionName(table, group)),
@@ -82,10 +74,7 @@ export async function groupsAsShown(client: Queryable, table: TaskTable, groups:
   return names.map((name) => name.slice(shownPrefix.length));
 }
 
-/**
- * Returns the number of executor sessions for these entries, and the number of those sessions that run a task. The
- * entries can be in any database of the server.
- */
+/** The entries can be in any database of the server. */
 export async function countSessions(
   client: Queryable,
   entries: readonly EntryLocation[],
@@ -113,17 +102,13 @@ export async function countSessions(
 export interface SessionRefusal {
   /** The SQLSTATE with which the server refuses them. Null if there is none. */
   readonly sqlState: string | null;
-  /** What the SQLSTATE says, and where to read more. */
   readonly reason: string;
 }
 
 /** The log line that says in the server's words why sessions are refused. */
 const refusalLogLine = "cannot open a session, tasks wait";
 
-/**
- * Returns why the server refuses the sessions of a table, as the table's manager shows it by a lock
- * (src/manager/sql/shownLocks.sql.ts). Null if it does not.
- */
+/** As the table's manager shows it by a lock (src/manager/sql/shownLocks.sql.ts). Null if it does not. */
 export async function readSessionRefusal(client: Queryable, table: TaskTable): Promise<SessionRefusal | null> {
   const { rows } = await client.query<{ key: number }>(
     `SELECT key::float8 AS key FROM (${shownKeysSql(table, lockClasses.sessionsRefused)}) AS shown LIMIT 1`,
@@ -156,7 +141,6 @@ const remedies: Readonly<Record<string, string>> = {
   "55000": "let the database accept connections: ALTER DATABASE … ALLOW_CONNECTIONS true",
 };
 
-/** Returns what to do about a refusal. */
 export function refusalRemedy({ sqlState }: SessionRefusal): string {
   const says = `the log of pg-task says why ("${refusalLogLine}")`;
   const remedy = sqlState === null ? undefined : remedies[sqlState];

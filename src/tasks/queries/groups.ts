@@ -11,7 +11,6 @@ export interface Group {
   /** Number of sessions that run tasks of the group. */
   readonly running: number;
   readonly waiting: number;
-  /** Number of tasks in state PLAN that are due. */
   readonly due: number;
   /**
    * Earliest planned time among the tasks in PLAN that were read. If this time has come, `oldestDueMs` is the time
@@ -23,10 +22,8 @@ export interface Group {
   readonly paused: boolean;
   /** The longest gap among the tasks in PLAN that were read, in ms. 0 if none of them has a gap. */
   readonly gapMs: number;
-  /** How many of the newest rows are in state DONE, and how many are in state FAIL. */
   readonly done: number;
   readonly failed: number;
-  /** How many of the newest rows are in state GONE or STOP. */
   readonly other: number;
 }
 
@@ -43,9 +40,7 @@ export interface Groups {
   readonly newestComplete: boolean;
 }
 
-/** Limits on how many rows are read to count waiting tasks. */
 export interface GroupScanLimits {
-  /** Maximum number of rows that are read from each of the two indexes of waiting tasks. */
   readonly rows: number;
   /**
    * Size of the random sample of the table, in pages. The sample is read if one of the two indexes reaches the limit
@@ -62,7 +57,6 @@ export const thoroughLimits: GroupScanLimits = { rows: 20_000, pages: 10_000, ro
 
 /** Finished tasks are counted in at most this many of the newest rows. */
 const maxNewest = 5_000;
-/** Maximum number of groups that are matched with sessions. */
 const maxGroups = 1_000;
 
 type GroupCounts = Omit<Group, "running">;
@@ -77,7 +71,7 @@ type GroupRow = GroupCounts & { readonly named: boolean };
 type SampledRow = GroupRow & { readonly hashes: readonly number[] | null };
 
 /**
- * Reads a table's groups. The cost does not depend on the table's size.
+ * The cost does not depend on the table's size.
  *
  * @param request.ended whether to include groups that have neither running nor waiting tasks
  */
@@ -161,8 +155,7 @@ export async function readGroups(
 }
 
 /**
- * Counts the due tasks of the first sampled groups, up to `max.rows` for each group. The count is needed because
- * estimates from few sampled rows are rough. As the groups are sorted by their estimates, those whose estimates are too
+ * Estimates from few sampled rows are rough. As the groups are sorted by their estimates, those whose estimates are too
  * high tend to come first.
  */
 async function countSampled(
@@ -195,7 +188,7 @@ async function countSampled(
   return [...byDue, ...corrected.slice(max.groups)];
 }
 
-/** Adds the number of running tasks to each group. The numbers come from the application names of the sessions. */
+/** The numbers come from the application names of the sessions. */
 async function withRunning(
   client: Client,
   table: TaskTable,

@@ -4,32 +4,27 @@ import { isoTimeSql } from "../sqlFragments.js";
 import { extentColumns, scanNewest, type ScanExtent, type WindowRow } from "./scan.js";
 import { quantileOf } from "../../shared/statistics.js";
 
-/** Tasks whose errors have the same first line. */
 export interface ErrorGroup {
   /** The first line, up to 1,000 characters. */
   readonly error: string;
   readonly count: number;
-  /** The latest `stop` of these tasks, in ISO 8601. Null if none has one. */
+  /** Null if none has a `stop`. */
   readonly lastSeen: string | null;
-  /** The largest id of these tasks. */
   readonly lastId: string;
 }
 
 export interface ErrorGroups extends ScanExtent {
-  /** The groups with the most tasks first. */
   readonly errors: readonly ErrorGroup[];
   readonly more: boolean;
 }
 
 /** How many groups of one window are counted, so that errors that are all different do not fill the memory. */
 const maxPerWindow = 1_000;
-/** How many groups are kept while the rows are scanned. */
 const maxKept = 10_000;
 
 /**
- * Groups the errors of the newest rows by their first lines, as the view `task_errors` does for all rows.
+ * As the view `task_errors` does for all rows.
  *
- * @param limit how many groups are returned
  * @param enough the scan ends as soon as this returns true
  */
 export async function readErrorGroups(
@@ -78,7 +73,7 @@ function addGroup(groups: Map<string, ErrorGroup>, added: ErrorGroup): void {
   });
 }
 
-/** Returns the later of two times of the same server and session, or the only one. */
+/** The two times are of the same server and session. */
 function laterTime(a: string | null, b: string | null): string | null {
   if (a === null || b === null) return a ?? b;
   const difference = Date.parse(a) - Date.parse(b);
@@ -140,9 +135,9 @@ const emptyHour = (): Hour => ({
 const hourSeconds = 3_600;
 
 /**
- * Reads the runs of the last hours from the newest rows, as the view `task_stats` does from all rows.
+ * As the view `task_stats` does from all rows.
  *
- * @param hours how many hours, including the current one
+ * @param hours including the current one
  * @param enough the scan ends as soon as this returns true
  */
 export async function readHourlyRuns(

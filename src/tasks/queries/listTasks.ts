@@ -19,24 +19,18 @@ import { maskConnectionString } from "../../shared/postgres/connectionString/mas
 export interface ListRequest {
   readonly filter: TaskFilter;
   readonly limit: number;
-  /** If given, only tasks with a smaller id are listed. */
   readonly before?: string | undefined;
-  /** If given, only tasks with a larger id are listed. */
   readonly after?: string | undefined;
-  /** Whether the tasks are listed in ascending instead of descending order of their ids. */
   readonly oldestFirst?: boolean | undefined;
-  /** If given, only tasks that wait for the end of the task with this id are listed. */
   readonly waitingFor?: string | undefined;
-  /** Maximum length of input, output and error in a summary, in characters. */
+  /** Maximum length of input, output and error. */
   readonly characters: number;
 }
 
 export interface TaskList {
-  /** The tasks in the requested order of their ids. */
   readonly tasks: TaskSummary[];
   /** Value of `before`, or of `after` if the oldest come first, for the next page. Null after the last page. */
   readonly next: string | null;
-  /** Number of rows that were scanned to find these tasks. */
   readonly scanned: number;
 }
 
@@ -90,11 +84,7 @@ interface Window extends WindowRow {
   readonly ids: string[];
 }
 
-/**
- * Scans the next `size` rows between the ids `after` and `before`.
- *
- * @returns the ids of up to `wanted` matching tasks among these rows.
- */
+/** @returns the ids of up to `wanted` matching tasks among the next `size` rows */
 async function readWindow(
   client: Queryable,
   table: TaskTable,
@@ -126,8 +116,6 @@ async function readWindow(
 }
 
 /**
- * SQL of a query for the ids of the tasks that wait for the end of one task, and for no other reason than `after`.
- *
  * Once the manager has looked up the predecessors of a task, the table of dependencies says for which ones it still
  * waits. Before that, for example while no manager runs, it waits for those in `after` that have not ended.
  *
@@ -140,7 +128,6 @@ const waitingIdsSql = ({ qualified, qualifiedDependencies }: TaskTable, predeces
   SELECT t.id FROM ${qualified} AS t WHERE ${isToLookUpSql} AND t.after OPERATOR(pg_catalog.@>) ARRAY[${predecessor}]
     AND EXISTS (SELECT FROM ${qualified} AS t WHERE t.id OPERATOR(pg_catalog.=) ${predecessor} AND ${isActiveSql})`;
 
-/** Up to this many tasks are looked up in each of the two indexes of waiting tasks. */
 const maxWaiting = 20_000;
 
 /** Whether the indexes of waiting tasks have all tasks of the list, in its order. */
@@ -197,7 +184,7 @@ const maxReadOutputBytes = 1_000_000;
 
 const finite = (time: string): string => `pg_catalog.isfinite(${time}::pg_catalog.timestamptz)`;
 
-/** Returns the SQL of a summary's columns for the table `t`. `substr` reads only the needed part of a stored value. */
+/** `substr` reads only the needed part of a stored value. */
 const columns = (characters: number): string => `
   t.id::pg_catalog.text AS id, t.parent::pg_catalog.text AS parent, t.state::pg_catalog.text AS state, t."group"::pg_catalog.text AS "group",
   ${isoTimeSql("t.plan")} AS plan, ${isoTimeSql("t.start")} AS start, ${isoTimeSql("t.stop")} AS stop,
@@ -213,11 +200,7 @@ const columns = (characters: number): string => `
     THEN pg_catalog.substr(t.output::pg_catalog.text, 1, ${characters}) END AS output,
   pg_catalog.octet_length(t.output::pg_catalog.text)::pg_catalog.float8 AS "outputBytes"`;
 
-/**
- * Returns summaries of tasks in the order of `ids`. Ids for which there is no task are skipped.
- *
- * @param characters maximum length of input, output and error, in characters
- */
+/** In the order of `ids`. Ids for which there is no task are skipped. */
 export async function readSummaries(
   client: Queryable,
   table: TaskTable,

@@ -12,14 +12,13 @@ export type ColumnValue = string | number | boolean | null | object;
 /** All columns of a task, including the user's own, in the table's order. */
 export type TaskColumns = ReadonlyMap<string, ColumnValue>;
 
-/** Columns that may contain long text. */
 export const longTextColumns = ["input", "output", "error", "data"] as const;
 
 /**
- * Reads all columns of a task. The password in `remote` is masked.
+ * The password in `remote` is masked.
  *
- * @param maxTextLength number of characters to which these columns are truncated: `input`, `output`, `error` and `data`
- * @returns null if there is no such task.
+ * @param maxTextLength to which the `longTextColumns` are truncated, in characters
+ * @returns null if there is no such task
  */
 export async function readTask(
   client: Queryable,
@@ -56,10 +55,7 @@ async function cutColumns(client: Queryable, { qualified }: TaskTable, maxTextLe
     .join(", ");
 }
 
-/**
- * Returns the sizes of the columns that may contain long text, in bytes, or null if there is no such task. The size of
- * a null value is null.
- */
+/** In bytes. Null if there is no such task. */
 export async function readTextSizes(
   client: Queryable,
   { qualified }: TaskTable,
@@ -75,10 +71,8 @@ export async function readTextSizes(
   return rows[0] ?? null;
 }
 
-/** Returns the ids in a JSON array as strings. */
 const idsIn = (json: string | null): string[] | null => (json === null ? null : (json.match(/-?\d+/g) ?? []));
 
-/** Returns the value of a column from its JSON type and its text. */
 export function columnValue(name: string, type: string, value: string | null): ColumnValue {
   if (value === null) return null;
   if (name === "id" || name === "parent") return value;

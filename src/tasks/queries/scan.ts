@@ -1,14 +1,10 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 
-/** Number of rows in the first window, in the smallest window and in the largest window. */
 const firstRows = 2_000;
 const minRows = 100;
 const maxRows = 20_000;
-/**
- * Duration in ms that decides the size of the next window. If reading a window took longer, the next window is smaller.
- * If it took less than a third of this time, the next window is larger.
- */
+/** If reading a window took longer, the next one is smaller; if it took less than a third of this, it is larger. */
 const slowMs = 300;
 
 /** What a statement that reads a window returns in each of its rows. There is always at least one row. */
@@ -19,11 +15,9 @@ export interface WindowRow {
 }
 
 /**
- * Scans a table in the order of its ids, one window (a limited number of rows) at a time. The size of the windows adapts
- * to the time that they take, so that each statement is short, however large the values in the rows are.
+ * Scans a table in the order of its ids, one window (a limited number of rows) at a time. The size of the windows
+ * adapts to the time that they take, so that each statement is short, however large the values in the rows are.
  *
- * @param read reads the next `size` rows behind the id `from`
- * @param from where to start
  * @param fixedSize returns the size of each window, if it must not adapt
  */
 export async function* windows<T extends WindowRow>(
@@ -47,7 +41,6 @@ export async function* windows<T extends WindowRow>(
   }
 }
 
-/** How far a scan of the newest rows has come. */
 export interface ScanExtent {
   readonly scanned: number;
   readonly complete: boolean;
@@ -63,11 +56,7 @@ interface WindowQuery<T extends WindowRow> {
   readonly add: (rows: readonly T[]) => void;
 }
 
-/**
- * Scans rows in descending order of id, one window (a limited number of rows) at a time.
- *
- * @param enough the scan ends after a window if this returns true
- */
+/** @param enough the scan ends after a window if this returns true */
 export async function scanNewest<T extends WindowRow>(
   client: Queryable,
   { qualified }: TaskTable,

@@ -7,7 +7,6 @@ import { sqlState, type Client } from "../../shared/postgres/client.js";
 import { isoTimeSql, millisecondsSql } from "../sqlFragments.js";
 import { calendarText } from "../../manager/schema/calendar.js";
 
-/** A time, and the clock's reading in the time zone of a rule. */
 export interface ZonedTime {
   /** ISO 8601 with UTC offset. */
   readonly at: string;
@@ -43,7 +42,6 @@ export interface Schedule {
   readonly plan: string | null;
   /** The coming times as far as they can be computed, at most three. */
   readonly next: readonly ZonedTime[];
-  /** Whether the schedule, its group or the whole table is paused. */
   readonly paused: boolean;
   readonly pausedItself: boolean;
   /** How long ago the planned time of a waiting schedule came, in ms. Null if it has not come or the schedule runs. */
@@ -53,7 +51,6 @@ export interface Schedule {
   /** Why the rule gives no times, in the server's words. */
   readonly problem: string | null;
   readonly input: string;
-  /** How many tries of the run that waits have failed. */
   readonly failedTries: number;
   /** First line of the error of the last of these tries. Null if there was none. */
   readonly tryError: string | null;
@@ -64,7 +61,6 @@ export interface Schedule {
 interface ScheduleFilter {
   readonly group?: string;
   readonly key?: string;
-  /** A string that input or rule contains, regardless of case. */
   readonly text?: string;
   /** Only schedules with a planned time in this range. Times are in PostgreSQL's syntax. `until` is exclusive. */
   readonly since?: string;
@@ -74,9 +70,7 @@ interface ScheduleFilter {
 interface SchedulesRequest {
   readonly filter: ScheduleFilter;
   readonly limit: number;
-  /** How many characters of each input are returned at most. */
   readonly characters: number;
-  /** How many of the last runs are read, 1 or more. */
   readonly runs: number;
 }
 
@@ -104,19 +98,16 @@ function conditions({ group, key, text, since, until }: ScheduleFilter, values: 
   return all.join(" AND ");
 }
 
-/**
- * SQL of the clock's reading at a time in the zone of schedule `s`, with the offset from UTC. The zone must be valid.
- */
+/** The zone of schedule `s` must be valid. */
 const wallSql = (time: string): string =>
   `to_char(${time} AT TIME ZONE s.zone, 'YYYY-MM-DD HH24:MI:SS') || ${offsetSql(`(${time} AT TIME ZONE s.zone) - (${time} AT TIME ZONE 'UTC')`)}`;
 
-/** SQL of an offset from UTC as ISO 8601 text. */
 const offsetSql = (offset: string): string =>
   `CASE WHEN ${offset} < interval '0' THEN '-' ELSE '+' END || to_char(greatest(${offset}, -(${offset})), 'HH24:MI')`;
 
 /**
- * Lists the schedules of a table. The rows of schedules and the last runs are read through indexes. The coming times
- * are computed only for the schedules that are listed.
+ * The rows of schedules and the last runs are read through indexes. The coming times are computed only for the
+ * schedules that are listed.
  */
 export async function readSchedules(
   client: Client,
@@ -160,9 +151,8 @@ export async function readSchedules(
 }
 
 /**
- * Returns the last runs of each schedule, newest first, by following parents. The row itself is one of them if it has
- * ended. A task that merely inserted the first row
- * of a schedule is not one of its runs.
+ * Newest first. The row itself is one of them if it has ended. A task that merely inserted the first row of a schedule
+ * is not one of its runs.
  */
 async function readPastRuns(
   client: Client,
@@ -196,7 +186,6 @@ async function readPastRuns(
   return found;
 }
 
-/** Returns the server's error about a rule or its zone, or null if both are valid. */
 async function readRuleProblem(
   client: Client,
   { schema }: TaskTable,
@@ -245,9 +234,8 @@ interface RuleTimesRequest {
 }
 
 /**
- * Returns the next times of a rule. Uses the functions of the schema if a manager has created them there. Otherwise,
- * creates temporary ones in a transaction that is rolled back, so that they work in any database and leave nothing
- * behind.
+ * Uses the functions of the schema if a manager has created them there. Otherwise, creates temporary ones in a
+ * transaction that is rolled back, so that they work in any database and leave nothing behind.
  *
  * @throws an error of the server with SQLSTATE 22023 if the rule or the zone is invalid
  */
@@ -268,7 +256,6 @@ export async function readRuleTimes(client: Client, schema: string, request: Rul
   }
 }
 
-/** Must be called in a transaction. */
 async function queryTimes(
   client: Client,
   calendar: string,

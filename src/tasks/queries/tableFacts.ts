@@ -2,19 +2,15 @@ import { queryOne } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 
-/** What the current user may do with the tasks of a table, and whether the server takes changes at all. */
 interface ChangePrivileges {
   readonly user: string;
   /** Whether the server is a standby, or takes no changes for another reason. */
   readonly readOnly: boolean;
-  /** Whether it may change at least one column. */
   readonly update: boolean;
   readonly delete: boolean;
-  /** Whether it may pause groups and end pauses. */
   readonly pause: boolean;
 }
 
-/** Reads whether the current user can change tasks. */
 export async function readChangePrivileges(
   client: Queryable,
   { qualified, pauses }: TaskTable,
@@ -31,7 +27,7 @@ export async function readChangePrivileges(
   return privileges;
 }
 
-/** Returns the names of the user's triggers that may reject or suppress an update of a task's row. */
+/** Those that may reject or suppress an update of a task's row. */
 export async function readUserTriggers(client: Queryable, table: TaskTable): Promise<string[]> {
   const { qualified, readyInsertTrigger, readyUpdateTrigger, wakeUp, ownDeleteTrigger, fill } = table;
   const options = [table.optionsInsertTrigger, table.optionsUpdateTrigger];

@@ -7,7 +7,6 @@ import { batched } from "../batched.js";
 import { readSummaries } from "./listTasks.js";
 import { windows, type WindowRow } from "./scan.js";
 
-/** Maximum numbers of ancestors and descendants. */
 const maxAncestors = 100;
 const maxDescendants = 100;
 
@@ -16,22 +15,19 @@ export interface Descendant extends TaskSummary {
   readonly depth: number;
 }
 
-/** A task's ancestors and descendants. */
 export interface TaskChain {
-  /** The task's ancestors, nearest first. */
   readonly ancestors: TaskSummary[];
-  /** False if there are more ancestors than these. */
   readonly ancestorsComplete: boolean;
-  /** The task's descendants in depth-first order. Siblings are in ascending order of their ids. */
+  /** In depth-first order. Siblings are in ascending order of their ids. */
   readonly descendants: Descendant[];
   /** False if there are more descendants than these, or if not all later rows were scanned. */
   readonly descendantsComplete: boolean;
 }
 
 /**
- * Reads a task's chain (its ancestors and descendants), as far as their rows still exist.
+ * As far as the rows still exist.
  *
- * @param request.scanLimitMs limit on the time of scanning for descendants, in ms; applies if `parent` is not indexed
+ * @param request.scanLimitMs limit on the time of scanning for descendants; applies if `parent` is not indexed
  */
 export async function readChain(
   client: Queryable,
@@ -56,8 +52,8 @@ export async function readChain(
 }
 
 /**
- * Returns the ids of a task's ancestors, nearest first. If there are more ancestors than the maximum, returns one id
- * more than the maximum. If the parents form a cycle, each ancestor is returned once.
+ * Nearest first. If there are more than the maximum, returns one more than that. If the parents form a cycle, each
+ * ancestor is returned once.
  */
 async function readAncestorIds(client: Queryable, { qualified }: TaskTable, id: string): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>(
@@ -75,18 +71,16 @@ async function readAncestorIds(client: Queryable, { qualified }: TaskTable, id: 
 }
 
 interface Descendants {
-  /** Maps the id of each descendant to the id of its parent. */
   readonly parents: ReadonlyMap<string, string>;
   readonly complete: boolean;
 }
 
-/** SQL condition that is true if `parent` is indexed. */
 const hasParentIndex = ({ qualified }: TaskTable): string =>
   `EXISTS (SELECT FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_attribute AS a
      ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
    WHERE i.indrelid = ${literal(qualified)}::regclass AND i.indisvalid AND i.indpred IS NULL AND a.attname = 'parent')`;
 
-/** Reads descendants by an index on `parent`, one generation at a time. */
+/** One generation at a time. */
 async function readByIndex(client: Queryable, { qualified }: TaskTable, id: string): Promise<Descendants> {
   const parents = new Map<string, string>();
   let generation = [id];
@@ -108,8 +102,8 @@ async function readByIndex(client: Queryable, { qualified }: TaskTable, id: stri
 }
 
 /**
- * Reads descendants by scanning the rows after the task. A child has a larger id than its parent, so a single scan
- * finds all descendants. Returns null without reading any row if `parent` is indexed.
+ * A child has a larger id than its parent, so a single scan finds all descendants. Returns null without reading any row
+ * if `parent` is indexed.
  */
 async function readByScan(
   client: Queryable,
@@ -152,7 +146,7 @@ interface Window extends WindowRow {
   readonly parents: readonly string[];
 }
 
-/** Returns the depths of the descendants. Each descendant comes after its parent. */
+/** Each descendant comes after its parent. */
 function depthFirst(id: string, parents: Descendants["parents"]): Map<string, number> {
   const children = new Map<string, string[]>();
   for (const [child, parent] of parents) {

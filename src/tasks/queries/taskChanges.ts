@@ -13,11 +13,9 @@ interface SeenRow {
   readonly fits: boolean;
 }
 
-/** Maximum number of rows that one statement reads. */
 const batchRows = 5_000;
 /** How many ids below a new one can belong to rows that are committed later, and are therefore looked up again. */
 const maxGap = 1_000;
-/** Maximum number of such ids in total. The oldest are forgotten first. */
 const maxGaps = 10_000;
 
 /**
@@ -35,7 +33,6 @@ export class ChangeFollower {
   readonly #followed = new Map<string, TaskState | null>();
   /** Changes that have not been returned, because reading was interrupted by an error after they were found. */
   readonly #found: TaskChange[] = [];
-  /** The largest id seen, or null before the start and for given tasks. */
   #last: bigint | null = null;
   /**
    * Ids below `last` that no row had. For each, the first transaction id that had not been assigned when the gap was
@@ -50,7 +47,7 @@ export class ChangeFollower {
     for (const id of ids ?? []) this.#followed.set(id, null);
   }
 
-  /** Whether no more changes will be found, because all given tasks have ended. */
+  /** Whether all given tasks have ended. */
   get isDone(): boolean {
     return this.#ids !== null && this.#followed.size === 0;
   }
@@ -128,11 +125,6 @@ export class ChangeFollower {
     for (const gap of settled) this.#gaps.delete(gap);
   }
 
-  /**
-   * Reads which transactions have ended.
-   *
-   * @returns the gaps that no running transaction can fill any more
-   */
   async #readSettledGaps(client: Queryable): Promise<bigint[]> {
     if (this.#gaps.size === 0) return [];
     const { oldest, next } = await queryOne<{ oldest: string; next: string }>(
@@ -148,7 +140,6 @@ export class ChangeFollower {
     return settled;
   }
 
-  /** Records that a row with this id exists. */
   #advance(id: bigint): void {
     this.#gaps.delete(id);
     const last = this.#last ?? 0n;
@@ -162,7 +153,6 @@ export class ChangeFollower {
     this.#last = id;
   }
 
-  /** Compares the row of a followed task with what was seen of it. */
   #note(id: string, row: Pick<SeenRow, "state" | "claimed"> | undefined): void {
     const previous = this.#followed.get(id) ?? null;
     const state = row === undefined ? null : stateOf(row.state);

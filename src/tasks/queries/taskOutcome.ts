@@ -3,7 +3,7 @@ import type { Queryable } from "../../shared/postgres/client.js";
 import { isFinalState } from "../../shared/taskState.js";
 import type { TaskOutcome } from "../types.js";
 
-/** A task's state and result. Output and error are null while the task is claimed. */
+/** Output and error are null while the task is claimed. */
 interface TaskProgress {
   readonly state: string;
   readonly claimed: boolean;
@@ -11,7 +11,7 @@ interface TaskProgress {
   readonly error: string | null;
 }
 
-/** Returns the progress of each task whose row exists, by id. */
+/** By id. Only tasks whose rows exist. */
 export async function readOutcomes(
   client: Queryable,
   { qualified }: TaskTable,
@@ -27,9 +27,7 @@ export async function readOutcomes(
   return new Map(rows.map(({ id, ...progress }) => [id, progress]));
 }
 
-/** First and shortest interval at which rows are polled, in ms. */
 const minPollMs = 20;
-/** Longest interval at which rows are polled, in ms. */
 const maxPollMs = 500;
 
 interface Waiter {
@@ -55,9 +53,7 @@ export class OutcomePoller {
   }
 
   /**
-   * Waits until the task has ended.
-   *
-   * @param options.onPoll called with the task's progress after each poll that finds it unfinished
+   * @param options.onPoll called after each poll that finds the task unfinished
    * @returns null if the task's row does not exist, or no longer exists
    * @throws the error of reading the row; the reason of the signal when it is aborted
    */
@@ -97,7 +93,6 @@ export class OutcomePoller {
     });
   }
 
-  /** Rejects all waits. */
   fail(reason: Error): void {
     for (const waiter of this.#waiters) waiter.reject(reason);
   }

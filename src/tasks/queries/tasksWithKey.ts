@@ -69,12 +69,7 @@ export interface KeyedTask {
   readonly state: TaskState;
 }
 
-/**
- * Returns the task that a key names best: the one that waits, else the one that runs, else the newest. Null if there is
- * none.
- *
- * @throws PgTaskError USAGE if tasks of this table cannot have keys
- */
+/** The one that waits, else the one that runs, else the newest. */
 export async function readTaskWithKey(client: Client, table: TaskTable, key: string): Promise<KeyedTask | null> {
   const { rows } = await client.query<KeyedTask>(
     `SELECT t.id::pg_catalog.text AS id, t.state::pg_catalog.text AS state FROM ${table.qualified} AS t WHERE t.key OPERATOR(pg_catalog.=) $1::pg_catalog.text
@@ -84,10 +79,7 @@ export async function readTaskWithKey(client: Client, table: TaskTable, key: str
   return rows[0] ?? null;
 }
 
-/**
- * Returns the id of the task that waits with a key. Null if there is none, or if the current user may not read it. The
- * table must have keys.
- */
+/** Null if there is none, or if the current user may not read it. */
 export async function readKeyHolder(client: Queryable, table: TaskTable, key: string): Promise<string | null> {
   try {
     const { rows } = await client.query<{ id: string }>(

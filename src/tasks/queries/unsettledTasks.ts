@@ -6,18 +6,16 @@ import { shownKeysSql } from "./clusterProcesses.js";
 import { mayServeSql } from "../../shared/postgres/ownerBackends.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 
-/** SQL of the lower halves of the ids of the tasks whose results the server rejects (shownLocks.sql.ts). */
+/** The lower halves of the ids (shownLocks.sql.ts). */
 const rejectedKeysSql = (table: TaskTable): string => shownKeysSql(table, lockClasses.rejectedResult);
 
-/** SQL condition that is true if the run of a claimed task has ended and the server rejects its result. */
 export const isRejectedSql = (table: TaskTable, row: string): string =>
   `${row}.owner IS NOT NULL AND (${row}.id::bigint & 4294967295) IN (${rejectedKeysSql(table)})`;
 
-/** SQL condition: the manager shows as many rejected results as it can, so there may be others. */
+/** The manager shows as many rejected results as it can, so there may be others. */
 export const areMoreRejectedSql = (table: TaskTable): string =>
   `(SELECT count(*) FROM (${rejectedKeysSql(table)}) AS r) >= ${maxRejectedResultLocks}`;
 
-/** The tasks whose runs have ended and whose results the server rejects. */
 interface RejectedResults {
   /** The ids of up to five of them. Null if scanning the table for them takes more than five seconds. */
   readonly ids: readonly string[] | null;
@@ -34,12 +32,10 @@ export async function readRejectedResults(client: Client, table: TaskTable): Pro
   return { ids, others, more: rows.length >= maxRejectedResultLocks };
 }
 
-/** Whether the server may reject the results of tasks that the manager does not show. */
 export async function areMoreRejected(client: Client, table: TaskTable): Promise<boolean> {
   return (await queryOne<{ more: boolean }>(client, `SELECT ${areMoreRejectedSql(table)} AS more`)).more;
 }
 
-/** A task in TAKE or WORK without a session. */
 interface Orphan {
   readonly id: string;
   /** Whether a session has owned it. Managers release only those that one has. */
@@ -47,10 +43,9 @@ interface Orphan {
 }
 
 /**
- * Returns up to five orphans: tasks in TAKE or WORK that have no owner, or whose owner (the backend for
- * which the task was claimed) is dead. Remote tasks with an owner are left out, because only their remote server can
- * tell whether they still run. Tasks whose results the server rejects are left out as well, because they are not
- * rescued.
+ * Tasks in TAKE or WORK that have no owner, or whose owner is dead. Remote tasks with an owner are left out, because
+ * only their remote server can tell whether they still run. Tasks whose results the server rejects are left out as
+ * well, because they are not rescued.
  *
  * @returns null if scanning the table takes more than five seconds
  */
@@ -71,16 +66,11 @@ export async function readOrphans(client: Client, table: TaskTable): Promise<rea
   return ids.map((id) => ({ id, owned: !rows.some((row) => row.id === id) }));
 }
 
-/** Time limit, in ms. No index covers claimed tasks, so the table is scanned. */
+/** No index covers claimed tasks, so the table is scanned. */
 const timeoutMs = 5_000;
-/** Maximum number of ids that are returned. */
 const maxIds = 5;
 
-/**
- * Returns the ids of up to five rows `t` of the table for which the SQL condition is true.
- *
- * @returns null if scanning the table takes more than five seconds
- */
+/** @returns null if scanning the table takes more than five seconds */
 async function scanForIds(
   client: Client,
   { qualified }: TaskTable,
