@@ -1,5 +1,5 @@
 import type { ClaimRequest } from "../../src/manager/claim/claimFull.sql.js";
-import type { StartLimits } from "../../src/manager/sessions/startLimits.js";
+import type { StartLimits } from "../../src/manager/sessions/sessionReserve.js";
 import type { DedicatedSession } from "../../src/manager/model/tasks.js";
 
 /**

@@ -1,5 +1,6 @@
 import { ManagerComponents, type ManagerEvents } from "../../src/manager/loop/components.js";
 import type { ManagerSettings } from "../../src/manager/model/settings.js";
+import type { Log } from "../../src/shared/log.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import { retryPolicy } from "./retryPolicy.js";
 import { makeEntry, silentLog } from "./taskTables.js";
@@ -35,11 +36,11 @@ const nowhere: ConnectionTarget = {
 export function createComponents(
   target = nowhere,
   settings: Partial<ManagerSettings> = {},
-  events: Partial<ManagerEvents> = {},
+  { log = silentLog, ...events }: Partial<ManagerEvents> & { readonly log?: Log } = {},
 ): ManagerComponents {
   const components = new ManagerComponents(
     { entry: makeEntry(target), managers: 1 },
-    { send: nothing, log: silentLog, threadLog: silentLog },
+    { send: nothing, log, threadLog: log },
     { sessionChanged: nothing, serverMoved: nothing, objectMissing: nothing, ...events },
   );
   components.settings = { ...managerSettings, ...settings };

@@ -3,7 +3,7 @@ import type { ActiveGroups } from "../groups/groups.js";
 import type { OfferedSession, QueueableSession, QueueSlot } from "../model/tasks.js";
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
-import type { StartLimits } from "../sessions/startLimits.js";
+import type { StartLimits } from "../sessions/sessionReserve.js";
 import { toPlan, type ClaimPlan } from "./claimPlan.js";
 import { QueueCapacity } from "./queueCapacity.js";
 

@@ -4,7 +4,7 @@ import { canQueue, type ActiveGroup } from "../groups/activeGroup.js";
 import type { ClaimedTask } from "../model/tasks.js";
 import { maxEmptyClaims, maxSmallClaim, rejectedSearchMs } from "../model/tuning.js";
 import { readColumnSet } from "../schema/columnSet.js";
-import { afterStarts, type StartLimits } from "../sessions/startLimits.js";
+import { afterStarts, type StartLimits } from "../sessions/sessionReserve.js";
 import { recordLockTimeout } from "../sql/lockTimeout.js";
 import { changeRows, isLockTimeout, isRowError, serverErrorClasses } from "../sql/rejectedRows.js";
 import { ClaimChoice } from "./claimChoice.js";

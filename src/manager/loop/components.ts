@@ -5,7 +5,6 @@ import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
 import type { FromManager, ManagerParameters } from "../../shared/ipc/managerMessages.js";
 import type { Log } from "../../shared/log.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectClient } from "../../shared/postgres/client.js";
 import { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import { isUndefinedObject } from "../../shared/postgres/sqlStates.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
@@ -223,41 +222,12 @@ export class ManagerComponents extends ManagerState {
   });
   readonly remoteCapacity = new RemoteConnectionCapacity(this);
   readonly settingsAge = new SettingsAge(this);
-  readonly lostRemoteRuns = new LostRemoteRuns({
-    isProcessGone: (run) => this.executors.findRemoteProcess(run),
-    onGone: () => this.wakeSignal.notify(),
-    resetMs: () => this.resetMs,
-    log: this.log,
-  });
+  readonly lostRemoteRuns = new LostRemoteRuns(this);
   readonly orphans = new OrphanRescuer(this);
-  readonly sessionAccess = new SessionAccess({
-    send: this.send,
-    openSessions: () => this.sessions.size,
-    connect: () =>
-      connectClient(this.target, { applicationName: applicationNames.managerLogin, signal: this.ending.signal }),
-    pauseMs: () => this.restartMs,
-    onRefusal: () => this.wakeSignal.notify(),
-    log: this.log,
-  });
+  readonly sessionAccess = new SessionAccess(this);
   readonly claimer = new Claimer(this);
-  readonly poolScaler: PoolScaler = new PoolScaler({
-    sessions: this.sessions,
-    executors: this.executors,
-    runTimes: this.runTimes,
-    send: this.send,
-    maxPauseMs: () => this.restartMs,
-    exclusiveShare: () => this.claimer.exclusiveShare,
-    keptSessions: () => this.reserve.kept,
-    sessionShare: (client) => this.remoteCapacity.sessionShare(client),
-    log: this.log,
-  });
-  readonly reserve: SessionReserve = new SessionReserve({
-    sessions: this.sessions,
-    groups: this.groups,
-    poolScaler: this.poolScaler,
-    maxRuns: () => this.maxRuns,
-    setting: () => this.entry.parameters["pg_conf.reserve"],
-  });
+  readonly poolScaler: PoolScaler = new PoolScaler(this);
+  readonly reserve: SessionReserve = new SessionReserve(this);
   readonly largeResultWriter: LargeResultWriter = new LargeResultWriter({
     pendingResults: this.pendingResults,
     connect: (signal) => connectManager({ ...this.entry, target: this.target }, signal, applicationNames.managerOutput),
@@ -271,12 +241,7 @@ export class ManagerComponents extends ManagerState {
     },
     log: this.log,
   });
-  readonly sessionWatchdog = new SessionWatchdog({
-    table: this.table,
-    sessions: this.sessions,
-    clearBlame: (owner) => this.orphans.excuse(owner),
-    log: this.log,
-  });
+  readonly sessionWatchdog = new SessionWatchdog(this);
 
   /** Which errors are retried. */
   readonly retryPolicy = (): RetryPolicy => this.knownSettings;

@@ -1,6 +1,6 @@
 import { inOneWrite, type Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import { noStarts } from "../sessions/startLimits.js";
+import { noStarts } from "../sessions/sessionReserve.js";
 import type { Look } from "../claim/claimChoice.js";
 import type { ClaimLimits, ClaimOutcome } from "../claim/claimer.js";
 import type { ManagerComponents } from "./components.js";

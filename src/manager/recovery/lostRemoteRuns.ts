@@ -1,4 +1,6 @@
 import type { Log } from "../../shared/log.js";
+import type { WakeSignal } from "../../shared/wakeSignal.js";
+import type { ExecutorThreads } from "../sessions/executorThreads.js";
 import type { RemoteRun } from "./remoteRuns.sql.js";
 import { remoteQueryMs } from "../model/tuning.js";
 
@@ -16,14 +18,12 @@ interface LostRun {
   isGone: boolean;
 }
 
-interface LostRemoteRunsOptions {
-  /** Asks the server of a run whether the backend of the run is gone. Null if the server does not answer. */
-  readonly isProcessGone: (run: RemoteRun) => Promise<boolean | null>;
-  readonly onGone: () => void;
+interface LostRemoteRunsComponents {
+  readonly executors: Pick<ExecutorThreads, "findRemoteProcess">;
+  readonly wakeSignal: Pick<WakeSignal, "notify">;
   /** How long a server may be silent before its runs are given up, in ms. */
-  readonly resetMs: () => number;
+  readonly resetMs: number;
   readonly log: Log;
-  readonly now?: () => number;
 }
 
 /**
@@ -35,14 +35,14 @@ interface LostRemoteRunsOptions {
  *    └─┘ it still runs, or the server does not answer
  */
 export class LostRemoteRuns {
-  readonly #options: LostRemoteRunsOptions;
+  readonly #components: LostRemoteRunsComponents;
   readonly #now: () => number;
-  /** Lost runs by task id and owner. This pair is different for each run of a task. */
+  /** By task id and owner, a pair that is different for each run of a task. */
   readonly #lost = new Map<string, LostRun>();
 
-  constructor(options: LostRemoteRunsOptions) {
-    this.#options = options;
-    this.#now = options.now ?? (() => performance.now());
+  constructor(components: LostRemoteRunsComponents, now: () => number = () => performance.now()) {
+    this.#components = components;
+    this.#now = now;
   }
 
   /** Queries the servers of these runs, and forgets all others. Returns ids of the tasks that may still run. */
@@ -76,13 +76,13 @@ export class LostRemoteRuns {
       isSilent: false,
       isGone: false,
     });
-    this.#options.log.info({ id: run.id }, "remote task may still run, asking its server");
+    this.#components.log.info({ id: run.id }, "remote task may still run, asking its server");
   }
 
   #giveUpIfSilent(lost: LostRun): void {
-    if (lost.isGone || !lost.isSilent || this.#now() - lost.answeredAt < this.#options.resetMs()) return;
+    if (lost.isGone || !lost.isSilent || this.#now() - lost.answeredAt < this.#components.resetMs) return;
     lost.isGone = true;
-    this.#options.log.warn({ id: lost.run.id }, "state of a remote task unknown, it may run twice");
+    this.#components.log.warn({ id: lost.run.id }, "state of a remote task unknown, it may run twice");
   }
 
   #queryDue(): void {
@@ -94,7 +94,7 @@ export class LostRemoteRuns {
 
   async #query(lost: LostRun): Promise<void> {
     lost.isQuerying = true;
-    const isGone = await this.#options.isProcessGone(lost.run);
+    const isGone = await this.#components.executors.findRemoteProcess(lost.run);
     lost.isQuerying = false;
     lost.isSilent = isGone === null;
     if (!lost.isSilent) lost.answeredAt = this.#now();
@@ -102,7 +102,7 @@ export class LostRemoteRuns {
     lost.pauseMs = Math.min(2 * lost.pauseMs, remoteQueryMs.max);
     if (isGone !== true) return;
     lost.isGone = true;
-    this.#options.onGone();
+    this.#components.wakeSignal.notify();
   }
 }
 

@@ -15,7 +15,6 @@ interface ExecutorMessageHandlerOptions {
   readonly executors: ExecutorThreads;
   readonly recalls: Recalls;
   readonly runTimes: RunTimes;
-  /** Marks all existing sessions as stale, so that they get no more tasks. */
   readonly markStale: () => void;
   readonly events: SessionPoolEvents;
   readonly log: Log;
@@ -172,7 +171,6 @@ export class ExecutorMessageHandler {
     else this.#options.executors.send(thread, { type: "cancelAnswered", session: number, id });
   }
 
-  /** @param reason why the session was lost, if it is known */
   #remove(number: number, reason: string | null = null): void {
     const session = this.#options.registry.get(number);
     if (session === undefined) return;

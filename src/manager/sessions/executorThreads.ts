@@ -15,9 +15,8 @@ import type {
 } from "../../shared/ipc/executorMessages.js";
 import type { RemoteProcess, Run } from "../../shared/ipc/run.js";
 
-// The executor's code, bundled into one CommonJS file. It does not consist of ES modules, because Node.js aborts the
-// whole process if a thread is terminated while it loads ES modules for Piscina. It is one file, because one file loads
-// faster than many.
+// One CommonJS file, because Node.js aborts the whole process if a thread is terminated while it loads ES modules for
+// Piscina, and because one file loads faster than many.
 const entry = fileURLToPath(packageFile("dist/src/executor/host.cjs"));
 
 /** The largest value that the setting `pg_conf.threads` can have. */
@@ -26,23 +25,19 @@ const maxThreads = 1024;
 /** How long threads may take to close their sessions when they are stopped, in ms. */
 const maxStopMs = 5_000;
 
-/** Represents one executor thread, which is a thread of the Piscina pool, from the beginning to the end of its work. */
+/** A thread of the Piscina pool, from the beginning to the end of its work. */
 export interface ExecutorThread {
   readonly number: number;
   readonly pool: Piscina;
   readonly port: MessagePort;
   readonly sender: HandshakeSender;
   threadId: number | null;
-  /** Resolves when the thread's work has ended. */
   readonly ended: Promise<void>;
 }
 
 interface ExecutorEvents {
   message(thread: ExecutorThread, message: SessionMessage): void;
-  /**
-   * The thread requests a connection permit (the manager's permission to open a connection) for a remote task, or
-   * reports that the connection for which it had a permit is open or could not be opened.
-   */
+  /** The thread asks for a connection permit for a remote task, or reports what became of that connection. */
   connectionRequest(thread: ExecutorThread, message: ConnectionRequestMessage): void;
   /** The thread and its connections are gone. The reason is null if the thread was told to stop. */
   ended(thread: ExecutorThread, reason: PgTaskError | null): void;
@@ -50,7 +45,6 @@ interface ExecutorEvents {
 
 type ConnectionRequestMessage = Extract<FromExecutor, { type: "requestConnectionPermit" | "connectionPermitUsed" }>;
 
-/** A message in which an executor thread reports on its sessions. */
 export type SessionMessage = Exclude<
   FromExecutor,
   { type: "hello" | "log" | "remoteProcessFound" } | ConnectionRequestMessage
@@ -62,16 +56,14 @@ export interface ExecutorThreadsOptions {
   readonly closeMs: () => number;
   readonly events: ExecutorEvents;
   readonly log: Log;
-  /** Receives the log lines that the threads send. */
   readonly threadLog: Log;
 }
 
 /**
  * The executor threads of one manager. They belong to a Piscina pool that exists only while there is work.
  *
- * Each thread gets a single Piscina task, which lasts as long as the thread is used. The thread holds sessions, and
- * runs are sent to these sessions in batches over a separate channel. Therefore the Piscina pool never has more tasks
- * than threads, and a crash rejects the task of exactly the thread that crashed.
+ * Each thread gets a single Piscina task, which lasts as long as the thread is used. Runs are sent to it in batches over
+ * a separate channel. Therefore a crash rejects the task of exactly the thread that crashed.
  *
  *   start ──▶ running ──stop──▶ ended
  *                └── crash, no acknowledgement in time ──▶ ended with a reason
@@ -112,20 +104,19 @@ export class ExecutorThreads {
     return thread;
   }
 
-  /** Hands runs over to a thread. A thread that does not acknowledge them in time is terminated. */
+  /** Terminates the thread if it does not acknowledge the runs in time. */
   dispatch(thread: ExecutorThread, runs: readonly Run[]): void {
     const dispatch: Dispatch = { runs };
     this.#handOver(thread, dispatch, "dispatch");
   }
 
-  /** Hands the current parameters to all threads. */
   reconfigure(): void {
     for (const thread of this.#threads) {
       this.#handOver(thread, this.#options.parameters(), "reconfigure");
     }
   }
 
-  /** Sends a message to a thread. It arrives after everything that was dispatched before it. */
+  /** Arrives after everything that was dispatched before it. */
   send(thread: ExecutorThread, message: ToExecutor): void {
     thread.port.postMessage(message);
   }
@@ -146,7 +137,7 @@ export class ExecutorThreads {
     return await answer;
   }
 
-  /** Stops all threads, then the Piscina pool. When the promise resolves, no thread is left. */
+  /** When the promise resolves, no thread is left. */
   async end(): Promise<void> {
     const pool = this.#pool;
     if (pool === null) return;

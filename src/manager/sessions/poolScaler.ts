@@ -4,6 +4,7 @@ import type { Log } from "../../shared/log.js";
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import type { ErrorReport } from "../../shared/errors.js";
 import type { ExecutorThreads } from "./executorThreads.js";
+import type { RemoteConnectionCapacity } from "./remoteConnectionCapacity.js";
 import type { RunTimes } from "./runTimes.js";
 import type { SessionPool } from "./sessionPool.js";
 import { lockClasses, sqlStateToLockKey } from "../../shared/postgres/advisoryLocks.js";
@@ -20,19 +21,17 @@ import {
   shortMedianMs,
 } from "../model/tuning.js";
 
-interface PoolScalerOptions {
+interface PoolScalerComponents {
   readonly sessions: SessionPool;
   readonly executors: ExecutorThreads;
   readonly runTimes: RunTimes;
-  readonly send: (message: Extract<FromManager, { type: "demand" | "serverFull" | "grantAnswered" }>) => void;
+  readonly remoteCapacity: Pick<RemoteConnectionCapacity, "sessionShare">;
+  /** How many free sessions are kept from the tasks that are due. */
+  readonly reserve: { readonly kept: number };
+  readonly claimer: { readonly exclusiveShare: number };
   /** Maximum delay before sessions are opened again after some failed to open, in ms. */
-  readonly maxPauseMs: () => number;
-  /** Returns how many of the server's available connections may be used for sessions. */
-  readonly sessionShare: (client: Client) => Promise<number>;
-  /** Returns the share of exclusive tasks among those that were claimed recently, 0 to 1. */
-  readonly exclusiveShare: () => number;
-  /** Returns how many free sessions are kept from the tasks that are due (`SessionReserve`). */
-  readonly keptSessions: () => number;
+  readonly restartMs: number;
+  readonly send: (message: FromManager) => void;
   readonly log: Log;
 }
 
@@ -41,7 +40,8 @@ interface PoolScalerOptions {
  * grant and by the server's connection capacity. In deep sleep (nothing to do) there are no sessions.
  */
 export class PoolScaler {
-  readonly #options: PoolScalerOptions;
+  readonly #components: PoolScalerComponents;
+  readonly #sessions: SessionPool;
   readonly #backoff = new Backoff({ firstMs: 100, maxMs: Infinity });
   #granted = 0;
   #grantNumber = 0;
@@ -51,7 +51,6 @@ export class PoolScaler {
   #fullReportedAt = -Infinity;
   /** No session is opened before this time, on the process's clock. */
   #notBefore = 0;
-  /** Whether a session of the last batch failed to open. */
   #openFailed = false;
   /** Whether the server had fewer connections left than were wanted when sessions were last to be opened. */
   #isFull = false;
@@ -60,9 +59,10 @@ export class PoolScaler {
   #failure: Pick<ErrorReport, "sqlState"> = {};
   readonly #shownRefusal: ShownLocks;
 
-  constructor(options: PoolScalerOptions) {
-    this.#options = options;
-    this.#shownRefusal = new ShownLocks(lockClasses.sessionsRefused, "refused sessions", options.log);
+  constructor(components: PoolScalerComponents) {
+    this.#components = components;
+    this.#sessions = components.sessions;
+    this.#shownRefusal = new ShownLocks(lockClasses.sessionsRefused, "refused sessions", components.log);
   }
 
   /** Sets how many sessions there may be from now on. The caller then has to call `applyGrant`. */
@@ -74,27 +74,25 @@ export class PoolScaler {
 
   /** Closes free sessions beyond the grant. Once no more sessions than granted are open, answers the supervisor. */
   applyGrant(): void {
-    const { size, closing } = this.#options.sessions;
-    if (size > this.#granted) this.#options.sessions.closeFree(size - closing - this.#granted);
+    const { size, closing } = this.#sessions;
+    if (size > this.#granted) this.#sessions.closeFree(size - closing - this.#granted);
     else if (!this.#grantAnswered) {
       this.#grantAnswered = true;
-      this.#options.send({ type: "grantAnswered", sessions: size, number: this.#grantNumber });
+      this.#components.send({ type: "grantAnswered", sessions: size, number: this.#grantNumber });
     }
   }
 
   /** Whether another session may be opened, as far as is known here. The supervisor or the server may still refuse. */
   get canGrow(): boolean {
-    const { size } = this.#options.sessions;
+    const { size } = this.#sessions;
     const granted = size < this.#granted || (size === this.#granted && this.#demanded <= size);
     return granted && this.pauseMs === null;
   }
 
-  /** Whether no more sessions can be opened at the moment, as far as is known. */
   get isAtLimit(): boolean {
-    return this.#options.sessions.size >= this.#granted || this.#isFull || this.pauseMs !== null;
+    return this.#sessions.size >= this.#granted || this.#isFull || this.pauseMs !== null;
   }
 
-  /** Key figures for diagnostics. */
   get state(): Readonly<Record<string, number | boolean | null>> {
     const { lookAhead, pauseMs } = this;
     return { granted: this.#granted, demanded: this.#demanded, lookAhead, pauseMs };
@@ -102,70 +100,64 @@ export class PoolScaler {
 
   /** How many tasks beyond the number of free sessions a claim should look for. */
   get lookAhead(): number {
-    const max = this.#hasShortRuns
-      ? Math.max(
-          0,
-          this.#targetSize + this.#options.sessions.slow + this.#options.keptSessions() - this.#options.sessions.size,
-        )
-      : maxLookAhead;
-    if (this.#options.sessions.size >= this.#granted && this.#hasMaxDemand) return 0;
-    return Math.min(max, maxLookAhead);
+    const { size, slow } = this.#sessions;
+    if (size >= this.#granted && this.#hasMaxDemand) return 0;
+    if (!this.#hasShortRuns) return maxLookAhead;
+    const wanted = this.#targetSize + slow + this.#components.reserve.kept - size;
+    return Math.min(Math.max(0, wanted), maxLookAhead);
   }
 
   /** Whether one more session could be given a task: either an unused session, or a session that may be opened. */
   get canUseMore(): boolean {
     if (this.usableSessions === 0) return false;
-    if (this.#options.sessions.free > 0) return this.#options.sessions.hasUnused;
+    if (this.#sessions.free > 0) return this.#sessions.hasUnused;
     if (performance.now() < this.#notBefore) return false;
-    return this.#options.sessions.size < this.#granted || !this.#hasMaxDemand;
+    return this.#sessions.size < this.#granted || !this.#hasMaxDemand;
   }
 
   get #hasMaxDemand(): boolean {
-    return this.#demanded >= this.#options.sessions.size + maxLookAhead;
+    return this.#demanded >= this.#sessions.size + maxLookAhead;
   }
 
-  /** How many more sessions may get tasks. While runs are short, only a few sessions are useful; the rest stay free. */
+  /** How many more sessions may get tasks. While runs are short, only a few are useful. */
   get usableSessions(): number {
     if (!this.#hasShortRuns) return Infinity;
-    return Math.max(0, this.#targetSize + this.#options.sessions.slow - this.#options.sessions.busy);
+    return Math.max(0, this.#targetSize + this.#sessions.slow - this.#sessions.busy);
   }
 
   /**
-   * How many sessions are wanted in addition to the slow ones (those with a run that takes longer than expected). If
-   * many sessions are slow, as many others are wanted, because further runs may be long too. Exclusive tasks cannot queue
-   * behind others, so a session waits for the manager after each of them.
+   * How many sessions are wanted in addition to the slow ones. If many sessions are slow, as many others are wanted,
+   * because further runs may be long too. After an exclusive task, behind which none queues, a session waits for the
+   * manager.
    */
   get #targetSize(): number {
-    const exclusive = Math.round(exclusiveSessions * this.#options.exclusiveShare());
-    return Math.max(this.#shortRunSessions, exclusive, Math.min(this.#options.sessions.slow, maxShortRunSessions));
+    const exclusive = Math.round(exclusiveSessions * this.#components.claimer.exclusiveShare);
+    return Math.max(this.#shortRunSessions, exclusive, Math.min(this.#sessions.slow, maxShortRunSessions));
   }
 
-  /** How many sessions short runs can use, in addition to the slow sessions. */
   get #shortRunSessions(): number {
-    const waiting = Math.ceil(sessionsPerRunMs * this.#options.runTimes.medianMs);
+    const waiting = Math.ceil(sessionsPerRunMs * this.#components.runTimes.medianMs);
     return Math.min(maxShortRunSessions, Math.max(computeSessions, waiting));
   }
 
   /** Whether runs are short. They are assumed to be short until there are enough samples. */
   get #hasShortRuns(): boolean {
-    return !this.#hasEnoughSamples || this.#options.runTimes.medianMs <= shortMedianMs;
+    const { runTimes } = this.#components;
+    return runTimes.count() < samplesPerSession * this.#sessions.size || runTimes.medianMs <= shortMedianMs;
   }
 
-  get #hasEnoughSamples(): boolean {
-    return this.#options.runTimes.count() >= samplesPerSession * this.#options.sessions.size;
-  }
-
-  /** Handles the failure to open a session: no session is opened for some time. This delay grows with every failure. */
+  /** After a failure, no session is opened for some time, which grows with every failure. */
   sessionFailed(reason: Pick<ErrorReport, "message" | "sqlState">): void {
     this.#openFailed = true;
     this.#failure = reason;
-    if (!this.#failureLogged) this.#options.log.warn({ reason: reason.message }, "cannot open a session, tasks wait");
+    if (!this.#failureLogged)
+      this.#components.log.warn({ reason: reason.message }, "cannot open a session, tasks wait");
     this.#failureLogged = true;
     // All sessions of one batch fail for the same reason, so they cause only one delay.
     if (performance.now() < this.#notBefore) return;
-    const pauseMs = Math.min(this.#backoff.next(), this.#options.maxPauseMs());
+    const pauseMs = Math.min(this.#backoff.next(), this.#components.restartMs);
     this.#notBefore = performance.now() + pauseMs;
-    this.#options.log.debug({ pauseMs }, "opening of sessions paused");
+    this.#components.log.debug({ pauseMs }, "opening of sessions paused");
   }
 
   /** Opens sessions, few at first. `more` says how many more tasks could start if there were sessions. */
@@ -175,32 +167,32 @@ export class PoolScaler {
   }
 
   async #open(client: Client, more: number): Promise<void> {
-    const { size, opening, free } = this.#options.sessions;
+    const { size, opening, free } = this.#sessions;
     if (opening > 0 || performance.now() < this.#notBefore) return;
     if (more === 0) {
       // While all sessions are in use, tasks may be waiting in their queues, so the demand must not be lowered.
-      if (free <= this.#options.keptSessions() && size > 0) return;
+      if (free <= this.#components.reserve.kept && size > 0) return;
       if (free > 0) this.#logRecovery();
       this.#demand(size);
       return;
     }
     this.#demand(size + more);
     // The first thread is started early, because starting a thread takes longer than getting a grant.
-    if (this.#options.executors.threads.size === 0) this.#options.executors.start();
+    if (this.#components.executors.threads.size === 0) this.#components.executors.start();
     const wanted = Math.min(more, Math.max(1, size), this.#granted - size);
     if (wanted <= 0) return;
-    const count = Math.min(wanted, await this.#options.sessionShare(client));
+    const count = Math.min(wanted, await this.#components.remoteCapacity.sessionShare(client));
     this.#isFull = count < wanted;
     if (this.#isFull) this.#reportFull(count);
     this.#openFailed = false;
-    this.#options.sessions.open(count);
+    this.#sessions.open(count);
   }
 
   /** Closes sessions that have been idle for `idleMs`, except one, and lowers the demand by their number. */
   shrink(idleMs = maxSessionIdleMs): void {
-    const { size, closing, opening } = this.#options.sessions;
-    this.#options.sessions.closeIdle(idleMs);
-    if (opening === 0 && this.#options.sessions.closing > closing) this.#demand(size - this.#options.sessions.closing);
+    const { size, closing, opening } = this.#sessions;
+    this.#sessions.closeIdle(idleMs);
+    if (opening === 0 && this.#sessions.closing > closing) this.#demand(size - this.#sessions.closing);
   }
 
   /** Time until sessions may be opened again, in ms. Null means that they may be opened now. */
@@ -214,40 +206,39 @@ export class PoolScaler {
     if (this.#openFailed) return;
     this.#backoff.reset();
     this.#notBefore = 0;
-    // At a limit of the server, sessions open and fail by turns. While others are open, the recovery is therefore logged
-    // only when no task waits any more.
-    if (this.#options.sessions.size - this.#options.sessions.opening === 1) this.#logRecovery();
+    // At a limit of the server, sessions open and fail by turns. While others are open, the recovery is logged only when
+    // no task waits any more.
+    if (this.#sessions.size - this.#sessions.opening === 1) this.#logRecovery();
   }
 
-  /** Closes all sessions, then all threads. */
   async closeAll(): Promise<void> {
-    this.#options.sessions.closeFree();
-    await this.#options.executors.end();
+    this.#sessions.closeFree();
+    await this.#components.executors.end();
     this.#demand(0);
     this.#reportedFull = this.#isFull = false;
     this.#failureLogged = false;
   }
 
   #logRecovery(): void {
-    if (this.#failureLogged) this.#options.log.info("the server accepts new sessions again");
+    if (this.#failureLogged) this.#components.log.info("the server accepts new sessions again");
     this.#failureLogged = false;
   }
 
   #demand(sessions: number): void {
     if (sessions === this.#demanded) return;
     this.#demanded = sessions;
-    this.#options.send({ type: "demand", sessions });
+    this.#components.send({ type: "demand", sessions });
   }
 
   #reportFull(capacity: number): void {
     const now = performance.now();
     if (now - this.#fullReportedAt >= serverFullReportMs) {
       this.#fullReportedAt = now;
-      this.#options.send({ type: "serverFull", capacity });
+      this.#components.send({ type: "serverFull", capacity });
     }
     if (this.#reportedFull) return;
     this.#reportedFull = true;
-    const { size } = this.#options.sessions;
-    this.#options.log.warn({ sessions: size }, "connection limit of the server reached, tasks wait");
+    const { size } = this.#sessions;
+    this.#components.log.warn({ sessions: size }, "connection limit of the server reached, tasks wait");
   }
 }

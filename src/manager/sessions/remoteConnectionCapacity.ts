@@ -51,12 +51,11 @@ export class RemoteConnectionCapacity {
     this.#options = options;
   }
 
-  /** Notes that a thread requests one connection. `answerRequests` answers the request. */
   request(thread: ExecutorThread, number: number): void {
     this.#requests.push({ thread, number });
   }
 
-  /** Ends a reservation. `open` is true if the connection is open now, false if it is no longer needed. */
+  /** @param open true if the connection is open now, false if it is no longer needed */
   endReservation(thread: ExecutorThread, number: number, open: boolean): void {
     this.#reserved = this.#reserved.filter((each) => each.thread !== thread || each.number !== number);
     if (open) this.#backoff.reset();
@@ -88,7 +87,6 @@ export class RemoteConnectionCapacity {
     return this.hasWaiting ? Math.max(1, this.#nextCheckAt - performance.now()) : Infinity;
   }
 
-  /** Returns how many of the server's available connections may be used for sessions. */
   async sessionShare(client: Client): Promise<number> {
     const free = Math.max(0, await this.#available(client));
     const now = performance.now();

@@ -71,7 +71,6 @@ export class RunTimes {
     return runs === 0 ? null : Math.max(minRunMs, ms);
   }
 
-  /** Returns the number of samples of the group, or of all groups if none is given. */
   count(hash?: number): number {
     return (hash === undefined ? this.#all : this.#groups.get(hash))?.runs ?? 0;
   }
@@ -88,7 +87,7 @@ export class RunTimes {
   }
 }
 
-/** Adds a run to an average. The first runs have equal weights, so that the very first run does not dominate. */
+/** The first runs have equal weights, so that the very first run does not dominate. */
 function count(average: Average, ms: number): void {
   average.runs += 1;
   average.ms += (ms - average.ms) * Math.max(runTimeWeight, 1 / average.runs);

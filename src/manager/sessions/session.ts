@@ -55,30 +55,25 @@ interface Dedication {
 
 export interface SessionPoolEvents {
   /**
-   * Reports that a cycle may have something to do: there are results to write, a session is gone, or a session has less
-   * work than before.
-   *
-   * @param urgent true if a session may run out of tasks, or if something else waits for this cycle. If false, results
-   *   can be collected for a while.
+   * A cycle may have something to do. Unless it is `urgent` (a session may run out of tasks, or something else waits for
+   * this cycle), results can be collected for a while.
    */
   changed(urgent: boolean): void;
   result(result: RunResult, owner: string, queued: QueuedTask): void;
   started(task: StartedTask): void;
-  /** Reports which backend on the remote server runs a remote task. */
   remote(place: RemotePid): void;
-  /** Reports that a session ended with this task, its current or a queued one, and why, if that is known. */
+  /** A session ended with this task, its current or a queued one, and why, if that is known. */
   lost(task: Pick<ClaimedTask, "id" | "hash" | "key">, owner: string, isCurrent: boolean, reason: string | null): void;
-  /** Reports that nothing has been received from this session's backend for `ms` ms, although an answer is expected. */
+  /** Nothing has been received from this session's backend for `ms` ms, although an answer is expected. */
   silent(owner: string, ms: number): void;
   opened(): void;
   openFailed(reason: ErrorReport): void;
-  /** Reports that one of the objects that belong to the table is missing. */
+  /** One of the objects that belong to the table is missing. */
   objectMissing(): void;
   /** Asks for the session's current run to be cancelled. `confirmCancel` has to follow. */
   cancel(cancellation: CancellationRequest): void;
 }
 
-/** A request to cancel a session's run. */
 export interface CancellationRequest {
   readonly session: number;
   readonly id: string;
@@ -108,14 +103,12 @@ export function openingSession(number: number, thread: ExecutorThread): PooledSe
 export const isBlocked = ({ slow, stale, pendingRecalls, recalledRuns }: PooledSession): boolean =>
   slow || stale || pendingRecalls > 0 || recalledRuns.size > 0;
 
-/** Returns the dedication in the form that a claim needs; null if there is none. */
 export function dedicationNow({ dedication }: PooledSession, { owner, pid }: BackendIdentity): DedicatedSession | null {
   if (dedication === null) return null;
   const { hash, ran, sinceMs } = dedication;
   return { owner, pid, hash, ran, ageMs: performance.now() - sinceMs };
 }
 
-/** Returns the dedication after the session was given one more task of the group. */
 export function extendDedication({ dedication }: PooledSession, hash: number): Dedication {
   if (dedication === null) return { hash, ran: 1, sinceMs: performance.now() };
   return { ...dedication, ran: dedication.ran + 1 };

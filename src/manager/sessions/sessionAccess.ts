@@ -1,30 +1,32 @@
 import { PgTaskError, toReport, type ErrorReport } from "../../shared/errors.js";
 import type { FromManager } from "../../shared/ipc/managerMessages.js";
 import type { Log } from "../../shared/log.js";
-import { disconnect, type Client } from "../../shared/postgres/client.js";
+import { applicationNames } from "../../shared/postgres/applicationNames.js";
+import { connectClient, disconnect } from "../../shared/postgres/client.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
+import type { WakeSignal } from "../../shared/wakeSignal.js";
 
-interface SessionAccessOptions {
+interface SessionAccessComponents {
   readonly send: (message: Extract<FromManager, { type: "sessionsRefused" }>) => void;
-  readonly openSessions: () => number;
-  /** Connects as a session does. */
-  readonly connect: () => Promise<Client>;
+  readonly sessions: { readonly size: number };
+  readonly target: ConnectionTarget;
+  readonly ending: AbortController;
   /** Minimum time between two checks, in ms. */
-  readonly pauseMs: () => number;
-  /** Called after each refused login. From then on, `pauseMs` says when the next check is due. */
-  readonly onRefusal: () => void;
+  readonly restartMs: number;
+  /** Notified after each refused login. From then on, `pauseMs` says when the next check is due. */
+  readonly wakeSignal: WakeSignal;
   readonly log: Log;
 }
 
 /**
  * Tells the supervisor if the server refuses new sessions while none is open, and when it accepts them again.
  *
- * In deep sleep, it finds this out by connecting and disconnecting. Otherwise, a changed password would be noticed only
- * when the next task is due, because the manager's own connection stays open. A manager in deep sleep checks its table
- * from time to time (every five minutes), and the login with it. While the server refuses the login, it is checked
- * every `pg_work.restart`.
+ * In deep sleep, it finds this out by connecting and disconnecting, with each check of the table. Otherwise, a changed
+ * password would be noticed only when the next task is due, because the manager's own connection stays open. While the
+ * server refuses the login, it is checked every `pg_work.restart`.
  */
 export class SessionAccess {
-  readonly #options: SessionAccessOptions;
+  readonly #components: SessionAccessComponents;
   /** Whether the supervisor was told that sessions are refused. */
   #isRefused = false;
   #checkedAt = -Infinity;
@@ -32,40 +34,42 @@ export class SessionAccess {
   /** Why the last login failed; null if it succeeded. */
   #failure: string | null = null;
 
-  constructor(options: SessionAccessOptions) {
-    this.#options = options;
+  constructor(components: SessionAccessComponents) {
+    this.#components = components;
   }
 
   /** The server has refused a session, or a connection that logs in as a session does. */
   refused(reason: ErrorReport): void {
-    if (this.#isRefused || this.#options.openSessions() > 0) return;
+    if (this.#isRefused || this.#components.sessions.size > 0) return;
     this.#isRefused = true;
-    this.#options.send({ type: "sessionsRefused", reason });
+    this.#components.send({ type: "sessionsRefused", reason });
   }
 
   /** The server has accepted a session, or a connection that logs in as a session does. */
   accepted(): void {
-    if (this.#isRefused) this.#options.send({ type: "sessionsRefused", reason: null });
+    if (this.#isRefused) this.#components.send({ type: "sessionsRefused", reason: null });
     this.#isRefused = false;
   }
 
   /** Time until the next check, in ms. Infinity if the next check of the table is soon enough. */
   get pauseMs(): number {
     if (this.#failure === null || this.#isChecking) return Infinity;
-    return Math.max(0, this.#checkedAt + this.#options.pauseMs() - performance.now());
+    return Math.max(0, this.#checkedAt + this.#components.restartMs - performance.now());
   }
 
   /** Begins a check, unless there has just been one. Does not wait for it, so the manager's cycles are not delayed. */
   check(): void {
-    if (this.#isChecking || performance.now() - this.#checkedAt < this.#options.pauseMs()) return;
+    if (this.#isChecking || performance.now() - this.#checkedAt < this.#components.restartMs) return;
     this.#isChecking = true;
     void this.#logIn();
   }
 
   async #logIn(): Promise<void> {
+    const { ending, log, target } = this.#components;
+    const { managerLogin: applicationName } = applicationNames;
     let failure: unknown = null;
     try {
-      await disconnect(await this.#options.connect());
+      await disconnect(await connectClient(target, { applicationName, signal: ending.signal }));
     } catch (error) {
       failure = error;
     }
@@ -73,14 +77,14 @@ export class SessionAccess {
     this.#isChecking = false;
     if (failure !== null) this.#failed(failure);
     else {
-      if (this.#failure !== null) this.#options.log.info("the server accepts new sessions again");
+      if (this.#failure !== null) log.info("the server accepts new sessions again");
       this.#failure = null;
       this.accepted();
     }
   }
 
   #failed(error: unknown): void {
-    const { log, onRefusal } = this.#options;
+    const { log, wakeSignal } = this.#components;
     const reason = toReport(error);
     // If the server cannot be reached, the manager's own connection is lost too, and the manager reports this.
     if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED") {
@@ -92,6 +96,6 @@ export class SessionAccess {
     }
     this.#failure = reason.message;
     this.refused(reason);
-    onRefusal();
+    wakeSignal.notify();
   }
 }

@@ -2,19 +2,15 @@ import { noLoad, type GroupLoad } from "../groups/activeGroup.js";
 import type { PooledSession } from "./session.js";
 import type { SessionRegistry } from "./sessionRegistry.js";
 
-/** What the queues of all sessions contain. */
 export interface SessionPoolLoad {
-  /** How many sessions have tasks. */
+  /** The number of sessions that have tasks. */
   readonly busy: number;
-  /** The load of each group, by the group's hash. */
   readonly groups: ReadonlyMap<number, GroupLoad>;
   /** The key of each task that has one. */
   readonly keys: readonly string[];
-  /**
-   * Pids of the sessions' backends. `free`: sessions that are free and not dedicated to one group. `working`: sessions
-   * that have tasks, but not a current task that must be alone in its queue.
-   */
+  /** Pids of the backends of sessions that are free and not dedicated to a group. */
   readonly free: readonly number[];
+  /** Those of sessions that have tasks, but not a current task that must be alone in its queue. */
   readonly working: readonly number[];
   /** The number of sessions in each state, and the number blocked for each reason. */
   readonly states: Readonly<Record<string, number>>;

@@ -6,10 +6,7 @@ import type { PooledSession, SessionState } from "./session.js";
 import type { QueuedTask } from "./sessionQueue.js";
 import { canMove } from "./slowRunMonitor.js";
 
-/**
- * The sessions of one manager, with their states and queues. Whenever a queue changes, the counts of the groups are
- * updated. The state diagram is in session.ts.
- */
+/** The sessions of one manager and their queues. It keeps the counts of the groups up to date. */
 export class SessionRegistry {
   protected readonly executors: ExecutorThreads;
   protected readonly groups: ActiveGroups;
@@ -29,7 +26,6 @@ export class SessionRegistry {
     return this.#sessions.size;
   }
 
-  /** The number of sessions in each state. */
   get counts(): Readonly<Record<SessionState, number>> {
     return this.#counts;
   }
@@ -68,22 +64,18 @@ export class SessionRegistry {
     return false;
   }
 
-  /** The owners of all open sessions. */
   get owners(): string[] {
     return [...this.#byOwner.keys()];
   }
 
-  /** The number of tasks in all queues. */
   get taskCount(): number {
     return this.#byTask.size;
   }
 
-  /** Whether the task is in the queue of the session with this owner. */
   hasTask({ id, owner }: OwnedTask): boolean {
     return this.ofTask(id)?.backend?.owner === owner;
   }
 
-  /** The current task of each session. */
   get currentTasks(): OwnedTask[] {
     return [...this].flatMap(({ queue: { current }, backend }) =>
       backend === null || current === null ? [] : [{ id: current.task.id, owner: backend.owner }],
@@ -124,7 +116,6 @@ export class SessionRegistry {
     return this.#sessions.get(number);
   }
 
-  /** Returns the session whose queue contains this task. */
   ofTask(id: string): PooledSession | undefined {
     return this.#byTask.get(id);
   }
@@ -187,7 +178,6 @@ export class SessionRegistry {
     queued.isStartUnknown = false;
   }
 
-  /** Removes a task from its session's queue; null if it is not there. */
   dequeue(session: PooledSession, id: string): QueuedTask | null {
     const removed = session.queue.remove(id);
     if (removed === null) return null;

@@ -1,17 +1,38 @@
+import type { Entry } from "../../shared/config/types.js";
 import { reservedSessions } from "../../shared/reservedSessions.js";
-import type { StartLimits } from "./startLimits.js";
 import type { ActiveGroups } from "../groups/groups.js";
 import type { PoolScaler } from "./poolScaler.js";
 import type { SessionPool } from "./sessionPool.js";
 
-interface SessionReserveOptions {
+export interface StartLimits {
+  /** How many more sessions can become busy. */
+  readonly all: number;
+  /** How many of them a group may take that already runs something. The rest is reserved for the others. */
+  readonly unreserved: number;
+  /** How many groups that run nothing can get a session before their turn, even beyond `all`. */
+  readonly reserved: number;
+}
+
+export const noStarts: StartLimits = { all: 0, unreserved: 0, reserved: 0 };
+
+/** Returns the limits after a claim that has started `count` tasks. */
+export function afterStarts(
+  { all, unreserved, reserved }: StartLimits,
+  count: number,
+  { usesReserve }: { readonly usesReserve: boolean },
+): StartLimits {
+  const rest = all - count;
+  if (usesReserve) return { all: rest, unreserved: Math.min(rest, unreserved), reserved: reserved - count };
+  return { all: rest, unreserved: unreserved - count, reserved };
+}
+
+interface SessionReserveComponents {
   readonly sessions: Pick<SessionPool, "size" | "closing" | "free" | "busy">;
   readonly groups: ActiveGroups;
   readonly poolScaler: Pick<PoolScaler, "isAtLimit" | "usableSessions">;
-  /** Returns the maximum number of running tasks, `pg_task.run`. */
-  readonly maxRuns: () => number;
-  /** Returns the value of `pg_conf.reserve`. */
-  readonly setting: () => number;
+  /** The setting `pg_task.run`. */
+  readonly maxRuns: number;
+  readonly entry: Entry;
 }
 
 /**
@@ -25,49 +46,46 @@ interface SessionReserveOptions {
  * While more sessions can be opened, none has to be kept free: a session is opened for the group that needs it.
  */
 export class SessionReserve {
-  readonly #options: SessionReserveOptions;
+  readonly #components: SessionReserveComponents;
 
-  constructor(options: SessionReserveOptions) {
-    this.#options = options;
+  constructor(components: SessionReserveComponents) {
+    this.#components = components;
   }
 
   /** How many sessions are reserved. */
   get size(): number {
-    return reservedSessions(Math.min(this.#open, this.#options.maxRuns()), this.#options.setting());
+    const { entry, maxRuns } = this.#components;
+    return reservedSessions(Math.min(this.#open, maxRuns), entry.parameters["pg_conf.reserve"]);
   }
 
   /** How many reserved sessions no group has got before its turn. */
   get left(): number {
-    return Math.max(0, this.size - this.#options.groups.usingReserve);
+    return Math.max(0, this.size - this.#components.groups.usingReserve);
   }
 
   /** How many free sessions are kept from the tasks that are due. */
   get kept(): number {
-    return this.#options.poolScaler.isAtLimit && this.#options.groups.startable.needReserve ? this.left : 0;
+    return this.#components.poolScaler.isAtLimit && this.#components.groups.startable.needReserve ? this.left : 0;
   }
 
-  /** How many sessions can become busy. */
   get starts(): StartLimits {
-    const { totalRunning } = this.#options.groups;
-    const allowed = Math.max(0, this.#options.maxRuns() - totalRunning);
-    const all = Math.min(allowed, this.#options.poolScaler.usableSessions);
+    const { groups, maxRuns, poolScaler, sessions } = this.#components;
     const { left } = this;
-    const unreserved = Math.max(0, Math.min(all, allowed - left, this.#openLimit - left - this.#options.sessions.busy));
+    const allowed = Math.max(0, maxRuns - groups.totalRunning);
+    const all = Math.min(allowed, poolScaler.usableSessions);
+    // How many sessions there can be, as far as is known.
+    const openLimit = poolScaler.isAtLimit ? this.#open : Infinity;
+    const unreserved = Math.max(0, Math.min(all, allowed - left, openLimit - left - sessions.busy));
     return { all, unreserved, reserved: Math.min(allowed, left) };
   }
 
   /** Whether the limits allow one more task of a group that already runs something, or of one that does not. */
   allows(groupRuns: boolean): boolean {
     const { unreserved } = this.starts;
-    return groupRuns ? unreserved > 0 : this.#options.groups.totalRunning < this.#options.maxRuns();
+    return groupRuns ? unreserved > 0 : this.#components.groups.totalRunning < this.#components.maxRuns;
   }
 
   get #open(): number {
-    return this.#options.sessions.size - this.#options.sessions.closing;
-  }
-
-  /** How many sessions there can be, as far as is known. */
-  get #openLimit(): number {
-    return this.#options.poolScaler.isAtLimit ? this.#open : Infinity;
+    return this.#components.sessions.size - this.#components.sessions.closing;
   }
 }

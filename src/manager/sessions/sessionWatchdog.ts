@@ -9,7 +9,7 @@ import { terminateOwners } from "../sql/ownerBackends.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { backendCheckMs } from "../model/tuning.js";
 
-/** Interval, in ms, between checks of the pool while it has no session. `sessionsOpened` ends such a wait early. */
+/** Interval between checks while the pool has no session, in ms. `sessionsOpened` ends the wait early. */
 const emptyCheckMs = 60_000;
 /** The session's thread is asked only after the backend has been idle for this long, in ms. */
 const minIdleMs = 100;
@@ -25,31 +25,30 @@ interface Silence {
   confirmed: boolean;
 }
 
-interface SessionWatchdogOptions {
+interface SessionWatchdogComponents {
   readonly table: TaskTable;
   readonly sessions: SessionPool;
-  /** Notes that the task of this owner's session is not to blame for the loss of the session. */
-  readonly clearBlame: (owner: string) => void;
+  /** Told that the task of this owner's session is not to blame for the loss of the session. */
+  readonly orphans: { excuse(owner: string): void };
   readonly log: Log;
 }
 
 /**
- * Finds sessions with half-open connections (the other end is gone without notice). The backend of such a session is
- * idle or gone, but the session still waits for the answer about its task, which never arrives. Or the backend waits
- * until its client reads, but nothing arrives there. The session's own thread has to confirm that nothing arrives,
- * because the thread may just be too busy to read, or have been suspended.
+ * Finds sessions with half-open connections: the backend is idle or gone while the session waits for its answer, or the
+ * backend waits until its client reads. The session's own thread has to confirm that nothing arrives, because it may
+ * just be too busy to read, or have been suspended.
  *
  *   backend busy ──idle, gone or blocked in sending, task unanswered──▶ silent ──thread confirms──▶ confirmed ──still so──▶ dropped
  */
 export class SessionWatchdog {
-  readonly #options: SessionWatchdogOptions;
+  readonly #components: SessionWatchdogComponents;
   readonly #wakeSignal = new WakeSignal();
   #isPoolEmpty = false;
   /** Silences by the owner of the session. */
   #silent: ReadonlyMap<string, Silence> = new Map();
 
-  constructor(options: SessionWatchdogOptions) {
-    this.#options = options;
+  constructor(components: SessionWatchdogComponents) {
+    this.#components = components;
   }
 
   /** Handles the answer of a session's thread: it has received nothing from the session's backend for `ms`. */
@@ -63,24 +62,22 @@ export class SessionWatchdog {
     } else if (remainingMs < backendCheckMs.busy) setTimeout(() => this.#wakeSignal.notify(), remainingMs).unref();
   }
 
-  /** Ends the long wait if the pool has sessions again. */
   sessionsOpened(): void {
-    if (!this.#isPoolEmpty || this.#options.sessions.size === 0) return;
+    if (!this.#isPoolEmpty || this.#components.sessions.size === 0) return;
     this.#isPoolEmpty = false;
     this.#wakeSignal.notify();
   }
 
-  /** Checks the sessions repeatedly while any of them is busy, until `signal` is aborted. */
   async watch(client: Client, signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => this.#wakeSignal.notify(), { once: true });
     for (;;) {
-      const { busy, size } = this.#options.sessions;
+      const { busy, size } = this.#components.sessions;
       this.#isPoolEmpty = size === 0;
       await this.#wakeSignal.wait(
         this.#isPoolEmpty ? emptyCheckMs : busy === 0 ? backendCheckMs.idle : backendCheckMs.busy,
       );
       if (signal.aborted) return;
-      if (this.#options.sessions.busy === 0) continue;
+      if (this.#components.sessions.busy === 0) continue;
       try {
         await this.#check(client);
       } catch (error) {
@@ -90,11 +87,12 @@ export class SessionWatchdog {
   }
 
   async #check(client: Client): Promise<void> {
-    const running = this.#options.sessions.awaitedTasks;
+    const { log, orphans, sessions, table } = this.#components;
+    const running = sessions.awaitedTasks;
     const runs = new Map(running.map(({ id, owner }) => [owner, id]));
     const silent = new Map<string, Silence>();
     const lost: string[] = [];
-    const idle = await idleOwners(client, this.#options.table, running);
+    const idle = await idleOwners(client, table, running);
     const now = performance.now();
     for (const { owner, since, idleMs, isSending } of idle) {
       const what = `${runs.get(owner)} ${isSending ? "sending" : "idle"} ${since}`;
@@ -107,13 +105,13 @@ export class SessionWatchdog {
     }
     this.#silent = silent;
     const long = [...silent].filter(([, { idleSince: idleFrom }]) => now - idleFrom >= minIdleMs);
-    this.#options.sessions.measureSilence(long.map(([owner]) => owner));
+    sessions.measureSilence(long.map(([owner]) => owner));
     if (lost.length === 0) return;
     for (const owner of lost) {
-      this.#options.log.warn({ id: runs.get(owner), owner }, "session connection is half-open");
-      this.#options.clearBlame(owner);
+      log.warn({ id: runs.get(owner), owner }, "session connection is half-open");
+      orphans.excuse(owner);
     }
-    await terminateOwners(client, this.#options.table, { owners: lost, areOwn: true });
-    this.#options.sessions.terminate(lost);
+    await terminateOwners(client, table, { owners: lost, areOwn: true });
+    sessions.terminate(lost);
   }
 }

@@ -14,7 +14,6 @@ export interface SlowRunMonitorOptions {
    * already runs something, or of one that does not.
    */
   readonly mayUseMore: (groupRuns: boolean) => boolean;
-  /** Recalls the queued tasks with these ids. */
   readonly recall: (ids: readonly string[]) => void;
   readonly events: Pick<SessionPoolEvents, "started" | "changed">;
   /** How long a run may take before the tasks queued behind it are recalled, in ms; default 50. */
@@ -22,9 +21,8 @@ export interface SlowRunMonitorOptions {
 }
 
 /**
- * While sessions are busy, checks which of them are delayed by a run that takes longer than expected. Executors also
- * report slow runs, but only after the server has answered the start of the run. The timer of this class is needed in
- * any case for queued tasks that another session could run, because only the manager knows which sessions are free.
+ * While sessions are busy, checks which of them are delayed by a run that takes longer than expected. Executors report
+ * slow runs too, but only after the server has answered, and only the manager knows which sessions are free.
  *
  *   idle ──start──▶ waiting ──timer──▶ check ──some session has tasks──▶ waiting
  *     ▲                                  └──none──┐
@@ -43,7 +41,7 @@ export class SlowRunMonitor {
     this.#timer = new CheckTimer(this.#slowMs / 2, () => this.#check());
   }
 
-  /** Starts monitoring because sessions have tasks. Monitoring ends by itself when no session has any. */
+  /** Monitoring ends by itself when no session has tasks. */
   start(): void {
     this.#timer.start();
   }
@@ -76,9 +74,8 @@ export class SlowRunMonitor {
   }
 
   /**
-   * Returns a function that chooses which queued tasks of a session to recall so that another session, unused or new,
-   * can run them. Only tasks that the group limit allows to move are considered. If one of them is overdue (queued for
-   * much longer than expected), all of them are chosen, otherwise none.
+   * Returns a function that chooses which queued tasks of a session to recall so that another session can run them: if
+   * one of those that the group limit allows to move is overdue, all of them.
    */
   #movableFinder(): (queued: readonly QueuedTask[], current: QueuedTask) => readonly QueuedTask[] {
     const { groups, mayUseMore } = this.#options;
@@ -124,20 +121,18 @@ export class CheckTimer {
   readonly #check: () => void;
   #isRunning = false;
 
-  /** @param ms the time from `start` until `check` is called. */
   constructor(ms: number, check: () => void) {
     this.#ms = ms;
     this.#check = check;
   }
 
-  /** Starts the timer; no effect if it is already running. */
   start(): void {
     if (this.#isRunning) return;
     this.#isRunning = true;
     this.#wait(true);
   }
 
-  /** @param canRepeat whether to wait once more if this thread was too busy for the timer to fire in time. */
+  /** @param canRepeat whether to wait once more if this thread was too busy for the timer to fire in time */
   #wait(canRepeat: boolean): void {
     const from = performance.now();
     setTimeout(() => {

@@ -2,13 +2,10 @@ import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { WakeSignal } from "../../../../src/shared/wakeSignal.js";
 import { SessionAccess } from "../../../../src/manager/sessions/sessionAccess.js";
-import { connectClient } from "../../../../src/shared/postgres/client.js";
-import { PgTaskError } from "../../../../src/shared/errors.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { hearingGrowth, startManagerLoop, withoutPruning } from "../../../support/managerLoop.js";
 import { openManager, silentLog } from "../../../support/taskTables.js";
-import { testConnection } from "../../../support/testConnection.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -128,30 +125,28 @@ test("the login is checked with each check of the table in deep sleep, and soone
   await user.query("TRUNCATE task");
   const signal = new SleepersBell();
   const logins: string[] = [];
-  const logouts = new EventEmitter();
-  const firstLogin = once(logouts, "1");
-  const lastLogin = once(logouts, "4");
-  const connect = async () => {
-    const refused = logins.length === 1 || logins.length === 2;
-    logins.push(refused ? "refused" : "accepted");
-    const number = String(logins.length);
-    if (refused) throw new PgTaskError("CONNECTION_REJECTED", "password authentication failed", { sqlState: "28P01" });
-    const client = await connectClient(database.target, testConnection);
-    client.once("end", () => logouts.emit(number));
-    return client;
-  };
+  const answers = new EventEmitter();
+  const firstLogin = once(answers, "1");
+  const lastLogin = once(answers, "4");
+  const answered = (answer: string) => answers.emit(String(logins.push(answer)));
+  const sessionAccess = new SessionAccess({
+    send: () => {},
+    sessions: { size: 0 },
+    get target() {
+      const isRefused = logins.length === 1 || logins.length === 2;
+      return isRefused ? { ...database.target, database: "none" } : database.target;
+    },
+    ending: new AbortController(),
+    restartMs: 0,
+    wakeSignal: signal,
+    log: silentLog,
+  });
+  Object.assign(sessionAccess, { accepted: () => answered("accepted"), refused: () => answered("refused") });
   const service = await startManagerLoop(manager, database.target, {
     components: (components) => ({
       wakeSignal: signal,
       ...withoutPruning(components),
-      sessionAccess: new SessionAccess({
-        send: () => {},
-        openSessions: () => 0,
-        connect,
-        pauseMs: () => 0,
-        onRefusal: () => signal.notify(),
-        log: silentLog,
-      }),
+      sessionAccess,
     }),
   });
   // The first check of the table is the one after which the manager falls asleep.
@@ -160,8 +155,6 @@ test("the login is checked with each check of the table in deep sleep, and soone
   signal.pass();
   await signal.asleep();
   await firstLogin;
-  // By the answer to another query, the end of the connection has been dealt with.
-  await manager.query("SELECT 1");
   assert.deepEqual(logins, ["accepted"]);
   // No more long waits end until the login is accepted again.
   signal.pass();

@@ -1,10 +1,6 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
-import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
-import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
-import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { emptyLedger } from "../../../../src/manager/upkeep/emptyLedger.sql.js";
@@ -12,7 +8,7 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
+import { createComponents } from "../../../support/managerComponents.js";
 import { projectPath } from "../../../support/project.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
@@ -60,15 +56,7 @@ async function enter(id: string, ledger: 1 | 2, running = true): Promise<void> {
 
 /** Rescues all orphans, and returns how many. By default, each task is blamed for the end of its session. */
 async function rescueAll(blame = true): Promise<number> {
-  const groups = new ActiveGroups();
-  const orphans = new OrphanRescuer({
-    table,
-    groups,
-    deferredPauses: new DeferredPauses(table, log),
-    lostRemoteRuns: noRemoteRuns(),
-    owed: new OwedSuccessors({ table, log }),
-    log,
-  });
+  const { groups, orphans } = createComponents(database.target, {}, { log });
   const { rows } = await user.query<{ id: string; owner: string; hash: number }>(
     "SELECT id, owner, hash FROM task WHERE owner IS NOT NULL",
   );

@@ -1,26 +1,18 @@
 import assert from "node:assert/strict";
-import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
-import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
-import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
 import type { OwnedRow } from "../../../../src/manager/recovery/rescue.sql.js";
-import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
-import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { openManager } from "../../../support/taskTables.js";
-import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
+import { createComponents } from "../../../support/managerComponents.js";
 import { only } from "../../../support/tasks.js";
 
 const database = await createDatabase();
 const otherDatabase = await createDatabase();
 const user = await database.connect();
 const manager = await openManager(database.target);
-const table = taskTable("public", "task");
-const log = createLog({ level: "silent", name: "test", write: () => {} });
 /** The identity of a backend that never existed. */
 const nobody = "2147483647 2001-01-01T00:00:00.000000";
 const request = { crashes: 3, batch: 100, isKnown: () => true };
@@ -46,15 +38,7 @@ async function crashes(id: string): Promise<number> {
 }
 
 function some() {
-  const groups = new ActiveGroups();
-  const orphans = new OrphanRescuer({
-    table,
-    groups,
-    deferredPauses: new DeferredPauses(table, log),
-    lostRemoteRuns: noRemoteRuns(),
-    owed: new OwedSuccessors({ table, log }),
-    log,
-  });
+  const { groups, orphans } = createComponents(database.target);
   /** Adds a task that this manager has lost with a session. */
   const lose = (task: OwnedRow): void => {
     groups.addOrphan(task.hash);

@@ -1,9 +1,5 @@
 import assert from "node:assert/strict";
-import { OwedSuccessors } from "../../../../src/manager/upkeep/owedSuccessors.js";
-import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
-import { OrphanRescuer } from "../../../../src/manager/recovery/orphanRescuer.js";
-import { DeferredPauses } from "../../../../src/manager/groups/deferredPauses.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
@@ -12,7 +8,7 @@ import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { noRemoteRuns } from "../../../support/noRemoteRuns.js";
+import { createComponents } from "../../../support/managerComponents.js";
 import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
@@ -43,20 +39,9 @@ interface Claimed {
 }
 
 /** Creates the components of a new manager, which knows nothing about earlier runs. */
-function newManager(): { groups: ActiveGroups; orphans: OrphanRescuer; ledgers: LedgerRotation } {
-  const groups = new ActiveGroups();
-  return {
-    groups,
-    orphans: new OrphanRescuer({
-      table,
-      groups,
-      deferredPauses: new DeferredPauses(table, log),
-      lostRemoteRuns: noRemoteRuns(),
-      owed: new OwedSuccessors({ table, log }),
-      log,
-    }),
-    ledgers: new LedgerRotation({ table, log, limits: { runs: 7, ms: 1e9, settleMs: 0 } }),
-  };
+function newManager() {
+  const { groups, orphans } = createComponents(database.target, {}, { log });
+  return { groups, orphans, ledgers: new LedgerRotation({ table, log, limits: { runs: 7, ms: 1e9, settleMs: 0 } }) };
 }
 
 async function claimOne(owner: string): Promise<Claimed | undefined> {

@@ -7,26 +7,25 @@ import { createLog } from "../../../../src/shared/log.js";
 const process = { host: "there", address: "127.0.0.1", port: 5432, pid: 1, owner: "1 start" };
 
 function run(id: string): RemoteRun {
-  return { id, owner: "2 start", remote: "host=there", process };
+  return { id, owner: "2 start", remote: id, process };
 }
 
 /** Creates lost remote runs with a clock and servers that the test controls. */
 function createRuns(resetMs: number) {
-  const queries: { id: string; answer: (gone: boolean | null) => void }[] = [];
+  const queries: { remote: string; answer: (gone: boolean | null) => void }[] = [];
   const lines: Record<string, unknown>[] = [];
   const clock = { now: 0 };
   const events = { gone: 0 };
-  const lostRuns = new LostRemoteRuns({
-    isProcessGone: ({ id }) => new Promise((answer) => queries.push({ id, answer })),
-    onGone: () => (events.gone += 1),
-    resetMs: () => resetMs,
-    log: createLog({
-      level: "info",
-      name: "test",
-      write: (line) => void lines.push(JSON.parse(line)),
-    }),
-    now: () => clock.now,
-  });
+  const components = {
+    executors: {
+      findRemoteProcess: ({ remote }: Pick<RemoteRun, "remote">) =>
+        new Promise<boolean | null>((answer) => queries.push({ remote, answer })),
+    },
+    wakeSignal: { notify: () => void (events.gone += 1) },
+    resetMs,
+    log: createLog({ level: "info", name: "test", write: (line) => void lines.push(JSON.parse(line)) }),
+  };
+  const lostRuns = new LostRemoteRuns(components, () => clock.now);
   /** Answers the oldest open query. */
   const answer = async (gone: boolean | null): Promise<void> => {
     queries.shift()?.answer(gone);
@@ -55,7 +54,7 @@ test("reports a run that is gone, which then no longer counts", async () => {
   const { lostRuns, events, answer, queries } = createRuns(1_000);
   lostRuns.findRunning([run("1"), run("2")]);
   assert.deepEqual(
-    queries.map(({ id }) => id),
+    queries.map(({ remote }) => remote),
     ["1", "2"],
   );
   await answer(true);
@@ -88,7 +87,7 @@ test("at most eight queries are open at once, and one for each run", async () =>
   await answer(false);
   lostRuns.findRunning(runs);
   assert.equal(queries.length, 8);
-  assert.equal(queries.at(-1)?.id, "8", "other runs come before one that was just queried");
+  assert.equal(queries.at(-1)?.remote, "8", "other runs come before one that was just queried");
 });
 
 test("a run that is no longer listed is forgotten, and the next run of its task is a new one", async () => {

@@ -20,17 +20,17 @@ const createScaler = (options: Partial<ConstructorParameters<typeof PoolScaler>[
     executors: Object.create(ExecutorThreads.prototype),
     runTimes: new RunTimes(),
     send: () => {},
-    maxPauseMs: () => 60_000,
-    sessionShare: availableConnections,
-    exclusiveShare: () => 0,
-    keptSessions: () => 0,
+    restartMs: 60_000,
+    remoteCapacity: { sessionShare: availableConnections },
+    claimer: { exclusiveShare: 0 },
+    reserve: { kept: 0 },
     log: silentLog,
     ...options,
   });
 
 /** Returns the delay after this many sessions have failed to open, in ms. */
 function refused(times: number, longestPauseMs: number): number {
-  const scaler = createScaler({ maxPauseMs: () => longestPauseMs });
+  const scaler = createScaler({ restartMs: longestPauseMs });
   for (let count = 0; count < times; count += 1) {
     const until = performance.now() + (scaler.pauseMs ?? 0);
     while (performance.now() < until) continue;
@@ -68,7 +68,7 @@ it("looks ahead for as many sessions as are slow, however short runs have been",
 function usable(exclusiveShare: number): number {
   const none = { value: 0 };
   const sessions = Object.create(SessionPool.prototype, { size: none, slow: none, busy: none });
-  const scaler = createScaler({ sessions, exclusiveShare: () => exclusiveShare });
+  const scaler = createScaler({ sessions, claimer: { exclusiveShare } });
   return scaler.usableSessions;
 }
 
