@@ -59,13 +59,12 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedS
 
 const silenceLimitMs = 60_000;
 /**
- * How long to retry a start that something prevents, in ms. The obstacle may disappear by itself: the remains of a
- * killed server are removed, or a program that has used the port for a moment frees it.
+ * How long to retry a start that something prevents, in ms: the remains of a killed server may disappear, or a port be
+ * freed.
  */
 const startRetryLimitMs = 30_000;
 const retryMs = 50;
 
-/** Does the same as `startEmbedded`, in the given environment. */
 export async function startEmbeddedWith(
   environment: EmbeddedEnvironment,
   options: EmbeddedOptions,

@@ -6,10 +6,9 @@ import { explainSystemError } from "../shared/systemErrors.js";
 import { identity, serverEnvironment, type Account } from "./serverAccount.js";
 
 /**
- * Shell script that makes the program end when this process dies. A small shell, the guard, runs alongside the program
- * and reads a pipe whose other end is held only by this process. If the pipe is closed without a line, this process has
- * died, and the guard tells the program to shut down. Because of the inner subshell, the guard is not a child of the
- * program. That matters because the program waits for its own children.
+ * Makes the program end when this process dies: a small shell, the guard, reads a pipe whose other end only this
+ * process holds. If the pipe is closed without a line, the guard tells the program to shut down. In a subshell, it is
+ * no child of the program, which waits for its own children.
  */
 const guard = `
 (
@@ -20,19 +19,14 @@ const guard = `
 )
 exec "$@" 3<&-`;
 
-/**
- * How long to wait for the rest of the output after the program has ended, in ms. Output may still be in the pipe, and
- * stray children of the program may hold the pipe open.
- */
+/** How long, in ms, to wait for output in the pipe after the end: stray children of the program may hold it open. */
 const outputAfterEndMs = 500;
 
-/** How a program ended. `signal` is the signal that ended it, or null. */
 export interface ProcessExit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A program that ends when this process ends or dies. */
 export interface GuardedProcess {
   readonly pid: number;
   /** Resolves when the program has ended and its output has been read. */
@@ -41,10 +35,9 @@ export interface GuardedProcess {
 }
 
 /**
- * Starts a program in its own process session, so that Ctrl-C in the terminal reaches only this process.
+ * Starts a program in its own process session, so that Ctrl-C reaches only this process.
  *
- * @param options.onLine called with each line of the program's output
- * @throws PgTaskError EMBEDDED_FAILED if the program cannot be started.
+ * @throws PgTaskError EMBEDDED_FAILED if it cannot be started
  */
 export async function startGuarded(
   program: string,

@@ -2,27 +2,16 @@ import { createServer } from "node:net";
 import { PgTaskError, systemErrorCode } from "../shared/errors.js";
 import { explainSystemError } from "../shared/systemErrors.js";
 
-/** The only address that the embedded server listens on. */
 export const loopback = "127.0.0.1";
 
-/** Returns the URL of the embedded server on this port. */
 export const serverUrl = (port: number): string => `postgresql://postgres@${loopback}:${port}/postgres`;
 
-/**
- * Returns the URL by which pg-task itself connects. It turns off TLS, which the embedded server does not support but
- * PGSSLMODE may ask for.
- */
+/** The URL by which pg-task itself connects, without TLS, which PGSSLMODE may ask for. */
 export const serverUrlWithoutTls = (port: number): string => `${serverUrl(port)}?sslmode=disable`;
 
-/** Returns a port that is free now. */
 export const freePort = async (): Promise<number> => await listenBriefly(0);
 
-/**
- * Checks that a port is free.
- *
- * @throws PgTaskError EMBEDDED_PORT_TAKEN if a program already listens on the port; EMBEDDED_PORT_DENIED if the system
- * does not let this user listen on it.
- */
+/** @throws PgTaskError EMBEDDED_PORT_TAKEN, EMBEDDED_PORT_DENIED */
 export async function requireFree(port: number): Promise<void> {
   try {
     await listenBriefly(port);

@@ -10,15 +10,13 @@ import { readLockFile } from "./data/lockFile.js";
 import { ServerLog } from "./serverLog.js";
 import { settingArguments, type ServerSettings } from "./serverSettings.js";
 
-/** A server that accepts connections. */
 export interface Postmaster {
   readonly pid: number;
-  /** Resolves with the exit status and the last log lines when the server has ended. */
   readonly ended: Promise<string>;
   stop(): Promise<void>;
 }
 
-/** The reason why a server did not start, if another attempt may succeed. */
+/** Why a server did not start, if another attempt may succeed. */
 export type StartFailure = "data held" | "port taken" | "memory held";
 
 export interface PostmasterOptions {
@@ -27,20 +25,13 @@ export interface PostmasterOptions {
   readonly dataDirectory: string;
   readonly port: number;
   readonly settings: ServerSettings;
-  /**
-   * Process id in a stale lock file (one whose server is gone), or null if there is none. Another process may have this
-   * id by now.
-   */
+  /** The process id in a stale lock file. Another process may have it by now. */
   readonly stalePid: number | null;
-  /**
-   * How long the server can go without logging anything during startup, in ms. A server in recovery logs something
-   * every 10 s.
-   */
+  /** How long a starting server can log nothing, in ms. One in recovery logs something every 10 s. */
   readonly silenceLimitMs: number;
   readonly log: Log;
 }
 
-/** Patterns of log lines, and the reason that each of them shows. */
 const startFailures: readonly (readonly [RegExp, StartFailure])[] = [
   [/lock file "postmaster\.pid" (already exists|is empty)|bogus data in lock file/, "data held"],
   [/could not bind .*Address already in use/, "port taken"],
@@ -48,18 +39,14 @@ const startFailures: readonly (readonly [RegExp, StartFailure])[] = [
 ];
 
 const pollMs = 20;
-/**
- * Time limit for a fast shutdown, in ms. After that, the server is shut down in immediate mode, and its next start has
- * to perform crash recovery.
- */
+/** Time limit for a fast shutdown, in ms. After an immediate one, the next start has to perform crash recovery. */
 const fastShutdownLimitMs = 60_000;
 
 /**
  * Starts the server and waits until it accepts connections.
  *
- * @returns the server, or the reason why it did not start if another attempt may succeed.
  * @throws PgTaskError EMBEDDED_PORT_DENIED, EMBEDDED_SETTINGS_INVALID, EMBEDDED_DATA_DAMAGED or EMBEDDED_FAILED with
- * the server's last log lines.
+ * the server's last log lines
  */
 export async function startPostmaster(options: PostmasterOptions): Promise<Postmaster | StartFailure> {
   const serverLog = new ServerLog(options.log);
@@ -88,7 +75,7 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
   throw refusedStart(outcome, serverLog, options);
 }
 
-/** Returns the error for a server that ended without a hope that another attempt succeeds. */
+/** The error for a server for which no other attempt can succeed. */
 function refusedStart(outcome: string, serverLog: ServerLog, { dataDirectory, port }: PostmasterOptions): PgTaskError {
   // The server may know its data folder by another path (see `pathFor`).
   const withPath = (text: string): string => text.replaceAll("/proc/self/cwd", dataDirectory);

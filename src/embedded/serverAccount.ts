@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { access, constants } from "node:fs/promises";
 import { errorMessage, PgTaskError } from "../shared/errors.js";
 
-/** The account under which the server's processes run, if it is not the account of the current user. */
+/** The account of the server's processes, if it is not the current user's. */
 export interface Account {
   readonly name: string;
   readonly uid: number;
@@ -10,17 +10,15 @@ export interface Account {
 }
 
 /**
- * Accounts for the server, in order of preference. `nobody` comes first, because whoever connects as superuser can run
- * programs under the server's account. The account `postgres` may own another, more valuable server on the same
- * machine.
+ * In order of preference: whoever connects as superuser can run programs under the account, and `postgres` may own
+ * another, more valuable server.
  */
 const accountNames = ["nobody", "postgres", "_postgres"];
 
 /**
- * Returns the account for the server's processes, or null if they can run as the current user. PostgreSQL refuses to
- * run as root. For root, the account is therefore the owner of existing data, or else an unprivileged account.
+ * PostgreSQL refuses to run as root. For root, the account is the owner of existing data, or else an unprivileged one.
  *
- * @throws PgTaskError EMBEDDED_UNAVAILABLE if there is no unprivileged account.
+ * @throws PgTaskError EMBEDDED_UNAVAILABLE if there is none
  */
 export async function serverAccount(
   dataOwner: { readonly uid: number; readonly gid: number } | null,
@@ -55,7 +53,6 @@ async function numberOf(flag: "-u" | "-g", name: string): Promise<number | null>
   return usable ? number : null;
 }
 
-/** Whether the account can read all these files and folders by the given paths. */
 export async function canRead(paths: readonly string[], account: Account | null): Promise<boolean> {
   if (account === null) return await allAccessible(paths);
   const script = 'for path; do test -r "$path" || exit 1; test ! -d "$path" || test -x "$path" || exit 1; done';
@@ -72,10 +69,8 @@ async function allAccessible(paths: readonly string[]): Promise<boolean> {
 }
 
 /**
- * Runs a short command to completion. Never throws.
- *
- * @returns `code`: the exit code, or -1 if the command could not be started or was ended by a signal; `output`: the
- * command's output, or the reason why it could not be started
+ * Runs a short command. Never throws: `code` is -1 if it could not be started or was ended by a signal, and `output`
+ * then says why.
  */
 export async function run(
   file: string,
@@ -101,10 +96,7 @@ export function identity(account: Account | null): { uid?: number; gid?: number 
   return account === null ? {} : { uid: account.uid, gid: account.gid };
 }
 
-/**
- * Returns the environment for server processes. PGPORT, PGOPTIONS and other variables are left out because they would
- * affect the processes. Secrets are left out because they must not be passed on.
- */
+/** PGPORT, PGOPTIONS and the like would affect the server's processes, and secrets must not be passed on. */
 export function serverEnvironment(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
   const kept = ["PATH", "TZ", "SystemRoot", "TEMP", "TMP"];
   const environment: NodeJS.ProcessEnv = { LC_ALL: "C", ...more };

@@ -1,22 +1,15 @@
 import type { Log } from "../shared/log.js";
 
 const maxLines = 20;
-/** How many of the last lines explain the server's end if none of the kept lines is a warning or an error. */
 const explainingLines = 3;
 const maxCharacters = 1000;
 const startOfMessage = /^(?:\[\d+\] )?([A-Z]+\d?):  /;
 const continuations = new Set(["DETAIL", "HINT", "QUERY", "CONTEXT", "STATEMENT", "LOCATION"]);
-/** Severities that may explain the server's end. */
 const explaining = new Set(["WARNING", "ERROR", "FATAL", "PANIC"]);
-/**
- * Severities of messages that concern the whole server and not just one statement. The error of a task need not be
- * logged, because it is in the task's row.
- */
+/** Messages that concern the whole server. The error of a task need not be logged, because it is in the task's row. */
 const serverWide = new Set(["FATAL", "PANIC"]);
 
-/**
- * Turns the server's output into log entries, and keeps the last lines of the output to explain how the server ended.
- */
+/** Logs the server's output, and keeps its last lines to explain how the server ended. */
 export class ServerLog {
   readonly #log: Log;
   readonly #kept: { readonly text: string; readonly mayExplain: boolean }[] = [];
@@ -45,25 +38,20 @@ export class ServerLog {
     return joined(severe.length > 0 ? severe : this.#kept.slice(-explainingLines));
   }
 
-  /** Returns all kept lines. Some of those that explain a refused setting are not logged as errors. */
+  /** Some of the lines that explain a refused setting are not logged as errors. */
   allLines(): string {
     return joined(this.#kept);
   }
 
-  /** Whether one of the last lines matches the pattern. */
   matches(pattern: RegExp): boolean {
     return this.#kept.some((line) => pattern.test(line.text));
   }
 
-  /** Returns the time since the server's last line, in ms. */
   silenceMs(): number {
     return performance.now() - this.#lastLineAt;
   }
 
-  /**
-   * Announces a requested shutdown. From then on nothing is logged as a warning, because it is normal that the shutdown
-   * terminates sessions.
-   */
+  /** From now on nothing is logged as a warning, because a shutdown terminates sessions. */
   expectShutdown(): void {
     this.#isShutdownExpected = true;
   }

@@ -4,7 +4,6 @@ import { loopback } from "./port.js";
 
 export type ServerSettings = Readonly<Record<string, string | number>>;
 
-/** Returns the settings that pg-task relies on and sets itself. */
 function ownSettings(port: number): ServerSettings {
   return {
     port,
@@ -18,11 +17,7 @@ function ownSettings(port: number): ServerSettings {
   };
 }
 
-/**
- * Checks that `settings` contains none of the settings that pg-task sets itself.
- *
- * @throws PgTaskError CONFIG_CONFLICT if it contains one of them.
- */
+/** @throws PgTaskError CONFIG_CONFLICT if `settings` contains one that pg-task sets itself */
 export function requireFreeSettings(settings: ServerSettings): void {
   const own = ownSettings(0);
   const taken = Object.keys(settings).find((name) => name.toLowerCase() in own);
@@ -33,10 +28,7 @@ export function requireFreeSettings(settings: ServerSettings): void {
   );
 }
 
-/**
- * Default settings. The server's log becomes part of pg-task's log, and pg-task's log must not contain the SQL of
- * tasks. The error of a task is in the task's row instead.
- */
+/** The server's log becomes part of pg-task's log, which must not contain the SQL of tasks. */
 const defaults: ServerSettings = { log_min_error_statement: "panic" };
 
 export function settingArguments(port: number, settings: ServerSettings): string[] {

@@ -8,13 +8,12 @@ import { ConnectionPermits } from "./remote/connectionPermits.js";
 import type { OutgoingResult } from "./run/execution.js";
 import { ExecutorSession, type SessionMessage } from "./session/session.js";
 
-/** The messages that need nothing from the thread's handshake, and do not end the thread. */
+/** The messages that neither carry a handover nor end the thread. */
 type SimpleMessage = Exclude<ToExecutor, { type: "start" | "reconfigure" | "dispatch" | "stop" }>;
 
 /**
- * Holds sessions and executes the runs that the manager dispatches to them. Every method can be called at any time. A
- * run for a session that is unknown or takes no more runs is released. A recall from an unknown session is answered
- * with null. Other messages for unknown sessions have no effect.
+ * Holds sessions, and executes the runs that the manager dispatches to them. A run for a session that is unknown or
+ * takes no more runs is released, and a recall from an unknown session is answered with null.
  */
 export class Executor {
   /** Shared with the sessions and the connector. `reconfigure` changes it in place. */
@@ -37,12 +36,11 @@ export class Executor {
     this.#connectionPermits = new ConnectionPermits((message) => this.#outbox.send(message));
   }
 
-  /** Sets the parameters of later runs and sessions. The schema and the names of database objects stay the same. */
+  /** Schema and names of database objects stay the same. */
   reconfigure({ target, serverStart, outputLimit, isSuperuser, lostRunTimeoutMs }: ExecutorParameters): void {
     Object.assign(this.#parameters, { target, serverStart, outputLimit, isSuperuser, lostRunTimeoutMs });
   }
 
-  /** Queues runs in their sessions. Each session executes its runs in the given order. */
   dispatch(runs: readonly Run[]): void {
     for (const run of runs) {
       if (this.#sessions.get(run.session)?.dispatch(run) === true) continue;
@@ -95,7 +93,6 @@ export class Executor {
     }
   }
 
-  /** Ends all sessions at once. Resolves when connections are closed and all messages have been sent. */
   async stop(): Promise<void> {
     this.#stopped ??= Promise.all([...this.#sessions.values()].map((session) => session.stop())).then(() =>
       this.#outbox.sendAll(),

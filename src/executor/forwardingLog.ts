@@ -1,6 +1,6 @@
 import type { FromExecutor, LogEntry } from "../shared/ipc/executorMessages.js";
 
-/** Sends log lines to the manager, which writes them, so that executor threads need not load the logger. */
+/** Sends log lines to the manager, so that executor threads need not load the logger. */
 export class ForwardingLog {
   readonly #send: (message: FromExecutor) => void;
 

@@ -10,12 +10,7 @@ import type {
 import { Executor } from "./executor.js";
 import { ForwardingLog } from "./forwardingLog.js";
 
-/**
- * Runs one executor for the manager at the other end of the port. Piscina calls this function once in each executor
- * thread.
- *
- * @returns a promise that resolves when the executor is stopped
- */
+/** Runs one executor for the manager at the other end of the port. Piscina calls this function once in each thread. */
 export default function hostExecutor({ port }: ExecutorThreadData): Promise<void> {
   const send = (message: FromExecutor): void => port.postMessage(message, transferList(message));
   return new Promise((resolve) => {
@@ -47,7 +42,7 @@ export default function hostExecutor({ port }: ExecutorThreadData): Promise<void
 
 const emptyTransferList: ArrayBuffer[] = [];
 
-/** Returns the buffer of a large output, which is transferred to the manager's thread instead of being copied. */
+/** Returns the buffer of a large output, which is transferred instead of copied. */
 function transferList(message: FromExecutor): ArrayBuffer[] {
   if (message.type !== "results") return emptyTransferList;
   const [result] = message.results;

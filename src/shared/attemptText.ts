@@ -1,11 +1,9 @@
-/** What says which try of a task its row shows. */
 interface Tried {
   readonly state: string;
   readonly attempt: number | null;
   readonly retry: number | null;
 }
 
-/** Says which try of a task this is. Null if there is nothing to say, because it is not tried again. */
 export function attemptText({ state, attempt, retry }: Tried): string | null {
   const failed = attempt ?? 0;
   const most = Math.max(retry ?? 0, failed) + 1;

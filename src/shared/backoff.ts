@@ -8,19 +8,14 @@ export class Backoff {
   readonly #calmMs: number;
   readonly #now: () => number;
   #pauseMs: number;
-  /** Whether the next delay is 0 ms. */
   #atOnce: boolean;
   #failedAt = -Infinity;
 
   /**
-   * @param options.firstMs the first delay, in ms
-   * @param options.maxMs the longest delay, in ms
-   * @param options.factor factor by which the delay grows after each failure, at least 1; default 2
-   * @param options.jitter largest fraction, 0 to 1, by which a delay is shortened at random; default 0.25
-   * @param options.random returns a number from 0 (inclusive) to 1 (exclusive)
-   * @param options.calmMs if set, the delay after the first failure is 0. If an attempt succeeds at least this long, in
-   * ms, after the last failure, the delay after the next failure is 0 again.
-   * @param options.now returns the time in ms
+   * @param options.factor factor by which the delay grows after each failure; default 2
+   * @param options.jitter largest fraction by which a delay is shortened at random; default 0.25
+   * @param options.calmMs the delay after the first failure, and after one that follows a success at least this long
+   * after the last failure, is 0
    */
   constructor(options: {
     readonly firstMs: number;
@@ -42,11 +37,7 @@ export class Backoff {
     this.#pauseMs = this.#firstMs;
   }
 
-  /**
-   * Records that an attempt failed.
-   *
-   * @returns the delay before the next attempt, in whole ms
-   */
+  /** Records that an attempt failed. Returns the delay before the next one, in whole ms. */
   next(): number {
     this.#failedAt = this.#now();
     if (this.#atOnce) {
@@ -58,20 +49,18 @@ export class Backoff {
     return Math.round(pauseMs * (1 - this.#jitter * this.#random()));
   }
 
-  /** Changes the longest delay, in ms. */
   limit(maxMs: number): void {
     this.#maxMs = maxMs;
     this.#pauseMs = Math.min(this.#pauseMs, maxMs);
   }
 
-  /** Records that an attempt succeeded. The delays then start again with the first one. */
+  /** Records that an attempt succeeded. */
   reset(): void {
     this.#pauseMs = Math.min(this.#firstMs, this.#maxMs);
     this.#atOnce = this.#now() - this.#failedAt >= this.#calmMs;
   }
 }
 
-/** The longest time for which a timer of Node can be set. It fires at once if it is set for longer. */
 export const longestTimerMs = 2_147_483_647;
 
 /**

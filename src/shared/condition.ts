@@ -6,7 +6,6 @@ export class Condition {
     for (const resolve of this.#waiting.splice(0)) resolve();
   }
 
-  /** Resolves when `predicate` returns true or `signal` is aborted. */
   async until(predicate: () => boolean, signal: AbortSignal): Promise<void> {
     const notify = (): void => this.notify();
     signal.addEventListener("abort", notify, { once: true });

@@ -1,6 +1,6 @@
 import { types } from "node:util";
 
-/** Describes a value that was given instead of what is expected. What objects contain is not shown: it can be secret. */
+/** What objects contain is not shown: it can be secret. */
 export function describeValue(value: unknown): string {
   if (!Array.isArray(value)) return describeElement(value);
   return `[${value.slice(0, 5).map(describeElement).join(", ")}${value.length > 5 ? ", …" : ""}]`;

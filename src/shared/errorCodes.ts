@@ -1,7 +1,5 @@
-/** Family of an error, which determines the exit code of a command that ends with the error. */
 export type ErrorFamily = "CONFIG" | "LEADERSHIP" | "CONNECTION" | "SCHEMA" | "PROTOCOL" | "INTERNAL";
 
-/** Exit code of the process for each family. Exit code 0 means a clean stop. */
 export const exitCodes: Readonly<Record<ErrorFamily, number>> = {
   CONFIG: 2,
   CONNECTION: 3,
@@ -13,11 +11,8 @@ export const exitCodes: Readonly<Record<ErrorFamily, number>> = {
 
 interface ErrorDefinition {
   readonly family: ErrorFamily;
-  /** Whether a retry can succeed without any action by the user. */
   readonly retryable: boolean;
-  /** When the error occurs, for docs/errors.md. */
   readonly when: string;
-  /** What the user can do about the error, for docs/errors.md. */
   readonly remedy: string;
 }
 
@@ -26,10 +21,7 @@ const connection = { family: "CONNECTION", retryable: true } as const;
 const schema = { family: "SCHEMA", retryable: true } as const;
 const internal = { family: "INTERNAL", retryable: false } as const;
 
-/**
- * Every error that pg-task raises. Errors in a task's SQL have no code here, because they are stored as the task's
- * result.
- */
+/** Every error that pg-task raises, except those of a task's SQL, which are its result. */
 export const errorDefinitions = {
   CONFIG_FILE_UNREADABLE: {
     ...config,
@@ -242,5 +234,4 @@ export const errorDefinitions = {
   INTERNAL: { ...internal, when: "a bug in pg-task", remedy: "report it with the log" },
 } as const satisfies Record<string, ErrorDefinition>;
 
-/** Code of an error (docs/errors.md). */
 export type ErrorCode = keyof typeof errorDefinitions;

@@ -35,29 +35,22 @@ export class PgTaskError extends Error {
 }
 
 /**
- * SQLSTATEs with which a server refuses a connection until somebody changes something: an unsupported or invalid option,
- * a wrong password or role (class 28), a missing database (3D), a missing privilege, a database that accepts no
- * connections or was dropped.
+ * SQLSTATEs with which a server refuses a connection until somebody changes something: an unsupported or invalid
+ * option, a wrong password or role, a missing database or privilege, a database that accepts no connections or was
+ * dropped.
  */
 const lastingRefusals = /^(?:0A|22|28|3D|42|55000|57P04)/;
 
-/**
- * SQLSTATEs with which a server refuses a statement until the transaction is ended: it is read-only, or has been aborted by
- * an earlier error.
- */
+/** The transaction is read-only, or was aborted by an earlier error. */
 const transactionRefusals = new Set(["25006", "25P02"]);
 
-/**
- * Whether a connection or statement can only succeed after a user's action. Without a SQLSTATE, the password of a
- * connection is missing.
- */
+/** Whether only a user's action can help. Without a SQLSTATE, the password of a connection is missing. */
 function needsUser(code: ErrorCode, sqlState: string | undefined): boolean {
   if (code === "STATEMENT_FAILED") return sqlState !== undefined && transactionRefusals.has(sqlState);
   if (errorDefinitions[code].family !== "CONNECTION") return false;
   return sqlState === undefined ? code === "CONNECTION_REJECTED" : lastingRefusals.test(sqlState);
 }
 
-/** An error in the form in which threads send it to each other. */
 export interface ErrorReport {
   readonly code: ErrorCode;
   readonly message: string;
@@ -84,10 +77,7 @@ export function toReport(error: unknown): ErrorReport {
   return { code: "INTERNAL", message: withStack(error) };
 }
 
-/**
- * Whether a value is an error. Test runners such as Jest run programs in a context of its own, in which errors of Node's
- * own modules are no instances of Error.
- */
+/** Test runners such as Jest run programs in a context of its own, in which Node's errors are no instances of Error. */
 export function isError(value: unknown): value is Error {
   return value instanceof Error || types.isNativeError(value);
 }
@@ -97,36 +87,26 @@ export function fromReport(report: ErrorReport): PgTaskError {
   return new PgTaskError(code, message, sqlState === undefined ? {} : { sqlState });
 }
 
-/** The operating system's error codes for a lost connection. */
 const lossErrorCodes = new Set(["ECONNRESET", "EPIPE", "ETIMEDOUT", "ECONNABORTED", "ENETRESET"]);
-/** The pg driver's messages for a lost connection. */
 const lossMessages = /^Connection terminated|is not queryable$/;
 
-/**
- * Whether an error of the operating system or the driver means that the connection is lost. False for errors of pg-task
- * and of the server.
- */
+/** False for errors of pg-task and of the server. */
 export function isConnectionLoss(error: unknown): error is Error {
   if (!isError(error)) return false;
   return lossMessages.test(error.message) || ("code" in error && lossErrorCodes.has(String(error.code)));
 }
 
-/** Returns the stack of an unexpected error, or its message if it has no stack. */
 function withStack(error: unknown): string {
   if (!isError(error)) return String(error);
   return error.stack ?? error.message;
 }
 
-/** Returns the operating system's error code, such as `ENOENT`, or an empty string if there is none. */
 export function systemErrorCode(error: unknown): string {
   const hasCode = isError(error) && "code" in error && typeof error.code === "string";
   return hasCode ? String(error.code) : "";
 }
 
-/**
- * The errors of a failure to connect to a host with several addresses, for which Node reports an AggregateError with an
- * empty message; null for other errors.
- */
+/** Node reports a failure to connect to several addresses as an AggregateError with an empty message. */
 export function partsOfError(error: unknown): unknown[] | null {
   return isError(error) && "errors" in error && Array.isArray(error.errors) ? error.errors : null;
 }

@@ -1,2 +1,2 @@
-/** Returns the text up to its first line feed. Web pages use this function too. */
+/** Web pages use this function too. */
 export const firstLine = (text: string): string => text.split("\n", 1)[0] ?? "";

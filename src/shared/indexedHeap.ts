@@ -1,15 +1,13 @@
-/** An item of a heap. The item stores its own position, so that it can be moved or removed. */
+/** An item that stores its own position, so that it can be moved or removed. */
 export interface HeapItem {
-  /** Position of the item in the heap, -1 while it is in no heap. Only the heap writes this field. */
+  /** -1 while it is in no heap. Only the heap writes it. */
   heapIndex: number;
 }
 
-/** Binary heap with the best item on top. `put`, `remove` and `take` run in O(log n). */
 export class IndexedHeap<T extends HeapItem> {
   readonly #items: T[] = [];
   readonly #precedes: (a: T, b: T) => boolean;
 
-  /** @param precedes whether `a` comes before `b` */
   constructor(precedes: (a: T, b: T) => boolean) {
     this.#precedes = precedes;
   }
@@ -22,7 +20,7 @@ export class IndexedHeap<T extends HeapItem> {
     return this.#items[0] ?? null;
   }
 
-  /** Adds the item. If the item is already in the heap, moves it to the position that its new order requires. */
+  /** Adds the item, or moves it to where its new order requires. */
   put(item: T): void {
     if (item.heapIndex < 0) {
       item.heapIndex = this.#items.length;
@@ -41,7 +39,6 @@ export class IndexedHeap<T extends HeapItem> {
     } else item.heapIndex = -1;
   }
 
-  /** Removes and returns the best item; null if the heap is empty. */
   take(): T | null {
     const best = this.#items[0];
     if (best === undefined) return null;

@@ -14,32 +14,24 @@ import type { Log } from "./log.js";
  */
 type LifecycleState = "idle" | "starting" | "running" | "draining" | "stopping" | "stopped";
 
-/** What a component does in each state. Each hook is called at most once, in this order. */
+/** Each hook is called at most once, in this order. */
 export interface LifecycleHooks {
-  /**
-   * Starts the component.
-   *
-   * @param signal aborted when a stop was requested; the hook should then return or throw soon
-   */
+  /** @param signal aborted when a stop was requested; the hook should then return or throw soon */
   start(signal: AbortSignal): Promise<void>;
   /**
    * Accepts no new work and waits until running work has ended.
    *
-   * @param signal aborted when the grace period is over; `stop` is then called at once, even if `drain` has not
-   * returned
+   * @param signal aborted when the grace period is over; `stop` is then called at once
    * @param graceMs what is left of the grace period, for child components
    */
   drain(signal: AbortSignal, graceMs: number): Promise<void>;
-  /** Ends work that is still running and frees all resources. Also called after an incomplete start. */
+  /** Ends what is still running and frees all resources, also after an incomplete start. */
   stop(): Promise<void>;
 }
 
-/** Starts and stops one component. All methods can be called at any time and repeatedly. */
+/** All methods can be called at any time and repeatedly. */
 export class Lifecycle {
-  /**
-   * Resolves when the component has stopped, with the failure that caused the stop, or null if there was none. Never
-   * rejects.
-   */
+  /** Resolves when the component has stopped, with the failure that caused the stop, or null. Never rejects. */
   readonly stopped: Promise<Error | null>;
   readonly #hooks: LifecycleHooks;
   readonly #name: string;
@@ -55,7 +47,6 @@ export class Lifecycle {
   #deadlineMs = Infinity;
   #graceTimer: NodeJS.Timeout | undefined;
 
-  /** @param options.name name of the component in messages */
   constructor(hooks: LifecycleHooks, options: { readonly name: string; readonly log: Pick<Log, "debug" | "error"> }) {
     this.#hooks = hooks;
     this.#name = options.name;
@@ -70,7 +61,7 @@ export class Lifecycle {
   }
 
   /**
-   * Starts the component. Resolves when it runs.
+   * Resolves when the component runs.
    *
    * @throws the failure of the start; START_ABORTED if the component was stopped before it ran
    */
@@ -80,8 +71,8 @@ export class Lifecycle {
   }
 
   /**
-   * Drains for at most `graceMs` (2147483647 even if it is more), then stops. A start in progress is aborted, and `stop`
-   * waits for it to end. If `stop` is called several times, the earliest deadline applies. Never rejects.
+   * Drains for at most `graceMs` (2147483647 even if it is more), then stops. A start in progress is aborted and
+   * awaited. The earliest deadline of several calls applies. Never rejects.
    */
   stop(graceMs = 0): Promise<Error | null> {
     if (this.#state === "idle") this.#end();
@@ -90,7 +81,7 @@ export class Lifecycle {
     return this.stopped;
   }
 
-  /** Stops the component because of a failure. Only the first failure becomes the reason. */
+  /** Only the first failure becomes the reason. */
   fail(thrown: unknown): Promise<Error | null> {
     const error = isError(thrown) ? thrown : new PgTaskError("INTERNAL", String(thrown));
     this.#log.error({ err: error }, `${this.#name} failed while it was ${this.#state}`);
@@ -98,7 +89,6 @@ export class Lifecycle {
     return this.stop();
   }
 
-  /** Goes through the states in order. */
   async #run(): Promise<void> {
     const stop = this.#stop.signal;
     this.#enter("starting");
@@ -128,7 +118,7 @@ export class Lifecycle {
     await Promise.race([this.#attempt(() => this.#hooks.drain(graceOver, graceMs)), aborted(graceOver)]);
   }
 
-  /** Calls a hook. Never rejects. If the hook fails, even late, the component stops because of this failure. */
+  /** Never rejects. If the hook fails, even late, the component stops because of it. */
   async #attempt(hook: () => Promise<void>): Promise<void> {
     try {
       await hook();

@@ -1,10 +1,9 @@
-/** Runs at most `limit` jobs at once. Further jobs wait in order of arrival. */
+/** Runs at most `limit` jobs (at least 1) at once, the others in order of arrival. */
 export class Limiter {
   readonly #waiting: (() => void)[] = [];
   #limit: number;
   #running = 0;
 
-  /** @param limit at least 1 */
   constructor(limit: number) {
     this.#limit = limit;
   }

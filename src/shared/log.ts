@@ -4,8 +4,8 @@ import { logRedaction } from "./logRedaction.js";
 export type Log = Logger;
 
 /**
- * Creates a log of JSON lines. `write` receives whole lines: the main thread writes each line to standard output, and
- * other threads send each line to the parent thread. Lines of several threads therefore never mix.
+ * Creates a log of JSON lines. `write` gets whole lines. Those of other threads go to the parent thread, so that they
+ * never mix.
  */
 export function createLog(options: {
   readonly level: string;

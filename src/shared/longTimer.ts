@@ -1,11 +1,6 @@
-/** The longest timeout that setTimeout supports, in ms. With a longer timeout, setTimeout fires at once. */
 export const maxTimerMs = 2 ** 31 - 1;
 
-/**
- * Starts a timer of any length.
- *
- * @returns a function that stops the timer
- */
+/** Starts a timer of any length. Returns a function that stops it. */
 export function startTimer(delayMs: number, fire: () => void): () => void {
   let remainingMs = delayMs;
   let timer: NodeJS.Timeout;

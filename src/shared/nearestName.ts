@@ -1,6 +1,6 @@
 /**
- * Returns the known name that is closest to a mistyped name; undefined if none is close. Letters that were left out are
- * likelier than others, so that `grp` is rather `group` than `gap`.
+ * Returns the known name closest to a mistyped one, if any is close. Letters that were left out are likelier than
+ * others, so that `grp` is rather `group` than `gap`.
  */
 export function nearestName(given: string, known: readonly string[]): string | undefined {
   const limit = Math.max(1, Math.floor(given.length / 3));
@@ -15,7 +15,6 @@ export function nearestName(given: string, known: readonly string[]): string | u
   return ranked[0]?.name;
 }
 
-/** Whether the given letters, three or more, are those of the name without some others. */
 function isShortened(given: string, name: string): boolean {
   if (given.length < 3 || given[0] !== name[0]) return false;
   let at = 0;
@@ -23,10 +22,7 @@ function isShortened(given: string, name: string): boolean {
   return at === given.length;
 }
 
-/**
- * Damerau–Levenshtein distance: the smallest number of insertions, deletions, substitutions and swaps of adjacent
- * letters that turn `a` into `b`.
- */
+/** Damerau–Levenshtein distance. */
 function editDistance(a: string, b: string): number {
   let before: number[] = [];
   let row = Array.from({ length: b.length + 1 }, (_, index) => index);

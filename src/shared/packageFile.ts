@@ -1,7 +1,4 @@
 /**
- * Returns the URL of a file or folder of this package.
- *
- * @param path relative to the folder of `package.json`. The bundles (bundle.mjs) are as deep in `dist` as this module, so
- * that this finds the folder from them, too.
+ * Returns the URL of a file or folder of this package. The bundles (bundle.mjs) are as deep in `dist` as this module.
  */
 export const packageFile = (path: string): URL => new URL(`../../../${path}`, import.meta.url);

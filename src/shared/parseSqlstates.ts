@@ -1,11 +1,7 @@
-/** One entry of a list of SQLSTATEs: an SQLSTATE or a class (its first two characters). With `!` it is excluded. */
+/** An SQLSTATE or a class (its first two characters), with `!` if it is excluded. */
 export const sqlstatePattern = /^!?[0-9A-Z]{2}([0-9A-Z]{3})?$/;
 
-/**
- * Parses the setting `pg_task.sqlstate`, a list with commas.
- *
- * @returns null if an entry is neither an SQLSTATE nor a class
- */
+/** Parses `pg_task.sqlstate`. Returns null if an entry is invalid. */
 export function parseSqlstates(text: string): string[] | null {
   if (text.trim() === "") return [];
   const entries = text.split(",").map((entry) => entry.trim());

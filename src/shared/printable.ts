@@ -1,7 +1,4 @@
-/**
- * Matches control characters and bidirectional marks, which could control a terminal or make a terminal or browser show
- * misleading text.
- */
+/** Control characters and bidirectional marks, which could make a terminal or browser show misleading text. */
 const unsafeCharacters = /[\p{Cc}\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\u{feff}]/gu;
 const loneSurrogates = /\p{Surrogate}/gu;
 
@@ -13,15 +10,11 @@ const escapeCharacter = (character: string): string => {
   return `\\u${code.toString(16).padStart(4, "0")}`;
 };
 
-/**
- * Escapes a string so that it fits on one line, can neither move a terminal's cursor nor change its colours, and cannot
- * change the order in which other text is shown.
- */
+/** Escapes a string so that it fits on one line and changes neither a terminal's state nor how other text is shown. */
 export function printableLine(text: string): string {
   return text.replace(unsafeCharacters, escapeCharacter).replace(loneSurrogates, "\u{fffd}");
 }
 
-/** Returns a text as one printable line in double quotes. */
 export const quotedLine = (text: string): string => `"${printableLine(text.replace(/["\\]/g, "\\$&"))}"`;
 
 /** Like `printableLine`, but keeps line feeds and tabs. */

@@ -1,12 +1,12 @@
 import { PgTaskError } from "./errors.js";
 import { nearestName } from "./nearestName.js";
 
-/** The keys of `T`, each with the value true, so that the compiler finds a key that is missing or too many. */
+/** So that the compiler finds a key that is missing or too many. */
 export type KnownKeys<T> = Readonly<Record<keyof T, true>>;
 
 /**
- * Refuses an object with a key that is not known. A program without types, or a misspelt key in a variable, can pass one,
- * and ignoring it would silently do something else. Keys whose value is undefined count as left out.
+ * A program without types, or a misspelt key in a variable, can pass a key that would silently be ignored. Undefined
+ * counts as left out.
  *
  * @param what what the object is, such as "an option of start"
  * @throws PgTaskError USAGE

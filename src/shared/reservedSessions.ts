@@ -1,4 +1,3 @@
-/** At most one session in this many is reserved. */
 const reservedOneIn = 4;
 
 /** Returns how many of `sessions` are reserved if the setting `pg_conf.reserve` has this value. */

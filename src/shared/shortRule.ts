@@ -1,7 +1,4 @@
-/**
- * Returns a rule as people usually write it: on one line, and without the DTSTART that pg-task adds to an RRULE. Its
- * zone is shown separately.
- */
+/** Returns a rule on one line, without the DTSTART that pg-task adds to an RRULE. Its zone is shown separately. */
 export function shortRule(rule: string): string {
   return rule
     .trim()

@@ -3,10 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { errorMessage } from "./errors.js";
 
-/** Memory that all spill buffers of a thread can use together, in bytes. Data beyond this limit goes to files. */
+/** Memory that the spill buffers of a thread use at most, in bytes. Data beyond goes to files. */
 export const maxMemoryBytes = 32 << 20;
 
-/** Memory that this thread's spill buffers use now, and the most they have used so far, in bytes. */
 const memory = { used: 0, peak: 0, hasWarned: false };
 
 export function spillBufferMemory(): { readonly used: number; readonly peak: number } {
@@ -14,11 +13,8 @@ export function spillBufferMemory(): { readonly used: number; readonly peak: num
 }
 
 /**
- * Collects bytes. The bytes stay in memory as long as the thread's limit allows. Further bytes go to an unlinked file,
- * which no other process can open and which disappears when this process ends.
- *
- * The owner of a buffer must call `take` or `discard`. Otherwise, the buffer's memory is still counted towards the
- * limit.
+ * Collects bytes: in memory within the thread's limit, and further ones in an unlinked file, which no other process can
+ * open. The owner must call `take` or `discard`, or the memory is counted towards the limit for ever.
  */
 export class SpillBuffer {
   #pieces: Buffer[] = [];
@@ -30,17 +26,12 @@ export class SpillBuffer {
     return this.#inMemory + this.#inFile;
   }
 
-  /**
-   * Appends the bytes.
-   *
-   * @param bytes must not be changed by the caller afterwards
-   */
+  /** `bytes` must not be changed afterwards. */
   append(bytes: Buffer): void {
     if (this.#file === null && memory.used + bytes.length > maxMemoryBytes) this.#file = openUnlinkedFile();
     if (this.#file === null || !this.#write(this.#file, bytes)) this.#keep(bytes);
   }
 
-  /** Returns a copy of the content. */
   read(): Buffer<ArrayBuffer> {
     const all = Buffer.allocUnsafeSlow(this.length);
     let end = 0;
@@ -53,7 +44,6 @@ export class SpillBuffer {
     return all;
   }
 
-  /** Returns the content and empties the buffer. */
   take(): Buffer<ArrayBuffer> {
     try {
       return this.read();
@@ -78,11 +68,7 @@ export class SpillBuffer {
     memory.peak = Math.max(memory.peak, memory.used);
   }
 
-  /**
-   * Writes to the file.
-   *
-   * @returns false if the disk is full; the content of the file has then been moved back into memory
-   */
+  /** Returns false if the disk is full; the content of the file has then been moved back into memory. */
   #write(file: number, bytes: Buffer): boolean {
     try {
       for (let at = 0; at < bytes.length;) {
@@ -100,11 +86,7 @@ export class SpillBuffer {
   }
 }
 
-/**
- * Opens a file that has no name.
- *
- * @returns null if no such file can be created
- */
+/** Returns null if no such file can be created. */
 function openUnlinkedFile(): number | null {
   const path = join(tmpdir(), `pg-task-${crypto.randomUUID()}`);
   try {
@@ -117,9 +99,7 @@ function openUnlinkedFile(): number | null {
   }
 }
 
-/**
- * Warns once per thread. If no file can be used, no task fails, but the buffers use more memory than the limit allows.
- */
+/** Without files, no task fails, but the buffers use more memory than the limit allows. */
 function warnOnce(error: unknown): void {
   if (memory.hasWarned) return;
   memory.hasWarned = true;

@@ -1,61 +1,46 @@
-/** Upper bounds of the histogram buckets for durations, in seconds. One further bucket has no upper bound. */
+/** Upper bounds of the histogram buckets, in seconds. A further bucket has no upper bound. */
 export const durationBounds = [
   0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800,
 ] as const;
 
-/** A histogram of durations. */
 export interface Durations {
-  /**
-   * Number of durations in each bucket of `durationBounds`, followed by the number in the bucket without an upper
-   * bound.
-   */
+  /** Of each bucket of `durationBounds`, then of the one without an upper bound. */
   readonly counts: readonly number[];
-  /** Sum of all durations, in seconds. */
+  /** In seconds. */
   readonly sum: number;
 }
 
-/** Counters of a manager. */
 export interface TaskCounts {
-  /** Number of claimed tasks. */
   readonly started: number;
-  /** Number of runs that ended without error, including those of which only a rescue has told. */
   readonly done: number;
-  /**
-   * Number of runs that ended with an error, including those that are followed by a retry, and of tasks that reached the
-   * crash limit.
-   */
+  /** Including runs that are retried, and tasks that reached the crash limit. */
   readonly failed: number;
-  /** Number of tasks that became GONE because they expired, because of what they waited for, or in a rescue. */
+  /** Expired, or GONE because of what they waited for, or in a rescue. */
   readonly gone: number;
-  /** Number of tasks that were found to wait for others (column `after`). */
+  /** Found to wait for others (column `after`). */
   readonly held: number;
-  /** Number of tasks that waited for others and may start, because these have ended. */
+  /** Waited for others that have ended. */
   readonly released: number;
-  /** Number of rescued orphans (claimed tasks that were completed or released because their session had died). */
+  /** Completed or released because their session had died. */
   readonly rescued: number;
-  /** Number of rescues, each of one or more orphans. */
+  /** Each of one or more orphans. */
   readonly rescues: number;
-  /** How many times the manager's connection was reopened. */
   readonly reconnects: number;
 }
 
-/** Number of retries by class of SQLSTATE, the first two characters of the error's code. */
+/** By class of SQLSTATE, the first two characters. */
 export type RetryCounts = Readonly<Record<string, number>>;
 
-/** A manager's periodic report. No report is sent while nothing happens. */
+/** Not sent while nothing happens. Counters are since the last report. */
 export interface ManagerStatistics {
-  /** Counters since the last report. */
   readonly counts: TaskCounts;
   readonly retries: RetryCounts;
-  /** Durations of the cycles in which tasks were claimed. */
+  /** Of cycles in which tasks were claimed. */
   readonly claims: Durations;
-  /** Durations of runs. */
   readonly runs: Durations;
-  /** Times from the planned time of a run to its start. */
+  /** From the planned time of a run to its start. */
   readonly waits: Durations;
-  /** Number of running tasks. */
   readonly running: number;
-  /** Number of open sessions. */
   readonly sessions: number;
 }
 
@@ -73,7 +58,6 @@ export const noCounts: TaskCounts = {
 
 export const noDurations: Durations = { counts: durationBounds.map(() => 0).concat(0), sum: 0 };
 
-/** Returns the index of the bucket for a duration in seconds. */
 export function bucketOf(seconds: number): number {
   const bucket = durationBounds.findIndex((bound) => seconds <= bound);
   return bucket === -1 ? durationBounds.length : bucket;
@@ -108,22 +92,15 @@ export function addDurations(a: Durations, b: Durations): Durations {
   };
 }
 
-/**
- * Estimates a quantile in seconds by linear interpolation within its bucket.
- *
- * @param fraction the quantile, 0 to 1
- * @returns null if there are no durations
- */
 export function quantile({ counts }: Durations, fraction: number): number | null {
   return quantileOf(counts, durationBounds, fraction);
 }
 
 /**
- * Estimates a quantile by linear interpolation within its bucket.
+ * Estimates a quantile by linear interpolation within its bucket; null if all counts are 0.
  *
- * @param counts numbers in each bucket of `bounds`, followed by the number in the bucket without an upper bound
- * @param fraction the quantile, 0 to 1
- * @returns null if all counts are 0
+ * @param counts numbers in each bucket of `bounds`, then in the one without an upper bound
+ * @param fraction 0 to 1
  */
 export function quantileOf(counts: readonly number[], bounds: readonly number[], fraction: number): number | null {
   const total = counts.reduce((sum, count) => sum + count, 0);
@@ -140,13 +117,9 @@ export function quantileOf(counts: readonly number[], bounds: readonly number[],
   return null;
 }
 
-/** Due tasks that nothing prevents from starting but that are not claimed. */
 export interface Stall {
-  /**
-   * Time at which the first of these tasks was found waiting, read from the clock of the manager's machine, in ISO
-   * 8601.
-   */
+  /** When the first of these tasks was found waiting, by the clock of the manager's machine, in ISO 8601. */
   readonly since: string;
-  /** Ids of some of these tasks: the first task of each group. */
+  /** Some of the tasks: the first one of each group. */
   readonly tasks: readonly string[];
 }

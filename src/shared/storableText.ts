@@ -1,6 +1,6 @@
 /**
- * Says what keeps PostgreSQL from storing a text: the NUL character or a lone surrogate. Returns null if nothing does. The
- * driver would replace a lone surrogate by another character, and may end the connection because of a NUL in a statement.
+ * What keeps PostgreSQL from storing a text, if anything. The driver would replace a lone surrogate, and may end the
+ * connection because of a NUL.
  */
 export function unstorablePart(text: string): string | null {
   if (text.includes("\0")) return "the NUL character";

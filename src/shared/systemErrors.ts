@@ -1,6 +1,6 @@
 import { errorMessage, systemErrorCode } from "./errors.js";
 
-/** What the operating system's error codes mean, where Node's message only repeats the code. */
+/** Where Node's message only repeats the code. */
 const explanations: Readonly<Record<string, string>> = {
   EACCES: "permission denied",
   EADDRINUSE: "another process uses this address",
@@ -22,9 +22,8 @@ const explanations: Readonly<Record<string, string>> = {
 };
 
 /**
- * Explains an error of the operating system in words, with its code. Returns the message of any other error.
- *
- * @param own explanations that fit the situation better
+ * Explains an error of the operating system, with its code; otherwise returns the message. `own` explanations fit the
+ * situation better.
  */
 export function explainSystemError(error: unknown, own: Readonly<Record<string, string>> = {}): string {
   const code = systemErrorCode(error);

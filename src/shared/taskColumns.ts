@@ -1,32 +1,27 @@
 /**
- * The columns of a task table, in the order of a new table. Whatever lists columns by what they are derives from this
- * table: the columns that adoption and migrations add, their comments, what a successor inherits, what a new task can set
- * in the library, the API, `pg-task add` and the page, and how values are read.
+ * The columns of a task table, in the order of a new table. Whatever lists columns by what they are derives from this.
  */
 
-/** A column of pg-task. */
 export interface TaskColumn {
-  /** Type of the column if pg-task adds it, as `format_type` shows it. */
+  /** As `format_type` shows it. */
   readonly type: keyof typeof valueKinds;
-  /** Whether it allows null. */
   readonly nullable?: true;
-  /** The default: `parameter` for the value of the parameter with the same name, or SQL. None is null. */
+  /** `parameter` for the value of the parameter with the same name, or SQL. */
   readonly default?: string;
-  /** Who gives it a value. `internal` columns mean nothing to users. */
+  /** `internal` columns mean nothing to users. */
   readonly by: "producer" | "pg-task" | "internal";
-  /** Whether a successor (the next run of a repeating task) inherits it. Otherwise it is set anew or gets its default. */
+  /** A successor (the next run of a repeating task) inherits it. */
   readonly inherited: boolean;
-  /** The first version of the table that has the column. */
+  /** First version of the table that has it. */
   readonly since: number;
-  /** Bounds of its values, which a check constraint enforces. */
+  /** A check constraint enforces them. */
   readonly bounds?: "above 0" | "not below 0" | "ASCII";
-  /** What kind of text a value is, if its type does not say it. */
+  /** The kind of text, if the type does not say it. */
   readonly value?: string;
-  /** What it means, in words that the comment of the column, the API, `add --help` and the page's form share. */
+  /** For the comment of the column, the API, `add --help` and the page's form. */
   readonly meaning: string;
 }
 
-/** How programs see the values of a type. */
 const valueKinds = {
   bigint: "id",
   integer: "number",
@@ -206,32 +201,27 @@ export const taskColumns = {
 
 type Columns = typeof taskColumns;
 
-/** Name of a column of pg-task. */
 export type ColumnName = keyof Columns;
 
-/** The names of the columns that have these properties. */
 export type ColumnsWith<Traits extends Partial<TaskColumn>> = {
   [Name in ColumnName]: Columns[Name] extends Traits ? Name : never;
 }[ColumnName];
 
 export const isTaskColumn = (name: string): name is ColumnName => Object.hasOwn(taskColumns, name);
 
-/** A column with its name. */
 export type NamedColumn = TaskColumn & { readonly name: ColumnName };
 
-/** All columns, in the order of a new table. */
 export const columnList: readonly NamedColumn[] = Object.entries(taskColumns).flatMap(([name, column]) =>
   isTaskColumn(name) ? [{ name, ...column }] : [],
 );
 
 export const columnNames: readonly ColumnName[] = columnList.map(({ name }) => name);
 
-/** Returns the names of the columns that have these properties, in the order of a new table. */
+/** In the order of a new table. */
 export function columnsWith<const Traits extends Partial<TaskColumn>>(traits: Traits): readonly ColumnsWith<Traits>[] {
   const has = (name: ColumnName): name is ColumnsWith<Traits> =>
     Object.entries(traits).every(([key, value]) => Reflect.get(taskColumns[name], key) === value);
   return columnNames.filter(has);
 }
 
-/** How a program sees a value: as a number, a flag, a list and so on. */
 export const valueKind = (column: TaskColumn): (typeof valueKinds)[keyof typeof valueKinds] => valueKinds[column.type];

@@ -1,10 +1,10 @@
-/** All states of a task. The enum of the column `state` lists them in the same order. Web pages use this module too. */
+/** In the order of the enum. Web pages use this module too. */
 export const taskStates = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"] as const;
 
 /** A state of a task. */
 export type TaskState = (typeof taskStates)[number];
 
-/** The final states. A task in a final state does not run again unless a user changes its state. */
+/** A task in a final state does not run again unless a user changes its state. */
 export const finalStates = ["DONE", "FAIL", "GONE", "STOP"] as const satisfies readonly TaskState[];
 
 /** A state in which a task has ended. */

@@ -1,9 +1,6 @@
 /**
- * Returns a signal that is aborted after `ms` (in ms), or when `signal` is aborted. The timer does not keep the process
- * alive.
- *
- * On Node 20, a signal of `AbortSignal.timeout` can be collected as garbage when only a signal of `AbortSignal.any`
- * depends on it, and then it is never aborted. A controller is not, because its timer holds it.
+ * Returns a signal that is aborted after `ms`, or with `signal`. Does not keep the process alive. On Node 20, a signal
+ * of `AbortSignal.timeout` on which only one of `AbortSignal.any` depends can be collected, and is then never aborted.
  */
 export function timeoutSignal(ms: number, signal?: AbortSignal): AbortSignal {
   const timeout = new AbortController();

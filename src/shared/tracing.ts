@@ -12,7 +12,6 @@ import { openTelemetryRegistry } from "./openTelemetryRegistry.js";
 
 const instrumentationName = "pg-task";
 
-/** Returns the tracer of the SDK that was loaded into this thread, or null if no SDK was loaded. */
 export function loadedTracer(): Tracer | null {
   const provider = trace.getTracerProvider();
   if (provider instanceof ProxyTracerProvider) {
@@ -22,10 +21,8 @@ export function loadedTracer(): Tracer | null {
 }
 
 /**
- * Checks whether this thread's copy of the OpenTelemetry API can use the loaded SDK. A copy of the API works only with
- * an SDK whose copy has the same or a later minor version.
- *
- * @returns the version of the SDK's copy if it cannot be used; null if it can, or if no SDK is loaded
+ * A copy of the OpenTelemetry API works only with an SDK whose copy has the same or a later minor version. Returns the
+ * version of an SDK's copy that cannot be used.
  */
 export function incompatibleApiVersion(): string | null {
   const shared: unknown = Reflect.get(globalThis, openTelemetryRegistry);
@@ -33,11 +30,6 @@ export function incompatibleApiVersion(): string | null {
   return registered && loadedTracer() === null ? String(shared.version) : null;
 }
 
-/**
- * Sends the collected spans if the SDK supports that.
- *
- * @throws any error that occurs while the spans are sent
- */
 export async function flushSpans(): Promise<void> {
   const provider = trace.getTracerProvider();
   const loaded = provider instanceof ProxyTracerProvider ? provider.getDelegate() : provider;
@@ -45,12 +37,11 @@ export async function flushSpans(): Promise<void> {
   await loaded.forceFlush();
 }
 
-/** Matches `version-traceid-spanid-flags`. Later versions of the format can append further fields. */
+/** `version-traceid-spanid-flags`. Later versions can append further fields. */
 const traceparent = /^(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 
 /**
- * Parses a task's `data` column: a JSON object with a W3C trace context in `traceparent` and `tracestate`. Returns the
- * root context if `data` holds no valid trace context.
+ * Parses `traceparent` and `tracestate` of a task's `data`. Without a valid trace context, returns the root context.
  */
 export function parseTraceContext(data: string | null): Context {
   const { traceparent: parent, tracestate } = parseFields(data);
@@ -81,7 +72,7 @@ function parseFields(data: string | null): {
   }
 }
 
-/** Parses an ISO 8601 time in UTC with microseconds, the format in which the server writes times. */
+/** Parses the server's times: ISO 8601 in UTC with microseconds. */
 export function toSpanTime(iso: string): HrTime {
   const [, whole = "", fraction = ""] = /^(.*?)(?:\.(\d+))?Z$/.exec(iso) ?? [];
   return [Date.parse(`${whole}Z`) / 1000, Number(fraction.padEnd(9, "0").slice(0, 9))];

@@ -10,10 +10,7 @@ export interface TryError {
   readonly error: string;
 }
 
-/**
- * Returns the entries of a column `errors`, the oldest first, or null if it holds anything else, as a user's own column
- * of this name may.
- */
+/** Returns the entries of a column `errors`, the oldest first, or null if a user's own column holds anything else. */
 export function readTryErrors(value: unknown): readonly TryError[] | null {
   return Array.isArray(value) && value.every(isTryError) ? value : null;
 }

@@ -1,19 +1,15 @@
-/** Times that several layers share. The manager and the executor each have a tuning.ts of their own. */
-
 /**
- * A run is slow once it has taken this long, in ms. The manager then recalls the tasks queued behind the run, and the
- * executor keeps its pipelines shorter for a while, so that fewer runs have to wait.
+ * A run is slow once it has taken this long, in ms: the manager recalls the tasks behind it, and pipelines become
+ * shorter.
  */
 export const slowRunMs = 50;
 
-/** Time, in ms, after which a task that could start but has not started counts as stalled. */
+/** After this time, in ms, a task that could start but has not counts as stalled. */
 export const stalledMs = 10_000;
 
 /**
- * How long the steps of a stop can take after the grace period, in ms. They must stay in ascending order, so that each
- * step has ended by itself before it is cut off: the manager waits until its runs have ended, then until their results
- * are written, and only then gives up. The supervisor terminates the manager's thread later than that, and itself ends
- * last.
+ * How long the steps of a stop can take after the grace period, in ms, in ascending order, so that each step has ended
+ * by itself before it is cut off.
  */
 export const stopMarginsMs = {
   /** Until the manager no longer waits for cancelled runs to end. */
@@ -29,12 +25,9 @@ export const stopMarginsMs = {
 } as const;
 
 /**
- * Longest time, in ms, that an answer can take to arrive after its backend has become idle. After a longer silence, the
- * connection is considered half-open. The time is long enough for a lost packet to be sent again.
+ * Longest time, in ms, that an answer can take after its backend has become idle: long enough for a lost packet to be
+ * sent again. After that, the connection counts as half-open.
  */
 export const maxSilenceMs = 400;
-/**
- * The same while the backend is sending an output and waits until its client reads, in ms. The task may still be doing
- * something, so a network that only stalls must not end it.
- */
+/** The same while the backend is sending an output: a network that only stalls must not end the task. */
 export const maxSendingSilenceMs = 10_000;

@@ -1,6 +1,5 @@
 /**
- * Lets one caller at a time wait for a notification or a timeout. A notification that arrives while no caller waits
- * ends the next wait at once.
+ * Lets one caller at a time wait for a notification. One that arrives while nobody waits ends the next wait at once.
  */
 export class WakeSignal {
   #isNotified = false;
@@ -12,7 +11,7 @@ export class WakeSignal {
     this.#wake?.();
   }
 
-  /** Notifies after `ms`, unless the timer of an earlier call is still running. */
+  /** Unless the timer of an earlier call is still running. */
   notifyIn(ms: number): void {
     if (this.#timer !== undefined) return;
     this.#timer = setTimeout(() => {
@@ -21,11 +20,7 @@ export class WakeSignal {
     }, ms);
   }
 
-  /**
-   * Waits for a notification.
-   *
-   * @returns true if notified, false if `ms` passed first
-   */
+  /** Returns false if `ms` passed first. */
   async wait(ms: number): Promise<boolean> {
     if (!this.#isNotified) {
       await new Promise<void>((resolve) => {

@@ -8,8 +8,8 @@ import { systemErrorCode } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
 
 /**
- * Returns the folders into which PostgreSQL's programs can be copied, best first. Root's own cache is not used, because
- * the server's account could not read it.
+ * Returns the folders for copies of PostgreSQL's programs, best first. The server's account could not read root's
+ * cache.
  */
 export function cacheFolders(): string[] {
   const uid = process.getuid?.();
@@ -19,10 +19,8 @@ export function cacheFolders(): string[] {
 }
 
 /**
- * Returns a folder in `cache` with a complete copy of the package's programs, and creates the copy if needed. A copy
- * gets its final name only when it is complete, so concurrent starts and killed starts do no harm.
- *
- * @returns the folder, or the reason why `cache` cannot be used.
+ * Returns a folder in `cache` with a complete copy of the package's programs, or why `cache` cannot be used. A copy
+ * gets its name only when it is complete, so concurrent and killed starts do no harm.
  */
 export async function cachedCopy(
   installed: InstalledPackage,
@@ -59,7 +57,6 @@ async function isPrivate(folder: string): Promise<boolean> {
   return found.isDirectory() && found.uid === uid && (found.mode & 0o022) === 0;
 }
 
-/** Maps the path of each file in the package to its size in bytes and its mode. */
 type Files = ReadonlyMap<string, { readonly size: number; readonly mode: number }>;
 
 async function listFiles(native: string, links: Links): Promise<Files> {
@@ -77,18 +74,12 @@ async function listFiles(native: string, links: Links): Promise<Files> {
   return files;
 }
 
-/**
- * Whether a file is needed to run the server. Headers and static libraries are needed only for building against
- * PostgreSQL.
- */
+/** Headers and static libraries are needed only for building against PostgreSQL. */
 function isNeeded(path: string): boolean {
   return /^(bin|lib|share)[/\\]/.test(path) && !/\.a$|\.pc$/.test(path);
 }
 
-/**
- * Whether a copy is complete. Compares file by file, because tools that clean up temporary files remove single files
- * from a folder.
- */
+/** Compares file by file, because tools that clean up temporary files remove single ones. */
 async function isComplete(folder: string, files: Files, links: Links): Promise<boolean> {
   const same = [...files].map(async ([path, { size }]) => {
     const found = await lstat(join(folder, path));
@@ -111,10 +102,7 @@ async function makeCopy(native: string, files: Files, links: Links, copy: string
   for (const [path, source] of links) await symlink(source, join(copy, path));
 }
 
-/**
- * Creates a folder and its parent folders up to `root`. Sets the mode explicitly, because with a umask of 077 the
- * server's account could not enter the folder.
- */
+/** Sets the mode explicitly, because with a umask of 077 the server's account could not enter the folder. */
 async function makeFolders(root: string, folder: string, made: Set<string>): Promise<void> {
   if (made.has(folder)) return;
   if (folder !== root) await makeFolders(root, dirname(folder), made);
@@ -145,10 +133,7 @@ async function moveIntoPlace(copy: string, folder: string, files: Files, links: 
   }
 }
 
-/**
- * Removes an incomplete copy. Renames the folder first, so that no other start takes it for complete while it is being
- * removed.
- */
+/** Renames an incomplete copy before it is removed, so that no other start takes it for complete. */
 async function remove(folder: string): Promise<void> {
   const broken = unfinishedPath(folder);
   try {
@@ -160,11 +145,7 @@ async function remove(folder: string): Promise<void> {
   await rm(broken, { recursive: true, force: true });
 }
 
-/**
- * Renames a folder.
- *
- * @returns false if `to` already exists.
- */
+/** Returns false if `to` already exists. */
 async function renamed(from: string, to: string): Promise<boolean> {
   try {
     await rename(from, to);

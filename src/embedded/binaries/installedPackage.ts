@@ -4,20 +4,14 @@ import { basename, dirname, join } from "node:path";
 import { PgTaskError, systemErrorCode } from "../../shared/errors.js";
 import { optionalVersion } from "../../shared/version.js";
 
-/** The npm package that contains PostgreSQL's programs for this platform. */
 export interface InstalledPackage {
-  /** The platform in the package's name, such as `linux-x64`. */
+  /** Such as `linux-x64`. */
   readonly platform: string;
   readonly version: string;
-  /** The folder that contains bin, lib, share and pg-symlinks.json. */
   readonly native: string;
 }
 
-/**
- * Finds the package for a platform. Platform and architecture are given by the names that Node uses.
- *
- * @throws PgTaskError EMBEDDED_UNAVAILABLE if there is no package for the platform, or if the package is not installed.
- */
+/** @throws PgTaskError EMBEDDED_UNAVAILABLE */
 export async function installedPackage(
   platform: string = process.platform,
   architecture: string = process.arch,
@@ -43,19 +37,17 @@ export async function installedPackage(
   }
 }
 
-/** Reads the package in `folder`. The package can contain any PostgreSQL from version 12 on, built for `platform`. */
+/** The package in `folder` can contain any PostgreSQL from version 12 on, built for `platform`. */
 export async function packageIn(folder: string, platform: string): Promise<InstalledPackage> {
   const manifest: { version: string } = JSON.parse(await readFile(join(folder, "package.json"), "utf8"));
   return { platform, version: manifest.version, native: join(folder, "native") };
 }
 
 /**
- * The symbolic links between libraries. An npm package cannot contain links, only a list of them. Maps the path of each
- * link in `native` to the link's target.
+ * The symbolic links between libraries, by path in `native`. An npm package cannot contain links, only a list of them.
  */
 export type Links = ReadonlyMap<string, string>;
 
-/** Reads the package's list of links. */
 export async function readLinks(native: string): Promise<Links> {
   const file = join(native, "pg-symlinks.json");
   let text: string;
@@ -70,11 +62,7 @@ export async function readLinks(native: string): Promise<Links> {
   return new Map(pairs.map(({ source, target }) => [target.replace(/^native\//, ""), basename(source)]));
 }
 
-/**
- * Creates missing links.
- *
- * @returns false if the folder is read-only.
- */
+/** Creates missing links. Returns false if the folder is read-only. */
 export async function addLinks(native: string, links: Links): Promise<boolean> {
   for (const [path, source] of links) {
     const link = join(native, path);
@@ -90,7 +78,7 @@ export async function addLinks(native: string, links: Links): Promise<boolean> {
   return true;
 }
 
-/** Whether a folder can be written. Checks the folder's mode as well, because root can write everywhere. */
+/** Root can write everywhere, so the folder's mode counts as well. */
 async function isWritable(folder: string): Promise<boolean> {
   try {
     await access(folder, constants.W_OK);

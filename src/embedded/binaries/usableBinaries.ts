@@ -4,20 +4,17 @@ import { canRead, run, type Account } from "../serverAccount.js";
 import { cachedCopy, cacheFolders } from "./binaryCache.js";
 import { type InstalledPackage, addLinks, readLinks } from "./installedPackage.js";
 
-/** Paths of PostgreSQL's programs. The server's account can execute them. */
 export interface Binaries {
   readonly postgres: string;
   readonly initdb: string;
   readonly pgCtl: string;
-  /** PostgreSQL's major version, such as 18. */
   readonly major: string;
 }
 
 /**
- * Makes the package's programs usable for the account. They are used in place if possible, and otherwise as a copy in a
- * cache folder.
+ * Makes the programs usable for the account, in place if possible, otherwise as a copy in a cache folder.
  *
- * @throws PgTaskError EMBEDDED_UNAVAILABLE with the reasons if the programs do not run.
+ * @throws PgTaskError EMBEDDED_UNAVAILABLE with the reasons
  */
 export async function usableBinaries(
   installed: InstalledPackage,
@@ -52,11 +49,7 @@ async function isReadable(native: string, account: Account | null): Promise<bool
   );
 }
 
-/**
- * Tests whether the programs in `folder` run.
- *
- * @returns the programs if they run, otherwise the reason why they do not run.
- */
+/** Returns the programs if they run, otherwise the reason why they do not. */
 async function tryOut(folder: string, account: Account | null): Promise<Binaries | string> {
   const suffix = process.platform === "win32" ? ".exe" : "";
   const program = (name: string) => join(folder, "bin", name + suffix);

@@ -7,23 +7,19 @@ import { lockFilePath, readHolder, readLockFile, type LockFile, isAlive } from "
 import { explainSystemError } from "../../shared/systemErrors.js";
 import { unwritable } from "./dataDirectory.js";
 
-/**
- * How long to wait for another server's shutdown, in ms. A fast shutdown writes all dirty buffers, which can take long.
- */
+/** How long to wait for another server's shutdown, in ms. It writes all dirty buffers, which can take long. */
 const shutdownLimitMs = 60_000;
 /**
- * How long a lock file can stay empty before it is removed, in ms. A server needs only microseconds between creating
- * the file and writing its process id.
+ * How long a lock file can stay empty before it is removed, in ms. A server needs only microseconds to write its pid.
  */
 const emptyLimitMs = 2_000;
 const pollMs = 25;
 
 /**
- * Waits until no server uses the data directory. Shuts down a server if the pg-task that started it is gone.
+ * Waits until no server uses the data directory, and shuts one down whose pg-task is gone. Returns the process id in a
+ * stale lock file, which the next server has to ignore.
  *
- * @returns the process id in a stale lock file (one whose server is gone), which the next server has to ignore. Null if
- * there is no lock file.
- * @throws PgTaskError EMBEDDED_DATA_IN_USE if a server uses the directory and is not shutting down, or takes too long.
+ * @throws PgTaskError EMBEDDED_DATA_IN_USE if a server is not shutting down, or takes too long
  */
 export async function awaitRelease(dataDirectory: string, log: Log): Promise<number | null> {
   const start = performance.now();
@@ -54,7 +50,6 @@ export async function awaitRelease(dataDirectory: string, log: Log): Promise<num
   }
 }
 
-/** @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the lock file cannot be read. */
 async function readLock(dataDirectory: string): Promise<LockFile | null> {
   try {
     return await readLockFile(dataDirectory);
@@ -75,10 +70,7 @@ function inUse(dataDirectory: string, { pid, port }: LockFile, holder: number | 
   );
 }
 
-/**
- * Whether the process is the server that wrote the lock file. Process ids are reused, so the process must also work in
- * this data directory.
- */
+/** Process ids are reused, so the server that wrote the lock file must also work in this directory. */
 async function isServer(pid: number, dataDirectory: string): Promise<boolean> {
   if (!(await isAlive(pid))) return false;
   if (process.platform === "win32") return true;

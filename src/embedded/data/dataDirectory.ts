@@ -5,13 +5,12 @@ import { PgTaskError, systemErrorCode } from "../../shared/errors.js";
 import { canRead, type Account } from "../serverAccount.js";
 
 export interface DataDirectory {
-  /** Absolute path. If the folder exists, its path contains no symbolic links. */
+  /** Without symbolic links if the folder exists. */
   readonly path: string;
-  /** The data in the folder. Null means that there is no data yet, because the folder is empty or missing. */
+  /** Null if the folder is empty or missing. */
   readonly cluster: {
     readonly major: string;
     readonly owner: { readonly uid: number; readonly gid: number };
-    /** Permissions of the folder. */
     readonly mode: number;
   } | null;
 }
@@ -19,8 +18,7 @@ export interface DataDirectory {
 /**
  * Inspects a data folder without changing anything.
  *
- * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the path is not a folder or cannot be read.
- * @throws PgTaskError EMBEDDED_DATA_FOREIGN if the folder contains anything other than PostgreSQL's data.
+ * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE, EMBEDDED_DATA_FOREIGN
  */
 export async function inspect(given: string): Promise<DataDirectory> {
   const absolute = resolve(given);
@@ -42,11 +40,7 @@ export async function inspect(given: string): Promise<DataDirectory> {
 /** Permissions that PostgreSQL refuses: its own for others, and writing for the group. */
 const refusedMode = 0o027;
 
-/**
- * Checks that the data belongs to PostgreSQL's major version `major`.
- *
- * @throws PgTaskError EMBEDDED_DATA_VERSION if the data belongs to another version.
- */
+/** @throws PgTaskError EMBEDDED_DATA_VERSION */
 export function requireMajor({ path, cluster }: DataDirectory, major: string): void {
   if (cluster === null || cluster.major === major) return;
   throw new PgTaskError(
@@ -64,11 +58,10 @@ export function unwritable(path: string, why: string, cause?: unknown): PgTaskEr
 }
 
 /**
- * Returns a path by which a server that is started in the folder can open the folder. The server's account may not be
- * allowed to enter a parent folder such as /root. On Linux, the path is then that of the server's working directory,
- * /proc/self/cwd.
+ * Returns a path by which a server started in the folder can open it, even if its account may not enter a parent folder
+ * such as /root.
  *
- * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE on other platforms if the account cannot enter a parent folder.
+ * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE
  */
 export async function pathFor(account: Account | null, path: string): Promise<string> {
   if (account === null || (await canRead([path], account))) return path;
@@ -76,14 +69,12 @@ export async function pathFor(account: Account | null, path: string): Promise<st
   throw unwritable(path, `PostgreSQL does not run as root, and ${account.name} may not enter its parent folders`);
 }
 
-/** @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the file system refuses `work` */
 async function orUnwritable<T>(path: string, work: Promise<T>, what = ""): Promise<T> {
   return await work.catch((error: unknown) => {
     throw unwritable(path, `${what}${explainSystemError(error)}`, error);
   });
 }
 
-/** Waits for a result, or returns `fallback` if a file or folder is missing. */
 async function unlessMissing<T>(work: Promise<T>, fallback: T): Promise<T> {
   return await work.catch((error: unknown) => {
     if (systemErrorCode(error) === "ENOENT") return fallback;
@@ -92,9 +83,7 @@ async function unlessMissing<T>(work: Promise<T>, fallback: T): Promise<T> {
 }
 
 /**
- * Checks that the current user can use the data.
- *
- * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the data belongs to another user, is read-only, or is open to others.
+ * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the data belongs to another user, is read-only, or is open to others
  */
 export async function requireUsable({ path, cluster }: DataDirectory): Promise<void> {
   const uid = process.getuid?.();

@@ -10,9 +10,7 @@ import { describeExit, startGuarded } from "../guardedProcess.js";
 import { ServerLog } from "../serverLog.js";
 import { removeUnfinished, unfinishedPath } from "./unfinishedPath.js";
 
-/**
- * Returns the options of initdb. The authentication method `trust` applies to connections from loopback addresses only.
- */
+/** `trust` applies to connections from loopback addresses only. */
 function initdbOptions(major: number): string[] {
   return [
     "--username=postgres",
@@ -26,18 +24,16 @@ function initdbOptions(major: number): string[] {
 }
 
 /**
- * Creates the data folder next to `path`, and renames it to `path` when it is complete. If a concurrent start was
- * faster, the folder of that start stays and the new folder is removed.
+ * Creates the data folder under another name, and renames it when it is complete. If a concurrent start was faster, its
+ * folder stays.
  *
- * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE if the folder cannot be created or renamed.
- * @throws PgTaskError EMBEDDED_FAILED if initdb fails.
+ * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE, EMBEDDED_FAILED
  */
 export async function runInitdbInto(
   path: string,
   options: {
     readonly binaries: Binaries;
     readonly account: Account | null;
-    /** Whether the data must survive a crash of the machine. */
     readonly durable: boolean;
     readonly log: Log;
   },
@@ -64,7 +60,7 @@ async function makeFolder(path: string, account: Account | null): Promise<string
   return folder;
 }
 
-/** Removes leftovers of earlier starts. Leftovers only take space, so failing to remove them is not an error. */
+/** Leftovers of earlier starts only take space, so failing to remove them is no error. */
 async function removeLeftovers(path: string, log: Log): Promise<void> {
   try {
     await removeUnfinished(path);

@@ -2,23 +2,15 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { systemErrorCode } from "../../shared/errors.js";
 
-/** The content of postmaster.pid, the lock file that a server keeps in its data directory. */
+/** postmaster.pid, the lock file that a server keeps in its data directory. */
 export interface LockFile {
-  /**
-   * Process id of the server. Null if the file contains no process id, because a server is just starting or has
-   * crashed.
-   */
+  /** Null if a server is just starting or has crashed. */
   readonly pid: number | null;
   readonly port: number | null;
-  /** Status of the server: `starting`, `ready`, `stopping` or `standby`. Empty at first. */
+  /** `starting`, `ready`, `stopping` or `standby`. Empty at first. */
   readonly status: string;
 }
 
-/**
- * Reads the lock file of a data directory.
- *
- * @returns null if there is no such file.
- */
 export async function readLockFile(dataDirectory: string): Promise<LockFile | null> {
   const text = await readIfExists(lockFilePath(dataDirectory));
   if (text === null) return null;
@@ -34,13 +26,10 @@ export function lockFilePath(dataDirectory: string): string {
   return join(dataDirectory, "postmaster.pid");
 }
 
-/** The setting that records which pg-task process started the server. */
+/** Records which pg-task process started the server. */
 export const holderSetting = "embedded.holder";
 
-/**
- * Returns the id of the pg-task process that started the last server on the data. Returns null if that server was not
- * started by pg-task.
- */
+/** Returns the pg-task process that started the last server on the data; null if none did. */
 export async function readHolder(dataDirectory: string): Promise<number | null> {
   const text = await readIfExists(join(dataDirectory, "postmaster.opts"));
   return positive(text?.split(`${holderSetting}=`)[1]?.match(/^\d+/)?.[0]);
@@ -60,7 +49,7 @@ async function readIfExists(path: string): Promise<string | null> {
   }
 }
 
-/** Whether a process with this id is running. Zombies (ended processes that still have an id) do not count. */
+/** Zombies do not count. */
 export async function isAlive(pid: number): Promise<boolean> {
   try {
     process.kill(pid, 0);

@@ -3,18 +3,15 @@ import { readdir, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { isAlive } from "./lockFile.js";
 
-/** Returns a temporary path next to `final`. What is created there is renamed to `final` when it is complete. */
+/** Returns a temporary path next to `final`, to be renamed to it. */
 export function unfinishedPath(final: string): string {
   return `${prefix(final)}${process.pid}-${randomBytes(4).toString("hex")}`;
 }
 
-/**
- * Retries of a removal, for about 3 s. They are needed because processes of a killed start may continue to write for a
- * moment.
- */
+/** Processes of a killed start may go on writing for a moment: retries for about 3 s. */
 const retries = { maxRetries: 10, retryDelay: 50 };
 
-/** Removes the files and folders that killed starts have left unfinished next to `final`. */
+/** Removes what killed starts have left unfinished next to `final`. */
 export async function removeUnfinished(final: string): Promise<void> {
   const start = basename(prefix(final));
   for (const name of await readdir(dirname(final))) {

@@ -4,20 +4,15 @@ import type { OutgoingResult } from "../run/execution.js";
 import { resultBatchMs } from "../tuning.js";
 
 /**
- * Sends messages to the manager. The messages of one session keep their order.
- *
- * Small results are collected, so that one message carries several of them. Large outputs are sent one at a time: each
- * one only after the manager has written the previous one, so that at most one of this thread's large outputs is in the
- * manager's memory. While a large output waits, later messages of its session wait behind it.
+ * Sends messages to the manager. Those of one session keep their order. Small results are collected. Large outputs are
+ * sent one at a time, each only after the manager has written the previous one, so that it holds at most one in memory.
  */
 export class Outbox {
   readonly #post: (message: FromExecutor) => void;
   #results: RunResult[] = [];
   #isFlushScheduled = false;
   #flushTimer: NodeJS.Timeout | undefined;
-  /** A large output that has to wait, and the messages behind it. */
   readonly #waiting: (OutgoingResult | (FromExecutor & { readonly session: number }))[] = [];
-  /** Whether the manager has yet to confirm that it has written the last large output. */
   #isWriting = false;
 
   constructor(post: (message: FromExecutor) => void) {
@@ -42,7 +37,6 @@ export class Outbox {
     else this.#post(message);
   }
 
-  /** Called when the manager has written the large output. Sends what has waited for this. */
   largeOutputWritten(): void {
     this.#isWriting = false;
     for (const each of this.#waiting.splice(0)) {
@@ -51,7 +45,7 @@ export class Outbox {
     }
   }
 
-  /** Sends everything without waiting for confirmations, because none will arrive any more. */
+  /** Sends everything at once, because no more confirmations will arrive. */
   sendAll(): void {
     this.#flush();
     while (this.#waiting.length > 0) this.largeOutputWritten();

@@ -7,44 +7,39 @@ import type { FieldDescription, ServerMessage } from "../../shared/postgres/prot
 export const maxOutputBytes = 256 << 20;
 
 /**
- * OIDs of the types whose values are not quoted if the format's `string` is set: bool, int8, int2, int4, oid, tid, xid,
- * cid, float4, float8, bit, numeric.
+ * OIDs of the types that are not quoted with the format's `string`: bool, int8, int2, int4, oid, tid, xid, cid, float4,
+ * float8, bit, numeric.
  */
 const unquotedTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700]);
 
-/** Output as a buffer if it is large, otherwise as text, which is null if there was no output at all. */
+/** Output as a buffer if it is large, otherwise as text, which is null if there was none. */
 export type TakenOutput =
   | { readonly text: string | null; readonly spilled: null }
   | { readonly text: null; readonly spilled: SpillBuffer };
 
-/**
- * Formats a task's output from the server's answers, using a limited amount of memory. The task fails if its output
- * exceeds the limit.
- */
+/** Formats a task's output from the server's answers in limited memory. The task fails if it exceeds the limit. */
 export class OutputFormatter {
   readonly #format: OutputFormat;
   readonly #maxBytes: number;
   readonly #onFailure: () => void;
-  /** Called once, when the output comes near the limit. Null if it has been called, or is not wanted. */
+  /** Null if it has been called, or is not wanted. */
   #onNear: (() => void) | null;
-  /** Completed pieces as UTF-8, outside of the heap. Null until the first piece is completed. */
+  /** Completed pieces as UTF-8, outside of the heap. */
   #spillBuffer: SpillBuffer | null = null;
   #piece = "";
   #bytes = 0;
   #isEmpty = true;
   #failure: string | null = null;
-  /** The columns of the result set that is being read. Null outside of a result set. */
+  /** Null outside of a result set. */
   #columns: readonly FieldDescription[] | null = null;
   #quoted: readonly boolean[] = [];
   #isHeaderPending = false;
   #isCopying = false;
 
   /**
-   * @param maxBytes the configured limit, in bytes of UTF-8
-   * @param events.failed called once if the output exceeds the limit or is not text. After that, nothing is added to
-   *   the output. The caller cancels the run.
-   * @param events.near called once when the received and announced output comes within `maxBufferedBytes` of the limit,
-   *   or at the first output if the limit is lower than that
+   * @param events.failed called once if the output exceeds the limit or is not text: nothing more is added to it, and
+   * the caller cancels the run
+   * @param events.near called once when the received and announced output comes within `maxBufferedBytes` of the limit
    */
   constructor(
     format: OutputFormat,
@@ -57,18 +52,16 @@ export class OutputFormatter {
     this.#onNear = events.near ?? null;
   }
 
-  /** The error if the output exceeds the limit or is not text; otherwise null. */
   get failure(): string | null {
     return this.#failure;
   }
 
-  /** The output so far. Null if there is none. Must not be read after `take`. */
+  /** Must not be read after `take`. */
   get text(): string | null {
     if (this.#isEmpty) return null;
     return this.#spillBuffer === null ? this.#piece : this.#spillBuffer.read().toString() + this.#piece;
   }
 
-  /** Hands the output over to the caller. Afterwards the formatter holds no output. */
   take(): TakenOutput {
     if (this.#bytes < largeOutputBytes) {
       const { text } = this;
@@ -86,7 +79,7 @@ export class OutputFormatter {
     this.#piece = "";
   }
 
-  /** Fails if adding this line would exceed the limit. Called before the statement that yields the line is sent. */
+  /** Fails if this line would exceed the limit. Called before the statement that yields it is sent. */
   reserve(line: string): void {
     if (this.#failure === null && this.#bytesWith(line) > this.#maxBytes) this.#fail(this.#limitError);
   }

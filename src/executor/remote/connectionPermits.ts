@@ -1,19 +1,14 @@
 import type { FromExecutor } from "../../shared/ipc/executorMessages.js";
 
-/** The manager's server has no capacity for another connection, so the task has to wait. */
 export class ServerFull extends Error {}
 
-/**
- * Ends the reservation for a connection. Must be called with true when the connection is open, or with false when it
- * has failed to open.
- */
+/** Ends a reservation: with true when the connection is open, with false when it could not be opened. */
 export type EndReservation = (opened: boolean) => void;
 
 type PermitMessage = Extract<FromExecutor, { type: "requestConnectionPermit" | "connectionPermitUsed" }>;
 
 /**
- * Asks the manager for permits to open connections to the manager's server. Each executor thread has one instance. The
- * state of one request:
+ * Asks the manager for permits to open connections to the manager's server. The state of one request:
  *
  *     requested ──granted──▶ reserved ──connection open or failed──▶ over
  *      │     │                                                        ▲
@@ -21,10 +16,7 @@ type PermitMessage = Extract<FromExecutor, { type: "requestConnectionPermit" | "
  *      └──aborted──▶ unwanted ──granted: returned unused, or refused──┘
  */
 export class ConnectionPermits {
-  /**
-   * For each address that was connected to, whether the manager's server was found there. Maintained by
-   * `ManagerServer`.
-   */
+  /** For each address that was connected to, whether the manager's server is there. Maintained by `ManagerServer`. */
   readonly isManagerServer = new Map<string, boolean>();
   readonly #send: (message: PermitMessage) => void;
   readonly #pending = new Map<number, (granted: boolean) => void>();
@@ -35,8 +27,6 @@ export class ConnectionPermits {
   }
 
   /**
-   * Asks the manager to reserve capacity for one connection.
-   *
    * @throws ServerFull if the manager's server has no capacity for the connection
    * @throws the signal's reason
    */
@@ -59,9 +49,7 @@ export class ConnectionPermits {
     return (opened) => this.#send({ type: "connectionPermitUsed", number, opened });
   }
 
-  /**
-   * Passes on the manager's answer. If the request was aborted in the meantime, a granted permit is returned unused.
-   */
+  /** If the request was aborted in the meantime, a granted permit is returned unused. */
   answer(number: number, granted: boolean): void {
     const resolve = this.#pending.get(number);
     this.#pending.delete(number);

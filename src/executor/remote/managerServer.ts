@@ -4,9 +4,8 @@ import type { SocketAddress } from "../../shared/postgres/transport/socketOption
 import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import type { ConnectionPermits, EndReservation } from "./connectionPermits.js";
 
-/** The manager's own server, as known from a session or from the configuration. */
 export interface ServerIdentity {
-  /** The server's known addresses. Null stands for a Unix-domain socket on this machine. */
+  /** Null stands for a Unix-domain socket on this machine. */
   readonly addresses: readonly (string | null)[];
   readonly port: number;
   /** Start time of the server by its own clock. Null if unknown. */
@@ -14,11 +13,9 @@ export interface ServerIdentity {
 }
 
 /**
- * Recognizes connections of remote tasks to the manager's own server. They are opened only with a permit, because the
- * last free connections of that server are left to other clients.
- *
- * Before the first connection to an address, the manager's server is recognized there by address and port (all
- * addresses of this machine count as one). After that, it is recognized by its start time.
+ * Recognizes the manager's own server, to which remote tasks connect only with a permit, because its last free
+ * connections are left to other clients. It is recognized by address and port (all addresses of this machine count as
+ * one), and after the first connection to an address by its start time.
  */
 export class ManagerServer {
   readonly #permits: ConnectionPermits;
@@ -34,19 +31,15 @@ export class ManagerServer {
   }
 
   /**
-   * Reserves capacity for a connection if the connection leads to the manager's server.
+   * Reserves capacity for a connection if it leads to the manager's server.
    *
-   * @throws ServerFull if the manager's server has no capacity for the connection
+   * @throws ServerFull
    * @throws the signal's reason
    */
   async reserve(address: SocketAddress, signal: AbortSignal): Promise<EndReservation> {
     return this.isAt(address) ? await this.#permits.request(signal) : () => {};
   }
 
-  /**
-   * Records whether the server at an address is the manager's server, that is, whether the start times of the two are
-   * equal.
-   */
   recordStart(address: SocketAddress, startedAt: string): void {
     if (this.#identity.startedAt === null) return;
     const isSame = startedAt === this.#identity.startedAt;
@@ -59,8 +52,8 @@ export class ManagerServer {
   }
 
   /**
-   * Returns the key under which an address is remembered. The key contains the start time of the manager's server, so
-   * that a restart or failover invalidates what was remembered.
+   * The start time of the manager's server is in the key, so that a restart or failover invalidates what was
+   * remembered.
    */
   #key({ host, address, port }: SocketAddress): string {
     return `${this.#identity.startedAt} ${address ?? host} ${port}`;
@@ -69,7 +62,6 @@ export class ManagerServer {
 
 const thisMachine = "this machine";
 
-/** Returns `thisMachine` for any address of this machine. Returns other addresses unchanged. */
 function machineOf(address: string | null): string {
   if (address === null || address === "::1" || address.startsWith("127.")) return thisMachine;
   const local = Object.values(networkInterfaces()).flatMap((each) => each ?? []);

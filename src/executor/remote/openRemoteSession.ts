@@ -13,50 +13,32 @@ import { ManagerServer, readServerIdentity } from "./managerServer.js";
 import { RemoteSession, type RemoteSessionCache } from "./remoteSession.js";
 import { describeRemoteTarget, type RemoteTarget } from "./remoteTarget.js";
 
-/** The local session that has the remote task, and what is needed to connect to the remote server. */
 export interface RemoteRunContext extends TaskTableName {
-  /**
-   * The local session that has the task. The start and stop of the run are read from its server's clock. If this
-   * session is lost, the run ends.
-   */
+  /** The local session that has the task. The run's start and stop are read from its server's clock. */
   readonly session: { readonly wire: ProtocolConnection; readonly backend: BackendIdentity };
-  /** Holds the remote session that is kept between runs. */
   readonly sessionCache: RemoteSessionCache;
   readonly connectionPermits: ConnectionPermits;
   readonly managerTarget: ConnectionTarget;
   readonly isSuperuser: boolean;
   readonly outputLimit: number;
-  /** Name of the ledger in which the run's location (server and backend) is recorded. Quoted and schema-qualified. */
+  /** Ledger in which the run's location (server and backend) is recorded. Quoted and schema-qualified. */
   readonly ledger: string;
   readonly log: ForwardingLog;
-  /**
-   * If a remote run loses its connection, its server is asked whether the run is still active, at most for this long,
-   * in ms.
-   */
+  /** How long, in ms, the server of a run that lost its connection is asked whether it is still active. */
   readonly lostRunTimeoutMs: number;
-  /** Called when the run starts, with the time by the clock of the local session's server. */
   readonly onStart: (start: string) => void;
-  /**
-   * Called with the pid of the remote backend if the pid could not be written to the task's row because the row is
-   * locked.
-   */
+  /** Called if the remote backend's pid could not be written to the task's row, because the row is locked. */
   readonly onPidNotShown: (pid: number) => void;
 }
 
-/** A remote task that is about to run. */
 interface RemoteTask extends Pick<Run, "id" | "group"> {
-  /** The connection string. */
   readonly remote: string;
 }
 
 /**
- * Returns the session that was kept for this group and connection string, if it is still usable. Otherwise opens a new
- * session.
+ * Returns the session that was kept for this group and connection string if it is still usable, otherwise a new one.
  *
- * @throws ConnectionStringError, ConnectionProblem
- * @throws ServerFull if the manager's server has no capacity for the connection
- * @throws PgTaskError CONNECTION_LOST
- * @throws the signal's reason
+ * @throws ConnectionStringError, ConnectionProblem, ServerFull, PgTaskError CONNECTION_LOST, the signal's reason
  */
 export async function openRemoteSession(
   task: RemoteTask,
@@ -88,7 +70,7 @@ export async function openRemoteSession(
   }
 }
 
-/** Replaces an error that may quote a part of a password: the error names the server, and the server what it got. */
+/** Replaces an error that may quote a part of a password. */
 const hiddenProblem = ({ sqlstate }: ConnectionProblem): ConnectionProblem =>
   new ConnectionProblem(`connection to server "${mask}" failed (SQLSTATE ${sqlstate})`, {
     sqlstate,

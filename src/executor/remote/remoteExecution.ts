@@ -16,10 +16,9 @@ import { recordLocation, writePid } from "./remoteRunRecord.sql.js";
 import type { RemoteSession } from "./remoteSession.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
-/** Why a run is ended early. */
 type EndReason = "timeout" | "abort" | "stop" | "sessionLost";
 
-/** An error of the run that is not the input's. `sqlstate` is that of `RunResult`. */
+/** An error that is not the input's. `sqlstate` is that of `RunResult`. */
 interface Failure {
   readonly message: string;
   readonly detail?: string | undefined;
@@ -31,27 +30,19 @@ const timeoutError: Failure = { message: timeoutMessage, sqlstate: queryCanceled
 /** What the local session is given of a run: its timeout and its args concern the other server. */
 const local = { timeoutMs: 0, args: null } as const;
 
-/** If this many cancels in a row fail to reach the server, the connection is closed. */
 const maxFailedCancels = 3;
 
 /**
- * One execution of one task on the server that the task's connection string names. The task stays assigned to the local
- * session until the run ends.
+ * One execution of one task on the server that its connection string names. The task stays with the local session until
+ * the run ends.
  *
  *     local: clock, settings ─ remote: connect ─ run ─ close ─ local: clock, reset
  *
- * If the task has `count` or `live`, the remote session is kept instead of closed. The local session's next run uses it
- * if that run has the same group and connection string.
- *
- * To end a run early while it is still connecting, the attempt to connect is aborted at once. Later, a cancel request
- * is sent to the remote server.
- *
- * The modules that connect are loaded on first use, so that executor threads start quickly.
+ * With `count` or `live`, the remote session is kept for a next run of the same group and connection string. While it is
+ * connecting, a run is ended by aborting the attempt, later by a cancel request to the remote server.
  */
 export class RemoteExecution {
-  /** Whether the run was queued behind other runs when it was dispatched. */
   wasQueued = false;
-  /** Whether the start of the run is reported at once. */
   reportsStart = false;
   readonly #run: Run;
   readonly #remote: string;
@@ -60,7 +51,7 @@ export class RemoteExecution {
   #endReason: EndReason | null = null;
   #execution: Execution | null = null;
   #failedCancels = 0;
-  /** Whether connecting failed, so nothing ran. */
+  /** Nothing ran. */
   #hasConnectFailed = false;
   /** Whether a cancel request may still reach the server after the run has ended. */
   #mayBeCancelledLate = false;
@@ -75,29 +66,22 @@ export class RemoteExecution {
     return this.#run.id;
   }
 
-  /** Cancels the run, so that it is released. Has no effect once the run has ended. */
   abort(): void {
     this.#end("abort");
   }
 
-  /** Cancels the run, so that it ends with the error of a cancelled statement. Has no effect once the run has ended. */
   stop(): void {
     this.#end("stop");
   }
 
-  /** Cancels the run, because the local session is lost. */
   sessionLost(): void {
     this.#end("sessionLost");
   }
 
-  /** Does nothing, because remote runs are not cancelled through the manager. */
+  /** Remote runs are not cancelled through the manager. */
   cancelAnswered(): void {}
 
-  /**
-   * Executes the run.
-   *
-   * @throws PgTaskError CONNECTION_LOST if the outcome of the run is unknown
-   */
+  /** @throws PgTaskError CONNECTION_LOST if the outcome of the run is unknown */
   async execute(): Promise<RunOutcome> {
     const { wire } = this.#context.session;
     const startedAt = performance.now();
@@ -189,10 +173,7 @@ export class RemoteExecution {
     }
   }
 
-  /**
-   * Whether the remote session may be kept for the next run. It must not be kept if a late cancel of this run could hit
-   * the next run.
-   */
+  /** A session must not be kept if a late cancel of this run could hit the next one. */
   get #canKeepSession(): boolean {
     return this.#run.dedicated && !this.#mayBeCancelledLate && this.#endReason !== "sessionLost";
   }
@@ -204,7 +185,6 @@ export class RemoteExecution {
     }
   }
 
-  /** Writes the remote backend's pid to the task's row, or reports the pid to the manager if the row is locked. */
   async #showPid(pid: number): Promise<void> {
     const { session, schema, table, onPidNotShown, log } = this.#context;
     const error = await writePid(session, { schema, table, id: this.id }, pid);
@@ -214,20 +194,12 @@ export class RemoteExecution {
     }
   }
 
-  /**
-   * Records the run's location in the ledger.
-   *
-   * @returns the server's error, or null on success
-   */
   async #recordLocation(location: string): Promise<ServerError | null> {
     const { session, ledger } = this.#context;
     return await recordLocation(session.wire, ledger, this.#run, location);
   }
 
-  /**
-   * Sends a cancel request. Closes the connection if several requests in a row do not reach the server, or if the local
-   * session is lost.
-   */
+  /** Closes the connection if several requests in a row do not reach the server, or if the local session is lost. */
   async #cancel(connection: RemoteConnection, execution: Execution): Promise<void> {
     const arrived = await connection.cancel();
     this.#failedCancels = arrived ? 0 : this.#failedCancels + 1;
@@ -237,10 +209,7 @@ export class RemoteExecution {
     execution.cancelAnswered();
   }
 
-  /**
-   * Handles the loss of the connection during the run: cancels the run and waits until its backend is gone, or until
-   * `lostRunTimeoutMs` has passed.
-   */
+  /** Cancels the run and waits until its backend is gone, or until `lostRunTimeoutMs` has passed. */
   async #connectionLost(
     { target, connection, managerServer }: RemoteSession,
     execution: Execution,
@@ -307,8 +276,7 @@ export class RemoteExecution {
   }
 
   /**
-   * Reads the clock and resets the local session. If this fails, the session is lost, but not the result of the run,
-   * which is already known. Only a run that failed to connect is then released.
+   * Reads the clock and resets the local session. If this fails, the session is lost, but not the result of the run.
    */
   async #finish(start: string, result: OutgoingResult): Promise<RunOutcome> {
     const { wire } = this.#context.session;

@@ -16,22 +16,19 @@ import { resolveRemote, type RemoteContext } from "./resolveRemoteTarget.js";
 import type { RemoteTarget } from "./remoteTarget.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
-/** Time between two queries about a lost run, in ms. */
 const pauseMs = 500;
-/** Time limit for one query, including the time to connect, in ms. */
 const answerMs = 10_000;
 
 /**
- * Bounds, in ms, of the period of silence after which a run's server is queried about the run. The period doubles with
- * each query. After data has arrived, it starts again at the minimum.
+ * Bounds, in ms, of the silence after which a run's server is asked about it. It doubles with each question, and starts
+ * again at the minimum when data has arrived.
  */
 const minQueryIntervalMs = 1_000;
 const maxQueryIntervalMs = 30_000;
 
-/** Size of the largest message that is accepted in an answer, in bytes. */
 const answerLimit = 1 << 16;
 
-/** Errors that are thrown if a server is unreachable, refuses the connection or does not answer. */
+/** The server is unreachable, refuses the connection or does not answer. */
 const expectedErrors = [ConnectionProblem, ConnectionStringError, ServerFull, LoginRefused, PgTaskError];
 
 function throwIfUnexpected(error: unknown, signal: AbortSignal): void {
@@ -43,12 +40,7 @@ interface ProcessQueryOptions {
   readonly signal: AbortSignal;
 }
 
-/**
- * Asks the server repeatedly until the backend of a lost connection is gone. Until then, the backend's run may still
- * have an effect.
- *
- * @returns true when the backend is gone, or false if `signal` was aborted first
- */
+/** Asks repeatedly until the backend of a lost connection is gone. Returns false if `signal` was aborted first. */
 export async function waitUntilGone(
   target: RemoteTarget,
   process: RemoteProcess,
@@ -66,11 +58,7 @@ export async function waitUntilGone(
   return false;
 }
 
-/**
- * Asks the server once whether a remote run's backend is gone. Connects with the task's connection string.
- *
- * @returns null if the server did not answer the query
- */
+/** Asks once whether a remote run's backend is gone. Returns null if the server did not answer. */
 export async function findRemoteProcess(
   remote: string,
   process: RemoteProcess,
@@ -96,12 +84,9 @@ async function isGone(target: RemoteTarget, process: RemoteProcess, options: Pro
 }
 
 /**
- * Watches a run's connection, because a half-open connection (one whose other end is gone) never reports that it is
- * closed. After a period of silence, asks the server what the backend is doing. As long as the backend is working, the
- * server is asked less and less often. Behind a pooler, the connection is not watched, because the pooler may run the
- * task in another backend.
- *
- * @returns true if the connection is half-open, or false if `signal` was aborted or the connection is not watched
+ * Watches a run's connection, because a half-open one never reports that it is closed. After a silence, asks the server
+ * what the backend is doing. Behind a pooler, which may run the task in another backend, it is not watched. Returns
+ * true if the connection is half-open, false if `signal` was aborted or it is not watched.
  */
 export async function waitUntilHalfOpen(
   target: RemoteTarget,
@@ -124,10 +109,9 @@ export async function waitUntilHalfOpen(
 }
 
 /**
- * Asks the server of a silent run, over another connection, whether the run's backend is gone or is waiting for its
- * client. If the backend is waiting although nothing arrives, the connection is cut, so the backend is terminated.
- *
- * @returns true if the backend is gone or was waiting, false if it is working, and null if the server did not answer
+ * Asks the server of a silent run, over another connection, whether its backend is gone or waits for its client. If it
+ * waits although nothing arrives, the connection is cut, and the backend is terminated. Returns true if it was waiting
+ * or is gone, false if it works, null if the server did not answer.
  */
 async function isHalfOpen(
   target: RemoteTarget,
@@ -158,13 +142,9 @@ const waitingSinceSql =
   "CASE WHEN state OPERATOR(pg_catalog.~~) 'idle%' THEN pg_catalog.concat('idle ', state_change) " +
   "WHEN wait_event OPERATOR(pg_catalog.=) 'ClientWrite' THEN pg_catalog.concat('sending ', state_change) END";
 
-/**
- * Evaluates an SQL expression over the backend's row in pg_stat_activity. Yields null if the backend is gone, and "" if
- * the expression is NULL.
- */
+/** Evaluates an SQL expression over the backend's row in pg_stat_activity: null if it is gone, "" for NULL. */
 type QueryBackend = (expression: string) => Promise<string | null>;
 
-/** Opens a connection to the backend's server for queries about the backend, and closes the connection afterwards. */
 async function onServer<Result>(
   target: RemoteTarget,
   process: RemoteProcess,
@@ -195,10 +175,7 @@ async function onServer<Result>(
 }
 
 /**
- * Finds the run's server among the target's servers, and returns it with the address that the run used, because a name
- * may have several addresses.
- *
- * @throws ConnectionProblem if the connection string no longer contains the server
+ * Finds the run's server among the target's. A name may have several addresses, so it gets the one that the run used.
  */
 function findServer(target: RemoteTarget, { host, address, port }: RemoteProcess): TargetServer {
   const server = serversOf(target).find(

@@ -5,16 +5,11 @@ import type { ProtocolConnection } from "../../shared/postgres/protocol/connecti
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { lockNotAvailable } from "../../shared/postgres/sqlStates.js";
 
-/** How long to wait for the lock on the task's row, in ms. */
 const rowLockWaitMs = 10;
 
 /**
- * Records a remote run's location in the ledger before the run starts. If this process dies, its successor then knows
- * which server to ask about the run.
- *
- * @param ledger name of the ledger, quoted and schema-qualified
- * @param location the run's location as JSON; empty if no server needs to be asked about the run any more
- * @returns the server's error, or null on success
+ * Records a remote run's location, as JSON, in the ledger before it starts: a successor of this process then knows
+ * which server to ask. An empty location means that no server needs to be asked any more. Returns the server's error.
  */
 export async function recordLocation(
   wire: ProtocolConnection,
@@ -31,11 +26,8 @@ export async function recordLocation(
 }
 
 /**
- * Writes the pid of the remote backend to the task's row before the run starts. Waits only briefly for the row's lock.
- * An error in a user's trigger does not keep the task from running.
- *
- * @returns null on success, `locked` if the row is locked, or the server's error if the update failed for another
- * reason
+ * Writes the pid of the remote backend to the task's row. Waits only briefly for the row's lock, and an error in a
+ * user's trigger does not keep the task from running.
  */
 export async function writePid(
   { wire, backend }: { readonly wire: ProtocolConnection; readonly backend: BackendIdentity },

@@ -6,32 +6,21 @@ import type { ManagerServer } from "./managerServer.js";
 import type { RemoteTarget } from "./remoteTarget.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
-/** How long a kept session may take to answer before it is considered lost, in ms. */
 const answerMs = 5_000;
-
 /**
- * A session on a remote server. It runs one task at a time, and can be kept for the next task.
- *
- *     open ──▶ running ──keep──▶ kept ──taken for the next run──▶ checked ──usable──▶ running
- *                 │               │                                  │
- *                 │ not kept      │ other task, end                  │ not usable
- *                 ▼               ▼                                  ▼
- *               closed          closed                             closed
- *
- * A run that loses the connection fails. A kept session that loses it is not usable.
+ * A session on a remote server. It runs one task at a time, and can be kept for the next one (`count`, `live`). A run that
+ * loses the connection fails. A kept session that loses it is not usable.
  */
 export class RemoteSession {
   readonly target: RemoteTarget;
   readonly connection: RemoteConnection;
   readonly managerServer: ManagerServer;
   readonly #pipeline: Pipeline;
-  /** Settles the promise of the run in progress. Null if no run is in progress. */
   #settle: {
     readonly finish: (outcome: RunOutcome) => void;
     readonly fail: (reason: PgTaskError) => void;
   } | null = null;
   #lost: PgTaskError | null = null;
-  /** Whether the session keeps the state of its last run for the next run (`save`). */
   #isStateSaved = false;
 
   constructor(target: RemoteTarget, connection: RemoteConnection, managerServer: ManagerServer) {
@@ -50,11 +39,7 @@ export class RemoteSession {
     void wire.ended.then((reason) => this.#connectionLost(reason));
   }
 
-  /**
-   * Executes a run in this session.
-   *
-   * @throws PgTaskError CONNECTION_LOST if the outcome of the run is unknown
-   */
+  /** @throws PgTaskError CONNECTION_LOST if the outcome of the run is unknown */
   async run(execution: Execution): Promise<RunOutcome> {
     if (this.#lost !== null) throw this.#lost;
     this.#isStateSaved = execution.run.save;
@@ -69,11 +54,7 @@ export class RemoteSession {
     }
   }
 
-  /**
-   * Prepares the session for its next run. Closes the session if it cannot be used.
-   *
-   * @returns whether the session can be used
-   */
+  /** Prepares the session for its next run. Closes it if it cannot be used. */
   async isUsable(signal: AbortSignal): Promise<boolean> {
     const { wire } = this.connection;
     const limited = timeoutSignal(answerMs, signal);
@@ -115,12 +96,7 @@ export class RemoteSessionCache {
     this.#kept = kept;
   }
 
-  /**
-   * Removes and returns the session that is kept for this connection string and group. Closes a session that is kept
-   * for another connection string or group.
-   *
-   * @returns null if no session is kept for this connection string and group
-   */
+  /** Removes and returns the session kept for this connection string and group. Closes one that is kept for another. */
   async take({ remote, group }: Omit<CachedSession, "session">): Promise<RemoteSession | null> {
     const kept = this.#kept;
     if (kept !== null && kept.remote === remote && kept.group === group) {
@@ -131,7 +107,6 @@ export class RemoteSessionCache {
     return null;
   }
 
-  /** Closes the kept session, if there is one. */
   async end(): Promise<void> {
     const kept = this.#kept;
     this.#kept = null;

@@ -11,25 +11,23 @@ import { withServers, type ConnectionTarget } from "../../shared/postgres/target
 import { findUserFile, userFilePath } from "../../shared/postgres/transport/sslMode.js";
 import type { RemoteTarget } from "./remoteTarget.js";
 
-/** What the resolution of a connection string depends on. */
 export interface RemoteContext {
-  /** The target of the manager's connection, which supplies what the connection string omits. */
   readonly managerTarget: ConnectionTarget;
   /**
-   * Whether the manager's user is a superuser. Other users must give a password in the connection string, and must not
-   * use any credentials of the machine that pg-task runs on.
+   * Users who are no superusers must give a password in the connection string, and must not use any credentials of the
+   * machine that pg-task runs on.
    */
   readonly isSuperuser: boolean;
   readonly env: NodeJS.ProcessEnv;
   readonly warn: (message: string) => void;
 }
 
-/** Options that name files on this machine. Only superusers may use them. */
+/** Options that name files on this machine. */
 const localFileOptions = ["passfile", "sslcert", "sslkey"] as const;
 
 /**
- * Resolves a task's connection string. What the string omits is taken from the manager's connection, then from the PG*
- * environment variables, then from libpq's defaults.
+ * What the string omits is taken from the manager's connection, then from the PG* variables, then from libpq's
+ * defaults.
  *
  * @throws ConnectionStringError
  * @throws ConnectionProblem if a non-superuser gives no password, or names a local file
@@ -77,8 +75,7 @@ function requirePassword(given: GivenOptions): void {
 }
 
 /**
- * Applies libpq's rules for the file of root certificates, which are laxer for `require` and stricter otherwise than
- * those for the configuration.
+ * Applies libpq's rules for root certificates: laxer for `require`, otherwise stricter than those of the configuration.
  */
 function checkRoots(
   options: ConnectionOptions,
@@ -113,7 +110,6 @@ function startupParameters(options: ConnectionOptions, env: NodeJS.ProcessEnv): 
   return Object.fromEntries(Object.entries(parameters).flatMap(([name, value]) => (value ? [[name, value]] : [])));
 }
 
-/** Returns the options that a remote connection inherits from the manager's connection. */
 function managerDefaults(
   { managerTarget: target, isSuperuser }: RemoteContext,
   given: GivenOptions,

@@ -14,7 +14,7 @@ import type { RemoteTarget } from "./remoteTarget.js";
 
 const settings: StartupSettings = { idle_session_timeout: 0, ...connectionCheckSettings, ...sessionClientSettings };
 
-/** Applies the settings above, except those that the server does not know or that the connection string sets. */
+/** Applies these settings, except those that the server does not know or the connection string sets. */
 const settingsSql = `SELECT pg_catalog.set_config(s.name, v.value, false)
 FROM (VALUES ${Object.entries(settings)
   .map(([name, value]) => `('${name}', '${value}')`)
@@ -22,7 +22,6 @@ FROM (VALUES ${Object.entries(settings)
 JOIN pg_catalog.pg_settings AS s ON s.name OPERATOR(pg_catalog.=) v.name::pg_catalog.text
 WHERE s.source OPERATOR(pg_catalog.<>) 'client'::pg_catalog.text`;
 
-/** Reads the settings that are stored for the role and the database, as one text. */
 const roleSettingsSql = `SELECT pg_catalog.string_agg(s::pg_catalog.text, ' ' ORDER BY s.setdatabase, s.setrole)
 FROM pg_catalog.pg_db_role_setting AS s
 WHERE s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, (SELECT d.oid
@@ -37,23 +36,18 @@ const stateSql =
   "WHERE activity.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()), " +
   `(${roleSettingsSql}), ${serverStartSql}`;
 
-/** The properties of a session at the time when it was set up. */
 export interface RemoteSessionState extends BackendIdentity {
-  /** The settings that are stored for the role and the database. */
   readonly roleSettings: string | null;
-  /** Start time of the server by its own clock. */
   readonly serverStartedAt: string;
 }
 
-/** The session does not have the wanted attributes. Another server may provide such a session. */
+/** Another server may have the wanted attributes. */
 export class SessionMismatch extends ConnectionProblem {}
 
 /**
- * Checks that a session has the wanted `target_session_attrs`, and sets the session up.
+ * Sets a session up. Returns its properties: behind a pooler, its backend is not the one in BackendKeyData.
  *
- * @returns the session's properties, including its backend. Behind a pooler, this is not the backend in BackendKeyData.
- * @throws SessionMismatch if the session does not have the wanted attributes
- * @throws LoginRefused, ConnectionProblem, PgTaskError CONNECTION_LOST
+ * @throws SessionMismatch, LoginRefused, ConnectionProblem, PgTaskError CONNECTION_LOST
  */
 export async function setUpSession(
   wire: ProtocolConnection,
@@ -76,10 +70,8 @@ export async function setUpSession(
 }
 
 /**
- * Checks that a kept session is still like a new one, and sets it up again.
- *
- * @param saved whether the session keeps its state (`save`). If so, only its backend must still be the same.
- * @returns whether the session can be used
+ * Checks that a kept session is still like a new one, and sets it up again. With `save`, only its backend must be the
+ * same.
  */
 export async function prepareKeptSession(
   wire: ProtocolConnection,
@@ -100,10 +92,7 @@ export async function prepareKeptSession(
   }
 }
 
-/**
- * Returns a query that checks whether an encoding exists. The encoding is checked but not used: text is always sent as
- * UTF-8.
- */
+/** The encoding is checked but not used: text is always sent as UTF-8. */
 function encodingSql(encoding: string): string {
   return `SELECT pg_catalog.pg_char_to_encoding(${literal(encoding)})`;
 }
@@ -113,7 +102,7 @@ function expectSuccess(answer: Answer): Answer {
   return answer;
 }
 
-/** For each attribute, a function that returns why a session lacks it, or null if the session has it. */
+/** Why a session lacks the attribute, or null if it has it. */
 const mismatches: Readonly<Record<SessionAttributes, (is: { standby: boolean; readOnly: boolean }) => string | null>> =
   {
     any: () => null,

@@ -14,44 +14,35 @@ import {
 import { isUndefinedObject } from "../../shared/postgres/sqlStates.js";
 
 /*
- * A run is sent to the server in one of two ways, pipelined or stepwise.
+ * A run is sent in one of two ways.
  *
- * Pipelined: settings, input, proof, commit and reset are sent in one write, without waiting for an answer.
- * Other runs can be sent right behind it. This way is taken if all of the following hold:
- * - The input contains no keyword that could end the transaction, cannot run in a transaction, reads from the
- *   client, or changes what finish (writing the proof) relies on (`isWrappable`). Nor does it contain anything
- *   that outlives a reset (`mayOutliveReset`).
- * - There is no short timeout, neither of the task nor of the session, and the task does not keep the session's
- *   state (`save`).
- * - The output limit leaves room for what may be in the network's buffers, and the output format has no
- *   escape.
- * - The session has the functions that the attempt calls. A remote server lacks these functions.
+ * Pipelined: settings, input, proof, commit and reset are sent in one write, and other runs right behind it. This needs:
+ * - an input without keywords that could end the transaction, cannot run in one, read from the client, or change what
+ *   finish (writing the proof) relies on (`isWrappable`), and without what outlives a reset (`mayOutliveReset`);
+ * - no short timeout of the task or session, no `save`, an output limit above what may be in the network's buffers, and
+ *   no escape in the output format;
+ * - the functions that the attempt calls, which a remote server lacks.
  *
- * Stepwise: what follows the input is sent only after the input has been answered. This way is taken for all
- * other runs. A pipelined attempt is also repeated in this way if finish was refused, if a timeout set by the
- * task interrupted finish, or if the output came near its limit.
+ * Stepwise: what follows the input is sent after it has been answered. A pipelined attempt is repeated in this way if
+ * finish was refused, if a timeout set by the task interrupted it, or if the output came near its limit.
  *
- * In both ways the input is wrapped, that is, preceded by BEGIN and followed by proof and COMMIT. The
- * exceptions are a task that is not atomic, an input that the server has refused in a transaction block, and
- * an input that starts its transaction itself.
+ * Either way, the input is preceded by BEGIN and followed by proof and COMMIT, unless the task is not atomic, the server
+ * has refused the input in a transaction block, or the input starts its transaction itself.
  */
 
 export interface AttemptForm {
-  /** Whether everything is sent at once, without waiting for answers. */
   readonly pipelined: boolean;
-  /** Whether BEGIN is sent before the input. */
   readonly sendsBegin: boolean;
-  /** How the proof is written before the COMMIT. Null means that no proof is written. */
+  /** Null means that no proof is written. */
   readonly proof: FinishContext | null;
 }
 
-/** Events of a run, for the session's pipeline. */
 export interface RunEvents {
   /** The server has begun to run the input. */
   started(): void;
   /** A cancel has been requested, which may also hit the runs behind this one. */
   cancelRequested(): void;
-  /** No message of the current attempt is on the wire any more. */
+  /** Nothing of the current attempt is on the wire any more. */
   done(): void;
 }
 
@@ -62,7 +53,6 @@ interface AttemptOptions {
   readonly events: RunEvents;
 }
 
-/** Receives messages that do not matter. */
 export const ignore: Receive = () => {};
 
 /** One try to execute a run: what is sent to the server, and the server's answers. */
@@ -73,12 +63,10 @@ export abstract class Attempt<Context = unknown> {
   start = "";
   /** Time after the end of the transaction, by the server's clock. Null if the clock was not read. */
   stop: string | null = null;
-  /** Time from start to stop in ms. Null if the server's clock was not read in binary form. */
   durationMs: number | null = null;
   inputError: ServerError | null = null;
   finishError: ServerError | null = null;
   commitError: ServerError | null = null;
-  /** The transaction status after the input. Null if the input did not run. */
   statusAfterInput: TransactionStatus | null = null;
   /** Whether the function that resets the session is missing. */
   protected isResetMissing = false;
@@ -89,7 +77,7 @@ export abstract class Attempt<Context = unknown> {
   /** Whether the effect was committed without a proof and without waiting for the WAL to be flushed to disk. */
   unflushed = false;
   protected readonly run: Run;
-  /** The values of the input's parameters. Null if the input has no parameters, or the task has no args. */
+  /** Null if the input has no parameters, or the task no args. */
   protected readonly parameters: Parameters | null;
   protected readonly context: Context;
   protected readonly cancellation: RunCancellation;
@@ -97,7 +85,6 @@ export abstract class Attempt<Context = unknown> {
   /** Whether the settings are applied, so that the input runs under the settings of its own task. */
   protected settingsApplied = false;
   protected wasReset = false;
-  /** Whether finish has written the proof. */
   protected isProofWritten = false;
   #hasTransactionEnded = false;
   #startUs = NaN;
@@ -113,15 +100,12 @@ export abstract class Attempt<Context = unknown> {
   }
 
   /**
-   * Sends the attempt to the server.
-   *
-   * @param previous the attempt directly before this one on the wire, if its end was left open; otherwise null
-   * @param keepOpen whether to leave the end of this attempt to the next attempt or to `close`. Only pipelined attempts
-   * support this.
+   * @param previous the attempt directly before this one on the wire, if its end was left open
+   * @param keepOpen whether to leave the end of this attempt to the next one or to `close`; only pipelined attempts
+   * support this
    */
   abstract send(previous: Attempt | null, keepOpen: boolean): void;
 
-  /** Ends an attempt whose end was left open. */
   close(): void {}
 
   /** Whether the input has run, in its own transaction and under its own settings. */
@@ -133,12 +117,10 @@ export abstract class Attempt<Context = unknown> {
     return this.#hasTransactionEnded;
   }
 
-  /** Whether an object that belongs to the table, such as a ledger or function, was missing. */
   get objectsMissing(): boolean {
     return this.isResetMissing || isObjectMissing(this.finishError);
   }
 
-  /** Whether the session needs no repair (rollback and reset) after this attempt. */
   get isClean(): boolean {
     return this.wasReset && (this.stop !== null || !this.hasRun);
   }
@@ -151,13 +133,11 @@ export abstract class Attempt<Context = unknown> {
     }
   };
 
-  /** Records when the input starts, by the server's clock in binary form. */
   protected recordStart(clock: Buffer): void {
     this.#startUs = decodeMicroseconds(clock);
     this.start = timestampText(this.#startUs);
   }
 
-  /** Records when the transaction has ended, by the server's clock in binary form. */
   protected recordStop(clock: Buffer): void {
     const stopUs = decodeMicroseconds(clock);
     this.stop = timestampText(stopUs);

@@ -9,15 +9,9 @@ import {
   serializationFailure,
 } from "../../shared/postgres/sqlStates.js";
 
-/**
- * How a run is retried:
- * - `same`: in the same form.
- * - `stepwise`: as a stepwise attempt, which works for any input.
- * - `unwrapped`: without BEGIN and proof.
- */
+/** How a run is retried: in the same form, as a stepwise attempt, or without BEGIN and proof. */
 export type RetryForm = "same" | "stepwise" | "unwrapped";
 
-/** What follows an attempt: the run has ended, is released as if it had never run, or is retried. */
 export type AttemptOutcome = "ended" | "released" | RetryForm;
 
 /** SQLSTATE that the finish function raises when the row was changed, stopped or deleted during the run. */
@@ -41,7 +35,7 @@ export interface Circumstances {
   readonly attempts: number;
 }
 
-/** Decides what follows an attempt. A run that was asked to end and was rolled back for that reason is not retried. */
+/** A run that was asked to end and was rolled back for that reason is not retried. */
 export function decideOutcome(attempt: Attempt, circumstances: Circumstances): AttemptOutcome {
   const { cancelReason, recalled, attempts } = circumstances;
   const error = errorOf(attempt);
@@ -57,7 +51,6 @@ export function decideOutcome(attempt: Attempt, circumstances: Circumstances): A
   return cancelReason === "abort" ? "released" : "ended";
 }
 
-/** Returns the form in which a run whose effect was rolled back would be retried; null if it would not. */
 export function retryForm(attempt: Attempt, { cancelReason, exposed, attempts }: Circumstances): RetryForm | null {
   const error = errorOf(attempt);
   if (error === null || attempt.output.failure !== null || attempt.inputEndedTransaction) return null;

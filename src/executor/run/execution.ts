@@ -14,29 +14,24 @@ import type { PipelinedMessages } from "./pipelinedMessages.js";
 import type { FinishContext } from "./proof.sql.js";
 import { StepwiseAttempt, type StepwiseAttemptContext } from "./stepwiseAttempt.js";
 
-/** The session in which a run is executed, and what the run needs from the session. */
 export interface ExecutionContext extends StepwiseAttemptContext {
   readonly outputLimit: number;
-  /** How the proof is written. Null means that there is no proof, because the run's effect is in another database. */
+  /** Null means that there is no proof, because the effect is in another database. */
   readonly proof: FinishContext | null;
-  /** Requests a cancel of what the backend is doing. `cancelAnswered` must follow in any case. */
   readonly requestCancel: () => void;
 }
 
-/** A result whose large output, if it has one, is still in the buffer in which it was collected. */
+/** A large output is still in the buffer in which it was collected. */
 export type OutgoingResult = RunResult & { readonly spilledOutput?: SpillBuffer };
 
 export interface RunOutcome {
   readonly result: OutgoingResult;
-  /** Why the session can no longer be used. Null means that it can be used. */
   readonly loss: PgTaskError | null;
 }
 
 export interface SendOptions {
-  /** The run directly before this one, if its end was left open for this run. Otherwise null. */
   readonly previous: Execution | null;
   readonly isFollowed: boolean;
-  /** The pipeline permit (`Pipeline.permit`). */
   readonly permit: number;
 }
 
@@ -50,23 +45,18 @@ export interface SendOptions {
  * If the connection is lost while the run is on the wire, `end` is called without `done`.
  */
 export class Execution {
-  /** Whether the run was queued behind other runs when it was dispatched. */
   wasQueued = false;
-  /** Whether the start of the run is reported at once. */
   reportsStart = false;
   readonly run: Run;
   readonly cancellation: RunCancellation;
-  /** Whether the manager has recalled the run. If it has not run, it is then released rather than retried. */
+  /** If it has not run, it is then released rather than retried. */
   isRecalled = false;
   /** Whether a cancel meant for another run may have hit the current attempt. */
   isExposed = false;
-  /** Second key of the advisory lock that the current attempt takes when it begins. */
   lockKey = 0;
-  /** The last attempt. Null if there was none. */
   attempt: Attempt | null = null;
   readonly #context: ExecutionContext;
   readonly #canPipeline: boolean;
-  /** Whether the run could leave something in its session that no reset removes. */
   readonly #mayOutliveReset: boolean;
   #events: RunEvents = { started() {}, cancelRequested() {}, done() {} };
   #attempts = 0;
@@ -94,17 +84,16 @@ export class Execution {
     return this.run.id;
   }
 
-  /** Whether this run can be sent directly behind another run on the wire, and another run directly behind this one. */
+  /** Whether it can be sent directly behind another run, and another run directly behind it. */
   get isChainable(): boolean {
     return this.#pipelinedMessages !== null;
   }
 
-  /** Cancels the run, so that it is released. Has no effect once the run has ended. */
   abort(): void {
     this.cancellation.request("abort");
   }
 
-  /** Cancels the run, so that it ends with the error of a cancelled statement. Has no effect once the run has ended. */
+  /** Lets the run end with the error of a cancelled statement. */
   stop(): void {
     this.cancellation.request("stop");
   }
@@ -114,7 +103,7 @@ export class Execution {
     this.cancellation.cancelAnswered();
   }
 
-  /** Makes an attempt. If `isFollowed` was true but no run follows after all, the caller must call `close`. */
+  /** If `isFollowed` was true but no run follows after all, the caller must call `close`. */
   send({ previous, isFollowed, permit }: SendOptions, events: RunEvents): void {
     this.#events = events;
     this.isExposed = false;
@@ -136,7 +125,6 @@ export class Execution {
     this.attempt.send(previous?.attempt ?? null, isFollowed);
   }
 
-  /** Ends an attempt whose end was left open, because no run follows it directly. */
   close(): void {
     this.attempt?.close();
   }
@@ -168,11 +156,7 @@ export class Execution {
     this.attempt?.output.discard();
   }
 
-  /**
-   * Builds the result for an outcome, and hands over the output.
-   *
-   * @param stop the stop time to use if the attempt itself did not read the server's clock at its end
-   */
+  /** Hands over the output. `stop` is used if the attempt itself did not read the server's clock at its end. */
   result(outcome: "ended" | "released", stop: string | null): OutgoingResult {
     const { session, id } = this.run;
     const attempt = this.attempt;
@@ -203,7 +187,7 @@ export class Execution {
     };
   }
 
-  /** The messages around the input of a pipelined attempt. Null if the next attempt is stepwise. */
+  /** Null if the next attempt is stepwise. */
   get #pipelinedMessages(): PipelinedMessages | null {
     return this.#canPipeline && !this.#isStepwise ? this.#context.messages : null;
   }

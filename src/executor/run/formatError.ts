@@ -9,10 +9,10 @@ import { retryForm, rowChanged, type Circumstances } from "./attemptOutcome.js";
 export const timeoutMessage = "canceling statement due to statement timeout";
 export const cancelMessage = "canceling statement due to user request";
 
-/** DETAIL if the run had been committed while the rest of its output was still in the network's buffers. */
+/** DETAIL if the run was committed while the rest of its output was in the network's buffers. */
 const committedDetail = "Its effect had been committed by then.";
 
-/** Formats a server error as text for the column `error`, laid out as in the server's log. */
+/** Formats a server error for the column `error`, laid out as in the server's log. */
 export function formatError(error: ServerError, input: string): string {
   const position = error.position ?? error.internalPosition;
   const at = position === undefined ? "" : ` at character ${position}`;
@@ -28,16 +28,13 @@ export function formatError(error: ServerError, input: string): string {
     .join("\n");
 }
 
-/** Formats an error of pg-task itself in the layout of the server's log. */
 export function formatOwnError(message: string, input: string, detail?: string): string {
   const lines = [line("ERROR", message), line("DETAIL", detail), line("STATEMENT", input)];
   return lines.filter((text) => text !== "").join("\n");
 }
 
-/** An error of a run: its text for the column `error`, and its SQLSTATE as in `RunResult`. */
 export type RunError = Pick<Extract<RunResult, { outcome: "ended" }>, "error" | "sqlstate">;
 
-/** Builds the error after a run's last attempt. Both parts are null if the run ended without error. */
 export function formatRunError(attempt: Attempt, circumstances: Circumstances, input: string): RunError {
   const { failure } = attempt.output;
   if (failure !== null) {
@@ -62,7 +59,7 @@ export function formatRunError(attempt: Attempt, circumstances: Circumstances, i
   };
 }
 
-/** Removes the position, which refers to pg-task's own statement, from an error in writing the proof. */
+/** Removes the position, which refers to pg-task's own statement, from an error of finish. */
 function withoutPosition(error: ServerError | null): ServerError | null {
   if (error === null) return null;
   const { severity, code, message, detail, hint } = error;

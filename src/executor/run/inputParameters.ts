@@ -4,12 +4,9 @@ import { commentLength } from "./classifyInput.js";
 const jsonb = 3802;
 
 /**
- * Returns the values of the parameters of an input. The values of an array become `$1`, `$2` and so on, with types that
- * the server infers. An object becomes `$1`, with the type jsonb: an operator such as `->>` does not tell the server
- * which of the two JSON types its operand has.
- *
- * @param args an array or an object, as the text of a jsonb value
- * @returns null if the input has no parameters
+ * The values of an array become `$1`, `$2` and so on, with types that the server infers. An object becomes `$1` with
+ * the type jsonb, because an operator such as `->>` does not tell which of the two JSON types its operand has. Returns
+ * null if the input has no parameters.
  */
 export function inputParameters(input: string, args: string): Parameters | null {
   if (!hasParameter(input)) return null;
@@ -20,7 +17,6 @@ export function inputParameters(input: string, args: string): Parameters | null 
 const tokens =
   /(?<parameter>\$\d)|--|\/\*|(?<escapes>e')|['"]|\$(?:[a-z_\x80-\uffff][\w\x80-\uffff]*)?\$|[a-z_\x80-\uffff][\w$\x80-\uffff]*/giu;
 
-/** Whether the input has a parameter such as `$1`, outside of strings, quoted names and comments. */
 export function hasParameter(input: string): boolean {
   tokens.lastIndex = 0;
   for (;;) {
@@ -31,7 +27,6 @@ export function hasParameter(input: string): boolean {
   }
 }
 
-/** Returns the offset behind a string, a quoted name or a comment that begins with `opening`. */
 function endOfToken(input: string, opening: string, start: number): number {
   const from = start + opening.length;
   switch (opening) {
@@ -55,7 +50,7 @@ function endOfLine(input: string, from: number): number {
   return length < 0 ? input.length : from + length;
 }
 
-/** Returns the offset behind a text. A quote that is written twice looks like two strings, which does no harm. */
+/** A quote that is written twice looks like two strings, which does no harm. */
 function behind(input: string, text: string, from: number): number {
   const index = input.indexOf(text, from);
   return index < 0 ? input.length : index + text.length;
@@ -68,8 +63,8 @@ function endOfEscapedString(input: string, from: number): number {
 }
 
 /**
- * Returns the elements of a JSON array as `jsonb_array_elements_text` does: strings without quotes, null as null, and
- * all other values as their text. Numbers are not parsed, so they keep all of their digits.
+ * Returns the elements of a JSON array as `jsonb_array_elements_text` does. Numbers are not parsed, so they keep all
+ * digits.
  */
 export function elementsOf(array: string): (string | null)[] {
   const elements: (string | null)[] = [];

@@ -6,34 +6,25 @@ import type { Receive, ProtocolConnection } from "../../shared/postgres/protocol
 export interface PipelinedAttemptContext {
   readonly wire: ProtocolConnection;
   readonly messages: PipelinedMessages;
-  /** Key of the lock that the attempt takes when it starts, if other runs are sent before or behind it. */
   readonly lockKey: number;
-  /** The pipeline permit (`Pipeline.permit`). */
   readonly permit: number;
 }
 
 /**
- * An attempt that is sent in one write, for inputs whose effect on the transaction is known beforehand (see
- * attempt.ts). Brackets mark guards: when a guard fails, the server skips everything behind it. Finish (the function
- * that writes the proof) and the reset after the previous run are function calls: when one of them fails, its
- * transaction fails.
+ * An attempt that is sent in one write. Brackets mark guards: when one fails, the server skips everything behind it.
+ * Finish and the reset after the previous run are function calls: when one fails, its transaction fails.
  *
  *     [BEGIN, clock, settings] ─ [input] ─ finish ┬ [COMMIT] ─ [BEGIN, reset, COMMIT]
  *                                                 └ [COMMIT AND CHAIN] ┬ [reset, COMMIT]
  *                                                                      └ reset, settings ─ [input] ─ …
  *
- * Finish is left out if there is no proof to write. Unlike a single statement, an input of several statements is not a
- * guard: after an error in it, the COMMIT rolls the transaction back, and the next transaction begins with a reset. The
- * transaction of a chained run begins after the run was claimed, so no task sees a now() that is earlier than its
- * planned time.
- *
- * When an input of a single statement fails, the server skips everything behind it, including the next attempts. In
- * that case the session must be repaired.
+ * Finish is left out if there is no proof to write. An input of several statements is no guard: after an error in it, the
+ * COMMIT rolls back, and the next transaction begins with a reset. When an input of one statement fails, the server skips
+ * everything behind it, the next attempts too, and the session must be repaired. The transaction of a chained run begins
+ * after the run was claimed, so no task sees a now() earlier than its planned time.
  */
 export class PipelinedAttempt extends Attempt<PipelinedAttemptContext> {
-  /** Whether the transaction was committed with AND CHAIN. */
   #isChained = false;
-  /** Whether the reset after this attempt has been sent, either by this attempt or by the next run. */
   #isResetSent = false;
 
   send(previous: Attempt | null, keepOpen: boolean): void {

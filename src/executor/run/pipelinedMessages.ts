@@ -5,13 +5,10 @@ import { literal } from "../../shared/postgres/quoting.js";
 import { effectiveTimeoutMs, statementTimeoutMs } from "./runSettings.sql.js";
 import { encodeCall, encodeCommand, flush, type Block } from "../../shared/postgres/protocol/encode.js";
 
-/** Values of a session's settings while it runs nothing, by name. */
 export type InitialSettings = ReadonlyMap<string, string>;
 
-/** The settings that pg-task sets for a run, besides the task's id. */
 const settingNames = ["application_name", "pg_task.schema", "pg_task.table", "pg_task.group"] as const;
 
-/** Returns a query whose one row `toInitialSettings` and `toFunctionOids` read. */
 export function initialStateSql({
   finishFunction: finish,
   resetFunction: reset,
@@ -44,27 +41,21 @@ export function toFunctionOids(values: readonly (string | null)[]): FunctionOids
 const beginCommand = encodeCommand("BEGIN");
 const commit = encodeCommand("COMMIT");
 const commitUnflushed = encodeCommand("SET LOCAL synchronous_commit = off");
-/**
- * Needed only without a proof, because the finish function does the same. Later in the pipeline, UNLISTEN would take
- * effect only at the end of the next transaction.
- */
+/** Needed only without a proof, because finish does the same. Later in the pipeline, it would take effect too late. */
 const unlisten = encodeCommand("UNLISTEN *");
-/** Reads the time of BEGIN. The query contains no name that a task could redefine. */
+/** Contains no name that a task could redefine. */
 const startClock = "SELECT CURRENT_TIMESTAMP";
 const plainStart = encodeCommand(startClock);
 
 export const begin: Block = block([beginCommand]);
 
 export interface CommitMessages {
-  /** Commits a transaction that is not followed by another one. */
   readonly last: Block;
-  /** Commits a transaction and begins the next one, which saves a message. */
   readonly chained: Block;
 }
 
 export const commitWithProof: CommitMessages = commitMessages([]);
 
-/** Does not wait for the WAL flush, because the flush for the row's DONE covers this commit too. */
 export const commitWithoutProof: CommitMessages = commitMessages([unlisten, commitUnflushed]);
 
 function commitMessages(before: readonly Buffer[]): CommitMessages {
@@ -75,22 +66,18 @@ function commitMessages(before: readonly Buffer[]): CommitMessages {
 }
 
 interface GroupSettings {
-  /** Arguments of the reset function: group and application name, or null for both. */
   readonly arguments: readonly [string, string] | readonly [null, null];
-  /** Commands for the settings that cannot be passed to the reset function. */
   readonly commands: readonly Buffer[];
 }
 
 /**
- * The messages around the input of a pipelined attempt. They use the extended protocol, in which the server sends no
- * answer before it is asked to, and skips everything behind a failure. They also use function calls, which need no
- * planning.
+ * The messages around the input of a pipelined attempt. In the extended protocol, the server answers only when it is
+ * asked to, and skips everything behind a failure. Function calls need no planning.
  */
 export class PipelinedMessages {
-  /** Resets the session. The one value that it yields is the time by the server's clock at the end of the run. */
+  /** Its one value is the time by the server's clock at the end of the run. */
   readonly reset: Block;
   readonly chainedReset: Block;
-  /** The session's initial statement_timeout, in ms. 0 means no timeout. */
   readonly sessionTimeoutMs: number;
   readonly #table: Pick<ExecutorParameters, "schema" | "table">;
   readonly #initialSettings: InitialSettings;
@@ -119,11 +106,10 @@ export class PipelinedMessages {
   }
 
   /**
-   * Builds everything that precedes the input. The one value that it yields is the time by the server's clock at the
-   * start.
+   * Builds everything that precedes the input. Its one value is the time by the server's clock at the start.
    *
    * @param transaction whether to leave the transaction open for the input
-   * @param lock second key of the advisory lock to take, or null to take no lock
+   * @param lock second key of the advisory lock to take
    */
   opening(run: Pick<Run, "id" | "args" | "group" | "timeoutMs">, transaction: boolean, lock: number | null): Block {
     const { id, args, group, timeoutMs } = run;
@@ -137,20 +123,15 @@ export class PipelinedMessages {
   }
 
   /**
-   * Builds the opening of a run that directly follows another run on the wire. The opening is a function call in the
-   * transaction that the other run's COMMIT AND CHAIN began. The call also resets the session after the other run. Its
-   * value is both the stop time of the other run and the start time of this run. The call fails if the pipeline permit
-   * (an advisory lock) is not held.
-   *
-   * @param lock second key of the advisory lock that the run takes
-   * @param permit the pipeline permit, the second key of its advisory lock
+   * Builds the opening of a run that directly follows another one: a function call in the transaction that the other's
+   * COMMIT AND CHAIN began, which also resets the session. Its value is the stop time of the other run and the start
+   * time of this one. It fails if the lock of the pipeline permit is not held.
    */
   chainedOpening({ id, group }: Pick<Run, "id" | "group">, lock: number, permit: number): Buffer {
     const values = [id, ...this.#settingsOf(group).arguments, String(lock), String(permit)];
     return encodeCall(this.#functionOids.reset, values);
   }
 
-  /** Builds the settings that `chainedOpening` could not include; null if there are none. */
   settings({ args, group, timeoutMs }: Pick<Run, "args" | "group" | "timeoutMs">): Block | null {
     const { commands } = this.#settingsOf(group);
     const own = [
@@ -160,12 +141,12 @@ export class PipelinedMessages {
     return commands.length + own.length === 0 ? null : block([...commands, ...own], flush);
   }
 
-  /** Builds a call that writes the proof, as `finishSql` does. Its value says whether the proof was written. */
+  /** Writes the proof, as `finishSql` does. Its value says whether the proof was written. */
   finishCall({ id, claimedAt, ledger }: Pick<Run, "id" | "claimedAt" | "ledger">): Buffer {
     return encodeCall(this.#functionOids.finish, [id, claimedAt, this.#owner, String(ledger)]);
   }
 
-  /** In a transaction, the timeout applies until its end, so that no reset has to remove it. */
+  /** In a transaction, the timeout applies until its end, and no reset has to remove it. */
   #encodeTimeout(timeoutMs: number, transaction: boolean): Buffer {
     const smaller = effectiveTimeoutMs(timeoutMs, this.sessionTimeoutMs);
     return encodeCommand(`SET ${transaction ? "LOCAL " : ""}${timeoutSetting(smaller)}`);
@@ -198,7 +179,7 @@ export class PipelinedMessages {
   }
 }
 
-/** Takes a run's advisory lock, which is held until the run's transaction ends. */
+/** Takes a run's advisory lock, until the end of its transaction. */
 const lockSql = (lock: number): string => `pg_catalog.pg_try_advisory_xact_lock(pg_catalog.pg_backend_pid(), ${lock})`;
 
 function encodeSetting([name, value]: readonly [string, string]): Buffer {

@@ -2,11 +2,9 @@ import type { Run } from "../../shared/ipc/run.js";
 import { literal } from "../../shared/postgres/quoting.js";
 
 /**
- * Returns SQL that calls `finish` (defined in src/manager/schema/migration.sql), which writes the proof into the ledger if the
- * transaction has written anything. (Pipelined runs call it through `PipelinedMessages.finishCall` instead.) The SQL
- * yields one value: null if the transaction has written nothing, otherwise whether the task's row is still in state
- * WORK. It first undoes what the task may have set, because the task's role may lack privileges on the ledger, and the
- * task's timeouts may have expired.
+ * Returns SQL that calls `finish` (src/manager/schema/migration.sql), which writes the proof into the ledger if the
+ * transaction has written anything. Yields null if it has not, otherwise whether the task's row is still in state WORK.
+ * It first undoes what the task may have set: a role without privileges on the ledger, or timeouts.
  */
 export function finishSql(run: Pick<Run, "id" | "claimedAt" | "ledger">, context: FinishContext): string {
   const { finishFunction, owner } = context;
@@ -19,9 +17,8 @@ export function finishSql(run: Pick<Run, "id" | "claimedAt" | "ledger">, context
 }
 
 export interface FinishContext {
-  /** Name of the function that writes the proof, quoted and schema-qualified. */
+  /** Quoted and schema-qualified. */
   readonly finishFunction: string;
-  /** The session that runs the task, as stored in the column `owner`. */
   readonly owner: string;
 }
 

@@ -3,10 +3,9 @@ import { busySessionName, type TaskTableName } from "../../shared/postgres/appli
 import { maxInt } from "../../shared/postgres/serverLimits.js";
 import { literal } from "../../shared/postgres/quoting.js";
 
-/** Reads the server's clock, in UTC with microseconds, independent of the settings DateStyle and TimeZone. */
+/** Reads the server's clock, in UTC with microseconds, whatever DateStyle and TimeZone are. */
 const nowSql = `pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.clock_timestamp()), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
 
-/** Converts a task's timeout to a value of statement_timeout, which is an integer. Both are in ms. */
 export function statementTimeoutMs(timeoutMs: number): number {
   return Math.min(Math.ceil(timeoutMs), maxInt);
 }
@@ -15,27 +14,22 @@ const sessionTimeoutSql =
   "(EXTRACT(epoch FROM pg_catalog.current_setting('statement_timeout')::pg_catalog.interval) " +
   "OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8";
 
-/**
- * Disables the session's statement_timeout until the next reset. Like the statement that shows the timeout, it reads no
- * catalog, so that hardly any timeout is too short for it, not even in a new backend.
- */
+/** Like the statement that shows the timeout, it reads no catalog, so that hardly any timeout is too short for it. */
 export const clearSessionTimeoutSql = "SET statement_timeout = 0";
 export const showSessionTimeoutSql = "SHOW statement_timeout";
 
 const unitMs: Readonly<Record<string, number>> = { ms: 1, s: 1_000, min: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** Converts a timeout as the server shows it, such as `5s`, to ms. */
 export function shownTimeoutMs(shown: string): number {
   const [, count = "0", unit = "ms"] = /^(\d+)(\w*)$/.exec(shown) ?? [];
   return Number(count) * (unitMs[unit] ?? 1);
 }
 
-/** Returns the smaller of a task's timeout and its session's statement_timeout, in ms. 0 means no timeout. */
 export function effectiveTimeoutMs(timeoutMs: number, sessionMs: number): number {
   return sessionMs > 0 && sessionMs < timeoutMs ? sessionMs : timeoutMs;
 }
 
-/** Builds the SQL of a run's settings. Most of it is cached, because a session mostly runs tasks of one group. */
+/** Builds the SQL of a run's settings. A session mostly runs tasks of one group, so most of it is cached. */
 export class SettingsSql {
   readonly #table: TaskTableName & { readonly name?: string };
   #group: string | null = null;
@@ -45,7 +39,7 @@ export class SettingsSql {
     this.#table = table;
   }
 
-  /** Returns a query that sets the settings. Its one value is the time of the start, by the server's clock. */
+  /** Its one value is the time of the start, by the server's clock. */
   sql({ id, args, group, timeoutMs }: Pick<Run, "id" | "args" | "group" | "timeoutMs">): string {
     if (this.#group !== group) {
       this.#group = group;
@@ -73,9 +67,8 @@ function settingsPrefix(table: TaskTableName & { readonly name?: string }, group
 }
 
 /**
- * Returns a query whose one value is the time by the server's clock at the end of the run. The query also disables the
- * run's timeout, which could otherwise interrupt the reset. If the task has `save` and no timeout, the session's
- * statement_timeout is kept.
+ * Returns a query whose one value is the time by the server's clock. It also disables the run's timeout, which could
+ * interrupt the reset. With `save` and no timeout, the session's own one is kept.
  */
 export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
   const keepTimeout = run.save && run.timeoutMs === 0;
@@ -83,9 +76,8 @@ export function stopSql(run: Pick<Run, "timeoutMs" | "save">): string {
 }
 
 /**
- * Returns the queries that reset a session. Each is sent as a message of its own. With `save`, only the settings
- * are reset that concern the next run: the run's timeout would limit it, client_encoding could garble its text, and it
- * may have no args.
+ * Returns the queries that reset a session, each a message of its own. With `save`, only what concerns the next run is
+ * reset: the timeout, the args, and client_encoding, which could garble its text.
  */
 export function resetSql(run: Pick<Run, "timeoutMs" | "save" | "args">): string[] {
   if (!run.save) return ["DISCARD ALL"];
@@ -94,7 +86,6 @@ export function resetSql(run: Pick<Run, "timeoutMs" | "save" | "args">): string[
   return ["RESET client_encoding", ...timeout, ...args];
 }
 
-/** Returns an SQL condition that sets a setting and is always true. */
 function setConfig(name: string, value: string): string {
   // A value with a backslash becomes an E'…' literal, which has the same meaning with either value of
   // standard_conforming_strings.

@@ -9,32 +9,29 @@ import type { ServerError, TransactionStatus } from "../../shared/postgres/proto
 export interface StepwiseAttemptContext {
   readonly wire: ProtocolConnection;
   readonly settings: SettingsSql;
-  /** Only the opening is used. Null if the server lacks the functions that it calls. */
   readonly messages: PipelinedMessages | null;
 }
 
 const endTags = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
 /**
- * If a statement of the input was answered with one of these tags and a transaction is open afterwards, the input has
- * begun that transaction. COMMIT is among them because it may have been COMMIT AND CHAIN.
+ * With one of these tags and an open transaction afterwards, the input has begun it. COMMIT may have been COMMIT AND
+ * CHAIN.
  */
 const openingTags = new Set(["BEGIN", "START TRANSACTION", "COMMIT"]);
 
 /**
- * An attempt whose end is sent only after its input has been answered. This form works for any input. Each step is a
- * message of its own. Brackets mark guards: when a guard fails, the server skips everything behind it.
+ * An attempt whose end is sent only after its input has been answered. It works for any input. Each step is a message of
+ * its own. Brackets mark guards: when one fails, the server skips everything behind it. A server without pg-task's
+ * functions gets the settings in one query.
  *
  *     [BEGIN, clock, settings, COMMIT] ─ [BEGIN] ─ input ┊ finish ─ COMMIT, stop ─ reset
  *
- * On a server without pg-task's functions, the settings are set by one query.
- *
- * The settings come before BEGIN for two reasons. Within the transaction, they would be undone by an input that rolls
- * the transaction back. They would also keep the input from choosing its isolation level.
+ * The settings come before BEGIN, because an input that rolls back would undo them, and they would keep the input from
+ * choosing its isolation level.
  */
 export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
-  /** Whether an open transaction was begun by the input. If so, its COMMIT is part of the output. */
+  /** Whether the input has begun the open transaction, so that its COMMIT is part of the output. */
   #hasInputBegun = !this.form.sendsBegin;
-  /** How many messages of the reset are unanswered. Null before the first one is sent. */
   #pendingResets: number | null = null;
   #resetError: ServerError | null = null;
 

@@ -31,7 +31,6 @@ import {
 } from "../run/runSettings.sql.js";
 import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 
-/** A connection that has been set up to run tasks. */
 export interface OpenConnection {
   readonly wire: ProtocolConnection;
   readonly messages: PipelinedMessages;
@@ -40,25 +39,24 @@ export interface OpenConnection {
 
 const settings: StartupSettings = { client_encoding: "UTF8", ...sessionClientSettings };
 
-/** The settings added here exist from PostgreSQL 14 on, but not on every platform. */
+/** Settings from PostgreSQL 14 on, on some platforms. */
 const laterSettings: StartupSettings = {
   ...settings,
   ...connectionCheckSettings,
   idle_session_timeout: 0,
 };
 
-/** SQLSTATEs with which the server refuses a setting: unknown name, invalid value. */
+/** Unknown name, invalid value. */
 const settingRefused = new Set(["42704", "22023"]);
 
-/** How often a session is set up at most, if a very short statement_timeout of the database ends its first statement. */
+/** A very short statement_timeout of the database can end the first statement. */
 const maxSetUps = 3;
 
-/** Messages other than rows are kept up to this size, in bytes, regardless of the output limit. */
+/** Messages other than rows are kept up to this size, in bytes. */
 const minMessageLimit = 1 << 20;
-/** Size of the column count and the column lengths in a row with the maximum number of columns, in bytes. */
+/** Column count and lengths of a row with the maximum number of columns, in bytes. */
 const rowOverhead = 8192;
 
-/** Returns the size of the largest message that is kept, in bytes, for a given output limit. */
 export function messageLimit(outputLimit: number): number {
   return Math.max(Math.min(outputLimit, maxOutputBytes), minMessageLimit) + rowOverhead;
 }
@@ -73,8 +71,8 @@ const identitySql =
   "FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS activity";
 
 /**
- * The sources of `default_transaction_read_only` by which an administrator makes a whole server or database read-only.
- * For a role, or in a connection string, it is a choice for the role's tasks, which then only read.
+ * Where an administrator sets `default_transaction_read_only` for a whole server or database. For a role, or in a
+ * connection string, it is a choice for the role's tasks, which then only read.
  */
 const serverWideSources = new Set(["configuration file", "command line", "environment variable", "global", "database"]);
 
@@ -83,7 +81,7 @@ interface LoggedIn {
   readonly startup: Startup;
 }
 
-/** Opens connections to one target, and remembers which settings the target's server knows. */
+/** Opens connections, and remembers which settings the server knows. */
 export class Connector {
   readonly #parameters: ExecutorParameters;
   #settings = laterSettings;
@@ -93,12 +91,8 @@ export class Connector {
   }
 
   /**
-   * Opens a connection and sets it up to run tasks.
-   *
-   * @param group the group of the first tasks. It is set at login, so that it need not be set for each task.
-   * @throws PgTaskError CONNECTION_FAILED or CONNECTION_POOLED, for the same reasons as `openProtocolConnection`
-   * @throws PgTaskError CONNECTION_REJECTED if the server refuses the connection, or if the session cannot be set up
-   * @throws PgTaskError CONNECTION_LOST
+   * @param group the group of the first tasks, set at login so that it need not be set for each task
+   * @throws PgTaskError CONNECTION_REJECTED also if the session cannot be set up
    */
   async open(group: string): Promise<OpenConnection> {
     for (let attempt = 1; ; attempt += 1) {
@@ -136,7 +130,7 @@ export class Connector {
     }
   }
 
-  /** Sets up a session in one round trip, because many sessions may be opened at once. */
+  /** In one round trip, because many sessions may be opened at once. */
   async #setUp({ wire, startup }: LoggedIn): Promise<OpenConnection> {
     const [ownTimeout, cleared, who, identity, initialState, ...tests] = await Promise.all([
       wire.query(showSessionTimeoutSql),
@@ -173,7 +167,7 @@ export class Connector {
     expectNoPooler(this.#parameters.target, announced, answer, startup);
   }
 
-  /** Refuses a session on another server than the manager's, which would have claimed its tasks elsewhere. */
+  /** A session on another server than the manager's would run tasks that were claimed elsewhere. */
   #expectSameServer(started: string | null | undefined): void {
     const { serverStart, target } = this.#parameters;
     if (serverStart === null || serverStart === started) return;
@@ -183,14 +177,14 @@ export class Connector {
     );
   }
 
-  /** Refuses a session of a read-only server or database, so that tasks wait as on a standby instead of failing. */
+  /** On a read-only server or database, tasks wait as on a standby instead of failing. */
   #expectWritable(readOnlySource: string | null): void {
     const { target } = this.#parameters;
     if (!serverWideSources.has(readOnlySource ?? "") || target.sessionAttributes === "primary") return;
     throw readOnlyError(target, "session");
   }
 
-  /** SQL of what a run needs besides its input, and of a reset: opening fails instead of a later run. */
+  /** SQL of what a run and a reset need: opening fails instead of a later run. */
   #testSql(): string[] {
     const run = { id: "0", args: null, group: "", timeoutMs: 0, save: false };
     const { resetFunction: reset } = this.#parameters;

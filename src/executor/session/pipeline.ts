@@ -8,13 +8,11 @@ import { resetSql, stopSql } from "../run/runSettings.sql.js";
 import { maxResets } from "../tuning.js";
 
 export interface PipelineEvents {
-  /** A run has a result. After a result with a `loss` (the session can no longer be used), no more results follow. */
+  /** After a result with a `loss`, no more results follow. */
   finished(execution: Execution, outcome: RunOutcome): void;
-  /** The connection was lost before the outcome of a run was known. */
   lost(execution: Execution): void;
   retry(execution: Execution): void;
   started(execution: Execution): void;
-  /** An attempt is done, or the session has been repaired: `canSend` may return true now. */
   changed(): void;
 }
 
@@ -26,25 +24,23 @@ export interface PipelineEvents {
  *                       ▼
  *                    repairing ──session reset──▶ idle
  *
- * Several runs are on the wire only if a reset that fails keeps the runs behind it from running. Therefore no run
- * starts in a session that has not been reset. While a cancel is pending, nothing is sent that the cancel might hit by
- * mistake. A run that was hit by a cancel meant for another run is retried. A repair waits for the pending cancel, ends
- * the transaction and resets the session.
+ * Several runs are on the wire only if a failed reset keeps the runs behind it from running. While a cancel is pending,
+ * nothing is sent that it might hit by mistake. A run hit by another's cancel is retried. A repair waits for the pending
+ * cancel, ends the transaction and resets the session.
  */
 export class Pipeline {
   readonly #wire: ProtocolConnection;
   readonly #events: PipelineEvents;
   readonly #onWire: Execution[] = [];
-  /** Runs whose attempts are done, but which must wait until the session has been repaired. */
   #awaitingRepair: Execution[] = [];
   #repair: Promise<void> | null = null;
-  /** The run that is expected to be sent next. The end of the last run on the wire was left open for it. */
+  /** The run for which the end of the last one on the wire was left open. */
   #expectedNext: Execution | null = null;
   #isFilling = false;
   readonly #depth = new PipelineDepth();
   #lastDoneAt = 0;
   #isLost = false;
-  /** The pipeline permit: second key of an advisory lock of the manager. Without it, no queued run may be sent or start. */
+  /** The pipeline permit: second key of an advisory lock of the manager, without which no queued run may start. */
   permit: number | null = null;
 
   constructor(wire: ProtocolConnection, events: PipelineEvents) {
@@ -56,12 +52,11 @@ export class Pipeline {
     return this.#onWire.length === 0 && this.#awaitingRepair.length === 0 && this.#repair === null;
   }
 
-  /** The unfinished runs, in the order in which they were sent. */
   get runs(): readonly Execution[] {
     return [...this.#awaitingRepair, ...this.#onWire];
   }
 
-  /** Marks these runs to be released unless the server runs them already. Returns all runs on the wire, in order. */
+  /** Marks these runs to be released unless the server runs them already. Returns all runs on the wire. */
   recall(ids: readonly string[]): SentRun[] {
     for (const execution of this.runs) if (ids.includes(execution.id)) execution.isRecalled = true;
     return this.#onWire.map(({ id, lockKey }) => ({ id, lockKey }));
@@ -77,16 +72,11 @@ export class Pipeline {
     return this.#isFilling && this.#expectedNext === execution && execution.isChainable && !this.#mustWait;
   }
 
-  /** Whether a pending cancel might hit what is sent now, or the session needs repair first. */
   get #mustWait(): boolean {
     return this.#awaitingRepair.length > 0 || this.#onWire.some(({ cancellation }) => cancellation.isPending);
   }
 
-  /**
-   * Sends a run. `canSend` must have returned true for it.
-   *
-   * @param next the run to be sent directly after this one as soon as possible; null if there is none
-   */
+  /** `canSend` must have returned true. `next` is to be sent directly behind this run as soon as possible. */
   send(execution: Execution, next: Execution | null): void {
     if (this.#onWire.length === 0) this.#lastDoneAt = performance.now();
     const previous = this.#expectedNext === execution ? (this.#onWire.at(-1) ?? null) : null;
@@ -111,7 +101,6 @@ export class Pipeline {
     this.#onWire.at(-1)?.close();
   }
 
-  /** Finishes or gives up all runs after the connection was lost. */
   async connectionLost(reason: PgTaskError): Promise<void> {
     this.#isLost = true;
     await this.#repair;
@@ -164,7 +153,7 @@ export class Pipeline {
     else this.#wire.destroy(loss);
   }
 
-  /** Rolls back and resets. Returns the server's clock before the reset that succeeded. */
+  /** Returns the server's clock before the reset that succeeded. */
   async #resetSession({ run }: Execution): Promise<string | null> {
     for (let attempt = 0; attempt < maxResets; attempt++) {
       // A ROLLBACK outside a transaction would put a warning into the server's log.
@@ -181,7 +170,7 @@ export class Pipeline {
     throw sessionClosed("every reset was cancelled");
   }
 
-  /** Emits the run's result. Returns false, without a result, if the run must be retried. */
+  /** Returns false, without a result, if the run must be retried. */
   #finishUnlessRetried(execution: Execution, stop: string | null, loss: PgTaskError | null): boolean {
     const outcome = execution.outcome();
     if (outcome !== "ended" && outcome !== "released" && loss === null) {

@@ -9,7 +9,7 @@ import {
   rememberedRuns,
 } from "../tuning.js";
 
-/** How many runs of a session may be on the wire at once, derived from how long recent runs took. */
+/** How many runs of a session may be on the wire at once, by how long recent runs took. */
 export class PipelineDepth {
   #typicalMs = pipelineMs / minPipelineRuns;
   #runsSinceSlow = 0;
@@ -19,7 +19,6 @@ export class PipelineDepth {
     return Math.min(limit, Math.floor(pipelineMs / this.#typicalMs));
   }
 
-  /** Records how long a run took on the server, in ms. */
   addDuration(ms: number): void {
     this.#runsSinceSlow = ms > slowRunMs ? 0 : this.#runsSinceSlow + 1;
     const factor = ms > this.#typicalMs ? durationGrowth : durationShrink;

@@ -11,7 +11,6 @@ import type { RemoteSessionCache } from "../remote/remoteSession.js";
 import { Execution, type OutgoingResult } from "../run/execution.js";
 import { SettingsSql } from "../run/runSettings.sql.js";
 
-/** A message from a session to the manager. The last one is `openFailed`, `lost` or `closed`. */
 export type SessionMessage = Exclude<Extract<FromExecutor, { readonly session: number }>, { type: "recalled" }>;
 
 interface SessionContext {
@@ -25,7 +24,6 @@ interface SessionContext {
 
 type AnyExecution = Execution | RemoteExecution;
 
-/** The code that only remote tasks need, and the remote sessions of one local session. */
 interface RemoteSupport {
   readonly RemoteExecution: typeof RemoteExecution;
   readonly sessions: RemoteSessionCache;
@@ -41,19 +39,16 @@ export class ExecutorSession {
   readonly #id: number;
   readonly #context: SessionContext;
   #state: "opening" | "open" | "closing" | "gone" = "opening";
-  /** Runs that were dispatched before the session was open, or before the code that they need was loaded. */
+  /** Runs that wait for the connection, or for the code that they need. */
   #waitingRuns: Run[] = [];
-  /** Runs that were dispatched but are not on the wire yet. */
   #queue: AnyExecution[] = [];
   #connection: OpenConnection | null = null;
   #pipeline: Pipeline | null = null;
   #remote: { readonly execution: RemoteExecution; readonly over: Promise<void> } | null = null;
-  /** Null until the session gets its first remote task. */
   #remoteSupport: RemoteSupport | null = null;
   readonly #settings: SettingsSql;
   #permit: number | null = null;
   readonly #startReporter: StartReporter;
-  /** Whether a run left something that no reset removes. Then queued runs are released until the session is closed. */
   #isStale = false;
   #resolveEnd: (loss: PgTaskError | null) => void = () => {};
   readonly #ended: Promise<void>;
@@ -70,7 +65,7 @@ export class ExecutorSession {
     return this.#queue.length === 0 && this.#waitingRuns.length === 0 && this.#inProgress().length === 0;
   }
 
-  /** Queues a run in this session. Returns false if the session takes no more runs. */
+  /** Returns false if the session takes no more runs. */
   dispatch(run: Run): boolean {
     if (this.#state === "closing" || this.#state === "gone") return false;
     this.#waitingRuns.push(run);
@@ -79,18 +74,15 @@ export class ExecutorSession {
     return true;
   }
 
-  /** Cancels a run, or releases it if it is still queued. Has no effect once the run has finished. */
   cancel(id: string): void {
     if (this.#releaseQueued((run) => run.id === id)) return;
     for (const work of this.#inProgress()) if (work.id === id) work.stop();
   }
 
-  /** Passes on the manager's answer to `requestCancel`. Has no effect if the run has finished. */
   cancelAnswered(id: string): void {
     for (const work of this.#inProgress()) if (work.id === id) work.cancelAnswered();
   }
 
-  /** Sets the pipeline permit. Null means that the session may send no queued runs. */
   setPermit(permit: number | null): void {
     this.#permit = permit;
     if (this.#pipeline !== null) this.#pipeline.permit = permit;
@@ -98,12 +90,8 @@ export class ExecutorSession {
   }
 
   /**
-   * Recalls runs from this session. Runs that have not been sent to the server are released at once. Runs that have
-   * been sent are marked to be released if the server does not run them. Without a new pipeline permit, no more queued
-   * runs are sent.
-   *
-   * @returns the runs that have been sent and have not finished. Null if nothing was recalled, because `queuedBehind`
-   * is no longer the current run.
+   * Releases runs that have not been sent, and marks the others to be released unless the server runs them. Returns
+   * those that have been sent and have not finished; null if `queuedBehind` is no longer the current run.
    */
   recall({ ids, queuedBehind }: RecalledRuns): SentRun[] | null {
     if (queuedBehind !== null && this.#inProgress()[0]?.id !== queuedBehind) return null;
@@ -117,19 +105,16 @@ export class ExecutorSession {
     this.#sendQueued();
   }
 
-  /** If a run is in progress, reports how long nothing has arrived from the server. */
   async reportSilence(): Promise<void> {
     const ms = (await this.#connection?.wire.silentMs()) ?? 0;
     if (ms > 0 && this.#inProgress().length > 0) this.#context.send({ type: "silence", session: this.#id, ms });
   }
 
-  /** Releases queued runs and cancels runs in progress. */
   abort(): void {
     this.#releaseQueued();
     for (const work of this.#inProgress()) work.abort();
   }
 
-  /** Ends the session at once. A run in progress is lost. Resolves when the connection is closed. */
   async stop(): Promise<void> {
     this.#releaseQueued();
     if (this.#state === "opening") {
@@ -177,7 +162,7 @@ export class ExecutorSession {
     this.#sendEnd("lost", loss);
   }
 
-  /** Executes runs until the session ends. Returns why the connection was lost, or null if the session was closed. */
+  /** Returns why the connection was lost, or null if the session was closed. */
   async #serve(connection: OpenConnection): Promise<PgTaskError | null> {
     const end = new Promise<PgTaskError | null>((resolve) => (this.#resolveEnd = resolve));
     void connection.wire.ended.then(this.#resolveEnd);
@@ -197,7 +182,6 @@ export class ExecutorSession {
     return await end;
   }
 
-  /** Moves the waiting runs to the queue if the session is open and the code that they need is loaded. */
   #addWaiting(): void {
     if (this.#connection === null) return;
     if (this.#remoteSupport === null && this.#waitingRuns.some(({ remote }) => remote !== null)) {
@@ -207,7 +191,7 @@ export class ExecutorSession {
     for (const run of this.#waitingRuns.splice(0)) this.#add(this.#connection, run);
   }
 
-  /** Loads the code for remote tasks on first use, because the first task after deep sleep waits for all code. */
+  /** On first use, because the first task after deep sleep waits for all code. */
   async #loadRemoteSupport(): Promise<void> {
     try {
       const { RemoteExecution } = await import("../remote/remoteExecution.js");
@@ -322,7 +306,6 @@ export class ExecutorSession {
     this.#releaseQueued();
   }
 
-  /** Releases the runs that match and are not on the wire. Returns whether any run was released. */
   #releaseQueued(matches: (run: Pick<Run, "id">) => boolean = () => true): boolean {
     const released = [...this.#waitingRuns, ...this.#queue].filter(matches);
     if (released.length === 0) return false;

@@ -9,7 +9,6 @@ interface StartedRun {
 /** Reports each run that was queued behind others once it has been running for `startedReportMs`. */
 export class StartReporter {
   readonly #report: (id: string, start: string) => void;
-  /** The current run, if it was queued behind others. */
   #run: StartedRun | null = null;
   #timer: NodeJS.Timeout | undefined;
 

@@ -1,7 +1,6 @@
 import { PgTaskError } from "../errors.js";
 import type { RawEntry, RawFile } from "./fileSchema.js";
 
-/** The validated content of a configuration file, without defaults. */
 export interface ConfigDocument {
   readonly values: RawFile;
   readonly entries: readonly RawEntry[];
@@ -11,7 +10,6 @@ export interface ConfigDocument {
   readonly isArray: boolean;
 }
 
-/** The content that is used when there is no configuration file. */
 export const emptyDocument: ConfigDocument = { values: {}, entries: [], entriesPath: [], isArray: false };
 
 /** Combines several problems into one error: first the file's name, then one line for each problem. */

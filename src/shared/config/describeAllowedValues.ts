@@ -3,7 +3,6 @@ import { leastTokenLength } from "./secretValue.js";
 import { findParameter } from "./parameters.js";
 import { logLevels, type Parameter } from "./parameterTable.js";
 
-/** Describes the values that a parameter allows, for example "a whole number of ms from 1 to 2147483647". */
 export function allowedValues(parameter: Parameter): string {
   const { type } = parameter;
   switch (type) {
@@ -44,16 +43,13 @@ export function allowedValues(parameter: Parameter): string {
   }
 }
 
-/** A short key of an entry, such as `sleep`, which stands for the parameter `pg_task.sleep`. */
 export interface EntryKey {
   readonly name: string;
-  /** The parameter that the key sets for its entry, if any. */
   readonly parameter?: Parameter;
   readonly allowed: string;
   readonly meaning: string;
 }
 
-/** Returns the key that sets this parameter for its entry. */
 function short(name: string, ownMeaning?: string): EntryKey {
   const parameter = findParameter(`pg_task.${name}`);
   if (parameter === undefined) throw new Error(`no parameter for the entry's key ${name}`);

@@ -21,7 +21,7 @@ export function formatPath(path: Path): string {
     .join("");
 }
 
-/** Describes each problem in one line: its path, what is allowed there, and what was given. Secrets are masked. */
+/** One line for each problem: its path, what is allowed there, and what was given. Secrets are masked. */
 export function describeIssues(issues: readonly z.core.$ZodIssue[], content: unknown): string[] {
   const lines = issues.flatMap((issue) => {
     if (issue.code === "unrecognized_keys") {
@@ -35,7 +35,7 @@ export function describeIssues(issues: readonly z.core.$ZodIssue[], content: unk
   return [...new Set(lines)];
 }
 
-/** Whether the path lies in an entry. Only entries are elements of an array. */
+/** Only entries are elements of an array. */
 function isInEntry(path: Path): boolean {
   return path.some((step) => typeof step === "number");
 }
@@ -68,12 +68,10 @@ const otherWords: ReadonlyMap<string, string> = new Map([
   ["username", "user"],
 ]);
 
-/** Returns a parameter's name without its prefix. This is its key in an entry. */
 const shortName = (name: string): string => name.replace(/^pg_\w+\./, "");
 
 const noSpi = "not supported: tasks run over connections, not by SPI inside the server; remove it";
 
-/** Hints for known keys that are not allowed where they were given. */
 const hints: ReadonlyMap<string, string> = new Map([
   ["pg_task.id", "pg_task.id is the running task's id: read only, and in sessions only"],
   ["pg_task.data", 'expected "data" in an entry; "pg_task.data" belongs at the top level, next to "pg_task.json"'],
@@ -108,7 +106,6 @@ function valueAt(content: unknown, path: Path): unknown {
 
 const secretKeys = ["password", ...secretParameters];
 
-/** Formats a value for a message: shortened, and with secrets masked. */
 function valueText(value: unknown, path: Path): string {
   if (value === undefined) return "nothing";
   if (Array.isArray(value)) return "an array";

@@ -3,26 +3,22 @@ import type { Configuration, Entry } from "./types.js";
 import type { ConnectionTarget } from "../postgres/target/target.js";
 import { parameters } from "./parameterTable.js";
 
-/** Differences between two configurations. */
 export interface ConfigurationChanges {
   readonly added: readonly Entry[];
   readonly removed: readonly Entry[];
-  /** Entries whose connection changed. Their managers must be restarted. */
   readonly restarted: readonly Entry[];
-  /** Entries whose managers keep running, with the new values. */
   readonly kept: readonly Entry[];
   /** Names of the changed values of each entry, by entry key. Entries in `restarted` are included. */
   readonly changed: Readonly<Record<string, readonly string[]>>;
-  /** Names of the parameters whose values have changed at the top level of the file, outside its entries. */
   readonly parameters: readonly string[];
 }
 
-/** Parameters that managers do not use. If one of them changes, this does not count as a change of an entry. */
+/** A change of such a parameter does not count as a change of an entry. */
 const supervisorOnly: ReadonlySet<string> = new Set(
   parameters.filter((parameter) => parameter.supervisorOnly === true).map(({ name }) => name),
 );
 
-/** Where the password is looked up if none is given. Whether it is given shows in `password`. */
+/** Where the password is looked up if none is given. */
 const passwordLookup: ReadonlySet<string> = new Set<keyof ConnectionTarget>(["passwordFile"]);
 
 export function diffConfigurations(before: Configuration, now: Configuration): ConfigurationChanges {
@@ -58,7 +54,6 @@ function entryChanges(before: Entry, now: Entry): string[] {
   ];
 }
 
-/** Returns the keys whose values differ. */
 function changedKeys(before: object, now: object): string[] {
   const [a, b] = [new Map(Object.entries(before)), new Map(Object.entries(now))];
   return [...new Set([...a.keys(), ...b.keys()])].filter((key) => !isDeepStrictEqual(a.get(key), b.get(key)));

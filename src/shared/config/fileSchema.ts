@@ -8,7 +8,6 @@ import { hostsPattern, listenPattern } from "./listenAddress.js";
 import { tokenPattern } from "./secretValue.js";
 import { parseSize, sizePattern } from "./sizeText.js";
 
-/** An entry as it is written in the configuration file. */
 export type RawEntry = Readonly<Record<string, unknown>> & {
   readonly data?: string;
   readonly user?: string;
@@ -22,7 +21,6 @@ export type RawEntry = Readonly<Record<string, unknown>> & {
   readonly url?: string;
 };
 
-/** The content of a configuration file that contains an object, not an array. */
 export type RawFile = Readonly<Record<string, unknown>> & {
   readonly url?: string;
   readonly "pg_task.json"?: readonly RawEntry[];
@@ -63,7 +61,6 @@ function size(parameter: Parameter): z.ZodType {
   return z.union([z.int().min(min).max(max), text]);
 }
 
-/** Returns the schema of one parameter. */
 function schemaOf(parameter: Parameter): z.ZodType {
   switch (parameter.type) {
     case "bool":
@@ -133,12 +130,11 @@ function entryShape(): Record<string, z.ZodType> {
   );
 }
 
-/** Schema of one entry of `pg_task.json`. */
 const entrySchema = z
   .strictObject({ ...entryShape(), ...shapeOf(entryParameters) })
   .meta({ id: "entry", description: "one task table: one manager" });
 
-/** Schema of a file that contains an object. The keys of the object are the full names of parameters. */
+/** A file that contains an object, with full names of parameters. */
 export const fileSchema = z.strictObject({
   $schema: z.string().optional().meta({ description: "for editors: where the schema is" }),
   url: z
@@ -152,13 +148,11 @@ export const fileSchema = z.strictObject({
   "pg_task.json": z.array(entrySchema).optional().meta({ description: "the entries, one for each task table" }),
 });
 
-/** Schema of a file that contains an array of entries. */
+/** A file that contains entries only. */
 export const arraySchema = z.array(entrySchema);
 
-/** Schema of a configuration file, which contains either an object or an array. */
 const configurationSchema = z.union([fileSchema, arraySchema]);
 
-/** Returns the JSON Schema of configuration files, as the text of the schema file in the package. */
 export function jsonSchemaText(): string {
   const { $schema, ...rest } = z.toJSONSchema(configurationSchema, { io: "input" });
   return `${JSON.stringify({ $schema, title: "pg-task's configuration", ...rest }, null, 2)}\n`;

@@ -3,29 +3,23 @@ import { resolve } from "node:path";
 import { connectionVariables } from "../postgres/target/parseTarget.js";
 import { systemErrorCode } from "../errors.js";
 
-/** Name of the configuration file that is read from the working directory by default. */
 export const defaultFileName = "pg_task.json";
 
-/** Where the configuration comes from. */
 export interface ConfigSource {
   /** Absolute path of the configuration file; null if there is none. */
   readonly file: string | null;
-  /** The environment variables that name a server; null if none do. */
   readonly environment: "DATABASE_URL" | "PG* variables" | null;
-  /** Whether there is neither a configuration file nor a variable that names a server. */
   readonly nothing: boolean;
 }
 
 export interface SourceOptions {
   /** The value of `--config`; a relative path is resolved against `cwd`. */
   readonly file?: string | undefined;
-  /** The content of a configuration file, given by a program instead of a file. */
   readonly content?: unknown;
   readonly cwd: string;
   readonly env: NodeJS.ProcessEnv;
 }
 
-/** Finds the configuration file and the connection variables without reading the file. */
 export async function findSource(options: SourceOptions): Promise<ConfigSource> {
   const file = await findFile(options);
   const environment = findEnvironment(options.env);

@@ -5,9 +5,9 @@ import { invalidConfiguration } from "./configDocument.js";
 import { leastTokenLength, MissingSecret, resolveSecret, tokenPattern } from "./secretValue.js";
 
 /**
- * Reads the tokens from the environment if the file names variables instead of them.
+ * Reads the tokens from the environment if the file names variables.
  *
- * @throws PgTaskError CONFIG_INVALID if a variable is not set, or does not hold a token
+ * @throws PgTaskError CONFIG_INVALID
  */
 export function resolveTokens(
   given: Partial<FileParameters>,
@@ -21,7 +21,6 @@ export function resolveTokens(
   return { ...given, ...Object.fromEntries(tokens) };
 }
 
-/** Replaces the tokens by none. */
 export const withoutTokens = (given: Partial<FileParameters>): Partial<FileParameters> => ({
   ...given,
   ...Object.fromEntries(secretParameters.map((name) => [name, ""])),
@@ -44,9 +43,8 @@ function resolveToken(name: string, value: unknown, file: string | null, env: No
 }
 
 /**
- * Throws if the page listens on an address other than loopback and there is no token, because users of other machines
- * could then use the page without authentication. Throws also if both tokens are the same, because the read-only one
- * could then change tasks.
+ * Requires a token if the page listens on another address than loopback, and different tokens, because the read-only
+ * one could otherwise change tasks.
  *
  * @throws PgTaskError CONFIG_INVALID
  */

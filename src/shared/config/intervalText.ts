@@ -25,10 +25,8 @@ const units: Readonly<Record<string, number>> = Object.fromEntries(
 );
 
 /**
- * Estimates the length of a PostgreSQL interval in seconds. A month counts as 30 days, as in PostgreSQL's comparisons.
- * The result is only used to refuse intervals that are invalid or not positive. The server determines the exact length.
- *
- * @returns null if the string is not an interval
+ * Estimates the length of a PostgreSQL interval in seconds, with months of 30 days; null if it is none. Only used to
+ * refuse intervals that are invalid or not positive: the server determines the exact length.
  */
 export function roughSeconds(text: string): number | null {
   const trimmed = text.trim();
@@ -46,7 +44,6 @@ const quantity = String.raw`(?<amount>\d+\.?\d*|\.\d+)${skipped}(?<unit>[a-z]+)?
 const partSource = `${skipped}${sign}(?:${clock}|${calendar}|${quantity})${skipped}`;
 const agoPattern = new RegExp(`^(?<before>.*(?<![a-z]))ago${skipped}$`, "is");
 
-/** Parses intervals such as "1 day 2:00", "@ 3 hours ago", "1-2" and "90". */
 function verboseSeconds(text: string): number | null {
   const before = agoPattern.exec(text)?.groups?.["before"];
   const sum = sumParts(before ?? text);
@@ -90,8 +87,8 @@ function partSeconds(found: Found): number | null {
 }
 
 /**
- * Parses "hours:minutes" and "hours:minutes:seconds". If the second of only two numbers has a fraction, as in "1:2.5",
- * the numbers mean minutes and seconds.
+ * Parses "hours:minutes" and "hours:minutes:seconds". Two numbers with a fraction, as in "1:2.5", are minutes and
+ * seconds.
  */
 function clockSeconds(found: Found): number | null {
   const first = Number(found["hours"]);
@@ -103,10 +100,7 @@ function clockSeconds(found: Found): number | null {
   return next < 60 && seconds <= 60 ? first * hour + next * minute + seconds : null;
 }
 
-/**
- * Parses what follows the "P" of an ISO 8601 interval, either with designators ("1DT2H") or as date and time
- * ("0001-02-03T04:05").
- */
+/** Parses an ISO 8601 interval behind the "P", with designators ("1DT2H") or as date and time ("0001-02-03T04:05"). */
 function isoSeconds(text: string): number | null {
   const amount = String.raw`[+-]?(?:\d+\.?\d*|\.\d+)`;
   const designated = new RegExp(`^(?:${amount}[YMWD])*(?:T(?:${amount}[HMS])*)?$`);

@@ -2,25 +2,20 @@
 export const listenPattern =
   /^$|^(\[[0-9A-Fa-f:.]+\]|[^\s:/[\]]*):(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/;
 
-/** Matches host names and IP addresses (IPv6 in brackets) with commas between them, and the empty string. */
 export const hostsPattern = /^$|^(\[[0-9A-Fa-f:.]+\]|[^\s,:/@[\]]+)(,(\[[0-9A-Fa-f:.]+\]|[^\s,:/@[\]]+))*$/;
 
 /** The default with an embedded server: port 8765 on loopback, or any free port if 8765 is taken. */
 export const listenAnywhere = "auto";
 
 export interface ListenAddress {
-  /** Host name, or IP address without brackets; empty for all addresses. */
+  /** Without brackets; empty for all addresses. */
   readonly host: string;
-  /** 0 means any free port. */
   readonly port: number;
 }
 
-/** The port that `auto` tries first. */
 const preferredPort = 8765;
 
-/**
- * Returns the addresses to try, in order, for a value of `pg_http.listen`. An empty list means that the page is off.
- */
+/** Returns the addresses to try, in order. None means that the page is off. */
 export function listenAddresses(text: string): ListenAddress[] {
   if (text === listenAnywhere) {
     return [preferredPort, 0].map((port) => ({ host: "127.0.0.1", port }));
@@ -29,20 +24,18 @@ export function listenAddresses(text: string): ListenAddress[] {
   return address === null ? [] : [address];
 }
 
-/** Parses `HOST:PORT`. Returns null for any other string. */
 export function parseListen(text: string): ListenAddress | null {
   const [, host, port] = listenPattern.exec(text) ?? [];
   if (host === undefined || port === undefined) return null;
   return { host: host.replace(/^\[(.*)\]$/, "$1"), port: Number(port) };
 }
 
-/** Returns the host names and IP addresses in a value of `pg_http.hosts`, in lower case and without brackets. */
 export function parseHosts(text: string): string[] {
   if (text === "") return [];
   return text.split(",").map((host) => host.toLowerCase().replace(/^\[(.*)\]$/, "$1"));
 }
 
-/** Whether the host is reachable only from this machine. False for an empty host, which means all addresses. */
+/** False for an empty host, which means all addresses. */
 export function isLoopback(host: string): boolean {
   return host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host);
 }

@@ -16,54 +16,45 @@ import { parseTargetUrl } from "../postgres/target/parseTarget.js";
 import { aliasProblems, defaultParameters, givenParameters } from "./parameters.js";
 
 export interface LoadOptions extends SourceOptions {
-  /** Whether a program has called `start`, so that messages name its options instead of those of the command. */
+  /** A program has called `start`: messages name its options instead of those of the command. */
   readonly byProgram?: boolean | undefined;
-  /**
-   * URL of the embedded server. If it is set, the connection variables are ignored, and a URL in the file is an error.
-   */
+  /** URL of the embedded server: connection variables are then ignored, and a URL in the file is an error. */
   readonly control?: string | undefined;
-  /** Receives warnings, for example about a password file that other users can read. */
   readonly warn?: (message: string) => void;
   /**
-   * The control connection that this process already uses, if any. It stays in use, and the entries inherit from it,
-   * even if the file now names another server.
+   * The control connection that this process already uses. It stays in use even if the file now names another server.
    */
   readonly inUse?: ControlConnection;
   /**
-   * Whether the secrets in environment variables are needed only once they are used, as by a command that uses one table.
-   * An entry whose variable is not set then has `missingPassword`, and the tokens are neither read nor checked.
+   * Secrets in environment variables are needed only once they are used: an entry whose variable is not set has
+   * `missingPassword`, and the tokens are neither read nor checked.
    */
   readonly lazySecrets?: boolean | undefined;
-  /** Values of parameters that the configuration does not give. */
   readonly defaults?: Partial<FileParameters> | undefined;
 }
 
-/** The control connection. `given` holds only the values that its source states, without defaults. */
+/** `given` holds only the values that its source states. */
 export interface ControlConnection {
   readonly given: GivenOptions;
   readonly control: ConnectionTarget;
 }
 
-/** Where the control connection is defined. */
 type ControlSource = "the embedded server" | "url in the file" | "DATABASE_URL" | "PG* variables" | "libpq's defaults";
 
-/** A configuration, and where its values come from. */
 export interface ExplainedConfiguration {
   readonly configuration: Configuration;
   readonly controlFrom: ControlSource;
   readonly controlGiven: GivenOptions;
-  /** Whether the file holds the password of a connection itself, instead of the name of an environment variable. */
+  /** Whether the file itself holds the password of a connection. */
   readonly holdsPassword: boolean;
-  /** Whether the control connection in the file now has another server or database than the one in use. */
   readonly controlMoved: boolean;
-  /** Parameters given in the file. */
   readonly given: Partial<FileParameters>;
-  /** Parameters given in each entry, by full name or by short key. */
+  /** By full name or by short key. */
   readonly entriesGiven: readonly Readonly<Partial<FileParameters>>[];
 }
 
 /**
- * Reads and resolves the whole configuration. No error message contains a password.
+ * No error message contains a password.
  *
  * @throws PgTaskError CONFIG_FILE_UNREADABLE; CONFIG_SYNTAX; CONFIG_INVALID with one line for each problem;
  * CONFIG_CONFLICT if the file gives a URL although `control` is set
@@ -72,7 +63,6 @@ export async function loadConfiguration(options: LoadOptions): Promise<Configura
   return (await explainConfiguration(options)).configuration;
 }
 
-/** Like `loadConfiguration`, but also returns where the values come from. */
 export async function explainConfiguration(options: LoadOptions): Promise<ExplainedConfiguration> {
   const { file } = await findSource(options);
   const document = await readGiven(file, options);
@@ -137,10 +127,9 @@ async function readGiven(file: string | null, { content }: LoadOptions): Promise
   return file === null ? toDocument(content, "config") : await readDocument(file);
 }
 
-/** The web page is on by default with the embedded server. */
+/** The page is on by default with the embedded server. */
 const embeddedParameters: Partial<FileParameters> = { "pg_http.listen": listenAnywhere };
 
-/** Throws if `pg_task.default` does not name exactly one entry. */
 function requireDefaultEntry(parameters: FileParameters, entries: readonly Entry[], file: string | null): void {
   const name = parameters["pg_task.default"];
   const count = name === "" ? 1 : entriesNamed(entries, name).length;
@@ -201,10 +190,7 @@ async function resolveControl(
   }
 }
 
-/**
- * Whether both targets have a server and the database in common. The role does not matter because the supervisor's lock
- * is held per database.
- */
+/** The role does not matter, because the supervisor's lock is held per database. */
 function sameDatabase(a: ConnectionTarget, b: ConnectionTarget): boolean {
   return shareServer(a, b) && a.database === b.database;
 }

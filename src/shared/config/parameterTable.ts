@@ -1,15 +1,9 @@
 import { availableParallelism } from "node:os";
 import { maxInt } from "../postgres/serverLimits.js";
 
-/**
- * Where a value can be given. "entry" means that an entry can set the parameter by its short key, which has no prefix.
- */
+/** "entry": an entry can set it by its short key. */
 type Level = "file" | "database" | "role" | "session" | "entry";
 
-/**
- * The type of a parameter. `char` is one ASCII character or none, `name` is a PostgreSQL identifier, `expression` is
- * SQL, `sqlstates` is a list of SQLSTATEs and classes, `hosts` is a list of host names, and `secret` is a token.
- */
 type ParameterType =
   | "bool"
   | "int"
@@ -28,23 +22,19 @@ type ParameterType =
 
 export interface Parameter {
   readonly name: string;
-  /** Another name for the same parameter. */
   readonly alias?: string;
   readonly type: ParameterType;
-  /** The default, as a user would write it in the file. */
   readonly default: boolean | number | string | readonly unknown[];
-  /**
-   * What the documentation shows in place of the default if the default depends on the machine or needs an explanation.
-   */
+  /** What the documentation shows as the default if it depends on the machine or needs an explanation. */
   readonly defaultText?: string;
-  /** Inclusive bounds. For an interval, `min: 0` means that negative values are not allowed. */
+  /** Inclusive bounds. For an interval, `min: 0` refuses negative values. */
   readonly min?: number;
   readonly max?: number;
   /** Whether `min` itself is excluded. */
   readonly aboveMin?: true;
   readonly unit?: "ms" | "s" | "bytes";
   readonly levels: readonly Level[];
-  /** Whether managers do not use it, so that a change of it is no change of an entry. */
+  /** Managers do not use it, so a change of it is no change of an entry. */
   readonly supervisorOnly?: true;
   readonly meaning: string;
 }
@@ -55,7 +45,6 @@ const table = ["file", "database", "role"] as const;
 const entry = ["file", "database", "role", "entry"] as const;
 const task = ["file", "database", "role", "session"] as const;
 
-/** Values of `pg_conf.log`. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 
 /** Returns a function that makes a parameter of a kind with a default. */
@@ -325,12 +314,10 @@ export const parameters: readonly (Parameter & { readonly name: ParameterName })
   .filter(isName)
   .map((key) => ({ name: key, ...catalogue[key] }));
 
-/** Names of the parameters of a type. */
 export type ParameterOfType<Type extends ParameterType> = {
   [Name in ParameterName]: Table[Name]["type"] extends Type ? Name : never;
 }[ParameterName];
 
-/** The parameters that a file can set, except `pg_task.json`. */
 type FileParameter = {
   [Name in ParameterName]: Table[Name] extends {
     levels: readonly ["file", ...Level[]];
@@ -349,9 +336,8 @@ type ValueOf<Type extends ParameterType> = Type extends "bool"
       : string;
 
 /**
- * Values of the file's parameters, including defaults. Sizes are in bytes. Intervals are text that PostgreSQL
- * interprets. `pg_http.listen` can also be `auto`, which is the default with the embedded server and is not allowed in
- * a file. `pg_http.token` and `pg_http.readonly` are secret and are empty in entries.
+ * Sizes are in bytes, intervals are text that PostgreSQL interprets. `pg_http.listen` can also be `auto`, the default
+ * with the embedded server. `pg_http.token` and `pg_http.readonly` are secret, and empty in entries.
  */
 export type FileParameters = {
   readonly [Name in FileParameter]: ValueOf<Table[Name]["type"]>;

@@ -1,6 +1,6 @@
 import { parseTree, printParseErrorCode, type Node, type ParseError } from "jsonc-parser";
 
-/** A syntax error. Line and column are counted from 1. */
+/** Line and column are counted from 1. */
 export class JsonSyntaxError extends Error {
   readonly line: number;
   readonly column: number;
@@ -34,14 +34,13 @@ const expectations: Readonly<Record<string, string>> = {
   InvalidCharacter: "no control character in this string",
 };
 
-/** Matches a comma before spaces and comments at the end of a text. */
 const trailingComma = /,(?:\s|\/\/[^\r\n]*[\r\n]|\/\*[^]*?\*\/)*$/;
 
 /**
- * Parses JSON with comments. JSON.parse is not used because its messages differ between Node versions and can repeat
- * part of a password, and because it accepts duplicate keys.
+ * JSON.parse is not used, because its messages differ between Node versions and can repeat part of a password, and
+ * because it accepts duplicate keys.
  *
- * @throws JsonSyntaxError that names what was expected and never repeats a value of the text
+ * @throws JsonSyntaxError that never repeats a value of the text
  */
 export function parseJson(given: string): unknown {
   const text = given.replace(/^\u{feff}/u, "");

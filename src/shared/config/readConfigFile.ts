@@ -8,8 +8,6 @@ import { invalidConfiguration, type ConfigDocument } from "./configDocument.js";
 import { arraySchema, fileSchema, type RawEntry, type RawFile } from "./fileSchema.js";
 
 /**
- * Reads a configuration file, which contains either an object or an array.
- *
  * @throws PgTaskError CONFIG_FILE_UNREADABLE; CONFIG_SYNTAX with line and column; CONFIG_INVALID with one line for each
  * problem
  */
@@ -17,12 +15,7 @@ export async function readDocument(file: string): Promise<ConfigDocument> {
   return toDocument(parse(file, decode(file, await read(file))), file);
 }
 
-/**
- * Validates the content of a configuration file.
- *
- * @param file name of the file in messages
- * @throws PgTaskError CONFIG_INVALID with one line for each problem
- */
+/** @throws PgTaskError CONFIG_INVALID with one line for each problem */
 export function toDocument(content: unknown, file: string): ConfigDocument {
   if (Array.isArray(content)) {
     assertArray(content, file);
@@ -68,9 +61,7 @@ const readErrors: Readonly<Record<string, string>> = {
   EACCES: "permission denied",
 };
 
-/**
- * Decodes UTF-8. Any other encoding is refused because decoding it as UTF-8 would silently change names and passwords.
- */
+/** Other encodings are refused, because reading them as UTF-8 would silently change names and passwords. */
 function decode(file: string, bytes: Buffer): string {
   const text = bytes.toString("utf8");
   if (isUtf8(bytes)) return text;

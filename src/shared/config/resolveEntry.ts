@@ -10,19 +10,14 @@ import { noOptions, type GivenOptions } from "../postgres/connectionString/parse
 import { parseTargetUrl } from "../postgres/target/parseTarget.js";
 import { aliasProblems, givenParameters } from "./parameters.js";
 
-/** What entries inherit from the configuration. */
 export interface EntryContext extends ConnectionContext {
-  /** The values that the source of the control connection states, without defaults. */
   readonly controlGiven: GivenOptions;
   readonly control: ConnectionTarget;
   readonly parameters: FileParameters;
-  /** Whether a missing role and database are created for an entry that does not say `create`. */
   readonly createRolesAndDatabases: boolean;
-  /** Whether a password whose environment variable is not set is reported by `missingPassword` instead of an error. */
   readonly lazySecrets: boolean;
 }
 
-/** All problems of one entry. Each message begins with the path of the invalid value within the entry. */
 export class EntryProblems extends Error {
   readonly problems: readonly string[];
 
@@ -32,11 +27,7 @@ export class EntryProblems extends Error {
   }
 }
 
-/**
- * Resolves an entry: completes its names, connection and parameters.
- *
- * @throws EntryProblems
- */
+/** @throws EntryProblems */
 export async function resolveEntry(raw: RawEntry, context: EntryContext): Promise<Entry> {
   const problems = [...aliasProblems(raw).map((text) => `: ${text}`), ...duplicateKeys(raw)];
   const url = attempt(problems, ".url", () => (raw.url === undefined ? noOptions : parseTargetUrl(raw.url)));
@@ -60,10 +51,7 @@ export async function resolveEntry(raw: RawEntry, context: EntryContext): Promis
   return missingPassword === undefined ? entry : { ...entry, missingPassword };
 }
 
-/**
- * Returns the entry that is used if the configuration lists no entries. It has the control connection's user and
- * database.
- */
+/** The entry if the configuration lists none. */
 export function ownEntry(control: ConnectionTarget, parameters: FileParameters): Entry {
   return makeEntry({}, control, { hasOwnPassword: false, createRolesAndDatabases: false, parameters });
 }
@@ -107,8 +95,7 @@ function makeEntry(
 }
 
 /**
- * Returns the key `host:port/database/schema.table`. If there are several servers, they are separated by commas and
- * sorted. Entries that name the same table have the same key.
+ * `host:port/database/schema.table`, with several servers sorted. Entries that name the same table have the same key.
  */
 function entryKey(target: ConnectionTarget, schema: string, table: string): string {
   const servers = serversOf(target).map(({ host, port }) =>
@@ -118,15 +105,11 @@ function entryKey(target: ConnectionTarget, schema: string, table: string): stri
   return `${servers.toSorted().join(",")}/${database}/${inSchema}.${name}`;
 }
 
-/** Escapes dots and slashes, because they separate names in a key. */
 function keyPart(name: string): string {
   return encodeURIComponent(name).replaceAll(".", "%2E");
 }
 
-/**
- * Resolves `user` and `data`. If one of the two is missing, it takes the value of the other. If both are missing, both
- * come from the parameters.
- */
+/** If `user` or `data` is missing, it takes the value of the other; if both are, they come from the parameters. */
 function resolveNames(
   raw: RawEntry,
   url: GivenOptions,
@@ -144,7 +127,6 @@ function ownPassword(raw: RawEntry, env: NodeJS.ProcessEnv): string | undefined 
   return raw.password === undefined ? undefined : resolveSecret(raw.password, env, "password");
 }
 
-/** Returns a problem for each key that is given under both its short and its full name. */
 function duplicateKeys(raw: RawEntry): string[] {
   return ["schema", "table", "sleep", "reset", "run"].flatMap((name) =>
     raw[name] !== undefined && raw[`pg_task.${name}`] !== undefined
@@ -153,7 +135,6 @@ function duplicateKeys(raw: RawEntry): string[] {
   );
 }
 
-/** Returns the contradictions between the entry and its URL. */
 function contradictions(raw: RawEntry, url: GivenOptions): string[] {
   const twoPasswords = raw.password !== undefined && url.get("password") !== undefined;
   return [

@@ -1,17 +1,14 @@
-/** The least length of a token in characters. A token of 16 random characters cannot be guessed over a network. */
+/** A token of 16 random characters cannot be guessed over a network. */
 export const leastTokenLength = 16;
 
-/** Matches a token that is long enough and that a header can carry. */
 export const tokenPattern = new RegExp(`^[!-~]{${leastTokenLength},}$`);
 
-/** The environment variable of a secret is empty or not set. */
 export class MissingSecret extends Error {}
 
 /**
- * Resolves a secret given in the file: either the text itself, or `{"env": "NAME"}` for the value of an environment
- * variable.
+ * Returns the text itself, or the value of the variable in `{"env": "NAME"}`. `kind` is what a message calls the
+ * secret.
  *
- * @param kind what an error message calls the secret
  * @throws MissingSecret
  */
 export function resolveSecret(given: unknown, env: NodeJS.ProcessEnv, kind: string): string {

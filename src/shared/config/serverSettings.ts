@@ -4,7 +4,7 @@ import { maxInt } from "../postgres/serverLimits.js";
 import { characterParameters, findParameter } from "./parameters.js";
 import { parseSize } from "./sizeText.js";
 
-/** Reads settings that are set for the connection's role, its database or the server. Empty settings are left out. */
+/** Empty settings are left out. */
 export async function readServerSettings(
   client: Queryable,
   names: readonly string[],
@@ -17,18 +17,16 @@ export async function readServerSettings(
   return new Map(rows.map((row) => [row.name, row.value]));
 }
 
-/** Parses a setting of an integer or size parameter. Returns null if the setting is invalid or out of range. */
 export function parseSettingNumber(name: string, text: string): number | null {
   const { type, min = 1, max = maxInt } = findParameter(name) ?? { type: "int" };
   const value = type === "size" ? parseSize(text) : Number(text);
   return value !== null && Number.isInteger(value) && value >= min && value <= max ? value : null;
 }
 
-/** Returns the settings of one character that are longer. The server silently uses only the first byte of each. */
+/** The server silently uses only the first byte of such settings. */
 export const longCharacterSettings = (settings: ReadonlyMap<string, string>): [setting: string, value: string][] =>
   [...settings].filter(([name, value]) => characterParameters.includes(name) && value.length > 1);
 
-/** Receives an invalid setting that was read from the server, and the value that is used instead. */
 export type OnInvalidSetting = (setting: string, value: string, used: unknown) => void;
 
 export const logInvalidSettings =

@@ -6,13 +6,9 @@ const units: Readonly<Record<string, number>> = {
   GB: 1024 ** 3,
 };
 
-/** Matches sizes such as "65536", "64kB" and "1.5 GB". */
 export const sizePattern = /^\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|)\s*$/;
 
-/**
- * Parses a size in PostgreSQL syntax into bytes. Units are case-sensitive, and 1 kB is 1024 bytes. Returns null if the
- * text is invalid.
- */
+/** Parses a size in PostgreSQL syntax: units are case-sensitive, and 1 kB is 1024 bytes. */
 export function parseSize(text: string): number | null {
   const match = sizePattern.exec(text);
   const factor = units[match?.[2] ?? ""];

@@ -8,8 +8,8 @@ import { PgTaskError } from "../errors.js";
  *        │
  *        └──parent gives the child up──▶ withdrawn
  *
- * Both transitions are atomic. So a payload that the child has taken is never reported as lost, and a child that is late
- * gets nothing that the parent has given up. No buffer is used twice.
+ * Both transitions are atomic: what the child has taken is never reported as lost, and a late child gets nothing that
+ * was given up.
  */
 const offered = 0;
 const taken = 1;
@@ -17,15 +17,13 @@ const withdrawn = 2;
 
 const wordBytes = Int32Array.BYTES_PER_ELEMENT;
 
-/** A payload as part of a message. */
 export interface Handover {
-  /** The word, followed by the payload as JSON in UTF-8. JSON escapes lone surrogates and so preserves them. */
+  /** The word, then the payload as JSON in UTF-8, in which lone surrogates are escaped. */
   readonly shared: SharedArrayBuffer;
 }
 
 const wordOf = (shared: SharedArrayBuffer): Int32Array<SharedArrayBuffer> => new Int32Array(shared, 0, 1);
 
-/** A payload that the child has not taken as far as the parent knows. */
 interface Untaken {
   readonly word: Int32Array<SharedArrayBuffer>;
   readonly timer: NodeJS.Timeout;
@@ -33,16 +31,15 @@ interface Untaken {
   readonly reject: (reason: Error) => void;
 }
 
-/** The parent's side of the channel to one child. */
 export class HandshakeSender {
   readonly #untaken = new Set<Untaken>();
   #failure: Error | null = null;
 
   /**
-   * Calls `post`, which has to send the payload to the child as a part of a message. Resolves when the child has taken it.
+   * Calls `post` to send the payload as a part of a message. Resolves when the child has taken it.
    *
    * @param timeoutMs 1 to 2147483647. If it passes, the channel fails.
-   * @throws PgTaskError PROTOCOL_ACK_TIMEOUT, or the reason given to `fail`, when the child can no longer get the payload
+   * @throws PgTaskError PROTOCOL_ACK_TIMEOUT, or the reason given to `fail`
    */
   async send(payload: object, post: (handover: Handover) => void, timeoutMs: number): Promise<void> {
     if (this.#failure !== null) throw this.#failure;
@@ -59,7 +56,7 @@ export class HandshakeSender {
     });
   }
 
-  /** Withdraws what the child has not taken. Each call of `send` for such a payload rejects, and so does every later one. */
+  /** Withdraws what the child has not taken. Each call of `send` for it rejects, and so does every later one. */
   fail(reason: Error): void {
     this.#failure ??= reason;
     for (const untaken of this.#untaken) {
@@ -85,7 +82,7 @@ export class HandshakeSender {
   }
 }
 
-/** Called by the child. Returns null if the payload was withdrawn, or taken before. */
+/** Returns null if the payload was withdrawn, or taken before. */
 // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the message with the payload implies T
 export function takePayload<T extends object>({ shared }: Handover): T | null {
   const word = wordOf(shared);

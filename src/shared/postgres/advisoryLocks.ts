@@ -1,14 +1,14 @@
 import { getRandomValues } from "node:crypto";
 /**
- * Lock classes: the first of the two int4 keys of every advisory lock that pg-task takes. Each consists of "pgt" in
- * hexadecimal and a digit, to avoid collisions with other software.
+ * Lock classes: the first of the two int4 keys of every advisory lock that pg-task takes, "pgt" in hexadecimal and a
+ * digit.
  */
 export const lockClasses = {
   /** Held by the leader, in the control database. The second key is a hash of the cluster's name. */
   supervisor: 0x70677401,
   /**
-   * Held by the manager of a table, in the table's database. Only the manager that holds this lock may claim the
-   * table's tasks. The second key is the table's oid.
+   * Held by the manager of a table, in the table's database: only its holder claims tasks. The second key is the
+   * table's oid.
    */
   manager: 0x70677402,
   /**
@@ -17,30 +17,27 @@ export const lockClasses = {
    * tasks are changed. Should the two be equal by chance, one of them only waits for the other.
    */
   change: 0x70677403,
-  /**
-   * Held by a manager in busy mode. Writers test this lock and send notifications only if it is free. The second key is
-   * the table's oid.
-   */
+  /** Held by a manager in busy mode: writers then send no notifications. The second key is the table's oid. */
   busy: 0x70677404,
   /**
-   * The pipeline permit of a session. The manager holds it while the session is allowed to start queued tasks. The
-   * second key is random. While such a task runs, it also holds a lock, whose first key is the pid of the session's
-   * backend (see manager/sessions/recalls.ts).
+   * The pipeline permit of a session: the manager holds it while the session may start queued tasks. The second key is
+   * random. While such a task runs, it also holds a lock, whose first key is the pid of the session's backend (see
+   * manager/sessions/recalls.ts).
    */
   permit: 0x70677405,
   /**
-   * Held by the manager of a table, in shared mode, for each task whose run has ended and whose result the server
-   * rejects. The second key is the lower half of the task's id.
+   * Held by the manager of a table, shared, for each task whose result the server rejects. The second key is the lower
+   * half of the task's id.
    */
   rejectedResult: 0x70677408,
   /**
-   * Held by the manager of a table, in shared mode, while tasks wait because the server refuses new sessions. The second
-   * key is the SQLSTATE of the refusal (see `sqlStateToLockKey`).
+   * Held by the manager of a table, shared, while tasks wait because the server refuses new sessions. The second key is
+   * the SQLSTATE of the refusal (see `sqlStateToLockKey`).
    */
   sessionsRefused: 0x70677409,
   /**
-   * Held by each leader and standby for its cluster's name and for each of its entries, in the control database, in
-   * shared mode. The second key is a hash of the name or entry.
+   * Held by each leader and standby, shared, in the control database, for its cluster's name and each of its entries.
+   * The second key is a hash of the name or entry.
    */
   entries: 0x7067740a,
 } as const;
@@ -49,7 +46,6 @@ export const lockClasses = {
 export const sqlStateToLockKey = (sqlState: string | undefined): number =>
   sqlState !== undefined && /^[0-9A-Z]{5}$/.test(sqlState) ? Number.parseInt(sqlState, 36) : 0;
 
-/** Returns the SQLSTATE of a lock's second key, or null if it stands for none. */
 export const lockKeyToSqlState = (key: number): string | null =>
   key === 0 ? null : key.toString(36).toUpperCase().padStart(5, "0");
 
@@ -59,9 +55,7 @@ export const maxRejectedResultLocks = 100;
 const pool = new Uint32Array(1024);
 let remaining = 0;
 
-/**
- * Returns a random second key for an advisory lock, 1 to 2^31 - 1. A task that could guess the key could take the lock.
- */
+/** Returns a random second key for an advisory lock, 1 to 2^31 - 1. A task that could guess it could take the lock. */
 export function randomLockKey(): number {
   if (remaining === 0) {
     getRandomValues(pool);

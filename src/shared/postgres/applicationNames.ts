@@ -1,7 +1,4 @@
-/**
- * The application names of pg-task's connections, which pg_stat_activity shows. The conditions at the end of this file
- * find the connections by these names. The server truncates a name that is too long.
- */
+/** The application names of pg-task's connections. The server truncates a name that is too long. */
 export const applicationNames = {
   supervisor: "pg_conf",
   /** The connections on which a supervisor or manager asks what its backend is doing. */
@@ -22,26 +19,22 @@ export interface TaskTableName {
   readonly table: string;
 }
 
-/** Returns the name of a manager's own connection. */
 export function managerName({ schema, table }: TaskTableName, sleepMs: number): string {
   return `pg_work ${schema} ${table} ${sleepMs}`;
 }
 
-/** Returns the name of a session that runs nothing. */
 export function idleSessionName({ schema, table }: TaskTableName): string {
   return `pg_task ${schema} ${table}`;
 }
 
-/** Returns the name of a session that runs a task of the group. The group's name comes last. */
 export function busySessionName(table: TaskTableName, group: string): string {
   return `${idleSessionName(table)} ${group}`;
 }
 
-/** SQL conditions on an application name. `name` is the SQL expression that yields the application name. */
+/** SQL conditions on an application name, which the SQL expression `name` yields. */
 export const isSupervisorSql = (name: string): string => `${name} = '${applicationNames.supervisor}'`;
 export const isManagerSql = (name: string): string => `${name} LIKE 'pg\\_work %'`;
 /** Also true for connections of the web server and of `pg-task check`. */
 export const isSessionSql = (name: string): string => `${name} LIKE 'pg\\_task %'`;
 export const isWebSql = (name: string): string => `${name} = '${applicationNames.web}'`;
-/** True for the names that one of the four conditions above matches. */
 export const isPgTaskSql = (name: string): string => `${name} ~ '^pg_(conf$|work |task )'`;

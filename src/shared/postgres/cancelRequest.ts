@@ -6,15 +6,12 @@ import { timeoutSignal } from "../timeoutSignal.js";
 
 const cancelCode = 80_877_102;
 
-/** Time limit for the whole exchange, in ms. */
 const limitMs = 5_000;
 
 /**
- * Asks a server to cancel the statement that a backend is executing. The request is sent over a new connection with the
- * same encryption as the backend's connection. It contains the backend's secret key, so a later backend with the same
- * pid is not affected.
- *
- * @returns whether the server has received the request
+ * Asks a server to cancel what a backend is executing, over a new connection with the same encryption. The backend's
+ * secret key is in the request, so no later backend with the same pid is hit. Returns whether the server has received
+ * it.
  */
 export async function sendCancelRequest(
   address: SocketAddress,

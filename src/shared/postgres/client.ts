@@ -18,7 +18,7 @@ import {
 
 export type { Client };
 
-/** What a statement needs of a connection. A client of a pool has it too. */
+/** A client, or a client of a pool. */
 export interface Queryable {
   readonly query: <Row extends QueryResultRow>(
     text: string,
@@ -41,25 +41,21 @@ interface ClientOptions extends Omit<LoginOptions, "options"> {
   readonly settings?: StartupSettings;
   readonly pipeline?: boolean;
   /**
-   * Whether text that is not valid UTF-8, which an SQL_ASCII database can contain, is received with U+FFFD in place of
-   * the invalid bytes. Otherwise, statements that return it fail.
+   * Whether text of an SQL_ASCII database that is not valid UTF-8 is received with U+FFFD. Otherwise such statements
+   * fail.
    */
   readonly acceptsAnyText?: boolean;
   /**
-   * Whether a pooler may answer, such as PgBouncer in transaction mode. The settings then apply to each transaction.
-   * Statements must not rely on anything else of the session, such as LISTEN or its locks.
+   * Whether a pooler may answer. The settings then apply to each transaction, and statements must not rely on anything
+   * else of the session, such as LISTEN or locks.
    */
   readonly acceptsPooler?: boolean;
-  /** Whether the server must not be a standby, whatever `target_session_attrs` says. */
   readonly writable?: boolean;
 }
 
 const servers = new WeakMap<Client, ConnectionTarget>();
 
-/**
- * Returns the target with only the server and address to which this connection leads. Another connection to it reaches
- * the same server, even if the target has several servers, or the host name has several addresses.
- */
+/** Returns the target with only the server and address to which this connection leads. */
 export function serverOf(client: Client): ConnectionTarget {
   const server = servers.get(client);
   if (server === undefined) throw new PgTaskError("INTERNAL", "a connection whose server is unknown");
@@ -108,10 +104,7 @@ async function openClient(target: ConnectionTarget, options: ClientOptions, star
   return client;
 }
 
-/**
- * Returns the settings of every connection. If a server is wanted whose sessions are not read-only, the server's own
- * setting for that must not be overridden.
- */
+/** A server whose sessions are not read-only may be wanted: its own setting for that must then not be overridden. */
 function ownSettings({ sessionAttributes }: ConnectionTarget): StartupSettings {
   if (sessionAttributes !== "read-write") return neutralSettings;
   const { default_transaction_read_only: _, ...others } = neutralSettings;
@@ -121,7 +114,6 @@ function ownSettings({ sessionAttributes }: ConnectionTarget): StartupSettings {
 /** The error with which the server ended each connection. */
 const closingErrors = new WeakMap<Client, DatabaseError>();
 
-/** Returns the error for a connection that has ended, with the server's message if the server sent one. */
 export function connectionLost(client: Client, whose: string): PgTaskError {
   const error = closingErrors.get(client);
   if (error === undefined) return new PgTaskError("CONNECTION_LOST", `${whose} connection ended`);
@@ -136,7 +128,6 @@ interface Probe {
   readonly readOnly: boolean;
 }
 
-/** Returns the process id of the client's backend, as the server announced it at login, or null if it did not. */
 export function backendPid(client: Client): number | null {
   return "processID" in client && typeof client.processID === "number" ? client.processID : null;
 }
@@ -172,11 +163,7 @@ async function adaptToPooler(
   return { standby, readOnly: false };
 }
 
-/**
- * Checks that the server and the session are as wanted.
- *
- * @throws PgTaskError CONNECTION_READ_ONLY
- */
+/** @throws PgTaskError CONNECTION_READ_ONLY */
 function expectWanted(
   target: ConnectionTarget,
   { settings, writable }: ClientOptions,
@@ -188,7 +175,6 @@ function expectWanted(
   if (readOnly && sessionAttributes === "read-write" && !isOwnChoice) throw readOnlyError(target, "session");
 }
 
-/** Calls `send`, and sends in one write everything that `send` sends synchronously. */
 export function inOneWrite<T>(client: Client, send: () => T): T {
   const { stream } = client.connection;
   stream.cork();
@@ -199,10 +185,8 @@ export function inOneWrite<T>(client: Client, send: () => T): T {
   }
 }
 
-/** How long the server may take to close the connection after Terminate, in ms. */
 const terminateMs = 2_000;
 
-/** Closes a connection. If the server does not answer, the connection is destroyed. Never rejects. */
 export async function disconnect(client: Client): Promise<void> {
   const timer = setTimeout(() => client.connection.stream.destroy(), terminateMs);
   await client.end().catch(() => {});
@@ -214,10 +198,7 @@ export function sqlState(error: unknown): string | null {
   return isServerError(error) ? (error.code ?? null) : null;
 }
 
-/**
- * Whether the server reported this error. The connection can come from another copy of the pg driver, whose class is not
- * the one that is imported here.
- */
+/** Whether the server reported this error. Its class can come from another copy of the pg driver. */
 export function isServerError(error: unknown): error is DatabaseError {
   if (error instanceof DatabaseError) return true;
   return error instanceof Error && "severity" in error && "code" in error && typeof error.code === "string";

@@ -6,7 +6,6 @@ import { isError, partsOfError, PgTaskError, systemErrorCode } from "../errors.j
 import { explainSystemError } from "../systemErrors.js";
 import { identifier } from "./quoting.js";
 
-/** The error for a pooler that answered instead of the server. */
 export function pooledError(target: ConnectionTarget, what: string, cause?: unknown): PgTaskError {
   return new PgTaskError(
     "CONNECTION_POOLED",
@@ -17,22 +16,14 @@ export function pooledError(target: ConnectionTarget, what: string, cause?: unkn
   );
 }
 
-/**
- * Returns the statement with which the user can change the password of an existing role. A password in the
- * configuration is never set for an existing role.
- */
 const alterRole = ({ user }: ConnectionTarget): string => `ALTER ROLE ${identifier(user)} PASSWORD '…'`;
 
-/**
- * Returns why there can be no role of this name with which one can log in, or null if there can. PostgreSQL creates
- * no roles with such names, and lets nobody log in as one of its own.
- */
+/** Returns why nobody can log in as a role of this name; null if somebody can. */
 export const whyReserved = (user: string): string | null =>
   user.startsWith("pg_")
     ? "PostgreSQL reserves names that begin with pg_, so this role cannot be created: choose another name"
     : null;
 
-/** The error for a connection that the server refused. */
 export function rejectedError(
   target: ConnectionTarget,
   refusal: { readonly message: string; readonly code: string | undefined },
@@ -54,7 +45,6 @@ export function rejectedError(
   );
 }
 
-/** Says where the password is from. One that is given has precedence over a password file. */
 const sourceOfPassword = ({ passwordFile }: ConnectionTarget): string =>
   passwordFile === undefined
     ? "the password is from the connection's settings or PGPASSWORD, so no password file was read"
@@ -70,11 +60,7 @@ function remedyOf(
   return null;
 }
 
-/**
- * The error for a password that is needed and missing.
- *
- * @param isControl whether this is the control connection, to which the password of an entry does not apply
- */
+/** @param isControl whether this is the control connection, to which the password of an entry does not apply */
 export function missingPasswordError(target: ConnectionTarget, cause: unknown, isControl = false): PgTaskError {
   const where = isControl ? "the URL" : "the entry or the URL";
   const { passwordFile } = target;
@@ -93,31 +79,26 @@ export function missingPasswordError(target: ConnectionTarget, cause: unknown, i
   );
 }
 
-/** Returns why a password file that can be used gives no password. */
 const whyNoPassword = (file: string): string =>
   existsSync(file) ? `no matching line was read from ${file}` : `there is no ${file}`;
 
-/** Whether a connection failed because the server asked for a password and got none, or a wrong one. */
 export function isPasswordRefused(error: unknown): boolean {
   if (!(error instanceof PgTaskError) || error.code !== "CONNECTION_REJECTED") return false;
   return error.sqlState === undefined || error.sqlState === "28P01";
 }
 
-/** Whether a connection failed because its role does not exist, on a server that asks the role for no password. */
 export function isUnknownRole(error: PgTaskError): boolean {
   const { sqlState, cause } = error;
   // Other reasons have the same SQLSTATE, and the server may translate its messages.
   return sqlState === "28000" && cause instanceof LoginRefused && cause.error.routine === "InitializeSessionUserId";
 }
 
-/** The error for a server to which pg-task cannot write. */
 export function readOnlyError(target: ConnectionTarget, why: "standby" | "session"): PgTaskError {
   const found =
     why === "standby" ? "the server is a standby" : "its sessions are read-only (default_transaction_read_only is on)";
   return new PgTaskError("CONNECTION_READ_ONLY", `no writable server at ${describeTarget(target)}: ${found}`);
 }
 
-/** The error for any other failure to connect. */
 export function unreachableError(target: ConnectionTarget, cause: unknown): PgTaskError {
   const at = target.host.startsWith("/")
     ? `${target.host}/.s.PGSQL.${target.port}`
@@ -129,7 +110,6 @@ export function unreachableError(target: ConnectionTarget, cause: unknown): PgTa
   );
 }
 
-/** Returns the reason for a failure to connect. */
 function reason(error: unknown): string {
   const parts = partsOfError(error);
   if (parts !== null) return [...new Set(parts.map(reason))].join("; ");
@@ -142,7 +122,6 @@ function reason(error: unknown): string {
       });
 }
 
-/** Node's error codes for a certificate with an untrusted issuer. */
 const untrustedCodes: ReadonlySet<string> = new Set([
   "DEPTH_ZERO_SELF_SIGNED_CERT",
   "SELF_SIGNED_CERT_IN_CHAIN",

@@ -4,28 +4,21 @@ import { PgTaskError } from "../errors.js";
 import { ownerSql } from "./backendIdentity.js";
 import { timeoutSignal } from "../timeoutSignal.js";
 
-/**
- * How many times, and at which interval in ms, the watchdog looks for the answer to a probe before it queries the
- * server over a second connection.
- */
+/** How often, and every how many ms, the watchdog looks for the answer to a probe before it asks the server. */
 const answerChecks = { count: 2, everyMs: 50 };
 /**
- * Number of samples of the backend's activity. If the backend is idle in all of them, the connection is considered
- * half-open. Together with the answer checks, the samples take long enough for a lost packet to be retransmitted.
+ * Samples of the backend's activity. Only a backend that is idle in all of them counts. Together with the answer
+ * checks, they take long enough for a lost packet to be sent again.
  */
 const samples = 5;
 const sampleMs = 70;
-/** Time between two inquiries about a busy backend, in ms. It doubles from `first` up to `longest`. */
 const inquiryPauseMs = { first: 1_000, longest: 8_000 };
-/** Time limit for opening the second connection, on which the server is queried, in ms. */
 const inquiryConnectMs = 5_000;
 
 /**
- * Detects half-open connections and ends them. Nothing ever arrives on such a connection, not even its end. After a
- * silence, the watchdog sends a probe query. If there is no answer, the watchdog opens a second connection and asks the
- * server what the backend is doing. A backend that is working is left alone, however long its work takes. If the
- * backend is idle although the probe is unanswered, the connection is half-open. The backend is then terminated,
- * because it still holds pg-task's locks.
+ * Detects half-open connections, on which nothing ever arrives, and ends them. After a silence, it sends a probe query.
+ * Without an answer, it asks the server over a second connection what the backend is doing. A backend that works is left
+ * alone. One that is idle is terminated, because it still holds pg-task's locks.
  *
  *     quiet ──silence──▶ probed ──no answer──▶ inquiring ──backend idle or gone──▶ connection ended
  *       ▲                 │  ▲                     │ │
@@ -39,13 +32,10 @@ export class ConnectionWatchdog {
   readonly #restMs: () => number | null;
   #timer: NodeJS.Timeout;
   #heardAt = performance.now();
-  /** Number of probes so far. */
   #probes = 0;
-  /** Whether anything has arrived since the last probe. */
   #heard = true;
-  /** How many times the watchdog has looked for the answer to the last probe. */
   #checks = 0;
-  /** Whether the next probe is delayed because the loss of the connection may be noticed late at present. */
+  /** Whether the loss of the connection may be noticed late at present. */
   #resting = false;
   #inquiring = false;
   #inquiredAt = -Infinity;
@@ -54,9 +44,7 @@ export class ConnectionWatchdog {
 
   /**
    * @param options.name application name of the second connection
-   * @param options.quietMs silence after which the connection is probed
-   * @param options.restMs returns the longer silence, in ms, that is allowed while the loss of the connection may be
-   * noticed late; null if it may not be at present
+   * @param options.restMs returns the longer silence that is allowed while the loss of the connection may be noticed late
    */
   constructor(
     client: Client,
@@ -78,14 +66,13 @@ export class ConnectionWatchdog {
     this.#client.off("end", this.stop);
   };
 
-  /** Probes the connection without waiting for a silence, unless an earlier probe is still unanswered. */
   probeNow(): void {
     if (this.#stopped || !this.#heard) return;
     clearTimeout(this.#timer);
     this.#probe();
   }
 
-  /** Ends a long silence: something is about to be sent, and the connection is probed if no data arrives soon. */
+  /** Something is about to be sent: ends a long silence. */
   expectAnswer(): void {
     if (this.#stopped || !this.#resting) return;
     clearTimeout(this.#timer);
@@ -104,7 +91,6 @@ export class ConnectionWatchdog {
     this.#timer = this.#after(this.#allowedSilence(), () => this.#probeIfSilent());
   };
 
-  /** Returns the silence that is allowed at present, in ms. */
   #allowedSilence(): number {
     const restMs = this.#restMs();
     this.#resting = restMs !== null;
@@ -127,10 +113,6 @@ export class ConnectionWatchdog {
     this.#timer = this.#after(answerChecks.everyMs, () => this.#checkAnswer());
   }
 
-  /**
-   * Checks whether the probe was answered. If data arrived while this thread was busy, the data is read before the
-   * second check.
-   */
   #checkAnswer(): void {
     this.#checks += 1;
     const late = this.#checks >= answerChecks.count;
@@ -151,11 +133,8 @@ export class ConnectionWatchdog {
   }
 
   /**
-   * Asks the server, over a second connection, whether the backend is working. If not, terminates the backend.
-   *
-   * @param settled returns whether the first connection has ended or received data since, which makes the question
-   * obsolete
-   * @returns false if the backend is gone or was terminated
+   * Asks the server whether the backend is working, and terminates it if not. `settled` says whether the question has
+   * become obsolete. Returns false if the backend is gone.
    */
   async #works(settled: () => boolean): Promise<boolean> {
     const client = await connectClient(
@@ -193,13 +172,11 @@ export class ConnectionWatchdog {
   }
 }
 
-/** What pg_stat_activity shows about the backend. */
 interface Activity {
   readonly works: boolean;
   readonly owner: string | null;
-  /** When the backend's state last changed. */
   readonly since: string | null;
 }
 
-/** Whether the error means that the server is unreachable. A server that refuses the second connection is reachable. */
+/** A server that refuses the second connection is reachable. */
 const isUnreachable = (error: unknown): boolean => error instanceof PgTaskError && error.code === "CONNECTION_FAILED";

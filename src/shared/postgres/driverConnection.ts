@@ -4,16 +4,12 @@ import type { OpenStream } from "./openAddress.js";
 
 type Open = (signal: AbortSignal) => Promise<OpenStream>;
 
-/**
- * A connection of the pg driver that is opened, encrypted and logged in by pg-task itself, so that all connections
- * follow the same rules. The driver only sends statements over it.
- */
+/** A connection of the pg driver that pg-task itself opens, encrypts and logs in. The driver only sends statements. */
 class DriverConnection extends Connection {
   declare stream: Duplex;
   declare attachListeners: (stream: Duplex) => void;
   readonly #open: Open;
 
-  /** @param open opens the connection; aborted if the driver gives up */
   constructor(open: Open) {
     super();
     this.#open = open;
@@ -51,7 +47,6 @@ class DriverConnection extends Connection {
   }
 }
 
-/** Returns the class of the pg driver's clients whose connections `open` opens. */
 export function driverClients(open: Open): new (options?: ClientConfig) => Client {
   return class extends Client {
     constructor(options?: ClientConfig) {

@@ -5,35 +5,29 @@ import { insufficientPrivilege } from "./sqlStates.js";
 
 /** The longest time between two questions to a holder that answers, in ms. */
 const maxAskMs = 10_000;
-/** While a holder does not answer because its backend is working, it is looked at this often, in ms. */
+/** How often a holder that does not answer because its backend is working is looked at, in ms. */
 const lookAgainMs = 1_000;
 
-/** The backend that holds the lock. */
 export interface Holder {
   readonly pid: number;
   readonly name: string;
   readonly user: string | null;
-  /** Whether the backend has the application name of a pg-task that may hold the lock. */
   readonly isPgTask: boolean;
-  /** Whether the backend's role has all privileges of this connection's role. */
   readonly isTrusted: boolean;
   readonly address: string | null;
-  /** Identity of the backend. Null if this role must not see it. */
   readonly owner: string | null;
   /** Whether the backend is working, as far as this role can see. It then passes the question on later. */
   readonly works: boolean;
 }
 
 interface FrozenHolderOptions {
-  /** Both keys of the advisory lock. The second is an SQL expression for an integer. */
+  /** The second key is an SQL expression for an integer. */
   readonly lock: { readonly class: number; readonly key: string };
-  /** SQL condition on an application name: a pg-task that may hold the lock has it. */
   readonly isPgTaskSql: (name: string) => string;
-  /** How long the holder may go without an answer, in ms. 0 means forever. */
   readonly frozenMs: () => number;
   /**
-   * The log lines for a holder whose connection was ended, and for one that this role may not end; and for a holder of
-   * another role or program that keeps the lock, and for one that was ended.
+   * The log lines for a frozen holder that was ended, and one that this role may not end; and for a holder of another
+   * role or program that keeps the lock, and one that was ended.
    */
   readonly lines: {
     readonly ended: string;
@@ -42,26 +36,23 @@ interface FrozenHolderOptions {
     readonly foreignEnded: string;
   };
   readonly fields: Readonly<Record<string, unknown>>;
-  /** Called when the holder's backend has been terminated. */
   readonly ended: () => void;
   readonly log: Log;
 }
 
 /**
- * Ends the connection of a frozen process that holds a lock. A process is frozen if it does not answer although the
- * server has passed the question on to it: it was suspended (SIGSTOP, `docker pause`, a debugger), and its kernel keeps
- * its connections open.
+ * Ends the connection of a frozen process (SIGSTOP, `docker pause`, a debugger) that holds a lock: one that does not
+ * answer although the server has passed the question on to it. Its kernel keeps its connections open.
  *
  *     quiet ──a while without an answer──▶ asked ──not answered, backend idle──▶ terminated
  *       ▲                                    │  ▲                │
  *       └──────────────answered──────────────┘  └─backend works──┘
  *
- * Any role that may connect can take the lock. A holder that has neither the name of a pg-task nor a role that has the
- * privileges of this one is certainly not a pg-task, and is terminated without being asked. If only one of the two is
- * missing, it may be one, so that it is named in the log and otherwise treated like any other.
+ * Any role that may connect can take the lock. A holder with neither the name of a pg-task nor a trusted role is no
+ * pg-task, and is terminated without being asked. If only one of the two is missing, it may be one, so it is named in the
+ * log and otherwise treated like any other.
  *
- * Time is counted in calls of `check`. If this process itself is suspended, there are none, and so the holder is not
- * taken for frozen after that.
+ * Time is counted in calls of `check`: after a suspension of this process, the holder is not taken for frozen.
  */
 export class FrozenHolder {
   readonly #client: Client;
@@ -69,20 +60,17 @@ export class FrozenHolder {
   readonly #options: FrozenHolderOptions;
   #holder: Holder | null = null;
   #quietMs = Infinity;
-  /** How long the question has been unanswered, in ms. Null if no question is open. */
+  /** How long the question has been unanswered. Null if no question is open. */
   #askedMs: number | null = null;
   #isRefusalLogged = false;
-  /** The holder of another role or program that was named last. */
   #named: string | null = null;
 
-  /** @param askAll asks all processes, and so also the holder */
   constructor(client: Client, askAll: () => Promise<void>, options: FrozenHolderOptions) {
     this.#client = client;
     this.#askAll = askAll;
     this.#options = options;
   }
 
-  /** Notes that the process of this backend has answered. */
   answered(pid: number): void {
     if (pid !== this.#holder?.pid) return;
     this.#askedMs = null;
@@ -90,7 +78,7 @@ export class FrozenHolder {
     this.#isRefusalLogged = false;
   }
 
-  /** Called after each failed attempt to take the lock, with the time since the last one in ms. */
+  /** Called after each failed attempt to take the lock, with the time since the last one. */
   async check(ms: number): Promise<void> {
     const frozenMs = this.#options.frozenMs();
     if (this.#askedMs === null || frozenMs === 0) {
@@ -181,7 +169,6 @@ export class FrozenHolder {
     }
   }
 
-  /** Returns the backend that holds the lock now, or null if none does. */
   async find(): Promise<Holder | null> {
     const { rows } = await this.#client.query<Holder>(this.#findSql(), [this.#options.lock.class]);
     return rows[0] ?? null;
@@ -208,6 +195,5 @@ const shown = ({ pid, user, name, address }: Holder): object => ({
   address,
 });
 
-/** What to do about a backend of another role or program that holds one of pg-task's locks. */
 export const foreignHolderRemedy = (pid: number): string =>
   `if it is a pg-task of yours, connect as its role; otherwise let only roles that you trust connect to the database: REVOKE CONNECT ON DATABASE … FROM PUBLIC; and end it: SELECT pg_terminate_backend(${pid})`;

@@ -11,12 +11,7 @@ export interface ConnectOptions {
   readonly messageLimit: () => number;
 }
 
-/**
- * Logs in to a server that the configuration names. Unlike `connectClient`, does not use the pg driver, which would
- * double the amount of code that an executor thread loads.
- *
- * @throws the errors of `openStream`
- */
+/** Unlike `connectClient`, does not use the pg driver, which would double the code that an executor thread loads. */
 export async function openProtocolConnection(
   target: ConnectionTarget,
   { applicationName, startup, messageLimit }: ConnectOptions,

@@ -11,12 +11,9 @@ interface OwnedTable extends TaskTableName {
 }
 
 /**
- * SQL condition that is true if a row of pg_stat_activity may be a session of this table, so that it may run the tasks
- * that it owns. A row that was copied from another table or database (a dump, INSERT … SELECT) has an owner that runs the
- * task of the original. Such a backend is of another database, or its application name names another table that a
- * manager serves. A task can change the name, and the table may have been renamed, so another name alone proves nothing.
- *
- * @param alias alias of pg_catalog.pg_stat_activity in the query
+ * SQL condition: a row of pg_stat_activity may be a session of this table. A task's row that was copied from elsewhere
+ * has the owner of the original: a backend of another database, or one whose name names another table that a manager
+ * serves. Another name alone proves nothing, because a task or a renaming of the table can change it.
  */
 export function mayServeSql(alias: string, table: OwnedTable): string {
   const name = `${alias}.application_name`;
@@ -24,10 +21,7 @@ export function mayServeSql(alias: string, table: OwnedTable): string {
     OR NOT EXISTS (SELECT FROM (${otherTablesSql(table)}) AS s WHERE ${name} = s.name OR starts_with(${name}, s.name || ' '))))`;
 }
 
-/**
- * SQL condition that is true if a row of pg_stat_activity is a session of this table. Unlike `mayServeSql`, it is false
- * if the backend's name does not tell and the backend may therefore be a session of another table of the database.
- */
+/** Like `mayServeSql`, but false if the backend's name does not tell whether it is a session of another table. */
 export function servesSql(alias: string, table: OwnedTable): string {
   return `(${alias}.datname = pg_catalog.current_database() AND (${isSessionOfSql(`${alias}.application_name`, table)}
     OR NOT EXISTS (${otherTablesSql(table)})))`;

@@ -2,9 +2,8 @@ import type { Client } from "pg";
 import { transactionSettingsSql, type StartupSettings } from "./startupOptions.js";
 
 /**
- * Makes each statement of a client a transaction of its own that begins with the settings, unless the caller has begun
- * one. A pooler such as PgBouncer may give every transaction another session, whose settings other clients have left,
- * and which keeps what is set for longer than a transaction.
+ * Makes each statement a transaction of its own that begins with the settings, unless the caller has begun one: a
+ * pooler may give every transaction another session, with the settings of other clients.
  */
 export function settingsPerTransaction(client: Client, settings: StartupSettings, isStandby: boolean): void {
   const send = client.query.bind(client) as (...query: unknown[]) => Promise<unknown>;

@@ -1,13 +1,12 @@
 import type { Client } from "./client.js";
 import { identifier } from "./quoting.js";
 
-/** The payloads of the notifications. Other payloads on the same channel have other meanings. */
 const question = "ask";
 const answer = "here";
 
 /**
- * Asks the processes that listen on a channel whether they are alive, and answers for this process. A process that is
- * suspended does not answer, although its connections stay open because its kernel still answers for them.
+ * Asks the processes that listen on a channel whether they are alive, and answers for this one. A suspended process
+ * does not answer, although its kernel keeps its connections open.
  */
 export class RollCall {
   readonly #client: Client;
@@ -15,10 +14,7 @@ export class RollCall {
   readonly #isPresent: () => boolean;
   readonly #answered: (pid: number) => void;
 
-  /**
-   * @param options.isPresent whether this process answers when it is asked
-   * @param options.answered receives the pid of the backend of each process that has answered
-   */
+  /** @param options.answered receives the pid of the backend of each process that has answered */
   private constructor(
     client: Client,
     channel: string,
@@ -44,7 +40,6 @@ export class RollCall {
     return rollCall;
   }
 
-  /** Asks all processes that listen on the channel. */
   async ask(): Promise<void> {
     await this.#notify(question);
   }
@@ -57,7 +52,7 @@ export class RollCall {
     if (payload === question && this.#isPresent()) this.#notify(answer).catch(() => {});
   }
 
-  /** Sends a notification. It changes nothing, so its commit need not wait for the disk or for replicas. */
+  /** It changes nothing, so its commit need not wait for the disk or for replicas. */
   async #notify(payload: string): Promise<void> {
     await this.#client.query(
       "SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify($1, $2)",
@@ -66,5 +61,4 @@ export class RollCall {
   }
 }
 
-/** Whether a notification belongs to a roll call. */
 export const isRollCall = (payload: string | undefined): boolean => payload === question || payload === answer;

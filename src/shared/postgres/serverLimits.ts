@@ -4,5 +4,4 @@ export const minServerVersion = 120_000;
 /** How many of a server's connections (`max_connections`) pg-task always leaves to other clients. */
 export const reservedConnections = 10;
 
-/** Largest value of PostgreSQL's `integer`. */
 export const maxInt = 2_147_483_647;

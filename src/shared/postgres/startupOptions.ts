@@ -2,10 +2,7 @@ import type { ConnectionTarget } from "./target/target.js";
 import { pooledError } from "./connectionErrors.js";
 import { literal } from "./quoting.js";
 
-/**
- * Settings in the startup packet. They override the settings of the role and the database, and RESET ALL does not
- * remove them.
- */
+/** Settings in the startup packet. They override those of role and database, and RESET ALL does not remove them. */
 export type StartupSettings = Readonly<Record<string, string | number>>;
 
 /** TCP keepalive: how soon a server probes a silent client, in s, and how many probes may remain unanswered. */
@@ -16,32 +13,29 @@ const keepAliveSettings = {
 };
 
 /**
- * With these settings, a server ends a backend about ten seconds after the connection to its client has been cut, and
- * releases the backend's locks. `tcp_user_timeout`, in ms, applies while the server is sending. It also ends the backend
- * of a client that is alive but does not read. Servers older than PostgreSQL 12 do not have it.
+ * With these settings, a server ends a backend about ten seconds after the connection to its client has been cut.
+ * `tcp_user_timeout`, in ms, applies while the server is sending, also if the client is alive but does not read.
  */
 export const lostClientSettings = { ...keepAliveSettings, tcp_user_timeout: 10_000 };
 
 /**
- * For sessions that run tasks. Their output can be large, so a client that does not read for a while, because it is
- * suspended or the machine is busy, must not lose them. If the connection is cut while the server is sending, pg-task
- * notices it (`maxSendingSilenceMs`) and terminates the backend.
+ * For sessions that run tasks: a client that does not read a large output for a while must not lose them. If the
+ * connection is cut while the server is sending, pg-task notices it (`maxSendingSilenceMs`).
  */
 export const sessionClientSettings = { ...keepAliveSettings, tcp_user_timeout: 0 };
 
 /**
- * Interval, in ms, at which a server checks during a long statement whether its client is still connected. This is a
- * setting of PostgreSQL 14 and later, on some platforms only.
+ * How often, in ms, a server checks during a statement whether its client is connected: from PostgreSQL 14 on, on some
+ * platforms.
  */
 export const connectionCheckSettings = { client_connection_check_interval: 200 };
 
 /**
- * Settings that affect how statements are parsed, how results are formatted, and how long statements can take.
- * Connections that run only pg-task's own statements use these values, whatever the settings of the role or the
- * database. Settings that only a superuser can change cannot be listed here.
+ * Settings that affect how statements are parsed, results are formatted, and how long statements can take, for pg-task's
+ * own statements. Settings that only a superuser can change cannot be listed here.
  *
- * With any other `search_path`, functions and operators of a role that may create in one of its schemas would run with
- * the privileges of the connection: `unnest(text[])` in `public` is preferred to `unnest(anyarray)` in `pg_catalog`.
+ * With any other `search_path`, functions of a role that may create in one of its schemas would run with the privileges
+ * of the connection: `unnest(text[])` in `public` is preferred to `unnest(anyarray)` in `pg_catalog`.
  */
 export const neutralSettings: StartupSettings = {
   array_nulls: "on",
@@ -68,8 +62,7 @@ export const neutralSettings: StartupSettings = {
 };
 
 /**
- * Further settings that affect statements and results. Older servers do not have them, and would refuse a connection
- * whose startup packet contains them. They are therefore set after connecting.
+ * Older servers would refuse a connection whose startup packet contains these settings. They are set after connecting.
  */
 const newerSettings = {
   idle_session_timeout: "0",
@@ -83,7 +76,7 @@ const newerValues = Object.entries(newerSettings)
 
 /**
  * Returns the statements that apply settings until the end of the transaction, except those that the server does not
- * have. Those that belong to the connection of a pooler, rather than to a transaction, are left as they are.
+ * have and those of the pooler's own connection.
  */
 export function transactionSettingsSql(settings: StartupSettings): string {
   const all: StartupSettings = { ...settings, ...newerSettings };
@@ -97,10 +90,9 @@ export function transactionSettingsSql(settings: StartupSettings): string {
   );
 }
 
-/** A custom setting. Its value shows that the connection really received the settings of its startup packet. */
+/** Its value shows that the connection really received the settings of its startup packet. */
 const markSetting = "pgtask.connection";
 
-/** The `options` of the startup packet, and the mark that the server returns if it received these options. */
 export interface Startup {
   readonly options: string;
   readonly mark: string;
@@ -117,13 +109,11 @@ export function buildStartup(settings: StartupSettings): Startup {
   return { options, mark };
 }
 
-/** Reads the backend's pid and the mark of its startup options, in the columns `pid` and `mark`. */
 export const probeSql = `SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.current_setting('${markSetting}', true) AS mark`;
 
 /**
- * Returns the statement that reads the same columns as `probeSql`, and whether the server is a standby and the session
- * is read-only. It also sets the newer settings, except those that the server does not have, and except behind a pooler,
- * whose sessions other clients use afterwards.
+ * Also reads whether the server is a standby and the session read-only, and sets the newer settings, but not behind a
+ * pooler, whose sessions others use afterwards.
  */
 export const neutralProbeSql = ({ mark }: Startup): string => `${probeSql}, pg_catalog.pg_is_in_recovery() AS standby,
   pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on' AS "readOnly", (
@@ -132,28 +122,22 @@ export const neutralProbeSql = ({ mark }: Startup): string => `${probeSql}, pg_c
   WHERE pg_catalog.current_setting('${markSetting}', true) OPERATOR(pg_catalog.=) '${mark}') AS later`;
 
 /**
- * A column that lets a session of an SQL_ASCII database receive text as its bytes are. Such a database does not check
- * its text, and the server would refuse to send what is not valid UTF-8 to a client with that encoding. The driver
- * replaces invalid bytes with U+FFFD.
+ * Lets a session of an SQL_ASCII database receive text as its bytes are. Such a database does not check its text, and
+ * the server would refuse to send what is not valid UTF-8. The driver replaces invalid bytes with U+FFFD.
  */
 const anyTextColumn = `CASE WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'SQL_ASCII'
   THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END AS encoding`;
 
-/** `neutralProbeSql` for a connection that reads text to show it. */
 export const readingProbeSql = (startup: Startup): string => `${neutralProbeSql(startup)}, ${anyTextColumn}`;
 
-/** The statement that lets any other session receive text that is not valid UTF-8, with the same effect. */
 export const acceptAnyTextSql = `SELECT ${anyTextColumn}`;
 
 /**
- * Refuses a connection through a pooler. A pooler's backend outlives its client and then serves other clients.
- * Therefore, a live backend would not prove to pg-task that a task is still running, and a held lock would not prove
- * that the client that took the lock is still connected. A pooler is recognized in two ways: some (PgBouncer in all
- * modes) announce a different backend than the one that answers, and others hand out a backend that was started with
- * the settings of another client.
+ * Refuses a connection through a pooler, whose backends outlive their clients: a live backend would not prove that a
+ * task runs, and a held lock not that its holder is connected. Some poolers announce another backend than the one that
+ * answers, others hand out one that was started with the settings of another client.
  *
  * @param announced the pid in BackendKeyData; null if none was sent, as with some poolers
- * @param answer the row that `probeSql` returned
  * @throws PgTaskError CONNECTION_POOLED
  */
 export function expectNoPooler(

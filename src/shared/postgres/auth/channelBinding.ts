@@ -17,9 +17,7 @@ const hashes: Readonly<Record<string, string>> = {
   "2a8648ce3d040304": "sha512",
 };
 
-/**
- * Returns the `tls-server-end-point` channel binding data; null without TLS or if the certificate has no suitable hash.
- */
+/** Returns the `tls-server-end-point` channel binding data; null without TLS or a suitable hash of the certificate. */
 export function channelBindingData(stream: Duplex): Buffer | null {
   if (!(stream instanceof TLSSocket)) return null;
   const certificate = stream.getPeerCertificate().raw;
@@ -29,8 +27,7 @@ export function channelBindingData(stream: Duplex): Buffer | null {
 }
 
 /**
- * Returns the signature algorithm of a DER certificate: Certificate ::= SEQUENCE { tbsCertificate, signatureAlgorithm
- * SEQUENCE { OBJECT IDENTIFIER, … }, … }
+ * Returns the OID of the signature algorithm of a DER certificate: SEQUENCE { SEQUENCE { … }, SEQUENCE { OID, … }, … }
  */
 function signatureAlgorithm(certificate: Buffer): string {
   const outer = element(certificate, 0);

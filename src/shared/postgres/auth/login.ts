@@ -5,7 +5,6 @@ import { ConnectionProblem, MissingPassword, PasswordRequired } from "../errors.
 import type { Scram, ScramBinding } from "./scram.js";
 import type { AuthMethod, Credentials } from "./credentials.js";
 
-/** The error for a login that the server refused. */
 export class LoginRefused extends Error {
   readonly error: ServerError;
   /** Whether the server had already accepted the authentication. */
@@ -20,7 +19,6 @@ export class LoginRefused extends Error {
   }
 }
 
-/** BackendKeyData: identifies a backend in a cancel request. */
 export interface BackendKey {
   readonly pid: number;
   readonly secret: Buffer;
@@ -91,7 +89,6 @@ const requestTexts: Readonly<Record<AuthMethod, string>> = {
   none: "server did not complete authentication",
 };
 
-/** Answers the server's authentication requests. */
 class Authenticator {
   readonly #stream: Duplex;
   readonly #credentials: Credentials;
@@ -104,12 +101,10 @@ class Authenticator {
     this.#credentials = credentials;
   }
 
-  /** Whether the server has sent AuthenticationOk. */
   get succeeded(): boolean {
     return this.#succeeded;
   }
 
-  /** @throws ConnectionProblem */
   async answer(body: Buffer): Promise<void> {
     switch (body.readInt32BE(0)) {
       case Request.ok:

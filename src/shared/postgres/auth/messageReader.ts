@@ -8,10 +8,8 @@ export interface LoginMessage {
   readonly body: Buffer;
 }
 
-/** Largest message accepted during login, in bytes. */
 const maxMessageBytes = 1 << 16;
 
-/** Reads the server's messages one at a time until the login is complete. */
 export class LoginMessageReader {
   readonly #stream: Duplex;
   readonly #messages: LoginMessage[] = [];
@@ -42,11 +40,6 @@ export class LoginMessageReader {
     stream.on("error", this.#error);
   }
 
-  /**
-   * Returns the next message.
-   *
-   * @throws Node's error for a lost connection, ConnectionProblem, or an AbortError
-   */
   async next(signal: AbortSignal): Promise<LoginMessage> {
     for (;;) {
       const message = this.#messages.shift();
@@ -56,7 +49,6 @@ export class LoginMessageReader {
     }
   }
 
-  /** Stops reading, so that other code can read the stream. */
   release(): void {
     this.#stream.off("data", this.#read).off("end", this.#end).off("close", this.#end);
     this.#stream.off("error", this.#error);

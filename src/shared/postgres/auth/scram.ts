@@ -4,20 +4,13 @@ import { ConnectionProblem } from "../errors.js";
 
 const derive = promisify(pbkdf2);
 
-/**
- * Largest number of iterations that is accepted. More would occupy a thread of Node's pool for seconds. Servers use
- * 4096.
- */
+/** Largest number of iterations that is accepted, because more would occupy a thread for seconds. Servers use 4096. */
 const maxIterations = 1_000_000;
 
 /** Channel binding: how the SCRAM exchange is tied to the TLS connection. */
 export type ScramBinding =
-  /** The exchange is tied to the connection by the hash of the server's certificate. */
   | { readonly kind: "bound"; readonly data: Buffer }
-  /**
-   * This client supports channel binding but the server did not offer it. The server notices if a man in the middle has
-   * removed the offer.
-   */
+  /** The server did not offer channel binding. It notices if a man in the middle has removed the offer. */
   | { readonly kind: "possible" }
   | { readonly kind: "none" };
 
@@ -49,7 +42,6 @@ export class Scram {
     return `${headers[this.#binding.kind]}${this.#firstBare}`;
   }
 
-  /** @throws ConnectionProblem */
   async final(challenge: string): Promise<string> {
     const { r: nonce = "", s: salt = "", i: count = "" } = attributes(challenge);
     const iterations = /^\d{1,9}$/.test(count) ? Number(count) : 0;
@@ -71,7 +63,6 @@ export class Scram {
     return `${withoutProof},p=${Buffer.from(proof).toString("base64")}`;
   }
 
-  /** @throws ConnectionProblem when the server does not know the password */
   verify(serverFinal: string): void {
     const signature = Buffer.from(attributes(serverFinal)["v"] ?? "", "base64");
     const expected = this.#serverSignature;
@@ -82,7 +73,7 @@ export class Scram {
     this.#verified = true;
   }
 
-  /** The user name is empty because the server takes it from the startup packet. */
+  /** The user name is empty: the server takes it from the startup packet. */
   get #firstBare(): string {
     return `n=,r=${this.#nonce}`;
   }
@@ -92,8 +83,8 @@ export class Scram {
 const verifierIterations = 4096;
 
 /**
- * Returns the SCRAM-SHA-256 verifier that PostgreSQL stores for a password, computed like libpq's
- * PQencryptPasswordConn. Sending the verifier instead of the password keeps the password out of the server's log.
+ * Returns the SCRAM-SHA-256 verifier that PostgreSQL stores for a password. Unlike the password, it may be in the
+ * server's log.
  */
 export async function scramVerifier(
   password: string,
@@ -121,10 +112,7 @@ function hmac(key: Buffer, text: string): Buffer {
   return createHmac("sha256", key).update(text).digest();
 }
 
-/**
- * Prepares a password with the mappings of SASLprep: non-ASCII spaces become spaces, some characters are removed, and
- * the text is normalized to NFKC.
- */
+/** Prepares a password with the mappings of SASLprep. */
 function prepare(password: string): string {
   return password
     .replace(/[\u00A0\u1680\u2000-\u200B\u202F\u205F\u3000]/gu, " ")

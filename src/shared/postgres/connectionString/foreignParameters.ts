@@ -39,6 +39,5 @@ function each(names: string, remedy: string): Record<string, string> {
   return Object.fromEntries(names.split(" ").map((name) => [name, remedy]));
 }
 
-/** Returns what to do about a query parameter of another program; null if it is not known. */
 export const foreignRemedy = (name: string): string | null =>
   Object.hasOwn(remedies, name) ? (remedies[name] ?? null) : null;

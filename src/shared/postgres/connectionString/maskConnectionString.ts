@@ -7,8 +7,8 @@ import { quoteValue } from "./parseKeyValues.js";
 import { decode, isUri, splitUri } from "./parseUri.js";
 
 /**
- * Returns what may be shown of a connection string: its secrets are masked. A string that cannot be parsed, or that
- * probably has a part of a password in another place, is masked as a whole.
+ * Returns a connection string with its secrets masked. One that cannot be parsed, or that probably has a part of a
+ * password in another place, is masked as a whole.
  */
 export function maskConnectionString(text: string): string {
   const pairs = parsed(text);

@@ -4,8 +4,8 @@ import { isKeyword, keywords, type Pair } from "./keywords.js";
 export const isSecret = (keyword: string): boolean => isKeyword(keyword) && keywords[keyword].secret === true;
 
 /**
- * Whether a value may be shown. It may not if it is a secret, or has characters that hardly ever belong to such a value:
- * then it probably contains a password that was not quoted or percent-encoded.
+ * Whether a value may be shown: it is no secret, and has no characters that show that a password was not quoted or
+ * encoded.
  */
 export function mayShow([keyword, value]: Pair): boolean {
   if (isSecret(keyword)) return false;
@@ -15,12 +15,8 @@ export function mayShow([keyword, value]: Pair): boolean {
   return !/[=;&?@]|:\/\/|PRIVATE KEY/.test(value);
 }
 
-/** Returns what messages may show of a value. */
 export const shownValue = (keyword: string, value: string): string => (mayShow([keyword, value]) ? value : mask);
 
-/**
- * Returns what messages may show of an unknown keyword. It may be the rest of a password, most likely after a secret or
- * a value that looks as if it contained one.
- */
+/** Returns what messages may show of an unknown keyword. It may be the rest of a password. */
 export const shownKeyword = (keyword: string, before: readonly Pair[]): string =>
   before.every(mayShow) && /^[a-z_]*$/i.test(keyword) ? keyword : mask;

@@ -6,26 +6,19 @@ import { shownKeyword } from "./mayShow.js";
 import { parseKeyValues } from "./parseKeyValues.js";
 import { isUri, parseUri } from "./parseUri.js";
 
-/** The values that a connection string gives, by keyword. An empty value is treated as not given and is left out. */
 export type GivenOptions = ReadonlyMap<KeywordName, string>;
 
 export const noOptions: GivenOptions = new Map();
 
 /**
- * Parses a libpq connection string, which is either `key=value` pairs or a URI. If a keyword occurs several times, the
- * last value applies. A `dbname` that is itself a connection string is replaced by the values of that string.
- *
- * @throws ConnectionStringError
+ * Parses a libpq connection string, `key=value` pairs or a URI. The last value of a keyword applies, empty ones are
+ * left out, and a `dbname` that is itself a connection string is replaced by the values of that string.
  */
 export function parseConnectionString(text: string): GivenOptions {
   return collect(expandDatabase(parsePairs(text)));
 }
 
-/**
- * Parses a connection URI. A name of a database is never taken for a connection string.
- *
- * @throws ConnectionStringError
- */
+/** Parses a connection URI. A name of a database is never taken for a connection string. */
 export function parseConnectionUri(uri: string): GivenOptions {
   return collect(parsePairs(uri));
 }
@@ -41,12 +34,7 @@ function collect(pairs: readonly Pair[]): GivenOptions {
   return given;
 }
 
-/**
- * Parses a connection string without looking into its `dbname`.
- *
- * @param quote returns what messages may show of an unknown keyword
- * @throws ConnectionStringError
- */
+/** Parses without looking into `dbname`. `quote` returns what messages may show of an unknown keyword. */
 export function parsePairs(text: string, quote = (shown: string): string => shown): Pair[] {
   if (isUri(text)) {
     const foreign: string[] = [];
@@ -70,10 +58,7 @@ const invalidParameters = (names: readonly string[]): ConnectionStringError =>
     `invalid URI query parameter${names.length > 1 ? "s" : ""}: ${[...new Set(names)].join(", ")}`,
   );
 
-/**
- * Replaces a `dbname` that is a connection string by the values of that string. As in libpq, only the first `dbname` is
- * expanded, and only once.
- */
+/** As in libpq, only the first `dbname` is expanded, and only once. */
 function expandDatabase(pairs: readonly Pair[]): Pair[] {
   const index = pairs.findIndex(([keyword]) => keyword === "dbname");
   const [, name = ""] = pairs[index] ?? [];
@@ -85,7 +70,6 @@ function expandDatabase(pairs: readonly Pair[]): Pair[] {
 
 const isAccepted = (keyword: string): boolean => keyword === "requiressl" || isKeyword(keyword);
 
-/** Translates `requiressl`, the predecessor of `sslmode`. */
 function translateRequiressl([keyword, value]: Pair): Pair {
   if (keyword !== "requiressl") return [keyword, value];
   return ["sslmode", value.startsWith("1") ? "require" : "prefer"];

@@ -7,10 +7,8 @@ import { shownKeyword } from "./mayShow.js";
 const whitespace = " \t\n\v\f\r";
 
 /**
- * Parses `key = value key = 'value with spaces'`. A backslash escapes the next character.
- *
- * @param check throws for an unknown keyword; `shown` is what messages may show of the keyword
- * @throws ConnectionStringError
+ * Parses `key = value key = 'value with spaces'`. `check` throws for an unknown keyword, of which messages may show
+ * `shown`.
  */
 export function parseKeyValues(text: string, check: (keyword: string, shown: string) => void): Pair[] {
   const pairs: Pair[] = [];
@@ -32,7 +30,6 @@ export function parseKeyValues(text: string, check: (keyword: string, shown: str
   return pairs;
 }
 
-/** Quotes `value` for a string of key=value pairs. */
 export function quoteValue(value: string): string {
   return `'${value.replace(/[\\']/g, "\\$&")}'`;
 }
@@ -53,7 +50,7 @@ function readKeyword(text: string, from: number): string {
   return text.slice(from, end);
 }
 
-/** Reads a value. `end` is the position at which parsing continues. */
+/** `end` is the position at which parsing continues. */
 function readValue(text: string, from: number): { value: string; end: number } {
   const quoted = text[from] === "'";
   let value = "";

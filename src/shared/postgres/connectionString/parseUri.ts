@@ -9,7 +9,6 @@ export function isUri(text: string): boolean {
   return prefix.test(text);
 }
 
-/** Splits a URI into its scheme, what is before the "@" and including it, and the rest. The parts are not decoded. */
 export function splitUri(uri: string): { readonly scheme: string; readonly userinfo: string; readonly rest: string } {
   const [scheme = ""] = prefix.exec(uri) ?? [];
   const [userinfo = ""] = /^[^:@/]*(?::[^@/]*)?@/.exec(uri.slice(scheme.length)) ?? [];
@@ -17,11 +16,8 @@ export function splitUri(uri: string): { readonly scheme: string; readonly useri
 }
 
 /**
- * Parses `postgresql://user:password@host:port,host:port/database?key=value&…` as libpq does. Every component is
- * optional and percent-encoded.
- *
- * @param check called for the keyword of each query parameter; `shown` is what messages may show of it
- * @throws ConnectionStringError
+ * Parses `postgresql://user:password@host:port,host:port/database?key=value&…` as libpq does. `check` is called for the
+ * keyword of each parameter, of which messages may show `shown`.
  */
 export function parseUri(uri: string, check: (keyword: string, shown: string) => void): Pair[] {
   const pairs: Pair[] = [];
@@ -49,10 +45,7 @@ export function parseUri(uri: string, check: (keyword: string, shown: string) =>
   return pairs;
 }
 
-/**
- * Reads the hosts and ports. Returns all hosts as one comma-separated list, and all ports as another. `end` is the
- * position at which parsing continues.
- */
+/** Reads the hosts and ports, each as a comma-separated list. */
 function readServers(
   text: string,
   uri: string,
@@ -132,7 +125,7 @@ function readParameters(text: string, check: (keyword: string, shown: string) =>
   return pairs;
 }
 
-/** Decodes percent-encoded text. Messages do not repeat the text, because any part of a wrong URI can be a password's. */
+/** Decodes percent-encoded text. No message repeats it, because any part of a wrong URI can be a password's. */
 export function decode(text: string): string {
   const trimmed = text.replace(/^[ \t\n\v\f\r]+|[ \t\n\v\f\r]+$/g, "");
   if (/[ \t\n\v\f\r]/.test(trimmed)) {

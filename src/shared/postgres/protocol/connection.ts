@@ -14,10 +14,8 @@ import {
 import { encodeStatement, queryLength, sync, writeQuery, type Block, type Parameters } from "./encode.js";
 import { copyRefusal } from "./refuseCopy.js";
 
-/** Receives the messages of an answer, in order, as the messages arrive. */
 export type Receive = (event: ServerMessage) => void;
 
-/** A complete answer that is short enough to be kept in memory. */
 export interface Answer {
   /** The rows of all statements together. */
   readonly rows: readonly (readonly (string | null)[])[];
@@ -29,38 +27,28 @@ interface PendingAnswer {
   readonly receive: Receive;
   readonly kind: "query" | "synced" | "statement" | "guard" | "call" | "sync";
   readonly lost: ((reason: PgTaskError) => void) | null;
-  /** Number of commands of a guard that are still unanswered. */
   commands: number;
-  /** Whether this function call has failed. */
   failed: boolean;
-  /** The tag of a statement with its own Sync, until the Sync has ended the transaction. */
   tag: ServerMessage | null;
 }
 
 const passed: ServerMessage = { type: "passed" };
 
-/** A connection that is logged in and idle, and that no other code reads. */
 export interface LoggedInStream {
-  /** The backend's pid, from BackendKeyData. */
   readonly pid: number;
   readonly stream: Duplex;
 }
 
-/** The Terminate message. */
 const terminate = Buffer.from([0x58, 0, 0, 0, 4]);
 
-/** How long the server can take to close the connection after Terminate, in ms. */
 const closeMs = 5000;
 
 /**
- * Speaks the query protocols over a logged-in connection.
- *
- * A query can be sent while earlier queries are unanswered. Answers arrive in order, and everything sent in one turn of
- * the event loop leaves in one write. After a failed query, the server still runs the next query. After a failed guard
- * or statement (see `guard` and `statement`), the server skips everything that was sent behind it.
+ * Speaks the query protocols over a logged-in connection. Answers arrive in order, and what is sent in one turn of the
+ * event loop leaves in one write. After a failed query, the server runs the next one. After a failed guard or statement,
+ * it skips everything that was sent behind it.
  */
 export class ProtocolConnection {
-  /** The backend's pid, from BackendKeyData. */
   readonly pid: number;
   /** The server's IP address; null for a Unix-domain socket. */
   readonly peer: string | null;
@@ -69,11 +57,8 @@ export class ProtocolConnection {
   #status: TransactionStatus = "I";
   readonly #stream: Duplex;
   #pending: PendingAnswer[] = [];
-  /** Messages to write at the end of this turn of the event loop. */
   #outgoing: (string | Buffer)[] = [];
-  /** Total length of the messages in `#outgoing`, in bytes. */
   #outgoingBytes = 0;
-  /** When data last arrived, or when the first unanswered message was written, whichever is later. */
   #silentSince = 0;
   #end: (reason: PgTaskError) => void = () => {};
   #reason: PgTaskError | null = null;
@@ -100,15 +85,11 @@ export class ProtocolConnection {
     });
   }
 
-  /** The transaction status that the last ReadyForQuery reported. */
   get status(): TransactionStatus {
     return this.#status;
   }
 
-  /**
-   * Sends a query. If the connection has ended, or ends before the answer is complete, `receive` gets no further
-   * messages.
-   */
+  /** Sends a query. If the connection ends before the answer is complete, `receive` gets no further messages. */
   send(text: string, receive: Receive): void {
     if (this.#over) return;
     this.#await("query", receive);
@@ -116,9 +97,8 @@ export class ProtocolConnection {
   }
 
   /**
-   * Sends commands on which everything sent behind them depends. If one of the commands fails, the server skips
-   * everything behind it up to the next Sync, and each skipped request gets `skipped`. The server can delay the answer
-   * until it receives a Flush, a Sync or a query.
+   * Sends commands on which everything sent behind them depends: if one fails, each request up to the next Sync gets
+   * `skipped`. The server can delay the answer until it receives a Flush, a Sync or a query.
    */
   guard({ bytes, commands }: Block, receive: Receive): void {
     if (this.#over) return;
@@ -126,10 +106,7 @@ export class ProtocolConnection {
     this.#queue(bytes, bytes.length);
   }
 
-  /**
-   * Sends one statement. Its answer consists of the same messages as the answer to a query. As with a guard, the server
-   * can delay the answer. If the statement fails, the server skips what was sent behind it.
-   */
+  /** Sends one statement, which is answered like a query and is otherwise like a guard. */
   statement(text: string, receive: Receive, parameters?: Parameters): void {
     if (this.#over) return;
     this.#await("statement", receive);
@@ -137,10 +114,7 @@ export class ProtocolConnection {
     this.#queue(bytes, bytes.length);
   }
 
-  /**
-   * Sends one statement with parameters. Like a query, it ends its transaction unless a block is open, its answer ends
-   * with `ready`, and after an error the server runs what was sent behind it.
-   */
+  /** Sends one statement with parameters that otherwise behaves like a query. */
   sendStatement(text: string, receive: Receive, parameters: Parameters): void {
     if (this.#over) return;
     this.#await("synced", receive);
@@ -149,8 +123,8 @@ export class ProtocolConnection {
   }
 
   /**
-   * Calls a function. The server answers at once, and also sends all answers that it has delayed. If the call fails,
-   * the transaction fails, but the server skips nothing.
+   * Calls a function. The server also sends all answers that it has delayed. If the call fails, the transaction fails,
+   * but the server skips nothing.
    */
   call(bytes: Buffer, receive: Receive): void {
     if (this.#over) return;
@@ -166,9 +140,9 @@ export class ProtocolConnection {
   }
 
   /**
-   * Runs a query and collects its answer, which must be short.
+   * Collects the answer to a query, which must be short.
    *
-   * @throws PgTaskError CONNECTION_LOST if the connection ends before the answer is complete
+   * @throws PgTaskError CONNECTION_LOST
    */
   query(text: string): Promise<Answer> {
     const answer = new Promise<Answer>((resolve, reject) => {
@@ -210,7 +184,6 @@ export class ProtocolConnection {
     this.#stream.resume();
   }
 
-  /** Sends Terminate. Resolves when the connection is closed. */
   async close(): Promise<void> {
     if (this.#over) return;
     this.#reason ??= lost("closed");
@@ -220,7 +193,6 @@ export class ProtocolConnection {
     clearTimeout(timer);
   }
 
-  /** Closes the connection at once and rejects all unanswered queries. */
   destroy(reason: PgTaskError): void {
     this.#reason ??= reason;
     this.#stream.destroy();
@@ -305,8 +277,8 @@ export class ProtocolConnection {
   }
 
   /**
-   * Delays the tag of a statement until the Sync has ended its transaction. As in the answer to a query, there is then
-   * no tag if the transaction fails at its end. Returns whether the message is handled.
+   * As in the answer to a query, there is no tag if the transaction fails at its end. Returns whether the message is
+   * handled.
    */
   #delayTag(pending: PendingAnswer, event: ServerMessage): boolean {
     if (event.type === "commandComplete") {
@@ -318,7 +290,7 @@ export class ProtocolConnection {
     return false;
   }
 
-  /** Handles a message that belongs to a guard without an error. Returns false for any other message. */
+  /** Returns whether the message belongs to a guard without an error. */
   #guardAnswer(guard: PendingAnswer, code: number, body: Buffer): boolean {
     if (code === MessageCode.dataRow) guard.receive({ type: "value", bytes: firstColumn(body) });
     else if (code === MessageCode.commandComplete) {
@@ -351,7 +323,6 @@ export class ProtocolConnection {
   }
 }
 
-/** Whether a request ends with a Sync. */
 const endsSkipping = ({ kind }: PendingAnswer): boolean => kind === "sync" || kind === "synced";
 
 const endsStatement = ({ type }: ServerMessage): boolean => type === "commandComplete" || type === "emptyQuery";

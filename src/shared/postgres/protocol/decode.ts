@@ -1,18 +1,14 @@
 import { isUtf8 } from "node:buffer";
 
-/** A column of a result. */
 export interface FieldDescription {
   readonly name: string;
   readonly typeOid: number;
-  /** Whether the values are in binary format, as from a binary cursor. */
   readonly binary: boolean;
 }
 
-/** An error that the server reported. Positions are counted in characters from 1. */
+/** An error of the server. Positions are counted in characters from 1. */
 export interface ServerError {
-  /** The severity: ERROR, FATAL or PANIC, which is never translated. */
   readonly severity: string;
-  /** The SQLSTATE. */
   readonly code: string;
   readonly message: string;
   readonly detail?: string;
@@ -21,24 +17,20 @@ export interface ServerError {
   readonly internalPosition?: string;
   readonly internalQuery?: string;
   readonly where?: string;
-  /** Name of the function in the server's source that reported the error. */
   readonly routine?: string;
 }
 
-/** Transaction status: idle, in a transaction, or in a failed transaction. */
 export type TransactionStatus = "I" | "T" | "E";
 
 /**
- * A part of an answer. The answer to a query ends with `ready`, or with `skipped` if the server skipped the query. The
- * answer to a guard, a statement or a call ends with `passed` after success. It ends with `skipped` after an `error`,
- * or if the server skipped the request. (A guard is a group of commands on which everything sent behind them depends.)
+ * A part of an answer. The answer to a query ends with `ready`, or with `skipped` if the server skipped it. The answer
+ * to a guard, a statement or a call ends with `passed` after success, otherwise with `skipped`.
  */
 export type ServerMessage =
   | { readonly type: "rowDescription"; readonly columns: readonly FieldDescription[] }
   | { readonly type: "dataRow"; readonly values: readonly (string | null)[] }
   | { readonly type: "copyOut"; readonly binary: boolean }
   | { readonly type: "copyData"; readonly text: string }
-  /** The beginning of a large message has arrived; `bytes` is the length of the message. */
   | { readonly type: "announced"; readonly bytes: number }
   /** A row, or COPY data, that is larger than the connection's limit or not valid UTF-8. */
   | { readonly type: "unreadable"; readonly reason: "size" | "encoding" }
@@ -47,15 +39,12 @@ export type ServerMessage =
   | { readonly type: "error"; readonly error: ServerError }
   | { readonly type: "ready"; readonly status: TransactionStatus }
   /**
-   * The first column of a guard's row, or the result of a call, in binary format. `bytes` is valid only during the
-   * callback.
+   * The first column of a guard's row, or a call's result, in binary format. `bytes` is valid only during the callback.
    */
   | { readonly type: "value"; readonly bytes: Buffer | null }
-  /** All commands of a guard, a statement or a call have succeeded. */
   | { readonly type: "passed" }
   | { readonly type: "skipped"; readonly status: TransactionStatus };
 
-/** The bytes with which the server marks the type of its messages. */
 export const MessageCode = {
   parseComplete: 0x31,
   bindComplete: 0x32,
@@ -82,10 +71,7 @@ const unreadableSize: ServerMessage = { type: "unreadable", reason: "size" };
 const emptyQuery: ServerMessage = { type: "emptyQuery" };
 
 /**
- * Decodes a message. Returns null for a message that pg-task does not need.
- *
- * @throws RangeError if the body is too short for its type
- * @throws Error for a type that is not part of an answer
+ * Returns null for a message that pg-task does not need. Throws if the message is malformed or not part of an answer.
  */
 export function decodeMessage(code: number, body: Buffer, whole: boolean): ServerMessage | null {
   switch (code) {
@@ -131,12 +117,10 @@ function decodeStatus(body: Buffer): TransactionStatus {
   throw new Error(`unknown transaction status ${JSON.stringify(status)}`);
 }
 
-/** Returns the first column of a row. */
 export function firstColumn(body: Buffer): Buffer | null {
   return valueAt(2, body);
 }
 
-/** Returns the result of a function call. */
 export function callResult(body: Buffer): Buffer | null {
   return valueAt(0, body);
 }
@@ -149,18 +133,14 @@ function valueAt(offset: number, body: Buffer): Buffer | null {
 /** The epoch of PostgreSQL's binary timestamps, 2000-01-01, in ms of Unix time. */
 const epochMs = 946_684_800_000;
 
-/**
- * The second that was formatted last, and its text up to the decimal point. Most timestamps fall into the same second
- * as the timestamp before.
- */
+/** The second that was formatted last: most timestamps fall into the same one as the timestamp before. */
 const formatted = { second: NaN, text: "" };
 
-/** Decodes a binary timestamptz. Returns µs since 2000-01-01. */
 export function decodeMicroseconds(bytes: Buffer): number {
   return bytes.readInt32BE(0) * 2 ** 32 + bytes.readUInt32BE(4);
 }
 
-/** Formats a timestamptz, given in µs since 2000-01-01, as ISO 8601 text in UTC with microseconds. */
+/** Formats µs since 2000-01-01 as ISO 8601 text in UTC with microseconds. */
 export function timestampText(us: number): string {
   const second = Math.floor(us / 1e6);
   if (second !== formatted.second) {
@@ -208,7 +188,7 @@ function decodeColumns(body: Buffer): FieldDescription[] {
   return columns;
 }
 
-/** Decodes an error. Each field is a type byte followed by NUL-terminated text. The last field can be truncated. */
+/** Each field is a type byte followed by NUL-terminated text. The last field can be truncated. */
 function decodeError(body: Buffer): ServerError {
   const fields = new Map<string, string>();
   let offset = 0;

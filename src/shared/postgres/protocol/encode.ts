@@ -1,14 +1,11 @@
-/** Returns the length in bytes of a Query message. */
 export function queryLength(text: string): number {
   return Buffer.byteLength(text) + 6;
 }
 
-/** Writes a Query message into `into`. Returns the offset behind the message. */
 export function writeQuery(text: string, into: Buffer, offset: number): number {
   return writeText(0x51, text, into, offset);
 }
 
-/** Encodes CopyFail, which ends a COPY FROM STDIN with this error. */
 export function encodeCopyFail(text: string): Buffer {
   const message = Buffer.allocUnsafe(queryLength(text));
   writeText(0x66, text, message, 0);
@@ -21,7 +18,6 @@ export interface Block {
   readonly commands: number;
 }
 
-/** The values of a statement's parameters, in text format. Null is SQL NULL. At most 65,535. */
 export interface Parameters {
   readonly values: readonly (string | null)[];
   /** OIDs of the types of the first parameters. The server infers the types of the others. */
@@ -30,7 +26,6 @@ export interface Parameters {
 
 const noParameters: Parameters = { values: [], types: [] };
 
-/** Encodes Parse for the unnamed statement. */
 function encodeParse(statement: string, types: readonly number[] = []): Buffer {
   const message = begin(0x50, 8 + Buffer.byteLength(statement) + 4 * types.length);
   let end = message.writeUInt16BE(types.length, 5 + message.write(`\0${statement}\0`, 5));
@@ -44,7 +39,6 @@ const bind = Buffer.from([0x42, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1]);
 /** Execute without a row limit. */
 const execute = Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0]);
 
-/** Encodes FunctionCall, with arguments in text format and the result in binary format. */
 export function encodeCall(oid: number, values: readonly (string | null)[]): Buffer {
   const message = begin(0x46, 14 + valuesLength(values));
   message.writeUInt32BE(oid, 5);
@@ -53,11 +47,9 @@ export function encodeCall(oid: number, values: readonly (string | null)[]): Buf
   return message;
 }
 
-/** Returns the length in bytes of what `writeValues` writes, without the count. */
 const valuesLength = (values: readonly (string | null)[]): number =>
   values.reduce((sum, value) => sum + 4 + Buffer.byteLength(value ?? ""), 0);
 
-/** Writes the number of values and the values. Returns the offset behind them. */
 function writeValues(values: readonly (string | null)[], into: Buffer, offset: number): number {
   let end = into.writeUInt16BE(values.length, offset);
   for (const value of values) {
@@ -68,7 +60,6 @@ function writeValues(values: readonly (string | null)[], into: Buffer, offset: n
   return end;
 }
 
-/** Encodes Bind with values in text format, for results in text format. */
 function encodeBind({ values }: Parameters): Buffer {
   const message = begin(0x42, 12 + valuesLength(values));
   message.writeUInt32BE(0, 5);
@@ -79,15 +70,11 @@ function encodeBind({ values }: Parameters): Buffer {
 /** Describe for the unnamed portal, and Execute. */
 const describeExecute = Buffer.concat([Buffer.from([0x44, 0, 0, 0, 6, 0x50, 0]), execute]);
 
-/**
- * Encodes a statement for the extended protocol. `ProtocolConnection` reports its answer in the same way as that of a
- * simple query.
- */
+/** Encodes a statement for the extended protocol. */
 export function encodeStatement(text: string, parameters: Parameters = noParameters): Buffer {
   return Buffer.concat([encodeParse(text, parameters.types), encodeBind(parameters), describeExecute]);
 }
 
-/** Encodes a command for the extended protocol, without parameters and without Describe. */
 export function encodeCommand(command: string): Buffer {
   return Buffer.concat([encodeParse(command), bind, execute]);
 }
@@ -113,7 +100,7 @@ function writeText(code: number, text: string, into: Buffer, offset: number): nu
   return end + 1;
 }
 
-/** Writes a length. This is faster than Buffer's method, which checks its arguments. */
+/** Faster than Buffer's method, which checks its arguments. */
 function writeLength(length: number, into: Buffer, offset: number): void {
   into[offset] = length >>> 24;
   into[offset + 1] = length >>> 16;

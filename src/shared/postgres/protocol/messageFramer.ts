@@ -1,9 +1,6 @@
 import { SpillBuffer } from "../../spillBuffer.js";
 
-/**
- * Receives a message: its type byte and its body. The body is valid only during the call. `whole` is false if the body
- * was longer than the limit and has been truncated.
- */
+/** `body` is valid only during the call. `whole` is false if it was truncated at the limit. */
 export type FrameHandler = (code: number, body: Buffer, whole: boolean) => void;
 
 const headerBytes = 5;
@@ -13,8 +10,8 @@ const noBody = Buffer.alloc(0);
 const largeBody = 1 << 20;
 
 /**
- * Splits the server's byte stream into messages and uses a bounded amount of memory. If a message is longer than
- * `limit` bytes, only the first `limit` bytes are kept. `limit` is called for each message.
+ * Splits the server's byte stream into messages. Of longer ones, only the first `limit` bytes are kept, and `limit` is
+ * called for each message.
  */
 export class MessageFramer {
   readonly #limit: () => number;
@@ -26,9 +23,7 @@ export class MessageFramer {
   #body: Buffer | SpillBuffer | null = null;
   #whole = true;
   #kept = 0;
-  /** How many bytes of the body are kept. */
   #bodyBytes = 0;
-  /** How many bytes of the body have not arrived yet. */
   #missing = 0;
 
   /** @param announce called at the beginning of a large body */
@@ -57,11 +52,7 @@ export class MessageFramer {
     return this.#begin(this.#header, 0, end, chunk);
   }
 
-  /**
-   * Begins the message whose header is at `headerOffset` and whose body begins at `offset`.
-   *
-   * @returns the offset in the chunk at which parsing continues
-   */
+  /** Returns the offset in the chunk at which parsing continues. */
   #begin(header: Buffer, headerOffset: number, offset: number, chunk: Buffer): number {
     const code = header[headerOffset] ?? 0;
     const length = readLength(header, headerOffset + 1) - 4;
@@ -84,7 +75,6 @@ export class MessageFramer {
     return offset;
   }
 
-  /** Discards an incomplete message. */
   drop(): void {
     if (this.#body instanceof SpillBuffer) this.#body.discard();
     this.#body = null;
@@ -108,7 +98,7 @@ export class MessageFramer {
   }
 }
 
-/** Reads a length. This is faster than Buffer's method, which checks its arguments. */
+/** Faster than Buffer's method, which checks its arguments. */
 function readLength(bytes: Buffer, offset: number): number {
   const high = ((bytes[offset] ?? 0) << 24) | ((bytes[offset + 1] ?? 0) << 16);
   return (high | ((bytes[offset + 2] ?? 0) << 8) | (bytes[offset + 3] ?? 0)) >>> 0;

@@ -3,7 +3,6 @@ import { shownValue } from "../connectionString/mayShow.js";
 import type { GivenOptions } from "../connectionString/parse.js";
 import { ConnectionStringError } from "../errors.js";
 
-/** Where an option's value comes from if the connection string does not give it. */
 export interface OptionDefaults {
   readonly env: NodeJS.ProcessEnv;
   /** Values that take precedence over the environment's. */
@@ -12,13 +11,13 @@ export interface OptionDefaults {
   readonly reads?: (keyword: KeywordName) => boolean;
 }
 
-/** The options of a connection, by keyword. Messages about a value from the environment name the variable. */
+/** Messages about a value from the environment name the variable. */
 export class ConnectionOptions {
   readonly given: GivenOptions;
   readonly #defaults: OptionDefaults;
 
   /**
-   * Checks the options that have no other effect, and refuses options that are not supported.
+   * Checks the options that have no other effect, and refuses those that are not supported.
    *
    * @throws ConnectionStringError
    */
@@ -35,11 +34,6 @@ export class ConnectionOptions {
     return this.given.get(keyword) ?? this.#defaults.inherited?.get(keyword) ?? this.#fromVariable(keyword);
   }
 
-  /**
-   * Returns an option's value as an integer, or undefined if the option is not set.
-   *
-   * @throws ConnectionStringError
-   */
   integer(keyword: KeywordName): number | undefined {
     const text = this.text(keyword);
     if (text === undefined) return undefined;
@@ -51,11 +45,6 @@ export class ConnectionOptions {
     );
   }
 
-  /**
-   * Returns an option's value, which must be one of `choices`, or undefined if the option is not set.
-   *
-   * @throws ConnectionStringError
-   */
   choice<T extends string>(keyword: KeywordName, choices: readonly T[]): T | undefined {
     const text = this.text(keyword);
     const known = choices.find((choice) => choice === text);
@@ -66,12 +55,10 @@ export class ConnectionOptions {
     );
   }
 
-  /** Returns the elements of an option that is a comma-separated list. */
   list(keyword: KeywordName): string[] {
     return this.text(keyword)?.split(",") ?? [];
   }
 
-  /** Returns the error for an option's value, with the name of the variable that the value comes from. */
   error(keyword: KeywordName, message: string): ConnectionStringError {
     const isGiven = this.given.has(keyword) || this.#defaults.inherited?.has(keyword) === true;
     return new ConnectionStringError(isGiven ? message : `${keywords[keyword].variable}: ${message}`);
@@ -101,11 +88,7 @@ export class ConnectionOptions {
   }
 }
 
-/**
- * Parses a decimal integer as C's `strtol` does. White space around it is allowed.
- *
- * @returns null for any other text, and for an integer of more than 32 bits
- */
+/** Parses a decimal integer of 32 bits as C's `strtol` does. White space around it is allowed. */
 export function parseInteger(text: string): number | null {
   const value = /^\s*[-+]?\d+\s*$/.test(text) ? Number(text) : Number.NaN;
   return Number.isInteger(value) && Math.abs(value) < 2 ** 31 ? value : null;

@@ -7,24 +7,17 @@ import { ConnectionOptions } from "./connectionOptions.js";
 import { readTarget, type FindUserFile, type ReadTarget } from "./readTarget.js";
 import { writableAttributes } from "./target.js";
 
-/**
- * The PG* environment variables that can name a server or how to connect to it. The others change only how sessions
- * behave.
- */
+/** The PG* variables that can name a server or how to connect to it. The others change only how sessions behave. */
 export const connectionVariables = Object.entries(keywords).flatMap(([name, { variable }]) =>
   variable === undefined || ["client_encoding", "options"].includes(name) ? [] : variable,
 );
 
-/**
- * The form that each component of a URL must have. If a URL does not match, its password is probably not
- * percent-encoded, so no part of that URL is ever shown in a message.
- */
+/** If a URL does not match, its password is probably not percent-encoded, so no part of it is shown. */
 const urlPattern =
   /^postgres(?:ql)?:\/\/(?:[^:@/]*(?::[^@/]*)?@)?(?:\[[^\]]*\]|[^:/?,]*)(?::\d*)?(?:,(?:\[[^\]]*\]|[^:/?,]*)(?::\d*)?)*(?:\/[^?@/]*)?(?:\?.*)?$/s;
 
 /**
- * Parses `postgresql://user:password@host:port/database?key=value&…` as libpq does, and checks all values. Every
- * component is optional.
+ * Parses and checks `postgresql://user:password@host:port/database?key=value&…`, in which every component is optional.
  *
  * @throws ConnectionStringError
  */
@@ -42,11 +35,6 @@ export function parseTargetUrl(url: string): GivenOptions {
   return given;
 }
 
-/**
- * Reads and checks the options of a connection to a server that the configuration names.
- *
- * @throws ConnectionStringError
- */
 export function readLocalTarget(options: ConnectionOptions, userFile: FindUserFile): ReadTarget {
   options.list("host").forEach(checkHost);
   return readTarget(options, userFile, writableAttributes);

@@ -4,7 +4,6 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { systemErrorCode } from "../../errors.js";
 
-/** The values that select a line of a password file. */
 export interface PasswordKey {
   readonly host: string;
   readonly port: number;
@@ -12,18 +11,13 @@ export interface PasswordKey {
   readonly user: string;
 }
 
-/** Returns the path of the password file: PGPASSFILE, or `~/.pgpass` if that variable is not set. */
 export function passwordFilePath(env: NodeJS.ProcessEnv): string {
   if (env["PGPASSFILE"]) return env["PGPASSFILE"];
   if (process.platform !== "win32") return join(env["HOME"] || homedir(), ".pgpass");
   return join(env["APPDATA"] ?? homedir(), "postgresql", "pgpass.conf");
 }
 
-/**
- * Reads a password file. As in libpq, a file that other users can read is not used, and a warning is given.
- *
- * @returns the text; null if there is no file or the file is not used
- */
+/** Returns null if there is no file, or it is not used because others can read it, about which a warning is given. */
 export async function readPasswordFile(path: string, warn: (message: string) => void): Promise<string | null> {
   const problem = passwordFileProblem(path);
   if (problem !== null) {
@@ -38,7 +32,7 @@ export async function readPasswordFile(path: string, warn: (message: string) => 
   }
 }
 
-/** Returns why a password file must not be used, or null if it may be used or does not exist. */
+/** Returns why a password file must not be used; null if it may, or does not exist. */
 export function passwordFileProblem(path: string): string | null {
   try {
     const stats = statSync(path);
@@ -55,8 +49,8 @@ const notUsed = (path: string, why: string): string => `password file ${path} is
 const isMissing = (error: unknown): boolean => ["ENOENT", "ENOTDIR"].includes(systemErrorCode(error));
 
 /**
- * Returns the password of the first matching line. A line has the form `host:port:database:user:password`. A field `*`
- * matches anything, and a backslash escapes a colon or a backslash.
+ * Returns the password of the first matching line, `host:port:database:user:password`. `*` matches anything, and a
+ * backslash escapes a colon or a backslash.
  */
 export function findPassword(text: string, key: PasswordKey): string | null {
   // As in libpq, a line for "localhost" also matches the default socket.
@@ -69,7 +63,6 @@ export function findPassword(text: string, key: PasswordKey): string | null {
   return null;
 }
 
-/** The directory in which libpq looks for the server's socket if no host is given. */
 export const defaultSocketDirectory = process.platform === "linux" ? "/var/run/postgresql" : "/tmp";
 
 function matchLine(line: string, wanted: readonly string[]): string | null {

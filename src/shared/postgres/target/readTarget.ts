@@ -8,16 +8,14 @@ import { type ConnectionOptions, parseInteger } from "./connectionOptions.js";
 import { defaultSocketDirectory } from "./passwordFile.js";
 import { sessionAttributes, type ConnectionTarget, type SessionAttributes, type TargetServer } from "./target.js";
 
-/** What the options alone determine of a target, except who logs in to which database. */
 export type ReadTarget = Omit<ConnectionTarget, "database" | "user" | "passwordFile" | "connectTimeoutMs"> & {
   readonly connectTimeoutMs?: number;
 };
 
-/** Finds a TLS file of the user, such as `root.crt`. */
 export type FindUserFile = (name: string) => string | undefined;
 
 /**
- * Reads and checks all options that local and remote connections have in common.
+ * Reads and checks what local and remote connections have in common.
  *
  * @param attributes the values that `target_session_attrs` can have
  * @throws ConnectionStringError
@@ -53,7 +51,6 @@ const defaultServer: TargetServer = {
   port: 5432,
 };
 
-/** Combines hosts, addresses and ports to servers. */
 function readServers(options: ConnectionOptions): TargetServer[] {
   const addresses = options.list("hostaddr");
   const hosts = options.list("host");
@@ -92,7 +89,6 @@ function readPort(options: ConnectionOptions, text: string): number {
   throw options.error("port", `invalid port number: "${text}" (expected 1 to 65535)`);
 }
 
-/** Applies libpq's rules for `sslmode` and the certificate files. */
 function readTls(
   options: ConnectionOptions,
   userFile: FindUserFile,
@@ -143,10 +139,7 @@ function readTlsRange(options: ConnectionOptions): {
 }
 
 /**
- * Reads the option `require_auth`. It lists either the allowed methods, or the forbidden methods, each with "!" before
- * it.
- *
- * @returns the allowed methods, or null if all methods are allowed
+ * Reads `require_auth`: the allowed methods, or, each after a "!", the forbidden ones. Returns null if all are allowed.
  */
 function readAuthMethods(options: ConnectionOptions): ReadonlySet<AuthMethod> | null {
   const list = options.list("require_auth");

@@ -7,18 +7,16 @@ import { readLocalTarget } from "./parseTarget.js";
 import { findPassword, passwordFilePath, readPasswordFile } from "./passwordFile.js";
 import { serversOf, withServers, type ConnectionTarget, type TargetServer } from "./target.js";
 
-/** The environment that supplies what a partial target leaves out. */
 export interface ConnectionContext {
   readonly env: NodeJS.ProcessEnv;
-  /** Receives the reason why the password file is not used. */
   readonly warn: (message: string) => void;
-  /** Returns the content of a password file. By default, the file is read whenever it is needed. */
+  /** By default, the file is read whenever it is needed. */
   readonly passwords?: (path: string) => Promise<string | null>;
-  /** Returns the path of a TLS file of the user, if it exists. By default, this is looked up whenever it is needed. */
+  /** By default, this is looked up whenever it is needed. */
   readonly userFile?: (name: string) => string | undefined;
 }
 
-/** Returns a context that looks up each file of the user at most once, for many targets. */
+/** Looks up each file of the user at most once, for many targets. */
 export function sharedContext({ env, warn }: ConnectionContext): ConnectionContext {
   const passwords = new Map<string, Promise<string | null>>();
   const files = new Map<string, string | undefined>();
@@ -37,15 +35,11 @@ export function sharedContext({ env, warn }: ConnectionContext): ConnectionConte
   };
 }
 
-/**
- * Default time limit for connecting, in ms. libpq has no default limit. pg-task has one, because a server that accepts
- * connections but never answers would block everything that waits for the connection.
- */
+/** Default time limit for connecting, in ms. libpq has none, but a server that never answers would block everything. */
 export const defaultConnectTimeoutMs = 10_000;
 
 /**
- * Completes a target from the PG* variables and then from libpq's defaults. The password is looked up in the password
- * file if no other source gives it.
+ * Completes a target from the PG* variables, libpq's defaults and the password file.
  *
  * @throws ConnectionStringError
  */
@@ -74,7 +68,6 @@ export async function resolveTarget(given: GivenOptions, context: ConnectionCont
   return { ...(file === null ? target : withServers(target, addPasswords(target, file))), passwordFile };
 }
 
-/** Returns the target's servers with the password that a password file contains for each. */
 export function addPasswords(target: ConnectionTarget, file: string): readonly [TargetServer, ...TargetServer[]] {
   const { database, user } = target;
   const add = (server: TargetServer): TargetServer => {

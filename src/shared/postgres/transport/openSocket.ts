@@ -40,17 +40,12 @@ export async function openSocket(target: SocketAddress, options: SocketOptions):
   }
 }
 
-/** Returns the path of the server's Unix-domain socket. A path that begins with "@" is an abstract socket. */
 export function socketPath(directory: string, port: number): string {
   const path = `${directory}/.s.PGSQL.${port}`;
   return path.startsWith("@") ? `\0${path.slice(1)}` : path;
 }
 
-/**
- * Sends an SSLRequest and reads the answer.
- *
- * @returns whether the server offers TLS
- */
+/** Sends an SSLRequest, and returns whether the server offers TLS. */
 async function offersTls(socket: Socket, encryption: Encryption, signal: AbortSignal): Promise<boolean> {
   socket.write(sslRequest);
   const closed = new AbortController();

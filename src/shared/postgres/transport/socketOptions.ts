@@ -3,17 +3,12 @@ import type { Encryption, SslMode } from "./sslMode.js";
 export const tlsVersions = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"] as const;
 type TlsVersion = (typeof tlsVersions)[number];
 
-/** How to encrypt a connection, which certificates to trust, and which certificate to present. */
 export interface TlsSettings {
   readonly mode: SslMode;
   /** Whether TLS begins at once, without asking the server first (`sslnegotiation=direct`). */
   readonly direct: boolean;
-  /**
-   * Path of the file with the trusted root certificates; null means the file named by SSL_CERT_FILE, or Node's bundled
-   * certificates if that variable is not set.
-   */
+  /** Trusted root certificates; null means the file named by SSL_CERT_FILE, or else Node's bundled ones. */
   readonly roots: string | null;
-  /** Path of the certificate revocation list; null if there is none. */
   readonly crl: string | null;
   readonly certificate: string | null;
   readonly key: string | null;
@@ -26,7 +21,6 @@ export interface TlsSettings {
   readonly maxVersion: TlsVersion | null;
 }
 
-/** One address to connect to. */
 export interface SocketAddress {
   /** The host as configured, which a certificate must match. Empty if only an address is given. */
   readonly host: string;
@@ -40,6 +34,5 @@ export interface SocketOptions {
   readonly encryption: Encryption;
   /** Idle time before the first TCP keepalive probe, in ms; 0 means the system's default, null means no keepalive. */
   readonly keepAliveMs: number | null;
-  /** Aborts the connection attempt. */
   readonly signal: AbortSignal;
 }

@@ -6,11 +6,6 @@ import { TlsProblem } from "../errors.js";
 import type { SocketAddress, SocketOptions } from "./socketOptions.js";
 import { tlsOptions } from "./tlsOptions.js";
 
-/**
- * Performs the TLS handshake on a connection after the server has agreed to TLS.
- *
- * @throws TlsProblem, ConnectionProblem, or an AbortError
- */
 export async function startTls(
   socket: Socket,
   address: SocketAddress,
@@ -36,10 +31,7 @@ export async function startTls(
   return secured;
 }
 
-/**
- * Returns the reason in libpq's words. Node has an error code for each defect of a certificate, but libpq has one
- * message for all of them.
- */
+/** Node has an error code for each defect of a certificate, but libpq has one message for all of them. */
 function tlsReason(error: unknown): string {
   if (!isError(error)) return String(error);
   const code = systemErrorCode(error);

@@ -6,11 +6,7 @@ import { ConnectionProblem, TlsProblem } from "../errors.js";
 import type { SocketAddress } from "./socketOptions.js";
 import type { TlsSettings } from "./socketOptions.js";
 
-/**
- * Returns Node's TLS options for a connection. Reads the certificate files.
- *
- * @throws ConnectionProblem for a file that cannot be used
- */
+/** Reads the certificate files, and returns Node's TLS options. */
 export async function tlsOptions(settings: TlsSettings, { host, address }: SocketAddress): Promise<ConnectionOptions> {
   const { mode, roots, crl, certificate, keyPassword, minVersion, maxVersion } = settings;
   const verifies = mode === "verify-ca" || mode === "verify-full";
