@@ -1,3 +1,4 @@
+/** Family of an error, which determines the exit code of a command. */
 export type ErrorFamily = "CONFIG" | "LEADERSHIP" | "CONNECTION" | "SCHEMA" | "PROTOCOL" | "INTERNAL";
 
 export const exitCodes: Readonly<Record<ErrorFamily, number>> = {
@@ -234,4 +235,5 @@ export const errorDefinitions = {
   INTERNAL: { ...internal, when: "a bug in pg-task", remedy: "report it with the log" },
 } as const satisfies Record<string, ErrorDefinition>;
 
+/** Code of an error (docs/errors.md). */
 export type ErrorCode = keyof typeof errorDefinitions;

@@ -10,8 +10,11 @@ export interface Durations {
   readonly sum: number;
 }
 
+/** Counters of a manager. */
 export interface TaskCounts {
+  /** Claimed tasks. */
   readonly started: number;
+  /** Runs that ended without error, including those of which only a rescue has told. */
   readonly done: number;
   /** Including runs that are retried, and tasks that reached the crash limit. */
   readonly failed: number;
@@ -25,6 +28,7 @@ export interface TaskCounts {
   readonly rescued: number;
   /** Each of one or more orphans. */
   readonly rescues: number;
+  /** How often the manager's connection was reopened. */
   readonly reconnects: number;
 }
 
@@ -117,6 +121,7 @@ export function quantileOf(counts: readonly number[], bounds: readonly number[],
   return null;
 }
 
+/** Due tasks that nothing prevents from starting but that are not claimed. */
 export interface Stall {
   /** When the first of these tasks was found waiting, by the clock of the manager's machine, in ISO 8601. */
   readonly since: string;
