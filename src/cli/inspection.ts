@@ -18,24 +18,26 @@ import { readWriters, revokeWriting } from "../manager/schema/grants.js";
 import { describeUnknownZone, placeZone, unknownZones } from "../manager/schema/unknownZones.js";
 import type { FileParameters } from "../shared/config/parameterTable.js";
 
-export interface Check {
+/** What `doctor` or `check` has found. */
+export interface Finding {
+  /** Of the check, or the kind of the object that was inspected, such as `table`. */
   readonly name: string;
   readonly level: "ok" | "warn" | "fail";
+  /** Empty if the state of the object says it all. */
   readonly text: string;
   readonly remedy?: string;
   readonly exitCode?: number;
+  /** The object that was inspected, if `check` has inspected one that an entry needs. */
+  readonly object?: { readonly name: string; readonly state: ObjectState };
 }
 
-export const ok = (name: string, text: string): Check => ({ name, level: "ok", text });
+export type ObjectState = "exists" | "would be created" | "missing" | "incomplete" | "not allowed" | "unknown";
 
-export const warn = (name: string, text: string, remedy: string): Check => ({
-  name,
-  level: "warn",
-  text,
-  remedy,
-});
+export const ok = (name: string, text: string): Finding => ({ name, level: "ok", text });
 
-export const fail = (name: string, text: string, remedy: string, exitCode = 4): Check => ({
+export const warn = (name: string, text: string, remedy: string): Finding => ({ name, level: "warn", text, remedy });
+
+export const fail = (name: string, text: string, remedy: string, exitCode = 4): Finding => ({
   name,
   level: "fail",
   text,
@@ -43,11 +45,28 @@ export const fail = (name: string, text: string, remedy: string, exitCode = 4): 
   exitCode,
 });
 
+/** @param why the reason for the state, if it needs an explanation */
+export const foundObject = (
+  kind: "role" | "database" | "schema" | "type" | "table",
+  name: string,
+  state: ObjectState,
+  why = "",
+): Finding => ({ name: kind, level: levelOf[state], text: why, object: { name, state } });
+
+export const levelOf: Readonly<Record<ObjectState, Finding["level"]>> = {
+  exists: "ok",
+  "would be created": "ok",
+  unknown: "warn",
+  missing: "fail",
+  incomplete: "fail",
+  "not allowed": "fail",
+};
+
 export async function checkHome(
   client: Client,
   table: TaskTable,
   { parameters }: Pick<Entry, "parameters">,
-): Promise<Check> {
+): Promise<Finding> {
   const reason = await readCopy(client, table, { parameters });
   if (reason === null) return ok("home", "the table is no copy");
   const { running } = await readSessions(client, table);
@@ -56,7 +75,7 @@ export async function checkHome(
 
 const maxNamed = 5;
 
-export async function checkSchedules(client: Client, table: TaskTable): Promise<Check[]> {
+export async function checkSchedules(client: Client, table: TaskTable): Promise<Finding[]> {
   const { examined, more, warnings, failed } = await readScheduleWarnings(client, table);
   const checks = warnings.map(toCheck);
   if (failed.length > 0) checks.push(lastRunsFailed(failed));
@@ -66,15 +85,15 @@ export async function checkSchedules(client: Client, table: TaskTable): Promise<
   return [ok("schedules", `${which}: no problem found, and no last run or try failed`)];
 }
 
-export async function checkRules(client: Client, table: TaskTable): Promise<Check[]> {
+export async function checkRules(client: Client, table: TaskTable): Promise<Finding[]> {
   const { warnings } = await readScheduleWarnings(client, table);
   return warnings.map(toCheck);
 }
 
-const toCheck = ({ text, remedy }: ScheduleWarning): Check => warn("schedules", text, remedy);
+const toCheck = ({ text, remedy }: ScheduleWarning): Finding => warn("schedules", text, remedy);
 
 /** A warning, because a single failed task must not make the command fail. */
-function lastRunsFailed(failed: readonly string[]): Check {
+function lastRunsFailed(failed: readonly string[]): Finding {
   const names = [
     ...failed.slice(0, maxNamed),
     ...(failed.length > maxNamed ? [`${failed.length - maxNamed} more`] : []),
@@ -112,7 +131,7 @@ export async function readTableState(client: Client, table: TaskTable): Promise<
  *
  * @param isAdopted whether pg-task has created or adopted the table, so that its ids are known to come from a sequence
  */
-export async function checkWaiting(client: Client, table: TaskTable, isAdopted = true): Promise<Check | null> {
+export async function checkWaiting(client: Client, table: TaskTable, isAdopted = true): Promise<Finding | null> {
   if (await isPartitionedByPlan(client, table))
     return ok("order", `no task can wait for others (after): ${planPartitionsProblem}`);
   const cache = isAdopted ? await readIdCache(client, table) : null;
@@ -125,7 +144,7 @@ export async function checkWaiting(client: Client, table: TaskTable, isAdopted =
 }
 
 /** The tasks of others run with all privileges of the entry's user. */
-export async function checkWriters(client: Client, table: TaskTable): Promise<Check> {
+export async function checkWriters(client: Client, table: TaskTable): Promise<Finding> {
   const { unrestricted, byColumn } = await readWriters(client, table);
   const some = byColumn.length === 0 ? "" : `; some columns: ${byColumn.join(", ")}`;
   if (unrestricted.length > 0) {
@@ -150,7 +169,7 @@ export async function checkZone(
   client: Client,
   table: TaskTable,
   { parameters, fileZone }: ConfiguredParameters,
-): Promise<Check[]> {
+): Promise<Finding[]> {
   const configured = parameters["pg_task.zone"];
   const unknown = await unknownZones(client, table, configured);
   if (unknown.length === 0) return [ok("zone", "pg_task.zone is not set, or the name of a time zone")];

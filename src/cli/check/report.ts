@@ -6,7 +6,7 @@ import { describeTarget } from "../../shared/postgres/target/target.js";
 import { toReport, type ErrorReport, type PgTaskError } from "../../shared/errors.js";
 import type { ControlFindings, EntryFindings } from "./server.js";
 import { firstLine } from "../../shared/firstLine.js";
-import type { Finding } from "./table.js";
+import { levelOf, type Finding, type ObjectState } from "../inspection.js";
 
 /** The result of the command `check`. Contains no secrets. */
 export interface CheckReport {
@@ -36,6 +36,15 @@ interface ParameterReport {
   readonly from: "file" | "default" | "server";
 }
 
+/** Whether an object that an entry needs exists. */
+interface ObjectReport {
+  /** `role`, `database`, `schema`, `type` or `table`. */
+  readonly what: string;
+  readonly name: string;
+  readonly state: ObjectState;
+  readonly why?: string;
+}
+
 interface EntryReport extends Pick<EntryFindings, "paused" | "settings"> {
   readonly key: string;
   readonly url: string;
@@ -47,7 +56,7 @@ interface EntryReport extends Pick<EntryFindings, "paused" | "settings"> {
   readonly password: string | null;
   /** Parameters that the entry sets. */
   readonly parameters: Partial<FileParameters>;
-  readonly objects: readonly Finding[];
+  readonly objects: readonly ObjectReport[];
   readonly error: ErrorReport | null;
 }
 
@@ -85,7 +94,7 @@ export function buildReport(
         password: shown.password ?? null,
         parameters: explained.entriesGiven[index] ?? {},
         settings,
-        objects: findings,
+        objects: findings.flatMap(toObjectReport),
         paused,
         error: failure === null ? null : toReport(failure),
       };
@@ -117,8 +126,7 @@ function reportExitCode(control: PgTaskError | null, inspected: readonly EntryFi
   if (control !== null) return control.exitCode;
   const failed = inspected.find(({ error }) => error !== null)?.error;
   if (failed) return failed.exitCode;
-  const isIncomplete = inspected.some(({ findings }) => findings.some(isLacking));
-  return isIncomplete ? 4 : 0;
+  return inspected.some(({ findings }) => findings.some(({ level }) => level === "fail")) ? 4 : 0;
 }
 
 /** Formats the report as text: first errors and warnings, then what the configuration sets, then the entries. */
@@ -150,7 +158,10 @@ export function formatReport(report: CheckReport, all: boolean): string {
 const isUnknown = ({ objects }: EntryReport): boolean =>
   objects.length > 0 && objects.every(({ state }) => state === "unknown");
 
-const isLacking = ({ state }: Finding): boolean => ["missing", "incomplete", "not allowed"].includes(state);
+const toObjectReport = ({ name: what, text, object }: Finding): ObjectReport[] =>
+  object === undefined ? [] : [{ what, ...object, ...(text === "" ? {} : { why: text }) }];
+
+const isLacking = ({ state }: ObjectReport): boolean => levelOf[state] === "fail";
 
 /** Returns the first line of every reason for an exit code that is not 0. */
 function listErrors({ control, entries }: CheckReport): string[] {

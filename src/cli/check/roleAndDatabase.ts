@@ -5,7 +5,8 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { createRemedy, orRenamed, readRoleAndDatabase } from "../../supervisor/roleAndDatabase.js";
 import { maySetPassword } from "../../supervisor/rolePassword.js";
-import type { Finding } from "./table.js";
+import { foundObject, type Finding } from "../inspection.js";
+import { describeObject } from "./objects.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, type Client } from "../../shared/postgres/client.js";
 
@@ -56,32 +57,23 @@ export async function inspectRoleAndDatabase(
 }
 
 /** Returns the findings about an entry whose password the server refuses although pg-task has created the role. */
-export function otherPassword(findings: readonly Finding[], password: OwnRolePassword, control: string): Finding[] {
-  const role: Pick<Finding, "state" | "why"> =
-    password === "set"
-      ? { state: "exists", why: "with another password than the entry's, which pg-task start sets" }
-      : {
-          state: "not allowed",
-          why: `it has another password than the entry's, and the control connection's user ${control} may not change it`,
-        };
-  return findings.map((finding) => (finding.what === "role" ? { ...finding, ...role } : finding));
-}
-
-export function describeObject(
-  what: Finding["what"],
-  name: string,
-  exists: boolean,
-  create: boolean,
-  permission: {
-    readonly allowed: boolean;
-    readonly right: string;
-    readonly missing?: string | undefined;
-  },
-): Finding {
-  if (exists) return { what, name, state: "exists" };
-  if (!create) return { what, name, state: "missing", why: permission.missing ?? 'the entry says "create": false' };
-  if (permission.allowed) return { what, name, state: "would be created" };
-  return { what, name, state: "not allowed", why: `missing, and ${permission.right}` };
+export function otherPassword(
+  findings: readonly Finding[],
+  role: string,
+  password: OwnRolePassword,
+  control: string,
+): Finding[] {
+  return findings.map((finding) => {
+    if (finding.name !== "role") return finding;
+    return password === "set"
+      ? foundObject("role", role, "exists", "with another password than the entry's, which pg-task start sets")
+      : foundObject(
+          "role",
+          role,
+          "not allowed",
+          `it has another password than the entry's, and the control connection's user ${control} may not change it`,
+        );
+  });
 }
 
 /**
@@ -95,10 +87,10 @@ export async function findRefusal(
   absent: readonly Finding[],
   password: OwnRolePassword,
 ): Promise<PgTaskError | null> {
-  if (absent.some(({ state }) => state !== "would be created")) return null;
+  if (absent.some(({ object }) => object?.state !== "would be created")) return null;
   const error = await withConnection(target, async () => null).catch(toPgTaskError);
   if (error === null) return null;
-  const isNewRole = absent.some(({ what }) => what === "role");
+  const isNewRole = absent.some(({ name }) => name === "role");
   if (isNewRole ? isUnknownRole(error) : error.sqlState === missingDatabase) return null;
   if (!isPasswordRefused(error)) return error;
   if (!isNewRole) return password === "set" ? null : error;

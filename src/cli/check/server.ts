@@ -1,6 +1,6 @@
 import { queryOne } from "../../tasks/queryOne.js";
 import { locateTable } from "../../manager/schema/locateTable.js";
-import { readLackingToCreate, readGrantToRead, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
+import { readGrantToRead, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import { serverParameters } from "../../shared/config/parameters.js";
@@ -23,7 +23,6 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import {
-  describeObject,
   findRefusal,
   inspectRoleAndDatabase,
   otherPassword,
@@ -31,8 +30,16 @@ import {
   toPgTaskError,
   withConnection,
 } from "./roleAndDatabase.js";
-import { inspectMoved, inspectNames, inspectStateType, inspectTable, type Finding } from "./table.js";
-import { type Check, checkHome, checkRules, checkWriters, checkZone } from "../inspection.js";
+import { inspectObjects } from "./objects.js";
+import {
+  checkHome,
+  checkRules,
+  checkWriters,
+  checkZone,
+  foundObject,
+  type Finding,
+  type ObjectState,
+} from "../inspection.js";
 
 /** What a server reported about one entry. `error` is set if the inspection failed. */
 export interface EntryFindings {
@@ -121,15 +128,15 @@ export async function inspectEntry(
     const known = control === null ? null : await inspectRoleAndDatabase(entry, control.target, control.findings);
     findings.push(...(known?.findings ?? []));
     const password = known?.password ?? "kept";
-    const absent = findings.filter(({ state }) => state !== "exists");
+    const absent = findings.filter(({ object }) => object?.state !== "exists");
     if (absent.length > 0) {
       const refusal = await findRefusal(entry, absent, password);
       return outsideOnly(entry, [...findings, ...describeLater(entry, absent)], refusal);
     }
     const inside = await inspectInside(entry, password, fileZone);
     if (inside === null) {
-      const outside = otherPassword(findings, password, control?.target.user ?? "");
-      return outsideOnly(entry, [...outside, ...objectFindings(entry, untilPassword(entry))]);
+      const outside = otherPassword(findings, entry.target.user, password, control?.target.user ?? "");
+      return outsideOnly(entry, [...outside, ...laterObjects(entry, "unknown", untilPassword(entry))]);
     }
     if (control === null) findings.push(...existingRoleAndDatabase(entry));
     return { ...inside, findings: [...findings, ...inside.findings] };
@@ -173,10 +180,8 @@ async function withPrivilegeRemedy(client: Client, { schema, table: name }: Entr
   });
 }
 
-const untilPassword = ({ target }: Entry): Pick<Finding, "state" | "why"> => ({
-  state: "unknown",
-  why: `cannot be inspected before the role ${identifier(target.user)} has the entry's password`,
-});
+const untilPassword = ({ target }: Entry): string =>
+  `cannot be inspected before the role ${identifier(target.user)} has the entry's password`;
 
 async function inspectDatabase(entry: Entry, client: Client, fileZone: string): Promise<EntryFindings> {
   const warnings: string[] = [];
@@ -218,7 +223,7 @@ async function tableWarnings(entry: Entry, client: Client): Promise<string[]> {
   );
 }
 
-async function checkExistingRules(client: Client, table: TaskTable): Promise<Check[]> {
+async function checkExistingRules(client: Client, table: TaskTable): Promise<Finding[]> {
   if ((await readTableExistence(client, table)) !== "yes") return [];
   try {
     return await checkRules(client, table);
@@ -267,40 +272,33 @@ const collectInvalidSettings =
 
 /** No connection is opened for this entry, because it would fail in the same way after the same wait. */
 export function notInspected(entry: Entry): EntryFindings {
-  const unknown = { state: "unknown", why: "the control connection failed" } as const;
-  const outside = existingRoleAndDatabase(entry).map(({ what, name }) => ({ what, name, ...unknown }));
-  return outsideOnly(entry, [...outside, ...objectFindings(entry, unknown)]);
+  const why = "the control connection failed";
+  const { user, database } = entry.target;
+  const outside = [foundObject("role", user, "unknown", why), foundObject("database", database, "unknown", why)];
+  return outsideOnly(entry, [...outside, ...laterObjects(entry, "unknown", why)]);
 }
 
 /** Only for an entry whose own connection has succeeded, which proves that both exist. */
-function existingRoleAndDatabase({ target }: Entry): Finding[] {
-  return [
-    { what: "role", name: target.user, state: "exists" },
-    { what: "database", name: target.database, state: "exists" },
-  ];
-}
+const existingRoleAndDatabase = ({ target }: Entry): Finding[] => [
+  foundObject("role", target.user, "exists"),
+  foundObject("database", target.database, "exists"),
+];
 
+/** Schema, type and table of an entry whose role or database does not exist yet. */
 function describeLater(entry: Entry, absent: readonly Finding[]): Finding[] {
-  const isNewDatabase = absent.some(({ what, state }) => what === "database" && state === "would be created");
-  const isPossible = absent.every(({ state }) => state === "would be created");
-  const names = absent.map(({ what }) => what).join(" and ");
-  const rest =
-    isNewDatabase && isPossible
-      ? ({ state: "would be created", why: "in the new database" } as const)
-      : ({
-          state: "unknown",
-          why: `cannot be inspected before the ${names} ${absent.length > 1 ? "exist" : "exists"}`,
-        } as const);
-  return objectFindings(entry, rest);
+  const isNew = ({ object }: Finding): boolean => object?.state === "would be created";
+  const isNewDatabase = absent.some((finding) => finding.name === "database" && isNew(finding));
+  if (isNewDatabase && absent.every(isNew)) return laterObjects(entry, "would be created", "in the new database");
+  const names = absent.map(({ name }) => name).join(" and ");
+  const why = `cannot be inspected before the ${names} ${absent.length > 1 ? "exist" : "exists"}`;
+  return laterObjects(entry, "unknown", why);
 }
 
-function objectFindings({ schema, table }: Entry, rest: Pick<Finding, "state" | "why">): Finding[] {
-  return [
-    { what: "schema", name: schema, ...rest },
-    { what: "type", name: "state", ...rest },
-    { what: "table", name: table, ...rest },
-  ];
-}
+const laterObjects = ({ schema, table }: Entry, state: ObjectState, why: string): Finding[] => [
+  foundObject("schema", schema, state, why),
+  foundObject("type", "state", state, why),
+  foundObject("table", table, state, why),
+];
 
 async function readPausedGroups(entry: Entry, client: Client): Promise<(string | null)[]> {
   const { pauses } = taskTable(entry.schema, entry.table);
@@ -314,51 +312,4 @@ async function readPausedGroups(entry: Entry, client: Client): Promise<(string |
   if (found.rows[0]?.there !== true) return [];
   const { rows } = await client.query<{ group: string | null }>(`SELECT DISTINCT "group" FROM ${pauses} ORDER BY 1`);
   return rows.map(({ group }) => group);
-}
-
-const refusedOr = (found: Finding, why: string | null): Finding =>
-  why === null ? found : { what: found.what, name: found.name, state: "not allowed", why };
-
-async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> {
-  const { schema, table, create, target } = entry;
-  const row = await queryOne<{
-    schema: boolean;
-    type: boolean;
-    kind: string | null;
-    inDatabase: boolean;
-    inSchema: boolean;
-  }>(
-    client,
-    `SELECT n.oid IS NOT NULL AS schema,
-            EXISTS (SELECT FROM pg_catalog.pg_type
-                     WHERE typnamespace = n.oid AND typname = 'state') AS type,
-            (SELECT relkind::text FROM pg_catalog.pg_class
-              WHERE relnamespace = n.oid AND relname = $2) AS kind,
-            pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS "inDatabase",
-            coalesce(pg_catalog.has_schema_privilege(n.oid, 'CREATE'), true) AS "inSchema"
-       FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = $1`,
-    [schema, table],
-  );
-  const { user, database } = target;
-  const reserved = schema.startsWith("pg_");
-  const allowed = (row.schema || row.inDatabase) && row.inSchema && !reserved;
-  const { lacking } = await readLackingToCreate(client, { schema });
-  const grant = lacking === null ? "" : `: GRANT ${lacking} TO ${identifier(user)}`;
-  const right = reserved
-    ? 'schema names that begin with "pg_" are reserved'
-    : row.schema
-      ? `the user ${user} may not create in the schema ${schema}${grant}`
-      : `the user ${user} may not create a schema in the database ${database}${grant}`;
-  const moved = row.kind === null ? await inspectMoved(client, entry) : null;
-  if (moved !== null) return [moved];
-  const names = row.kind === null ? await inspectNames(client, entry) : { type: null, table: null };
-  return [
-    describeObject("schema", schema, row.schema, create, { allowed, right }),
-    ...(row.kind === null
-      ? [
-          refusedOr(describeObject("type", "state", row.type, create, { allowed, right }), names.type),
-          refusedOr(describeObject("table", table, false, create, { allowed, right }), names.table),
-        ]
-      : [...(await inspectStateType(client, entry)), await inspectTable(client, entry, row.kind)]),
-  ];
 }

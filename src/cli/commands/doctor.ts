@@ -4,7 +4,7 @@ import { describeTarget } from "../../shared/postgres/target/target.js";
 import { errorDefinitions, exitCodes } from "../../shared/errorCodes.js";
 import { PgTaskError, toReport } from "../../shared/errors.js";
 import { commandExitCodes } from "../support/exitCodes.js";
-import { fail, ok, type Check, warn } from "../inspection.js";
+import { fail, ok, type Finding, warn } from "../inspection.js";
 import { checkServer, directConnection, withRunningManager } from "../doctor/server.js";
 import { checkTable } from "../doctor/table.js";
 import {
@@ -31,7 +31,7 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 
 interface Section {
   readonly section: string;
-  readonly checks: readonly Check[];
+  readonly checks: readonly Finding[];
 }
 
 export async function doctor(terminal: Terminal, options: CommandOptions): Promise<number> {
@@ -97,7 +97,7 @@ async function checkEntry(configuration: Configuration, entry: Entry, given: Tab
   }
 }
 
-function failedCheck(name: string, error: unknown): Check {
+function failedCheck(name: string, error: unknown): Finding {
   const { code, message } = toReport(error);
   if (code === "INTERNAL") throw error;
   const { family, remedy } = errorDefinitions[code];
@@ -108,7 +108,7 @@ function failedCheck(name: string, error: unknown): Check {
   return fail(name, text, own, exitCodes[family]);
 }
 
-const colours: Readonly<Record<Check["level"], Colour>> = {
+const colours: Readonly<Record<Finding["level"], Colour>> = {
   ok: "green",
   warn: "yellow",
   fail: "red",
@@ -134,7 +134,7 @@ const pollMs = 500;
 const maxTasks = 5;
 
 /** Returns as soon as there is no such task, and after 10 s at the latest. */
-export async function checkStalls(opened: OpenTable): Promise<Check> {
+export async function checkStalls(opened: OpenTable): Promise<Finding> {
   const until = performance.now() + stalledMs;
   let startable = await readStartable(opened, null);
   while (startable.length > 0 && performance.now() < until) {

@@ -13,12 +13,12 @@ import {
 } from "../../tasks/queries/clusterProcesses.js";
 import { howToResume, shellWord } from "../support/pastedCommands.js";
 import { formatCount } from "../terminal/format.js";
-import { fail, ok, warn, type Check, checkWaiting } from "../inspection.js";
+import { fail, ok, warn, type Finding, checkWaiting } from "../inspection.js";
 import { formatDuration } from "../../shared/formatDuration.js";
 import { lostDependencies } from "../../manager/schema/lostDependencies.sql.js";
 import { hasSchedule } from "../../manager/schema/schedulesView.sql.js";
 
-export async function checkManager(client: Client, table: TaskTable): Promise<Check> {
+export async function checkManager(client: Client, table: TaskTable): Promise<Finding> {
   const { manager: found, foreignHolder } = await readTableLock(client, table);
   if (foreignHolder !== null) return warnForeignHolder("manager", foreignHolder);
   const waiting = (await readWaitingManagers(client, table)).filter(({ pid }) => pid !== found?.pid);
@@ -34,7 +34,7 @@ export async function checkManager(client: Client, table: TaskTable): Promise<Ch
 }
 
 /** A backend that is no pg-task keeps the tasks from running. One with the name of a pg-task may be one. */
-export function warnForeignHolder(name: string, holder: ForeignHolder): Check {
+export function warnForeignHolder(name: string, holder: ForeignHolder): Finding {
   const report = holder.isPgTask ? warn : fail;
   return report(name, describeForeignHolder(holder), foreignHolderRemedy(holder.pid));
 }
@@ -62,7 +62,7 @@ async function readWaitingManagers(client: Client, { schema, table }: TaskTable)
 /** A task that has been due for longer than this, in ms, is not just waiting for its turn. */
 const overdueMs = 60_000;
 
-export async function checkBacklog(client: Client, table: TaskTable): Promise<Check> {
+export async function checkBacklog(client: Client, table: TaskTable): Promise<Finding> {
   const { due, oldestDueMs } = await readBacklog(client, table);
   if (due.value === 0) return ok("backlog", "nothing is due");
   const text = `${due.exact ? "" : "about "}${due.value} due, the oldest for ${oldestDueMs === null ? "ever" : formatDuration(oldestDueMs)}`;
@@ -70,7 +70,7 @@ export async function checkBacklog(client: Client, table: TaskTable): Promise<Ch
   return warn("backlog", text, "pg-task groups shows where they wait, pg-task why says why");
 }
 
-export async function checkPauses(client: Client, table: TaskTable): Promise<Check[]> {
+export async function checkPauses(client: Client, table: TaskTable): Promise<Finding[]> {
   const groups = await readPauses(client, table);
   const schedules = await readPausedSchedules(client, table);
   const checks = [
@@ -80,13 +80,13 @@ export async function checkPauses(client: Client, table: TaskTable): Promise<Che
   return checks.length === 0 ? [ok("pauses", "none")] : checks;
 }
 
-function pausedGroups(pauses: readonly Pause[]): Check {
+function pausedGroups(pauses: readonly Pause[]): Finding {
   const list = pauses.map(({ group }) => (group === null ? "the whole table" : JSON.stringify(group)));
   const commands = pauses.map(({ group }) => `pg-task resume${group === null ? "" : ` --group ${shellWord(group)}`}`);
   return warn("pauses", `paused: ${list.join(", ")}`, `resume with ${commands.join(", ")}`);
 }
 
-function pausedSchedules(paused: PausedSchedules): Check {
+function pausedSchedules(paused: PausedSchedules): Finding {
   const { count, first } = paused;
   const names = first.map(({ id, key }) => (key === null ? `schedule ${id}` : `${key} (schedule ${id})`));
   const rest = count > first.length ? [`${count - first.length} more`] : [];
@@ -94,7 +94,7 @@ function pausedSchedules(paused: PausedSchedules): Check {
   return warn("pauses", `paused: ${formatCount(count, "schedule")}: ${list}`, howToResume(paused));
 }
 
-export async function checkOrphans(client: Client, table: TaskTable): Promise<Check> {
+export async function checkOrphans(client: Client, table: TaskTable): Promise<Finding> {
   const found = await readOrphans(client, table);
   if (found === null) return ok("orphans", "not checked: the table is too large to scan");
   if (found.length === 0) return ok("orphans", "none");
@@ -117,7 +117,7 @@ export async function checkOrphans(client: Client, table: TaskTable): Promise<Ch
   );
 }
 
-export async function checkResults(client: Client, table: TaskTable): Promise<Check> {
+export async function checkResults(client: Client, table: TaskTable): Promise<Finding> {
   const { ids, others, more } = await readRejectedResults(client, table);
   if (ids?.length === 0) return ok("results", "none is rejected by the server");
   const listed = ids?.join(", ") ?? "ids unknown, the table is too large to scan";
@@ -145,7 +145,7 @@ const neverPlanned = ({ qualified }: TaskTable): string => `
   ORDER BY t.id`;
 
 /** Meant for a table whose tasks can wait for others. */
-export async function checkOrder(client: Client, table: TaskTable): Promise<Check> {
+export async function checkOrder(client: Client, table: TaskTable): Promise<Finding> {
   const { qualified } = table;
   const lost = await readIds(client, `WITH ${lostDependencies(table)} SELECT id FROM lost ORDER BY id`);
   if (lost !== null) {

@@ -10,13 +10,13 @@ import {
 } from "../../tasks/queries/clusterProcesses.js";
 import { countSessions, entriesOnServer, type EntryLocation } from "../../tasks/queries/executorSessions.js";
 import { describeOtherEntries, hashEntries, readPublishedEntries } from "../../supervisor/publishedEntries.js";
-import { fail, ok, warn, type Check } from "../inspection.js";
+import { fail, ok, warn, type Finding } from "../inspection.js";
 import { warnForeignHolder } from "./operation.js";
 
 /** With such a difference in ms, it is hard to match log lines to rows. */
 const clockWarnMs = 2000;
 
-export async function checkServer(client: Client, { parameters, entries, control }: Configuration): Promise<Check[]> {
+export async function checkServer(client: Client, { parameters, entries, control }: Configuration): Promise<Finding[]> {
   return [
     await checkVersion(client),
     directConnection,
@@ -29,7 +29,7 @@ export async function checkServer(client: Client, { parameters, entries, control
   ];
 }
 
-async function checkVersion(client: Client): Promise<Check> {
+async function checkVersion(client: Client): Promise<Finding> {
   const { number, text } = await queryOne<{ number: number; text: string }>(
     client,
     `SELECT current_setting('server_version_num')::integer AS number, current_setting('server_version') AS text`,
@@ -39,15 +39,15 @@ async function checkVersion(client: Client): Promise<Check> {
 }
 
 /** pg-task refuses to connect through a pooler, so that this holds for every connection that could be opened. */
-export const directConnection: Check = ok("connection", "direct, without a pooler");
+export const directConnection: Finding = ok("connection", "direct, without a pooler");
 
-async function checkPrimary(client: Client): Promise<Check> {
+async function checkPrimary(client: Client): Promise<Finding> {
   const { standby } = await queryOne<{ standby: boolean }>(client, "SELECT pg_is_in_recovery() AS standby");
   if (!standby) return ok("primary", "the server accepts writes");
   return fail("primary", "the server is a read-only standby", "configure the primary's address", 3);
 }
 
-async function checkClock(client: Client): Promise<Check> {
+async function checkClock(client: Client): Promise<Finding> {
   const sent = Date.now();
   const { rows } = await client.query<{ now: number }>(
     "SELECT (date_part('epoch', clock_timestamp()) * 1000)::float8 AS now",
@@ -69,7 +69,7 @@ async function checkConnections(
   client: Client,
   maxSessions: number,
   entries: readonly EntryLocation[],
-): Promise<Check> {
+): Promise<Finding> {
   const { most: all, taken } = await readConnections(client);
   const { sessions } = await countSessions(client, entries);
   const available = all - reservedConnections - (taken - sessions);
@@ -91,7 +91,7 @@ const queueFail = 0.9;
 /** Which warning the server writes to its log from half full on. It names one of the listeners that lag behind most. */
 const logWarning = '"NOTIFY queue is …% full"';
 
-async function checkNotifications(client: Client): Promise<Check> {
+async function checkNotifications(client: Client): Promise<Finding> {
   const { usage, oldest } = await readNotificationQueue(client);
   const text = `the server's queue of notifications is ${Math.round(usage * 100)} % full`;
   if (usage < queueWarn) return ok("notifications", text);
@@ -112,7 +112,7 @@ async function checkLeader(
   client: Client,
   name: string,
   { control, entries }: Pick<Configuration, "control" | "entries">,
-): Promise<Check> {
+): Promise<Finding> {
   const { leader: found, foreignHolder, standbys } = await readCluster(client, name);
   if (foreignHolder !== null) return warnForeignHolder("leader", foreignHolder);
   if (found === null) return await warnNoLeader(client, name, control.database);
@@ -145,7 +145,7 @@ const startRemedy = "run pg-task start";
  * Replaces the remedy for a missing leader if a manager serves one of the tables all the same. Another process would
  * compete with the one that runs.
  */
-export const withRunningManager = (checks: readonly Check[]): Check[] =>
+export const withRunningManager = (checks: readonly Finding[]): Finding[] =>
   checks.map((check) =>
     check.name === "leader" && check.level === "warn" && check.remedy === startRemedy
       ? warn(
@@ -156,7 +156,7 @@ export const withRunningManager = (checks: readonly Check[]): Check[] =>
       : check,
   );
 
-async function warnNoLeader(client: Client, name: string, database: string): Promise<Check> {
+async function warnNoLeader(client: Client, name: string, database: string): Promise<Finding> {
   const others = await readOtherLeaders(client, name);
   const other = others.find((each) => !each.sameName && each.database === database);
   const text = `cluster ${name} has no leader`;
@@ -206,7 +206,7 @@ const harmfulSettings: readonly {
   },
 ];
 
-async function checkServerSettings(client: Client): Promise<Check[]> {
+async function checkServerSettings(client: Client): Promise<Finding[]> {
   const { rows } = await client.query<{ name: string; value: string }>(
     "SELECT name, setting AS value FROM pg_catalog.pg_settings WHERE name = ANY ($1::text[])",
     [harmfulSettings.map(({ name }) => name)],

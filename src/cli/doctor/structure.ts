@@ -8,9 +8,9 @@ import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { fail, ok, warn, type Check, type TableState } from "../inspection.js";
+import { fail, ok, warn, type Finding, type TableState } from "../inspection.js";
 
-export function checkMigration(table: TaskTable, { version, isElsewhere, foreign }: TableState): Check {
+export function checkMigration(table: TaskTable, { version, isElsewhere, foreign }: TableState): Finding {
   if (version > 0 && isElsewhere) return warn("table", describeOtherPlace(table), "pg-task start replaces them");
   if (version === latestVersion) return ok("table", `${table.qualified} is up to date`);
   const text = `${table.qualified} is at version ${version}, this pg-task knows ${latestVersion}`;
@@ -22,7 +22,7 @@ export function checkMigration(table: TaskTable, { version, isElsewhere, foreign
   return warn("table", text, "pg-task start migrates it");
 }
 
-export function checkColumns(table: TaskTable, { lost }: TableState, parameters: FileParameters): Check {
+export function checkColumns(table: TaskTable, { lost }: TableState, parameters: FileParameters): Finding {
   if (lost.length === 0) return ok("columns", "all present");
   return fail(
     "columns",
@@ -44,7 +44,7 @@ function restoreColumn(table: TaskTable, name: ColumnName, parameters: FileParam
 }
 
 /** The index of keys, and functions. Meant for a table that is up to date. */
-export async function checkFeatures(client: Client, table: TaskTable): Promise<Check> {
+export async function checkFeatures(client: Client, table: TaskTable): Promise<Finding> {
   const [taken] = await takenUserFunctions(client, table);
   if (taken !== undefined) {
     const { purpose, signature } = taken;
@@ -68,7 +68,7 @@ export async function checkFeatures(client: Client, table: TaskTable): Promise<C
   }
 }
 
-export async function checkTriggers(client: Client, table: TaskTable): Promise<Check> {
+export async function checkTriggers(client: Client, table: TaskTable): Promise<Finding> {
   const { qualified, readyInsertTrigger, readyUpdateTrigger, wakeUp } = table;
   const wanted = [readyInsertTrigger, readyUpdateTrigger, wakeUp];
   const { rows } = await client.query<{ name: string; relation: string; state: string | null }>(
@@ -96,7 +96,7 @@ export async function checkTriggers(client: Client, table: TaskTable): Promise<C
   return fail("triggers", `${list.join("; ")}: tasks may start late or not at all`, remedies.join("; "));
 }
 
-export async function checkIndexes(client: Client, table: TaskTable): Promise<Check> {
+export async function checkIndexes(client: Client, table: TaskTable): Promise<Finding> {
   const { rows } = await client.query<{
     what: string;
     column: string;
@@ -137,7 +137,7 @@ export async function checkIndexes(client: Client, table: TaskTable): Promise<Ch
   return ok("indexes", "all present and valid");
 }
 
-export async function checkViews(client: Client, table: TaskTable): Promise<Check> {
+export async function checkViews(client: Client, table: TaskTable): Promise<Finding> {
   const names = [table.statsView, table.errorsView, table.groupsView, table.schedulesView];
   const { rows } = await client.query<{ name: string }>(
     `SELECT n.name FROM unnest($2::text[]) AS n(name) WHERE NOT EXISTS (

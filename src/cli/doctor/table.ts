@@ -1,7 +1,7 @@
 import { queryOne } from "../../tasks/queryOne.js";
 import {
   readTableState,
-  type Check,
+  type Finding,
   checkZone,
   type ConfiguredParameters,
   checkSchedules,
@@ -20,7 +20,11 @@ import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { isSessionSql } from "../../shared/postgres/applicationNames.js";
 
 /** The client is connected as the user of the table's entry. */
-export async function checkTable(client: Client, table: TaskTable, configured: ConfiguredParameters): Promise<Check[]> {
+export async function checkTable(
+  client: Client,
+  table: TaskTable,
+  configured: ConfiguredParameters,
+): Promise<Finding[]> {
   const state = await readTableState(client, table);
   const version = checkMigration(table, state);
   // Until a start has replaced these functions, the other checks would call some that do not exist.
@@ -55,7 +59,7 @@ export async function checkTable(client: Client, table: TaskTable, configured: C
   ];
 }
 
-async function canWait(client: Client, table: TaskTable, { level }: Check): Promise<boolean> {
+async function canWait(client: Client, table: TaskTable, { level }: Finding): Promise<boolean> {
   if (level !== "ok") return false;
   return (
     await queryOne<{ there: boolean }>(
@@ -70,7 +74,7 @@ async function mayRead(client: Client, { qualified }: TaskTable): Promise<boolea
   return (await queryOne<{ may: boolean }>(client, "SELECT has_table_privilege($1, 'SELECT') AS may", [qualified])).may;
 }
 
-async function checkPrivileges(client: Client, { qualified }: TaskTable): Promise<Check> {
+async function checkPrivileges(client: Client, { qualified }: TaskTable): Promise<Finding> {
   const { lacking, owns, owner, isOwnerSuperuser, sequence, user } = await queryOne<{
     lacking: string[];
     owns: boolean;
@@ -114,7 +118,7 @@ async function checkPrivileges(client: Client, { qualified }: TaskTable): Promis
 }
 
 /** The manager sets row_security = off, so that the server raises an error instead of silently hiding rows. */
-async function checkRowSecurity(client: Client, { qualified }: TaskTable): Promise<Check> {
+async function checkRowSecurity(client: Client, { qualified }: TaskTable): Promise<Finding> {
   const { active } = await queryOne<{ active: boolean }>(client, "SELECT row_security_active($1) AS active", [
     qualified,
   ]);
@@ -164,7 +168,7 @@ const harmfulSettings: readonly {
   },
 ];
 
-async function checkRoleSettings(client: Client): Promise<Check[]> {
+async function checkRoleSettings(client: Client): Promise<Finding[]> {
   // The command's own connection overrides some of these settings. Therefore, the query reads the values that are set
   // for the role and the database.
   const { rows } = await client.query<{ name: string; value: string; place: string | null }>(
@@ -199,7 +203,7 @@ async function checkRoleSettings(client: Client): Promise<Check[]> {
 
 const bloated = `dead > 10000 AND dead > live * 0.5`;
 
-async function checkBloat(client: Client, { qualified }: TaskTable): Promise<Check> {
+async function checkBloat(client: Client, { qualified }: TaskTable): Promise<Finding> {
   const { rows } = await client.query<{
     live: string;
     dead: string;
@@ -232,7 +236,7 @@ async function checkBloat(client: Client, { qualified }: TaskTable): Promise<Che
 /** Such a transaction keeps VACUUM from removing dead rows in the whole database. */
 const longOpen = "10 minutes";
 
-async function checkTransactions(client: Client): Promise<Check> {
+async function checkTransactions(client: Client): Promise<Finding> {
   const { rows } = await client.query<{ text: string; remedy: string }>(
     `SELECT format('server process %s (%s, %s) has had a transaction open since %s', pid, usename, application_name, xact_start) AS text,
        CASE WHEN ${isSessionSql("application_name")} THEN 'it runs a task: pg-task list --state WORK tells which, pg-task stop ends it'
@@ -256,7 +260,7 @@ async function checkTransactions(client: Client): Promise<Check> {
 /**
  * Any role can see that another role has an open transaction, but only members of pg_read_all_stats can see since when.
  */
-async function checkHiddenTransactions(client: Client): Promise<Check> {
+async function checkHiddenTransactions(client: Client): Promise<Finding> {
   const { hidden, user, grantee } = await queryOne<{ hidden: number; user: string; grantee: string }>(
     client,
     `SELECT count(*)::integer AS hidden, current_user AS "user", quote_ident(current_user) AS grantee

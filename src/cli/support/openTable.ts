@@ -13,7 +13,7 @@ import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import { resolveConfiguration, unreadVariables } from "./configuration.js";
 import { toTaskError } from "../../tasks/taskError.js";
 import { withConnection } from "../check/roleAndDatabase.js";
-import { whatIsInTheWay } from "../check/table.js";
+import { whatIsInTheWay } from "../check/objects.js";
 import type { TableOptions } from "./options.js";
 import { withTableOptions } from "./pastedCommands.js";
 import type { Terminal } from "../terminal/terminal.js";

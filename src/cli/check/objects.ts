@@ -5,31 +5,98 @@ import type { TableRecord } from "../../manager/schema/columns.js";
 import { takenUserFunctions } from "../../manager/schema/ensureUserFunctions.js";
 import { requireNotMoved } from "../../manager/schema/movedTable.js";
 import { findOrigin } from "../../manager/schema/moveObjects.js";
-import { readChangeRemedy, readGrantToRead, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
+import {
+  readChangeRemedy,
+  readGrantToRead,
+  readLackingToCreate,
+  readPrivilegeRemedy,
+} from "../../manager/schema/privilegeRemedy.js";
 import { missingStates } from "../../manager/schema/stateType.js";
 import { taskTable, type TaskTable } from "../../manager/schema/taskTable.js";
 import type { Entry } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
-import { readTableState, type TableState, checkWaiting } from "../inspection.js";
+import {
+  readTableState,
+  type TableState,
+  checkWaiting,
+  foundObject,
+  type Finding,
+  type ObjectState,
+} from "../inspection.js";
+import { queryOne } from "../../tasks/queryOne.js";
+import { identifier } from "../../shared/postgres/quoting.js";
 
-/** Whether an object that an entry needs exists. */
-export interface Finding {
-  readonly what: "role" | "database" | "schema" | "type" | "table";
-  readonly name: string;
-  readonly state: "exists" | "would be created" | "missing" | "incomplete" | "not allowed" | "unknown";
-  /** The reason for the state, if the state needs an explanation. */
-  readonly why?: string;
+export async function inspectObjects(entry: Entry, client: Client): Promise<Finding[]> {
+  const { schema, table, create, target } = entry;
+  const row = await queryOne<{
+    schema: boolean;
+    type: boolean;
+    kind: string | null;
+    inDatabase: boolean;
+    inSchema: boolean;
+  }>(
+    client,
+    `SELECT n.oid IS NOT NULL AS schema,
+            EXISTS (SELECT FROM pg_catalog.pg_type
+                     WHERE typnamespace = n.oid AND typname = 'state') AS type,
+            (SELECT relkind::text FROM pg_catalog.pg_class
+              WHERE relnamespace = n.oid AND relname = $2) AS kind,
+            pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS "inDatabase",
+            coalesce(pg_catalog.has_schema_privilege(n.oid, 'CREATE'), true) AS "inSchema"
+       FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = $1`,
+    [schema, table],
+  );
+  const { user, database } = target;
+  const reserved = schema.startsWith("pg_");
+  const allowed = (row.schema || row.inDatabase) && row.inSchema && !reserved;
+  const { lacking } = await readLackingToCreate(client, { schema });
+  const grant = lacking === null ? "" : `: GRANT ${lacking} TO ${identifier(user)}`;
+  const right = reserved
+    ? 'schema names that begin with "pg_" are reserved'
+    : row.schema
+      ? `the user ${user} may not create in the schema ${schema}${grant}`
+      : `the user ${user} may not create a schema in the database ${database}${grant}`;
+  const permission = { allowed, right };
+  const moved = row.kind === null ? await inspectMoved(client, entry) : null;
+  if (moved !== null) return [moved];
+  const names = row.kind === null ? await inspectNames(client, entry) : { type: null, table: null };
+  return [
+    describeObject("schema", schema, row.schema, create, permission),
+    ...(row.kind === null
+      ? [
+          names.type === null
+            ? describeObject("type", "state", row.type, create, permission)
+            : foundObject("type", "state", "not allowed", names.type),
+          names.table === null
+            ? describeObject("table", table, false, create, permission)
+            : foundObject("table", table, "not allowed", names.table),
+        ]
+      : [...(await inspectStateType(client, entry)), await inspectTable(client, entry, row.kind)]),
+  ];
+}
+
+export function describeObject(
+  kind: Parameters<typeof foundObject>[0],
+  name: string,
+  exists: boolean,
+  create: boolean,
+  permission: {
+    readonly allowed: boolean;
+    readonly right: string;
+    readonly missing?: string | undefined;
+  },
+): Finding {
+  if (exists) return foundObject(kind, name, "exists");
+  if (!create) return foundObject(kind, name, "missing", permission.missing ?? 'the entry says "create": false');
+  if (permission.allowed) return foundObject(kind, name, "would be created");
+  return foundObject(kind, name, "not allowed", `missing, and ${permission.right}`);
 }
 
 /** @param kind `relkind` in pg_class */
-export async function inspectTable(
-  client: Client,
-  { schema, table: name, create }: Entry,
-  kind: string,
-): Promise<Finding> {
-  const found = { what: "table", name } as const;
-  const refused = (why: string): Finding => ({ ...found, state: "not allowed", why });
+async function inspectTable(client: Client, { schema, table: name, create }: Entry, kind: string): Promise<Finding> {
+  const found = (state: ObjectState, why?: string): Finding => foundObject("table", name, state, why);
+  const refused = (why: string): Finding => found("not allowed", why);
   if (kind !== "r" && kind !== "p") {
     return refused(`the name belongs to ${describeKind(kind)}, which cannot be adopted`);
   }
@@ -38,35 +105,29 @@ export async function inspectTable(
   const { version, lost } = state;
   if (version > latestVersion) return refused("created by a later pg-task");
   if (lost.length > 0) {
-    const why = `${describeMissingColumns(lost)}; pg-task doctor names the statements that restore it`;
-    return { ...found, state: "incomplete", why };
+    return found("incomplete", `${describeMissingColumns(lost)}; pg-task doctor names the statements that restore it`);
   }
   const upToDate = version === latestVersion && (await missingObjects(client, table)).length === 0;
   const reasons = await readReasons(client, table, state);
-  const reason = reasons.length === 0 ? {} : { why: reasons.join("; ") };
-  const exists: Finding = { ...found, state: "exists", ...reason };
   const asOwner = await readPrivilegeRemedy(client, table);
   const notOwned = `${await howToLook(client, table)}the entry's user needs the privileges of its owner: ${asOwner ?? ""}`;
   // Nothing has to be changed, and the needed privileges may have been granted one by one.
-  if (upToDate) return asOwner === null ? exists : { ...exists, why: [...reasons, notOwned].join("; ") };
+  if (upToDate) return found("exists", [...reasons, ...(asOwner === null ? [] : [notOwned])].join("; "));
   const moved = version === 0 ? await findOrigin(client, table) : null;
   const why =
     create && asOwner !== null ? notOwned : await whyUnchangeable(client, table, create, moved === null ? state : null);
   if (why !== null) return refused(why);
-  return version === latestVersion ? exists : { ...found, ...describeChange(version, create, moved) };
+  if (version === latestVersion) return found("exists", reasons.join("; "));
+  if (moved !== null) return found("exists", `was moved from ${moved.logName}, its objects would follow it`);
+  const origin = version === 0 ? "not created by pg-task" : "created by an earlier pg-task";
+  if (!create) return found("missing", `${origin}, and the entry has "create": false`);
+  return found("exists", `${origin}, would be ${version === 0 ? "adopted" : "migrated"}`);
 }
 
 /** Which privileges the entry's user lacks to only look, if any, as the beginning of what it needs to serve. */
 async function howToLook(client: Client, table: TaskTable): Promise<string> {
   const grant = await readGrantToRead(client, table);
   return grant === null ? "" : `to only look: ${grant}; to serve it, `;
-}
-
-function describeChange(version: number, create: boolean, moved: TaskTable | null): Pick<Finding, "state" | "why"> {
-  if (moved !== null) return { state: "exists", why: `was moved from ${moved.logName}, its objects would follow it` };
-  const origin = version === 0 ? "not created by pg-task" : "created by an earlier pg-task";
-  if (!create) return { state: "missing", why: `${origin}, and the entry has "create": false` };
-  return { state: "exists", why: `${origin}, would be ${version === 0 ? "adopted" : "migrated"}` };
 }
 
 /**
@@ -97,13 +158,13 @@ async function readReasons(client: Client, table: TaskTable, { version, isElsewh
 }
 
 /** A table that has another name or schema now makes `start` wait. */
-export async function inspectMoved(client: Client, { schema, table: name }: Entry): Promise<Finding | null> {
+async function inspectMoved(client: Client, { schema, table: name }: Entry): Promise<Finding | null> {
   const why = await refusalReason(() => requireNotMoved(client, taskTable(schema, name)));
-  return why === null ? null : { what: "table", name, state: "not allowed", why };
+  return why === null ? null : foundObject("table", name, "not allowed", why);
 }
 
 /** Why `start` could not create the type, and the table; null if it could. */
-export async function inspectNames(
+async function inspectNames(
   client: Client,
   { schema, table: name }: Entry,
 ): Promise<{ readonly type: string | null; readonly table: string | null }> {
@@ -124,7 +185,7 @@ async function refusalReason(action: () => Promise<unknown>): Promise<string | n
   }
 }
 
-export async function inspectStateType(client: Client, { schema, table }: Entry): Promise<Finding[]> {
+async function inspectStateType(client: Client, { schema, table }: Entry): Promise<Finding[]> {
   const { rows } = await client.query<{ type: string; own: boolean }>(
     `SELECT pg_catalog.format_type(a.atttypid, a.atttypmod) AS type,
        t.typnamespace = c.relnamespace AND t.typname = 'state' AS own
@@ -135,9 +196,7 @@ export async function inspectStateType(client: Client, { schema, table }: Entry)
     [schema, table],
   );
   return rows.map(({ type, own }) =>
-    own
-      ? { what: "type", name: "state", state: "exists" }
-      : { what: "type", name: type, state: "exists", why: "type of the column state" },
+    own ? foundObject("type", "state", "exists") : foundObject("type", type, "exists", "type of the column state"),
   );
 }
 
@@ -156,6 +215,6 @@ export async function whatIsInTheWay(client: Client, entry: Entry): Promise<stri
     const { type, table } = await inspectNames(client, entry);
     return type ?? table;
   }
-  const { state, why = null } = await inspectTable(client, entry, relation.kind);
-  return state === "not allowed" || state === "incomplete" ? why : null;
+  const { text, object } = await inspectTable(client, entry, relation.kind);
+  return object?.state === "not allowed" || object?.state === "incomplete" ? text : null;
 }
