@@ -12,8 +12,7 @@ import { PoolConnections } from "./poolConnections.js";
 import type { SqlClient, SqlPool, SqlPoolClient } from "./sqlClient.js";
 import type { GivenOptions } from "../shared/postgres/connectionString/parse.js";
 import { driverClients } from "../shared/postgres/driverConnection.js";
-import type { OpenStream } from "../shared/postgres/openAddress.js";
-import { openStream } from "../shared/postgres/openStream.js";
+import { openStream, type OpenStream } from "../shared/postgres/openStream.js";
 import { connectToFirst } from "../shared/postgres/target/connectToFirst.js";
 import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
 import { resolveTarget } from "../shared/postgres/target/resolveTarget.js";
@@ -260,8 +259,8 @@ function openPool(url: string, acquireTimeoutMs: number): Pool {
   const applicationName = given.get("application_name") ?? "pg-task client";
   const open = async (signal: AbortSignal): Promise<OpenStream> => {
     const target = await resolveTarget(given, { env: process.env, warn: () => {} });
-    return await connectToFirst(target, signal, (server) =>
-      openStream(server, { applicationName, options: "", signal }),
+    return await connectToFirst(target, signal, (server, encryption) =>
+      openStream(server, encryption, { applicationName, options: "", signal }),
     );
   };
   const pool = new Pool({

@@ -15,15 +15,10 @@ import {
   type SessionAttributes,
   type TargetServer,
 } from "../../shared/postgres/target/target.js";
-import {
-  resolveServer,
-  tryServers,
-  type FailedAttempt,
-  type NextTry,
-} from "../../shared/postgres/target/tryServers.js";
+import { resolveServer, tryServers, type NextTry } from "../../shared/postgres/target/tryServers.js";
 import type { Encryption } from "../../shared/postgres/transport/sslMode.js";
 import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
-import { encryptionsAt, openAddress, timeoutExpired, type OpenStream } from "../../shared/postgres/openAddress.js";
+import { openAddress, timeoutExpired, type OpenStream } from "../../shared/postgres/openStream.js";
 import { socketPath } from "../../shared/postgres/transport/openSocket.js";
 import { ServerFull } from "./connectionPermits.js";
 import type { ManagerServer } from "./managerServer.js";
@@ -32,68 +27,59 @@ import type { RemoteTarget } from "./remoteTarget.js";
 /** A connection to another server, on which a remote task can run. */
 export interface RemoteConnection {
   readonly wire: ProtocolConnection;
-  /** The server's address, and the backend that runs the task. */
   readonly process: RemoteProcess;
-  /** The server's address as shown in messages. */
+  /** For messages. */
   readonly serverLabel: string;
   /**
-   * Sets the session up for its next run.
+   * Sets the session up for its next run. Returns false if it must not be used, because its connection is lost or a new
+   * session would be different.
    *
    * @param saved whether the session keeps the state that the last run left
-   * @returns false if the session must not be used, because its connection is lost or because a new session would be
-   * different
    */
   prepareNextRun(saved: boolean): Promise<boolean>;
-  /**
-   * Sends a cancel request.
-   *
-   * @returns whether the request has reached the server
-   */
+  /** Sends a cancel request. Returns whether it has reached the server. */
   cancel(): Promise<boolean>;
 }
 
 export interface RemoteConnectOptions {
-  /** The application_name to use if the connection string gives none. */
+  /** Used if the connection string gives none. */
   readonly applicationName: string;
-  /** Size of the largest message that is buffered as a whole, in bytes. */
+  /** The largest message that is buffered as a whole, in bytes. */
   readonly messageLimit: number;
   readonly managerServer: ManagerServer;
-  /** Aborts the attempt to connect, which then throws the signal's reason. */
   readonly signal: AbortSignal;
 }
 
-/** A failed attempt to connect. */
 interface Failure {
   readonly problem: ConnectionProblem;
-  /** What to try next: the other encryption, the server's next address, the next server, or nothing. */
-  readonly next: "encryption" | NextTry;
+  readonly next: NextTry;
 }
 
-/**
- * Matches the SQLSTATEs of refusals that have nothing to do with TLS: wrong password, no such database, and lack of
- * resources such as connections.
- */
+/** Refusals that have nothing to do with TLS: wrong password, no such database, and lack of connections and the like. */
 const unaffectedByTls = /^(?:28P01|3D000|53...)$/;
 
 /**
  * Connects to the first of the target's servers that accepts the login and has the wanted attributes.
  *
- * @throws ConnectionProblem with a line for each failed attempt
- * @throws ServerFull if the manager's server has no capacity for the connection
- * @throws the signal's reason
+ * @throws ConnectionProblem with a line for each failed attempt; ServerFull; the signal's reason
  */
 export async function connectRemote(target: RemoteTarget, options: RemoteConnectOptions): Promise<RemoteConnection> {
   const wanted = target.sessionAttributes ?? "any";
   const passes: SessionAttributes[] = wanted === "prefer-standby" ? ["standby", "any"] : [wanted];
   let problems: ConnectionProblem[] = [];
   for (const pass of passes) {
-    const outcome = await tryServers<TargetServer, RemoteConnection, ConnectionProblem>(serversOf(target), {
+    const outcome = await tryServers<RemoteConnection, ConnectionProblem>(serversOf(target), {
+      sslmode: target.sslmode,
       resolve: (server) => resolveAddresses(server, options.signal),
       unresolved: (error) => {
         if (!(error instanceof ConnectionProblem)) throw error;
         return error;
       },
-      connect: (server, address) => tryEncryptions({ server, address, target, wanted: pass }, options),
+      connect: (server, address, encryption) =>
+        tryAddress({ server, address, encryption, target, wanted: pass }, options),
+      // If the attempts with and without encryption fail with the same message, it is reported once.
+      reported: (failed) =>
+        failed.filter(({ message }, index) => failed.findIndex((each) => each.message === message) === index),
     });
     if ("connection" in outcome) return outcome.connection;
     problems = outcome.problems;
@@ -108,29 +94,7 @@ function joinProblems(problems: readonly ConnectionProblem[]): ConnectionProblem
   return new ConnectionProblem(message, omitUndefined({ detail, hint, sqlstate }));
 }
 
-async function tryEncryptions(
-  attempt: Omit<ConnectAttempt, "encryption">,
-  options: RemoteConnectOptions,
-): Promise<{ readonly connection: RemoteConnection } | FailedAttempt<ConnectionProblem>> {
-  const problems: ConnectionProblem[] = [];
-  const messages = new Set<string>();
-  for (const encryption of encryptionsAt(attempt.target.sslmode, attempt.address)) {
-    const outcome = await tryAddress({ ...attempt, encryption }, options);
-    if (!("problem" in outcome)) return { connection: outcome };
-    // If the attempts with and without encryption fail with the same message, the message is reported once.
-    if (!messages.has(outcome.problem.message)) problems.push(outcome.problem);
-    messages.add(outcome.problem.message);
-    if (outcome.next !== "encryption") return { problems, next: outcome.next };
-  }
-  return { problems, next: "address" };
-}
-
-/**
- * Resolves a server's host name to its addresses.
- *
- * @throws ConnectionProblem if the name cannot be resolved
- * @throws the signal's reason
- */
+/** @throws ConnectionProblem if the name cannot be resolved; the signal's reason */
 export async function resolveAddresses(server: TargetServer, signal: AbortSignal): Promise<SocketAddress[]> {
   try {
     return await resolveServer(server, signal);
@@ -150,7 +114,10 @@ interface ConnectAttempt {
   readonly wanted: SessionAttributes;
 }
 
-async function tryAddress(attempt: ConnectAttempt, options: RemoteConnectOptions): Promise<RemoteConnection | Failure> {
+async function tryAddress(
+  attempt: ConnectAttempt,
+  options: RemoteConnectOptions,
+): Promise<{ readonly connection: RemoteConnection } | Failure> {
   const { managerServer, signal } = options;
   const { server, address, encryption, target } = attempt;
   const endReservation = await managerServer.reserve(address, signal);
@@ -165,7 +132,7 @@ async function tryAddress(attempt: ConnectAttempt, options: RemoteConnectOptions
       async (open) => await setUp(open, attempt, options),
     );
     opened = true;
-    return connection;
+    return { connection };
   } catch (error) {
     signal.throwIfAborted();
     const full = error instanceof LoginRefused && error.error.code === tooManyConnections;
@@ -237,10 +204,7 @@ function describeAddress({ host, address, port }: SocketAddress): string {
   return `at "${host}" (${address}), port ${port}`;
 }
 
-/**
- * Returns the C library's message for an error. For the two most frequent errors, adds the question that libpq asks the
- * user.
- */
+/** Returns the C library's message, for the two most frequent errors with the question that libpq asks the user. */
 function systemReason(error: unknown): string {
   const code = systemErrorCode(error);
   if (code === "ECONNREFUSED") {

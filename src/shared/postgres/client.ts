@@ -5,6 +5,7 @@ import { connectToFirst } from "./target/connectToFirst.js";
 import { driverClients } from "./driverConnection.js";
 import { settingsPerTransaction } from "./pooledClient.js";
 import { openStream, type LoginOptions } from "./openStream.js";
+import type { Encryption } from "./transport/sslMode.js";
 import { PgTaskError } from "../errors.js";
 import {
   expectNoPooler,
@@ -34,7 +35,7 @@ export interface Queryable {
  * not one of those that are wanted
  */
 export async function connectClient(target: ConnectionTarget, options: ClientOptions): Promise<Client> {
-  return await connectToFirst(target, options.signal, (server) => open(server, options));
+  return await connectToFirst(target, options.signal, (server, encryption) => open(server, encryption, options));
 }
 
 interface ClientOptions extends Omit<LoginOptions, "options"> {
@@ -62,21 +63,25 @@ export function serverOf(client: Client): ConnectionTarget {
   return server;
 }
 
-async function open(target: ConnectionTarget, options: ClientOptions): Promise<Client> {
+async function open(target: ConnectionTarget, encryption: Encryption, options: ClientOptions): Promise<Client> {
   const startup = buildStartup({ ...ownSettings(target), ...options.settings });
   try {
-    return await openClient(target, options, startup);
+    return await openClient(target, encryption, { options, startup });
   } catch (error) {
     const isPooled = error instanceof PgTaskError && error.code === "CONNECTION_POOLED";
     if (!isPooled || options.acceptsPooler !== true) throw error;
-    return await openClient(target, options, null);
+    return await openClient(target, encryption, { options, startup: null });
   }
 }
 
 /** @param startup the options of the session; null behind a pooler, which has sessions of its own */
-async function openClient(target: ConnectionTarget, options: ClientOptions, startup: Startup | null): Promise<Client> {
+async function openClient(
+  target: ConnectionTarget,
+  encryption: Encryption,
+  { options, startup }: { readonly options: ClientOptions; readonly startup: Startup | null },
+): Promise<Client> {
   const own = startup?.options ?? "";
-  const DriverClient = driverClients((signal) => openStream(target, { ...options, options: own, signal }));
+  const DriverClient = driverClients((signal) => openStream(target, encryption, { ...options, options: own, signal }));
   const client = new DriverClient({ pipeline: options.pipeline === true });
   // A lost connection also rejects pending queries and emits "end", but only "error" carries the server's message.
   client.on("error", (error) => {

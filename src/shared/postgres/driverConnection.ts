@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import { Client, Connection, type ClientConfig } from "pg";
-import type { OpenStream } from "./openAddress.js";
+import type { OpenStream } from "./openStream.js";
 
 type Open = (signal: AbortSignal) => Promise<OpenStream>;
 

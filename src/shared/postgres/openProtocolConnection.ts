@@ -16,8 +16,8 @@ export async function openProtocolConnection(
   target: ConnectionTarget,
   { applicationName, startup, messageLimit }: ConnectOptions,
 ): Promise<ProtocolConnection> {
-  return await connectToFirst(target, undefined, async (server) => {
-    const { stream, key } = await openStream(server, { applicationName, options: startup.options });
+  return await connectToFirst(target, undefined, async (server, encryption) => {
+    const { stream, key } = await openStream(server, encryption, { applicationName, options: startup.options });
     return new ProtocolConnection({ pid: key.pid, stream }, messageLimit);
   });
 }

@@ -1,10 +1,18 @@
-import { PgTaskError } from "../errors.js";
-import { LoginRefused } from "./auth/login.js";
+import type { Duplex } from "node:stream";
+import type { Credentials } from "./auth/credentials.js";
+import { login, LoginRefused, type BackendKey } from "./auth/login.js";
 import { missingPasswordError, rejectedError, unreachableError } from "./connectionErrors.js";
-import { MissingPassword } from "./errors.js";
-import { encryptionsAt, openAddress, type OpenStream } from "./openAddress.js";
-import { socketAddress, type ConnectionTarget } from "./target/target.js";
+import { ConnectionProblem, MissingPassword } from "./errors.js";
+import { socketAddress, tlsSettings, type ConnectionTarget } from "./target/target.js";
+import { keepAliveMs, openSocket } from "./transport/openSocket.js";
+import type { SocketAddress } from "./transport/socketOptions.js";
 import type { Encryption } from "./transport/sslMode.js";
+
+/** A connection that is logged in and ready for queries. */
+export interface OpenStream {
+  readonly stream: Duplex;
+  readonly key: BackendKey;
+}
 
 export interface LoginOptions {
   readonly applicationName: string;
@@ -17,28 +25,15 @@ export interface LoginOptions {
 }
 
 /**
- * Connects to the only server of a target with the encryption that its `sslmode` asks for, and logs in. If the server
- * refuses the first attempt, a second one with TLS can follow. Unlike libpq, pg-task never falls back to plaintext if
- * the server offers TLS.
+ * Connects to the only server of a target and logs in.
  *
  * @throws PgTaskError CONNECTION_FAILED if the server cannot be reached; CONNECTION_REJECTED if the server refuses the
  * connection; CONNECTION_POOLED if a pooler refuses it
  */
-export async function openStream(server: ConnectionTarget, options: LoginOptions): Promise<OpenStream> {
-  const [first = "none", second] = encryptionsAt(server.sslmode, socketAddress(server));
-  try {
-    return await tryOnce(server, options, first);
-  } catch (error) {
-    const isRejected = error instanceof PgTaskError && error.code === "CONNECTION_REJECTED";
-    if (!isRejected || second === undefined || second === "none") throw error;
-    return await tryOnce(server, options, second);
-  }
-}
-
-async function tryOnce(
+export async function openStream(
   server: ConnectionTarget,
-  { applicationName, options: own, isControl, signal }: LoginOptions,
   encryption: Encryption,
+  { applicationName, options: own, isControl, signal }: LoginOptions,
 ): Promise<OpenStream> {
   const options = [server.options, own].filter(Boolean).join(" ");
   const startup: Record<string, string> = options === "" ? {} : { options };
@@ -56,5 +51,46 @@ async function tryOnce(
     if (error instanceof LoginRefused) throw rejectedError(server, error.error, error);
     if (error instanceof MissingPassword) throw missingPasswordError(server, error, isControl);
     throw unreachableError(server, error);
+  }
+}
+
+interface Attempt extends Pick<Credentials, "applicationName" | "startup" | "passwordRequired"> {
+  readonly address: SocketAddress;
+  readonly encryption: Encryption;
+  /** Aborts the attempt, which then fails with any error. */
+  readonly signal: AbortSignal | undefined;
+}
+
+export const timeoutExpired = "timeout expired";
+
+/** Connects to one address, logs in, and calls `use`, all within the target's time limit. */
+export async function openAddress<T>(
+  target: ConnectionTarget,
+  { address, encryption, signal, ...identity }: Attempt,
+  use: (opened: OpenStream, signal: AbortSignal) => T | Promise<T>,
+): Promise<T> {
+  const { connectTimeoutMs, user, database, password = null, channelBinding = "prefer", authMethods = null } = target;
+  const timeout = new AbortController();
+  const timer = connectTimeoutMs > 0 ? setTimeout(() => timeout.abort(), connectTimeoutMs) : undefined;
+  const limited = signal === undefined ? timeout.signal : AbortSignal.any([timeout.signal, signal]);
+  let stream: Duplex | null = null;
+  const destroy = (): void => void stream?.destroy();
+  limited.addEventListener("abort", destroy, { once: true });
+  try {
+    stream = await openSocket(address, {
+      tls: tlsSettings(target),
+      encryption,
+      keepAliveMs: target.keepAliveMs === undefined ? keepAliveMs : target.keepAliveMs,
+      signal: limited,
+    });
+    const credentials = { ...identity, user, database, password, channelBinding, authMethods };
+    const key = await login(stream, credentials, limited);
+    return await use({ stream, key }, limited);
+  } catch (error) {
+    destroy();
+    throw timeout.signal.aborted ? new ConnectionProblem(timeoutExpired) : error;
+  } finally {
+    clearTimeout(timer);
+    limited.removeEventListener("abort", destroy);
   }
 }

@@ -1,9 +1,12 @@
 import { PgTaskError } from "../../errors.js";
 import { omitUndefined } from "../../omitUndefined.js";
+import { LoginRefused } from "../auth/login.js";
 import { unreachableError } from "../connectionErrors.js";
+import { MissingPassword } from "../errors.js";
 import { cannotConnectNow } from "../sqlStates.js";
 import { onlyServer, serversOf, type ConnectionTarget, type TargetServer } from "./target.js";
 import { resolveServer, shuffled, tryServers, type NextTry } from "./tryServers.js";
+import type { Encryption } from "../transport/sslMode.js";
 import { timeoutSignal } from "../../timeoutSignal.js";
 
 interface Failure {
@@ -11,36 +14,39 @@ interface Failure {
   readonly error: PgTaskError;
 }
 
+/** Connects to the only server of its target, whose host name is resolved. */
+type Connect<Connection> = (server: ConnectionTarget, encryption: Encryption) => Promise<Connection>;
+
 /**
- * Connects to the first acceptable server of the target. As libpq does, tries the addresses of a server one after
- * another, then the next server. The attempt ends at a server that refuses the login.
+ * Connects to the first acceptable server of the target. The attempt ends at a server that refuses the login.
  *
- * @param connect connects to one address. Its target has only one server, whose host name is resolved.
  * @throws PgTaskError the error of `connect`. If several attempts failed, the message contains all reasons in the
  * order in which the servers are configured, so that the same situation always has the same message.
  */
 export async function connectToFirst<Connection>(
   target: ConnectionTarget,
   signal: AbortSignal | undefined,
-  connect: (server: ConnectionTarget) => Promise<Connection>,
+  connect: Connect<Connection>,
 ): Promise<Connection> {
   const servers = serversOf(target);
+  const { sslmode, connectTimeoutMs: timeoutMs } = target;
   const inOrder = target.loadBalance === true ? shuffled : <T>(list: readonly T[]): readonly T[] => list;
-  const outcome = await tryServers<TargetServer, Connection, Failure>(inOrder(servers), {
-    resolve: async (server) => {
-      const { connectTimeoutMs: timeoutMs } = target;
-      return inOrder(await resolveServer(server, timeoutMs > 0 ? timeoutSignal(timeoutMs, signal) : signal));
-    },
+  const outcome = await tryServers<Connection, Failure>(inOrder(servers), {
+    sslmode,
+    resolve: async (server) =>
+      inOrder(await resolveServer(server, timeoutMs > 0 ? timeoutSignal(timeoutMs, signal) : signal)),
     unresolved: (error, server) => ({ server, error: unreachableError(onlyServer(target, server), error) }),
-    connect: async (server, { address }) => {
-      const resolved = address === null ? server : { ...server, address };
+    connect: async (server, { address }, encryption) => {
+      const resolved = onlyServer(target, address === null ? server : { ...server, address });
       try {
-        return { connection: await connectWithPassword(onlyServer(target, resolved), connect) };
+        return { connection: await connectWithPassword(resolved, (complete) => connect(complete, encryption)) };
       } catch (error) {
         if (!(error instanceof PgTaskError)) throw error;
-        return { problems: [{ server, error }], next: nextTry(error) };
+        const canAddTls = sslmode === "allow" && encryption === "none" && address !== null;
+        return { problem: { server, error }, next: nextTry(error, canAddTls) };
       }
     },
+    reported: (problems) => problems.slice(-1),
   });
   if ("connection" in outcome) return outcome.connection;
   throw joinFailures(
@@ -49,13 +55,10 @@ export async function connectToFirst<Connection>(
   );
 }
 
-/**
- * Connects with the password that the password file contains now, if the password is looked up there. So a corrected
- * file is used at the next attempt, as in libpq.
- */
+/** Reads the password file at each attempt, as libpq does, so that a corrected file is used. */
 async function connectWithPassword<Connection>(
   target: ConnectionTarget,
-  connect: (server: ConnectionTarget) => Promise<Connection>,
+  connect: (complete: ConnectionTarget) => Promise<Connection>,
 ): Promise<Connection> {
   const { passwordFile } = target;
   if (passwordFile === undefined) return await connect(target);
@@ -80,8 +83,11 @@ async function connectWithPassword<Connection>(
   }
 }
 
-function nextTry({ code, sqlState }: PgTaskError): NextTry {
+/** Unlike libpq, pg-task never falls back to plaintext if the server offers TLS. */
+function nextTry({ code, sqlState, cause }: PgTaskError, canAddTls: boolean): NextTry {
   if (code === "CONNECTION_FAILED") return "address";
+  const isLogin = cause instanceof LoginRefused || cause instanceof MissingPassword;
+  if (canAddTls && code === "CONNECTION_REJECTED" && isLogin) return "encryption";
   return code === "CONNECTION_READ_ONLY" || sqlState === cannotConnectNow ? "server" : "none";
 }
 

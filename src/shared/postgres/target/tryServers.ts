@@ -2,37 +2,34 @@ import type { LookupAddress } from "node:dns";
 import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
 import type { SocketAddress } from "../transport/socketOptions.js";
+import { encryptionAttempts, type Encryption, type SslMode } from "../transport/sslMode.js";
 import type { TargetServer } from "./target.js";
 
-/** What to try after a failed attempt: the server's next address, the next server, or nothing more. */
-export type NextTry = "address" | "server" | "none";
+/** What to try after a failed attempt: the next encryption, the server's next address, the next server, or nothing. */
+export type NextTry = "encryption" | "address" | "server" | "none";
 
-/** A failed attempt to connect to one address. */
-export interface FailedAttempt<Problem> {
-  readonly problems: readonly Problem[];
-  readonly next: NextTry;
-}
-
-interface Steps<Server, Connection, Problem> {
-  /** Returns the server's addresses. May throw. */
-  readonly resolve: (server: Server) => Promise<readonly SocketAddress[]>;
+interface Steps<Connection, Problem> {
+  readonly sslmode: SslMode;
+  readonly resolve: (server: TargetServer) => Promise<readonly SocketAddress[]>;
   /** Returns the problem for an error of `resolve`. Throws if nothing more is to be tried. */
-  readonly unresolved: (error: unknown, server: Server) => Problem;
+  readonly unresolved: (error: unknown, server: TargetServer) => Problem;
   readonly connect: (
-    server: Server,
+    server: TargetServer,
     address: SocketAddress,
-  ) => Promise<{ readonly connection: Connection } | FailedAttempt<Problem>>;
+    encryption: Encryption,
+  ) => Promise<{ readonly connection: Connection } | { readonly problem: Problem; readonly next: NextTry }>;
+  /** Returns which problems to report of those of one address, one for each encryption that was tried. */
+  readonly reported: (problems: readonly Problem[]) => readonly Problem[];
 }
 
 /**
- * Tries the servers and their addresses in order, as libpq does, until an attempt succeeds.
+ * Tries the servers, their addresses and the ways to encrypt a connection in order, as libpq does, until one succeeds.
  *
- * @returns the connection, or all problems. `isFinal` tells that the attempt ended before all servers were tried,
- * because a server refused the login.
+ * @returns the connection, or all problems; `isFinal` if the attempt ended before all servers were tried
  */
-export async function tryServers<Server, Connection, Problem>(
-  servers: readonly Server[],
-  { resolve, unresolved, connect }: Steps<Server, Connection, Problem>,
+export async function tryServers<Connection, Problem>(
+  servers: readonly TargetServer[],
+  { sslmode, resolve, unresolved, connect, reported }: Steps<Connection, Problem>,
 ): Promise<{ readonly connection: Connection } | { readonly problems: Problem[]; readonly isFinal: boolean }> {
   const problems: Problem[] = [];
   for (const server of servers) {
@@ -43,22 +40,28 @@ export async function tryServers<Server, Connection, Problem>(
       problems.push(unresolved(error, server));
     }
     for (const address of addresses) {
-      const outcome = await connect(server, address);
-      if ("connection" in outcome) return outcome;
-      problems.push(...outcome.problems);
-      if (outcome.next === "none") return { problems, isFinal: true };
-      if (outcome.next === "server") break;
+      const failed: Problem[] = [];
+      let next: NextTry = "address";
+      for (const encryption of encryptionsAt(sslmode, address)) {
+        const outcome = await connect(server, address, encryption);
+        if ("connection" in outcome) return outcome;
+        failed.push(outcome.problem);
+        ({ next } = outcome);
+        if (next !== "encryption") break;
+      }
+      problems.push(...reported(failed));
+      if (next === "none") return { problems, isFinal: true };
+      if (next === "server") break;
     }
   }
   return { problems, isFinal: false };
 }
 
-/**
- * Resolves a server's host name to its addresses, in the order of the system's resolver.
- *
- * @throws Node's error if the name cannot be resolved
- * @throws the signal's reason
- */
+/** Unix-domain sockets are not encrypted. */
+const encryptionsAt = (sslmode: SslMode, { address }: SocketAddress): readonly Encryption[] =>
+  encryptionAttempts[address === null ? "disable" : sslmode];
+
+/** @throws Node's error if the name cannot be resolved, or the reason of `signal` */
 export async function resolveServer(
   { host, address, port }: TargetServer,
   signal?: AbortSignal,
