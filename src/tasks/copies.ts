@@ -1,4 +1,4 @@
-import { queryOne } from "./queryOne.js";
+import { queryValue } from "./queryOne.js";
 import { findDifference, readHomes, readPlace, readCopyReason, replaceHome } from "../manager/schema/home.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import type { Entry } from "../shared/config/types.js";
@@ -25,15 +25,12 @@ export async function readCopy(
 }
 
 async function mayReadHome(client: Queryable, { qualifiedHome }: TaskTable): Promise<boolean> {
-  return (
-    (
-      await queryOne<{ readable: boolean | null }>(
-        client,
-        "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS readable",
-        [qualifiedHome],
-      )
-    ).readable === true
+  const readable = await queryValue<boolean | null>(
+    client,
+    "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS readable",
+    [qualifiedHome],
   );
+  return readable === true;
 }
 
 export type StoppedTasks = "none" | "schedules" | "all";
@@ -73,13 +70,8 @@ export async function acceptCopy(
   }
 }
 
-async function hasHome(client: Client, { qualifiedHome }: TaskTable): Promise<boolean> {
-  return (
-    await queryOne<{ there: boolean }>(client, "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", [
-      qualifiedHome,
-    ])
-  ).there;
-}
+const hasHome = async (client: Client, { qualifiedHome }: TaskTable): Promise<boolean> =>
+  await queryValue(client, "SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there", [qualifiedHome]);
 
 /** Keeps others from accepting the copy meanwhile. */
 async function lockCopy(client: Client, table: TaskTable, entry: Pick<Entry, "parameters">): Promise<string | null> {
@@ -96,12 +88,9 @@ async function stopTasks(client: Client, table: TaskTable, stop: "schedules" | "
   return rowCount ?? 0;
 }
 
-async function countRunning(client: Client, { qualified }: TaskTable): Promise<number> {
-  return (
-    await queryOne<{ count: number }>(
-      client,
-      `SELECT pg_catalog.count(*)::pg_catalog.int4 AS count FROM ${qualified} AS t
+const countRunning = async (client: Client, { qualified }: TaskTable): Promise<number> =>
+  await queryValue(
+    client,
+    `SELECT pg_catalog.count(*)::pg_catalog.int4 AS count FROM ${qualified} AS t
      WHERE t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])`,
-    )
-  ).count;
-}
+  );

@@ -12,3 +12,10 @@ export async function queryOne<Row extends QueryResultRow>(
   if (row === undefined) throw new Error("expected one row");
   return row;
 }
+
+/** Returns the only column of the row that `queryOne` returns. */
+export async function queryValue<Value>(client: Queryable, text: string, values: unknown[] = []): Promise<Value> {
+  const [value] = Object.values(await queryOne<Record<string, Value>>(client, text, values));
+  if (value === undefined) throw new Error("expected one column");
+  return value;
+}

@@ -1,4 +1,4 @@
-import { queryOne } from "./queryOne.js";
+import { queryValue } from "./queryOne.js";
 import type { Client } from "../shared/postgres/client.js";
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import type { TaskFilter } from "./types.js";
@@ -45,13 +45,9 @@ export async function readMatchingIds(
 export async function countMatching(client: Client, { qualified }: TaskTable, filter: TaskFilter): Promise<number> {
   const values: unknown[] = [];
   const matches = filterSql(filter, values);
-  return Number(
-    (
-      await queryOne<{ count: string }>(
-        client,
-        `SELECT pg_catalog.count(*) AS count FROM ${qualified} AS t WHERE ${matches}`,
-        values,
-      )
-    ).count,
+  return await queryValue(
+    client,
+    `SELECT pg_catalog.count(*)::pg_catalog.float8 AS count FROM ${qualified} AS t WHERE ${matches}`,
+    values,
   );
 }

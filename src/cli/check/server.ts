@@ -1,4 +1,4 @@
-import { queryOne } from "../../tasks/queryOne.js";
+import { queryOne, queryValue } from "../../tasks/queryOne.js";
 import { locateTable } from "../../manager/schema/locateTable.js";
 import { readGrantToRead, readPrivilegeRemedy } from "../../manager/schema/privilegeRemedy.js";
 import { refusePlan } from "../../manager/schema/planDefault.js";
@@ -304,12 +304,13 @@ async function readPausedGroups(entry: Entry, client: Client): Promise<(string |
   const { pauses } = taskTable(entry.schema, entry.table);
   // A table with this name may belong to another application and have other columns. The finding about the task table
   // reports such a conflict.
-  const found = await client.query<{ there: boolean }>(
+  const isThere = await queryValue<boolean>(
+    client,
     `SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute
        WHERE attrelid = pg_catalog.to_regclass($1) AND attname = 'group' AND NOT attisdropped) AS there`,
     [pauses],
   );
-  if (found.rows[0]?.there !== true) return [];
+  if (!isThere) return [];
   const { rows } = await client.query<{ group: string | null }>(`SELECT DISTINCT "group" FROM ${pauses} ORDER BY 1`);
   return rows.map(({ group }) => group);
 }

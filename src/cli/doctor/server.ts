@@ -1,4 +1,4 @@
-import { queryOne } from "../../tasks/queryOne.js";
+import { queryOne, queryValue } from "../../tasks/queryOne.js";
 import type { Configuration } from "../../shared/config/types.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { minServerVersion, reservedConnections } from "../../shared/postgres/serverLimits.js";
@@ -42,19 +42,16 @@ async function checkVersion(client: Client): Promise<Finding> {
 export const directConnection: Finding = ok("connection", "direct, without a pooler");
 
 async function checkPrimary(client: Client): Promise<Finding> {
-  const { standby } = await queryOne<{ standby: boolean }>(client, "SELECT pg_is_in_recovery() AS standby");
+  const standby = await queryValue<boolean>(client, "SELECT pg_is_in_recovery() AS standby");
   if (!standby) return ok("primary", "the server accepts writes");
   return fail("primary", "the server is a read-only standby", "configure the primary's address", 3);
 }
 
 async function checkClock(client: Client): Promise<Finding> {
   const sent = Date.now();
-  const { rows } = await client.query<{ now: number }>(
-    "SELECT (date_part('epoch', clock_timestamp()) * 1000)::float8 AS now",
-  );
+  const now = await queryValue<number>(client, "SELECT (date_part('epoch', clock_timestamp()) * 1000)::float8 AS now");
   // The clock of this machine is truncated to whole milliseconds, so 1 ms is added to get an upper bound.
   const received = Date.now() + 1;
-  const now = rows[0]?.now ?? 0;
   const offset = now < sent ? now - sent : Math.max(0, now - received);
   const text = `the server's clock is ${Math.round(Math.abs(offset))} ms ${offset < 0 ? "behind" : "ahead of"} this machine's`;
   if (Math.abs(offset) < clockWarnMs) return ok("clock", text);

@@ -1,4 +1,4 @@
-import { queryOne } from "../../tasks/queryOne.js";
+import { queryOne, queryValue } from "../../tasks/queryOne.js";
 import {
   readTableState,
   type Finding,
@@ -61,18 +61,13 @@ export async function checkTable(
 
 async function canWait(client: Client, table: TaskTable, { level }: Finding): Promise<boolean> {
   if (level !== "ok") return false;
-  return (
-    await queryOne<{ there: boolean }>(
-      client,
-      "SELECT has_table_privilege(to_regclass($1), 'SELECT') IS TRUE AS there",
-      [table.qualifiedDependencies],
-    )
-  ).there;
+  return await queryValue(client, "SELECT has_table_privilege(to_regclass($1), 'SELECT') IS TRUE AS there", [
+    table.qualifiedDependencies,
+  ]);
 }
 
-async function mayRead(client: Client, { qualified }: TaskTable): Promise<boolean> {
-  return (await queryOne<{ may: boolean }>(client, "SELECT has_table_privilege($1, 'SELECT') AS may", [qualified])).may;
-}
+const mayRead = async (client: Client, { qualified }: TaskTable): Promise<boolean> =>
+  await queryValue(client, "SELECT has_table_privilege($1, 'SELECT') AS may", [qualified]);
 
 async function checkPrivileges(client: Client, { qualified }: TaskTable): Promise<Finding> {
   const { lacking, owns, owner, isOwnerSuperuser, sequence, user } = await queryOne<{
@@ -119,9 +114,7 @@ async function checkPrivileges(client: Client, { qualified }: TaskTable): Promis
 
 /** The manager sets row_security = off, so that the server raises an error instead of silently hiding rows. */
 async function checkRowSecurity(client: Client, { qualified }: TaskTable): Promise<Finding> {
-  const { active } = await queryOne<{ active: boolean }>(client, "SELECT row_security_active($1) AS active", [
-    qualified,
-  ]);
+  const active = await queryValue<boolean>(client, "SELECT row_security_active($1) AS active", [qualified]);
   if (!active) return ok("row security", "does not hide tasks from the entry's user");
   return fail(
     "row security",

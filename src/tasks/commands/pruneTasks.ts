@@ -1,4 +1,4 @@
-import { queryOne } from "../queryOne.js";
+import { queryOne, queryValue } from "../queryOne.js";
 import type { TaskFilter } from "../types.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
@@ -46,15 +46,8 @@ export async function countPrunable(
   filter: TaskFilter,
 ): Promise<number> {
   const values: unknown[] = [];
-  return Number(
-    (
-      await queryOne<{ count: string }>(
-        client,
-        `SELECT count(*) AS count FROM ${qualified} AS t WHERE ${isPrunableSql(values, cutoff, filter)}`,
-        values,
-      )
-    ).count,
-  );
+  const matches = isPrunableSql(values, cutoff, filter);
+  return await queryValue(client, `SELECT count(*)::float8 AS count FROM ${qualified} AS t WHERE ${matches}`, values);
 }
 
 /**

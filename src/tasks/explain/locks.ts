@@ -1,4 +1,4 @@
-import { queryOne } from "../queryOne.js";
+import { queryValue } from "../queryOne.js";
 import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client, Queryable } from "../../shared/postgres/client.js";
@@ -113,10 +113,8 @@ export async function readRowLock(
   }
 }
 
-async function mayLock(client: Client, { qualified }: TaskTable): Promise<boolean> {
-  return (await queryOne<{ may: boolean }>(client, "SELECT has_any_column_privilege($1, 'UPDATE') AS may", [qualified]))
-    .may;
-}
+const mayLock = async (client: Client, { qualified }: TaskTable): Promise<boolean> =>
+  await queryValue(client, "SELECT has_any_column_privilege($1, 'UPDATE') AS may", [qualified]);
 
 async function lookAtRowLock(
   client: Client,

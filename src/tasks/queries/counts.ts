@@ -1,4 +1,4 @@
-import { queryOne } from "../queryOne.js";
+import { queryOne, queryValue } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
@@ -29,16 +29,13 @@ export async function readRowCounts(
 }
 
 /** Includes the pages of its partitions. */
-export async function readPages(client: Client, { qualified }: TaskTable): Promise<number> {
-  return (
-    await queryOne<{ pages: number }>(
-      client,
-      `SELECT (coalesce(sum(pg_relation_size(part)), 0) / current_setting('block_size')::int)::float8 AS pages
+export const readPages = async (client: Client, { qualified }: TaskTable): Promise<number> =>
+  await queryValue(
+    client,
+    `SELECT (coalesce(sum(pg_relation_size(part)), 0) / current_setting('block_size')::int)::float8 AS pages
      FROM (SELECT $1::regclass AS part UNION SELECT relid FROM pg_partition_tree($1::regclass)) AS parts`,
-      [qualified],
-    )
-  ).pages;
-}
+    [qualified],
+  );
 
 const exactCount = (value: number): Count => ({ value, exact: true });
 
@@ -222,16 +219,13 @@ function percentiles(values: number[] | null | undefined): Percentiles | null {
 
 /** Changes whenever rows of the table or of its partitions are written. */
 export async function readChangeCounter(client: Client, { qualified }: TaskTable): Promise<string> {
-  return (
-    (
-      await queryOne<{ changes: string | null }>(
-        client,
-        `SELECT sum(pg_stat_get_tuples_inserted(part) + pg_stat_get_tuples_updated(part)
+  const changes = await queryValue<string | null>(
+    client,
+    `SELECT sum(pg_stat_get_tuples_inserted(part) + pg_stat_get_tuples_updated(part)
        + pg_stat_get_tuples_deleted(part))::text AS changes
      FROM (SELECT $1::regclass::oid AS part UNION
        SELECT relid::oid FROM pg_partition_tree($1::regclass)) AS parts`,
-        [qualified],
-      )
-    ).changes ?? ""
+    [qualified],
   );
+  return changes ?? "";
 }

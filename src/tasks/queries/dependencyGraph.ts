@@ -1,6 +1,7 @@
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { isActiveSql, isHeldSql, isToLookUpSql, isoTimeSql } from "../sqlFragments.js";
+import { queryValue } from "../queryOne.js";
 import { windows, type WindowRow } from "./scan.js";
 
 const maxInDirection = 100;
@@ -45,11 +46,12 @@ export async function readDependencyGraph(
 
 /** True if the table has no dependencies. */
 export async function mayReadDependencies(client: Client, { qualifiedDependencies }: TaskTable): Promise<boolean> {
-  const { rows } = await client.query<{ allowed: boolean | null }>(
+  const allowed = await queryValue<boolean | null>(
+    client,
     "SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT') AS allowed",
     [qualifiedDependencies],
   );
-  return rows[0]?.allowed !== false;
+  return allowed !== false;
 }
 
 async function readLevels(client: Client, id: string, nextLevelSql: string): Promise<Set<string>> {

@@ -1,3 +1,4 @@
+import { queryValue } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import type { Queryable } from "../../shared/postgres/client.js";
 import { isoTimeSql } from "../sqlFragments.js";
@@ -146,10 +147,10 @@ export async function readHourlyRuns(
   hours: number,
   enough: () => boolean,
 ): Promise<RunHistory> {
-  const { rows: clock } = await client.query<{ now: number }>(
+  const last = await queryValue<number>(
+    client,
     "SELECT floor(date_part('epoch', clock_timestamp()) / 3600) * 3600 AS now",
   );
-  const last = clock[0]?.now ?? 0;
   const first = last - (hours - 1) * hourSeconds;
   const found = new Map<number, Hour>();
   const extent = await scanNewest<WindowRow & (Bucket | { kind: null })>(

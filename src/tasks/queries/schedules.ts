@@ -1,5 +1,6 @@
 import { comingTimes, isLastRun, isPausedSchedule, schedulesQuery } from "../../manager/schema/schedulesView.sql.js";
 import { canReadOwed } from "../../manager/schema/owedTable.js";
+import { queryValue } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { errorMessage } from "../../shared/errors.js";
@@ -240,12 +241,12 @@ interface RuleTimesRequest {
  * @throws an error of the server with SQLSTATE 22023 if the rule or the zone is invalid
  */
 export async function readRuleTimes(client: Client, schema: string, request: RuleTimesRequest): Promise<RuleTimes> {
-  const { rows } = await client.query<{ there: boolean }>(
+  const isThere = await queryValue<boolean>(
+    client,
     `SELECT pg_catalog.to_regprocedure($1 || '.task_times(text, text, timestamptz, integer)') IS NOT NULL
        AND pg_catalog.to_regprocedure($1 || '.task_rule_zone(text)') IS NOT NULL AS there`,
     [identifier(schema)],
   );
-  const isThere = rows[0]?.there === true;
   await client.query(isThere ? "BEGIN" : "BEGIN READ WRITE");
   try {
     if (isThere) return await queryTimes(client, identifier(schema), request);
@@ -261,12 +262,12 @@ async function queryTimes(
   calendar: string,
   { rule, zone, defaultZone, since, count }: RuleTimesRequest,
 ): Promise<RuleTimes> {
-  const { rows: zones } = await client.query<{ zone: string }>(
+  const used = await queryValue<string>(
+    client,
     `SELECT coalesce($2::text, ${calendar}.task_rule_zone($1::text), nullif(current_setting('pg_task.zone', true), ''),
        nullif($3::text, ''), current_setting('TimeZone')) AS zone`,
     [rule, zone, defaultZone],
   );
-  const used = zones[0]?.zone ?? "UTC";
   const after = since === null ? null : await readTime(client, calendar, since, used);
   const { rows } = await client.query<RuleTime>(
     `SELECT ${isoTimeSql("n.time")} AS at, to_char(n.wall, 'YYYY-MM-DD HH24:MI:SS') AS wall,
@@ -290,7 +291,7 @@ async function readTime(client: Client, calendar: string, text: string, zone: st
   const setZone = async (name: string): Promise<unknown> =>
     await client.query("SELECT set_config('TimeZone', $1::text, true)", [name]);
   await setZone(zone);
-  const { rows } = await client.query<{ time: string }>(`SELECT ${isoTimeSql("$1::timestamptz")} AS time`, [text]);
+  const time = await queryValue<string>(client, `SELECT ${isoTimeSql("$1::timestamptz")} AS time`, [text]);
   await setZone(settings[0]?.own ?? "UTC");
-  return rows[0]?.time ?? text;
+  return time;
 }

@@ -1,4 +1,4 @@
-import { queryOne } from "../queryOne.js";
+import { queryValue } from "../queryOne.js";
 import type { TaskTable } from "../../manager/schema/taskTable.js";
 import { type Client, sqlState } from "../../shared/postgres/client.js";
 import { lockClasses, maxRejectedResultLocks } from "../../shared/postgres/advisoryLocks.js";
@@ -32,9 +32,8 @@ export async function readRejectedResults(client: Client, table: TaskTable): Pro
   return { ids, others, more: rows.length >= maxRejectedResultLocks };
 }
 
-export async function areMoreRejected(client: Client, table: TaskTable): Promise<boolean> {
-  return (await queryOne<{ more: boolean }>(client, `SELECT ${areMoreRejectedSql(table)} AS more`)).more;
-}
+export const areMoreRejected = async (client: Client, table: TaskTable): Promise<boolean> =>
+  await queryValue(client, `SELECT ${areMoreRejectedSql(table)} AS more`);
 
 interface Orphan {
   readonly id: string;
