@@ -5,10 +5,9 @@ import type { UserFunction } from "./userFunction.js";
 /** How many changed rows a task gets at most. */
 const maxRows = 1000;
 
-/** Largest size of the changed rows of a task as text, in bytes. It leaves room for the rest of `args`. */
+/** Largest size of a task's changed rows as text, in bytes. It leaves room for the rest of `args`. */
 const maxRowBytes = 1_000_000;
 
-/** The trigger function TABLE_async, which plans a task when a row of another table is changed. */
 export const asyncTrigger = (table: TaskTable): UserFunction => ({
   purpose: "asynchronous triggers",
   comment: "pg-task async trigger ",
@@ -17,15 +16,14 @@ export const asyncTrigger = (table: TaskTable): UserFunction => ({
 });
 
 /**
- * The statement that creates the trigger function. Its arguments are the input, and pairs of a column and its value. A
- * value that begins with `=` is an expression over `$1`, the args:
+ * The trigger function TABLE_async plans a task when a row of another table is changed. Its arguments are the input,
+ * and pairs of a column and its value. A value that begins with `=` is an expression over `$1`, the args:
  *
  *     EXECUTE FUNCTION task_async('SELECT f($1)', 'group', 'billing', 'plan', '=now() + interval ''5 s''')
  *
  * The args are an object that describes the change: op, schema, table, new and old. A row trigger plans a task for each
  * row. A statement trigger with transition tables plans one for each `maxRows` changed rows, with `new` and `old` as
- * arrays of rows. With a key, it plans a single task. Both tables contain the rows in the order of their changes, so rows at the same position belong
- * together.
+ * arrays of rows. With a key, it plans a single task.
  */
 function createStatement(table: TaskTable): string {
   const name = literal(table.asyncFunction);
@@ -115,8 +113,8 @@ const changeOf = (newRows: string, oldRows: string): string =>
   `jsonb_build_object('op', TG_OP, 'schema', TG_TABLE_SCHEMA, 'table', TG_TABLE_NAME, 'new', ${newRows}, 'old', ${oldRows})`;
 
 /**
- * PL/pgSQL that inserts a task. Other columns than the group need a statement that the server has to plan each time,
- * because a column that is left out gets its default.
+ * Columns other than the group need a statement that is planned each time, because a column that is left out gets its
+ * default.
  */
 const insertion = ({ qualified }: TaskTable): string => `
     IF names IS NOT NULL THEN
@@ -128,10 +126,7 @@ const insertion = ({ qualified }: TaskTable): string => `
       INSERT INTO ${qualified} (input, args) VALUES (TG_ARGV[0], change);
     END IF;`;
 
-/**
- * PL/pgSQL that lets a task whose key already waits replace the args of the waiting one, provided that the table has the
- * unique index of keys.
- */
+/** Lets a task whose key already waits replace the args of the waiting one, if the table has the index of keys. */
 const replacement = ({ qualified, hasKeys }: TaskTable): string =>
   hasKeys
     ? `

@@ -3,20 +3,19 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { columnList } from "../../shared/taskColumns.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** The columns whose bounds are one check constraint in a table that pg-task created. */
 const boundedColumns = (["interval", "integer", '"char"'] as const).flatMap((type) =>
   columnList.flatMap((column) => (column.type === type && column.bounds !== undefined ? column.name : [])),
 );
 
 /**
- * The name of that constraint. It lists the columns, because the server names no column when a row breaks a check. With a
- * prefix or suffix, it would be too long for a name.
+ * The name of the check constraint for their bounds. It lists the columns, because the server names no column when a
+ * row breaks a check. With a prefix or suffix, it would be too long for a name.
  */
 export const boundsCheckName = boundedColumns.join("_");
 
 /**
- * Names the constraint, in the caller's transaction. The migration that creates it lets the server choose the name, which
- * is `TABLE_check`. Users' own checks keep their names.
+ * Names the constraint, for which the migration lets the server choose a name (`TABLE_check`). Users' own checks keep
+ * theirs.
  */
 export async function nameBoundsCheck(client: Client, { qualified }: TaskTable): Promise<void> {
   const { rows } = await client.query<{ name: string }>(

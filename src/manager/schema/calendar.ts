@@ -7,12 +7,11 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
 
-/** The folder of the .sql files. They stay next to their TypeScript source because the compiler does not copy them. */
+/** The compiler does not copy .sql files, so they are read from src. */
 const folder = packageFile("src/manager/schema/calendar/");
 
 const files = ["zone.sql", "cron.sql", "recurrence.sql", "schedule.sql"] as const;
 
-/** The SQL that creates the functions, with the placeholder `:"schema"`. */
 export const calendarText = files.map((file) => readFileSync(new URL(file, folder), "utf8")).join("\n");
 
 /**
@@ -22,12 +21,10 @@ const calendarVersion = 3;
 
 const ownComment = "pg-task calendar ";
 
-/** The names and input types of the functions, such as `task_next(text, text, timestamptz)`. */
 const signatures: readonly string[] = [
   ...calendarText.matchAll(/^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(([^]*?)\)\s+(?:RETURNS|LANGUAGE)/gm),
 ].map(([, name = "", parameters = ""]) => `${name}(${inputTypes(parameters).join(", ")})`);
 
-/** Returns the types of the input parameters of an SQL parameter list. */
 function inputTypes(parameters: string): string[] {
   return parameters
     .split(",")
@@ -47,17 +44,16 @@ interface ExistingFunction {
   readonly comment: string | null;
   readonly owner: string;
   readonly trusted: boolean;
-  /** Whether it is known to call the functions by another name of the schema, which has been renamed since. */
+  /** Whether it calls the functions by a former name of the schema. */
   readonly renamed: boolean;
 }
 
 /**
- * Creates or replaces the functions that compute the times of schedules, unless they are up to date. All task tables of
- * a schema share them.
+ * Creates or replaces the functions that compute the times of schedules, which all tables of a schema share.
  *
  * @throws PgTaskError SCHEMA_MISSING if functions are missing and the entry says `"create": false`.
  * @throws PgTaskError SCHEMA_INCOMPATIBLE if another function has the name and parameters of one of them, or if they
- * belong to a role that the manager does not trust. The manager and all producers run the functions as themselves.
+ *   belong to a role that the manager does not trust. The manager and all producers run the functions as themselves.
  */
 export async function ensureCalendar(client: Client, table: TaskTable, { create }: Entry): Promise<void> {
   const { schema } = table;
@@ -103,7 +99,6 @@ async function readFunctions(client: Client, { schema, qualified }: TaskTable): 
   return rows;
 }
 
-/** Creates or replaces the functions in the caller's transaction. */
 export async function createCalendar(client: Client, schema: string): Promise<void> {
   let quote = "$function$";
   while (schema.includes(quote)) quote = quote.replace(/\$$/, "_$");

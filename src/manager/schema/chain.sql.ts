@@ -2,7 +2,6 @@ import { literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 import type { UserFunction } from "./userFunction.js";
 
-/** The function TABLE_chain, which plans tasks that run one after another. */
 export const chain = (table: TaskTable): UserFunction => ({
   purpose: "chains",
   comment: "pg-task chain ",
@@ -11,11 +10,9 @@ export const chain = (table: TaskTable): UserFunction => ({
 });
 
 /**
- * The statement that creates the function. Each step waits for the one before. The steps have the keys `KEY 1`, `KEY 2`
- * and so on. If one of them still waits, the unique index of keys refuses that step, and the whole chain is left out.
- *
- * The statement that inserts a step names only columns that have a value, because a column that is left out gets its
- * default.
+ * The function TABLE_chain plans steps of which each waits for the one before. They have the keys `KEY 1`, `KEY 2` and
+ * so on. If one of them still waits, the unique index of keys refuses it, and the whole chain is left out. INSERT names
+ * only columns with a value, because the others get their defaults.
  */
 function createStatement(table: TaskTable): string {
   const name = literal(table.chainFunction);
@@ -57,7 +54,6 @@ BEGIN
 END `)}`;
 }
 
-/** PL/pgSQL that refuses a key if the table has no keys. */
 const noKeys = ({ hasKeys }: TaskTable): string =>
   hasKeys
     ? ""

@@ -7,15 +7,11 @@ import type { TaskTable } from "./taskTable.js";
 
 type ParameterColumn = ColumnsWith<{ readonly default: "parameter" }>;
 
-/**
- * Columns of the first version that take their default from the parameter of the same name. The column `live`, for
- * example, takes its default from `pg_task.live`.
- */
+/** Columns of the first version that take their default from the parameter of the same name. */
 export const parameterColumns: readonly ParameterColumn[] = columnsWith({ since: 1, default: "parameter" });
 
 /**
- * Returns the SQL of a column's default. The default is the parameter's setting for the session, role, database or
- * server if there is one, or else the value from the configuration file.
+ * SQL of a column's default: the parameter's setting for session, role, database or server, or else the file's value.
  */
 export function parameterDefault(column: ParameterColumn, type: string, parameters: FileParameters): string {
   const setting = `current_setting(${literal(`pg_task.${column}`)}, true)`;
@@ -23,21 +19,15 @@ export function parameterDefault(column: ParameterColumn, type: string, paramete
   return `COALESCE(NULLIF(${setting}, ''), ${literal(value)}::text)::${type}`;
 }
 
-/**
- * SQL of the default of `parent`: the id of the task in whose session the row is inserted, or null outside of a task.
- */
+/** The id of the task in whose session the row is inserted, or null outside of a task. */
 const parentDefault = `NULLIF(NULLIF(current_setting('pg_task.id', true), ''), '0')::bigint`;
 
-/**
- * Pattern of the default that the pg_task extension sets for `parent`. With that default, INSERT fails on a server that
- * does not know the setting `pg_task.id`.
- */
+/** What the pg_task extension sets for `parent`. With it, INSERT fails where the setting `pg_task.id` is unknown. */
 const extensionParent = /^NULLIF\(\(current_setting\('pg_task\.id'::text\)\)::bigint, .+\)$/;
 
 /**
- * Sets the column defaults so that a new row takes the setting of session, role, database or server, or else the value
- * from the configuration file. Keeps defaults that users chose. Alters only the defaults that differ, because ALTER
- * TABLE has to wait for every producer (client that inserts tasks).
+ * Sets the column defaults, but keeps those that users chose. Alters only the defaults that differ, because ALTER TABLE
+ * has to wait for every producer (client that inserts tasks).
  *
  * @param isAdopted whether the table is being adopted. It lacks the columns of later versions then.
  * @returns true if a default was altered.
@@ -68,10 +58,7 @@ export async function applyColumnDefaults(
   return changes.length > 0 || planned;
 }
 
-/**
- * Whether the default has to be altered. This is the case if the default is missing, was set by the pg_task extension,
- * or was set by pg-task with a value other than the one in the configuration file.
- */
+/** Whether the default is missing, is the pg_task extension's, or is pg-task's with another value than the file's. */
 function isToChange({ default: found, type }: Column, column: string, value: string): boolean {
   if (found === null) return true;
   const ownValue = fileValue(found, column, type);
@@ -81,7 +68,6 @@ function isToChange({ default: found, type }: Column, column: string, value: str
 const alter = (column: string, expression: string): string =>
   `ALTER COLUMN ${identifier(column)} SET DEFAULT ${expression}`;
 
-/** Returns the configuration file's value that a default contains, or null if pg-task did not set the default. */
 function fileValue(found: string, column: string, type: string): string | null {
   const isText = type === "text";
   const before = `${isText ? "" : "("}COALESCE(NULLIF(current_setting('pg_task.${column}'::text, true), ''::text), '`;
@@ -92,8 +78,8 @@ function fileValue(found: string, column: string, type: string): string | null {
 }
 
 /**
- * Whether the pg_task extension set this default. With such a default, INSERT fails where the setting is unknown. Older
- * versions of the extension use other setting names.
+ * Whether the pg_task extension set this default, with which INSERT fails where the setting is unknown. Older versions
+ * of the extension use other names.
  */
 function isExtensionDefault(found: string, column: string): boolean {
   const bare = found.replaceAll(/[()]|::(?:"[^"]+"|[\w ]+)/g, "");

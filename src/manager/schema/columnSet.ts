@@ -4,29 +4,18 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { columnsWith } from "../../shared/taskColumns.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** The current columns of a task table. The set can change because users may add columns of their own at any time. */
 export interface ColumnSet {
-  /** Number of columns that the table has ever had. It grows with each column that is added. */
+  /** How many columns the table has ever had. It grows when users add one. */
   readonly attributes: number;
-  /**
-   * A name that differs whenever the set of columns differs. Names of prepared statements contain it, so that a
-   * statement built from other columns is never reused.
-   */
+  /** Part of the names of prepared statements, so that one that was built from other columns is never reused. */
   readonly name: string;
   /** Quoted names of the columns whose values a successor (the next run of a repeating task) inherits. */
   readonly kept: readonly string[];
 }
 
-/**
- * Columns that a successor (the next run of a repeating task) does not inherit. They are set anew when the successor is
- * inserted, or left to their default.
- */
 const notInherited: ReadonlySet<string> = new Set(columnsWith({ inherited: false }));
 
-/**
- * Reads the columns of a task table. Generated and identity columns are left out of `kept` because the server computes
- * their values.
- */
+/** Generated and identity columns are not kept, because the server computes their values. */
 export async function readColumnSet(client: Client, table: TaskTable): Promise<ColumnSet> {
   const { rows } = await client.query<{ attributes: number; name: string }>(
     `SELECT c.relnatts::integer AS attributes, a.attname AS name
@@ -42,7 +31,7 @@ export async function readColumnSet(client: Client, table: TaskTable): Promise<C
   return { attributes, name: `${attributes} ${digest}`, kept };
 }
 
-/** Returns an SQL condition that is true if no column has been added since the column set was read. */
+/** SQL condition: no column has been added since the column set was read. */
 export function columnsUnchanged({ qualified }: TaskTable, { attributes }: ColumnSet): string {
   const table = `'${qualified.replaceAll("'", "''")}'::regclass`;
   return `(SELECT relnatts = ${attributes} FROM pg_class WHERE oid = ${table})`;

@@ -10,19 +10,17 @@ import {
 import { readLayout, type Layout } from "./adoption/layout.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** What pg-task has recorded about a table. */
 export interface TableRecord {
-  /** The version of the table, or 0 if no version was recorded. */
+  /** 0 if no version was recorded. */
   readonly version: number;
   /** The user's columns that had the name of a column of pg-task when an unreleased version recorded them. */
   readonly formerColumns: readonly string[];
 }
 
-/** Columns that a table of this version lacks, because a later version has added them. */
+/** The columns that later versions have added. */
 export const columnsSince = (version: number): NamedColumn[] =>
   columnList.filter(({ since }) => since > Math.max(version, 1));
 
-/** Names of the columns that the first version of the table does not have. */
 export const addedColumns: readonly ColumnName[] = columnsSince(1).map(({ name }) => name);
 
 /** Columns whose definition in a new table is more than type, nullability and default. */
@@ -31,10 +29,9 @@ const definitions: Readonly<Partial<Record<ColumnName, string>>> = {
   hash: `integer NOT NULL GENERATED ALWAYS AS (hashtext("group" || coalesce(remote, ''))) STORED`,
 };
 
-/** The definition of the generated column `hash`. */
 export const { hash: hashDefinition = "" } = definitions;
 
-/** SQL of the columns of a new table. Those that take their default from a parameter get it later. */
+/** SQL of the columns of a new table. Defaults from parameters are set later. */
 export const columnDefinitions = ({ stateType }: Pick<TaskTable, "stateType">): string =>
   columnList
     .map(({ name, type, nullable, default: value }) => {
@@ -63,15 +60,14 @@ const comments: ReadonlyMap<string, string> = new Map(
   ]),
 );
 
-/** Returns the statements that comment on the columns with these names. */
 export const columnComments = ({ qualified }: TaskTable, names: Iterable<string>): string =>
   [...names]
     .map((name) => `COMMENT ON COLUMN ${qualified}.${identifier(name)} IS ${literal(comments.get(name) ?? "")}`)
     .join(";\n");
 
 /**
- * Adds the columns that a table of this version lacks, in the caller's transaction. Their defaults are set afterwards, so
- * that they apply to new rows only, and no row is rewritten. Columns that exist were added when the record was lost.
+ * Adds the columns that a table of this version lacks. Their defaults are set afterwards, so that no row is rewritten.
+ * Columns that exist were added when the record was lost.
  */
 export async function addMissingColumns(client: Client, table: TaskTable, version: number): Promise<void> {
   const { columns } = await readLayout(client, table);
@@ -82,8 +78,8 @@ export async function addMissingColumns(client: Client, table: TaskTable, versio
 }
 
 /**
- * Returns the columns of the table that belong to the user, but have the name of a column that the table lacks because of
- * its version. A column with pg-task's own comment was added by a migration whose record was lost.
+ * The user's columns that have the name of a column that the table still lacks. One with pg-task's own comment was
+ * added by a migration whose record was lost.
  */
 export const foreignColumns = ({ columns: found }: Layout, { version, formerColumns }: TableRecord): string[] =>
   columnsSince(version).flatMap(({ name }) => {

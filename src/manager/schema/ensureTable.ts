@@ -44,18 +44,18 @@ import { ensureUserFunctions } from "./ensureUserFunctions.js";
 import type { TaskTable } from "./taskTable.js";
 import { inTransaction, lockSchema, withLockTimeout } from "./transaction.js";
 
-/** Lock timeout for waiting until other managers have created their tables in the same schema, in ms. */
+/** How long to wait until other managers have created their tables in the same schema, in ms. */
 const othersTimeoutMs = 30_000;
 
 /**
  * Creates or migrates the schema, the state type, the table and the objects that belong to it, and sets the column
- * defaults. The call can be repeated. It is safe while producers (clients that insert tasks) are inserting. It waits
- * only briefly for locks, because producers queue behind a waiting lock request.
+ * defaults. The call can be repeated. It waits only briefly for locks, because producers (clients that insert tasks)
+ * queue behind a waiting request.
  *
  * @returns the table's oid.
- * @throws PgTaskError SCHEMA_LOCKED (the caller can try again), SCHEMA_MISSING, SCHEMA_MOVED,
- * SCHEMA_NOT_ALLOWED, SCHEMA_INCOMPATIBLE, SCHEMA_UNSUPPORTED_SERVER, or CONFIG_INVALID if the server rejects the expression in
- * `pg_task.plan`.
+ * @throws PgTaskError SCHEMA_LOCKED (the caller can try again), SCHEMA_MISSING, SCHEMA_MOVED, SCHEMA_NOT_ALLOWED,
+ *   SCHEMA_INCOMPATIBLE, SCHEMA_UNSUPPORTED_SERVER, or CONFIG_INVALID if the server rejects the expression in
+ *   `pg_task.plan`.
  */
 export async function ensureTable(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<number> {
   await requireServerVersion(client);
@@ -78,7 +78,6 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
 interface Ensured {
   readonly oid: number;
   readonly keyProblem: KeyProblem | null;
-  /** Whether the table has been created. */
   readonly isNew: boolean;
 }
 
@@ -101,7 +100,6 @@ async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Lo
   }
 }
 
-/** Brings a table that pg-task has created or adopted up to date, in the caller's transaction. Returns what it did. */
 async function changeOwn(client: Client, table: TaskTable, entry: Entry) {
   await lockSchema(client, table.schema, othersTimeoutMs);
   const before = await readRelations(client, table);
@@ -126,11 +124,7 @@ async function changeOwn(client: Client, table: TaskTable, entry: Entry) {
   return { from, restored, isMoved, defaultsChanged, keyProblem, optionsChanged, taken, oid };
 }
 
-/**
- * Lets the objects of a table follow it if it was renamed or moved to another schema without them.
- *
- * @returns false if the table has not been moved
- */
+/** Lets the objects of a table follow it if it was renamed or moved without them. Returns false if it was not. */
 async function followTable(client: Client, table: TaskTable, log: Log): Promise<boolean> {
   const origin = await findOrigin(client, table);
   if (origin === null) return false;
@@ -143,10 +137,7 @@ async function followTable(client: Client, table: TaskTable, log: Log): Promise<
   return true;
 }
 
-/**
- * Creates the index of keys if it is only missing because the table is large, and turns keys on. If the table cannot
- * have the index, keys stay off, and the log says why.
- */
+/** Creates the index of keys if only the size of the table was in the way. If it cannot be created, keys stay off. */
 async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: Log, found: KeyProblem): Promise<void> {
   let problem: KeyProblem | null = found;
   if (problem === "missing" && entry.create) {
@@ -163,9 +154,8 @@ async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: L
 }
 
 /**
- * Creates the index of schedules if it is missing. Without it, schedules are listed slowly, but nothing else depends on
- * it. If the table is locked, the manager therefore gives up after the lock timeout, and tries again when it next
- * starts.
+ * Creates the index of schedules. Without it, they are only listed slowly, so on a locked table the manager gives up
+ * until it next starts.
  */
 async function tryEnsureSchedulesIndex(client: Client, table: TaskTable, log: Log): Promise<void> {
   try {
@@ -185,11 +175,7 @@ async function requireServerVersion(client: Client): Promise<void> {
   throw new PgTaskError("SCHEMA_UNSUPPORTED_SERVER", `expected PostgreSQL 12 or later, got ${rows[0]?.text}`);
 }
 
-/**
- * Migrates the table to the latest version.
- *
- * @returns the version before the migration, or null if the table was up to date.
- */
+/** @returns the version before the migration to the latest one, or null if the table was up to date */
 async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<number | null> {
   const hasSchema = await schemaExists(client, table);
   const found = hasSchema ? await tableOid(client, table) : null;
@@ -213,7 +199,6 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   return version;
 }
 
-/** @throws PgTaskError SCHEMA_INCOMPATIBLE if a column that a migration has added was dropped or renamed. */
 async function requireColumns(client: Client, table: TaskTable): Promise<void> {
   const { columns } = await readLayout(client, table);
   const lost = addedColumns.filter((name) => !columns.has(name));
@@ -221,11 +206,7 @@ async function requireColumns(client: Client, table: TaskTable): Promise<void> {
   throw new PgTaskError("SCHEMA_INCOMPATIBLE", `cannot use ${table.qualified}: ${describeMissingColumns(lost)}`);
 }
 
-/**
- * Recreates dropped objects that belong to the table.
- *
- * @returns the names of the recreated objects.
- */
+/** Recreates dropped objects, and returns their names. */
 async function restoreObjects(client: Client, table: TaskTable, entry: Entry): Promise<string[]> {
   const lost = await missingObjects(client, table);
   if (lost.length === 0) return lost;
@@ -254,9 +235,7 @@ function whatIsMissing(table: TaskTable, hasSchema: boolean, version: number): s
   return `table ${table.qualified} is at version ${version}, not ${latestVersion}`;
 }
 
-/**
- * Turns an error of the server into a PgTaskError with a SCHEMA code if one applies. Returns any other error unchanged.
- */
+/** Turns an error of the server into a PgTaskError with a SCHEMA code if one applies. */
 async function toSchemaError(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
   const message = errorMessage(error);
   switch (sqlState(error)) {
@@ -295,8 +274,8 @@ const tooNew = (table: TaskTable, version: number): PgTaskError =>
   );
 
 /**
- * Returns an error that says where the table is now if it was renamed or moved while it was served, or that names the
- * needed privileges if the server denied permission. Returns any other error unchanged.
+ * Returns an error that says where the table is now if it was moved while it was served, or that names the needed
+ * privileges if the server denied permission. Returns any other error unchanged.
  */
 export async function explainError(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
   if (error instanceof PgTaskError) return error;

@@ -10,8 +10,7 @@ import type { UserFunction } from "./userFunction.js";
 const userFunctions = (table: TaskTable): UserFunction[] => [asyncTrigger(table), chain(table)];
 
 /**
- * Creates or replaces the functions in the caller's transaction, unless they are up to date. Another function of the same
- * name and parameters stays.
+ * Creates or replaces the functions. Another one of the same name and parameters stays.
  *
  * @returns the functions that were not created, because another one is in the way
  */

@@ -2,7 +2,6 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** SQL of the tables and views of pg-task that exist, and of the sequences that belong to them. */
 const relationsSql = `
   WITH named AS (
     SELECT c.oid FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -13,7 +12,7 @@ const relationsSql = `
   WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass
     AND d.refobjid IN (SELECT oid FROM named) AND d.deptype IN ('a', 'i')`;
 
-/** The names of the tables and views that commands read which only look. */
+/** What commands read that change nothing. */
 export const relationsToRead = (table: TaskTable): readonly string[] => [
   table.table,
   table.pauseTable,
@@ -31,7 +30,6 @@ const relationsOf = (table: TaskTable): readonly [string, readonly string[]] => 
   [...relationsToRead(table), table.ledger1, table.ledger2],
 ];
 
-/** Returns the oids of the tables, views and sequences of pg-task that exist. */
 export async function readRelations(client: Client, table: TaskTable): Promise<readonly number[]> {
   const { rows } = await client.query<{ oid: number }>(relationsSql, [...relationsOf(table)]);
   return rows.map(({ oid }) => oid);
@@ -75,9 +73,7 @@ export async function grantOwedToReaders(client: Client, table: TaskTable): Prom
 
 /** The roles that may add or change tasks, quoted, besides the table's owner, superusers and the current role. */
 export interface Writers {
-  /** PUBLIC, and roles that may write all columns. */
   readonly unrestricted: readonly string[];
-  /** Roles that may write certain columns. */
   readonly byColumn: readonly string[];
 }
 
@@ -104,11 +100,10 @@ export async function readWriters(client: Client, { qualified }: TaskTable): Pro
   };
 }
 
-/** Returns the statement that takes from these roles the right to add and change tasks. */
 export const revokeWriting = ({ qualified }: TaskTable, roles: readonly string[]): string =>
   `REVOKE INSERT, UPDATE ON ${qualified} FROM ${roles.join(", ")}`;
 
-/** Logs which roles may add or change tasks, and so run SQL as the table's owner. */
+/** Logs which roles may write tasks, and so run SQL as the table's owner. */
 export async function logWriters(client: Client, table: TaskTable, log: Log): Promise<void> {
   const { unrestricted, byColumn } = await readWriters(client, table);
   if (unrestricted.length > 0) {

@@ -11,11 +11,9 @@ interface Place {
   readonly system: string | null;
   readonly database: string;
   readonly table: string;
-  /** The server's major version. */
   readonly version: number;
 }
 
-/** A row of the home table: a place where the table is at home. */
 interface Home extends Place {
   /** `pg_conf.name` of the pg-task that has recorded it. */
   readonly cluster: string;
@@ -44,26 +42,20 @@ export async function readCopyReason(
   return findDifference(homes, await readPlace(client, table), configured);
 }
 
-/** The payload with which the trigger of the home table notifies the manager. */
 export const homeChanged = "home";
 
-/**
- * Says that the table is a copy.
- *
- * @param running how many of its tasks run, because they had begun before the rows of another table were loaded
- */
+/** @param running how many of its tasks run, because they had begun before the rows of another table were loaded */
 export const describeCopy = (reason: string, running: number): string =>
   `the table is a copy, and nothing ${running > 0 ? "more " : ""}starts: ${reason}`;
 
-/** Returns the error that says why a copy is not served. */
 export const copyReport = (reason: string, running: number): ErrorReport => ({
   code: "SCHEMA_COPY",
   message: `${describeCopy(reason, running)}: ${errorDefinitions.SCHEMA_COPY.remedy}`,
 });
 
 /**
- * Records where the table is at home if that is not known yet, and keeps the record up to date after pg_upgrade. The record
- * of a copy stays as it is. Called in a transaction that keeps other managers from doing the same.
+ * Records where the table is at home if that is not known yet, and after pg_upgrade. The record of a copy stays as it
+ * is. Called in a transaction that keeps other managers from doing the same.
  */
 export async function settleHome(client: Queryable, table: TaskTable, configured: Configured): Promise<void> {
   const homes = await readHomes(client, table);
@@ -78,7 +70,6 @@ export async function settleHome(client: Queryable, table: TaskTable, configured
     );
 }
 
-/** Records that the table is at home here, and nowhere else. */
 export async function replaceHome(client: Queryable, table: TaskTable, configured: Configured): Promise<void> {
   await client.query(`DELETE FROM ${table.qualifiedHome}`);
   await insertHome(client, table, await readPlace(client, table), configured);
@@ -127,7 +118,7 @@ async function readSystem(client: Queryable): Promise<string | null> {
   return rows[0]?.system ?? null;
 }
 
-/** Returns how this place differs from a place where the table is at home. Null if it differs from none. */
+/** How this place differs from one where the table is at home. Null if it differs from none. */
 export function findDifference(homes: readonly Home[], here: Place, { parameters }: Configured): string | null {
   for (const home of homes) {
     const difference = describeDifference(home, here, parameters["pg_task.home"]);

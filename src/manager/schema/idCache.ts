@@ -1,19 +1,15 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** A sequence that hands out ids in blocks. */
 export interface IdCache {
-  /** The sequence, quoted for use in statements. */
   readonly sequence: string;
-  /** The number of ids that a session reserves at a time, 2 or more. */
+  /** How many ids a session reserves at a time, 2 or more. */
   readonly size: number;
 }
 
 /**
- * Finds out whether each session reserves several ids at a time. A task that one session inserts may then have a smaller
- * id than one that another session has inserted before, and cannot wait for it.
- *
- * @returns null if ids are in the order of the INSERTs, or if they do not come from a sequence
+ * Returns the sequence of the ids if each session reserves several of them. A task that one session inserts may then
+ * have a smaller id than one that another session has inserted before, and cannot wait for it.
  */
 export async function readIdCache(client: Client, { qualified }: TaskTable): Promise<IdCache | null> {
   const { rows } = await client.query<IdCache>(

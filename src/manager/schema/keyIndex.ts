@@ -3,13 +3,10 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { deadlockDetected, lockNotAvailable, uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import type { TaskTable } from "./taskTable.js";
 
-/**
- * Size of a table in bytes above which the index is built concurrently. Building it otherwise blocks writers while the
- * whole table is read.
- */
+/** Bytes above which the index is built concurrently, because writers would wait while the whole table is read. */
 const maxBlockingBytes = 32 * 2 ** 20;
 
-/** Why a table has no index of keys. In such a table, keys are refused. */
+/** Why a table has no index of keys, so that it refuses keys. */
 export const keyProblems = {
   partitioned: "a unique index of a partitioned table cannot be on key alone",
   duplicates: "several waiting tasks have the same key",
@@ -21,13 +18,12 @@ export type KeyProblem = keyof typeof keyProblems;
 interface IndexState {
   readonly partitioned: boolean;
   readonly large: boolean;
-  /** Null if there is no index with this name. */
   readonly valid: boolean | null;
 }
 
 /**
- * Creates the unique index of keys if it is missing. Its predicate names columns that a claim changes, but none that the
- * completion of a task changes, so that completions can still write heap-only tuples.
+ * Creates the unique index of keys. Its predicate names no column that a completion changes, so that completions can
+ * still write heap-only tuples.
  *
  * @param concurrently if false, the index is not created for a large table, and only in a transaction. If true, the
  *   caller must not be in a transaction.
@@ -57,7 +53,6 @@ export async function ensureKeyIndex(
   }
 }
 
-/** Returns why there is no usable index of keys, or null if there is one. Changes nothing. */
 export async function readKeyProblem(client: Client, table: TaskTable): Promise<"partitioned" | "missing" | null> {
   const { partitioned, valid } = await readIndex(client, table);
   if (partitioned) return "partitioned";
@@ -77,6 +72,5 @@ async function readIndex(client: Client, table: TaskTable): Promise<IndexState> 
   return rows[0] ?? { partitioned: false, large: false, valid: null };
 }
 
-/** SQL query for the keys with which several tasks wait, for the log. */
 export const duplicateKeysQuery = ({ qualified }: TaskTable): string =>
   `SELECT key, array_agg(id) FROM ${qualified} WHERE key IS NOT NULL AND ready IS NOT NULL GROUP BY key HAVING count(*) > 1`;

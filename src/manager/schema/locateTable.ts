@@ -4,8 +4,8 @@ import type { Client } from "../../shared/postgres/client.js";
 import { maxNameBytes } from "./taskTable.js";
 
 /**
- * Returns the schema and the name of an entry's task table. Each comes from the entry if it is set there, or else from
- * the setting of the entry's role, database or server, or else from the configuration file's parameters.
+ * Schema and name come from the entry, or else from the setting of the entry's role, database or server, or else from
+ * the file's parameters.
  *
  * @param client a connection of the entry's user
  */

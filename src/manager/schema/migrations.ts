@@ -7,38 +7,31 @@ import { columnList } from "../../shared/taskColumns.js";
 import { addMissingColumns, columnComments, columnDefinitions, columnsSince, type TableRecord } from "./columns.js";
 import type { TaskTable } from "./taskTable.js";
 
-/**
- * Describes a table and what belongs to it. The file stays next to its TypeScript source because the compiler does not
- * copy it.
- */
+/** Describes a table and what belongs to it. The compiler does not copy .sql files, so it is read from src. */
 const text = readFileSync(packageFile("src/manager/schema/migration.sql"), "utf8");
 
-/** Its statements, with their placeholders not yet replaced. Adoption takes triggers and indexes from these statements. */
+/** Its statements, with their placeholders. Adoption takes triggers and indexes from them. */
 export const statements: readonly string[] = split(text);
 
 /**
  * The version of a table that has everything. Each change of `migration.sql` and each new column has the next version.
- * Tables of versions 1 to 3 were created by three migrations, which became one before the first release.
  */
 export const latestVersion = Math.max(6, ...columnList.map(({ since }) => since));
 
 /** The comment of every function that pg-task created begins with this text. */
 export const ownComment = "pg-task ";
 /**
- * The comment that records a table's version begins with this text. Unreleased versions of pg-task wrote `migration`
- * instead of `version`. Their tables count as having no recorded version and are adopted.
+ * The comment that records a table's version begins with this text. Tables in which it begins with `migration` are
+ * adopted.
  */
 const versionComment = `${ownComment}version `;
 /**
- * Unreleased versions of pg-task let a table keep columns of the user's that have the name of a column of pg-task, and
- * listed these in the comment of the wake-up function. Such a table lacks columns of the second version.
+ * Earlier versions of pg-task listed here the user's columns that have the name of a column of pg-task. Such a table
+ * lacks columns of the second version.
  */
 const formerColumnsComment = `${ownComment}wake-up, own columns: `;
 
-/**
- * Splits a migration into its statements, without the comments between them. A semicolon inside a function body or a
- * string does not end a statement.
- */
+/** Splits SQL into its statements. A semicolon inside a function body or a string does not end one. */
 function split(sql: string): string[] {
   const found = sql
     .replaceAll(/^--.*\n/gm, "")
@@ -46,13 +39,9 @@ function split(sql: string): string[] {
   return [...found].map(([, statement = ""]) => statement.trim());
 }
 
-/** The record of a table that does not exist, or that pg-task has not created. */
 export const noRecord: TableRecord = { version: 0, formerColumns: [] };
 
-/**
- * Reads what pg-task has recorded about the table. The record is in comments of functions that pg-task created, so that
- * users are free to change the comments of the table.
- */
+/** The record is in comments of functions, so that users are free to change the comments of the table. */
 export async function readRecord(client: Queryable, table: TaskTable): Promise<TableRecord> {
   const { rows } = await client.query<{ name: string; comment: string | null }>(
     // Not obj_description: up to PostgreSQL 13, its body is SQL that uses the operators of the search_path.
@@ -73,12 +62,11 @@ export async function readRecord(client: Queryable, table: TaskTable): Promise<T
   return { version: Math.min(applied, 1), formerColumns: own.slice(formerColumnsComment.length).split(" ") };
 }
 
-/** Returns the version of the last migration applied to the table, or 0 if no version was recorded. */
 export async function appliedVersion(client: Client, table: TaskTable): Promise<number> {
   return (await readRecord(client, table)).version;
 }
 
-/** Records the version of the table. The version null means that the table is still being adopted. */
+/** Records the version; null means that the table is still being adopted. */
 export async function recordVersion(
   client: Client,
   { schema, readyFunction }: TaskTable,
@@ -106,19 +94,14 @@ export async function applyMigration(client: Client, table: TaskTable, version: 
   await recordVersion(client, table, latestVersion);
 }
 
-/**
- * Matches the statements that do not apply to a table that already exists. Adoption runs some of them in another form.
- */
+/** The statements that do not apply to a table that exists. Adoption runs some of them in another form. */
 const aboutTable =
   /^(?:CREATE TABLE|COMMENT ON (?:TABLE|COLUMN)|CREATE (?:INDEX|TRIGGER) [^]*? ON) :"schema"\.:"table"/;
 
-/**
- * Whether a statement can be run again. TRUNCATE cannot, because the rows in the ledgers of an existing table may be
- * proofs (records that a run was committed).
- */
+/** TRUNCATE cannot be run again, because the ledgers of an existing table may hold proofs. */
 const isRepeatable = (statement: string): boolean => !statement.startsWith("TRUNCATE");
 
-/** Creates or replaces the functions, tables and views that belong to an adopted table, in the caller's transaction. */
+/** Creates or replaces the functions, tables and views of a table that exists, in the caller's transaction. */
 export async function createObjectsBeside(client: Client, table: TaskTable): Promise<void> {
   const repeated = statements.filter((statement) => !aboutTable.test(statement) && isRepeatable(statement));
   await client.query(render(repeated.join(";\n"), table));
@@ -144,8 +127,8 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
 }
 
 /**
- * Recreates the missing objects in the caller's transaction, by running every migration statement that mentions one of
- * them. Locks neither the task table nor the rows of a ledger that still exists, because tasks are running.
+ * Runs every statement that mentions a missing object. Locks neither the task table nor the rows of a ledger that still
+ * exists, because tasks are running.
  */
 export async function recreateObjects(client: Client, table: TaskTable, missing: readonly string[]): Promise<void> {
   const placeholders = Object.entries(table).flatMap(([key, name]) => (missing.includes(name) ? [`:"${key}"`] : []));
@@ -155,10 +138,7 @@ export async function recreateObjects(client: Client, table: TaskTable, missing:
   for (const statement of recreating) await client.query(render(statement, table));
 }
 
-/**
- * Whether functions name another place than that of their table, because the table or its schema has been renamed, or the
- * table has been moved together with its functions.
- */
+/** Whether functions name a former place of their table, because it was renamed, or moved together with them. */
 export async function nameAnotherPlace(client: Client, table: TaskTable): Promise<boolean> {
   const { rows } = await client.query<{ stale: boolean }>(
     `SELECT EXISTS (SELECT FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
@@ -172,15 +152,14 @@ export async function nameAnotherPlace(client: Client, table: TaskTable): Promis
 export const describeOtherPlace = ({ qualified }: TaskTable): string =>
   `functions of ${qualified} name another place, because the table or its schema was renamed or moved`;
 
-/** Replaces the functions of the table in the caller's transaction, so that they name its place. */
 export async function replaceFunctions(client: Client, table: TaskTable): Promise<void> {
   const replacing = statements.filter((statement) => statement.startsWith("CREATE OR REPLACE FUNCTION"));
   for (const statement of replacing) await client.query(render(statement, table));
 }
 
 /**
- * Replaces the placeholders in a migration as psql does. `:"name"` becomes an identifier, and `:'name'` becomes a
- * string. A name is either a key of TaskTable or one of the advisory lock classes `busyClass` and `permitClass`. `:columns` are those of a new table.
+ * Replaces the placeholders as psql does: `:"name"` becomes an identifier, and `:'name'` a string. A name is a key of
+ * TaskTable or an advisory lock class. `:columns` are those of a new table.
  */
 export function render(given: string, table: TaskTable): string {
   const names = new Map<string, string>(Object.entries(table));
@@ -196,9 +175,7 @@ export function render(given: string, table: TaskTable): string {
     });
 }
 
-/**
- * Returns a dollar quote for function bodies. The dollar quote occurs in none of the names that these bodies mention.
- */
+/** A dollar quote that occurs in none of the names that function bodies mention. */
 function bodyQuote({ schema, table }: TaskTable): string {
   let tag = "function";
   while (`${schema} ${table}`.includes(`$${tag}$`)) tag += "_";

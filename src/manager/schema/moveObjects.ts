@@ -4,12 +4,11 @@ import { isTrustedOwner } from "./trustedOwner.sql.js";
 import { objectNames, taskTable, type TaskTable } from "./taskTable.js";
 
 /**
- * Finds where a table was before it was renamed, or moved to another schema, without the objects that belong to it. Its
- * trigger still calls the wake-up function of that place. A table whose name is so long that the names of its objects
- * contain a hash is found only if it has kept its name.
+ * Finds where a table was before it was renamed or moved without its objects: its trigger still calls the wake-up
+ * function of that place. A table whose name is so long that its objects' names contain a hash is found only if it has
+ * kept its name.
  *
- * @returns null if the table has brought along no such trigger, or if there is a table in that place again, to which the
- *   objects belong now
+ * @returns null if it has no such trigger, or if a table is in that place again, to which the objects belong now
  */
 export async function findOrigin(client: Client, table: TaskTable): Promise<TaskTable | null> {
   const { rows } = await client.query<{ schema: string; name: string }>(
@@ -35,9 +34,8 @@ export async function findOrigin(client: Client, table: TaskTable): Promise<Task
 }
 
 /**
- * Lets the objects of a table follow it to its new name and schema, in the caller's transaction. Functions that name the
- * table still name its former place. The enum `state` and the functions of the calendar stay, because other tables of the
- * schema may use them.
+ * Lets the objects of a table follow it, in the caller's transaction. Functions still name its former place. The enum
+ * `state` and the functions of the calendar stay, because other tables of the schema may use them.
  */
 export async function moveObjects(client: Client, from: TaskTable, to: TaskTable): Promise<void> {
   const namesThere = objectNames(to.table);
@@ -59,11 +57,11 @@ interface FoundObject {
   readonly kind: "TRIGGER" | "INDEX" | "TABLE" | "VIEW" | "FUNCTION";
   readonly schema: string;
   readonly name: string;
-  /** The parameters of a function in parentheses, the relation of a trigger, and empty for anything else. */
+  /** The parameters of a function in parentheses, the relation of a trigger, otherwise empty. */
   readonly rest: string;
 }
 
-/** Returns the objects with these names. Triggers and indexes come first, because they move together with their tables. */
+/** Triggers and indexes come first, because they move together with their tables. */
 async function findObjects(
   client: Client,
   from: TaskTable,

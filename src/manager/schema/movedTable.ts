@@ -15,8 +15,7 @@ export async function placeOf(client: Queryable, oid: number): Promise<string | 
 }
 
 /**
- * Throws if there is no relation of this name because the table, or its schema, was renamed, or the table was moved to
- * another schema. A new table would then be created without the tasks.
+ * Throws if the table was renamed or moved. A new one would be created without the tasks.
  *
  * The table is known by its oid if a manager has served it. Otherwise it still has the trigger that calls the wake-up
  * function of this place, or, if everything has moved with it, the function `finish` beside it names this place until a
@@ -58,7 +57,6 @@ export async function requireNotMoved(client: Queryable, table: TaskTable): Prom
   );
 }
 
-/** Returns the statements that give the table its former name and schema again. */
 function undoing(
   found: { readonly schema: string; readonly name: string; readonly hasSchema: boolean },
   { schema, table }: TaskTable,

@@ -1,7 +1,6 @@
 import type { Queryable } from "../../shared/postgres/client.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** Whether the table of owed successors exists and this role may read it. */
 export async function canReadOwed(client: Queryable, { qualifiedOwed }: TaskTable): Promise<boolean> {
   const { rows } = await client.query<{ readable: boolean }>(
     "SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT'), false) AS readable",
@@ -14,12 +13,12 @@ export async function canReadOwed(client: Queryable, { qualifiedOwed }: TaskTabl
 export const owedPrefix = "ERROR:  next run was not planned: ";
 
 /**
- * Regular expression of the note that says why the next run could not be planned. It is the end of `error`. It cannot be
- * confused with a message that contains the same text, because lines within a message begin with a tab.
+ * Matches that note, the end of `error`. A message with the same text does not match: its further lines begin with a
+ * tab.
  */
 export const owedNotePattern = `(^|\n)${owedPrefix}.*$`;
 
-/** Counts the schedules whose next run could not be planned yet. 0 if this role may not know. */
+/** 0 if this role may not know. */
 export async function countOwed(client: Queryable, table: TaskTable): Promise<number> {
   if (!(await canReadOwed(client, table))) return 0;
   const { rows } = await client.query<{ count: number }>(

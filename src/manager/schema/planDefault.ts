@@ -4,9 +4,8 @@ import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 
 /**
- * Sets the default of the column `plan` to the setting of session, role, database or server, or else to the expression
- * in the configuration file. A default that the user chose is kept. To recognize such a default, pg-task records which
- * default it set last.
+ * Sets the default of the column `plan`, unless the user chose one, which differs from the default that pg-task has
+ * recorded as its own.
  *
  * @param found the current default, as the server shows it
  * @returns true if the default was altered.
@@ -29,25 +28,16 @@ export async function applyPlanDefault(
   return true;
 }
 
-/**
- * Returns SQL that evaluates to the setting `pg_task.plan` if there is one, or else to the configuration file's
- * expression.
- */
+/** SQL of the setting of session, role, database or server, or else the configuration file's expression. */
 function settingFirst({ qualifiedPlanned }: TaskTable, expression: string): string {
   const setting = "current_setting('pg_task.plan', true)";
   return `CASE WHEN NULLIF(${setting}, '') IS NULL THEN ${parenthesized(expression)} ELSE ${qualifiedPlanned}(${setting}) END`;
 }
 
-/**
- * Puts an expression in parentheses. The closing parenthesis is on its own line in case the expression ends with a
- * comment.
- */
+/** The closing parenthesis is on its own line in case the expression ends with a comment. */
 const parenthesized = (expression: string): string => `(${expression}\n)`;
 
-/**
- * Alters the default in two steps. The first step sets only the configuration file's expression, so that an error
- * message refers only to that expression.
- */
+/** In two steps, so that an error message of the first refers only to the configuration file's expression. */
 async function alter(client: Client, table: TaskTable, fileExpression: string, expression: string): Promise<void> {
   try {
     for (const each of [parenthesized(fileExpression), `(${expression})`]) {
@@ -74,7 +64,6 @@ export async function refusePlan(client: Client, table: TaskTable, fileExpressio
   await client.query("DEALLOCATE pg_task_plan");
 }
 
-/** Returns CONFIG_INVALID if the server rejected the expression itself. Returns any other error unchanged. */
 function toPlanError(error: unknown, { qualified }: TaskTable, fileExpression: string): unknown {
   const state = sqlState(error);
   const isExpressionError = state !== null && /^(?:0A|22|42(?!501))/.test(state);
@@ -90,9 +79,9 @@ const recordOf = (expression: string): string => `pg-task plan ${expression}`;
 const shownAs = (expression: string): string => `\nshown as ${expression}`;
 
 /**
- * Reads the record of the default that pg-task set last. The record is the comment of one of pg-task's triggers, so
- * that it stays with the table. This is the trigger that sets `ready` at each INSERT. If the table is partitioned and
- * the server is older than PostgreSQL 13, the table cannot have that trigger, and its wake-up trigger is used.
+ * The record of the default that pg-task set last is the comment of the trigger that sets `ready` at each INSERT, so
+ * that it stays with the table. A partitioned table before PostgreSQL 13 cannot have that trigger, and its wake-up
+ * trigger is used.
  */
 async function readRecord(client: Client, table: TaskTable): Promise<{ trigger: string; record: string }> {
   const { rows } = await client.query<{ trigger: string; record: string }>(

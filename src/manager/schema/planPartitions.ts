@@ -1,12 +1,11 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** Why tasks of a table that is partitioned by `plan` cannot wait for others. */
 export const planPartitionsProblem = "the table is partitioned by plan";
 
 /**
- * Returns whether the table, or one of its partitions, is partitioned by `plan`. A task that waits for others is planned
- * for infinity by a trigger, and the server refuses a trigger that moves a new row to another partition.
+ * A task that waits for others is planned for infinity by a trigger, and the server refuses a trigger that moves a new
+ * row to another partition.
  */
 export async function isPartitionedByPlan(client: Client, { qualified }: TaskTable): Promise<boolean> {
   const { rows } = await client.query<{ found: boolean }>(

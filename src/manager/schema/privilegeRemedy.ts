@@ -3,7 +3,6 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { relationsToRead } from "./grants.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** Returns how a role can get the privileges of a table's owner. */
 export function ownerRemedy(
   qualified: string,
   user: string,
@@ -14,10 +13,7 @@ export function ownerRemedy(
   return isOwnerSuperuser ? takeOver : `GRANT ${identifier(owner)} TO ${identifier(user)}, or ${takeOver}`;
 }
 
-/**
- * Returns the GRANT statements for what the current role lacks to use the commands that only read. Null if it lacks
- * nothing.
- */
+/** The GRANT statements that the current role needs for the commands that only read. Null if it lacks nothing. */
 export async function readGrantToRead(client: Client, table: TaskTable): Promise<string | null> {
   const { rows } = await client.query<{ user: string; schema: boolean; lacking: string[] }>(
     `SELECT current_user::text AS "user", pg_catalog.has_schema_privilege(n.oid, 'USAGE') AS schema,
@@ -35,7 +31,7 @@ export async function readGrantToRead(client: Client, table: TaskTable): Promise
   return granted.length === 0 ? null : granted.map((each) => `GRANT ${each} TO ${identifier(user)}`).join("; ");
 }
 
-/** Returns the current role, and the privilege that it lacks to create the table, as in GRANT. Null if it lacks none. */
+/** The current role, and the privilege that it lacks to create the table, as in GRANT. */
 export async function readLackingToCreate(
   client: Client,
   { schema }: Pick<TaskTable, "schema">,
@@ -54,8 +50,8 @@ export async function readLackingToCreate(
 }
 
 /**
- * Returns what an administrator can run so that the current role may create or serve the table, after the server denied
- * it a permission. Null if the role owns the table, or may create it.
+ * What an administrator can run so that the current role may create or serve the table. Null if it owns it, or may
+ * create it.
  */
 export async function readPrivilegeRemedy(
   client: Client,
@@ -79,8 +75,8 @@ async function readGrantToCreate(client: Client, table: Pick<TaskTable, "schema"
 }
 
 /**
- * Like `readPrivilegeRemedy`, but for a role that has to create objects beside the table, which may exist: its owner may
- * lack CREATE on the schema, as on `public` from PostgreSQL 15 on.
+ * The same for creating objects beside the table: its owner may lack CREATE on the schema, as on `public` from
+ * PostgreSQL 15 on.
  */
 export async function readChangeRemedy(
   client: Client,

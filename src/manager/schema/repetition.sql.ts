@@ -1,10 +1,9 @@
 /**
- * How far the number of past repetitions can be wrong that is estimated from the mean length of the interval. Months, years,
- * and days with a clock change vary in length, but their multiples stay within a few days of the mean.
+ * How far an estimate of the number of past repetitions can be wrong. Months, years, and days with a clock change vary
+ * in length, but their multiples stay within a few days of the mean.
  */
 export const margin = 40;
 
-/** The seconds of each field of an interval, with Gregorian months. */
 const fieldSeconds = { year: 31_556_952, month: 2_629_746, day: 86_400, hour: 3_600, minute: 60, second: 1 };
 
 /** SQL of the mean length of an interval in seconds. */

@@ -10,47 +10,40 @@ import { isTrustedOwner } from "./trustedOwner.sql.js";
 const ownComment = "pg-task rows of a view ";
 
 /**
- * How many of the most recently claimed rows with a schedule are searched for running ones. There is no index of
- * running rows alone, because the completion of a task would have to change it, and could then not write a heap-only
- * tuple.
+ * How many of the most recently claimed rows with a schedule are searched for running ones. An index of running rows
+ * alone would keep completions from writing heap-only tuples.
  */
 const maxClaimed = 10_000;
 
-/** How many coming times the view shows. */
 const shownTimes = 3;
 
-/**
- * Bounds of what is computed for a repeating row. Beyond them, sums could exceed the range of dates, and one row would
- * make the whole view fail.
- */
+/** Beyond these bounds, sums could exceed the range of dates, and one row would make the whole view fail. */
 const longestRepeat = "interval '1000 years'";
 const latestPlan = "'10000-01-01'::pg_catalog.timestamptz";
 
 /**
- * SQL condition that is true if the row with this alias has a schedule: it has a rule, or repeats. This is also the
- * predicate of the index of schedules. The manager's statements, which name the ids of a few rows, express the same
- * without COALESCE, so that the server cannot choose to read this whole index for them.
- *
- * @param alias without the dot, as in `t`
+ * SQL condition: the row has a rule, or repeats. This is also the predicate of the index of schedules. The manager's
+ * statements, which name the ids of a few rows, express the same without COALESCE, so that the server cannot choose to
+ * read this whole index for them.
  */
 export const hasSchedule = (alias: string): string =>
   `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat OPERATOR(pg_catalog.>) interval '0', false)`;
 
-/** SQL condition that is true if the error of the row with this alias says that its schedule could not be planned. */
+/** SQL condition: the error of the row says that its schedule could not be planned. */
 const isNoted = (alias: string): string =>
   `coalesce(${alias}.error::pg_catalog.text OPERATOR(pg_catalog.~) ${literal(owedNotePattern)}, false)`;
 
-/** SQL condition that is true if the row with this alias, without the dot, has ended and owes its successor. */
+/** SQL condition: the row has ended and owes its successor. */
 export const isOwing = (alias: string): string =>
   `(${hasSchedule(alias)} AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) AND ${isNoted(alias)})`;
 
-/** SQL of the server's reason in the note of a row that owes its successor: the first line. */
+/** SQL of the server's reason in the note of such a row: the first line. */
 export const owedReason = (alias: string): string =>
   `pg_catalog.split_part(pg_catalog.substring(${alias}.error::pg_catalog.text, ${literal(owedNotePattern.replace("(^", "(?:^").replace(".*$", "(.*)$"))}), E'\\n', 1)`;
 
 /**
- * SQL condition that is true if the row with this alias, without the dot, waits to run the query of its rule again,
- * because the server has rejected the time that it has returned.
+ * SQL condition: the row waits to run the query of its rule again, because the server has rejected the time it
+ * returned.
  */
 export const runsQueryAgain = (alias: string): string =>
   `(coalesce(${alias}.wait OPERATOR(pg_catalog.<) 0, false) AND ${alias}.plan OPERATOR(pg_catalog.<>) 'infinity' AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' AND ${isNoted(alias)})`;
@@ -194,7 +187,6 @@ const columnComments: readonly (readonly [name: string, type: string, comment: s
   ["owed", "text", "Why the next run could not be planned yet although the row has ended; null if this is not so"],
 ];
 
-/** The statement that creates or replaces the function of the view. It is a single SELECT, so the server inlines it. */
 export function functionStatement(table: TaskTable): string {
   const { qualified } = table;
   const columns = columnComments.map(([name, type]) => `${identifier(name)} ${type}`).join(", ");
@@ -211,20 +203,18 @@ export function functionStatement(table: TaskTable): string {
   return `CREATE OR REPLACE FUNCTION ${table.qualifiedSchedulesRows}() RETURNS TABLE (${columns}) LANGUAGE sql STABLE AS ${literal(body)}`;
 }
 
-/** The name that a function with other columns has while the view still needs it. */
 const formerName = ({ table }: TaskTable): string => objectName(table, "schedules_former");
 
 /**
- * Creates or replaces the view of the schedules and its function, in the caller's transaction.
- * The functions of the calendar have to exist. If a user's table, type or view has the name of the view, it stays and
- * the view is not created.
+ * Creates or replaces the view and its function. The functions of the calendar have to exist. If a user's table, type
+ * or view has the name of the view, it stays and the view is not created.
  *
  * @returns whether an existing view has been replaced
  */
 export async function ensureSchedulesView(client: Client, table: TaskTable): Promise<boolean> {
   const { schema, schedulesView, qualifiedSchedules: view } = table;
   const create = functionStatement(table);
-  // The comments are part of it, so that existing views get those of this version.
+  // With the comments, so that existing views get those of this version.
   const digest = createHash("sha256").update(create).update(JSON.stringify(columnComments)).digest("hex").slice(0, 16);
   const { rows } = await client.query<{ comment: string | null; former: boolean; view: boolean; taken: boolean }>(
     `SELECT (SELECT pg_catalog.obj_description(p.oid, 'pg_proc') FROM pg_catalog.pg_proc AS p

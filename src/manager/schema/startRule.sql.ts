@@ -7,7 +7,6 @@
 import { hasSchedule } from "./schedulesView.sql.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** A reason in the row, in the pauses or in the group of a task in PLAN for which it must not start. */
 export type StartBlocker =
   | "waits-for-others"
   | "schedule-paused"
@@ -24,9 +23,7 @@ export type StartBlocker =
 
 /** SQL of what a row does not say. Null stands for unknown, and blocks nothing. */
 interface Circumstances {
-  /** How many sessions run tasks of the row's group. */
   readonly running: string;
-  /** Whether a task with the row's key runs. */
   readonly keyRuns: string;
   /** How long no task of the group has started, in ms. */
   readonly quietMs: string;
@@ -54,18 +51,6 @@ export function startBlockers(table: TaskTable, { running, keyRuns, quietMs }: C
   return `array_remove(ARRAY[${[own, ...others].join(",\n    ")}], NULL)`;
 }
 
-/**
- * SQL of a query for due tasks, always through the index of due tasks and in its order, which is that in which the tasks
- * of a group start. Any other index would need a sort, so the planner does not choose it, however few rows it expects. It
- * leaves out those whose key runs, and those whose group's pause still has to be written.
- *
- * @param query.columns the columns, of the row `d`
- * @param query.where a condition on `hash`. To be constant, `hash` has to be compared as an array element: with
- *   `hash = …`, the planner would drop it from ORDER BY, and where `max` is constant as well, only the id would remain.
- *   That is also the order of the primary key, so the planner might read the rows of all groups.
- * @param query.except SQL of an array with the ids of tasks to skip
- * @param query.keys SQL of an array with the keys of the tasks that run
- */
 export const dueTasks = (
   table: TaskTable,
   { columns, where, except, keys, limit }: DueQuery & { readonly where: string; readonly limit: number | string },
@@ -103,13 +88,13 @@ export function groupHeads(table: TaskTable, { after, ...query }: DueQuery & { r
 export const maxOthers = "greatest(max, 0)";
 
 /**
- * SQL condition that is true if a due task is late and therefore expires. If `active` exceeds the range of dates, the
- * task never expires. A task whose planned time is still to be computed does not expire either.
+ * SQL condition: a due task is late and therefore expires. It never does if `active` exceeds the range of dates, or
+ * while its planned time is still to be computed.
  */
 export const isLate = (alias = ""): string =>
   `${alias}max >= 0 AND CASE WHEN ${alias}active < interval '100000 years' THEN ${alias}plan + ${alias}active <= now() ELSE false END AND NOT ${mustRunQuery(alias)}`;
 
-/** SQL condition that is true if the rule of a row is a query that has to run before its planned time is known. */
+/** SQL condition: the rule is a query that has to run before the planned time is known. */
 export const mustRunQuery = (alias = ""): string => `(${alias}wait IS NOT NULL AND ${alias}wait < 0)`;
 
 /** The error of a schedule whose query has returned no time before there was a run. */
@@ -119,44 +104,35 @@ export const noTimeError = "ERROR:  rule returned no time";
 export const gapMs = (alias = ""): string =>
   `CASE WHEN ${alias}gap > interval '0' THEN least(date_part('epoch', ${alias}gap) * 1000, 1e15) ELSE 0 END`;
 
-/** SQL condition that is true if a row has a gap. */
 export const hasGap = (alias = ""): string => `(${alias}gap > interval '0') IS TRUE`;
 
-/** SQL condition on a row that is true if no task with the row's key runs. */
 export const isKeyFree = ({ hasKeys }: TaskTable, parameter: string): string =>
   hasKeys ? `(key IS NULL OR (key IN (SELECT unnest(${parameter}::text[]))) IS NOT TRUE)` : "true";
 
-/** The parameter with the keys of the tasks that run, or nothing if keys are off. */
 export const keyParameter = (
   { hasKeys }: TaskTable,
   keys: readonly string[],
 ): readonly [] | readonly [readonly string[]] => (hasKeys ? [keys] : []);
 
-/** SQL condition that is true while the whole table is paused. */
 export const isTablePaused = ({ pauses }: TaskTable): string => `EXISTS (SELECT FROM ${pauses} WHERE "group" IS NULL)`;
 
 const isNamedPaused = ({ pauses }: TaskTable, task: string): string =>
   `${task}."group" = ANY (ARRAY(SELECT "group" FROM ${pauses} WHERE "group" IS NOT NULL))`;
 
-/** SQL condition that is true for a row with this alias if its group or the whole table is paused. */
 export const isGroupPaused = (table: TaskTable, task: string): string => `
     (${isNamedPaused(table, task)}
       OR ${isTablePaused(table)})`;
 
-/**
- * SQL condition that is true if the id is not in this array parameter. It is fast for long arrays because the subquery
- * is hashed, while `<> ALL` would compare each row with each element.
- */
+/** Fast for long arrays: the subquery is hashed, while `<> ALL` would compare each row with each element. */
 export const isNotIn = (id: string, parameter: string): string =>
   `(${id} IN (SELECT unnest(${parameter}::bigint[]))) IS NOT TRUE`;
 
 /**
- * A setting of the manager's connection. It holds the ids of due tasks that the connection must not start because their
- * group's pause still has to be written.
+ * A setting of the manager's connection: the ids of due tasks that it must not start, because their group's pause still
+ * has to be written.
  */
 export const deferredSetting = "pgtask.paused";
 
-/** SQL of an array with these ids. */
 export const deferredArray = `coalesce(nullif(current_setting('${deferredSetting}', true), ''), '{}')::bigint[]`;
 
 const deferredIds = `ARRAY(SELECT unnest(${deferredArray}))`;

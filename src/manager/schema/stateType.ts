@@ -6,8 +6,7 @@ import type { FoundColumn } from "./adoption/layout.js";
 import type { TaskTable } from "./taskTable.js";
 
 /**
- * Creates the enum type of the column `state`, which all task tables of a schema share. If the enum exists, adds the
- * states that it lacks.
+ * Creates the enum type of the column `state`, which all tables of a schema share, or adds the states that it lacks.
  *
  * @throws PgTaskError SCHEMA_INCOMPATIBLE if another type or a table already has the enum's name.
  */
@@ -49,7 +48,7 @@ export async function missingStates(client: Client, table: TaskTable): Promise<s
   );
 }
 
-/** Adds missing states to the enum of an existing column `state`. Does nothing if the column's type is not an enum. */
+/** Adds missing states if the type of an existing column `state` is an enum. */
 export async function addMissingStates(client: Client, state: FoundColumn | undefined): Promise<void> {
   if (state?.kind !== "e") return;
   const { labels } = state;

@@ -8,40 +8,35 @@ export const maxNameBytes = 63;
 const suffixes = {
   dueIndex: "due_idx",
   planIndex: "plan_idx",
-  /** Index of the rows that are deleted some time after their end. */
   keepIndex: "keep_idx",
   readyFunction: "ready",
   readyInsertTrigger: "ready_insert",
   readyUpdateTrigger: "ready_update",
-  /** Function and trigger that notify the manager. */
   wakeUp: "wake_up",
   /** Trigger that records that a task has deleted its own row. */
   ownDeleteTrigger: "own_delete",
-  /** Table of the paused groups. */
   pauseTable: "pause",
   pauseWakeUp: "pause_wake_up",
   /** Function and trigger that fill in columns that are null. Only adopted tables have them. */
   fill: "fill",
-  /** The two ledgers, which hold proofs (records that a run was committed). They are used in turn. */
+  /** The two ledgers of proofs, used in turn. */
   ledger1: "ledger_1",
   ledger2: "ledger_2",
-  /** Table that says where the task table is at home, so that a copy is recognized. */
+  /** Says where the task table is at home, so that a copy is recognized. */
   homeTable: "home",
-  /** Function and trigger that tell the manager of a change of the home table. */
   homeChanged: "home_changed",
-  /** The function that writes a proof (the record that a run was committed) into a ledger. */
+  /** Writes a proof into a ledger. */
   finish: "finish",
-  /** The function that resets a session between two tasks. */
+  /** Resets a session between two tasks. */
   reset: "reset",
-  /** The function that turns the setting `pg_task.plan` into a time. */
+  /** Turns the setting `pg_task.plan` into a time. */
   planned: "planned",
-  /** The function and the triggers that check the optional columns and plan the first run of a rule. */
+  /** Check the optional columns, and plan the first run of a rule. */
   optionsFunction: "options",
   optionsInsertTrigger: "options_insert",
   optionsUpdateTrigger: "options_update",
-  /** The trigger function for other tables, which plans a task when one of their rows is changed. */
+  /** The trigger function for other tables. */
   asyncFunction: "async",
-  /** The function that plans tasks that run one after another. */
   chainFunction: "chain",
   /** Views for users, and the functions that these views read. */
   statsView: "stats",
@@ -52,20 +47,17 @@ const suffixes = {
   groupsRows: "groups_rows",
   schedulesView: "schedules",
   schedulesRows: "schedules_rows",
-  /** Index of the rows of schedules. */
   schedulesIndex: "schedules_idx",
-  /** Table of the dependencies: which tasks wait for which. */
+  /** Which tasks wait for which. */
   dependencyTable: "after",
   dependencyIndex: "after_task_idx",
-  /** Table of the ended rows whose successors the server has rejected so far. */
+  /** The ended rows whose successors the server has rejected so far. */
   owedTable: "owed",
-  /** Index of the tasks whose predecessors have to be looked up. */
+  /** The tasks whose predecessors have to be looked up. */
   holdIndex: "hold_idx",
-  /** Unique index of the keys of waiting tasks. */
   keyIndex: "key_idx",
 } as const;
 
-/** Objects whose names statements use quoted and with their schema. */
 const qualifiedObjects = {
   pauses: "pauseTable",
   qualifiedFill: "fill",
@@ -91,9 +83,8 @@ type QualifiedNames = Readonly<Record<keyof typeof qualifiedObjects, string>>;
 export interface TaskTable extends ObjectNames, QualifiedNames {
   readonly schema: string;
   readonly table: string;
-  /** Schema and name of the table, quoted for use in statements. */
+  /** Schema and name, quoted for use in statements. */
   readonly qualified: string;
-  /** The table as the log names it, without quotes. */
   readonly logName: string;
   /** Type of the column `state`, quoted. If an adopted table uses another type, `ensureTable` replaces this value. */
   stateType: string;
@@ -126,13 +117,13 @@ function mapValues<Key extends string, Value>(
   return Object.fromEntries(entries);
 }
 
-/** Returns the names of the objects that belong to a table of this name, always in the same order. */
+/** The names of a table's objects, always in the same order. */
 export const objectNames = (table: string): string[] =>
   Object.values(suffixes).map((suffix) => objectName(table, suffix));
 
 /**
- * Returns the name `TABLE_SUFFIX`. PostgreSQL would truncate a name that is too long, and several names could become
- * equal. In such a name, the table's part is therefore truncated and a hash of the full name is inserted.
+ * Returns `TABLE_SUFFIX`. PostgreSQL would truncate names that are too long, and several could become equal. In these,
+ * the table's part is truncated and a hash of the full name is inserted.
  */
 export function objectName(table: string, suffix: string): string {
   const name = `${table}_${suffix}`;

@@ -1,13 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 
-/**
- * Lock timeout for changing the task table, in ms. It is short because producers (clients that insert tasks) queue
- * behind a waiting ALTER TABLE.
- */
+/** Short, because producers queue behind a waiting ALTER TABLE. */
 const lockTimeoutMs = 500;
 
-/** Runs `work` in a transaction with the short lock timeout. If it fails, the transaction is rolled back. */
 export async function inTransaction<T>(client: Client, work: () => Promise<T>): Promise<T> {
   await client.query("BEGIN");
   try {
@@ -21,7 +17,6 @@ export async function inTransaction<T>(client: Client, work: () => Promise<T>): 
   }
 }
 
-/** Runs `work` with the short lock timeout, but not in a transaction. */
 export async function withLockTimeout<T>(client: Client, work: () => Promise<T>): Promise<T> {
   await client.query(`SET lock_timeout = ${lockTimeoutMs}`);
   try {

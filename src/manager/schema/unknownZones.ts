@@ -2,7 +2,6 @@ import type { Log } from "../../shared/log.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "./taskTable.js";
 
-/** A value of `pg_task.zone` that is not the name of a time zone, so that each INSERT of a rule that uses it fails. */
 export interface UnknownZone {
   readonly zone: string;
   /**
@@ -12,12 +11,11 @@ export interface UnknownZone {
   readonly from: string;
 }
 
-/** The query that lists the names of time zones. */
 const zoneNamesQuery = "SELECT name FROM pg_timezone_names";
 
 /**
- * Returns the values of `pg_task.zone` that are not names of time zones. The server accepts any text for a parameter of
- * this kind, and only an INSERT without `zone` uses it.
+ * The values of `pg_task.zone` that are not names of time zones. The server accepts any text, and only an INSERT of a
+ * rule without `zone` uses it.
  *
  * @param configured the value in the configuration
  */
@@ -58,7 +56,6 @@ async function settingsOfServer(client: Client, { qualified }: TaskTable): Promi
 export const placeZone = (unknown: UnknownZone, isFiles: boolean): UnknownZone =>
   unknown.from === "configuration" ? { ...unknown, from: isFiles ? "file" : "entry" } : unknown;
 
-/** Says which zone is unknown, where it is set, and what to do. */
 export function describeUnknownZone({ zone, from }: UnknownZone): { readonly text: string; readonly remedy: string } {
   const place = from === "server" ? "the server's configuration or the connection string" : from;
   return {
@@ -67,7 +64,6 @@ export function describeUnknownZone({ zone, from }: UnknownZone): { readonly tex
   };
 }
 
-/** Logs the values of `pg_task.zone` that are not names of time zones. */
 export async function logUnknownZones(client: Client, table: TaskTable, configured: string, log: Log): Promise<void> {
   for (const { zone, from } of await unknownZones(client, table, configured)) {
     log.warn(
@@ -77,7 +73,7 @@ export async function logUnknownZones(client: Client, table: TaskTable, configur
   }
 }
 
-/** Whether INSERT takes the text for the name of a time zone. The function `task_zone_check` decides by the same rules. */
+/** The function `task_zone_check`, by which INSERT decides, has the same rules. */
 async function isZoneName(client: Client, zone: string): Promise<boolean> {
   try {
     await client.query("SELECT now() AT TIME ZONE $1::text", [zone]);

@@ -8,12 +8,10 @@ import { objectName, type TaskTable } from "../taskTable.js";
 import { expectedColumns, requiredColumns, type ExpectedColumn } from "./expectedColumns.js";
 import type { Layout } from "./layout.js";
 
-/** Returns the columns that every task table needs and that this table does not have. */
 export function missingColumns({ columns }: Layout): ExpectedColumn[] {
   return expectedColumns.filter(({ name }) => !columns.has(name));
 }
 
-/** Returns the names of pg-task's columns that have been dropped or renamed since the table was created or adopted. */
 export const missingColumnNames = (layout: Layout): ColumnName[] => [
   ...missingColumns(layout).map(({ name }) => name),
   ...addedColumns.filter((name) => !layout.columns.has(name)),
@@ -50,17 +48,13 @@ export async function addColumns(
   await ensureIdDefault(client, table, layout);
 }
 
-/** Returns the parts of ALTER TABLE that add the column. */
 const additions = ({ name, type, check }: ExpectedColumn, parameters: FileParameters): string[] => [
   `ADD COLUMN ${identifier(name)} ${type}${addedColumnDefault(name, type, parameters)}`,
   // Every row has the default, which satisfies the check. Validation would scan the table for nothing.
   ...(check === undefined ? [] : [`ADD CHECK (${check}) NOT VALID`]),
 ];
 
-/**
- * Returns the statement that adds a column of pg-task again after it was dropped. Existing rows get its default, and in
- * `ready` null. Null if no value would suit the existing rows.
- */
+/** Returns the statement that adds a dropped column again. Null if no value would suit the existing rows. */
 export function restoreStatement(
   { qualified }: TaskTable,
   name: ColumnName,
@@ -79,18 +73,14 @@ export function restoreStatement(
 function addedColumnDefault(name: string, type: string, parameters: FileParameters): string {
   const column = parameterColumns.find((each) => each === name);
   if (column !== undefined) {
-    // The configuration file's `keep` must apply to new rows only. Otherwise tasks that finished before adoption would
-    // be pruned (deleted because of their age).
+    // The file's `keep` applies to new rows only. Otherwise, tasks that finished before adoption would be pruned.
     const values = name === "keep" ? { ...parameters, "pg_task.keep": "0 sec" } : parameters;
     return ` NOT NULL DEFAULT ${parameterDefault(column, type, values)}`;
   }
   return name === "crash" ? " NOT NULL DEFAULT 0" : "";
 }
 
-/**
- * Gives the column `id` a sequence if the column has no default, because a successor (the next run of a repeating task)
- * gets its id from the default.
- */
+/** Gives the column `id` a sequence if it has no default, from which successors get their ids. */
 async function ensureIdDefault(
   client: Client,
   { schema, table, qualified }: TaskTable,

@@ -18,13 +18,12 @@ import { queueWaitingRows, settleTakenRows } from "./existingRows.js";
 import { dropExtensionTriggers, dropFormerTriggers, missingTriggers } from "./triggers.js";
 
 /**
- * Brings a table that pg-task did not create to the state of the first version of the table, as far as columns are concerned. Columns, triggers and the objects that belong to the table are created in one short transaction. From then on, new rows need
- * no further treatment. Existing rows are updated in batches. If adoption is interrupted at any point, the next call
- * continues it.
+ * Brings a table that pg-task did not create to the columns of the first version. Columns, triggers and objects are
+ * created in one short transaction, after which new rows need no treatment. Existing rows are updated in batches. If
+ * adoption is interrupted, the next call continues it.
  *
  * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit.
  * @throws PgTaskError SCHEMA_MISSING if the entry says `"create": false`.
- * @throws errors of the server.
  */
 export async function adopt(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<void> {
   const lock = [lockClasses.change, table.schema];
@@ -46,7 +45,6 @@ export async function adopt(client: Client, table: TaskTable, entry: Entry, log:
   }
 }
 
-/** Creates columns, triggers and the objects that belong to the table, in the caller's transaction. */
 async function changeTable(client: Client, table: TaskTable, entry: Entry, layout: Layout): Promise<void> {
   await addColumns(client, table, layout, entry.parameters);
   const before = await readRelations(client, table);

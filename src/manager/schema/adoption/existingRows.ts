@@ -2,22 +2,18 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { ownerSql } from "../../../shared/postgres/backendIdentity.js";
 import type { TaskTable } from "../taskTable.js";
 
-/** Number of rows that one statement changes. Each statement is a transaction of its own. */
 const batchRows = 5000;
 
-/** Smallest bigint. */
 const minBigint = "-9223372036854775808";
 
 /**
- * Sets the column `ready` of existing rows in state PLAN, so that their tasks can be claimed. For rows that are
- * inserted in the meantime, the column's default and the triggers set `ready`.
+ * Sets the column `ready` of existing rows in state PLAN, so that their tasks can be claimed.
  *
  * @returns the number of these rows.
  */
 export async function queueWaitingRows(client: Client, { qualified }: TaskTable): Promise<number> {
   const { rows: newest } = await client.query<{ id: string | null }>(`SELECT max(id)::text AS id FROM ${qualified}`);
-  // The loop ends at the row that is newest now. Rows inserted later need no treatment, and producers (clients that
-  // insert tasks) may be faster than this loop.
+  // Producers may insert faster than this loop, and their rows need no treatment.
   const end = newest[0]?.id ?? minBigint;
   let queued = 0;
   for (let last = minBigint; ;) {
@@ -39,12 +35,9 @@ export async function queueWaitingRows(client: Client, { qualified }: TaskTable)
 }
 
 /**
- * Settles tasks that the pg_task extension left in state TAKE or WORK. If a task's backend (server process) is alive,
- * the backend becomes the task's owner, so the task is considered running until the backend is gone. Otherwise the task
- * returns to PLAN. Remote tasks always return to PLAN, because their backends on other servers cannot be checked from
- * here.
- *
- * @returns the number of tasks that still run, and the number of tasks that wait again.
+ * Settles tasks that the pg_task extension left in state TAKE or WORK. A live backend becomes the task's owner, so the
+ * task counts as running until the backend is gone. Otherwise the task returns to PLAN. So do remote tasks, because
+ * backends on other servers cannot be checked from here.
  */
 export async function settleTakenRows(
   client: Client,

@@ -5,10 +5,8 @@ import { parameterColumns, parameterDefault } from "../columnDefaults.js";
 import type { TaskTable } from "../taskTable.js";
 import type { FoundColumn, Layout } from "./layout.js";
 
-/** A value that the fill trigger sets in rows of an adopted table. */
 interface FillRule {
   readonly column: string;
-  /** SQL condition under which a row needs the value. */
   readonly condition: string;
   readonly value: string;
 }
@@ -16,9 +14,8 @@ interface FillRule {
 const hashValue = `pg_catalog.hashtext(NEW."group"::pg_catalog.text OPERATOR(pg_catalog.||) COALESCE(NEW.remote::pg_catalog.text, ''))`;
 
 /**
- * Returns the rules of the fill trigger, which completes the rows of an adopted table. Adding a generated column `hash`
- * would rewrite the whole table. Adding NOT NULL to a column in which the user allows null would reject rows that were
- * accepted before. The trigger avoids both: it sets the hash and replaces nulls.
+ * The rules of the fill trigger, which completes the rows of an adopted table: it sets the hash and replaces nulls. A
+ * generated column `hash` would rewrite the whole table, and NOT NULL would reject rows that were accepted before.
  */
 function fillRules(columns: ReadonlyMap<string, FoundColumn>, parameters: FileParameters): FillRule[] {
   const nullable = (name: string): FoundColumn[] => {
@@ -44,16 +41,12 @@ function fillRules(columns: ReadonlyMap<string, FoundColumn>, parameters: FilePa
   return [...nulls, ...hash];
 }
 
-/** Returns the WHEN condition of the fill trigger, or null if the table needs no fill trigger. */
+/** The WHEN condition of the fill trigger, or null if the table needs none. */
 export function fillCondition({ columns }: Layout, parameters: FileParameters): string | null {
   const conditions = fillRules(columns, parameters).map(({ condition }) => condition);
   return conditions.length === 0 ? null : conditions.join(" OR ");
 }
 
-/**
- * Creates the function of the fill trigger, or replaces the function if the configuration file's parameters have
- * changed.
- */
 export async function ensureFillFunction(
   client: Client,
   { qualifiedFill: name }: TaskTable,

@@ -6,21 +6,17 @@ import { statements, render } from "../migrations.js";
 import { objectName, type TaskTable } from "../taskTable.js";
 import { readPartitions, type Layout } from "./layout.js";
 
-/** Table size in bytes above which an index is built concurrently, so that building it does not block writers. */
 const maxBlockingBytes = 32 * 2 ** 20;
 
 interface Index {
   readonly suffix: string;
-  /** Name of the first key column. */
   readonly column: string;
-  /** The index's predicate as the catalog shows it, or null for an index on all rows. */
+  /** The predicate as the catalog shows it; null for an index on all rows. */
   readonly predicate: string | null;
-  /** The part of CREATE INDEX that follows the table's name. */
   readonly definition: string;
   readonly unique: boolean;
 }
 
-/** Creates missing indexes. A table needs the indexes of a new table and an index on `id`. */
 export async function ensureIndexes(client: Client, table: TaskTable, { kind }: Pick<Layout, "kind">): Promise<void> {
   for (const index of [idIndex(kind), ...queueIndexes(table), keepIndex(table)]) {
     await ensureIndex(client, table, index);
@@ -28,9 +24,8 @@ export async function ensureIndexes(client: Client, table: TaskTable, { kind }: 
 }
 
 /**
- * Creates an index if it is missing. On a partitioned table, creates the index on each partition first, because CREATE
- * INDEX CONCURRENTLY does not work on a partitioned table. When the partitioned table's index is created afterwards, it
- * attaches the indexes of the partitions.
+ * Creates an index if it is missing, first on each partition, because CREATE INDEX CONCURRENTLY does not work on a
+ * partitioned table, whose index then attaches those of the partitions.
  */
 export async function ensureIndex(client: Client, table: TaskTable, index: Index): Promise<void> {
   const leaves = (await readPartitions(client, table)).filter(({ isLeaf }) => isLeaf);
@@ -44,7 +39,6 @@ function idIndex(kind: string): Index {
   return { suffix: "id_idx", column: "id", predicate: null, definition: "(id)", unique };
 }
 
-/** Returns the index of due tasks and the index of planned tasks. */
 export function queueIndexes(table: TaskTable): Index[] {
   return [
     initialIndex(table, "dueIndex", "due_idx", "hash", "ready"),

@@ -2,32 +2,25 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import type { TaskTable } from "../taskTable.js";
 
-/** A column as described in the catalog. */
 export interface FoundColumn {
   readonly name: string;
-  /** The type's name as `format_type` shows it. */
   readonly type: string;
-  /**
-   * Name, kind and category of the column's type, as in `pg_type`. For a domain, they describe the domain's base type.
-   */
+  /** Name, kind and category of the type in `pg_type`, for a domain those of its base type. */
   readonly base: string;
   readonly kind: string;
   readonly category: string;
   /** The base type, quoted for use in statements. */
   readonly baseType: string;
-  /** Labels of an enum; empty for other types. */
   readonly labels: readonly string[];
-  /** Maximum length in characters, or null if the length is unlimited. */
+  /** In characters; null if unlimited. */
   readonly maxLength: number | null;
   readonly notNull: boolean;
   readonly identity: boolean;
-  /** Expression of a generated column, or null if the column is not generated. */
   readonly generated: string | null;
   readonly default: string | null;
   readonly comment: string | null;
 }
 
-/** A partition of a task table, at any level of partitioning. */
 export interface Partition {
   readonly schema: string;
   readonly name: string;
@@ -36,9 +29,8 @@ export interface Partition {
   readonly isLeaf: boolean;
 }
 
-/** The structure of an existing table, as read from the catalog. */
 export interface Layout {
-  /** The kind of relation as in `pg_class.relkind`: `r` is a table, `p` is a partitioned table. */
+  /** As in `pg_class.relkind`: `r` is a table, `p` a partitioned one. */
   readonly kind: string;
   readonly columns: ReadonlyMap<string, FoundColumn>;
   readonly partitions: readonly Partition[];
@@ -87,7 +79,7 @@ async function readColumns(client: Client, table: TaskTable): Promise<ReadonlyMa
   return new Map(rows.map((row) => [row.name, row]));
 }
 
-/** Returns the table's partitions. Foreign tables are left out, because pg-task creates no triggers on them. */
+/** Leaves out foreign tables, on which pg-task creates no triggers. */
 export async function readPartitions(client: Client, table: TaskTable): Promise<Partition[]> {
   const { rows } = await client.query<Omit<Partition, "qualified">>(
     `SELECT n.nspname AS schema, c.relname AS name, p.isleaf AS "isLeaf"

@@ -56,7 +56,6 @@ async function refuseAdoption(client: Client, table: TaskTable, layout: Layout):
   );
 }
 
-/** Refuses a table in which a column of the user has the name of a column that a migration adds. */
 function refuseForeignColumns(table: TaskTable, layout: Layout, record: TableRecord): void {
   const obstacles = foreignNames(table, layout, record);
   if (obstacles.length === 0) return;
@@ -66,7 +65,6 @@ function refuseForeignColumns(table: TaskTable, layout: Layout, record: TableRec
   );
 }
 
-/** Returns the columns of the user that have the name of a column that a migration adds. */
 export const foreignNames = ({ qualified }: TaskTable, layout: Layout, record: TableRecord): Obstacle[] =>
   foreignColumns(layout, record).map((name) => ({
     problem: `its column ${name} has the name of one of pg-task's columns`,
@@ -115,10 +113,8 @@ const renameStatement = (qualified: string, column: string): string =>
   `ALTER TABLE ${qualified} RENAME COLUMN ${column} TO ${column}_before`;
 
 /**
- * Returns triggers of the pg_task extension that keep the table from being adopted. In a table with a column `user`,
- * the extension runs each task as the role that inserted it. The extension's triggers also forbid state changes that
- * pg-task makes (see the README of the extension). Only the table's owner can decide that all tasks are to run as one
- * user instead.
+ * In a table with a column `user`, the pg_task extension runs each task as the role that inserted it, and its triggers
+ * forbid state changes that pg-task makes. Only the owner can decide that all tasks are to run as one user instead.
  */
 function extensionTriggers({ qualified, table }: TaskTable, layout: Layout): Obstacle[] {
   if (layout.columns.get("user")?.base !== "name") return [];
@@ -134,7 +130,6 @@ function extensionTriggers({ qualified, table }: TaskTable, layout: Layout): Obs
     }));
 }
 
-/** Returns columns named `ready` or `owner` that pg-task did not create and that hold values. */
 async function ownColumnsInUse(client: Client, table: TaskTable, layout: Layout): Promise<Obstacle[]> {
   const obstacles: Obstacle[] = [];
   for (const name of ["ready", "owner"]) {
@@ -150,7 +145,6 @@ async function ownColumnsInUse(client: Client, table: TaskTable, layout: Layout)
   return obstacles;
 }
 
-/** Returns the user's check constraints that forbid a state which every task may need. */
 async function forbiddingChecks(client: Client, table: TaskTable, layout: Layout): Promise<Obstacle[]> {
   const found = await forbiddenStates(client, table, layout);
   return found.map(({ check, domain, states, statement }) => ({
@@ -170,14 +164,8 @@ const kindDescriptions: ReadonlyMap<string, string> = new Map([
   ["t", "a TOAST table"],
 ]);
 
-/**
- * Describes a relation that is not a table.
- *
- * @param kind the kind of relation, as in `pg_class.relkind`
- */
 export const describeKind = (kind: string): string => kindDescriptions.get(kind) ?? "another relation";
 
-/** Column names in the first version of the pg_task extension, each with its current name. */
 const legacyNames = [
   ["dt", "plan"],
   ["queue", '"group"'],
@@ -212,9 +200,8 @@ export async function refuseConflictingNames(client: Client, table: TaskTable): 
 }
 
 /**
- * Finds a function that has the name of a function of pg-task but was not created by pg-task. The wake-up
- * function of the pg_task extension does not count. pg-task can replace it, because both functions have the same
- * purpose and the extension creates its own function again when it starts.
+ * Finds a function of another origin that has a name pg-task needs. The wake-up function of the pg_task extension does
+ * not count: it has the same purpose, and the extension creates it again when it starts.
  */
 async function findForeignFunction(client: Client, table: TaskTable): Promise<string | null> {
   const { rows } = await client.query<{ name: string }>(
@@ -252,11 +239,9 @@ async function findForeignFunction(client: Client, table: TaskTable): Promise<st
 }
 
 /**
- * Finds a relation that has a name pg-task needs but was not created by pg-task. A side table may remain
- * from a dropped task table and is recognized by its columns, and one that a user could have as well by its comment. Indexes are dropped together with their table. Their
- * names are therefore checked only while the task table does not exist.
- *
- * @returns a description of the relation, or null if there is none.
+ * Finds a relation of another origin that has a name pg-task needs. A side table may remain from a dropped task table:
+ * it is recognized by its columns, and one that a user could have as well by its comment. Names of indexes matter only
+ * while the task table does not exist.
  */
 async function findForeignRelation(client: Client, table: TaskTable): Promise<string | null> {
   const { rows } = await client.query<{ name: string }>(

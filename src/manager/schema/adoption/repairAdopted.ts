@@ -7,9 +7,8 @@ import { readLayout } from "./layout.js";
 import { missingTriggers } from "./triggers.js";
 
 /**
- * Brings an adopted table up to date at each start, in the caller's transaction. Determines the type of the table's
- * column `state`, updates the fill function to the configuration file's parameters, and creates the triggers of new
- * partitions.
+ * Brings an adopted table up to date at each start, in the caller's transaction: determines the type of `state`, and
+ * updates the fill function and the triggers of new partitions.
  *
  * @throws PgTaskError SCHEMA_MISSING if a trigger is missing and the entry says `"create": false`.
  */
@@ -35,7 +34,6 @@ export async function repairAdopted(client: Client, table: TaskTable, entry: Ent
   }
 }
 
-/** Whether some partition lacks triggers that pg-task needs. Only reads, and changes nothing. */
 export async function hasNewPartitions(client: Client, table: TaskTable, { parameters }: Entry): Promise<boolean> {
   const found = await readSummary(client, table);
   if (found?.kind !== "p") return false;
@@ -45,7 +43,6 @@ export async function hasNewPartitions(client: Client, table: TaskTable, { param
 }
 
 interface Summary {
-  /** The kind of relation, as in `pg_class.relkind`. */
   readonly kind: string;
   /** Whether the table or a partition has the fill trigger, which completes the rows of an adopted table. */
   readonly hasFillTrigger: boolean;

@@ -4,19 +4,16 @@ import { taskStates } from "../../../shared/taskState.js";
 import type { TaskTable } from "../taskTable.js";
 import type { FoundColumn, Layout } from "./layout.js";
 
-/** A check constraint of the table, or of the domain that is the type of the table's column `state`. */
 interface StateCheck {
   readonly name: string;
   readonly expression: string;
-  /** The domain's name, quoted. Null if the check belongs to the table. */
+  /** The name of the domain of `state`, quoted. Null if the check belongs to the table. */
   readonly domain: string | null;
-  /** Whether the check mentions no column other than `state`. */
   readonly onlyState: boolean;
-  /** The clauses NO INHERIT and NOT VALID, each only if the check has it. */
   readonly suffix: string;
 }
 
-/** A check that rejects every row in certain states, and the statements that make the check allow these states. */
+/** A check that rejects every row in certain states, and the statements that make it allow them. */
 export interface ForbiddenStates {
   readonly check: string;
   readonly domain: string | null;
@@ -25,9 +22,8 @@ export interface ForbiddenStates {
 }
 
 /**
- * Returns the checks that forbid some state to every row. A check that rejects only some rows, depending on other
- * columns, is not reported. Checks of partitions are not reported either, because a partition may be meant for finished
- * tasks.
+ * Returns the checks that forbid some state to every row, whatever its other columns. Those of partitions are left out,
+ * because a partition may be meant for finished tasks.
  */
 export async function forbiddenStates(client: Client, table: TaskTable, layout: Layout): Promise<ForbiddenStates[]> {
   const column = layout.columns.get("state");
@@ -75,16 +71,14 @@ async function readChecks(client: Client, table: TaskTable): Promise<StateCheck[
   return rows;
 }
 
-/** Returns the SQL of a state, cast to the column's type. */
 function stateValue({ base, baseType }: FoundColumn, state: string): string {
   // A cast to `character` without a length would truncate the state to one character.
   return `${literal(state)}::${base === "bpchar" ? "bpchar" : baseType}`;
 }
 
 /**
- * Whether every row in this state fails the check. A check that mentions only the state is evaluated. For any other
- * check, the query plan shows the answer. The planner reduces the check's condition to false if the check fails in this
- * state whatever the other columns hold.
+ * Whether every row in this state fails the check. One that mentions only the state is evaluated. For any other, the
+ * planner reduces the condition to false if it fails whatever the other columns hold.
  */
 async function forbids(
   client: Client,
@@ -105,18 +99,16 @@ async function forbids(
   return found?.[0]?.["QUERY PLAN"]?.[0]?.Plan["One-Time Filter"] === "false";
 }
 
-/** A row of EXPLAIN's output in JSON format. */
 interface ExplainRow {
   readonly "QUERY PLAN"?: readonly { readonly Plan: Readonly<Record<string, unknown>> }[];
 }
 
 /**
- * Runs a query in a read-only transaction.
+ * Runs a query in a read-only transaction, because a check may call functions that write.
  *
- * @returns the rows, or null if the query fails. A failure does not show whether the check forbids the state.
+ * @returns null if the query fails, which does not show whether the check forbids the state
  */
 async function tryQuery(client: Client, query: string): Promise<readonly ExplainRow[] | null> {
-  // A check may call functions that write.
   await client.query("BEGIN READ ONLY");
   try {
     const { rows } = await client.query<ExplainRow>(query);
@@ -129,7 +121,6 @@ async function tryQuery(client: Client, query: string): Promise<readonly Explain
   }
 }
 
-/** Returns the statements that replace the check with one that allows these states as well. */
 function allowingStatement(
   { qualified }: TaskTable,
   { name, expression, domain, suffix }: StateCheck,

@@ -11,24 +11,16 @@ const inheritanceVersions = { before: 130_000, after: 110_000 } as const;
 interface Trigger {
   readonly name: string;
   readonly perRow: boolean;
-  /** The first server version in which partitions inherit the trigger from the partitioned table. */
   readonly inheritedSince: number;
-  /** Returns the statement that creates the trigger on a relation. The relation's name is given quoted. */
   readonly statement: (relation: string) => string;
 }
 
-/** A trigger and the relation that lacks it. */
 interface MissingTrigger {
   readonly relation: string;
   readonly trigger: Trigger;
 }
 
-/**
- * Returns the triggers that a table needs. These are the triggers of a new table and the fill trigger, which
- * completes the rows of an adopted table.
- *
- * @param condition WHEN condition of the fill trigger, or null if the table needs no fill trigger
- */
+/** The triggers of a new table and the fill trigger, unless its WHEN condition is null. */
 function requiredTriggers(table: TaskTable, condition: string | null): Trigger[] {
   const initial = statements
     .filter((each) => /^CREATE TRIGGER [^]* ON :"schema"\.:"table"/.test(each))
@@ -56,12 +48,11 @@ function requiredTriggers(table: TaskTable, condition: string | null): Trigger[]
 }
 
 /**
- * Returns the triggers that the table or its partitions lack. A statement that names a partition fires only the
- * statement triggers of that partition, so each partition needs its own statement triggers. Before PostgreSQL 13, only
- * leaf partitions can have BEFORE row triggers.
+ * Returns the triggers that the table or its partitions lack. A statement that names a partition fires only that
+ * partition's statement triggers, so each partition needs its own. Before PostgreSQL 13, only leaf partitions can have
+ * BEFORE row triggers.
  *
- * @param condition WHEN condition of the fill trigger, or null if the table needs no fill trigger or keeps its existing
- * one
+ * @param condition of the fill trigger; null if the table needs none or keeps its existing one
  */
 export async function missingTriggers(
   client: Client,
@@ -99,8 +90,8 @@ export async function missingTriggers(
 }
 
 /**
- * Drops the pg_task extension's triggers that have the same name as a trigger of pg-task. The extension creates its
- * triggers again when it starts.
+ * Drops the triggers of the pg_task extension that have a name of pg-task's. The extension creates them again when it
+ * starts.
  */
 export async function dropExtensionTriggers(client: Client, table: TaskTable): Promise<void> {
   const { rows } = await client.query<{ relation: string; isReplaceable: boolean }>(
@@ -121,9 +112,7 @@ export async function dropExtensionTriggers(client: Client, table: TaskTable): P
   }
 }
 
-/**
- * Drops the triggers of pg-task that the table has brought along from another place, to whose table their functions belong.
- */
+/** Drops triggers that the table has brought along from another place, to whose table their functions belong. */
 export async function dropFormerTriggers(client: Client, table: TaskTable): Promise<void> {
   const { rows } = await client.query<{ text: string }>(
     `SELECT pg_catalog.format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) AS text

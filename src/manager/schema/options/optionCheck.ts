@@ -1,20 +1,17 @@
 import { identifier } from "../../../shared/postgres/quoting.js";
 
-/** How the options trigger handles some columns. */
 export interface OptionCheck {
   /** Columns whose change in an UPDATE fires the trigger. */
   readonly watched: readonly string[];
   /** SQL condition on NEW that is true if the row has to be checked. */
   readonly isUsed: string;
-  /** SQL condition on OLD, or on OLD and NEW, that is true if a changed row has to be checked although `isUsed` is false. */
+  /** SQL condition on OLD and NEW under which a changed row has to be checked although `isUsed` is false. */
   readonly wasUsed?: string;
-  /** PL/pgSQL declarations of the variables that `body` uses. */
   readonly variables?: readonly string[];
   /** PL/pgSQL statements that check NEW and complete it. */
   readonly body: string;
 }
 
-/** SQL condition that is true if one of these columns of NEW is not null. */
 export const isAnySet = (columns: readonly string[]): string =>
   `num_nonnulls(${columns.map((column) => `NEW.${identifier(column)}`).join(", ")}) > 0`;
 

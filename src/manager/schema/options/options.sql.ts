@@ -13,12 +13,9 @@ import { argumentsCheck, gapCheck, keyCheck, refusedKeyCheck, retryCheck, roleCh
 const ownComment = "pg-task options ";
 
 /**
- * The checks in the order in which they are made. The plan of a schedule is computed before the order of tasks puts it
- * off.
+ * The plan of a schedule is computed before the order of tasks puts it off.
  *
- * @param zone SQL of the time zone of rules that name none
  * @param keyProblem why keys are refused, or null if they are not
- * @param byPlan whether the table is partitioned by `plan`, so that no task can wait for others
  */
 const optionChecks = (
   table: TaskTable,
@@ -37,9 +34,8 @@ const optionChecks = (
 ];
 
 /**
- * Creates or replaces the function and the triggers that check the optional columns of new and changed rows, and that
- * plan the first run of a rule. Their statements depend on what the table can have and on the default zone. If these
- * are unchanged, nothing is locked.
+ * Creates or replaces the function and the triggers that check the optional columns, and that plan the first run of a
+ * rule. If their statements are unchanged, nothing is locked.
  *
  * @param zone time zone of rules that name none. If it is empty, that of the database is used: what new sessions of the
  *   table's owner get.
@@ -103,7 +99,6 @@ async function readPlace(client: Client, { qualified }: TaskTable): Promise<Plac
   return { partitioned: rows[0]?.partitioned === true, relations: rows.map(({ relation }) => relation) };
 }
 
-/** Returns the digest of the existing function, or null if the function is missing, or if it has too many or too few triggers. */
 async function currentDigest(client: Client, table: TaskTable, { relations }: Place): Promise<string | null> {
   const { rows } = await client.query<{ comment: string | null }>(
     `SELECT pg_catalog.obj_description(p.oid, 'pg_proc') AS comment FROM pg_catalog.pg_proc AS p

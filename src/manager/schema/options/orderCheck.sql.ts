@@ -70,7 +70,6 @@ export const orderCheck: OptionCheck = {
   END IF;`,
 };
 
-/** Refuses `after` in a table that is partitioned by `plan`. */
 export const refusedOrderCheck: OptionCheck = {
   watched: columns,
   isUsed: isAnySet(columns),

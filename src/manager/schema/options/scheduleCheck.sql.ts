@@ -2,11 +2,6 @@ import { identifier } from "../../../shared/postgres/quoting.js";
 import type { TaskTable } from "../taskTable.js";
 import { isAnySet, notifyManager, type OptionCheck } from "./optionCheck.js";
 
-/**
- * Checks the columns of a schedule, and plans its first run.
- *
- * @param zone SQL of the time zone of rules that name none
- */
 export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
   const columns = ["rule", "zone", "catchup", "overlap"];
   return {

@@ -2,21 +2,19 @@ import { sqlstatePattern } from "../../../shared/parseSqlstates.js";
 import { literal } from "../../../shared/postgres/quoting.js";
 import { notifyManager, refuse, type OptionCheck } from "./optionCheck.js";
 
-/** Largest size of `args` as text, in bytes. */
 export const maxArgsBytes = 1 << 20;
 
-/** A statement can have at most this many parameters. */
 const maxValues = 65_535;
 
-/** Maximum length of a key, in bytes. An index entry can take about 2,700 bytes. */
+/** An index entry can take about 2,700 bytes. */
 const maxKeyBytes = 2000;
 
 /** Longest gap. A longer one, such as infinity, would keep its group from ever starting another task. */
 const maxGap = "interval '1000 years'";
 
 /**
- * Checks the columns that say whether a task is retried. `retry` and `backoff` have a default that sessions, roles and
- * databases can set, so the condition is true only for values that are refused.
+ * `retry` and `backoff` have defaults that sessions, roles and databases can set, so the condition is true only for
+ * values that are refused.
  */
 export const retryCheck: OptionCheck = {
   watched: ["retry", "backoff", "sqlstate"],
@@ -64,7 +62,6 @@ export const refusedKeyCheck = (reason: string): OptionCheck => ({
   END IF;`,
 });
 
-/** Checks the values for the input. */
 export const argumentsCheck: OptionCheck = {
   watched: ["args"],
   isUsed: "NEW.args IS NOT NULL",
@@ -81,9 +78,9 @@ export const argumentsCheck: OptionCheck = {
 };
 
 /**
- * Checks the column `gap`. A new row fires the trigger only if the value is wrong, because `pg_task.gap` may give every
- * row of a database a gap. If a waiting row gets another gap, the manager is notified, because the task may be allowed
- * to start earlier now. The trigger that wakes the manager fires only for an UPDATE OF plan or state.
+ * A new row fires the trigger only if the value is wrong, because `pg_task.gap` may give every row of a database a gap.
+ * If a waiting row gets another gap, the manager is notified, because the task may be allowed to start earlier now. The
+ * trigger that wakes the manager fires only for an UPDATE OF plan or state.
  */
 export const gapCheck: OptionCheck = {
   watched: ["gap"],
@@ -99,7 +96,6 @@ export const gapCheck: OptionCheck = {
   END IF;`,
 };
 
-/** Refuses values in `role`, which is reserved. */
 export const roleCheck: OptionCheck = {
   watched: ["role"],
   isUsed: "NEW.role IS NOT NULL",
