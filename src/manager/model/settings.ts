@@ -12,31 +12,29 @@ import { sqlState, type Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 
 export interface RetryPolicy {
-  /** Which errors are retried: SQLSTATEs and classes, with `!` those that are not. Rows can have a list of their own. */
+  /** SQLSTATEs and classes, with `!` those that are not retried. Rows can have a list of their own. */
   readonly sqlstates: readonly string[];
   /** Longest pause before a retry, in ms. */
   readonly ceilingMs: number;
 }
 
 /**
- * Settings of a manager. A value that is set on the server (for the manager's role, its database or all databases)
- * takes precedence over the value in the configuration file.
+ * A value that is set on the server (for the manager's role, its database or all databases) precedes that of the file.
  */
 export interface ManagerSettings extends RetryPolicy {
-  /** Interval, in ms, between checks of the table while the manager is awake. */
+  /** Between checks of the table while the manager is awake. */
   readonly sleepMs: number;
-  /** Interval, in ms, between scans of the table for orphans (claimed tasks whose owner is dead). */
+  /** Between scans of the table for orphans. */
   readonly resetMs: number;
   /** How many checks in a row must find nothing before deep sleep begins. */
   readonly idle: number;
   /** Maximum number of tasks claimed in one cycle (`limit`) and by one statement (`fetch`). */
   readonly limit: number;
   readonly fetch: number;
-  /** Maximum number of running tasks. */
   readonly run: number;
   /** Maximum size of a task's output, in bytes. */
   readonly outputLimit: number;
-  /** Crash limit: how many times a task's run may end its session before the task becomes `FAIL`. */
+  /** How many times a task's run may end its session before the task becomes `FAIL`. */
   readonly crash: number;
   /** How long an executor thread can take to acknowledge a payload, in ms. */
   readonly closeMs: number;
@@ -61,16 +59,15 @@ const numericSettings = [
 
 const otherSettings = ["pg_task.reset", "pg_task.ceiling", "pg_task.sqlstate"];
 
-/** An alias of `pg_task.idle`, used only if `pg_task.idle` itself is not set. */
+/** Used only if `pg_task.idle` itself is not set. */
 const idleAlias = "pg_work.idle";
 
-/** @returns the settings that have changed, with their new values */
 export function changedSettings(before: ManagerSettings, now: ManagerSettings): Partial<ManagerSettings> {
   const known = new Map<string, unknown>(Object.entries(before));
   return Object.fromEntries(Object.entries(now).filter(([name, value]) => !isDeepStrictEqual(known.get(name), value)));
 }
 
-/** Reads the settings from the server. If a value is invalid, it is logged and the value of the file is used. */
+/** An invalid value on the server is logged, and that of the file is used. */
 export async function readSettings(client: Client, entry: Entry, log: Log): Promise<ManagerSettings> {
   const onServer = await readServerSettings(client, [
     ...numericSettings,
@@ -127,7 +124,7 @@ export async function readSettings(client: Client, entry: Entry, log: Log): Prom
   };
 }
 
-/** @returns the interval in milliseconds, or null if the text is not an interval */
+/** null if the text is not an interval */
 async function parseInterval(client: Client, text: string): Promise<number | null> {
   try {
     return await milliseconds(client, text);

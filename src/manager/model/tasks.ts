@@ -9,7 +9,6 @@ export interface DueTask {
   readonly max: number;
 }
 
-/** A task and its owner, the session for which the task was claimed. */
 export interface OwnedTask {
   readonly id: string;
   readonly owner: string;
@@ -21,7 +20,7 @@ export interface StartedTask extends OwnedTask {
   readonly start: string | null;
 }
 
-/** A remote task, the session that has the task, and the pid of the backend that runs it on the remote server. */
+/** With the pid of the backend that runs it on the remote server. */
 export interface RemotePid extends OwnedTask {
   readonly pid: number;
 }
@@ -33,25 +32,22 @@ export type OwnedResult = Extract<RunResult, { outcome: "ended" }> & {
   readonly pausingHash?: number | undefined;
   /** Whether the result changes nothing but the task's own row, as far as is known. */
   readonly isPlain?: boolean;
-  /** The note that says why the query of the task's rule runs again. Undefined if it does not. */
+  /** Why the query of the task's rule runs again. Undefined if it does not. */
   readonly owedNote?: string | undefined;
 };
 
-/** A task that a claim gave to a session. */
 export interface ClaimedTask extends Omit<Run, "session" | "ledger"> {
   readonly owner: string;
   readonly hash: number;
   readonly key: string | null;
   /** How many other tasks of its group can be running when this task starts. 0 if the column `max` is negative. */
   readonly max: number;
-  /** Whether the task starts at once. Otherwise it waits in the session's queue. */
+  /** Otherwise the task waits in the session's queue. */
   readonly startsNow: boolean;
-  /** Whether the task must be alone in its session's queue. */
   readonly exclusive: boolean;
-  /** Whether the group can pause after this task. */
   readonly mayPause: boolean;
   readonly repeats: boolean;
-  /** Whether the successor is planned before the task starts, and not when its run has ended. */
+  /** The successor is planned before the task starts, and not when its run has ended. */
   readonly overlaps: boolean;
   /** The value of the column `data` if it may hold a trace context. Null if the claim was not traced. */
   readonly data: string | null;
@@ -70,13 +66,11 @@ export type RescueOutcome = "done" | "failed" | "planned" | "replaced" | "kept";
 /** A session that stays with one group as long as the `count` and `live` of the group's tasks allow. */
 export interface DedicatedSession extends BackendIdentity {
   readonly hash: number;
-  /** How many tasks the session has run. */
   readonly ran: number;
   /** Time since the session's first task started, in ms. */
   readonly ageMs: number;
 }
 
-/** A free session that a claim can use. */
 export interface OfferedSession extends BackendIdentity {
   readonly number: number;
   /** Null means that the session takes tasks of any group. */
@@ -88,12 +82,10 @@ export interface QueueableSession extends BackendIdentity {
   readonly number: number;
   /** Expected total duration of the tasks that the session already has, in ms. */
   expectedMs: number;
-  /** Hashes of the groups whose tasks the session has. */
   readonly groups: readonly number[];
 }
 
-/** A place in a session's queue that a claim can fill. */
 export interface QueueSlot extends BackendIdentity {
-  /** Whether the session's queue is empty, so a task in this slot starts at once. */
+  /** The queue is empty, so a task in this slot starts at once. */
   readonly startsNow: boolean;
 }

@@ -7,8 +7,6 @@ import type { TaskTable } from "./taskTable.js";
 
 /**
  * Creates the enum type of the column `state`, which all tables of a schema share, or adds the states that it lacks.
- *
- * @throws PgTaskError SCHEMA_INCOMPATIBLE if another type or a table already has the enum's name.
  */
 export async function ensureStateType(client: Client, table: TaskTable): Promise<void> {
   const missing = await missingStates(client, table);

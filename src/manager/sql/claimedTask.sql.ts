@@ -5,48 +5,40 @@ import { ruleInput } from "./ruleQuery.sql.js";
 import { claimTime, isOverlapping, isRepeating } from "./fragments.sql.js";
 import { hasGap, maxOthers, mustRunQuery } from "../schema/startRule.sql.js";
 
-/** A claimed row, with the columns of `claimedColumns`. Its id is a number if the id column of the table is an integer. */
+/** A row of `claimedColumns`. Its id is a number if the id column of the table is an integer. */
 export type ClaimedRow = Omit<ClaimedTask, "id"> & { readonly id: string | number };
 
-/** Makes the row itself a task, because copying it takes longer than everything else that is done here. */
+/** Not a copy, which would take longer than everything else that is done here. */
 export const toTask = (row: ClaimedRow): ClaimedTask =>
   Object.assign(row, { id: String(row.id), mayPause: row.mayPause || mayChangeMax(row.input) });
 
-/**
- * Returns whether the input mentions `max`. If it does, the task may change its own `max` while it runs. Whether the
- * group pauses depends on the value that `max` has when the task ends.
- */
+/** Such a task may change its own `max` while it runs. Its value at the end decides whether the group pauses. */
 const mayChangeMax = (input: string): boolean => /max/i.test(input);
 
 /**
- * SQL that lets the claim commit without waiting for the WAL flush. If the server crashes before the flush, its
- * backends are gone and the tasks are due again. A crash cannot keep the effect of a run and lose the run's claim,
- * because the claim comes first in the WAL. A claim of remote tasks does wait for the flush. If it did not, a crash
- * could lose the claim while the tasks continue to run on another server.
+ * SQL that lets the claim commit without waiting for the WAL flush. A crash before it ends the backends, and the tasks
+ * are due again. It cannot keep the effect of a run and lose the claim, which comes first in the WAL. A claim of remote
+ * tasks waits for the flush, because these would continue to run on another server.
  */
 export const unflushed = `set_config('synchronous_commit',
   CASE WHEN bool_or(remote IS NOT NULL) THEN current_setting('synchronous_commit') ELSE 'off' END, true)`;
 
 /**
- * SQL condition that is true if a task is exclusive (must be alone in its session's queue). The run of such a task can
- * end or replace the session, keep it as a dedicated session, or make the group pause. A task is also exclusive if its
- * successor has to be planned before it starts, or if the run is the query that computes its planned time. A task with a
- * gap is exclusive because the manager has to know when it starts. A task with a key is exclusive because it would have to
- * end as GONE if it were recalled while another task waits with its key.
+ * SQL condition: the task must be alone in its session's queue. It can end or replace the session, keep it as a
+ * dedicated session, or make the group pause; its successor has to be planned before it starts; its run is the query
+ * that computes its planned time; the manager has to know when it starts (gap); or it would have to end as GONE if it
+ * were recalled while another task waits with its key.
  */
 export const isExclusive = (table: TaskTable): string =>
   `max < 0 OR remote IS NOT NULL OR count > 0 OR live > interval '0' OR ${hasKey(table)} OR overlap IS TRUE OR ${mustRunQuery()} OR ${hasGap()}`;
 
-/**
- * SQL of the SET list of a claim. The relation `g` has the columns owner, pid and starts_now.
- */
+/** `g` has the columns owner, pid and starts_now. */
 export function assigned({ stateType }: TaskTable, g: string): string {
   return `state = CASE WHEN ${g}.starts_now THEN 'WORK' ELSE 'TAKE' END::${stateType},
     ready = NULL, take = now(), start = CASE WHEN ${g}.starts_now THEN clock_timestamp() END,
     stop = NULL, output = NULL, error = NULL, owner = ${g}.owner, pid = ${g}.pid`;
 }
 
-/** SQL of the columns of row `t` that a claim returns. */
 export function claimedColumns(table: TaskTable, g: string, traced: boolean): string {
   const computes = mustRunQuery("t.");
   // Only dedicated sessions keep anything between two tasks.
@@ -63,8 +55,8 @@ export function claimedColumns(table: TaskTable, g: string, traced: boolean): st
     CASE WHEN NOT ${computes} THEN date_part('epoch', t.plan::timestamptz) END AS planned`;
 }
 
-/** SQL of the version of a row: the id of the transaction that wrote the row. */
+/** The id of the transaction that wrote the row. */
 export const versionOf = (t: string): string => `${t}.xmin::text`;
 
-/** SQL of `data` if the column may hold a trace context, otherwise null. Other data is not fetched. */
+/** Other data is not fetched. */
 const traceContext = `CASE WHEN t.data::text LIKE '%traceparent%' THEN t.data::text END`;

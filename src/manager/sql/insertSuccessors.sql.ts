@@ -8,24 +8,17 @@ import { queryPendingAfter } from "./ruleQuery.sql.js";
 import { mustRunQuery } from "../schema/startRule.sql.js";
 
 /**
- * If a task repeats at a longer interval than this, its next time might exceed the range of dates. Its successor is
- * then planned for infinity.
+ * With a longer interval, the next time might exceed the range of dates. The successor is then planned for infinity.
  */
 const never = "interval '5000 years'";
 
-/**
- * SQL of the time after which a successor can be planned. With `catchup`, it lies in the past, so that missed times are
- * made up for.
- */
+/** The time after which a successor can be planned. With `catchup`, it lies in the past. */
 const earliest = `CASE WHEN t.catchup IS NOT TRUE THEN now() WHEN t.active < ${never} THEN now() - t.active ELSE '-infinity' END`;
 
 /**
  * SQL of the next time of a row with `repeat`: the first `last + n × repeat` later than `after`. The number n is
  * estimated and its neighbours are tried, so that a long outage costs no more than a short one. With `drift`, or if the
  * last time is infinite, the next time is stop + repeat.
- *
- * @param last SQL of the last time of the schedule
- * @param after SQL of a time
  */
 function nextRepetition(last: string, after: string): string {
   const passed = `floor(extract(epoch FROM ${after} - ${last})::float8 / ${meanSeconds("t.repeat")})::bigint`;
@@ -60,14 +53,12 @@ export function successorCtes(table: TaskTable, columns: ColumnSet, ended: strin
 
 /**
  * SQL of CTEs, followed by a comma, that pass the schedules of tasks of `ended` on to the tasks that wait with their
- * keys, according to the CTE `key_waits`. A waiting task that has a schedule itself keeps that. One that inherits a
- * schedule keeps its planned time. Its `due` is the last time of the schedule, so that its own run does not count as
- * the next one. If it waits for others, its `due` is its own planned time, so the schedule goes on from that instead.
+ * keys, according to the CTE `key_waits`. A waiting task that has a schedule itself keeps that. One that inherits it
+ * keeps its planned time. Its `due` is the last time of the schedule, so that its own run does not count as the next
+ * one, unless it waits for others: then the schedule goes on from its own planned time.
  *
- * In both cases, the ended task becomes the parent of the waiting one, so that its run is found as the last one of the
- * schedule. A task that another one has inserted keeps its parent.
- *
- * @param ended see `successorCtes`
+ * The ended task becomes the parent of the waiting one, unless that has a parent, so that its run is found as the last
+ * one.
  */
 export function inheritedCte(table: TaskTable, ended: string): string {
   const { qualified, hasKeys } = table;
@@ -92,7 +83,7 @@ export function inheritedCte(table: TaskTable, ended: string): string {
 
 const isEnded = (ended: string): string => `${isRepeating("t.")} AND t.id = ANY (ARRAY(SELECT id FROM ${ended}))`;
 
-/** SQL condition that is true unless the query of the rule has failed, which ends the schedule. */
+/** The query of the rule has not failed, which would end the schedule. */
 const goesOn = `(e.outcome = 'GONE' OR NOT ${mustRunQuery("t.")})`;
 
 function insertSuccessors(table: TaskTable, { kept }: ColumnSet, ended: string): string {

@@ -1,25 +1,22 @@
-/** SQL that deals with the keys of tasks. A table that cannot have the index of keys has none. */
 import type { TaskTable } from "../schema/taskTable.js";
 import { isRepeating } from "./fragments.sql.js";
 
-/** SQL condition that is true if a row has a key. */
 export const hasKey = ({ hasKeys }: TaskTable, alias = ""): string => (hasKeys ? `${alias}key IS NOT NULL` : "false");
 
-/** SQL of a row's key. */
 export const keyOf = ({ hasKeys }: TaskTable, alias = ""): string => (hasKeys ? `${alias}key` : "NULL::text");
 
-/** SQL condition that is true if the row `w` waits with the key of the row `t`. It is looked up in the index of keys. */
+/** SQL condition: the row `w` waits with the key of the row `t`. It is looked up in the index of keys. */
 const waitsWithKey = "w.key = ANY (ARRAY[t.key]) AND w.key IS NOT NULL AND w.ready IS NOT NULL AND w.id <> t.id";
 
-/** SQL of the id of another task that waits with the key of the row `t`. Null if there is none. */
+/** The other task that waits with the key of the row `t`. */
 export const waitingWithKey = ({ qualified, hasKeys }: TaskTable): string =>
   hasKeys ? `(SELECT w.id FROM ${qualified} AS w WHERE ${waitsWithKey})` : "NULL::bigint";
 
 /**
- * SQL of the body of a CTE that finds the tasks whose key another task waits with, and locks these other tasks, so that
- * they cannot be deleted or changed. Its columns are `id`, `waiting`, the id of the other task, and `repeats`, whether
- * the other task repeats. Another client may have changed this while the statement waited for the lock: `repeats` comes
- * from the locked version of the row, but a condition on the row in the same statement would see the version before.
+ * SQL of the body of a CTE that finds the tasks whose key another task waits with, and locks these others. Its columns
+ * are `id`, `waiting`, the id of the other task, and `repeats`, whether that repeats. Another client may have changed
+ * this while the statement waited for the lock: `repeats` comes from the locked version of the row, but a condition on
+ * the row would see the one before.
  *
  * @param ids SQL of a query for ids of tasks that do not wait themselves
  */
@@ -32,9 +29,8 @@ export function keyWaits(table: TaskTable, ids: string): string {
   WHERE t.id = ANY (ARRAY(${ids})) AND t.key IS NOT NULL`;
 }
 
-/** SQL of the error of a task that is GONE because another one waits with its key. */
 export const replacedError = (waiting: string): string =>
   `concat('ERROR:  task ', ${waiting}, ' with the same key takes its place')`;
 
-/** SQL condition that is true if the CTE `key_waits`, whose body is `keyWaits`, contains the id. */
+/** The CTE `key_waits`, whose body is `keyWaits`, contains the id. */
 export const isReplaced = (id: string): string => `(${id} IN (SELECT id FROM key_waits)) IS TRUE`;

@@ -6,11 +6,10 @@ import { isTransient } from "../../shared/postgres/transientErrors.js";
 
 /** What a statement that ends tasks omits, because the server has rejected it. */
 export interface Omissions {
-  /** Whether the group's pause is omitted. If so, it is deferred. */
+  /** Whether the group's pause is deferred. */
   readonly pause: boolean;
   /**
-   * A note that is appended to the column `error` of a repeating task whose successor is not inserted now, but owed. Null
-   * means that the successor is inserted.
+   * The note for the column `error` of a task whose successor is not inserted now, but owed. Null if it is inserted.
    */
   readonly repetition: string | null;
   /** Whether a row with `delete` is kept instead of deleted. */
@@ -21,11 +20,7 @@ export interface Omissions {
 
 export const noOmissions: Omissions = { pause: false, repetition: null, deletion: false, retry: false };
 
-/**
- * Returns a note for the column `error` of a task whose successor could not be inserted.
- *
- * @throws the rejection itself if it is transient; then inserting the successor must be tried again
- */
+/** @throws the rejection itself if it is transient; then inserting the successor must be tried again */
 export function rejectedRepeatNote(rejection: DatabaseError): string {
   if (isTransient(rejection)) throw rejection;
   const lines = [`${owedPrefix}${rejection.message}`];
@@ -33,12 +28,7 @@ export function rejectedRepeatNote(rejection: DatabaseError): string {
   return lines.map((line) => line.replaceAll("\n", "\n\t")).join("\n");
 }
 
-/**
- * SQL of a CTE, with a comma in front, that records ended tasks whose successors were rejected, so that these are tried
- * again. Without a note, nothing is owed and the CTE is left out.
- *
- * @param ids SQL of a query for the ids of these tasks
- */
+/** SQL of a CTE, with a comma in front, that records ended tasks whose successors are owed. Empty without a note. */
 export const owedCte = ({ qualifiedOwed }: TaskTable, repetition: string | null, ids: string): string =>
   repetition === null ? "" : `, owed AS (INSERT INTO ${qualifiedOwed} (task) ${ids} ON CONFLICT DO NOTHING)`;
 
@@ -46,9 +36,6 @@ export const owedCte = ({ qualifiedOwed }: TaskTable, repetition: string | null,
 const showsRow = ({ code = "" }: DatabaseError): boolean =>
   [notNullViolation, checkViolation, checkOptionViolation].includes(code);
 
-/**
- * SQL of an error text with a note in a new line. If the note is null, the error text is unchanged. If the error text
- * is null, the note alone remains.
- */
+/** SQL of an error text with a note in a new line. Either may be null. */
 export const appendNote = (error: string, note: string): string =>
   `CASE WHEN ${note} IS NULL THEN ${error} ELSE concat_ws(E'\\n', ${error}, ${note}) END`;

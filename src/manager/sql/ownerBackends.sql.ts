@@ -25,8 +25,7 @@ WHERE NOT EXISTS (
 }
 
 /**
- * Terminates the backends of these owners, except backends that belong to another role than the manager's, and those
- * that are not known to serve this table.
+ * Terminates the backends of these owners, except those of other roles, and those not known to serve this table.
  *
  * @param areOwn whether the owners are sessions of this manager, which therefore serve the table
  * @returns how many were terminated

@@ -4,8 +4,7 @@ import { deferredArray, deferredSetting } from "../schema/startRule.sql.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 
 /**
- * A task whose row could not be written when its group paused. The task still has to be replanned, that is, given a
- * later planned time.
+ * A task whose row could not be written when its group paused, so that it still has to be given a later planned time.
  */
 export interface DeferredPause {
   readonly id: string;
@@ -13,16 +12,16 @@ export interface DeferredPause {
   readonly since: string;
 }
 
-/** SQL of the planned time after a pause. `p.since` is the stop time of the run that caused the pause. */
+/** SQL of the planned time after a pause that began at `p.since`. */
 const pause = `interval '1 ms' * abs(t.max::float8)`;
 const passed = `extract(epoch FROM p.since - t.plan)::float8 * 1000 / abs(t.max::float8)`;
 const next = `
     CASE WHEN t.drift OR NOT isfinite(t.plan) THEN p.since + ${pause} ELSE t.plan + ${pause} * greatest(0, floor(${passed}) + 1) END`;
 
-/** SQL of a SET item that stores in `due` from which time the schedule of a moved task goes on. */
+/** Stores in `due` from which time the schedule of a moved task goes on. */
 const keepPlace = ", due = CASE WHEN t.rule IS NOT NULL THEN coalesce(t.due, t.plan) ELSE t.due END";
 
-/** SQL condition that is true if a pause applies to a task: the task is due and its `max` is negative. */
+/** SQL condition: a pause applies to the task. */
 const due = (t: string): string => `${t}ready IS NOT NULL AND ${t}plan <= now() AND ${t}max < 0 AND ${t}owner IS NULL`;
 
 /**
@@ -59,11 +58,7 @@ export function pauseCtes(table: TaskTable, ended: string, later: string): strin
 )`;
 }
 
-/**
- * Replans tasks that could not be replanned when their group paused.
- *
- * @returns the tasks whose rows are still locked
- */
+/** Replans tasks that could not be replanned when their group paused, and returns those whose rows are still locked. */
 export async function retryPauses(
   client: Client,
   table: TaskTable,
@@ -77,7 +72,7 @@ export async function retryPauses(
   return rows.map((row) => ({ ...row, id: String(row.id) }));
 }
 
-/** Keeps this connection from starting these tasks, although they are due. Replaces the list that was set before. */
+/** Keeps this connection from starting these tasks, and only these. */
 export async function setDeferred(client: Client, tasks: readonly DeferredPause[]): Promise<void> {
   await client.query("SELECT set_config($1, $2, false)", [deferredSetting, arrayLiteral(tasks.map(({ id }) => id))]);
 }

@@ -9,23 +9,19 @@ import { recordLockTimeout, withShortLockTimeout } from "./lockTimeout.js";
 import { isolationMs, maxTransientRetryMs, rejectedRowRetryMs } from "../model/tuning.js";
 
 /**
- * SQLSTATE classes of errors that one row can cause: invalid data, constraints, routines, limits (of an index, for
- * example), and triggers in C.
+ * Errors that one row can cause: invalid data, constraints, routines, limits (of an index, for example), triggers in C.
  */
 const rowErrorClasses = /^(?:09|21|22|23|27|2F|38|39|44|54|P0|XX)/;
-/** SQLSTATE classes that describe the state of the server itself, wherever the error occurs. */
+/** Errors that describe the state of the server itself, wherever they occur. */
 export const serverErrorClasses = /^(?:08|40|53|57|58)/;
-/** Maximum number of rows that are remembered after `allow`. Some of these rows may have been deleted since. */
+/** Of the rows that are remembered after `allow`, some may have been deleted since. */
 const maxAllowed = 10_000;
-/** How long transient errors of a row are not logged, in ms. */
 const transientQuietMs = 10_000;
-/** When rows were rejected together, they are split into this many parts. */
 const partCount = 32;
 
 /**
- * Returns whether the server rejected a statement because of one of its rows. The cause can be a constraint or a
- * trigger, and a trigger can raise any error. A transient error counts if the server reports a context for it. The
- * context shows that the error occurred at a row or in a trigger, most likely in a trigger that waits for a lock.
+ * Whether the server rejected a statement because of one of its rows: by a constraint, or by a trigger, which can raise
+ * any error. A transient error counts if it has a context, because it then occurred at a row or in a trigger.
  */
 export function isRowError(error: unknown): error is DatabaseError {
   if (!(error instanceof DatabaseError)) return false;
@@ -34,13 +30,11 @@ export function isRowError(error: unknown): error is DatabaseError {
   return error.where !== undefined && (isTransient(error) || !serverErrorClasses.test(state));
 }
 
-/** Returns whether a statement failed because of its lock timeout. */
 export const isLockTimeout = (error: unknown): boolean => sqlState(error) === lockNotAvailable;
 
 /**
- * Changes rows in one statement. If the server rejects the statement, the rows are split into smaller and smaller
- * parts, so that one row does not block all others. The parts of one split are sent together to save round trips. Each
- * call settles at least one row, however long that takes.
+ * Changes rows in one statement. If the server rejects it, the rows are split into smaller and smaller parts, so that
+ * one row does not block all others. The parts of a split are sent together. Each call settles at least one row.
  *
  * @param change changes all of the given rows, or rejects and changes none of them; called concurrently
  * @param onRejected called for each row that is rejected even on its own
@@ -101,11 +95,7 @@ export async function changeOne(change: () => Promise<void>): Promise<void> {
   }
 }
 
-/**
- * Waits until all promises have settled.
- *
- * @throws the first rejection
- */
+/** Waits until all promises have settled, and throws the first rejection. */
 async function allAnswered(sent: readonly Promise<unknown>[]): Promise<unknown[]> {
   const outcomes = await Promise.allSettled(sent);
   return outcomes.map((outcome) => {
@@ -124,7 +114,7 @@ function split<Row>(rows: readonly Row[]): Row[][] {
 /**
  * Makes fallback attempts at a rejected row, one after another, until the server accepts an attempt.
  *
- * @param attempts fallback attempts; each receives the error of the previous attempt
+ * @param attempts each receives the error of the previous attempt
  * @returns the error of the last attempt, or null if an attempt was accepted
  */
 export async function tryInOrder(
@@ -146,9 +136,7 @@ export async function tryInOrder(
 
 interface RejectedRow {
   readonly backoff: Backoff;
-  /** When the row can be retried, on the process's clock. */
   retryAt: number;
-  /** When the row was first rejected, on the process's clock. */
   readonly rejectedSince: number;
   isLogged: boolean;
 }
@@ -167,52 +155,42 @@ export class RejectedRows {
   readonly #log: Log;
   /** Rows in the order of their last retry, so that each row gets its turn when there is no time for all of them. */
   readonly #rows = new Map<string, RejectedRow>();
-  /**
-   * Rows that `allow` has removed from the rejected ones. If such a row is rejected again, its retry delay continues to
-   * grow.
-   */
+  /** If a row that `allow` has removed is rejected again, its retry delay continues to grow. */
   readonly #allowed = new Map<string, RejectedRow>();
 
   constructor(log: Log) {
     this.#log = log;
   }
 
-  /** All rejected rows, both during and after their retry delay. */
+  /** During and after their retry delay. */
   get ids(): string[] {
     return [...this.#rows.keys()];
   }
 
-  /** Rows whose retry delay is not over yet. */
   get delayedIds(): string[] {
     const now = performance.now();
     return [...this.#rows].flatMap(([id, row]) => (row.retryAt > now ? id : []));
   }
 
-  /** Rows whose retry delay is over. */
   get retryableIds(): string[] {
     const now = performance.now();
     return [...this.#rows].flatMap(([id, row]) => (row.retryAt > now ? [] : id));
   }
 
-  /** Time until the next row can be retried, in ms. Infinity if no row is rejected. */
+  /** Infinity if no row is rejected. */
   get nextRetryMs(): number {
     let until = Infinity;
     for (const row of this.#rows.values()) until = Math.min(until, row.retryAt);
     return Math.max(0, until - performance.now());
   }
 
-  /** How long ago a row was first rejected, in ms. 0 if it has not been. */
+  /** How long ago the row was first rejected. 0 if it has not been. */
   ageMs(id: string): number {
     const row = this.#rows.get(id);
     return row === undefined ? 0 : performance.now() - row.rejectedSince;
   }
 
-  /**
-   * Records that a row was rejected.
-   *
-   * @param message the message to log
-   * @returns when the row's retry delay ends, on the process's clock
-   */
+  /** Returns when the row's retry delay ends, on the process's clock. */
   add(id: string, error: unknown, message: string): number {
     let row = this.#rows.get(id) ?? this.#allowed.get(id);
     if (row === undefined) {
@@ -241,13 +219,13 @@ export class RejectedRows {
     this.#moveToEnd(id, row);
   }
 
-  /** Forgets a row because it was changed or no longer exists. */
+  /** After the row was changed or deleted. */
   delete(id: string): void {
     this.#rows.delete(id);
     this.#allowed.delete(id);
   }
 
-  /** Treats a row as no longer rejected after a trial succeeded, but remembers the length of its retry delay. */
+  /** After a trial succeeded. Remembers the length of the retry delay. */
   allow(id: string): void {
     const row = this.#rows.get(id);
     if (row === undefined) return;
@@ -256,7 +234,7 @@ export class RejectedRows {
     this.#allowed.set(id, row);
   }
 
-  /** Forgets all rows whose retry delay is over, because a statement that included these rows succeeded. */
+  /** After a statement that included these rows succeeded. */
   deleteRetryable(): void {
     for (const id of this.retryableIds) this.delete(id);
   }

@@ -5,19 +5,17 @@ import { noTimeError } from "../schema/startRule.sql.js";
 import { isReplaced, replacedError } from "./keyWaits.sql.js";
 
 /**
- * A rule that is a query is executed as a run of its own, whose input is the query and whose output is the task's
- * planned time. A negative `wait` says that this run is still to be done, and which state the last run of the task had:
- * it is the negated position of the state in this list, counted from 1. PLAN means that there has been no run, and WORK
- * that the last run has not ended.
+ * A rule that is a query is a run of its own, whose output is the task's planned time. A negative `wait` says that this
+ * run is still to be done, and which state the last run of the task had: the negated position in this list, counted
+ * from 1. PLAN means that there has been no run, and WORK that the last run has not ended.
  */
 const lastStates = ["PLAN", "DONE", "FAIL", "GONE", "WORK"] as const;
 
 const stateList = `ARRAY[${lastStates.map((state) => `'${state}'`).join(", ")}]`;
 
-/** SQL of `wait` for a task whose query has to run after a run with the state `outcome`, which is SQL as well. */
 export const queryPendingAfter = (outcome: string): string => `-array_position(${stateList}, ${outcome})`;
 
-/** The output of the query's run if the query returns null or no row. */
+/** The output if the query returns null or no row. */
 const noTime = "never";
 
 /**
@@ -38,7 +36,6 @@ export const ruleInput = `concat(
  */
 const timePattern = "^(-?infinity|[0-9]{4,}-[0-9]{2}-[0-9]{2}T[0-9:.]+[+-][0-9:]+( BC)?)$";
 
-/** SQL of the query's answer: the last line of the output. */
 const answerOf = (output: string): string => `substring(${output} FROM '[^\\n]*$')`;
 
 /**

@@ -1,10 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 
-/**
- * Shows other programs, such as the commands `why` and `doctor`, what only the manager knows. For each key there is an
- * advisory lock, which is lost with the manager's connection.
- */
+/** Shows `why` and `doctor` what only the manager knows, by an advisory lock for each key. */
 export class ShownLocks {
   readonly #lockClass: number;
   readonly #shown: string;
@@ -12,14 +9,13 @@ export class ShownLocks {
   #client: Client | null = null;
   #held: ReadonlySet<number> = new Set();
 
-  /** @param shown what is shown, for the log and as the name of the statement */
   constructor(lockClass: number, shown: string, log: Log) {
     this.#lockClass = lockClass;
     this.#shown = shown;
     this.#log = log;
   }
 
-  /** Shows these keys, and no others. Sends a statement only if they have changed. Never rejects. */
+  /** Shows these keys, and no others. Never rejects. */
   async show(client: Client, keys: Iterable<number>): Promise<void> {
     const held = client === this.#client ? this.#held : new Set<number>();
     const wanted = new Set(keys);

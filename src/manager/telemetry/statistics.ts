@@ -13,7 +13,6 @@ import {
 import type { RescueOutcome } from "../model/tasks.js";
 import { elapsedMs } from "../model/elapsedMs.js";
 
-/** How long counts are collected before they are reported, in ms. */
 const reportMs = 200;
 
 class DurationCount {
@@ -36,7 +35,6 @@ class DurationCount {
 
 interface StatisticsOptions {
   readonly send: (message: FromManager) => void;
-  /** Returns the numbers of running tasks and open sessions at the time of a report. */
   readonly load: () => { readonly running: number; readonly sessions: number };
 }
 
@@ -55,13 +53,11 @@ export class Statistics {
     this.#options = options;
   }
 
-  /** Notes that the manager has connected, for the first time or again. */
   connected(): void {
     if (this.#connected) this.count("reconnects", 1);
     this.#connected = true;
   }
 
-  /** Counts the tasks of a cycle that began at `since` (performance.now). */
   cycleEnded(cycle: { readonly claimed: number; readonly expired: number }, since: number): void {
     this.count("gone", cycle.expired);
     if (cycle.claimed === 0) return;
@@ -102,7 +98,6 @@ export class Statistics {
     this.#timer.unref();
   }
 
-  /** Sends the collected counts at once. */
   report(): void {
     if (this.#timer === null) return;
     clearTimeout(this.#timer);
@@ -122,7 +117,6 @@ export class Statistics {
     });
   }
 
-  /** Adds to one of the counts. */
   count(name: keyof TaskCounts, number: number): void {
     if (number === 0) return;
     this.#counts[name] += number;

@@ -23,27 +23,23 @@ import {
 import type { ClaimedTask, OwnedResult } from "../model/tasks.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-/** How long the SDK may take to send the last spans when the manager ends, in ms. */
+/** For the last spans, because the thread is about to end. */
 const maxFlushMs = 2_000;
 
-/** A claimed task whose result has not been written to its row yet. */
 interface TracedRun {
   readonly group: string;
-  /** The trace context of the span's parent, read from the column `data`. */
   readonly parent: Context;
   readonly claim: SpanContext;
-  /** When the server answered the claim. */
   readonly claimedAt: number;
 }
 
 /**
- * Creates the spans of one manager: `claim` and `finish` for its statements, and `run` for each run. The spans are
- * created afterwards, with the times of the claim or of the result. Times are in ms since the epoch.
+ * Creates the spans of one manager, afterwards: `claim` and `finish` for its statements, and `run` for each run. Times
+ * are in ms since the epoch.
  */
 export class Tracing {
   readonly #tracer: Tracer;
   readonly #log: Log;
-  /** Attributes of every span: server, database and table. */
   readonly #attributes: () => Attributes;
   readonly #runs = new Map<string, TracedRun>();
 
@@ -54,7 +50,6 @@ export class Tracing {
   }
 
   /**
-   * Creates the tracing of one manager.
    * @param target returns the server to which the manager is connected.
    * @returns null if no OpenTelemetry SDK is loaded into this thread.
    */
@@ -80,12 +75,10 @@ export class Tracing {
     return new Tracing(tracer, attributes, log);
   }
 
-  /** The current time, in ms since the epoch. */
   now(): number {
     return performance.timeOrigin + performance.now();
   }
 
-  /** Creates the span of a claim that was sent at `since`, and remembers its tasks. */
   claimed(tasks: readonly ClaimedTask[], since: number): void {
     if (tasks.length === 0) return;
     const claim = this.#statement("claim", tasks.length, since, null);
@@ -95,12 +88,11 @@ export class Tracing {
     }
   }
 
-  /** Forgets a task that did not run, so that it gets no span. */
   released(id: string): void {
     this.#runs.delete(id);
   }
 
-  /** Ends the tracing of a lost task. It gets a span only if it was its session's current task (`hasRun`). */
+  /** A lost task gets a span only if it was its session's current one. */
   lost(id: string, hasRun: boolean): void {
     const run = this.#runs.get(id);
     this.#runs.delete(id);
@@ -113,13 +105,7 @@ export class Tracing {
     });
   }
 
-  /**
-   * Creates the spans of results that were written.
-   *
-   * @param written.states the states of the written rows. A row that is missing here was deleted, is locked, or has
-   *   another owner.
-   * @param since the time at which the statement that wrote the results was sent
-   */
+  /** @param written.states lacks rows that were deleted, are locked, or have another owner. */
   wrote(
     results: readonly OwnedResult[],
     written: {
@@ -142,13 +128,11 @@ export class Tracing {
     }
   }
 
-  /** Creates the span of a failed attempt to write results. The results will be written again. */
   writeFailed(results: readonly OwnedResult[], error: unknown, since: number): void {
     const reason = error instanceof Error ? firstLine(error.message) : String(error);
     this.#statement("finish", results.length, since, reason);
   }
 
-  /** Sends the last spans, within a short time limit because the thread is about to end. */
   async end(): Promise<void> {
     const sent = new AbortController();
     const sending = flushSpans()

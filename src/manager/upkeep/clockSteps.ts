@@ -6,18 +6,17 @@ import { replanAhead } from "./clockSteps.sql.js";
 import { lastingReason } from "./lastingReason.js";
 
 /**
- * Replans schedules after the server's clock has been set back by more than `clockStepMs`. What was planned while the
- * clock was ahead would otherwise wait until the clock is there again.
+ * Replans schedules after the server's clock has been set back. They would otherwise wait until the clock is there
+ * again.
  *
- * While the manager is connected, it compares the server's clock with its own monotonic one. The clock may also have been
- * set back while no manager was connected, so each new connection looks for rows that are from the future.
+ * The manager compares the server's clock with its own monotonic one. Each new connection looks for rows from the
+ * future.
  */
 export class ClockSteps {
   readonly #table: TaskTable;
   readonly #log: Log;
-  /** The difference between the server's clock and the process's when they were last compared, in ms. */
   #offsetMs: number | null = null;
-  /** How far from now, in ms, rows have to be from the future to be replanned. Null if nothing is to be replanned. */
+  /** How far in the future, in ms, rows have to be to be replanned. Null if nothing is to be replanned. */
   #aheadMs: number | null = clockStepMs;
   #notBefore = 0;
 
@@ -26,14 +25,13 @@ export class ClockSteps {
     this.#log = options.log;
   }
 
-  /** Called for each new connection, which may be to another server. */
   restart(): void {
     this.#offsetMs = null;
     this.#aheadMs = clockStepMs;
     this.#notBefore = 0;
   }
 
-  /** Called with the server's clock, in ms since 1970, as soon as it has been read. */
+  /** Called with the server's clock, in ms since 1970. */
   observe(clockMs: number): void {
     const offsetMs = clockMs - performance.now();
     if (this.#offsetMs !== null && this.#offsetMs - offsetMs > clockStepMs) {
@@ -43,16 +41,14 @@ export class ClockSteps {
     this.#offsetMs = offsetMs;
   }
 
-  /** Time until the next step is due, in ms. Infinity if nothing is to be replanned. */
   get pauseMs(): number {
     if (this.#aheadMs === null) return Infinity;
     return Math.max(0, this.#notBefore - performance.now());
   }
 
   /**
-   * Replans the schedules if that is due. An error that the server returns does not stop the manager's cycle.
+   * Replans the schedules if that is due, and returns whether any was.
    *
-   * @returns whether anything was replanned
    * @throws if the connection is lost or the error is transient
    */
   async step(client: Client): Promise<boolean> {

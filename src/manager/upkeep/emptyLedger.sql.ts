@@ -5,7 +5,7 @@ import { claimTime } from "../sql/fragments.sql.js";
 
 export type Ledger = Run["ledger"];
 
-/** The columns of a ledger. A user may have added a key, which replication tools ask for. */
+/** Without the key that a user may have added for replication. */
 const columns = "id, take, running, start, stop, place";
 
 /**

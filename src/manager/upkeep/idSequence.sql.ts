@@ -2,7 +2,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-/** How many ids a sequence must have left after it was set forward. Otherwise, some id is far ahead of all others. */
+/** A sequence that would have fewer ids left is not set forward: some id is far ahead of all others. */
 const minLeft = 1_000;
 
 interface Advanced {
@@ -12,8 +12,8 @@ interface Advanced {
 }
 
 /**
- * Sets the sequence of the ids forward if the table has larger ids. The sequence keeps to its increment, so that several
- * servers that share the ids out among them still do.
+ * Sets the sequence of the ids forward if the table has larger ids, in steps of its increment, so that servers that
+ * share the ids out among them still do.
  *
  * @param anyStep whether to do so even if the increment is not 1. Then a larger id can be that of another server, which
  *   does no harm.

@@ -3,7 +3,7 @@ import { toReport } from "../../shared/errors.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 
 /**
- * Returns why the server has refused a step of upkeep, which is logged and does not stop the manager's cycle.
+ * Returns why the server has refused a step of upkeep, which does not stop the manager's cycle.
  *
  * @throws the error itself if the connection is lost or the error is transient
  */

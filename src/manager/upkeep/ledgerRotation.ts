@@ -7,9 +7,8 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { ledgerRetryMs, ledgerSettleMs, maxLedgerUse } from "../model/tuning.js";
 
 /**
- * Selects the ledger in which runs write their proofs (rows that show that a run's effect was committed), and empties
- * the other ledger. When a ledger is emptied, proofs that may still be needed are moved to the other one. Therefore it
- * does not matter which runs are in progress, or what an earlier process left.
+ * Selects the ledger in which runs write their proofs, and empties the other one. Proofs that may still be needed are
+ * moved, so it does not matter which runs are in progress, or what an earlier process left.
  *
  *     in use ──`maxLedgerUse`──▶ idle ──no run writes to it──▶ empty
  *       ▲                                                        │
@@ -23,8 +22,8 @@ export class LedgerRotation {
   #runs = 0;
   #since = performance.now();
   /**
-   * When the idle ledger may be emptied; null if it is empty. It starts as the current time, not null, because an
-   * earlier process may have left proofs in both ledgers.
+   * When the idle ledger may be emptied; null if it is empty. At first it is not, because an earlier process may have
+   * left proofs in both.
    */
   #emptyAt: number | null = performance.now();
   #isFailureLogged = false;
@@ -32,7 +31,6 @@ export class LedgerRotation {
   constructor(options: {
     readonly table: TaskTable;
     readonly log: Log;
-    /** Used instead of the default limits if set. */
     readonly limits?: { readonly runs: number; readonly ms: number; readonly settleMs: number };
   }) {
     this.#table = options.table;
@@ -40,16 +38,12 @@ export class LedgerRotation {
     this.#limits = options.limits ?? { ...maxLedgerUse, settleMs: ledgerSettleMs };
   }
 
-  /**
-   * Counts a new run.
-   * @returns the ledger that the run has to use.
-   */
+  /** Counts a new run, and returns the ledger that it has to use. */
   countRun(): Ledger {
     this.#runs += 1;
     return this.#inUse;
   }
 
-  /** Empties the idle ledger, or switches ledgers, if it is time to do so. Called after each cycle. */
   async rotate(client: Client): Promise<void> {
     const now = performance.now();
     if (this.#emptyAt !== null) {
@@ -68,10 +62,7 @@ export class LedgerRotation {
     this.#emptyAt = now + this.#limits.settleMs;
   }
 
-  /**
-   * Empties the idle ledger.
-   * @returns false if that has to be tried again, because a run is writing to the ledger or a client is reading it
-   */
+  /** Returns false if that has to be tried again, because a run is writing to the ledger or a client is reading it. */
   async #empty(client: Client): Promise<boolean> {
     const idle = other(this.#inUse);
     try {

@@ -8,10 +8,7 @@ import { mustRunQuery } from "../schema/startRule.sql.js";
 import { hasId, isAwaited, isSeen } from "../sql/fragments.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 
-/**
- * Reads the ids of at most `limit` ended tasks whose successors are owed, the newest first: the older ones are more likely
- * to be rejected for good.
- */
+/** The newest first: the older ones are more likely to be rejected for good. */
 export async function readOwed(
   client: Client,
   { qualifiedOwed }: TaskTable,
@@ -65,13 +62,10 @@ export async function insertOwed(
 /** SQL of the error of row `t` without the note. */
 const rest = `nullif(regexp_replace(t.error, ${literal(owedNotePattern)}, ''), '')`;
 
-/** SQL condition that is true if row `t`, which owes nothing any longer, is to be deleted. */
+/** SQL condition: row `t`, which owes nothing any longer, is to be deleted. */
 const deletable = `t.delete AND t.output IS NULL AND ${rest} IS NULL AND NOT (${isAwaited})`;
 
-/**
- * Removes the note from the error of a task that owes nothing any longer, or deletes its row, as `insertOwed` does with
- * the rows that it need not keep. A locked row stays as it is.
- */
+/** Does with a row that `insertOwed` had to keep what it does with the others. A locked row stays as it is. */
 export async function settleKept(client: Client, { qualified, qualifiedOwed }: TaskTable, id: string): Promise<void> {
   await client.query({
     name: "settle kept",

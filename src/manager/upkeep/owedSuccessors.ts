@@ -13,13 +13,12 @@ import { lastingReason } from "./lastingReason.js";
 const rejectedMessage = "next run rejected by the server, retrying";
 
 /**
- * Plans the next runs of schedules whose last row has ended, but whose successor the server has rejected, for example
- * because of a trigger. They are tried again at growing intervals. The table of owed successors lists them, so they
- * survive the end of the manager. It also lists tasks that wait because the server has rejected the time that the query
- * of their rule has returned. These queries run again at growing intervals.
+ * Plans the successors that the server has rejected, for example because of a trigger, again at growing intervals. The
+ * table of owed successors lists them, so they survive the end of the manager. It also lists tasks for which the server
+ * has rejected the time that the query of their rule returned. These queries run again.
  *
- * A sequence that is behind the ids of the table would let the server reject successors, too. On a logical replica, for
- * example, sequences are not copied. It is set forward when the manager begins, and when an id is taken.
+ * A sequence that is behind the ids of the table, as on a logical replica, would let the server reject successors, too.
+ * It is set forward when the manager begins, and when an id is taken.
  */
 export class OwedSuccessors {
   readonly #table: TaskTable;
@@ -36,7 +35,7 @@ export class OwedSuccessors {
     this.#rejected = new RejectedRows(options.log);
   }
 
-  /** Notes that the connection is new, so that another manager may have served the table in between. */
+  /** After a new connection: another manager may have served the table in between. */
   restart(): void {
     this.#mustCheckSequence = true;
     this.#notBefore = 0;
@@ -48,15 +47,13 @@ export class OwedSuccessors {
     this.#mustRead = true;
   }
 
-  /** Time until the next step is due, in ms. Infinity if nothing is owed. */
   get pauseMs(): number {
     return Math.max(0, this.#notBefore - performance.now(), this.#mustRead ? 0 : this.#rejected.nextRetryMs);
   }
 
   /**
-   * Tries all owed successors whose retry delay is over.
+   * Tries all owed successors whose retry delay is over, and returns whether any was planned.
    *
-   * @returns whether any of them was planned
    * @throws if the connection is lost or the error is transient
    */
   async step(client: Client): Promise<boolean> {
@@ -73,7 +70,6 @@ export class OwedSuccessors {
       else if (planned > 0) this.#notBefore = 0;
       return planned > 0;
     } catch (error) {
-      // Another step follows after a pause.
       this.#mustRead = true;
       this.#log.warn({ reason: lastingReason(error) }, "cannot plan the next runs that the server has rejected");
       this.#notBefore = performance.now() + rejectedRowRetryMs.max;
@@ -117,9 +113,8 @@ export class OwedSuccessors {
   }
 
   /**
-   * Tries a rejected successor again: with the next free id if its id was taken, and without a change of the row that has
-   * ended, because a trigger may refuse any change of such rows. If it was the successor that the server had refused, and
-   * no longer does, the row is changed afterwards.
+   * Tries a rejected successor again: with the next free id if its id was taken, and without a change of the ended row,
+   * which a trigger may refuse. The row is then changed afterwards, if the server lets it be.
    */
   async #insertRejected(
     client: Client,

@@ -9,15 +9,11 @@ export interface PartitionWatcherOptions {
   readonly table: TaskTable;
   readonly entry: () => Entry;
   readonly everyMs: () => number;
-  /** Called when there are new partitions. */
   readonly found: () => void;
   readonly log: Log;
 }
 
-/**
- * Checks periodically for new partitions, because they lack the triggers and indexes that pg-task creates on each
- * partition.
- */
+/** Looks for new partitions, which lack the triggers and indexes that pg-task creates on each. */
 export class PartitionWatcher {
   readonly #options: PartitionWatcherOptions;
   #checkedAt = performance.now();
@@ -26,7 +22,6 @@ export class PartitionWatcher {
     this.#options = options;
   }
 
-  /** Starts a check if it is time for one. Does not wait for the answer. */
   check(client: Client): void {
     if (performance.now() - this.#checkedAt < this.#options.everyMs()) return;
     this.#checkedAt = performance.now();
@@ -38,7 +33,6 @@ export class PartitionWatcher {
     try {
       if (await hasNewPartitions(client, table, entry())) found();
     } catch (error) {
-      // The cycles report errors of the connection or the table, so the error is only logged here.
       log.debug({ reason: toReport(error).message }, "partition check failed");
     }
   }

@@ -2,17 +2,13 @@ import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { isAwaited } from "../sql/fragments.sql.js";
 
-/** The maximum number of rows that one step reads. */
 const maxScannedRows = 1000;
 
 export interface PruneStep {
   readonly deleted: number;
   /** The id after which the next step continues. "0" means that the end of the table was reached. */
   readonly next: string;
-  /**
-   * Time until the next row can be deleted, in ms, among the rows that this step has read and that are not old enough
-   * yet. Null if there is no such row.
-   */
+  /** Time until the first of the rows that are not old enough yet can be deleted, in ms. Null if there are none. */
   readonly dueMs: number | null;
 }
 

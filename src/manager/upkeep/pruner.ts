@@ -6,9 +6,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { pruneIntervalMs } from "../model/tuning.js";
 import { lastingReason } from "./lastingReason.js";
 
-/**
- * Deletes finished rows that are older than their `keep`, in small steps. A round of steps goes through the table once.
- */
+/** Deletes finished rows that are older than their `keep`. A round of small steps goes through the table once. */
 export class Pruner {
   readonly #table: TaskTable;
   readonly #log: Log;
@@ -17,15 +15,10 @@ export class Pruner {
   #notBefore = 0;
   /** Whether tasks may have ended since the latest round began. */
   #touched = true;
-  /**
-   * `#dueAt` is the earliest time at which a row that the last round has left can be deleted. `#roundDueAt` is the same
-   * for the present round so far.
-   */
+  /** When the first row that the last round has left can be deleted, and the same for the present round so far. */
   #dueAt = Infinity;
   #roundDueAt = Infinity;
-  /** When the last round ended. */
   #roundAt = performance.now();
-  /** How many rows the present round has deleted. */
   #deleted = 0;
   #isFailureLogged = false;
 
@@ -34,22 +27,16 @@ export class Pruner {
     this.#log = options.log;
   }
 
-  /** Notes that tasks may have ended. */
   touch(): void {
     this.#touched = true;
   }
 
-  /** Time until the next step is due, in ms. */
   get pauseMs(): number {
     const now = performance.now();
     return Math.max(0, this.#notBefore - now, this.#touched ? 0 : this.#dueAt - now);
   }
 
-  /**
-   * Makes one step if it is time for one.
-   *
-   * @returns whether the next step should follow at once.
-   */
+  /** Returns whether the next step should follow at once. */
   async step(client: Client, limit: number): Promise<boolean> {
     if (this.pauseMs > 0 && performance.now() - this.#roundAt < pruneIntervalMs.max) return false;
     if (this.#from === "0") {
@@ -69,10 +56,7 @@ export class Pruner {
     return false;
   }
 
-  /**
-   * Deletes rows. An error from the server, for example because of a foreign key that refers to the row, does not stop
-   * the manager's cycle.
-   */
+  /** An error, for example because of a foreign key that refers to the row, does not stop the manager's cycle. */
   async #prune(client: Client, limit: number): Promise<PruneStep> {
     try {
       const step = await prune(client, this.#table, this.#from, limit);
@@ -80,7 +64,6 @@ export class Pruner {
       return step;
     } catch (error) {
       this.#notBefore = performance.now() + pruneIntervalMs.min;
-      // After a transient error, such as a lock timeout, the step is tried again.
       this.#touched ||= isTransient(error);
       const reason = lastingReason(error);
       if (!this.#isFailureLogged) this.#log.warn({ reason }, "cannot prune finished tasks");

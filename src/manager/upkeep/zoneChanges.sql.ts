@@ -11,13 +11,10 @@ export interface Replanned {
   readonly to: string;
 }
 
-/** SQL condition for rows whose plan was computed from a rule with a zone, and has not been moved since. */
+/** SQL condition: the plan was computed from a rule, and has not been moved since. */
 const isComputed = "t.rule IS NOT NULL AND t.due IS NULL AND t.wait IS NULL AND isfinite(t.plan)";
 
-/**
- * Returns the ids of the planned tasks whose plans depend on a time zone. The condition is that of the index of
- * schedules, so that the planned tasks without a schedule are not read, however many there are.
- */
+/** The planned tasks whose plans depend on a time zone, by the condition of the index of schedules. */
 export async function plannedByRule(client: Client, { qualified }: TaskTable): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>(
     `SELECT t.id::text AS id FROM ${qualified} AS t WHERE NOT t.ready AND ${hasSchedule("t")} AND ${isComputed}`,
@@ -25,12 +22,7 @@ export async function plannedByRule(client: Client, { qualified }: TaskTable): P
   return rows.map(({ id }) => id);
 }
 
-/**
- * Replans those of the planned tasks whose plans are no longer times of their rules. Tasks whose plans were moved, by a
- * user or a pause, are left alone, and so are locked rows.
- *
- * @returns the replanned tasks
- */
+/** Leaves alone tasks whose plans were moved, by a user or a pause, and locked rows. Returns the replanned tasks. */
 export async function replanOutdated(client: Client, table: TaskTable, ids: readonly string[]): Promise<Replanned[]> {
   const { rows } = await client.query<Replanned>({
     name: "replan moved",

@@ -6,13 +6,12 @@ import { plannedByRule, replanOutdated } from "./zoneChanges.sql.js";
 import { lastingReason } from "./lastingReason.js";
 
 /**
- * Replans tasks with a rule when the server has new time zone data, according to which their plans are no longer times
- * of their rules. When the manager starts, and then once a day, all planned tasks are checked in small steps.
+ * Replans tasks whose plans are no longer times of their rules, because the server has new time zone data. At the
+ * start, and then once a day, all planned tasks are checked in small steps.
  */
 export class ZoneChanges {
   readonly #table: TaskTable;
   readonly #log: Log;
-  /** Ids of the tasks that are still to be checked. */
   #unchecked: string[] = [];
   #notBefore = 0;
 
@@ -21,15 +20,13 @@ export class ZoneChanges {
     this.#log = options.log;
   }
 
-  /** Time until the next step is due, in ms. */
   get pauseMs(): number {
     return Math.max(0, this.#notBefore - performance.now());
   }
 
   /**
-   * Makes one step if one is due. An error that the server returns does not stop the manager's cycle.
+   * Returns whether the next step should follow at once.
    *
-   * @returns whether the next step should follow at once
    * @throws if the connection is lost or the error is transient
    */
   async step(client: Client): Promise<boolean> {
