@@ -1,20 +1,17 @@
 -- A task table and the objects that belong to it. src/manager/schema/taskTable.ts defines their names, and
--- src/shared/taskColumns.ts the columns. A new table gets all of it. A table that exists, because an earlier
--- pg-task has created it or because it is adopted, gets everything except what is about the table itself:
--- such statements begin with CREATE or COMMENT and name the table, or are a TRUNCATE. All other statements
--- can be repeated, and bring the objects to what is described here. A change therefore edits this file, and
--- gives the table the next version (src/manager/schema/migrations.ts).
+-- src/shared/taskColumns.ts the columns. A table that exists, because an earlier pg-task has created it or because it
+-- is adopted, gets everything except what is about the table itself: statements that begin with CREATE or COMMENT and
+-- name the table, and TRUNCATE. All others are repeatable, and bring the objects to what is described here. A change
+-- therefore edits this file, and gives the table the next version (src/manager/schema/migrations.ts).
 --
--- Function bodies run with the caller's search_path, often that of a task. They qualify every function,
--- type and operator, so that a task cannot substitute its own.
+-- Function bodies run with the caller's search_path, often that of a task. They qualify every function, type and
+-- operator, so that a task cannot substitute its own.
 
 -- == Table ==
 
--- The type of the column state is shared by the task tables of a schema and is created before this
--- statement. The fillfactor leaves room on the page for the row versions that claim and completion write.
--- The bounds are one check, because the server has to read and prepare the expression of each check for each
--- statement that inserts. Columns that few tasks use allow null and have no checks, so that they cost little
--- for other tasks. Their values are checked by a trigger that fires only for rows that use them.
+-- The fillfactor leaves room on the page for the row versions that claim and completion write. The bounds are one
+-- check, because the server prepares the expression of each check for each statement that inserts. Columns that few
+-- tasks use allow null and have no checks: a trigger that fires only for rows that use them checks their values.
 CREATE TABLE :"schema".:"table" (
   :columns,
   CHECK (active > interval '0' AND least(live, repeat, timeout, keep) >= interval '0'
@@ -25,23 +22,20 @@ COMMENT ON TABLE :"schema".:"table" IS 'Tasks: the SQL in input runs at its plan
 
 -- == Indexes ==
 
--- The first index holds the due tasks of each group in the order in which they start, the second one the
--- planned tasks by time. After the insert, a task's entries change only when the task is marked as due and
--- when it is claimed. Completion changes no indexed column, so it is a HOT update.
+-- The due tasks of each group in the order in which they start, and the planned tasks by time. Completion changes no
+-- indexed column, so it is a HOT update.
 CREATE INDEX :"dueIndex" ON :"schema".:"table" (hash, greatest(max, 0) DESC, id) WHERE ready;
 CREATE INDEX :"planIndex" ON :"schema".:"table" (plan) WHERE NOT ready;
 
--- For pruning. The key is id instead of stop, because an index on a column that completion writes would
--- prevent HOT updates.
+-- For pruning. The key is id, because completion writes stop and could not be a HOT update.
 CREATE INDEX :"keepIndex" ON :"schema".:"table" (id) WHERE keep > interval '0';
 
 -- == Trigger functions ==
 
--- Maintains the column ready in all writes except the manager's. A row with an owner is not due, whatever
--- its state was set to, because its run has to end first. The function also records who changed the state
--- of a running task: a negated pid means that the task itself did. Since this is stored in the row, a
--- rollback to a savepoint undoes it, and a commit in the middle of the run keeps it. A task cannot change a
--- state that another session has set.
+-- Maintains the column ready in all writes except the manager's. A row with an owner is not due, because its run has to
+-- end first. The function also records who changed the state of a running task: a negated pid means that the task
+-- itself did. Stored in the row, this is undone by a rollback to a savepoint, and kept by a commit in the middle of the
+-- run. A task cannot change a state that another session has set.
 CREATE OR REPLACE FUNCTION :"schema".:"readyFunction"() RETURNS trigger LANGUAGE plpgsql AS $function$ BEGIN
   IF NEW.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN'::pg_catalog.text AND NEW.owner IS NULL THEN
     NEW.ready := NEW.plan OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp();
@@ -70,20 +64,17 @@ CREATE OR REPLACE FUNCTION :"schema".:"readyFunction"() RETURNS trigger LANGUAGE
   RETURN NEW;
 END $function$;
 
--- Wakes the manager, once per statement. NOTIFY serializes commits, so it is omitted in busy mode, which
--- the manager signals by holding an advisory lock. As a row trigger (ownDeleteTrigger) and for TRUNCATE,
--- the function also records for `finish` that a task deleted its own row. The deletion is not recorded if
--- another session had set the state of the row before.
+-- Wakes the manager, once per statement, except in busy mode, which the manager signals by holding an advisory lock:
+-- NOTIFY serializes commits. As a row trigger (ownDeleteTrigger) and for TRUNCATE, the function also records for
+-- `finish` that a task deleted its own row, unless another session had set the state of the row before.
 --
--- Tells the task table from the pause table by the name of the trigger. A function that names the table makes every INSERT
--- fail once the table or its schema has been renamed.
+-- Tells the task table from the pause table by the name of the trigger. A function that names the table would make
+-- every INSERT fail once the table or its schema has been renamed.
 --
--- A transaction that has sent a notification cannot be prepared (PREPARE TRANSACTION). With `pg_task.notify` off, none is
--- sent, and the manager finds the rows when it next looks at the table.
+-- A transaction that has sent a notification cannot be prepared (PREPARE TRANSACTION), so `pg_task.notify` can be off.
 --
--- Each PERFORM starts and ends the executor, while PL/pgSQL evaluates the condition of an IF without it. The
--- conditions of the trigger are in the function, where they are prepared once per session, while a WHEN
--- condition has to be prepared for each statement.
+-- PL/pgSQL evaluates the condition of an IF without starting the executor, as each PERFORM does. In the function,
+-- conditions are prepared once per session, in WHEN for each statement.
 CREATE OR REPLACE FUNCTION :"schema".:"wakeUp"() RETURNS trigger LANGUAGE plpgsql AS $function$
 DECLARE
   root pg_catalog.oid := coalesce(pg_catalog.pg_partition_root(TG_RELID)::pg_catalog.oid, TG_RELID);
@@ -134,16 +125,14 @@ CREATE TRIGGER :"readyUpdateTrigger" BEFORE UPDATE OF plan, state, ready ON :"sc
 CREATE TRIGGER :"wakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF plan, state ON :"schema".:"table" FOR EACH STATEMENT
   EXECUTE FUNCTION :"schema".:"wakeUp"();
 
--- Partitions, including those created later, inherit the row triggers of a partitioned table.
 CREATE TRIGGER :"ownDeleteTrigger" AFTER DELETE ON :"schema".:"table" FOR EACH ROW
   WHEN (OLD.id::text = current_setting('pg_task.id', true)) EXECUTE FUNCTION :"schema".:"wakeUp"();
 
 -- == Default of plan ==
 
--- Converts the setting pg_task.plan of a session, role or database to a time. The setting is a timestamp,
--- an interval from now, or a clock function plus or minus an interval. It is parsed and never executed,
--- because it would run with the privileges of the inserting role, which may exceed those of the role that
--- set it.
+-- Converts the setting pg_task.plan to a time. It is a timestamp, an interval from now, or a clock function plus or
+-- minus an interval. It is never executed, because the inserting role may have more privileges than the role that set
+-- it.
 --
 -- PL/pgSQL compares the values of a CASE with the operator = of the search_path.
 CREATE OR REPLACE FUNCTION :"schema".:"planned"(setting text) RETURNS timestamptz LANGUAGE plpgsql AS $function$
@@ -183,8 +172,7 @@ END $function$;
 
 COMMENT ON FUNCTION :"schema".:"planned"(text) IS 'pg-task planned';
 
--- Every role that inserts tasks calls the function, and default privileges may have revoked EXECUTE from
--- PUBLIC.
+-- Default privileges may have revoked EXECUTE from PUBLIC, but every role that inserts tasks calls the function.
 GRANT EXECUTE ON FUNCTION :"schema".:"planned"(text) TO PUBLIC;
 
 -- == Pauses ==
@@ -201,9 +189,8 @@ COMMENT ON COLUMN :"schema".:"pauseTable"."group" IS 'Group name, null for the w
 COMMENT ON COLUMN :"schema".:"pauseTable".since IS 'When it was paused';
 COMMENT ON COLUMN :"schema".:"pauseTable".reason IS 'Reason, for users to read';
 
--- With a publication FOR ALL TABLES, the server refuses UPDATE and DELETE in a table that has neither a primary key nor
--- another replica identity, and some tools copy only tables that have one. A group of the pause table can be null, so the
--- key is a number.
+-- With a publication FOR ALL TABLES, the server refuses UPDATE and DELETE in a table without a replica identity. A
+-- group can be null, so the key is a number.
 DO $function$
 DECLARE
   pauses pg_catalog.regclass := pg_catalog.format('%I.%I', :'schema', :'pauseTable');
@@ -222,12 +209,11 @@ CREATE TRIGGER :"pauseWakeUp" AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE ON :"
 
 -- == Ledgers ==
 
--- A run commits its effect and its ledger row in one transaction. There are two ledgers, used in turn, so
--- that one can be truncated while runs write to the other. They need no autovacuum, because they are
--- truncated. They have no index, because they are read only after a session has died, and then in full. If
--- a session dies before it has reported a result, `start` and `stop` are copied from the ledger to the
--- task's row. A row with a `place` is not a proof: it is written before a remote task starts, and names the
--- server that is queried if the local session is lost. An empty place means that no query is needed.
+-- A run commits its effect and its ledger row in one transaction. Of the two ledgers, one can be truncated while runs
+-- write to the other, so they need no autovacuum. They have no index, because they are read only after a session has
+-- died, and then in full. If it has not reported a result, `start` and `stop` are copied to the task's row. A row with
+-- a `place` is not a proof: it is written before a remote task starts, and names the server that is queried if the
+-- local session is lost. An empty place means that no query is needed.
 CREATE TABLE IF NOT EXISTS :"schema".:"ledger1" (
   id bigint NOT NULL,
   take bigint NOT NULL,
@@ -253,10 +239,8 @@ ALTER TABLE :"schema".:"ledger2" REPLICA IDENTITY FULL;
 
 -- == Dependencies and owed successors ==
 
--- A row of the first table says that a task waits for the end of its predecessor. With `failed`, the predecessor
--- has ended, but not as DONE; such a row is kept only for tasks that wait for a failure. The second table has the
--- id of each ended task whose schedule should go on, but whose successor the server has rejected so far. The row
--- of the task says why in its `error`.
+-- With `failed`, the predecessor has ended, but not as DONE; such a row is kept only for tasks that wait for a failure.
+-- The second table has the ended tasks whose successors the server has rejected so far. Their `error` says why.
 CREATE TABLE IF NOT EXISTS :"schema".:"dependencyTable" (
   predecessor bigint NOT NULL,
   task bigint NOT NULL,
@@ -276,13 +260,11 @@ COMMENT ON TABLE :"schema".:"owedTable" IS 'For pg-task''s own use: ended tasks 
 
 -- == Functions that sessions call around each run ==
 
--- Last statement of a task's transaction. Writes the proof if the transaction has written anything. Returns
--- null if the transaction has written nothing, true if the task is still in TAKE or WORK, and false if the
--- task itself has changed its state or deleted its row. Fails, and thereby aborts the transaction, if
--- another session has changed the state, deleted the row or become the owner. UNLISTEN takes effect at
--- commit, so it has to be here: in `reset`, it would take effect only at the end of the next run. With
--- variable_conflict, unqualified names are parameters and variables even if the table has a column of that
--- name.
+-- Last statement of a task's transaction. Returns null if the transaction has written nothing. Otherwise writes the
+-- proof, and returns true if the task is still in TAKE or WORK, and false if the task itself has changed its state or
+-- deleted its row. Fails, and thereby aborts the transaction, if another session has changed the state, deleted the row
+-- or become the owner. UNLISTEN takes effect at commit: in `reset`, that would be the end of the next run. With
+-- variable_conflict, unqualified names are parameters and variables even if the table has such a column.
 CREATE OR REPLACE FUNCTION :"schema".:"finish"(task bigint, taken bigint, holder text, ledger integer)
 RETURNS boolean LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
@@ -336,10 +318,9 @@ END $function$;
 
 COMMENT ON FUNCTION :"schema".:"finish"(bigint, bigint, text, integer) IS 'pg-task finish';
 
--- Resets the session after a run, and returns the time at which the reset began. The function does the same
--- as DISCARD ALL, but keeps cached plans. Plans are not observable, and without them, `finish` and the
--- tasks' functions would have to be planned again each time. CLOSE needs EXECUTE, because PL/pgSQL has a
--- CLOSE statement of its own.
+-- Resets the session after a run, and returns when the reset began. Does the same as DISCARD ALL, but keeps cached
+-- plans, which are not observable, so that functions need not be planned again. CLOSE needs EXECUTE, because PL/pgSQL
+-- has a CLOSE statement of its own.
 CREATE OR REPLACE FUNCTION :"schema".:"reset"() RETURNS timestamptz LANGUAGE plpgsql AS $function$
 DECLARE
   began pg_catalog.timestamptz := pg_catalog.clock_timestamp();
@@ -357,14 +338,12 @@ END $function$;
 
 COMMENT ON FUNCTION :"schema".:"reset"() IS 'pg-task reset';
 
--- The same reset, at the beginning of a queued run's transaction. Returns the start time of the
--- transaction. Takes the lock of the queued run until the end of the transaction, and fails unless the
--- manager holds the session's pipeline permit. A rollback undoes the reset, so the caller then resets the
--- session once more. The transaction's read-only mode and isolation level can no longer be changed, so the
--- function also fails if one of them differs from that of a new session. The previous task may have changed
--- the read-only mode. RESET (up to PostgreSQL 15) or the server's configuration may have changed the
--- isolation level. `group` and `name` are null if they are those of every new session. All checks are in a
--- single expression, because PL/pgSQL sets up each expression anew in each transaction.
+-- The same reset, at the beginning of a queued run's transaction, whose start time it returns. Takes the lock of the
+-- queued run until the end of the transaction, and fails unless the manager holds the session's pipeline permit. A
+-- rollback undoes the reset, so the caller then resets the session once more. Also fails if the read-only mode or the
+-- isolation level, which can no longer be changed, differs from that of a new session: the previous task, RESET (up to
+-- PostgreSQL 15) or the server's configuration may have changed it. `group` and `name` are null if they are those of
+-- every new session. All checks are in a single expression, because PL/pgSQL sets up each one anew in each transaction.
 CREATE OR REPLACE FUNCTION :"schema".:"reset"(next text, "group" text, name text, lock integer, permit integer) RETURNS timestamptz LANGUAGE plpgsql AS $function$
 BEGIN
   EXECUTE 'CLOSE ALL';
@@ -390,13 +369,11 @@ COMMENT ON FUNCTION :"schema".:"reset"(text, text, text, integer, integer) IS 'p
 
 -- == Views ==
 
--- Each view reads a function, because a view on the table itself would prevent the owner from dropping the
--- table or changing a column's type. The function runs with the privileges of its caller, also for
--- row-level security. It is a single SELECT, so it is inlined. The casts are for adopted tables.
+-- Each view reads a function, because a view on the table itself would prevent the owner from dropping the table or
+-- changing a column's type. The function runs with the privileges of its caller. The casts are for adopted tables.
 --
--- Because they are inlined, names in them are looked up in the search_path of whoever reads the view. A
--- setting of the functions would prevent inlining, and the server could then no longer push the conditions of a reader's
--- query into them.
+-- Being single SELECTs without settings, they are inlined, so that the conditions of a reader's query are pushed into
+-- them, and names are looked up in the search_path of the reader.
 CREATE OR REPLACE FUNCTION :"schema".:"statsRows"()
 RETURNS TABLE (hour timestamptz, count bigint, failed bigint, total interval, mean interval, max interval, p95 interval)
 LANGUAGE sql STABLE AS $function$
@@ -421,12 +398,11 @@ LANGUAGE sql STABLE AS $function$
   ) AS e GROUP BY e.error
 $function$;
 
--- Running tasks are counted by application_name (`pg_task SCHEMA TABLE GROUP`), without reading finished
--- rows. The server truncates application_name to 63 bytes and shows bytes that are not printable ASCII as
--- \xff (before PostgreSQL 16 as ?). The names of waiting groups are converted in the same way, so that they
--- match. The planner expects NOT ready to be true in most rows, although ready is null in most of them.
--- Conditions on plan that the planner cannot estimate make it expect few rows. The string literals do not
--- depend on standard_conforming_strings.
+-- Running tasks are counted by application_name (`pg_task SCHEMA TABLE GROUP`), without reading finished rows. The
+-- server truncates it to 63 bytes and shows bytes that are not printable ASCII as \xff (before PostgreSQL 16 as ?). The
+-- names of waiting groups are converted in the same way. The planner expects NOT ready to be true in most rows,
+-- although ready is null in most of them. Conditions on plan that it cannot estimate make it expect few rows. The
+-- string literals do not depend on standard_conforming_strings.
 CREATE OR REPLACE FUNCTION :"schema".:"groupsRows"()
 RETURNS TABLE ("group" text, running bigint, waiting bigint, due bigint, oldest timestamptz, paused boolean)
 LANGUAGE sql STABLE AS $function$
@@ -535,8 +511,7 @@ END $function$;
 
 -- == Home ==
 
--- Where the table is at home (src/manager/schema/home.ts). The row is copied together with the tasks, so that pg-task
--- knows a copy, and does not run what the original runs.
+-- Copied together with the tasks, so that pg-task knows a copy, and does not run what the original runs (home.ts).
 CREATE TABLE IF NOT EXISTS :"schema".:"homeTable" (
   id uuid PRIMARY KEY,
   system bigint,
@@ -560,8 +535,7 @@ COMMENT ON COLUMN :"schema".:"homeTable".cluster IS 'pg_conf.name';
 COMMENT ON COLUMN :"schema".:"homeTable".label IS 'pg_task.home, null if not set';
 COMMENT ON COLUMN :"schema".:"homeTable".since IS 'Since when';
 
--- Tells the manager that the table may have become a copy, because rows of another table were loaded. The
--- notification is never omitted, unlike that of tasks. The trigger also fires in a subscriber.
+-- The table may have become a copy, because rows of another table were loaded. Also fires in a subscriber.
 CREATE OR REPLACE FUNCTION :"schema".:"homeChanged"() RETURNS trigger LANGUAGE plpgsql AS $function$ BEGIN
   PERFORM pg_catalog.pg_notify(pg_catalog.concat('pg_task_', TG_RELID), 'home');
   RETURN NULL;
@@ -576,9 +550,9 @@ ALTER TABLE :"schema".:"homeTable" ENABLE ALWAYS TRIGGER :"homeChanged";
 
 -- == What earlier versions of the table have ==
 
--- The first version of the table had nine checks instead of one. Adopted tables (docs/adoption.md) keep the
--- checks that they have. The positions of the columns tell whether pg-task created the table. Existing rows
--- have passed the nine checks, so they are not scanned again.
+-- The first version had nine checks instead of one. Adopted tables keep the checks that they have: the positions of the
+-- columns tell whether pg-task created the table. Existing rows have passed the nine checks, so they are not scanned
+-- again.
 DO $function$
 DECLARE
   task pg_catalog.regclass := :'qualified';
@@ -607,11 +581,9 @@ BEGIN
   END IF;
 END $function$;
 
--- Replaces two triggers. The one that wakes the manager had a condition in the first version of the table: it
--- had to be prepared for each statement, while the conditions in a function are prepared once per session. The
--- condition of the one that sets `ready` compares `state` as an enum value, which is cheaper, unless the
--- column is of another type. The comment of either trigger may be a record of pg-task
--- (src/manager/schema/planDefault.ts), so it is kept.
+-- Replaces two triggers of the first version: the one that wakes the manager had a condition, and that of the one that
+-- sets `ready` did not compare `state` as an enum value, which is cheaper. Their comments may be a record of pg-task
+-- (src/manager/schema/planDefault.ts), so they are kept.
 DO $function$
 DECLARE
   task pg_catalog.regclass := :'qualified';

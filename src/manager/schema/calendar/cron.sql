@@ -5,13 +5,11 @@
 --   day      1-31 the day; 32 + n the n-th day before the last; 63 the last working day; 63 + n the one nearest to day n
 --   weekday  0-6 each such weekday, from Sunday on; 7 * n + w the n-th weekday w of the month; 42 + w its last
 
--- Raises 22023: refuses the rule because of one of its fields.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_refuse(rule text, part text, problem text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $function$
 BEGIN
   RAISE EXCEPTION 'rule "%": %: %', rule, part, problem USING ERRCODE = '22023';
 END $function$;
 
--- The six fields of a rule: second, minute, hour, day, month, weekday.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_fields(rule text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
   line text COLLATE "C" := btrim(rule, E' \t\n\r\f\v');
@@ -60,8 +58,7 @@ BEGIN
   RETURN CASE cardinality(fields) WHEN 5 THEN '0'::text || fields ELSE fields END;
 END $function$;
 
--- Value of a token: a number, or one of the names. Null if it is neither. A number with too many digits becomes 9999,
--- which is too large for any field.
+-- A number, or the place of a name. A number with too many digits becomes 9999, which is too large for any field.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_value(token text, names text[]) RETURNS int LANGUAGE sql IMMUTABLE AS $function$
   SELECT CASE
     WHEN token ~ '^0*[0-9]{1,4}$' THEN right(token, 4)::int
@@ -70,8 +67,7 @@ CREATE OR REPLACE FUNCTION :"schema".task_cron_value(token text, names text[]) R
   END
 $function$;
 
--- Bit of an item that stands for days that depend on the month, such as L or FRI#2. Null if the item is not of this
--- kind.
+-- Bit of an item that stands for days that depend on the month, such as L or FRI#2, or null.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_special(rule text, part text, item text, names text[]) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
   weekday text;
@@ -114,11 +110,10 @@ BEGIN
   RETURN 7 * ordinal + number % 7;
 END $function$;
 
--- The bit string of a field, of `size` bits. The weekday 7 is Sunday, and ranges of weekdays may extend past Saturday.
+-- The bit string of a field. The weekday 7 is Sunday, and ranges of weekdays may extend past Saturday.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_set(rule text, part text, field text, low int, high int, size int, names text[]) RETURNS bit varying LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
   is_weekday boolean := part = 'weekday';
-  -- Sunday can also be written as 7.
   highest int := CASE WHEN is_weekday THEN 7 ELSE high END;
   cycle int := CASE WHEN is_weekday THEN 7 ELSE size END;
   members bit varying := repeat('0', size)::bit varying;
@@ -178,14 +173,12 @@ BEGIN
   RETURN members;
 END $function$;
 
--- First member of the bit string that is `since` or greater. Null if there is none.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_member(members bit varying, since int) RETURNS int LANGUAGE sql IMMUTABLE AS $function$
   SELECT nullif(position(B'1' IN substring(members FROM since + 1)), 0) + since - 1
 $function$;
 
--- Days of a month that fit the rule, as a bit string. `joint` says whether both the day field and the weekday field
--- have to fit, or only one of them. The month has `length` days, and its first day is the weekday `first`. Bit 0 is the
--- first day.
+-- Days of a month that fit the rule; bit 0 is the first day, which is the weekday `first`. `joint` says whether both
+-- the day field and the weekday field have to fit.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_days(first int, length int, days bit varying, weekdays bit varying, joint boolean) RETURNS bit varying LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
   week bit varying := substring(weekdays FROM 1 FOR 7);
@@ -233,7 +226,6 @@ BEGIN
   RETURN CASE WHEN joint THEN by_day & by_weekday ELSE by_day | by_weekday END;
 END $function$;
 
--- First time of day of the rule at or after `since`. Null if there is none.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_time(since time, sets bit varying[]) RETURNS time LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
   second int := :"schema".task_cron_member(sets[1], extract(second FROM since)::int);
@@ -251,9 +243,9 @@ BEGIN
   RETURN make_time(hour, minute, second);
 END $function$;
 
--- First wall time of the rule at or after `since`, whether or not the clocks of a zone show it. Null if there is none
--- within 41 years or before 2601. Each kind of month, by its length and first weekday, returns within 40 years, so a
--- rule without a time in 41 years has none at all.
+-- First wall time of the rule at or after `since`, whether or not the clocks of a zone show it, before 2601. Each kind
+-- of month, by its length and first weekday, returns within 40 years, so a rule without a time in 41 years has none at
+-- all.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_wall(since timestamp, sets bit varying[], joint boolean) RETURNS timestamp LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
   start time := :"schema".task_cron_time(since::time, sets);
@@ -290,14 +282,12 @@ BEGIN
   RETURN NULL;
 END $function$;
 
--- Raises 22023 with the reason why the rule has no time.
 CREATE OR REPLACE FUNCTION :"schema".task_cron_never(rule text, sets bit varying[], joint boolean) RETURNS void LANGUAGE plpgsql STABLE AS $function$
 DECLARE
   names text[] := '{January,February,March,April,May,June,July,August,September,October,November,December}';
   lengths int[] := '{31,29,31,30,31,30,31,31,30,31,30,31}';
   months text[];
   days text[];
-  -- Whether any of the rule's months has any of the days of its day field.
   is_day boolean;
 BEGIN
   IF :"schema".task_cron_wall('2000-01-01', sets, joint) IS NOT NULL THEN
@@ -322,8 +312,6 @@ BEGIN
     regexp_replace(array_to_string(days, ', '), ', ([^ ]+)$', ' or \1'));
 END $function$;
 
--- First time of the rule after `since`. Raises 22023 if the rule is invalid or has no further time.
---
 -- A rule is fixed if neither its minute nor its hour begins with `*`. As in Vixie cron, if the clocks skip a time of a
 -- fixed rule, the time moves to the end of the gap; if they show it twice, only the first instant counts. For other
 -- rules, every instant counts at which the clocks show one of their times.

@@ -5,7 +5,6 @@
 -- that are DAILY or slower are evaluated in wall times, and only the result is converted to an instant. Rules that are
 -- HOURLY or faster are evaluated in elapsed time, and their BY parts filter by what the clocks show.
 
--- Raises 22023: a part of the rule is wrong.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_fail(rule text, part text, reason text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $function$
 BEGIN
@@ -13,13 +12,13 @@ BEGIN
 END
 $function$;
 
--- The rule's lines without their folds (RFC 5545, section 3.1), with LF between them.
+-- Without folds (RFC 5545, section 3.1), and with LF between lines.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_unfold(rule text) RETURNS text LANGUAGE sql IMMUTABLE AS $function$
   SELECT btrim(replace(replace(
     replace(replace(rule, E'\r\n', E'\n'), E'\r', E'\n'), E'\n ', ''), E'\n\t', ''), E' \t\n')
 $function$;
 
--- First day of the week that contains the day. Weekdays are numbered from 1 (Monday) to 7; 2001-01-01 was a Monday.
+-- First day of the week. Weekdays are numbered from 1 (Monday) to 7; 2001-01-01 was a Monday.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_week(day date, week_start integer) RETURNS date
 LANGUAGE sql IMMUTABLE AS $function$
   SELECT day - ((day - date '2001-01-01' + 1 - week_start) % 7 + 7) % 7
@@ -40,7 +39,6 @@ BEGIN
 END
 $function$;
 
--- Parses a single number, which has to be within the bounds.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_number(rule text, part text, value text, low integer, high integer)
 RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $function$
 BEGIN
@@ -55,8 +53,7 @@ BEGIN
 END
 $function$;
 
--- Parses a list of numbers. They are returned once each, in ascending order. If `low` is negative, negative numbers
--- count from the end, and 0 is invalid.
+-- Numbers once each, in ascending order. If `low` is negative, negative ones count from the end, and 0 is invalid.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_numbers(rule text, part text, value text, low integer, high integer)
 RETURNS integer[] LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -82,8 +79,7 @@ BEGIN
 END
 $function$;
 
--- Parses BYDAY. Weekdays without an ordinal become 1 (Monday) to 7 in `weekdays`. Those with one become 10 times the
--- ordinal plus the weekday in `ordinals`, or the negative of this if the ordinal counts from the end: 2MO is 21, and
+-- Parses BYDAY. Weekdays with an ordinal become 10 times the ordinal plus the weekday in `ordinals`: 2MO is 21, and
 -- -1FR is -15.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_weekdays(
   rule text, value text, OUT weekdays integer[], OUT ordinals integer[]
@@ -108,9 +104,9 @@ BEGIN
 END
 $function$;
 
--- Parses a DATE or DATE-TIME value. A local time is in the zone. If the zone's clocks show it twice, it is the first
--- instant. If they skip it, the offset before the gap applies (RFC 5545, section 3.3.5). The server has no leap
--- seconds, so second 60 is read as 59.
+-- Parses a DATE or DATE-TIME value. If the zone's clocks show a local time twice, it is the first instant. If they skip
+-- it, the offset before the gap applies (RFC 5545, section 3.3.5). The server has no leap seconds, so second 60 is read
+-- as 59.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_stamp(
   rule text, part text, value text, zone text, OUT wall timestamp, OUT instant timestamptz
 ) LANGUAGE plpgsql STABLE AS $function$
@@ -149,20 +145,19 @@ BEGIN
 END
 $function$;
 
--- What precedes the colon of a line: its name and its parameters. A parameter's value may contain colons in quotes.
+-- What precedes the colon of a line. A parameter's value may contain colons in quotes.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_head(line text) RETURNS text LANGUAGE sql IMMUTABLE AS $function$
   SELECT CASE WHEN strpos(line, '"') = 0 THEN split_part(line, ':', 1)
     ELSE substring(line FROM '^(?:[^":]|"[^"]*")*') END
 $function$;
 
--- The parameters of a line. Those that begin with X- are left out (RFC 5545, section 3.2).
+-- Without those that begin with X- (RFC 5545, section 3.2).
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_parameters(head text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $function$
   SELECT (string_to_array(CASE WHEN head ~* ';x-' THEN regexp_replace(head, ';x-(?:[^";]|"[^"]*")*', '', 'gi')
     ELSE head END, ';'))[2:]
 $function$;
 
--- The zone that Outlook and Exchange mean by a name of Windows, or null. These are the most frequent names of CLDR's
--- table windowsZones, with its default territories.
+-- The zone that Outlook and Exchange mean by a name of Windows, or null. From CLDR's table windowsZones.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_windows_zone(name text) RETURNS text LANGUAGE sql IMMUTABLE AS $function$
   SELECT jsonb '{
     "AUS Central Standard Time": "Australia/Darwin",
@@ -230,8 +225,7 @@ CREATE OR REPLACE FUNCTION :"schema".task_rrule_windows_zone(name text) RETURNS 
 $function$;
 
 -- The server's name for a TZID: itself, the zone of the Windows name, what the VTIMEZONE says in X-LIC-LOCATION, or the
--- end of a name such as /freeassociation.sourceforge.net/Europe/Berlin. A TZID that none of these explains stays as it
--- is, and is refused later.
+-- end of a name such as /freeassociation.sourceforge.net/Europe/Berlin. Any other stays as it is, and is refused later.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_known_zone(tzid text, location text) RETURNS text LANGUAGE plpgsql STABLE AS $function$
 DECLARE
   name text;
@@ -250,7 +244,7 @@ BEGIN
 END
 $function$;
 
--- Raises 22023: what was pasted as a rule does not contain exactly one event. Of the rule, only the first line is shown.
+-- What was pasted as a rule does not contain exactly one event. Of it, only the first line is shown.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_component_fail(rule text, reason text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $function$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = '22023',
@@ -259,15 +253,12 @@ BEGIN
 END
 $function$;
 
--- The rule as the lines DTSTART, RRULE, RDATE and EXDATE if it is a whole VEVENT or VCALENDAR. Only the event's own
--- lines are taken: its alarms and the VTIMEZONE have lines with the same names. Each TZID becomes a name that the server
--- knows, also in rules that are not components. Any other rule is returned unchanged. Raises 22023 unless there is
--- exactly one event.
+-- Takes the lines from a whole VEVENT or VCALENDAR. Only the event's own lines count: its alarms and the VTIMEZONE have
+-- lines with the same names. Each TZID becomes a name that the server knows, also in rules that are not components.
 CREATE OR REPLACE FUNCTION :"schema".task_rule_plain(rule text) RETURNS text LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$
 DECLARE
   is_component boolean := rule ~* '^\s*begin:';
-  -- The names of the components around a line.
   path text[] := '{}';
   events integer := 0;
   line text;
@@ -332,14 +323,14 @@ BEGIN
 END
 $function$;
 
--- Whether two names mean the same zone. Those of UTC do, and differences of case do not matter.
+-- The names of UTC mean the same zone.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_same_zone(a text, b text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $function$
   SELECT upper(a COLLATE "C") = upper(b COLLATE "C")
     OR (a ~* '^(etc/)?(utc|uct|universal|zulu)$' AND b ~* '^(etc/)?(utc|uct|universal|zulu)$')
 $function$;
 
--- Refuses a parameter of a line, unless it is a TZID, or a VALUE that agrees with the value. That of DTSTART agrees with
--- the zone. Other lines may have a zone of their own.
+-- Refuses a parameter of a line, unless it is a TZID, or a VALUE that agrees with the value. The TZID of DTSTART has to
+-- agree with the zone. Other lines may have a zone of their own.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_parameter(rule text, zone text, part text, parameter text, value text)
 RETURNS void LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -356,8 +347,8 @@ BEGIN
 END
 $function$;
 
--- The values of the rule's lines. `added` and `removed` are those of RDATE and EXDATE; if a line has a zone of its own,
--- its times are given in UTC.
+-- The values of the lines. `added` and `removed` are those of RDATE and EXDATE, in UTC if they have a zone of their
+-- own.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_lines(
   rule text, zone text, OUT recurrence text, OUT start text, OUT added text[], OUT removed text[]
 ) LANGUAGE plpgsql STABLE AS $function$
@@ -440,9 +431,9 @@ BEGIN
 END
 $function$;
 
--- Parses the rule, and raises 22023 if it is invalid. `start` and `start_wall` are DTSTART as an instant and as a wall
--- time, `step` is INTERVAL, and `times` is COUNT. If UNTIL is a day, `until` is the end of that day. For `weekdays` and
--- `ordinals`, see task_rrule_weekdays. A day in RDATE means its midnight. A day in EXDATE leaves out all its times.
+-- `start` and `start_wall` are DTSTART as an instant and as a wall time, `step` is INTERVAL, and `times` is COUNT. If
+-- UNTIL is a day, `until` is the end of that day. A day in RDATE means its midnight. A day in EXDATE leaves out all its
+-- times.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_parse(
   rule text, zone text, OUT start timestamptz, OUT start_wall timestamp, OUT freq text, OUT step integer,
   OUT times integer, OUT until timestamptz, OUT week_start integer, OUT months integer[], OUT week_numbers integer[],
@@ -529,7 +520,7 @@ BEGIN
 END
 $function$;
 
--- The parsed rule. What it leaves open is taken from DTSTART. Without DTSTART, the rule begins at `since`.
+-- What the rule leaves open is taken from DTSTART. Without DTSTART, the rule begins at `since`.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_complete(rule text, zone text, since timestamptz) RETURNS record
 LANGUAGE plpgsql STABLE AS $function$
 DECLARE
@@ -559,7 +550,7 @@ BEGIN
 END
 $function$;
 
--- Days of a month that the BY parts for days allow. `month` is its first day. INTERVAL is not considered.
+-- Days of a month, given by its first day, that the BY parts allow, without regard to INTERVAL.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_month(parts record, month date) RETURNS date[]
 LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -586,8 +577,7 @@ BEGIN
 END
 $function$;
 
--- Whether the day is in one of the weeks of BYWEEKNO. A week belongs to the year in which its fourth day is, and
--- December 28 is always in the last week of its year.
+-- A week belongs to the year in which its fourth day is, and December 28 is always in the last week of its year.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_in_weeks(day date, week_start integer, numbers integer[])
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -600,8 +590,8 @@ BEGIN
 END
 $function$;
 
--- A number from 0 to 55 that is equal for years that begin on the same weekday, have the same length, and whose
--- neighbours have the same lengths. A rule without INTERVAL has the same days in all these years.
+-- A number from 0 to 55. Years with the same one begin on the same weekday, and they and their neighbours have the same
+-- lengths, so a rule without INTERVAL has the same days in all of them.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_year_kind(year integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $function$
   SELECT (make_date(year, 1, 1) - date '1600-01-03' + 7) % 7
     + 7 * (make_date(year, 1, 1) - make_date(year - 1, 1, 1) - 365)
@@ -609,9 +599,8 @@ CREATE OR REPLACE FUNCTION :"schema".task_rrule_year_kind(year integer) RETURNS 
     + 28 * (make_date(year + 2, 1, 1) - make_date(year + 1, 1, 1) - 365)
 $function$;
 
--- How many months to go forward from `month` to the first month that INTERVAL and BYMONTH allow. 0 if they allow
--- `month` itself. For MONTHLY and YEARLY, INTERVAL counts from DTSTART's month or year. For DAILY and WEEKLY, it is
--- considered only if it is so long that whole months may be skipped.
+-- How many months to go forward from `month` to the first one that INTERVAL and BYMONTH allow. For DAILY and WEEKLY,
+-- INTERVAL is considered only if it is so long that whole months may be skipped.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_months_ahead(parts record, month date) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -656,9 +645,9 @@ BEGIN
 END
 $function$;
 
--- The next days that the rule allows: those of the first month with such days at or after `since`. The search for later
--- days goes on at `after`. If BYSETPOS selects from sets of several days, the days of whole sets are returned: those of
--- the year, of the month, or of the weeks that begin in the month. `days` is empty if there are none up to `upto`.
+-- The days that the rule allows in the first month with such days at or after `since`, up to `upto`. The search for
+-- later days goes on at `after`. If BYSETPOS selects from sets of several days, the days of whole sets are returned:
+-- those of the year, of the month, or of the weeks that begin in the month.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_days(
   parts record, since date, upto date, OUT days date[], OUT after date
 ) LANGUAGE plpgsql IMMUTABLE AS $function$
@@ -675,8 +664,7 @@ DECLARE
   year integer;
   kind integer;
   key integer;
-  -- Which months have no days at all, by kind of year, and how many such months each kind of year has. They keep the
-  -- search short for rules that have no times.
+  -- Which months have no days, by kind of year, and how many. They keep the search short for rules that have no times.
   barren boolean[];
   barren_months integer[] := array_fill(0, '{64}');
 BEGIN
@@ -724,8 +712,7 @@ BEGIN
 END
 $function$;
 
--- The wall times that the rule has on these days, in ascending order, without those that the zone's clocks skip.
--- BYSETPOS has been applied.
+-- In ascending order, after BYSETPOS, and without those that the zone's clocks skip.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_walls(parts record, zone text, days date[]) RETURNS timestamp[]
 LANGUAGE plpgsql STABLE AS $function$
 BEGIN
@@ -756,9 +743,8 @@ BEGIN
 END
 $function$;
 
--- Whether a rule that is DAILY or slower can have times at all, as far as this can be told without a search. It cannot
--- if BYSETPOS is beyond the largest possible set, or if INTERVAL is a multiple of seven days and DTSTART is on a
--- weekday that BYDAY does not allow.
+-- A rule that is DAILY or slower has no times if BYSETPOS is beyond the largest possible set, or if INTERVAL is a
+-- multiple of seven days and DTSTART is on a weekday that BYDAY does not allow.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_possible(parts record) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -808,8 +794,8 @@ BEGIN
     WHILE i <= cardinality(chunk.days) LOOP
       FOREACH wall IN ARRAY :"schema".task_rrule_walls(parts, zone, chunk.days[i:i + size - 1]) LOOP
         CONTINUE WHEN wall < parts.start_wall OR (wall <= reached AND NOT counted);
-        -- Most of the times that are only counted need not be converted to instants. Those on the day of DTSTART are
-        -- converted, because DTSTART may be the second of two equal wall times.
+        -- Of the times that are only counted, those on the day of DTSTART have to be converted to instants, because
+        -- DTSTART may be the second of two equal wall times.
         IF wall > reached OR wall < parts.start_wall + interval '1 day' THEN
           instant := (:"schema".task_zone_instants(wall, zone, 'first'))[1];
           CONTINUE WHEN instant < parts.start;
@@ -832,9 +818,8 @@ END
 $function$;
 
 -- Whether a rule that is HOURLY or faster can have times at all. While the zone's offset is the same, the weekdays and
--- times of day at which the rule's periods begin repeat after a week or less, so one week is tried for each offset.
--- `origin` is the beginning of the first period, in seconds since 1970, and `pace` is the distance between two periods,
--- in seconds. `hours_only` says that whole hours are counted (see task_rrule_elapsed_next).
+-- times of day at which its periods begin repeat after a week or less, so one week is tried for each offset. `origin`
+-- is the beginning of the first period, in seconds since 1970, and `pace` is the distance between two, in seconds.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_reachable(
   parts record, zone text, origin bigint, pace bigint, hours_only boolean
 ) RETURNS boolean LANGUAGE plpgsql STABLE AS $function$
@@ -872,8 +857,8 @@ BEGIN
 END
 $function$;
 
--- The instant, in seconds since 1970, at which the zone's clocks first show the wall time or, if they skip it, a later
--- one. The wall time is in seconds since the beginning of year 1.
+-- The instant, in seconds since 1970, at which the zone's clocks first show the wall time, in seconds since the
+-- beginning of year 1, or a later one.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_first_instant(wall bigint, zone text) RETURNS bigint
 LANGUAGE sql STABLE AS $function$
   SELECT extract(epoch FROM coalesce(
@@ -882,9 +867,8 @@ LANGUAGE sql STABLE AS $function$
     (:"schema".task_zone_instants(timestamp '0001-01-02' + wall / 86400 * interval '1 day', zone, 'fixed'))[1]))::bigint
 $function$;
 
--- The earliest wall time at or after `local` that BYHOUR, BYMINUTE and, for SECONDLY, BYSECOND may allow: `local`
--- itself if they allow it, or else the beginning of the next hour, minute or second that is listed. Both are in seconds
--- since the beginning of year 1.
+-- The earliest wall time at or after `local` that BYHOUR, BYMINUTE and, for SECONDLY, BYSECOND may allow. Both are in
+-- seconds since the beginning of year 1.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_clock_ahead(parts record, local bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -904,9 +888,8 @@ BEGIN
 END
 $function$;
 
--- The times within one period of a rule that is HOURLY or faster, in seconds after the beginning of the period.
--- BYSETPOS has been applied. The period is an hour for HOURLY with BYMINUTE, a second for SECONDLY, and otherwise a
--- minute.
+-- The times within one period of a rule that is HOURLY or faster, in seconds after its beginning, after BYSETPOS. The
+-- period is an hour for HOURLY with BYMINUTE, a second for SECONDLY, and otherwise a minute.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_slots(parts record) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -931,11 +914,11 @@ $function$;
 -- First time after `since` of a rule that is HOURLY or faster, without regard to RDATE and EXDATE; for `passed` and
 -- `latest`, see task_rrule_calendar_next.
 --
--- The candidates are points at equal distances in elapsed time. The first one is DTSTART's second or the beginning of
--- its minute, and INTERVAL is the distance. If the BY parts exclude a point, the search goes on at the first point that
--- is not before the next wall time that they may allow. HOURLY with BYMINUTE is evaluated like MINUTELY, but INTERVAL
--- counts hours: an hour begins when the clocks show minute 0, and its number is that of the hour in UTC in which it
--- begins. So every time of the rule can replace DTSTART, even where the clocks are set by half an hour.
+-- The candidates are points at equal distances (INTERVAL) in elapsed time. The first one is DTSTART's second or the
+-- beginning of its minute. If the BY parts exclude a point, the search goes on at the first point that is not before
+-- the next wall time that they may allow. HOURLY with BYMINUTE is evaluated like MINUTELY, but INTERVAL counts hours:
+-- an hour begins when the clocks show minute 0, and its number is that of the hour in UTC in which it begins. So every
+-- time of the rule can replace DTSTART, even where the clocks are set by half an hour.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_elapsed_next(
   parts record, zone text, since timestamptz, OUT next timestamptz, OUT passed integer, OUT latest timestamptz
 ) LANGUAGE plpgsql STABLE AS $function$
@@ -1048,7 +1031,6 @@ BEGIN
 END
 $function$;
 
--- First time after `since` of the parsed rule, with RDATE and EXDATE.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_after(parts record, zone text, since timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $function$
 DECLARE
@@ -1077,9 +1059,8 @@ BEGIN
 END
 $function$;
 
--- First time of the rule after `since`, or null if the rule has no such time up to the year 2600. Without DTSTART, the
--- rule begins at `since`, truncated to the second. A DTSTART that the rule does not allow is not one of its times; RFC
--- 5545 leaves this undefined.
+-- Null if the rule has no such time up to the year 2600. A DTSTART that the rule does not allow is not one of its
+-- times; RFC 5545 leaves this undefined.
 --
 -- Making custom plans would take longer than the functions themselves, so generic plans are forced here and below.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_next(rule text, zone text, since timestamptz) RETURNS timestamptz
@@ -1113,8 +1094,7 @@ BEGIN
 END
 $function$;
 
--- The line DTSTART for the instant, truncated to the second. It contains the wall time, or the time in UTC if the wall
--- time means another instant.
+-- The wall time, or the time in UTC if the wall time means another instant.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_start_line(instant timestamptz, zone text) RETURNS text
 LANGUAGE plpgsql STABLE AS $function$
 DECLARE
@@ -1128,8 +1108,7 @@ BEGIN
 END
 $function$;
 
--- The rule with a DTSTART. If it has none, DTSTART becomes `start`, rounded up to the second, so that it is not before
--- the task's plan.
+-- If the rule has no DTSTART, it becomes `start`, rounded up to the second, so that it is not before the task's plan.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_anchored(rule text, zone text, start timestamptz) RETURNS text
 LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
@@ -1174,8 +1153,7 @@ BEGIN
 END
 $function$;
 
--- Last time of a rule with COUNT or UNTIL, or null if it has no times or no end. It is found by bisection, which takes
--- some milliseconds.
+-- Last time of a rule, or null if it has no times or no end. It is found by bisection, which takes some milliseconds.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_last(rule text, zone text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
@@ -1204,7 +1182,7 @@ BEGIN
 END
 $function$;
 
--- The reason why a rule has no times, if it is a day that none of its months has. Null if the reason is another one.
+-- The reason why a rule has no times, if it is a day that none of its months has.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_reason(parts record) RETURNS text
 LANGUAGE plpgsql IMMUTABLE AS $function$
 DECLARE
@@ -1220,8 +1198,7 @@ BEGIN
 END
 $function$;
 
--- Raises 22023 if the rule is invalid, or if it has no time up to the year 2600. Without DTSTART, UNTIL is disregarded,
--- because it is not known yet when the rule begins.
+-- Without DTSTART, UNTIL is disregarded, because it is not known yet when the rule begins.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_check(rule text, zone text) RETURNS void
 LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$

@@ -1,8 +1,8 @@
 -- The functions that users and pg-task call. They set the settings on which the functions in the other files rely. A
 -- rule is a cron expression, a recurrence rule of RFC 5545, or a query.
 
--- The kind of a rule: 'query', 'recurrence' or 'cron'. A query may begin with comments and parentheses. No cron
--- expression contains an equals sign, except one that begins with a zone, which is refused.
+-- A query may begin with comments and parentheses. No cron expression contains an equals sign, except one that begins
+-- with a zone, which is refused.
 CREATE OR REPLACE FUNCTION :"schema".task_rule_kind(rule text) RETURNS text LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$
   SELECT CASE WHEN rule ~* '^(\s|\(|--[^\n]*\n|/\*.*?\*/)*(select|with|values|table)\y' THEN 'query'
@@ -63,8 +63,8 @@ BEGIN
   END LOOP;
 END $function$;
 
--- A note that says what a change of the clocks does to `until`, a time of the rule. Null if there is nothing to say.
--- `since` is the previous time of the rule, or the time at which the search for `until` began.
+-- What a change of the clocks does to `until`, a time of the rule. `since` is the previous one, or the time at which
+-- the search for `until` began.
 CREATE OR REPLACE FUNCTION :"schema".task_rule_note(kind text, rule text, zone text, since timestamptz, until timestamptz)
 RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$
 DECLARE
@@ -85,8 +85,7 @@ BEGIN
   RETURN NULL;
 END $function$;
 
--- The first gap of the zone's clocks between two instants: the wall times from which and to which they are set forward.
--- Both are null if there is no gap.
+-- The wall times from which and to which the zone's clocks are first set forward between two instants.
 CREATE OR REPLACE FUNCTION :"schema".task_zone_gap(zone text, since timestamptz, until timestamptz, OUT low timestamp, OUT high timestamp)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$
 DECLARE
@@ -108,13 +107,11 @@ BEGIN
   END LOOP;
 END $function$;
 
--- The zone that the rule itself names, or null.
 CREATE OR REPLACE FUNCTION :"schema".task_rule_zone(rule text) RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$ BEGIN
   RETURN CASE WHEN :"schema".task_rule_kind(rule) = 'recurrence' THEN :"schema".task_rrule_zone(:"schema".task_rule_plain(rule)) END;
 END $function$;
 
--- Raises 22023 if the rule or the zone is invalid.
 CREATE OR REPLACE FUNCTION :"schema".task_rule_check(rule text, zone text) RETURNS void LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$ BEGIN
   PERFORM :"schema".task_zone_check(zone);
@@ -173,8 +170,8 @@ BEGIN
   END IF;
 END $function$;
 
--- The first `count` times of the rule after `since`, as an array. Null if they cannot be computed, because the rule is
--- a query, or because the rule or its zone has become invalid.
+-- Null if the times cannot be computed, because the rule is a query, or because the rule or its zone has become
+-- invalid.
 CREATE OR REPLACE FUNCTION :"schema".task_upcoming(rule text, zone text, since timestamptz, count integer)
 RETURNS timestamptz[] LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$
 BEGIN
@@ -184,8 +181,8 @@ EXCEPTION WHEN data_exception THEN
   RETURN NULL;
 END $function$;
 
--- The time of the rule that is nearest to the plan, if the plan is no longer a time of the rule, because the server has
--- new time zone data. Null if the plan is still a time of the rule, or if the rule or its zone has become invalid.
+-- The time of the rule that is nearest to the plan, if the plan is no longer one, because the server has new time zone
+-- data. Null also if the rule or its zone has become invalid.
 CREATE OR REPLACE FUNCTION :"schema".task_replanned(rule text, zone text, plan timestamptz)
 RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $function$
 DECLARE

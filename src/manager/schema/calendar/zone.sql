@@ -1,14 +1,12 @@
 -- Conversion between wall times and instants, by the server's own time zone data.
 
--- Offset of the zone from UTC at the given instant.
 CREATE OR REPLACE FUNCTION :"schema".task_zone_offset(instant timestamptz, zone text) RETURNS interval LANGUAGE sql STABLE AS $function$
   SELECT (instant AT TIME ZONE zone) - (instant AT TIME ZONE 'UTC')
 $function$;
 
--- First second after `low` at which the zone's offset differs from that at `low`. The offset at `high` must differ,
--- too. `low` and `high` are whole seconds in UTC. They have the type timestamp, because the length of a day that is
--- added to a timestamptz depends on the session's time zone. They are at most three days apart: no zone has ever
--- changed its offset twice within three days.
+-- First second after `low` at which the zone's offset differs from that at `low`, as that at `high` does. Both are
+-- whole seconds in UTC, of type timestamp, because the length of a day that is added to a timestamptz depends on the
+-- session's time zone, and at most three days apart: no zone has ever changed its offset twice within three days.
 CREATE OR REPLACE FUNCTION :"schema".task_zone_change(low timestamp, high timestamp, zone text) RETURNS timestamp LANGUAGE plpgsql STABLE AS $function$
 DECLARE
   before interval := :"schema".task_zone_offset(low AT TIME ZONE 'UTC', zone);
@@ -25,9 +23,8 @@ BEGIN
   RETURN high;
 END $function$;
 
--- Instants at which the zone's clocks show the wall time, in ascending order. Usually there is one. There are two if
--- the clocks are set back over the wall time, and none if they are set forward over it. The mode decides what is
--- returned in these cases:
+-- Instants at which the zone's clocks show the wall time, in ascending order. The mode decides what is returned if
+-- there are two, because the clocks are set back over it, or none, because they are set forward over it:
 --   every: all instants that exist
 --   first: the first of two; none in a gap (RFC 5545, section 3.3.10)
 --   fixed: the first of two; in a gap of up to three hours, its end (Vixie cron)
@@ -67,8 +64,8 @@ END $function$;
 
 -- Raises 22023 unless the zone is the name of a time zone. AT TIME ZONE also accepts abbreviations such as PST, which
 -- have no daylight saving time, and POSIX strings such as UTC+3, whose sign is the reverse of what most people expect.
--- Reading pg_timezone_names takes a tenth of a second, so it is read only if the text itself does not settle the
--- question. A name with a slash and without digits is neither an abbreviation nor a POSIX string.
+-- Reading pg_timezone_names takes a tenth of a second, so it comes last. A name with a slash and without digits is
+-- neither.
 CREATE OR REPLACE FUNCTION :"schema".task_zone_check(zone text) RETURNS void LANGUAGE plpgsql STABLE STRICT AS $function$
 DECLARE
   wanted text COLLATE "C" := zone;
