@@ -13,7 +13,7 @@ import { foreignNames } from "../manager/schema/adoption/obstacles.js";
 import type { TableRecord } from "../manager/schema/columns.js";
 import { latestVersion, nameAnotherPlace, readRecord } from "../manager/schema/migrations.js";
 import { readIdCache } from "../manager/schema/idCache.js";
-import { isPartitionedByPlan, planPartitionsProblem } from "../manager/schema/planPartitions.js";
+import { isPartitionedByPlan, planPartitionsProblem } from "../manager/schema/options/orderCheck.sql.js";
 import { readWriters, revokeWriting } from "../manager/schema/grants.js";
 import { describeUnknownZone, placeZone, unknownZones } from "../manager/schema/unknownZones.js";
 import type { FileParameters } from "../shared/config/parameterTable.js";

@@ -1,6 +1,5 @@
 import { literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
-import type { UserFunction } from "./userFunction.js";
 
 /** How many changed rows a task gets at most. */
 const maxRows = 1000;
@@ -8,7 +7,7 @@ const maxRows = 1000;
 /** Largest size of a task's changed rows as text, in bytes. It leaves room for the rest of `args`. */
 const maxRowBytes = 1_000_000;
 
-export const asyncTrigger = (table: TaskTable): UserFunction => ({
+export const asyncTrigger = (table: TaskTable) => ({
   purpose: "asynchronous triggers",
   comment: "pg-task async trigger ",
   signature: `${table.qualifiedAsync}()`,

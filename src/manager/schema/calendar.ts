@@ -17,7 +17,7 @@ export const calendarText = files.map((file) => readFileSync(new URL(file, folde
 /**
  * Must be increased with every change of the functions. An older pg-task does not replace the functions of a newer one.
  */
-const calendarVersion = 3;
+const calendarVersion = 4;
 
 const ownComment = "pg-task calendar ";
 

@@ -1,8 +1,7 @@
 import { literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
-import type { UserFunction } from "./userFunction.js";
 
-export const chain = (table: TaskTable): UserFunction => ({
+export const chain = (table: TaskTable) => ({
   purpose: "chains",
   comment: "pg-task chain ",
   signature: `${table.qualifiedChain}(text[], text, text, text)`,

@@ -60,9 +60,9 @@ const comments: ReadonlyMap<string, string> = new Map(
   ]),
 );
 
-export const columnComments = ({ qualified }: TaskTable, names: Iterable<string>): string =>
-  [...names]
-    .map((name) => `COMMENT ON COLUMN ${qualified}.${identifier(name)} IS ${literal(comments.get(name) ?? "")}`)
+export const columnComments = ({ qualified }: TaskTable, columns: readonly { readonly name: string }[]): string =>
+  columns
+    .map(({ name }) => `COMMENT ON COLUMN ${qualified}.${identifier(name)} IS ${literal(comments.get(name) ?? "")}`)
     .join(";\n");
 
 /**

@@ -75,13 +75,7 @@ export async function ensureTable(client: Client, table: TaskTable, entry: Entry
   }
 }
 
-interface Ensured {
-  readonly oid: number;
-  readonly keyProblem: KeyProblem | null;
-  readonly isNew: boolean;
-}
-
-async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<Ensured> {
+async function ensureOwn(client: Client, table: TaskTable, entry: Entry, log: Log) {
   const { hasKeys, logName } = table;
   try {
     const done = await inTransaction(client, () => changeOwn(client, table, entry));

@@ -5,7 +5,12 @@ import { asyncTrigger } from "./asyncTrigger.sql.js";
 import { chain } from "./chain.sql.js";
 import type { TaskTable } from "./taskTable.js";
 import { isTrustedOwner } from "./trustedOwner.sql.js";
-import type { UserFunction } from "./userFunction.js";
+
+/**
+ * A function that users call, and that pg-task itself does not need. Its comment begins with `comment`, and a digest of the
+ * statement that created it follows. `purpose` is what users do with it, in the plural.
+ */
+type UserFunction = ReturnType<typeof asyncTrigger>;
 
 const userFunctions = (table: TaskTable): UserFunction[] => [asyncTrigger(table), chain(table)];
 

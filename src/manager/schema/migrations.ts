@@ -85,12 +85,7 @@ export async function applyMigration(client: Client, table: TaskTable, version: 
   }
   // Users may have commented on the columns that an adopted table had.
   const added = version === 0 ? columnList : columnsSince(version);
-  await client.query(
-    columnComments(
-      table,
-      added.map(({ name }) => name),
-    ),
-  );
+  await client.query(columnComments(table, added));
   await recordVersion(client, table, latestVersion);
 }
 

@@ -90,29 +90,8 @@ export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, 
   const optional = `t.rule, t.zone, t.catchup IS TRUE AS catchup, t.overlap IS TRUE AS overlap, t.due,
       coalesce(t.wait OPERATOR(pg_catalog.<) 0, false) AS computes, coalesce(t.wait OPERATOR(pg_catalog.>=) 0, false) AS awaits, ${calendar}.task_rule_kind(t.rule) OPERATOR(pg_catalog.=) 'query' AS is_query`;
   // Names rather than an asterisk, so that readers need no privilege on other columns, such as `remote`.
-  const stored = [
-    "id",
-    "parent",
-    "group",
-    "repeat",
-    "drift",
-    "active",
-    "state",
-    "plan",
-    "ready",
-    "max",
-    "owner",
-    "input",
-    "error",
-    "key",
-    "attempt",
-    "rule",
-    "zone",
-    "catchup",
-    "overlap",
-    "due",
-    "wait",
-  ].map((name) => `c.${identifier(name)}`);
+  const stored = `c.id, c.parent, c."group", c.repeat, c.drift, c.active, c.state, c.plan, c.ready, c.max, c.owner, c.input, c.error,
+            c.key, c.attempt, c.rule, c.zone, c.catchup, c.overlap, c.due, c.wait`;
   const columns = `t.id::bigint AS id, t.parent::bigint AS parent, t."group"::pg_catalog.text AS "group", t.repeat, t.drift, t.active,
       t.state::pg_catalog.text AS state, t.plan::pg_catalog.timestamptz AS plan, t.ready, t.max, t.owner, t.input::pg_catalog.text AS input,
       t.key, ${tries} AS failed_tries, CASE WHEN ${tries} OPERATOR(pg_catalog.>) 0 THEN ${firstLine("t.error::pg_catalog.text", 1000)} END AS try_error, ${optional}`;
@@ -130,7 +109,7 @@ export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, 
         SELECT ${columns}, CASE WHEN ${runsQueryAgain("t")} THEN ${owedReason("t")} END AS owed FROM ${qualified} AS t WHERE ${hasSchedule("t")} AND t.ready IS NOT NULL
         UNION ALL
         SELECT ${columns}, NULL FROM (
-          SELECT ${stored.join(", ")} FROM ${qualified} AS c WHERE ${hasSchedule("c")} AND c.ready IS NULL AND c.take IS NOT NULL
+          SELECT ${stored} FROM ${qualified} AS c WHERE ${hasSchedule("c")} AND c.ready IS NULL AND c.take IS NOT NULL
           ORDER BY c.ready DESC, c.take DESC LIMIT ${maxClaimed}
         ) AS t WHERE t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])${owed}
       ) AS w
@@ -216,18 +195,24 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
   const create = functionStatement(table);
   // With the comments, so that existing views get those of this version.
   const digest = createHash("sha256").update(create).update(JSON.stringify(columnComments)).digest("hex").slice(0, 16);
-  const { rows } = await client.query<{ comment: string | null; former: boolean; view: boolean; taken: boolean }>(
+  const { rows } = await client.query<{
+    comment: string | null;
+    former: boolean;
+    view: boolean;
+    taken: boolean;
+    invoker: boolean;
+  }>(
     `SELECT (SELECT pg_catalog.obj_description(p.oid, 'pg_proc') FROM pg_catalog.pg_proc AS p
          WHERE p.oid = pg_catalog.to_regprocedure($1) AND ${isTrustedOwner("p.proowner", "$4")}) AS comment,
        EXISTS (SELECT FROM pg_catalog.pg_proc AS p WHERE p.oid = pg_catalog.to_regprocedure($1) AND p.proargnames <> $5::text[]) AS former,
-       c.oid IS NOT NULL AS view,
+       c.oid IS NOT NULL AS view, current_setting('server_version_num')::integer >= 150000 AS invoker,
        c.oid IS NOT NULL AND (c.relkind <> 'v' OR pg_catalog.concat(pg_catalog.obj_description(c.oid, 'pg_class')) NOT LIKE 'pg-task view%')
          OR EXISTS (SELECT FROM pg_catalog.pg_type AS t WHERE t.typrelid = 0 AND t.typname = $3 AND t.typnamespace = n.oid) AS taken
      FROM pg_catalog.pg_namespace AS n LEFT JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = $3
      WHERE n.nspname = $2`,
     [`${table.qualifiedSchedulesRows}()`, schema, schedulesView, table.qualified, columnComments.map(([name]) => name)],
   );
-  const { comment = null, former = false, view: exists = false, taken = false } = rows[0] ?? {};
+  const { comment = null, former = false, view: exists = false, taken = false, invoker = false } = rows[0] ?? {};
   const current = comment === `${ownComment}${digest}`;
   if (current && (exists || taken)) return false;
   const statements = [
@@ -244,16 +229,9 @@ export async function ensureSchedulesView(client: Client, table: TaskTable): Pro
       `COMMENT ON VIEW ${view} IS 'pg-task view: schedules, with their coming times and last outcomes'`,
       ...columnComments.map(([name, , text]) => `COMMENT ON COLUMN ${view}.${identifier(name)} IS ${literal(text)}`),
     );
-    if (await supportsInvoker(client)) statements.push(`ALTER VIEW ${view} SET (security_invoker = true)`);
+    if (invoker) statements.push(`ALTER VIEW ${view} SET (security_invoker = true)`);
   }
   if (former) statements.push(`DROP FUNCTION ${identifier(schema)}.${identifier(formerName(table))}()`);
   await client.query(statements.join(";\n"));
   return exists && !taken;
-}
-
-async function supportsInvoker(client: Client): Promise<boolean> {
-  const { rows } = await client.query<{ supported: boolean }>(
-    "SELECT current_setting('server_version_num')::integer >= 150000 AS supported",
-  );
-  return rows[0]?.supported === true;
 }

@@ -38,13 +38,7 @@ export async function addColumns(
   if (changes.length > 0) {
     await client.query(`ALTER TABLE ${table.qualified} ${changes.join(", ")}`);
   }
-  if (missing.length > 0)
-    await client.query(
-      columnComments(
-        table,
-        missing.map(({ name }) => name),
-      ),
-    );
+  if (missing.length > 0) await client.query(columnComments(table, missing));
   await ensureIdDefault(client, table, layout);
 }
 

@@ -24,7 +24,7 @@ export async function refuseObstacles(client: Client, table: TaskTable, record: 
   if (record.version < latestVersion) {
     const layout = await readLayout(client, table);
     if (record.version === 0) await refuseAdoption(client, table, layout);
-    else refuseForeignColumns(table, layout, record);
+    else refuse(`cannot migrate ${table.qualified}`, foreignNames(table, layout, record));
   }
   await refuseConflictingNames(client, table);
 }
@@ -41,26 +41,20 @@ async function refuseAdoption(client: Client, table: TaskTable, layout: Layout):
   if (isLegacyLayout(layout)) {
     throw refusal(`${qualified} has the layout of pg_task's first version`, legacyLayoutStatements(qualified));
   }
-  const obstacles = [
+  refuse(foreign, [
     ...missingRequired(table, layout),
     ...unfitTypes(table, layout),
     ...extensionTriggers(table, layout),
     ...(await ownColumnsInUse(client, table, layout)),
     ...foreignNames(table, layout, noRecord),
     ...(await forbiddingChecks(client, table, layout)),
-  ];
-  if (obstacles.length === 0) return;
-  throw refusal(
-    `${foreign}: ${obstacles.map(({ problem }) => problem).join("; ")}`,
-    obstacles.map(({ statement }) => statement),
-  );
+  ]);
 }
 
-function refuseForeignColumns(table: TaskTable, layout: Layout, record: TableRecord): void {
-  const obstacles = foreignNames(table, layout, record);
+function refuse(reason: string, obstacles: readonly Obstacle[]): void {
   if (obstacles.length === 0) return;
   throw refusal(
-    `cannot migrate ${table.qualified}: ${obstacles.map(({ problem }) => problem).join("; ")}`,
+    `${reason}: ${obstacles.map(({ problem }) => problem).join("; ")}`,
     obstacles.map(({ statement }) => statement),
   );
 }

@@ -19,9 +19,7 @@ export async function repairAdopted(client: Client, table: TaskTable, entry: Ent
   if (found.kind !== "p" && !found.hasFillTrigger) return;
   const layout = await readLayout(client, table);
   const condition = found.hasFillTrigger ? fillCondition(layout, entry.parameters) : null;
-  if (condition !== null && entry.create) {
-    await ensureFillFunction(client, table, layout, entry.parameters);
-  }
+  if (condition !== null && entry.create) await ensureFillFunction(client, table, layout, entry.parameters);
   if (found.kind !== "p") return;
   for (const { relation, trigger } of await missingTriggers(client, table, layout, condition)) {
     if (!entry.create) {

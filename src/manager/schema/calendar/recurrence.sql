@@ -9,8 +9,7 @@ CREATE OR REPLACE FUNCTION :"schema".task_rrule_fail(rule text, part text, reaso
 LANGUAGE plpgsql IMMUTABLE AS $function$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('rule "%s": %s: %s', rule, part, reason);
-END
-$function$;
+END $function$;
 
 -- Without folds (RFC 5545, section 3.1), and with LF between lines.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_unfold(rule text) RETURNS text LANGUAGE sql IMMUTABLE AS $function$
@@ -36,8 +35,7 @@ BEGIN
     END IF;
   END LOOP;
   RETURN NULL;
-END
-$function$;
+END $function$;
 
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_number(rule text, part text, value text, low integer, high integer)
 RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $function$
@@ -50,8 +48,7 @@ BEGIN
     PERFORM :"schema".task_rrule_fail(rule, part, format('%s is below %s', value, low));
   END IF;
   RETURN value::integer;
-END
-$function$;
+END $function$;
 
 -- Numbers once each, in ascending order. If `low` is negative, negative ones count from the end, and 0 is invalid.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_numbers(rule text, part text, value text, low integer, high integer)
@@ -76,8 +73,7 @@ BEGIN
     numbers := ARRAY(SELECT DISTINCT unnest(numbers) ORDER BY 1);
   END IF;
   RETURN numbers;
-END
-$function$;
+END $function$;
 
 -- Parses BYDAY. Weekdays with an ordinal become 10 times the ordinal plus the weekday in `ordinals`: 2MO is 21, and
 -- -1FR is -15.
@@ -101,8 +97,7 @@ BEGIN
       ordinals := ordinals || 10 * ordinal + sign(ordinal)::integer * weekday;
     END IF;
   END LOOP;
-END
-$function$;
+END $function$;
 
 -- Parses a DATE or DATE-TIME value. If the zone's clocks show a local time twice, it is the first instant. If they skip
 -- it, the offset before the gap applies (RFC 5545, section 3.3.5). The server has no leap seconds, so second 60 is read
@@ -142,8 +137,7 @@ BEGIN
   ELSE
     instant := coalesce((:"schema".task_zone_instants(wall, zone, 'first'))[1], wall AT TIME ZONE zone);
   END IF;
-END
-$function$;
+END $function$;
 
 -- What precedes the colon of a line. A parameter's value may contain colons in quotes.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_head(line text) RETURNS text LANGUAGE sql IMMUTABLE AS $function$
@@ -241,8 +235,7 @@ BEGIN
     END;
   END LOOP;
   RETURN tzid;
-END
-$function$;
+END $function$;
 
 -- What was pasted as a rule does not contain exactly one event. Of it, only the first line is shown.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_component_fail(rule text, reason text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $function$
@@ -250,8 +243,7 @@ BEGIN
   RAISE EXCEPTION USING ERRCODE = '22023',
     MESSAGE = format('rule "%s...": %s', "left"(split_part(:"schema".task_rrule_unfold(rule), E'\n', 1), 100), reason),
     HINT = 'paste one event, from BEGIN:VEVENT to END:VEVENT, or its lines DTSTART, RRULE, RDATE and EXDATE';
-END
-$function$;
+END $function$;
 
 -- Takes the lines from a whole VEVENT or VCALENDAR. Only the event's own lines count: its alarms and the VTIMEZONE have
 -- lines with the same names. Each TZID becomes a name that the server knows, also in rules that are not components.
@@ -320,8 +312,7 @@ BEGIN
       FROM unnest(:"schema".task_rrule_parameters(head)) WITH ORDINALITY AS p(parameter, place)), '') || substr(each, length(head) + 1),
       E'\n' ORDER BY position)
     FROM unnest(taken) WITH ORDINALITY AS t(each, position), :"schema".task_rrule_head(each) AS head);
-END
-$function$;
+END $function$;
 
 -- The names of UTC mean the same zone.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_same_zone(a text, b text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $function$
@@ -344,8 +335,7 @@ BEGIN
   ELSIF name = 'VALUE' AND (setting = 'DATE') <> (strpos(value, 'T') = 0) THEN
     PERFORM :"schema".task_rrule_fail(rule, part, format('''%s'' is not a %s', value, setting));
   END IF;
-END
-$function$;
+END $function$;
 
 -- The values of the lines. `added` and `removed` are those of RDATE and EXDATE, in UTC if they have a zone of their
 -- own.
@@ -397,8 +387,7 @@ BEGIN
       WHEN 'EXDATE' THEN removed := removed || string_to_array(line, ',');
     END CASE;
   END LOOP;
-END
-$function$;
+END $function$;
 
 -- Refuses combinations of parts that RFC 5545, section 3.3.10, excludes.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_combine(rule text, parts record, named text[]) RETURNS void
@@ -428,8 +417,7 @@ BEGIN
     RETURN;
   END IF;
   PERFORM :"schema".task_rrule_fail(rule, part, reason);
-END
-$function$;
+END $function$;
 
 -- `start` and `start_wall` are DTSTART as an instant and as a wall time, `step` is INTERVAL, and `times` is COUNT. If
 -- UNTIL is a day, `until` is the end of that day. A day in RDATE means its midnight. A day in EXDATE leaves out all its
@@ -517,8 +505,7 @@ BEGIN
   END IF;
   PERFORM :"schema".task_rrule_combine(rule, parts, named)
     FROM (SELECT freq, positions, week_numbers, ordinals, year_days, month_days) AS parts;
-END
-$function$;
+END $function$;
 
 -- What the rule leaves open is taken from DTSTART. Without DTSTART, the rule begins at `since`.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_complete(rule text, zone text, since timestamptz) RETURNS record
@@ -547,8 +534,7 @@ BEGIN
   parts.minutes := coalesce(parts.minutes, ARRAY[extract(minute FROM parts.start_wall)::integer]);
   parts.seconds := coalesce(parts.seconds, ARRAY[extract(second FROM parts.start_wall)::integer]);
   RETURN parts;
-END
-$function$;
+END $function$;
 
 -- Days of a month, given by its first day, that the BY parts allow, without regard to INTERVAL.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_month(parts record, month date) RETURNS date[]
@@ -574,8 +560,7 @@ BEGIN
           = ANY (parts.ordinals))
       AND (parts.week_numbers IS NULL
         OR :"schema".task_rrule_in_weeks(month + i, parts.week_start, parts.week_numbers)));
-END
-$function$;
+END $function$;
 
 -- A week belongs to the year in which its fourth day is, and December 28 is always in the last week of its year.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_in_weeks(day date, week_start integer, numbers integer[])
@@ -587,8 +572,7 @@ DECLARE
   number integer := (middle - make_date(year, 1, 1)) / 7 + 1;
 BEGIN
   RETURN number = ANY (numbers) OR number - 2 - (last - make_date(year, 1, 1)) / 7 = ANY (numbers);
-END
-$function$;
+END $function$;
 
 -- A number from 0 to 55. Years with the same one begin on the same weekday, and they and their neighbours have the same
 -- lengths, so a rule without INTERVAL has the same days in all of them.
@@ -642,8 +626,7 @@ BEGIN
     RETURN CASE WHEN number % 12 + 1 = ANY (parts.months) THEN 0 ELSE 1 END;
   END IF;
   RETURN coalesce(:"schema".task_rrule_above(parts.months, number), parts.months[1] + 12) - number;
-END
-$function$;
+END $function$;
 
 -- The days that the rule allows in the first month with such days at or after `since`, up to `upto`. The search for
 -- later days goes on at `after`. If BYSETPOS selects from sets of several days, the days of whole sets are returned:
@@ -709,8 +692,7 @@ BEGIN
     EXIT WHEN cardinality(days) > 0;
     month := after;
   END LOOP;
-END
-$function$;
+END $function$;
 
 -- In ascending order, after BYSETPOS, and without those that the zone's clocks skip.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_walls(parts record, zone text, days date[]) RETURNS timestamp[]
@@ -740,8 +722,7 @@ BEGIN
     ) AS numbered
     WHERE number = ANY (parts.positions) OR -reverse = ANY (parts.positions)
     ORDER BY wall);
-END
-$function$;
+END $function$;
 
 -- A rule that is DAILY or slower has no times if BYSETPOS is beyond the largest possible set, or if INTERVAL is a
 -- multiple of seven days and DTSTART is on a weekday that BYDAY does not allow.
@@ -758,8 +739,7 @@ BEGIN
   RETURN coalesce(largest >= (SELECT min(abs(position)) FROM unnest(parts.positions) AS position), true)
     AND coalesce(parts.freq <> 'DAILY' OR parts.step % 7 <> 0
       OR extract(isodow FROM parts.start_wall)::integer = ANY (parts.weekdays), true);
-END
-$function$;
+END $function$;
 
 -- First time after `since` of a rule that is DAILY or slower, without regard to RDATE and EXDATE. `passed` is the
 -- number of its times up to `since`, and `latest` the last of them; both are known only if the rule has COUNT.
@@ -814,8 +794,7 @@ BEGIN
     first_day := chunk.after;
   END LOOP;
   latest := (:"schema".task_zone_instants(latest_wall, zone, 'first'))[1];
-END
-$function$;
+END $function$;
 
 -- Whether a rule that is HOURLY or faster can have times at all. While the zone's offset is the same, the weekdays and
 -- times of day at which its periods begin repeat after a week or less, so one week is tried for each offset. `origin`
@@ -854,8 +833,7 @@ BEGIN
     WHERE (origin - 4 * 86400
       + CASE WHEN hours_only THEN ceil(shift / 3600.0)::integer * 3600 ELSE shift END
       - (weekday - 1) * 86400 - hour * 3600 - minute * 60 - second) % cycle = 0);
-END
-$function$;
+END $function$;
 
 -- The instant, in seconds since 1970, at which the zone's clocks first show the wall time, in seconds since the
 -- beginning of year 1, or a later one.
@@ -885,8 +863,7 @@ BEGIN
     RETURN local - second + coalesce(:"schema".task_rrule_above(parts.seconds, second), 60);
   END IF;
   RETURN local;
-END
-$function$;
+END $function$;
 
 -- The times within one period of a rule that is HOURLY or faster, in seconds after its beginning, after BYSETPOS. The
 -- period is an hour for HOURLY with BYMINUTE, a second for SECONDLY, and otherwise a minute.
@@ -908,8 +885,7 @@ BEGIN
       WHERE i = ANY (parts.positions) OR i - cardinality(slots) - 1 = ANY (parts.positions));
   END IF;
   RETURN slots;
-END
-$function$;
+END $function$;
 
 -- First time after `since` of a rule that is HOURLY or faster, without regard to RDATE and EXDATE; for `passed` and
 -- `latest`, see task_rrule_calendar_next.
@@ -1028,8 +1004,7 @@ BEGIN
     END IF;
     point := point + greatest(1, (instant - point + pace - 1) / pace) * pace;
   END LOOP;
-END
-$function$;
+END $function$;
 
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_after(parts record, zone text, since timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $function$
@@ -1056,8 +1031,7 @@ BEGIN
     SELECT min(each) FROM unnest(parts.added) AS each
     WHERE each > since AND (each <> ALL (parts.removed)) IS NOT FALSE
       AND ((each AT TIME ZONE zone)::date <> ALL (parts.removed_days)) IS NOT FALSE));
-END
-$function$;
+END $function$;
 
 -- Null if the rule has no such time up to the year 2600. A DTSTART that the rule does not allow is not one of its
 -- times; RFC 5545 leaves this undefined.
@@ -1091,8 +1065,7 @@ BEGIN
     END IF;
   END LOOP;
   RETURN NULL;
-END
-$function$;
+END $function$;
 
 -- The wall time, or the time in UTC if the wall time means another instant.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_start_line(instant timestamptz, zone text) RETURNS text
@@ -1105,8 +1078,7 @@ BEGIN
     RETURN format('DTSTART;TZID=%s:%s', zone, to_char(wall, 'YYYYMMDD"T"HH24MISS'));
   END IF;
   RETURN format('DTSTART:%sZ', to_char(second AT TIME ZONE 'UTC', 'YYYYMMDD"T"HH24MISS'));
-END
-$function$;
+END $function$;
 
 -- If the rule has no DTSTART, it becomes `start`, rounded up to the second, so that it is not before the task's plan.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_anchored(rule text, zone text, start timestamptz) RETURNS text
@@ -1122,8 +1094,7 @@ BEGIN
     RETURN line || E'\nRRULE:' || btrim(rule, E' \t\r\n');
   END IF;
   RETURN line || E'\n' || :"schema".task_rrule_unfold(rule);
-END
-$function$;
+END $function$;
 
 -- The rule for the times that follow `at`, one of its times. If it has COUNT, DTSTART becomes the last time up to `at`,
 -- and COUNT the number of times from there on, so that earlier times are never counted again. COUNT includes the times
@@ -1150,8 +1121,7 @@ BEGIN
   rest := btrim(regexp_replace(rest, '(^|\n)DTSTART[^\n]*', '', 'i'), E'\n');
   rest := regexp_replace(rest, '((?:^|\n)RRULE[^\n]*[:;]COUNT=)[^;\n]*', '\1' || parts.times - state.passed + 1, 'i');
   RETURN :"schema".task_rrule_start_line(state.latest, zone) || E'\n' || rest;
-END
-$function$;
+END $function$;
 
 -- Last time of a rule, or null if it has no times or no end. It is found by bisection, which takes some milliseconds.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_last(rule text, zone text) RETURNS timestamptz
@@ -1179,8 +1149,7 @@ BEGIN
     END LOOP;
   END LOOP;
   RETURN low;
-END
-$function$;
+END $function$;
 
 -- The reason why a rule has no times, if it is a day that none of its months has.
 CREATE OR REPLACE FUNCTION :"schema".task_rrule_reason(parts record) RETURNS text
@@ -1195,12 +1164,10 @@ BEGIN
     RETURN format('%s has no day %s.', names[month], day);
   END IF;
   RETURN NULL;
-END
-$function$;
+END $function$;
 
 -- Without DTSTART, UNTIL is disregarded, because it is not known yet when the rule begins.
-CREATE OR REPLACE FUNCTION :"schema".task_rrule_check(rule text, zone text) RETURNS void
-LANGUAGE plpgsql STABLE STRICT
+CREATE OR REPLACE FUNCTION :"schema".task_rrule_check(rule text, zone text) RETURNS void LANGUAGE plpgsql STABLE STRICT
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
 DECLARE
   parts record := :"schema".task_rrule_complete(rule, zone, statement_timestamp());
@@ -1218,5 +1185,4 @@ BEGIN
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('rule "%s" never comes', rule), DETAIL = reason;
   END IF;
-END
-$function$;
+END $function$;

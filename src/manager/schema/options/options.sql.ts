@@ -2,10 +2,9 @@ import { createHash } from "node:crypto";
 import type { Client } from "../../../shared/postgres/client.js";
 import { identifier, literal } from "../../../shared/postgres/quoting.js";
 import { keyProblems, type KeyProblem } from "../keyIndex.js";
-import { isPartitionedByPlan } from "../planPartitions.js";
 import type { TaskTable } from "../taskTable.js";
 import type { OptionCheck } from "./optionCheck.js";
-import { orderCheck, refusedOrderCheck } from "./orderCheck.sql.js";
+import { isPartitionedByPlan, orderCheck, refusedOrderCheck } from "./orderCheck.sql.js";
 import { scheduleCheck } from "./scheduleCheck.sql.js";
 import { argumentsCheck, gapCheck, keyCheck, refusedKeyCheck, retryCheck, roleCheck } from "./valueChecks.sql.js";
 
