@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { test } from "../support/limitedTest.js";
-import { projectPath } from "../support/project.js";
+import { projectText } from "../support/project.js";
 import { serve } from "../support/serve.js";
 import { until, maxConcurrent, only, statesOf } from "../support/tasks.js";
 
@@ -405,8 +404,7 @@ test("if an open transaction with the key is rolled back, a task set to PLAN run
 });
 
 test("an INSERT with the key of a schedule changes it while it waits, and replaces it, with defaults, while it runs", async () => {
-  const documented =
-    /^INSERT INTO task \(key, rule,.*?;$/ms.exec(readFileSync(projectPath("docs/order.md"), "utf8"))?.[0] ?? "";
+  const documented = /^INSERT INTO task \(key, rule,.*?;$/ms.exec(projectText("docs/order.md"))?.[0] ?? "";
   const upsert = `${documented.replaceAll("CALL nightly()", "SELECT 2").replace(/;$/, "")} RETURNING id`;
   const plain = `INSERT INTO task (key, rule, zone, "group", input) VALUES ('nightly', '0 4 1 1 *', 'UTC', 'nightly', 'SELECT 3') RETURNING id`;
   const active = async (): Promise<unknown[]> =>

@@ -1,34 +1,22 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createDatabase } from "../support/database.js";
-import { documentedBlocks } from "../support/documentedBlocks.js";
+import { documentedBlocks, psqlTable, textResults } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { psqlTable, textResults } from "../support/psqlTable.js";
-import { until, Tasks } from "../support/tasks.js";
+import { projectText } from "../support/project.js";
+import { serve } from "../support/serve.js";
+import { only } from "../support/tasks.js";
 
-const page = readFileSync(new URL("../../../docs/arguments.md", import.meta.url), "utf8");
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query("TRUNCATE task RESTART IDENTITY");
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+const page = projectText("docs/arguments.md");
+const { client, tasks } = await serve({ "pg_task.delete": false }, "TRUNCATE task RESTART IDENTITY");
 
-const blocks = documentedBlocks(page);
-
-for (const [index, { sql, result }] of blocks.entries()) {
+for (const [index, { sql, result }] of documentedBlocks(page).entries()) {
   test(`block ${index + 1} of the page is accepted, and does what the page says`, async () => {
     const last = (await textResults(client, sql)).at(-1);
     assert.ok(last !== undefined);
     // The output of a task separates columns by tabs, which the page shows as spaces.
     if (result !== undefined) assert.equal(sameBlanks(psqlTable(last)), sameBlanks(result));
-    const ended = await until<{ state: string; error: string | null }>(
-      client,
-      "SELECT state::text AS state, error FROM task WHERE plan <= now()",
-      (rows) => rows.every(({ state }) => !["PLAN", "TAKE", "WORK"].includes(state)),
-    );
-    for (const { state, error } of ended) assert.deepEqual([state, error], ["DONE", null]);
+    for (const { state, error } of await tasks.endedOf("SELECT id FROM task WHERE plan <= now()")) {
+      assert.deepEqual([state, error], ["DONE", null]);
+    }
   });
 }
 
@@ -40,13 +28,8 @@ const sameBlanks = (text: string): string =>
     .replaceAll(/ $/gm, "");
 
 test("expressions over the args run, and the planned task does too", async () => {
-  await client.query(`UPDATE task SET plan = now() WHERE "group" = 'audit 2'`);
-  const rows = await until<{ output: string }>(
-    client,
-    `SELECT output FROM task WHERE "group" = 'audit 2' AND state = 'DONE'`,
-    (found) => found.length === 1,
-  );
-  assert.deepEqual(rows, [{ output: "DELETE of 5000" }]);
+  const ended = await tasks.endedOf(`UPDATE task SET plan = now() WHERE "group" = 'audit 2' RETURNING id`);
+  assert.equal(only(ended).output, "DELETE of 5000");
 });
 
 test("a change of args is refused with the errors of the page", async () => {
@@ -60,7 +43,7 @@ test("a change of args is refused with the errors of the page", async () => {
 
 test("a session that runs no task has no pg_task.id, and notices are not kept", async () => {
   await assert.rejects(client.query("SELECT current_setting('pg_task.id')"), /unrecognized configuration parameter/);
-  assert.deepEqual((await client.query("SELECT current_setting('pg_task.id', true) AS id")).rows, [{ id: null }]);
+  assert.equal(await tasks.value("SELECT current_setting('pg_task.id', true)"), null);
   const [id = "", notice = ""] = await tasks.insert(
     { input: "SHOW pg_task.id" },
     { input: "DO $$ BEGIN RAISE NOTICE 'hidden'; RAISE WARNING 'hidden'; END $$" },

@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { findParameter } from "../../src/shared/config/parameters.js";
 import { parameters } from "../../src/shared/config/parameterTable.js";
 import { test } from "../support/limitedTest.js";
-import { projectPath } from "../support/project.js";
+import { projectPath, projectText } from "../support/project.js";
 
 const file = projectPath("docs/pg_task.md");
 const text = readFileSync(file, "utf8");
@@ -14,9 +14,7 @@ const rows = [...text.matchAll(/^\| ([^-].*?) *\| *(.*?) *\|$/gm)].flatMap(([, c
 const names = new Set(rows.map(({ name }) => name));
 
 /** The tests that show what the rows of the page say, as `FILE: TITLE`, by the name of the row. */
-const evidence: Record<string, readonly string[]> = JSON.parse(
-  readFileSync(projectPath("test/documents/comparison.json"), "utf8"),
-);
+const evidence: Record<string, readonly string[]> = JSON.parse(projectText("test/documents/comparison.json"));
 
 /** Returns patterns that match the names of the tests in a file. `(.+)` stands for an interpolated value. */
 function testNamePatterns(source: string): RegExp[] {
@@ -67,7 +65,7 @@ test("a test is named for each row of docs/pg_task.md that says same, and for no
 
 test("docs/pg_task.md lists every column and state", () => {
   const added = /pg-task adds (.*?)\.\n/s.exec(text)?.[1] ?? "";
-  const described = readFileSync(projectPath("docs/table.md"), "utf8");
+  const described = projectText("docs/table.md");
   const columns = [...described.matchAll(/^\| (`\w+`)/gm)].map(([, name = ""]) => name);
   assert.deepEqual(
     columns.filter((name) => !names.has(name) && !added.includes(name)),

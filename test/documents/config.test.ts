@@ -1,18 +1,16 @@
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { existsSync, readdirSync } from "node:fs";
 import { cli } from "../support/cli.js";
 import { createDatabase } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { startPgTask } from "../support/pgTask.js";
-import { temporaryFolder } from "../support/temporaryFolder.js";
+import { configFolder } from "../support/configFile.js";
+import { projectPath, projectText } from "../support/project.js";
 
-const root = new URL("../../../", import.meta.url);
 const database = await createDatabase("empty");
 const files = [
   "README.md",
-  ...readdirSync(new URL("docs/", root), { recursive: true, encoding: "utf8" })
+  ...readdirSync(projectPath("docs"), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".md"))
     .map((file) => `docs/${file}`),
 ];
@@ -20,12 +18,7 @@ const files = [
 /** Returns the fenced code blocks in a language, with the files that contain them. */
 function blocks(language: string): { file: string; text: string }[] {
   const fence = new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms");
-  return files.flatMap((file) =>
-    [...readFileSync(new URL(file, root), "utf8").matchAll(fence)].map(([, text = ""]) => ({
-      file,
-      text,
-    })),
-  );
+  return files.flatMap((file) => [...projectText(file).matchAll(fence)].map(([, text = ""]) => ({ file, text })));
 }
 
 /**
@@ -46,8 +39,7 @@ test("the docs contain example configurations", () => {
 
 for (const [index, { file, text }] of configurations.entries()) {
   test(`configuration ${index + 1} in ${file} is valid, and check explains it`, async () => {
-    const cwd = await temporaryFolder();
-    await writeFile(join(cwd, "pg_task.json"), JSON.stringify(here(text)));
+    const cwd = await configFolder(here(text));
     const env = {
       HOME: cwd,
       DATABASE_URL: database.url,
@@ -75,7 +67,7 @@ for (const { file, command } of commands) {
   test(`\`${command}\` in ${file} is a valid command`, async () => {
     const [program, what = "", ...rest] = command.replace(/^(?:[A-Z_]+=(?:"[^"]*"|\S*)\s+)+/, "").split(/\s+/);
     const { scripts, version }: { scripts: Record<string, string>; version: string } = JSON.parse(
-      readFileSync(new URL("package.json", root), "utf8"),
+      projectText("package.json"),
     );
     if (program === "npx" && what === "pm2") {
       // Another test runs these commands.
@@ -91,7 +83,7 @@ for (const { file, command } of commands) {
     } else if (program === "export") {
       assert.match(command, /^export( [A-Z_]+='[^']*')+$/);
     } else if (program === "bash") {
-      assert.ok(existsSync(new URL(what, root)));
+      assert.ok(existsSync(projectPath(what)));
     } else {
       assert.equal(program, "npm");
       const script = what === "run" ? rest[0] : what;

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { it } from "node:test";
@@ -8,10 +7,10 @@ import { promisify } from "node:util";
 import { PgTask } from "../support/pgTask.js";
 import { createDatabase } from "../support/database.js";
 import { startProcess } from "../support/process.js";
-import { projectPath } from "../support/project.js";
+import { projectPath, projectText } from "../support/project.js";
 import { temporaryFolder } from "../support/temporaryFolder.js";
 
-const page = readFileSync(projectPath("docs/library.md"), "utf8");
+const page = projectText("docs/library.md");
 
 /** Each example of the page, and what it prints. */
 const examples = [...page.matchAll(/^```js\n(.*?)^```\n\n```output\n(.*?)^```$/gms)].map(
@@ -42,7 +41,7 @@ async function programFolder(names: readonly string[]): Promise<string> {
 
 it("the examples fit strict programs", async () => {
   const folder = await programFolder(["pg", "pino", "@types/pg", "@types/node"]);
-  const tutorial = readFileSync(projectPath("docs/tutorials/wait-for-result.md"), "utf8");
+  const tutorial = projectText("docs/tutorials/wait-for-result.md");
   const programs = [page, tutorial].flatMap((text) => [...text.matchAll(/^```js\n(.*?)^```$/gms)]);
   assert.ok(programs.length > examples.length);
   for (const [n, [, program = ""]] of programs.entries()) await writeFile(join(folder, `${n + 1}.mjs`), program);
@@ -71,7 +70,7 @@ it("the examples fit strict programs", async () => {
 });
 
 it("names everything that the package exports", () => {
-  const index = readFileSync(projectPath("src/library/index.ts"), "utf8");
+  const index = projectText("src/library/index.ts");
   const lists = [...index.matchAll(/^export (?:type )?\{([^}]*)\}/gms)].map(([, list = ""]) => list);
   const names = lists.flatMap((list) => list.split(",").map((name) => name.replace("type ", "").trim()));
   assert.ok(names.length > 40);

@@ -1,32 +1,34 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { after } from "node:test";
 import { cli } from "../support/cli.js";
 import { createDatabase, onServer } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
-import { projectPath } from "../support/project.js";
-import { only, Tasks } from "../support/tasks.js";
+import { projectText } from "../support/project.js";
+import { only, statesOf, Tasks } from "../support/tasks.js";
 import { ensureTaskTable } from "../support/taskTables.js";
 import { temporaryFolder } from "../support/temporaryFolder.js";
 
-const page = readFileSync(projectPath("docs/coming-from.md"), "utf8");
+const page = projectText("docs/coming-from.md");
+const blocks = [...page.matchAll(/^```(?:text|sql)\n(.*?)^```$/gms)].map(([, text = ""]) => text);
+/** Returns the block of the page that begins with this text. */
+const block = (begin: string): string => only(blocks.filter((text) => text.startsWith(begin)));
 /** The statements for psql that move the jobs of pg_cron. */
-const [, move = ""] = /^```text\n(BEGIN;\n.*?)^```$/ms.exec(page) ?? [];
+const move = block("BEGIN;");
 /** The statements that begin the session: they set the search_path and read the jobs. */
-const [, begin = ""] = /^```text\n(SET search_path.*?)^```$/ms.exec(page) ?? [];
+const begin = block("SET search_path");
 /** The statement that joins the earlier runs with the moved jobs. */
-const [, earlier = ""] = /^```text\n(SELECT m\.key.*?)^```$/ms.exec(page) ?? [];
+const earlier = block("SELECT m.key");
 /** The statement that names the jobs that cannot move. */
-const [, look = ""] = /^```text\n(DO \$\$.*?)^```$/ms.exec(page) ?? [];
+const look = block("DO $$");
 /** The commands for psql that copy the jobs to another database, and the statement that ends them in the first one. */
-const [, copy = ""] = /^```text\n(\\copy .*?)^```$/ms.exec(page) ?? [];
-const [, unschedule = ""] = /^```text\n(SELECT cron\.unschedule.*?)^```$/ms.exec(page) ?? [];
+const copy = block("\\copy ");
+const unschedule = block("SELECT cron.unschedule");
 /** The function that does what cron.schedule does. */
-const [, scheduleJob = ""] = /^```sql\n(CREATE FUNCTION schedule_job.*?)^```$/ms.exec(page) ?? [];
+const scheduleJob = block("CREATE FUNCTION schedule_job");
 /** The query that shows what cron.job_run_details shows. */
-const [, details = ""] = /^```sql\n(SELECT key AS job.*?)^```$/ms.exec(page) ?? [];
+const details = block("SELECT key AS job");
 
 const pgTask = new PgTask();
 const database = await createDatabase();
@@ -63,6 +65,8 @@ await client.query(`
   ) AS job (id, schedule, command, database, username, active, name)`);
 await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
+const jobsLeft = () => tasks.value<string[]>("SELECT ARRAY(SELECT jobid::text FROM cron.job ORDER BY jobid)");
+
 test("the statements of docs/coming-from.md move the jobs of pg_cron", async () => {
   const mover = await database.connect();
   await mover.query(asUser(begin));
@@ -76,7 +80,7 @@ test("the statements of docs/coming-from.md move the jobs of pg_cron", async () 
     { what: "stays: user other", jobs: "1", names: "not mine" },
   ]);
   assert.match(page, / moved +\| +4 \| nightly, job 2, off, often off\n stays: @reboot +\| +1 \| boot\n/);
-  const { rows } = await client.query(
+  const rows = await tasks.rows(
     `SELECT key, "group", rule, zone, repeat::text, keep::text, "delete", plan = 'infinity' AS paused,
        plan > created AS later, input
      FROM jobs.task WHERE parent IS NULL ORDER BY id`,
@@ -90,18 +94,10 @@ test("the statements of docs/coming-from.md move the jobs of pg_cron", async () 
     { ...cron, key: "off", group: "off", rule: "0 4 * * *", paused: true, input: "SELECT 4" },
     { ...interval, key: "often off", group: "often off", repeat: "00:00:30", paused: true, input: "SELECT 30" },
   ]);
-  const { rows: elsewhere } = await client.query("SELECT FROM public.task");
-  assert.equal(elsewhere.length, 0);
-  const left = await client.query("SELECT jobid FROM cron.job ORDER BY jobid");
-  assert.deepEqual(
-    left.rows.map(({ jobid }) => Number(jobid)),
-    [5, 6, 7],
-  );
+  assert.deepEqual(await tasks.rows("SELECT FROM public.task"), []);
+  assert.deepEqual(await jobsLeft(), ["5", "6", "7"]);
   // The first run of an interval comes one interval after the move, as it would have come in pg_cron.
-  const { rows: first } = await client.query(
-    "SELECT plan - created >= interval '1 second' AS fits FROM jobs.task WHERE key = 'job 2'",
-  );
-  assert.deepEqual(first, [{ fits: true }]);
+  assert.ok(await tasks.value("SELECT plan - created >= interval '1 second' FROM jobs.task WHERE key = 'job 2'"));
   await client.query(
     "INSERT INTO cron.job_run_details VALUES (1, 'succeeded', '1 row', now()), (3, 'failed', '', now())",
   );
@@ -130,14 +126,9 @@ test("what pg_cron reads of a schedule is moved", async () => {
     [schedules.map(([schedule]) => schedule)],
   );
   await client.query(begin.replace(':"schema"', "public"));
-  const { rows } = await client.query<{ schedule: string; rule: string }>(
-    "SELECT schedule, rule FROM job ORDER BY jobid",
-  );
+  const read = await tasks.value("SELECT jsonb_agg(jsonb_build_array(schedule, ltrim(rule)) ORDER BY jobid) FROM job");
   await client.query("ROLLBACK");
-  assert.deepEqual(
-    rows.map(({ schedule, rule }) => [schedule, rule.trimStart()]),
-    schedules,
-  );
+  assert.deepEqual(read, schedules);
 });
 
 test("a statement of docs/coming-from.md names the jobs that cannot move", async () => {
@@ -191,117 +182,85 @@ test("the jobs of other databases are copied there, and moved", async (context) 
   await shopClient.query("COMMIT; DROP VIEW job; RESET SESSION AUTHORIZATION; DROP TABLE cron.job; DROP SCHEMA cron");
   const moved = await shopClient.query("SELECT key, rule, zone, input FROM jobs.task");
   assert.deepEqual(moved.rows, [{ key: "elsewhere", rule: "0 6 * * *", zone: "GMT", input: "SELECT 6" }]);
-  const left = await client.query<{ jobid: string }>("SELECT jobid::text AS jobid FROM cron.job ORDER BY 1");
-  assert.deepEqual(
-    left.rows.map(({ jobid }) => jobid),
-    ["5", "7"],
-  );
+  assert.deepEqual(await jobsLeft(), ["5", "7"]);
 });
 
 /** The rows of a job that wait or run. */
-const active = async (key: string): Promise<unknown[]> =>
-  (
-    await client.query(
-      `SELECT id, state, rule, zone, repeat::text, keep::text, "delete", input FROM task
-       WHERE key = $1 AND state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id`,
-      [key],
-    )
-  ).rows;
+const active = (key: string): Promise<object[]> =>
+  tasks.rows(
+    `SELECT id, state, rule, zone, repeat::text, keep::text, "delete", input FROM task
+     WHERE key = $1 AND state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id`,
+    [key],
+  );
 
 test("the function of docs/coming-from.md schedules jobs by rules and intervals, and changes them", async () => {
   await client.query(scheduleJob);
-  const schedule = async (key: string, when: string, input = "SELECT 1"): Promise<string> => {
-    const { rows } = await client.query<{ id: string }>("SELECT schedule_job($1, $2, $3) AS id", [key, when, input]);
-    return only(rows).id;
-  };
+  const schedule = (key: string, when: string, input = "SELECT 1"): Promise<string> =>
+    tasks.value("SELECT schedule_job($1, $2, $3)", [key, when, input]);
   const common = { state: "PLAN", keep: "7 days", delete: false };
   const rule = { ...common, rule: "0 5 1 1 *", zone: "UTC", repeat: "00:00:00" };
   const interval = { ...common, rule: null, zone: null, repeat: "00:00:30" };
   await client.query("BEGIN");
   const id = await schedule("job", "30 seconds");
-  const { rows: first } = await client.query(
-    "SELECT plan - now() = interval '30 seconds' AS fits FROM task WHERE id = $1",
-    [id],
-  );
+  assert.ok(await tasks.holds(id, "plan - now() = interval '30 seconds'"));
   await client.query("COMMIT");
-  assert.deepEqual(first, [{ fits: true }]);
   assert.deepEqual(await active("job"), [{ ...interval, id, input: "SELECT 1" }]);
   assert.equal(await schedule("job", "0 5 1 1 *", "SELECT 2"), id);
   assert.deepEqual(await active("job"), [{ ...rule, id, input: "SELECT 2" }]);
-  const { rows: planned } = await client.query("SELECT plan = task_next(rule, zone) AS fits FROM task WHERE id = $1", [
-    id,
-  ]);
-  assert.deepEqual(planned, [{ fits: true }]);
+  assert.ok(await tasks.holds(id, "plan = task_next(rule, zone)"));
   // From a rule to an interval. The same interval once more does not move the next run.
   await client.query("BEGIN");
   await schedule("job", "30 seconds");
-  const { rows: back } = await client.query(
-    "SELECT plan - now() = interval '30 seconds' AS fits FROM task WHERE id = $1",
-    [id],
-  );
-  assert.deepEqual(back, [{ fits: true }]);
+  assert.ok(await tasks.holds(id, "plan - now() = interval '30 seconds'"));
   await client.query("UPDATE task SET plan = '2199-01-01 00:00Z' WHERE id = $1", [id]);
   await schedule("job", "30 seconds");
-  const { rows: same } = await client.query("SELECT plan = '2199-01-01 00:00Z' AS stays FROM task WHERE id = $1", [id]);
-  assert.deepEqual(same, [{ stays: true }]);
+  assert.ok(await tasks.holds(id, "plan = '2199-01-01 00:00Z'"));
   await client.query("COMMIT");
   // A paused job stays paused.
   await client.query("UPDATE task SET plan = 'infinity' WHERE id = $1", [id]);
   for (const when of ["0 5 1 1 *", "30 seconds"]) {
     await schedule("job", when);
-    const { rows } = await client.query("SELECT plan::text, rule FROM task WHERE id = $1", [id]);
-    assert.deepEqual(rows, [{ plan: "infinity", rule: when.includes("*") ? when : null }]);
+    assert.ok(await tasks.holds(id, `plan = 'infinity' AND concat(rule) = '${when.includes("*") ? when : ""}'`));
   }
   // While the job runs, a new row replaces it, in the zone of the running one.
-  const holder = await database.connect();
-  await holder.query("SELECT pg_advisory_lock(7)");
-  const running = await schedule("long", "0 5 1 1 *", "SELECT pg_advisory_xact_lock_shared(7)");
-  await client.query("UPDATE task SET zone = 'Asia/Tokyo' WHERE id = $1", [running]);
-  await client.query("UPDATE task SET plan = now() WHERE id = $1", [running]);
+  const { wait, open } = await tasks.gate();
+  const running = await schedule("long", "0 5 1 1 *", wait);
+  await client.query(`UPDATE task SET zone = 'Asia/Tokyo' WHERE id = ${running}`);
+  await client.query(`UPDATE task SET plan = now() WHERE id = ${running}`);
   await tasks.running(running);
   const next = await schedule("long", "0 6 1 1 *", "SELECT 3");
-  assert.deepEqual((await active("long"))[1], {
-    ...rule,
-    id: next,
-    rule: "0 6 1 1 *",
-    zone: "Asia/Tokyo",
-    input: "SELECT 3",
-  });
+  const own = { id: next, input: "SELECT 3" };
+  assert.deepEqual((await active("long"))[1], { ...rule, ...own, rule: "0 6 1 1 *", zone: "Asia/Tokyo" });
   await schedule("long", "30 seconds", "SELECT 3");
   assert.notEqual(next, running);
-  await holder.query("SELECT pg_advisory_unlock(7)");
-  assert.equal(only(await tasks.ended(running)).state, "DONE");
-  assert.deepEqual(await active("long"), [{ ...interval, id: next, input: "SELECT 3" }]);
-  const { rows: runs } = await client.query(details);
+  await open();
+  assert.equal((await tasks.end(running)).state, "DONE");
+  assert.deepEqual(await active("long"), [{ ...interval, ...own }]);
+  const runs = await tasks.rows<Record<"job" | "run" | "status" | "message", string>>(details);
   assert.deepEqual(
     runs.filter(({ job }) => job === "long").map(({ run, status, message }) => ({ run, status, message })),
-    [{ run: running, status: "DONE", message: "" }],
+    [{ run: running, status: "DONE", message: null }],
   );
 });
 
-/** Schedules a job, in a zone if one is given, and returns the zone that it has then. */
-const zoneAfter = async (when: string, ...zone: string[]): Promise<unknown> => {
-  await client.query(`SELECT schedule_job($1, $2, $3${zone.length > 0 ? ", $4" : ""})`, [
-    "zoned",
-    when,
-    "SELECT 1",
-    ...zone,
-  ]);
-  const { rows } = await client.query<{ zone: string | null; fits: boolean }>(
-    `SELECT zone, rule IS NULL OR plan = task_next(rule, zone) AS fits FROM task WHERE key = 'zoned'`,
-  );
-  const row = only(rows);
-  assert.ok(row.fits);
-  return row.zone;
-};
-
 test("the function of docs/coming-from.md keeps the zone of a job, unless it is given another", async () => {
-  assert.equal(await zoneAfter("0 5 1 1 *", "Asia/Tokyo"), "Asia/Tokyo");
-  assert.equal(await zoneAfter("0 6 1 1 *"), "Asia/Tokyo");
-  assert.equal(await zoneAfter("0 6 1 1 *", "Europe/Berlin"), "Europe/Berlin");
-  assert.equal(await zoneAfter("0 6 1 1 *"), "Europe/Berlin");
-  assert.equal(await zoneAfter("30 seconds"), null);
-  assert.equal(await zoneAfter("0 6 1 1 *"), "UTC");
+  for (const [when, given, zone] of [
+    ["0 5 1 1 *", ["Asia/Tokyo"], "Asia/Tokyo"],
+    ["0 6 1 1 *", [], "Asia/Tokyo"],
+    ["0 6 1 1 *", ["Europe/Berlin"], "Europe/Berlin"],
+    ["0 6 1 1 *", [], "Europe/Berlin"],
+    ["30 seconds", [], null],
+    ["0 6 1 1 *", [], "UTC"],
+  ] as const) {
+    const id = await tasks.value<string>(`SELECT schedule_job($1, $2, $3${given.length > 0 ? ", $4" : ""})`, [
+      "zoned",
+      when,
+      "SELECT 1",
+      ...given,
+    ]);
+    assert.equal(await tasks.value("SELECT zone FROM task WHERE key = 'zoned'"), zone);
+    assert.ok(await tasks.holds(id, "rule IS NULL OR plan = task_next(rule, zone)"));
+  }
 });
 
 const scheduleWith = (...job: (string | null)[]): Promise<unknown> =>
@@ -323,7 +282,7 @@ test("the function of docs/coming-from.md takes every kind of interval, and refu
   ] as const) {
     await client.query("BEGIN");
     await scheduleWith("often", schedule, "SELECT 1");
-    const { rows } = await client.query(
+    const rows = await tasks.rows(
       `SELECT rule, zone, repeat::text, plan - now() = repeat AS later FROM task WHERE key = 'often'`,
     );
     await client.query("ROLLBACK");
@@ -335,39 +294,36 @@ test("the function of docs/coming-from.md takes every kind of interval, and refu
     });
   }
   const incomplete = { message: "a job needs a name, a schedule and a command" };
-  await assert.rejects(scheduleWith(null, "1 minute", "SELECT 1"), incomplete);
-  await assert.rejects(scheduleWith("never", null, "SELECT 1"), incomplete);
-  for (const command of [null, "", " \n"])
-    await assert.rejects(scheduleWith("never", "0 3 * * *", command), incomplete);
+  for (const job of [
+    [null, "1 minute", "SELECT 1"],
+    ["never", null, "SELECT 1"],
+    ["never", "0 3 * * *", null],
+    ["never", "0 3 * * *", ""],
+    ["never", "0 3 * * *", " \n"],
+  ])
+    await assert.rejects(scheduleWith(...job), incomplete);
   await assert.rejects(scheduleWith("never", "sometimes", "SELECT 1"), /sometimes/);
   assert.deepEqual(await active("never"), []);
 });
 
 test("a pause of the schedule skips times that pass, and a pause of its group delays one", async () => {
-  const insert = async (key: string, plan: string): Promise<string> =>
-    only(await tasks.insert({ input: "SELECT 1", key, group: key, repeat: "1 day", plan, delete: false }));
-  const { rows } = await client.query<{ passed: string; old: string }>(
-    "SELECT (now() - interval '10 minutes')::text AS passed, (now() - interval '2 hours')::text AS old",
+  const insert = (key: string, plan: string): Promise<string> =>
+    tasks.add("SELECT 1", { key, group: key, repeat: "1 day", plan, delete: false });
+  const run = async (...args: string[]): Promise<void> => assert.equal((await cli(args, { env })).code, 0);
+  const [passed, old] = await tasks.value<[string, string]>(
+    "SELECT ARRAY[(now() - interval '10 minutes')::text, (now() - interval '2 hours')::text]",
   );
-  const { passed, old } = only(rows);
   const skips = await insert("skips", "2199-01-01 00:00Z");
-  assert.equal((await cli(["pause", "--key", "skips"], { env })).code, 0);
+  await run("pause", "--key", "skips");
   // As the manager, a session can let the time pass.
   await client.query("SET pgtask.manager = on");
   await client.query("UPDATE task SET due = $1 WHERE id = $2", [passed, skips]);
   await client.query("RESET pgtask.manager");
-  assert.equal((await cli(["resume", "--key", "skips"], { env })).code, 0);
-  const { rows: resumed } = await client.query(
-    "SELECT state, plan = $1::timestamptz + interval '1 day' AS skipped FROM task WHERE key = 'skips'",
-    [passed],
-  );
-  assert.deepEqual(resumed, [{ state: "PLAN", skipped: true }]);
-  for (const group of ["late", "too late"]) assert.equal((await cli(["pause", "--group", group], { env })).code, 0);
+  await run("resume", "--key", "skips");
+  assert.ok(await tasks.holds(skips, `state = 'PLAN' AND plan = timestamptz '${passed}' + interval '1 day'`));
+  for (const group of ["late", "too late"]) await run("pause", "--group", group);
   const late = await insert("late", passed);
   const tooLate = await insert("too late", old);
-  for (const group of ["late", "too late"]) assert.equal((await cli(["resume", "--group", group], { env })).code, 0);
-  assert.deepEqual(
-    (await tasks.ended(late, tooLate)).map(({ state }) => state),
-    ["DONE", "GONE"],
-  );
+  for (const group of ["late", "too late"]) await run("resume", "--group", group);
+  assert.deepEqual(statesOf(await tasks.ended(late, tooLate)), ["DONE", "GONE"]);
 });

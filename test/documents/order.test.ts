@@ -1,24 +1,19 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createDatabase } from "../support/database.js";
-import { documentedBlocks } from "../support/documentedBlocks.js";
+import { documentedBlocks, psqlTable, textResults } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { psqlTable, textResults } from "../support/psqlTable.js";
-import { Tasks } from "../support/tasks.js";
 import { createRole, withConnection } from "../support/taskTables.js";
+import { projectText } from "../support/project.js";
+import { serve } from "../support/serve.js";
+import { microseconds, only } from "../support/tasks.js";
 
-const whole = readFileSync(new URL("../../../docs/order.md", import.meta.url), "utf8");
+const whole = projectText("docs/order.md");
 /** The examples of the sections before "Keys" are executed by tutorials.test.ts. */
 const [, page = "", gapSection = ""] = whole.split(/\n## (?:Keys|Gap)\n/);
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-
-// Objects that the examples use.
-await client.query(`
+const { database, client, tasks } = await serve(
+  { "pg_task.delete": false },
+  // Objects that the examples use.
+  `
   CREATE TABLE doc (id integer PRIMARY KEY);
   CREATE PROCEDURE report(integer) LANGUAGE sql AS 'SELECT 1';
   CREATE PROCEDURE build_index(integer) LANGUAGE sql AS 'SELECT 1';
@@ -29,12 +24,10 @@ await client.query(`
   CREATE PROCEDURE clean_up() LANGUAGE sql AS 'SELECT 1';
   CREATE PROCEDURE report() LANGUAGE sql AS 'SELECT 1';
   CREATE FUNCTION crunch(integer) RETURNS integer LANGUAGE sql AS 'SELECT $1';
-  CREATE FUNCTION call_service(integer) RETURNS text LANGUAGE sql AS 'SELECT ''called'''`);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+  CREATE FUNCTION call_service(integer) RETURNS text LANGUAGE sql AS 'SELECT ''called'''`,
+);
 
-const blocks = documentedBlocks(page);
-
-for (const [index, { sql, result }] of blocks.entries()) {
+for (const [index, { sql, result }] of documentedBlocks(page).entries()) {
   test(`block ${index + 1} is accepted, and its result is as shown`, async () => {
     const last = (await textResults(client, sql)).at(-1);
     if (result !== undefined && last !== undefined) assert.equal(psqlTable(last), result);
@@ -42,14 +35,12 @@ for (const [index, { sql, result }] of blocks.entries()) {
 }
 
 test("the tasks of the page run without errors", async () => {
-  const { rows } = await client.query<{ id: string }>("UPDATE task SET plan = now() WHERE state = 'PLAN' RETURNING id");
-  assert.ok(rows.length >= 4);
-  const ended = await tasks.ended(...rows.map(({ id }) => id));
-  const { rows: cleaners } = await client.query<{ id: string }>("SELECT id FROM task WHERE upon = 'fail'");
-  assert.equal(cleaners.length, 1);
+  const ended = await tasks.endedOf("UPDATE task SET plan = now() WHERE state = 'PLAN' RETURNING id");
+  assert.ok(ended.length >= 4);
+  const cleaner = await tasks.value("SELECT id FROM task WHERE upon = 'fail'");
   for (const task of ended) {
     // The task that cleans up has nothing to do.
-    const state = task.id === cleaners[0]?.id ? "GONE" : "DONE";
+    const state = task.id === cleaner ? "GONE" : "DONE";
     assert.deepEqual([task.state, task.error], [state, null], task.id);
   }
 });
@@ -62,11 +53,7 @@ test("a second waiting task of a key is refused", async () => {
 const gapBlocks = documentedBlocks(gapSection);
 
 /** Returns the block of the section that contains this text, which no other block contains. */
-function block(part: string): string {
-  const found = gapBlocks.filter(({ sql }) => sql.includes(part));
-  assert.equal(found.length, 1, part);
-  return found[0]?.sql ?? "";
-}
+const block = (part: string): string => only(gapBlocks.filter(({ sql }) => sql.includes(part))).sql;
 
 test("the section about gaps has as many blocks as are run", () => {
   assert.equal(gapBlocks.length, 3);
@@ -74,8 +61,8 @@ test("the section about gaps has as many blocks as are run", () => {
 
 test("the tasks of the first block start a gap apart, and the last block ends the wait", async () => {
   await client.query(block("INSERT INTO task"));
-  const { rows } = await client.query<{ id: string }>(`SELECT id FROM task WHERE "group" = 'service' ORDER BY id`);
-  const ids = rows.map(({ id }) => id);
+  const found = await tasks.rows<{ id: string }>(`SELECT id FROM task WHERE "group" = 'service' ORDER BY id`);
+  const ids = found.map(({ id }) => id);
   await tasks.ended(...ids.slice(0, 2));
   await client.query(block("UPDATE task"));
   const ended = await tasks.ended(...ids);
@@ -83,11 +70,8 @@ test("the tasks of the first block start a gap apart, and the last block ends th
     ended.map(({ state, output }) => [state, output]),
     ids.map(() => ["DONE", "called"]),
   );
-  const { rows: gaps } = await client.query<{ near: boolean }>(
-    "SELECT b.start - a.start < interval '0.6 s' AS near FROM task AS a, task AS b WHERE a.id = $1 AND b.id = $2",
-    ids.slice(0, 2),
-  );
-  assert.deepEqual(gaps, [{ near: false }]);
+  const [first, second] = ended;
+  assert.ok(microseconds(second?.start ?? null) - microseconds(first?.start ?? null) >= 600_000);
 });
 
 test("the block about a role sets the role's default", async () => {

@@ -1,24 +1,19 @@
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
-import { createDatabase } from "../support/database.js";
-import { documentedBlocks } from "../support/documentedBlocks.js";
+import { documentedBlocks } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { projectPath } from "../support/project.js";
-import { Tasks } from "../support/tasks.js";
+import { projectPath, projectText } from "../support/project.js";
+import { serve } from "../support/serve.js";
+import { listen } from "../support/listen.js";
 
-const page = readFileSync(new URL("../../../docs/recipes.md", import.meta.url), "utf8");
+const page = projectText("docs/recipes.md");
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-
-// Objects that the recipes use. Each function records that it was called.
-await client.query(`
+const { database, client, tasks } = await serve(
+  { "pg_task.delete": false },
+  // Objects that the recipes use. Each function records that it was called.
+  `
   CREATE TABLE called (name text, argument text);
   CREATE FUNCTION sum_hour(timestamptz) RETURNS void LANGUAGE sql AS $$INSERT INTO called VALUES ('sum_hour', date_part('minute', $1)::text)$$;
   CREATE PROCEDURE close_month() LANGUAGE sql AS $$INSERT INTO called VALUES ('close_month')$$;
@@ -33,8 +28,8 @@ await client.query(`
   CREATE MATERIALIZED VIEW sales AS SELECT date_trunc('day', at) AS day, sum(amount) FROM sale GROUP BY 1;
   CREATE UNIQUE INDEX ON sales (day);
   CREATE TABLE workday (day timestamptz, is_last_of_month boolean);
-  INSERT INTO workday VALUES ('2099-12-31 18:00Z', true)`);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+  INSERT INTO workday VALUES ('2099-12-31 18:00Z', true)`,
+);
 await client.query("LISTEN paid; LISTEN failed");
 const heard: Readonly<Record<string, string[]>> = { paid: [], failed: [] };
 client.on("notification", ({ channel, payload }) => {
@@ -45,39 +40,24 @@ test("the recipes do what they say", async () => {
   const blocks = documentedBlocks(page);
   for (const { sql } of blocks) await client.query(sql);
   // The plans of schedules and of the digest are moved to now. A task that waits for others keeps waiting.
-  const { rows } = await client.query<{ id: string }>("UPDATE task SET plan = now() WHERE state = 'PLAN' RETURNING id");
-  const { rows: all } = await client.query<{ id: string }>("SELECT id FROM task WHERE parent IS NULL");
-  assert.ok(rows.length > 0);
-  for (const { state, error, group } of await tasks.ended(...all.map(({ id }) => id))) {
+  const { rowCount } = await client.query("UPDATE task SET plan = now() WHERE state = 'PLAN'");
+  assert.ok(rowCount);
+  for (const { state, error, group } of await tasks.endedOf("SELECT id FROM task WHERE parent IS NULL")) {
     assert.ok(state === "DONE" || (state === "GONE" && error === null), `${group}: ${state} ${error}`);
   }
-  const { rows: called } = await client.query<{ name: string; count: number }>(
-    'SELECT name, count(*)::integer AS count FROM called GROUP BY name ORDER BY name COLLATE "C"',
-  );
-  assert.deepEqual(Object.fromEntries(called.map(({ name, count }) => [name, count])), {
-    close_month: 2,
-    post_invoice: 2,
-    sum_hour: 1,
-  });
-  const { rows: invoices } = await client.query<{ input: string; attempt: number | null; inOrder: boolean | null }>(
+  const called = "SELECT jsonb_object_agg(name, n) FROM (SELECT name, count(*) AS n FROM called GROUP BY name) AS c";
+  assert.deepEqual(await tasks.value(called), { close_month: 2, post_invoice: 2, sum_hour: 1 });
+  const invoices = await tasks.rows(
     `SELECT input, attempt, start >= lag(stop) OVER (ORDER BY id) AS "inOrder" FROM task WHERE "group" = 'customer 7' ORDER BY id`,
   );
   assert.deepEqual(invoices, [
     { input: "SELECT post_invoice(1)", attempt: 2, inOrder: null },
     { input: "SELECT post_invoice(2)", attempt: null, inOrder: true },
   ]);
-  const [failing = ""] = await tasks.insert({ input: "SELECT 1/0", group: "nightly" });
-  await tasks.ended(failing);
-  const { rows: late } = await client.query<{ id: string }>(
-    `INSERT INTO task (plan, active, "group", input) VALUES (now() - interval '2 hours', '1 hour', 'month', 'SELECT 1') RETURNING id`,
-  );
-  const missed = late[0]?.id ?? "";
-  await tasks.ended(missed);
+  const failing = await failed();
+  const { id: missed } = await tasks.run("SELECT 1", { plan: "2020-01-01Z", active: "1 hour", group: "month" });
   const error = "ERROR:  division by zero\nSTATEMENT:  SELECT 1/0";
-  const { rows: failures } = await client.query(
-    'SELECT task::text AS task, "group", state, error FROM failure ORDER BY at',
-  );
-  assert.deepEqual(failures, [
+  assert.deepEqual(await tasks.rows('SELECT task::text AS task, "group", state, error FROM failure ORDER BY at'), [
     { task: failing, group: "nightly", state: "FAIL", error },
     { task: missed, group: "month", state: "GONE", error: "ERROR:  task not active" },
   ]);
@@ -88,17 +68,11 @@ test("the recipes do what they say", async () => {
 });
 
 test("a setting for a VACUUM needs two tasks with save", async () => {
-  const [together = ""] = await tasks.insert({ input: "SET vacuum_cost_delay = 5; VACUUM" });
-  const [failed] = await tasks.ended(together);
-  assert.match(failed?.error ?? "", /VACUUM cannot .*transaction block/);
+  const together = await tasks.run("SET vacuum_cost_delay = 5; VACUUM");
+  assert.match(together.error ?? "", /VACUUM cannot .*transaction block/);
   const block = documentedBlocks(page).find(({ sql }) => sql.includes("'VACUUM'"))?.sql ?? "";
-  const { rows } = await client.query<{ id: string }>(`${block.replace(/;\s*$/, "")} RETURNING id`);
-  const [after = ""] = await tasks.insert({
-    input: "SHOW vacuum_cost_delay",
-    group: "vacuum",
-    save: true,
-    live: "1 hour",
-  });
+  const rows = await tasks.rows<{ id: string }>(`${block.replace(/;\s*$/, "")} RETURNING id`);
+  const after = await tasks.add("SHOW vacuum_cost_delay", { group: "vacuum", save: true, live: "1 hour" });
   const ended = await tasks.ended(...rows.map(({ id }) => id), after);
   assert.deepEqual(
     ended.map(({ state, output }) => [state, output]),
@@ -111,11 +85,7 @@ test("a setting for a VACUUM needs two tasks with save", async () => {
 });
 
 /** Inserts a task that fails, and returns its id when it has. */
-const failed = async (): Promise<string> => {
-  const [id = ""] = await tasks.insert({ input: "SELECT 1/0", group: "nightly" });
-  await tasks.ended(id);
-  return id;
-};
+const failed = async (): Promise<string> => (await tasks.run("SELECT 1/0", { group: "nightly" })).id;
 const text = (id: string): string => `task ${id} (nightly) FAIL: ERROR:  division by zero\nSTATEMENT:  SELECT 1/0`;
 
 test("the example program passes failures on, and keeps those that the webhook does not accept", async () => {
@@ -139,10 +109,7 @@ test("the example program passes failures on, and keeps those that the webhook d
       response.writeHead(status).end(() => server.emit("posted"));
     });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  const port = typeof address === "object" ? address?.port : assert.fail();
+  const port = await listen(server);
   const run = (): ChildProcess =>
     spawn(process.execPath, [projectPath("examples/report-failures.mjs")], {
       env: { ...process.env, DATABASE_URL: database.url, WEBHOOK: `http://127.0.0.1:${port}/` },
@@ -160,14 +127,11 @@ test("the example program passes failures on, and keeps those that the webhook d
   const kept = await failed();
   const [code] = await ended;
   assert.equal(code, 1);
-  const { rows } = await client.query<{ task: string }>("SELECT task::text AS task FROM failure");
-  assert.deepEqual(rows, [{ task: kept }]);
+  assert.equal(await tasks.value("SELECT task::text FROM failure"), kept);
   status = 200;
   const second = run();
   await heardOf(4);
   second.kill();
   await once(second, "exit");
   assert.deepEqual(posts.slice(2), [text(kept), text(kept)]);
-  server.close();
-  server.closeAllConnections();
 });

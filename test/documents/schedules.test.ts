@@ -1,30 +1,25 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createDatabase } from "../support/database.js";
-import { documentedBlocks } from "../support/documentedBlocks.js";
+import { documentedBlocks, psqlTable, textResults, type TextResult as Result } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { psqlTable, textResults, type TextResult as Result } from "../support/psqlTable.js";
-import { until, only, Tasks } from "../support/tasks.js";
+import { only, until } from "../support/tasks.js";
+import { projectText } from "../support/project.js";
+import { serve } from "../support/serve.js";
 
-const page = readFileSync(new URL("../../../docs/schedules.md", import.meta.url), "utf8");
+const page = projectText("docs/schedules.md");
 /** The moment of the page's examples. */
 const moment = "2026-12-31 18:00Z";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await client.query("SET TimeZone = 'UTC'");
-
-// Objects that the examples use.
-await client.query(`
+const { database, client, tasks } = await serve(
+  { "pg_task.delete": false },
+  // Objects that the examples use.
+  `
+  SET TimeZone = 'UTC';
   CREATE TABLE sale (at timestamptz, amount numeric);
   CREATE MATERIALIZED VIEW sales AS SELECT sum(amount) FROM sale;
   CREATE PROCEDURE pay() LANGUAGE sql AS 'SELECT 1';
   CREATE PROCEDURE poll() LANGUAGE sql AS 'SELECT 1';
-  CREATE PROCEDURE remind_course() LANGUAGE sql AS 'SELECT 1'`);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50, "pg_task.delete": false });
+  CREATE PROCEDURE remind_course() LANGUAGE sql AS 'SELECT 1'`,
+);
 
 /** The text between two headings. */
 function section(heading: string): string {
@@ -51,12 +46,11 @@ function tables(text: string): string[][][] {
 
 /** Returns times of a rule as the zone's clocks show them, by default those after the page's moment. */
 async function wallTimes(rule: string, zone: string, count: number, since = moment): Promise<string[]> {
-  const { rows } = await client.query<{ wall: string }>(
-    `SELECT to_char(wall, CASE extract(second FROM wall) WHEN 0 THEN 'YYYY-MM-DD HH24:MI' ELSE 'YYYY-MM-DD HH24:MI:SS' END) AS wall
-     FROM task_times($1, $2, $3, $4)`,
+  return await tasks.value(
+    `SELECT ARRAY(SELECT to_char(wall, CASE extract(second FROM wall) WHEN 0 THEN 'YYYY-MM-DD HH24:MI' ELSE 'YYYY-MM-DD HH24:MI:SS' END)
+       FROM task_times($1, $2, $3, $4))`,
     [rule, zone, since, count],
   );
-  return rows.map(({ wall }) => wall);
 }
 
 /** Adds seconds to all times if one of them has seconds. */
@@ -67,8 +61,7 @@ const blocks = documentedBlocks(page);
 
 /** Sets the plan of the waiting tasks to now, and waits until they have ended without an error. */
 async function finish(): Promise<void> {
-  const { rows } = await client.query<{ id: string }>("UPDATE task SET plan = now() WHERE state = 'PLAN' RETURNING id");
-  const ended = await tasks.ended(...rows.map(({ id }) => id));
+  const ended = await tasks.endedOf("UPDATE task SET plan = now() WHERE state = 'PLAN' RETURNING id");
   for (const { state, error } of ended) assert.deepEqual([state, error], ["DONE", null]);
 }
 
@@ -78,11 +71,10 @@ async function atMoment(sql: string, result: Result): Promise<Result> {
   if (given || !/RETURNING .*\bplan\b/.test(sql)) return result;
   const planned: Record<string, string | null>[] = [];
   for (const row of result.rows) {
-    const { rows } = await client.query<{ now: string; then: string }>(
-      `SELECT task_next(rule, zone)::text AS now, task_next(rule, zone, $1)::text AS then FROM task ORDER BY id DESC LIMIT 1`,
+    const [now, then] = await tasks.value<[string, string]>(
+      `SELECT ARRAY[task_next(rule, zone)::text, task_next(rule, zone, $1)::text] FROM task ORDER BY id DESC LIMIT 1`,
       [moment],
     );
-    const { now, then } = only(rows);
     if (row["plan"] !== "infinity") assert.equal(row["plan"], now);
     planned.push({ ...row, plan: row["plan"] === "infinity" ? row["plan"] : then });
   }
@@ -101,10 +93,9 @@ for (const [index, { sql, result }] of blocks.entries()) {
     const comments = sql.replaceAll(/\n-- then (.*), and no more/g, ", $1, end").match(/^-- at (.*)$/m)?.[1];
     const inserts = /INSERT INTO task .*?\brule\b/s.test(sql);
     if (comments !== undefined) {
-      const { rows } = await client.query<{ rule: string; zone: string }>(
-        "SELECT rule, zone FROM task ORDER BY id DESC LIMIT 1",
+      const [rule, zone] = await tasks.value<[string, string]>(
+        "SELECT ARRAY[rule, zone] FROM task ORDER BY id DESC LIMIT 1",
       );
-      const { rule, zone } = only(rows);
       const wanted = comments.split(", ");
       const times = await wallTimes(rule, zone, wanted.length);
       assert.deepEqual(wanted.at(-1) === "end" ? [...times, "end"] : times, wanted);
@@ -119,50 +110,35 @@ test("the task whose rule is a query is planned an hour later, and five minutes 
   const { sql } = only(blocks.filter((block) => block.sql.includes("pg_task.state")));
   await client.query("TRUNCATE task RESTART IDENTITY");
   await client.query(sql);
-  const planned = async (where: string): Promise<void> => {
-    await until(
-      client,
-      `SELECT FROM task WHERE ${where} AND wait IS NULL AND state = 'PLAN'`,
-      (rows) => rows.length === 1,
-    );
+  const assertPlanned = async (where: string, inMinutes: number): Promise<void> => {
+    const planned = `SELECT date_part('epoch', plan - now()) / 60 AS minutes FROM task WHERE ${where} AND wait IS NULL AND state = 'PLAN'`;
+    const { minutes } = only(await until<{ minutes: number }>(client, planned));
+    assert.ok(Math.abs(minutes - inMinutes) < 2);
   };
-  const distance = async (where: string): Promise<number> => {
-    const { rows } = await client.query<{ minutes: string }>(
-      `SELECT extract(epoch FROM plan - now()) / 60 AS minutes FROM task WHERE ${where}`,
-    );
-    return Number(only(rows).minutes);
-  };
-  await planned("id = 1");
-  assert.ok(Math.abs((await distance("id = 1")) - 60) < 2);
+  await assertPlanned("id = 1", 60);
   await client.query("UPDATE task SET plan = now(), input = 'SELECT 1/0' WHERE id = 1");
-  await planned("parent = 1");
-  assert.ok(Math.abs((await distance("parent = 1")) - 5) < 2);
+  await assertPlanned("parent = 1", 5);
   await client.query("UPDATE task SET plan = now(), input = 'CALL poll()' WHERE parent = 1");
-  await planned("parent = 2");
-  assert.ok(Math.abs((await distance("parent = 2")) - 60) < 2);
+  await assertPlanned("parent = 2", 60);
 });
 
-for (const heading of ["## Cron", "## Recurrence rules"]) {
-  const [header = [], ...rows] = tables(section(heading))[0] ?? [];
-  test(`the table under ${heading} has rules and times`, () => {
-    assert.deepEqual(header, ["rule", "meaning", "next times"]);
-    assert.ok(rows.length >= 20);
+const [cron = []] = tables(section("## Cron"));
+const [recurrences = []] = tables(section("## Recurrence rules"));
+
+for (const [rule = "", , times = ""] of [...cron.slice(1), ...recurrences.slice(1)]) {
+  test(`the times of ${rule} are those of the page`, async () => {
+    const wanted = times.split(", ");
+    const ends = wanted.at(-1) === "no more";
+    if (ends) wanted.pop();
+    assert.deepEqual(sameForm(await wallTimes(rule, "UTC", ends ? 10 : wanted.length)), sameForm(wanted));
   });
-  for (const [rule = "", , times = ""] of rows) {
-    test(`the times of ${rule} are those of the page`, async () => {
-      const wanted = times.split(", ");
-      const ends = wanted.at(-1) === "no more";
-      if (ends) wanted.pop();
-      assert.deepEqual(sameForm(await wallTimes(rule, "UTC", ends ? 10 : wanted.length)), sameForm(wanted));
-    });
-  }
 }
 
 const digits = (value: number): string => String(value).padStart(2, "0");
 
 /** The times of a rule with their offsets from UTC, such as `2027-10-31 02:30+02`. */
 async function offsetTimes(rule: string, zone: string, since: string, count: number): Promise<string[]> {
-  const { rows } = await client.query<{ wall: string; offset: number }>(
+  const rows = await tasks.rows<{ wall: string; offset: number }>(
     `SELECT to_char(wall, 'YYYY-MM-DD HH24:MI') AS wall,
        (extract(epoch FROM wall - (time AT TIME ZONE 'UTC')) / 60)::integer AS offset
      FROM task_times($1, $2, $3, $4)`,
@@ -201,12 +177,6 @@ for (const [zone = "", rule = "", since = "", times = ""] of places.slice(1)) {
   });
 }
 
-test("the tables of changed clocks are complete", () => {
-  assert.deepEqual(nights[0], ["rule", "clocks set forward", "clocks set back"]);
-  assert.deepEqual(places[0], ["zone", "rule", "after", "next times"]);
-  assert.ok(nights.length > 8 && places.length > 4);
-});
-
 /** The columns of a task, as an SQL list such as `active = '1 day', catchup = true`. */
 function columns(cell: string): { names: string; values: string } {
   const parts = cell.startsWith("(") ? [] : [...cell.matchAll(/(\w+) = ('[^']*'|\w+)/g)];
@@ -230,16 +200,11 @@ interface Run {
 
 const [missed = []] = tables(section("## Missed times"));
 
-test("the table of missed times has five of them", () => {
-  assert.deepEqual(missed[0], ["columns", "10:00", "11:00", "12:00", "13:00", "14:00"]);
-  assert.ok(missed.length > 5);
-});
-
 for (const [cell = "", ...outcomes] of missed.slice(1)) {
   test(`with ${cell}, missed times have the outcomes of the page`, async () => {
     const { names, values } = columns(cell.replaceAll("`", ""));
     // The times lie ten minutes before the current minute of the hour, as 14:00 lies before 14:10 on the page.
-    const { rows } = await client.query<{ id: string; first: number }>(
+    const rows = await tasks.rows<{ id: string; first: number }>(
       `INSERT INTO task (rule, zone, plan, "group", input${names})
        SELECT format('%s * * * *', extract(minute FROM begin)), 'UTC', begin, begin || $$${cell}$$, 'SELECT 1'${values}
        FROM (SELECT date_trunc('minute', now()) - interval '4 hours 10 minutes' AS begin) AS b
@@ -260,18 +225,13 @@ for (const [cell = "", ...outcomes] of missed.slice(1)) {
 
 const [long = []] = tables(section("## Long runs"));
 
-test("the table of long runs is complete", () => {
-  assert.deepEqual(long[0], ["columns", "the first three runs are those of", "most at once"]);
-  assert.equal(long.length, 5);
-});
-
 test("long runs of all kinds are those of the page", async () => {
   /** What an hour of the page is here, in seconds. */
   const hour = 4;
   await Promise.all(
     long.slice(1).map(async ([cell = "", times = "", most = ""]) => {
       const { names, values } = columns(cell.replaceAll("`", ""));
-      const { rows } = await client.query<{ id: string; first: number }>(
+      const rows = await tasks.rows<{ id: string; first: number }>(
         `INSERT INTO task (rule, zone, active, "group", input${names})
          SELECT '*/${hour} * * * * *', 'UTC', '1 day', $$long ${cell}$$, 'SELECT pg_sleep(${2.5 * hour})'${values}
          RETURNING id, date_part('epoch', plan) AS first`,
@@ -306,12 +266,8 @@ test("the values of columns that the page gives elsewhere are accepted too", asy
 });
 
 test("the zone does not depend on the session's TimeZone, but on its pg_task.zone", async () => {
-  const zone = async (): Promise<string> => {
-    const { rows } = await client.query<{ zone: string }>(
-      "INSERT INTO task (input, rule) VALUES ('SELECT 1', '@yearly') RETURNING zone",
-    );
-    return only(rows).zone;
-  };
+  const zone = () =>
+    tasks.value<string>("INSERT INTO task (input, rule) VALUES ('SELECT 1', '@yearly') RETURNING zone");
   const own = await zone();
   await client.query(`ALTER DATABASE ${database.target.database} SET TimeZone = 'Asia/Kolkata'`);
   assert.equal(await zone(), "Asia/Kolkata");
@@ -343,9 +299,19 @@ const lines = (text: string): string => text.replaceAll("Z RRULE", "Z\nRRULE");
 
 const [errors = []] = tables(section("## Errors"));
 
-test("the table of errors is complete", () => {
-  assert.deepEqual(errors[0], ["columns", "message", "detail or hint"]);
-  assert.ok(errors.length > 20);
+test("the tables of the page are complete", () => {
+  for (const [[header, ...rows], columns, least] of [
+    [cron, "rule, meaning, next times", 20],
+    [recurrences, "rule, meaning, next times", 20],
+    [nights, "rule, clocks set forward, clocks set back", 8],
+    [places, "zone, rule, after, next times", 4],
+    [missed, "columns, 10:00, 11:00, 12:00, 13:00, 14:00", 5],
+    [long, "columns, the first three runs are those of, most at once", 4],
+    [errors, "columns, message, detail or hint", 20],
+  ] as const) {
+    assert.equal(header?.join(", "), columns);
+    assert.ok(rows.length >= least, columns);
+  }
 });
 
 for (const [cell = "", message = "", more = ""] of errors.slice(1)) {

@@ -1,16 +1,12 @@
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { after } from "node:test";
-import { createDatabase, onServer } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
-import { PgTask } from "../support/pgTask.js";
-import { Tasks } from "../support/tasks.js";
+import { onServer } from "../support/database.js";
+import { projectPath, projectText } from "../support/project.js";
+import { serve } from "../support/serve.js";
 
-const root = new URL("../../../", import.meta.url);
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
+const { database, client, tasks } = await serve();
 const { database: name } = database.target;
 
 // Objects that the examples use.
@@ -29,42 +25,23 @@ await client.query(`
   CREATE PROCEDURE refresh_report(integer) LANGUAGE sql AS 'SELECT 1';
   CREATE FUNCTION slow() RETURNS integer LANGUAGE sql AS 'SELECT 1';
   CREATE FUNCTION remind(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'`);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
 
 /** Returns the ```sql blocks of a file, with the names of this test's database and role filled in. */
-function examples(file: string): string[] {
-  const text = readFileSync(new URL(file, root), "utf8");
-  return [...text.matchAll(/^```sql\n(.*?)^```$/gms)].map(([, sql = ""]) =>
+const examples = (file: string): string[] =>
+  [...projectText(file).matchAll(/^```sql\n(.*?)^```$/gms)].map(([, sql = ""]) =>
     sql
       .replaceAll(/\bDATABASE shop\b/g, `DATABASE ${name}`)
       .replaceAll(/\bTO (producer|reader)\b/g, `TO ${producer}`)
       .replaceAll(/\b(tasks|app_tasks|task_control)\b/g, `$1_${name}`),
   );
-}
 
-const files = [
-  "README.md",
-  ...readdirSync(new URL("docs/", root))
-    // These files have tests of their own. Their SQL needs tables of the extension or several roles, or has results.
-    .filter(
-      (file) =>
-        file.endsWith(".md") &&
-        ![
-          "adoption.md",
-          "arguments.md",
-          "coming-from.md",
-          "failure.md",
-          "order.md",
-          "recipes.md",
-          "repeat.md",
-          "schedules.md",
-          "security.md",
-          "troubleshooting.md",
-        ].includes(file),
-    )
-    .map((file) => `docs/${file}`),
-];
-const documented = files.flatMap((file) => examples(file).map((sql) => ({ file, sql })));
+/** These files have tests of their own. Their SQL needs tables of the extension or several roles, or has results. */
+const withOwnTests =
+  /^(adoption|arguments|coming-from|failure|order|recipes|repeat|schedules|security|troubleshooting)\.md$/;
+const files = readdirSync(projectPath("docs")).filter((file) => file.endsWith(".md") && !withOwnTests.test(file));
+const documented = ["README.md", ...files.map((file) => `docs/${file}`)].flatMap((file) =>
+  examples(file).map((sql) => ({ file, sql })),
+);
 
 test("README.md contains SQL examples", () => {
   assert.ok(documented.some(({ file }) => file === "README.md"));

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after } from "node:test";
@@ -13,10 +12,10 @@ import { comparable, DocumentedPage, documentedSteps } from "../support/document
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
 import { startProcess } from "../support/process.js";
-import { projectPath } from "../support/project.js";
+import { projectText } from "../support/project.js";
 import { RestartableServer } from "../support/restartableServer.js";
 
-const text = readFileSync(projectPath("docs/troubleshooting.md"), "utf8");
+const text = projectText("docs/troubleshooting.md");
 
 interface Situation {
   readonly database: TestDatabase;

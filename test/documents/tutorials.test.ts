@@ -1,18 +1,15 @@
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { readdirSync } from "node:fs";
 import { after } from "node:test";
 import { createDatabase, dropDatabase, onServer } from "../support/database.js";
 import { comparable, DocumentedPage, documentedSteps } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
-import { projectPath } from "../support/project.js";
+import { projectPath, projectText } from "../support/project.js";
 
-const folder = projectPath("docs/tutorials");
+const tutorials = readdirSync(projectPath("docs/tutorials")).filter((name) => name.endsWith(".md"));
 const pages = [
-  ...readdirSync(folder)
-    .filter((name) => name.endsWith(".md"))
-    .map((name) => join("docs/tutorials", name)),
+  ...tutorials.map((name) => `docs/tutorials/${name}`),
   "docs/coming-from.md",
   "docs/order.md",
   "docs/repeat.md",
@@ -28,7 +25,7 @@ const setUp: Readonly<Record<string, string>> = {
 
 for (const file of pages) {
   // The examples after the sections about groups are executed by order.test.ts.
-  const [text = ""] = readFileSync(projectPath(file), "utf8").split("\n## Keys\n");
+  const [text = ""] = projectText(file).split("\n## Keys\n");
   const steps = documentedSteps(text);
   const pgTask = new PgTask();
   const database = await createDatabase("empty");

@@ -7,7 +7,6 @@ import { runCommandLine } from "./commandLine.js";
 import type { TestDatabase } from "./database.js";
 import { startProcess } from "./process.js";
 import { bin, projectPath } from "./project.js";
-import { psqlTable, textResults } from "./psqlTable.js";
 import { temporaryFolder } from "./temporaryFolder.js";
 
 /** An example on a page, and what the page shows as its result. */
@@ -45,6 +44,24 @@ const commands = (block: string): DocumentedStep[] =>
       const end = part.indexOf("\n");
       return { kind: "console", text: part.slice(0, end), result: part.slice(end + 1) };
     });
+
+/** A block of SQL on a page, and the result that the page shows below it. */
+export interface DocumentedBlock {
+  readonly sql: string;
+  readonly result: string | undefined;
+}
+
+/** Returns the blocks of SQL of a page. Fails if one of its blocks of SQL or results has another form. */
+export function documentedBlocks(page: string): DocumentedBlock[] {
+  const blocks = [...page.matchAll(/^```sql\n(.*?)^```\n(?:\n```\n(.*?)\n```$)?/gms)].map(([, sql = "", result]) => ({
+    sql,
+    result,
+  }));
+  assert.equal(blocks.length, page.match(/^```sql$/gm)?.length ?? 0);
+  const results = blocks.filter(({ result }) => result !== undefined);
+  assert.equal(results.length, page.match(/^```\n(?!\n|$)/gm)?.length ?? 0);
+  return blocks;
+}
 
 /** Removes what differs from one run of a page to the next: times, durations, process ids, and the width of columns. */
 export const comparable = (text: string): string =>
@@ -158,4 +175,50 @@ export class DocumentedPage {
       (rows) => rows.length > 0,
     );
   }
+}
+
+/** The result of a statement, with all values as the server's text. */
+export interface TextResult {
+  readonly fields: readonly { readonly name: string; readonly dataTypeID: number }[];
+  readonly rows: readonly Readonly<Record<string, string | null>>[];
+}
+
+/** Executes statements, and returns the result of each. */
+export async function textResults(client: Client, sql: string): Promise<readonly TextResult[]> {
+  const types = { getTypeParser: () => (value: string) => value };
+  const answer: TextResult | readonly TextResult[] = await client.query({ text: sql, types });
+  return [answer].flat();
+}
+
+/** Shows a result as psql does, without the line that counts the rows, and without spaces at the ends of lines. */
+export function psqlTable({ fields, rows }: TextResult): string {
+  const numeric = new Set([20, 21, 23, 700, 701, 1700]);
+  const shown = fields.map(({ name, dataTypeID }) => {
+    const cells = rows.map((row) => (row[name] ?? "").split("\n"));
+    const width = Math.max(name.length, ...cells.flat().map((line) => line.length));
+    return { name, cells, width, right: numeric.has(dataTypeID) };
+  });
+  const lines = [
+    shown
+      .map(({ name, width }) => name.padStart(name.length + Math.floor((width - name.length) / 2)).padEnd(width))
+      .map((cell) => ` ${cell} `)
+      .join("|"),
+    shown.map(({ width }) => "-".repeat(width + 2)).join("+"),
+  ];
+  for (const index of rows.keys()) {
+    const height = Math.max(...shown.map(({ cells }) => cells[index]?.length ?? 1));
+    for (let line = 0; line < height; line++) {
+      lines.push(
+        shown
+          .map(({ cells, width, right }) => {
+            const cell = cells[index] ?? [];
+            const text = cell[line] ?? "";
+            const padded = right ? text.padStart(width) : text.padEnd(width);
+            return ` ${padded}${line + 1 < cell.length ? "+" : " "}`;
+          })
+          .join("|"),
+      );
+    }
+  }
+  return lines.map((line) => line.trimEnd()).join("\n");
 }

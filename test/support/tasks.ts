@@ -137,6 +137,27 @@ export class Tasks {
     return (await this.successor<{ holds: boolean }>(id, `${condition} AS holds`)).holds;
   }
 
+  /** Executes a statement that returns the ids of tasks, and waits until these have ended. Returns their rows. */
+  async endedOf(statement: string, parameters: readonly unknown[] = []): Promise<TaskRow[]> {
+    const found = await this.rows<{ id: string }>(statement, parameters);
+    return await this.ended(...found.map(({ id }) => id));
+  }
+
+  /** Executes a statement. Returns its rows. */
+  async rows<Row extends object>(statement: string, parameters: readonly unknown[] = []): Promise<Row[]> {
+    return (await this.client.query<Row>(statement, [...parameters])).rows;
+  }
+
+  /** Executes a statement that returns one value, and returns it. */
+  async value<Value>(statement: string, parameters: readonly unknown[] = []): Promise<Value> {
+    return only(Object.values<Value>(only(await this.rows<Record<string, Value>>(statement, parameters))));
+  }
+
+  /** Whether a condition holds for a task. */
+  async holds(id: string, condition: string): Promise<boolean> {
+    return await this.value(`SELECT (${condition}) AS holds FROM task AS t WHERE id = $1`, [id]);
+  }
+
   /** Inserts one task, and waits until it has ended. Returns its row. */
   async run(input: string, more: Omit<NewTask, "input"> = {}): Promise<TaskRow> {
     const ids = await this.insert({ input, ...more });

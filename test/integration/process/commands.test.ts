@@ -1,11 +1,10 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { describe } from "node:test";
 import { until } from "../../support/tasks.js";
 import { cli, OnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess } from "../../support/process.js";
-import { bin, projectPath } from "../../support/project.js";
+import { bin, projectText } from "../../support/project.js";
 import { serve } from "../../support/serve.js";
 
 const { database, client, tasks } = await serve({ "pg_task.sleep": 100 });
@@ -92,9 +91,7 @@ test("a Node that is too old is refused in one line", async () => {
 });
 
 test("the oldest version that is accepted is the one in package.json", async () => {
-  const { version, engines }: { version: string; engines: { node: string } } = JSON.parse(
-    readFileSync(projectPath("package.json"), "utf8"),
-  );
+  const { version, engines }: { version: string; engines: { node: string } } = JSON.parse(projectText("package.json"));
   assert.equal(engines.node, ">=20.19");
   for (const accepted of ["20.19.0", "22.0.0", "100.1.0"]) {
     assert.deepEqual(await runOn(accepted), { code: 0, stdout: `${version}\n`, stderr: "" });

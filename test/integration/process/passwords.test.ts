@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { TaskClient } from "../../../src/library/index.js";
-import { readFileSync } from "node:fs";
 import { chmod, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -11,13 +10,13 @@ import { doctor } from "../../support/doctor.js";
 import { waitForRow } from "../../support/tasks.js";
 import { clusterSchema, processesSchema } from "../../../src/web/api/schemas.js";
 import { token, Web } from "../../support/web.js";
-import { projectPath } from "../../support/project.js";
+import { projectText } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { controlPassword, PasswordServer, startWith, startWithFile } from "../../support/passwordServer.js";
 
 const server = await PasswordServer.start();
 const { admin, rules } = server;
-const readme = readFileSync(projectPath("README.md"), "utf8");
+const readme = projectText("README.md");
 const [ownersText = "", creatingText = ""] = [...readme.matchAll(/```json\n([^]*?)```/g)].map(([, text = ""]) => text);
 const shopPassword = "shop's password";
 const withPassword = server.urlOf("postgres", controlPassword);

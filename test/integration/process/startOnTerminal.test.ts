@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
@@ -7,7 +6,7 @@ import { connectTo } from "../../support/connectTo.js";
 import { cli, OnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { startProcess } from "../../support/process.js";
-import { projectPath } from "../../support/project.js";
+import { projectText } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 /** Replaces what differs between two starts: addresses and the page's token. */
@@ -25,8 +24,7 @@ describe("pg-task start on a terminal", () => {
     const shown = terminal.shown.replaceAll("\r\n", "\n");
     const steps = shown.slice(shown.indexOf("pg-task runs."));
     assert.match(steps, /^pg-task runs\. To go on, in another terminal in this folder:\n/);
-    const [, documented = ""] =
-      /```text\n(pg-task runs[^]*?)```/.exec(readFileSync(projectPath("README.md"), "utf8")) ?? [];
+    const [, documented = ""] = /```text\n(pg-task runs[^]*?)```/.exec(projectText("README.md")) ?? [];
     assert.equal(anywhere(documented), anywhere(steps));
     const [, url = ""] = /^ {2}connect +psql (postgresql:\S+)$/m.exec(steps) ?? [];
     assert.match(steps, /^ {2}add a task +npx pg-task add "SELECT 42" --wait$/m);

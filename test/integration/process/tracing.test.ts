@@ -9,7 +9,7 @@ import type { LogLine } from "../../support/logLines.js";
 import { startProcess } from "../../support/process.js";
 import type { RecordedSpan } from "../../support/recordSpans.js";
 import { Tasks, type TaskRow } from "../../support/tasks.js";
-import { projectPath } from "../../support/project.js";
+import { projectPath, projectText } from "../../support/project.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const traceId = "0af7651916cd43dd8448eb211c80319c";
@@ -186,7 +186,7 @@ test("no span contains SQL, output or data of a task", () => {
 });
 
 test("docs/tracing.md lists all spans and attributes", () => {
-  const docs = readFileSync(projectPath("docs/tracing.md"), "utf8");
+  const docs = projectText("docs/tracing.md");
   const documented = [...docs.matchAll(/^\| `(\w+\.[\w.]+)` +\| ([^|]+?) +\|/gm)].map(([, attribute, of]) => [
     attribute,
     of,

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path/posix";
 import { it } from "node:test";
-import { projectPath } from "../../support/project.js";
+import { projectPath, projectText } from "../../support/project.js";
 
 const markdownIn = (folder: string): string[] =>
   readdirSync(projectPath(folder), { recursive: true, encoding: "utf8" })
@@ -15,7 +15,7 @@ const documents = new Map(
     ...readdirSync(projectPath()).filter((name) => name.endsWith(".md")),
     ...markdownIn("docs"),
     ...markdownIn(".github"),
-  ].map((file) => [file, readFileSync(projectPath(file), "utf8").replaceAll(/^ *```[\s\S]*?^ *```$/gm, "")]),
+  ].map((file) => [file, projectText(file).replaceAll(/^ *```[\s\S]*?^ *```$/gm, "")]),
 );
 
 /** Returns the anchors of a document's headings, according to GitHub's rule. */

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { dirname, join } from "node:path/posix";
 import { describe, it } from "node:test";
-import { projectPath } from "../../support/project.js";
+import { projectPath, projectText } from "../../support/project.js";
 
-const read = (path: string): string => readFileSync(projectPath(path), "utf8");
+const read = (path: string): string => projectText(path);
 
 const files = readdirSync(projectPath("src"), { recursive: true, encoding: "utf8" })
   .filter((name) => name.endsWith(".ts"))

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path/posix";
 import { it } from "node:test";
-import { projectPath } from "../../support/project.js";
+import { projectPath, projectText } from "../../support/project.js";
 
 // What this overlooks: test/integration/shadows.test.ts sends the statements.
 
-const read = (path: string): string => readFileSync(projectPath(path), "utf8");
+const read = (path: string): string => projectText(path);
 
 /** The files that the library needs, and that contain the statements which it sends on its caller's connections. */
 const files = [...reachable("src/library/taskClient.ts")].filter((file) => /^src\/(?:library|tasks)\//.test(file));
