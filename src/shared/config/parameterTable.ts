@@ -39,12 +39,6 @@ export interface Parameter {
   readonly meaning: string;
 }
 
-const file = ["file"] as const;
-const stored = ["file", "database"] as const;
-const table = ["file", "database", "role"] as const;
-const entry = ["file", "database", "role", "entry"] as const;
-const task = ["file", "database", "role", "session"] as const;
-
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 
 /** Returns a function that makes a parameter of a kind with a default. */
@@ -65,243 +59,160 @@ const name = kind({ type: "name" });
 const char = kind({ type: "char" });
 const secret = kind({ type: "secret" });
 
+/** Returns a function that makes a row of the table for parameters that can be given at these levels. */
+const row =
+  <const Levels extends readonly Level[]>(...levels: Levels) =>
+  <const Traits extends Pick<Parameter, "type" | "min" | "max" | "unit" | "aboveMin" | "default">>(
+    traits: Traits,
+    meaning: string,
+    more: Pick<Parameter, "alias" | "defaultText" | "supervisorOnly"> = {},
+  ): Traits & Pick<Parameter, "alias" | "meaning"> & { readonly levels: Levels } => ({
+    ...traits,
+    levels,
+    meaning,
+    ...more,
+  });
+
+const inFile = row("file");
+const stored = row("file", "database");
+const ofTable = row("file", "database", "role");
+const ofEntry = row("file", "database", "role", "entry");
+const ofTask = row("file", "database", "role", "session");
+
 /**
  * Every parameter. The types, the schema and the checks of the file, the lists of parameters of some kind and a table in
  * the documentation are derived from this table.
  */
 const catalogue = {
-  "pg_task.delete": { ...bool(true), levels: task, meaning: "delete the row when output and error are both null" },
-  "pg_task.drift": { ...bool(false), levels: task, meaning: "repeat relative to the stop instead of the plan" },
-  "pg_task.header": { ...bool(true), levels: task, meaning: "write column names to output" },
-  "pg_task.string": { ...bool(true), levels: task, meaning: "quote only strings" },
-  "pg_task.save": { ...bool(false), levels: task, meaning: "keep session state between the tasks of one session" },
-  "pg_task.atomic": {
-    ...bool(true),
-    levels: task,
-    meaning: "commit effect and DONE in one transaction if the SQL allows it",
-  },
-  "pg_task.count": { ...natural(0), levels: task, meaning: "tasks that one session runs before it ends" },
-  "pg_task.max": {
-    type: "int",
-    min: -maxInt - 1,
-    max: maxInt,
-    default: 0,
-    levels: task,
-    meaning: "how many other tasks of its group may run at the same time; negative: pause in ms",
-  },
-  "pg_task.active": {
-    ...positiveInterval("1 hour"),
-    levels: task,
-    meaning: "how long after `plan` the task may still start",
-  },
-  "pg_task.live": { ...interval("0 sec"), levels: task, meaning: "lifetime of one session" },
-  "pg_task.gap": { ...interval("0 sec"), levels: task, meaning: "least time between two starts of a group" },
-  "pg_task.repeat": {
-    ...interval("0 sec"),
-    levels: task,
-    meaning: "interval after which the task repeats; 0 means never",
-  },
-  "pg_task.keep": { ...interval("0 sec"), levels: task, meaning: "how long a finished row is kept; 0 means forever" },
-  "pg_task.timeout": { ...interval("0 sec"), levels: task, meaning: "maximum run time; 0 means no limit" },
-  "pg_task.delimiter": {
-    ...char("\t"),
-    defaultText: "tab",
-    levels: task,
-    meaning: "separator between columns in output",
-  },
-  "pg_task.escape": { ...char(""), defaultText: "empty", levels: task, meaning: "escape character in output" },
-  "pg_task.quote": { ...char(""), defaultText: "empty", levels: task, meaning: "quote character in output" },
-  "pg_task.group": { ...text("group"), levels: task, meaning: "group name" },
-  "pg_task.null": { ...text("\\N"), levels: task, meaning: "string that stands for null in output" },
-  "pg_task.zone": {
-    ...text(""),
+  "pg_task.delete": ofTask(bool(true), "delete the row when output and error are both null"),
+  "pg_task.drift": ofTask(bool(false), "repeat relative to the stop instead of the plan"),
+  "pg_task.header": ofTask(bool(true), "write column names to output"),
+  "pg_task.string": ofTask(bool(true), "quote only strings"),
+  "pg_task.save": ofTask(bool(false), "keep session state between the tasks of one session"),
+  "pg_task.atomic": ofTask(bool(true), "commit effect and DONE in one transaction if the SQL allows it"),
+  "pg_task.count": ofTask(natural(0), "tasks that one session runs before it ends"),
+  "pg_task.max": ofTask(
+    { type: "int", min: -maxInt - 1, max: maxInt, default: 0 },
+    "how many other tasks of its group may run at the same time; negative: pause in ms",
+  ),
+  "pg_task.active": ofTask(positiveInterval("1 hour"), "how long after `plan` the task may still start"),
+  "pg_task.live": ofTask(interval("0 sec"), "lifetime of one session"),
+  "pg_task.gap": ofTask(interval("0 sec"), "least time between two starts of a group"),
+  "pg_task.repeat": ofTask(interval("0 sec"), "interval after which the task repeats; 0 means never"),
+  "pg_task.keep": ofTask(interval("0 sec"), "how long a finished row is kept; 0 means forever"),
+  "pg_task.timeout": ofTask(interval("0 sec"), "maximum run time; 0 means no limit"),
+  "pg_task.delimiter": ofTask(char("\t"), "separator between columns in output", { defaultText: "tab" }),
+  "pg_task.escape": ofTask(char(""), "escape character in output", { defaultText: "empty" }),
+  "pg_task.quote": ofTask(char(""), "quote character in output", { defaultText: "empty" }),
+  "pg_task.group": ofTask(text("group"), "group name"),
+  "pg_task.null": ofTask(text("\\N"), "string that stands for null in output"),
+  "pg_task.zone": ofTask(text(""), "time zone of rules that name none; empty means the zone of the database", {
     defaultText: "empty",
-    levels: task,
-    meaning: "time zone of rules that name none; empty means the zone of the database",
-  },
-  "pg_task.plan": {
-    type: "expression",
-    default: "statement_timestamp()",
-    levels: file,
-    meaning: "default of the column `plan`, an SQL expression",
-  },
-  "pg_task.retry": { ...natural(0), levels: task, meaning: "how often a task is tried again after an error" },
-  "pg_task.backoff": {
-    ...positiveInterval("1 sec"),
-    levels: task,
-    meaning: "pause before the first retry; it doubles with each further retry",
-  },
-  "pg_task.ceiling": { ...positiveInterval("1 hour"), levels: table, meaning: "longest pause before a retry" },
-  "pg_task.sqlstate": {
-    type: "sqlstates",
-    default: "!42,!0A",
-    levels: table,
-    meaning: "errors that are retried, if the task itself does not say so; `!` marks those that are not",
-  },
-  "pg_task.output": {
-    type: "size",
-    min: 1,
-    max: maxInt,
-    unit: "bytes",
-    default: "64MB",
-    levels: table,
-    meaning: "maximum output kept per task",
-  },
-  "pg_task.crash": {
-    ...positive(3),
-    levels: table,
-    meaning: "number of crashes of its thread or backend after which a task becomes FAIL",
-  },
-  "pg_task.run": { ...positive(maxInt), levels: entry, meaning: "maximum tasks of one table running at once" },
-  "pg_task.fetch": { ...positive(100), levels: table, meaning: "maximum rows of one claim statement" },
-  "pg_task.limit": { ...positive(1000), levels: table, meaning: "maximum tasks claimed in one cycle" },
-  "pg_task.sleep": { ...positiveMs(1000), levels: entry, meaning: "how often the table is checked" },
-  "pg_task.reset": {
-    ...positiveInterval("1 hour"),
-    levels: entry,
-    meaning: "how often to look for orphaned tasks, in addition to the immediate checks",
-  },
-  "pg_task.idle": {
-    alias: "pg_work.idle",
-    ...positive(60),
-    levels: table,
-    meaning: "cycles without tasks before deep sleep",
-  },
-  "pg_task.schema": { ...name("public"), levels: entry, meaning: "schema of the task table" },
-  "pg_task.table": { ...name("task"), levels: entry, meaning: "name of the task table" },
-  "pg_task.home": {
-    ...text(""),
-    defaultText: "empty",
-    levels: file,
-    meaning: "name of the place, such as `production`; a table that is at home under another name starts nothing",
-  },
-  "pg_task.data": {
-    ...name("postgres"),
-    levels: file,
+  }),
+  "pg_task.plan": inFile(
+    { type: "expression", default: "statement_timestamp()" },
+    "default of the column `plan`, an SQL expression",
+  ),
+  "pg_task.retry": ofTask(natural(0), "how often a task is tried again after an error"),
+  "pg_task.backoff": ofTask(
+    positiveInterval("1 sec"),
+    "pause before the first retry; it doubles with each further retry",
+  ),
+  "pg_task.ceiling": ofTable(positiveInterval("1 hour"), "longest pause before a retry"),
+  "pg_task.sqlstate": ofTable(
+    { type: "sqlstates", default: "!42,!0A" },
+    "errors that are retried, if the task itself does not say so; `!` marks those that are not",
+  ),
+  "pg_task.output": ofTable(
+    { type: "size", min: 1, max: maxInt, unit: "bytes", default: "64MB" },
+    "maximum output kept per task",
+  ),
+  "pg_task.crash": ofTable(positive(3), "number of crashes of its thread or backend after which a task becomes FAIL"),
+  "pg_task.run": ofEntry(positive(maxInt), "maximum tasks of one table running at once"),
+  "pg_task.fetch": ofTable(positive(100), "maximum rows of one claim statement"),
+  "pg_task.limit": ofTable(positive(1000), "maximum tasks claimed in one cycle"),
+  "pg_task.sleep": ofEntry(positiveMs(1000), "how often the table is checked"),
+  "pg_task.reset": ofEntry(
+    positiveInterval("1 hour"),
+    "how often to look for orphaned tasks, in addition to the immediate checks",
+  ),
+  "pg_task.idle": ofTable(positive(60), "cycles without tasks before deep sleep", { alias: "pg_work.idle" }),
+  "pg_task.schema": ofEntry(name("public"), "schema of the task table"),
+  "pg_task.table": ofEntry(name("task"), "name of the task table"),
+  "pg_task.home": inFile(
+    text(""),
+    "name of the place, such as `production`; a table that is at home under another name starts nothing",
+    { defaultText: "empty" },
+  ),
+  "pg_task.data": inFile(name("postgres"), "database of the entries that name neither database nor user", {
     supervisorOnly: true,
-    meaning: "database of the entries that name neither database nor user",
-  },
-  "pg_task.user": {
-    ...name("postgres"),
-    levels: file,
+  }),
+  "pg_task.user": inFile(name("postgres"), "user of the entries that name neither database nor user", {
     supervisorOnly: true,
-    meaning: "user of the entries that name neither database nor user",
-  },
-  "pg_task.create": {
-    ...bool(false),
-    defaultText: "`false`; `true` in a file that is an array",
-    levels: file,
-    supervisorOnly: true,
-    meaning: "whether to create the missing role and database of an entry that does not say `create`",
-  },
-  "pg_task.default": {
-    ...text(""),
-    defaultText: "the first entry",
-    levels: file,
-    supervisorOnly: true,
-    meaning: "the entry whose table commands use if they are not told which: its number, key, database or table",
-  },
-  "pg_task.json": {
-    type: "json",
-    default: [],
+  }),
+  "pg_task.create": inFile(
+    bool(false),
+    "whether to create the missing role and database of an entry that does not say `create`",
+    { defaultText: "`false`; `true` in a file that is an array", supervisorOnly: true },
+  ),
+  "pg_task.default": inFile(
+    text(""),
+    "the entry whose table commands use if they are not told which: its number, key, database or table",
+    { defaultText: "the first entry", supervisorOnly: true },
+  ),
+  "pg_task.json": inFile({ type: "json", default: [] }, "the entries, one for each task table", {
     defaultText: "one entry: the connection's own database and user",
-    levels: file,
-    meaning: "the entries, one for each task table",
-  },
-  "pg_conf.max": {
-    ...positive(64),
-    levels: file,
+  }),
+  "pg_conf.max": inFile(positive(64), "maximum executor sessions of this process", { supervisorOnly: true }),
+  "pg_conf.reserve": inFile(
+    natural(2),
+    "sessions, at most a quarter of a table's, that groups with running tasks leave to other groups",
+  ),
+  "pg_conf.close": stored(
+    positiveMs(60_000),
+    "how long a manager may take to acknowledge its parameters, or go without a heartbeat",
+  ),
+  "pg_work.close": stored(positiveMs(60_000), "how long a started executor may take to acknowledge its parameters"),
+  "pg_conf.fetch": stored(positive(10), "entries started at once", { supervisorOnly: true }),
+  "pg_work.fetch": stored(positive(100), "rows of one expiry, rescue or pruning statement"),
+  "pg_conf.restart": stored(positiveS(60), "maximum delay before a failed manager is restarted"),
+  "pg_work.restart": stored(positiveS(60), "maximum delay before a failed executor is restarted"),
+  "pg_conf.grace": inFile(naturalMs(30_000), "how long running tasks may take to finish on shutdown", {
     supervisorOnly: true,
-    meaning: "maximum executor sessions of this process",
-  },
-  "pg_conf.reserve": {
-    ...natural(2),
-    levels: file,
-    meaning: "sessions, at most a quarter of a table's, that groups with running tasks leave to other groups",
-  },
-  "pg_conf.close": {
-    ...positiveMs(60_000),
-    levels: stored,
-    meaning: "how long a manager may take to acknowledge its parameters, or go without a heartbeat",
-  },
-  "pg_work.close": {
-    ...positiveMs(60_000),
-    levels: stored,
-    meaning: "how long a started executor may take to acknowledge its parameters",
-  },
-  "pg_conf.fetch": { ...positive(10), levels: stored, supervisorOnly: true, meaning: "entries started at once" },
-  "pg_work.fetch": { ...positive(100), levels: stored, meaning: "rows of one expiry, rescue or pruning statement" },
-  "pg_conf.restart": {
-    ...positiveS(60),
-    levels: stored,
-    meaning: "maximum delay before a failed manager is restarted",
-  },
-  "pg_work.restart": {
-    ...positiveS(60),
-    levels: stored,
-    meaning: "maximum delay before a failed executor is restarted",
-  },
-  "pg_conf.grace": {
-    ...naturalMs(30_000),
-    levels: file,
-    supervisorOnly: true,
-    meaning: "how long running tasks may take to finish on shutdown",
-  },
-  "pg_conf.frozen": {
-    ...naturalMs(30_000),
-    levels: file,
-    meaning:
-      "how long a process may leave a standby's question unanswered before its connections are ended, 0 for ever",
-  },
+  }),
+  "pg_conf.frozen": inFile(
+    naturalMs(30_000),
+    "how long a process may leave a standby's question unanswered before its connections are ended, 0 for ever",
+  ),
   // One core is left for the manager's thread, which is as busy as an executor thread.
-  "pg_conf.threads": {
-    type: "int",
-    min: 1,
-    max: 1024,
-    default: Math.max(1, availableParallelism() - 1),
-    defaultText: "the number of cores minus one, at least 1",
-    levels: file,
-    meaning: "maximum executor threads of one manager",
-  },
-  "pg_conf.name": {
-    type: "text",
-    min: 1,
-    default: "pg_task",
-    levels: file,
-    supervisorOnly: true,
-    meaning: "name of the cluster: processes with the same name and control database form one cluster",
-  },
-  "pg_conf.log": { type: "level", default: "info", levels: file, meaning: "lowest level that is logged" },
-  "pg_http.listen": {
-    type: "listen",
-    default: "",
+  "pg_conf.threads": inFile(
+    { type: "int", min: 1, max: 1024, default: Math.max(1, availableParallelism() - 1) },
+    "maximum executor threads of one manager",
+    { defaultText: "the number of cores minus one, at least 1" },
+  ),
+  "pg_conf.name": inFile(
+    { type: "text", min: 1, default: "pg_task" },
+    "name of the cluster: processes with the same name and control database form one cluster",
+    { supervisorOnly: true },
+  ),
+  "pg_conf.log": inFile({ type: "level", default: "info" }, "lowest level that is logged"),
+  "pg_http.listen": inFile({ type: "listen", default: "" }, "address of the page, the metrics and the health checks", {
     defaultText: "off; with the embedded server 127.0.0.1:8765, or a free port",
-    levels: file,
     supervisorOnly: true,
-    meaning: "address of the page, the metrics and the health checks",
-  },
-  "pg_http.token": {
-    ...secret(""),
+  }),
+  "pg_http.token": inFile(secret(""), "token that the page and its API require", {
     defaultText: "on loopback only: a random token at each start",
-    levels: file,
     supervisorOnly: true,
-    meaning: "token that the page and its API require",
-  },
-  "pg_http.readonly": {
-    ...secret(""),
+  }),
+  "pg_http.readonly": inFile(secret(""), "another token, which reads everything and changes nothing", {
     defaultText: "none",
-    levels: file,
     supervisorOnly: true,
-    meaning: "another token, which reads everything and changes nothing",
-  },
-  "pg_http.hosts": {
-    type: "hosts",
-    default: "",
-    defaultText: "on loopback only the machine itself, otherwise every name",
-    levels: file,
-    supervisorOnly: true,
-    meaning: "host names by which the page is reached, with commas between them",
-  },
+  }),
+  "pg_http.hosts": inFile(
+    { type: "hosts", default: "" },
+    "host names by which the page is reached, with commas between them",
+    { defaultText: "on loopback only the machine itself, otherwise every name", supervisorOnly: true },
+  ),
 } as const satisfies Readonly<Record<string, Omit<Parameter, "name">>>;
 
 type Table = typeof catalogue;
