@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readFile, readlink } from "node:fs/promises";
@@ -190,3 +191,12 @@ export async function onShellTerminal(
 }
 
 const shellWord = (word: string): string => `'${word.replaceAll("'", `'\\''`)}'`;
+
+/** Asserts that a command prints nothing but an error like this, without a stack, and ends with this code. Returns it. */
+export async function failsWith(running: Promise<CliResult>, code: number, error: RegExp): Promise<string> {
+  const { stderr, ...result } = await running;
+  assert.deepEqual(result, { code, stdout: "" }, stderr);
+  assert.match(stderr, error);
+  assert.doesNotMatch(stderr, /\n\s+at /);
+  return stderr;
+}

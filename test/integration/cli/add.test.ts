@@ -4,7 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { eventually } from "../../support/tasks.js";
-import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
+import { cli, cliOnTerminal, failsWith, type CliResult } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 import { projectPath } from "../../support/project.js";
@@ -37,8 +37,10 @@ describe("pg-task add", () => {
     const rule = ["--rule", "0 0 1 1 *", "--zone", "Asia/Tokyo", "--catchup", "--no-overlap"];
     const result = await run("add", "SELECT 1", ...rule);
     assert.deepEqual([result.code, result.stderr], [0, ""]);
-    const { rows } = await client.query("SELECT rule, zone, catchup, overlap FROM task WHERE id = $1", [idOf(result)]);
-    assert.deepEqual(rows, [{ rule: "0 0 1 1 *", zone: "Asia/Tokyo", catchup: true, overlap: false }]);
+    assert.deepEqual(
+      (await client.query("SELECT rule, zone, catchup, overlap FROM task WHERE id = $1", [idOf(result)])).rows,
+      [{ rule: "0 0 1 1 *", zone: "Asia/Tokyo", catchup: true, overlap: false }],
+    );
   });
 
   test("names the task that waits with the key, and the statement that changes it", async () => {
@@ -46,17 +48,15 @@ describe("pg-task add", () => {
     const id = idOf(await run("add", "SELECT 1", "--key", key, "--plan", "infinity"));
     let update = "";
     for (const more of [[], ["--wait"]]) {
-      const { code, stderr } = await run("add", "SELECT 1", "--key", key, ...more);
-      assert.equal(code, 2);
-      assert.match(
-        stderr,
+      const stderr = await failsWith(
+        run("add", "SELECT 1", "--key", key, ...more),
+        2,
         new RegExp(`\\(SQLSTATE 23505\\): task ${id} waits with this key; if one task .*--if-key-taken skip`),
       );
       update = / to change the one that waits: (UPDATE .*)\n$/.exec(stderr)?.[1] ?? "";
     }
     // The statement changes this task and no other.
-    const { rows } = await client.query(`${update.replace("…", "input = 'SELECT 2'")} RETURNING id`);
-    assert.deepEqual(rows, [{ id }]);
+    assert.deepEqual((await client.query(`${update.replace("…", "input = 'SELECT 2'")} RETURNING id`)).rows, [{ id }]);
     await client.query("DELETE FROM task WHERE id = $1", [id]);
   });
 
@@ -68,9 +68,7 @@ describe("pg-task add", () => {
     assert.deepEqual(await run(...skip), { code: 0, stdout: "", stderr: said });
     const json = await run(...skip, "--json");
     assert.deepEqual([json.code, json.stdout], [0, '{"id":null}\n']);
-    const waits = await run(...skip, "--wait");
-    assert.deepEqual([waits.code, waits.stdout], [2, ""]);
-    assert.match(waits.stderr, /^pg-task: --wait cannot be combined with --if-key-taken skip/);
+    await failsWith(run(...skip, "--wait"), 2, /^pg-task: --wait cannot be combined with --if-key-taken skip/);
     const ignore = await run("add", "SELECT 1", "--if-key-taken", "ignore");
     const choices = 'pg-task: --if-key-taken: expected one of error, skip, got "ignore"\n';
     assert.deepEqual([ignore.code, ignore.stderr], [2, choices]);
@@ -97,8 +95,9 @@ describe("pg-task add", () => {
 
   test("takes several columns with --set", async () => {
     const id = idOf(await run("add", "SELECT 1", "--set", "data=both", "--set", "plan=infinity"));
-    const { rows } = await client.query("SELECT data, plan::text AS plan FROM task WHERE id = $1", [id]);
-    assert.deepEqual(rows, [{ data: "both", plan: "infinity" }]);
+    assert.deepEqual((await client.query("SELECT data, plan::text AS plan FROM task WHERE id = $1", [id])).rows, [
+      { data: "both", plan: "infinity" },
+    ]);
     await client.query("DELETE FROM task WHERE id = $1", [id]);
   });
 
@@ -150,9 +149,7 @@ describe("pg-task add", () => {
       ["5", /rejects the task: args must be an array or an object \(SQLSTATE 22023\)/],
       ["{", /rejects the task: invalid input syntax for type json \(SQLSTATE 22P02\)/],
     ] as const) {
-      const refused = await run("add", "SELECT $1", "--args", args);
-      assert.equal(refused.code, 2);
-      assert.match(refused.stderr, message);
+      await failsWith(run("add", "SELECT $1", "--args", args), 2, message);
     }
   });
 
@@ -216,8 +213,7 @@ describe("pg-task add", () => {
     );
     const result = await run("add", "SELECT 7", ...values, ...flags);
     assert.deepEqual([result.code, result.stderr], [0, ""]);
-    const { stdout } = await run("show", idOf(result), "--json");
-    const { task } = JSON.parse(stdout);
+    const { task } = JSON.parse((await run("show", idOf(result), "--json")).stdout);
     const generated = "id hash take start stop pid ready owner error output created plain".split(" ");
     const given = Object.fromEntries(
       Object.entries(task).filter(([name, value]) => !generated.includes(name) && value !== null),
@@ -258,10 +254,10 @@ describe("pg-task add", () => {
 
   test("--in plans the task at an interval from now", async () => {
     const id = idOf(await run("add", "SELECT 1", "--in", "100 years"));
-    const { rows } = await client.query("SELECT plan > now() + interval '99 years' AS late FROM task WHERE id = $1", [
-      id,
-    ]);
-    assert.deepEqual(rows, [{ late: true }]);
+    assert.deepEqual(
+      (await client.query("SELECT plan > now() + interval '99 years' AS late FROM task WHERE id = $1", [id])).rows,
+      [{ late: true }],
+    );
   });
 
   test("--wait waits for the end, prints the output and exits with 0", async () => {
@@ -293,9 +289,7 @@ describe("pg-task add", () => {
   });
 
   test("exits with 13 when the row is deleted while it waits", async () => {
-    const { code, stderr } = await run("add", "-w", "SELECT WHERE false", "--delete");
-    assert.equal(code, 13);
-    assert.match(stderr, /was deleted while waiting/);
+    await failsWith(run("add", "-w", "SELECT WHERE false", "--delete"), 13, /was deleted while waiting/);
   });
 
   test("prints the result as JSON", async () => {
@@ -357,10 +351,7 @@ describe("pg-task add", () => {
   ] as const) {
     test(`rejects ${what} and inserts nothing`, async () => {
       const before = await count();
-      const { code, stdout, stderr } = await cli(["add", ...args], { env, input });
-      assert.deepEqual([code, stdout], [2, ""]);
-      assert.match(stderr, message);
-      assert.doesNotMatch(stderr, /\n\s+at /);
+      await failsWith(cli(["add", ...args], { env, input }), 2, message);
       assert.deepEqual(await count(), before);
     });
   }
@@ -421,10 +412,9 @@ describe("pg-task add", () => {
          GRANT SELECT (id, state, output, error) ON task TO ${role}`,
       );
       const before = await count();
-      const { code, stdout, stderr } = await asProducer(role, "--wait");
-      assert.deepEqual([code, stdout], [4, ""], stderr);
-      assert.match(
-        stderr,
+      await failsWith(
+        asProducer(role, "--wait"),
+        4,
         new RegExp(`permission denied .*: GRANT SELECT \\(owner\\) ON "public"\\."task" TO ${role}`),
       );
       assert.deepEqual(await count(), before);
@@ -437,9 +427,7 @@ describe("pg-task add", () => {
       const role = await createRole(client, `${database.target.database}_writer`);
       await client.query(`GRANT INSERT ON task TO ${role}; GRANT USAGE ON SEQUENCE task_id_seq TO ${role}`);
       const before = await count();
-      const blind = await asProducer(role);
-      assert.equal(blind.code, 4);
-      assert.match(blind.stderr, new RegExp(`GRANT SELECT \\(id\\) ON "public"\\."task" TO ${role}`));
+      await failsWith(asProducer(role), 4, new RegExp(`GRANT SELECT \\(id\\) ON "public"\\."task" TO ${role}`));
       await client.query(`REVOKE ALL ON task FROM ${role}; REVOKE ALL ON SEQUENCE task_id_seq FROM ${role}`);
       const { stderr } = await asProducer(role, "--max", "3");
       assert.match(

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
+import { cli, cliOnTerminal, type CliResult, failsWith } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 
@@ -39,6 +39,15 @@ async function row(id: string): Promise<Record<string, unknown>> {
   return rows[0];
 }
 
+/** The exit code of a command, and what it says has happened to each task. */
+async function results(...args: readonly string[]): Promise<[number | null, string[]]> {
+  const { code, stdout } = await run(...args);
+  return [code, outcomes(stdout)];
+}
+
+const states = async (...ids: string[]): Promise<unknown[]> =>
+  await Promise.all(ids.map(async (id) => (await row(id))["state"]));
+
 const past = { plan: "2024-01-01", start: "2024-01-01", stop: "2024-01-01" };
 
 describe("pg-task stop", () => {
@@ -51,10 +60,7 @@ describe("pg-task stop", () => {
     assert.deepEqual(outcomes(stdout), [`${waiting} changed`, `${running} changed`, `${done} refused`, "404 missing"]);
     assert.match(stdout, /cancelling; ends as DONE if already committed/);
     assert.match(stdout, /already DONE/);
-    assert.deepEqual(
-      [(await row(waiting))["state"], (await row(running))["state"], (await row(done))["state"]],
-      ["STOP", "STOP", "DONE"],
-    );
+    assert.deepEqual(await states(waiting, running, done), ["STOP", "STOP", "DONE"]);
     assert.equal((await row(waiting))["ready"], null);
   });
 
@@ -87,9 +93,7 @@ describe("pg-task stop", () => {
 
   for (const args of [[], ["abc"], ["1.5"], ["--all"]]) {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
-      const { code, stdout, stderr } = await run("stop", ...args);
-      assert.deepEqual([code, stdout], [2, ""]);
-      assert.match(stderr, /^pg-task: /);
+      await failsWith(run("stop", ...args), 2, /^pg-task: /);
     });
   }
 });
@@ -109,8 +113,7 @@ describe("pg-task retry", () => {
         error: "e",
         pid: 7,
       });
-      const { code, stdout } = await run("retry", id);
-      assert.deepEqual([code, outcomes(stdout)], [0, [`${id} changed`]]);
+      assert.deepEqual(await results("retry", id), [0, [`${id} changed`]]);
       assert.deepEqual(await row(id), {
         state: "PLAN",
         crash: 0,
@@ -171,8 +174,10 @@ describe("pg-task retry", () => {
   test("retries all tasks of a state and group", async () => {
     const mine = [await insert({ state: "GONE", group: "mine" }), await insert({ state: "GONE", group: "mine" })];
     const other = await insert({ state: "GONE", group: "other" });
-    const { code, stdout } = await run("retry", "--state", "GONE", "--group", "mine", "--yes");
-    assert.deepEqual([code, outcomes(stdout)], [0, mine.map((id) => `${id} changed`)]);
+    assert.deepEqual(await results("retry", "--state", "GONE", "--group", "mine", "--yes"), [
+      0,
+      mine.map((id) => `${id} changed`),
+    ]);
     assert.equal((await row(other))["state"], "GONE");
   });
 
@@ -220,9 +225,11 @@ describe("pg-task retry", () => {
   test("changes nothing without a terminal, unless --yes is given", async () => {
     const id = await insert({ state: "FAIL", group: "unattended" });
     const args = ["retry", "--state", "FAIL", "--group", "unattended"];
-    const { code, stderr } = await run(...args);
-    assert.equal(code, 2);
-    assert.match(stderr, /^pg-task: Retry 1 task of "public"\."task" in \w+\? Without a terminal, give --yes\n$/);
+    await failsWith(
+      run(...args),
+      2,
+      /^pg-task: Retry 1 task of "public"\."task" in \w+\? Without a terminal, give --yes\n$/,
+    );
     assert.equal((await row(id))["state"], "FAIL");
     assert.equal((await run(...args, "--yes")).code, 0);
     assert.equal((await row(id))["state"], "PLAN");
@@ -245,8 +252,7 @@ describe("pg-task retry", () => {
         `${waiting}\trefused\talready waiting (PLAN)\n`,
       ].join(""),
     );
-    const states = await Promise.all(ids.map(async (id) => (await row(id))["state"]));
-    assert.deepEqual(states, ["PLAN", "DONE", "PLAN", "PLAN"]);
+    assert.deepEqual(await states(...ids), ["PLAN", "DONE", "PLAN", "PLAN"]);
   });
 
   test("does not ask with --yes", async () => {
@@ -264,9 +270,7 @@ describe("pg-task retry", () => {
     [["3,3,x"], /^pg-task: expected a task id, got "x"\n$/],
   ] as const) {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
-      const { code, stderr } = await run("retry", ...args);
-      assert.equal(code, 2);
-      assert.match(stderr, said);
+      await failsWith(run("retry", ...args), 2, said);
     });
   }
 });
@@ -291,13 +295,11 @@ describe("pg-task delete", () => {
     const waiting = await insert();
     const done = await insert({ state: "DONE" });
     const running = await insert({ state: "WORK", owner: "1 x" });
-    const first = await run("delete", waiting, done, running);
-    assert.deepEqual(
-      [first.code, outcomes(first.stdout)],
-      [1, [`${waiting} changed`, `${done} changed`, `${running} refused`]],
-    );
-    const second = await run("delete", running, "--running");
-    assert.deepEqual([second.code, outcomes(second.stdout)], [0, [`${running} changed`]]);
+    assert.deepEqual(await results("delete", waiting, done, running), [
+      1,
+      [`${waiting} changed`, `${done} changed`, `${running} refused`],
+    ]);
+    assert.deepEqual(await results("delete", running, "--running"), [0, [`${running} changed`]]);
     const { rowCount } = await client.query("SELECT FROM task WHERE id = ANY ($1)", [[waiting, done, running]]);
     assert.equal(rowCount, 0);
   });
@@ -337,15 +339,14 @@ describe("--key", () => {
     const { code, stdout } = await run("stop", "--key", key);
     assert.equal(code, 0);
     assert.deepEqual(outcomes(stdout), [`${running} changed`, `${waiting} changed`]);
-    assert.deepEqual([(await row(done))["state"], (await row(other))["state"]], ["DONE", "PLAN"]);
+    assert.deepEqual(await states(done, other), ["DONE", "PLAN"]);
   });
 
   test("run-now takes the task that waits, and says so if it runs", async () => {
     const key = "now 1";
     const running = await insert({ state: "WORK", owner: "1 x", key });
     const waiting = await insert({ ...later, key });
-    const first = await run("run-now", "--key", key);
-    assert.deepEqual([first.code, outcomes(first.stdout)], [0, [`${waiting} changed`]]);
+    assert.deepEqual(await results("run-now", "--key", key), [0, [`${waiting} changed`]]);
     assert.equal((await row(waiting))["now"], true);
     await client.query("DELETE FROM task WHERE id = $1", [waiting]);
     const second = await run("run-now", "--key", key);
@@ -357,8 +358,7 @@ describe("--key", () => {
     const older = await insert({ ...past, state: "FAIL", key });
     const failed = await insert({ ...past, state: "FAIL", key });
     const done = await insert({ ...past, state: "DONE", key });
-    const first = await run("retry", "--key", key);
-    assert.deepEqual([first.code, outcomes(first.stdout)], [0, [`${failed} changed`]]);
+    assert.deepEqual(await results("retry", "--key", key), [0, [`${failed} changed`]]);
     const second = await run("retry", "--key", key, "--state", "DONE,FAIL");
     assert.deepEqual([second.code, outcomes(second.stdout)], [1, [`${done} refused`]]);
     assert.match(second.stdout, new RegExp(`pg-task run-now ${failed} runs the waiting task with the same key`));
@@ -373,15 +373,13 @@ describe("--key", () => {
   test("delete takes all tasks, and asks if there are several", async () => {
     const key = "delete 1";
     const one = await insert({ ...past, state: "DONE", key });
-    const only = await run("delete", "--key", key);
-    assert.deepEqual([only.code, outcomes(only.stdout)], [0, [`${one} changed`]]);
+    assert.deepEqual(await results("delete", "--key", key), [0, [`${one} changed`]]);
     const done = await insert({ ...past, state: "DONE", key });
     const running = await insert({ state: "WORK", owner: "1 x", key });
     const waiting = await insert({ ...later, key });
-    const unattended = await run("delete", "--key", key);
-    assert.equal(unattended.code, 2);
-    assert.match(
-      unattended.stderr,
+    await failsWith(
+      run("delete", "--key", key),
+      2,
       /^pg-task: Delete 3 tasks with the key "delete 1" of "public"\."task" in \w+\? Without a terminal, give --yes\n$/,
     );
     const declined = await cliOnTerminal(["delete", "--key", key], { env, typed: "n\n" });
@@ -391,8 +389,7 @@ describe("--key", () => {
     const all = await run("delete", "--key", key, "--yes");
     assert.equal(all.code, 1);
     assert.deepEqual(outcomes(all.stdout), [`${done} changed`, `${running} refused`, `${waiting} changed`]);
-    const last = await run("delete", "--key", key, "--running");
-    assert.deepEqual([last.code, outcomes(last.stdout)], [0, [`${running} changed`]]);
+    assert.deepEqual(await results("delete", "--key", key, "--running"), [0, [`${running} changed`]]);
   });
 
   for (const [args, what] of [
@@ -404,8 +401,11 @@ describe("--key", () => {
     test(`changes no other task: ${args.join(" ")}`, async () => {
       const id = await insert({ ...past, state: "DONE", key: "ended\n" });
       const message = `${what} with the key "ended\\n": the newest task with this key, ${id}, is DONE`;
-      const { code, stdout, stderr } = await run(...args, "--key", "ended\n");
-      assert.deepEqual([code, stdout, stderr], [1, "", `pg-task: ${message}\n`]);
+      assert.deepEqual(await run(...args, "--key", "ended\n"), {
+        code: 1,
+        stdout: "",
+        stderr: `pg-task: ${message}\n`,
+      });
       const json = await run(...args, "--key", "ended\n", "--json");
       assert.deepEqual([json.code, JSON.parse(json.stdout)], [1, { changed: 0, tasks: [] }]);
       assert.equal((await row(id))["state"], "DONE");
@@ -425,15 +425,16 @@ describe("--key", () => {
   });
 
   test("says that no task has the key", async () => {
-    const { code, stdout, stderr } = await run("delete", "--key", "nobody's");
-    assert.deepEqual([code, stdout, stderr], [1, "", `pg-task: no task with the key "nobody's"\n`]);
+    assert.deepEqual(await run("delete", "--key", "nobody's"), {
+      code: 1,
+      stdout: "",
+      stderr: `pg-task: no task with the key "nobody's"\n`,
+    });
   });
 
   for (const command of ["stop", "run-now", "delete", "retry"]) {
     test(`is refused together with ids: ${command}`, async () => {
-      const { code, stderr } = await run(command, "1", "--key", "x");
-      assert.equal(code, 2);
-      assert.match(stderr, /expected ids or (?:--key|a filter), got both/);
+      await failsWith(run(command, "1", "--key", "x"), 2, /expected ids or (?:--key|a filter), got both/);
     });
   }
 });
@@ -503,10 +504,9 @@ describe("pg-task pause and resume", () => {
   });
 
   test("refuse a table that is not configured", async () => {
-    const { code, stderr } = await run("pause", "nosuch");
-    assert.equal(code, 2);
-    assert.match(
-      stderr,
+    await failsWith(
+      run("pause", "nosuch"),
+      2,
       /no table of the configuration matches --entry and --table \("nosuch" may be a group: give it with --group\); it has:/,
     );
     assert.deepEqual(await pauses(), []);
@@ -549,8 +549,9 @@ describe("pg-task prune", () => {
     const other = await insert({ ...past, state: "DONE", key: "prune 10" });
     const { code, stdout } = await run("prune", "--older", "1 day", "--key", "prune 1", "--yes");
     assert.deepEqual([code, stdout], [0, "1 task deleted\n"]);
-    const { rows } = await client.query<{ id: string }>("SELECT id FROM task WHERE id = ANY ($1)", [[mine, other]]);
-    assert.deepEqual(rows, [{ id: other }]);
+    assert.deepEqual((await client.query("SELECT id FROM task WHERE id = ANY ($1)", [[mine, other]])).rows, [
+      { id: other },
+    ]);
     await client.query("DELETE FROM task WHERE id = $1", [other]);
   });
 
@@ -563,10 +564,9 @@ describe("pg-task prune", () => {
   });
 
   test("deletes nothing without a terminal, unless --yes is given", async () => {
-    const { code, stderr } = await run("prune", "--older", "1 day");
-    assert.equal(code, 2);
-    assert.match(
-      stderr,
+    await failsWith(
+      run("prune", "--older", "1 day"),
+      2,
       /^pg-task: Delete 1 task of "public"\."task" that ended before .*\? Without a terminal, give --yes\n$/,
     );
   });
@@ -584,9 +584,7 @@ describe("pg-task prune", () => {
     [["--older", "1 day", "--state", "PLAN"], /expected states from DONE/],
   ] as const) {
     test(`refuses the arguments [${args.join(" ")}]`, async () => {
-      const { code, stderr } = await run("prune", ...args);
-      assert.equal(code, 2);
-      assert.match(stderr, said);
+      await failsWith(run("prune", ...args), 2, said);
     });
   }
 });

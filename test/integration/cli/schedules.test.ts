@@ -5,7 +5,7 @@ import { beforeEach, describe } from "node:test";
 import { taskTable } from "../../../src/manager/schema/taskTable.js";
 import { readSchedules } from "../../../src/tasks/queries/schedules.js";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal } from "../../support/cli.js";
+import { cli, cliOnTerminal, failsWith } from "../../support/cli.js";
 import { doctor } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
@@ -126,8 +126,10 @@ describe("pg-task list --schedules", () => {
       { failedTries, tryError, last },
       { failedTries: 2, tryError: "ERROR:  division by zero", last: [] },
     );
-    const { shown } = await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 140 });
-    assert.match(shown, /6 {2}tried .*try 2 failed division by zero/);
+    assert.match(
+      (await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 140 })).shown,
+      /6 {2}tried .*try 2 failed division by zero/,
+    );
   });
 
   test("lists schedules by planned time, with three times in the rule's zone and the last outcome", async () => {
@@ -202,8 +204,9 @@ describe("pg-task list --schedules", () => {
   });
 
   test("prints JSON with the last run", async () => {
-    const { stdout } = await cli(["list", "--schedules", "--json", "--group", "mail", "--text", "30 2"], { env });
-    const { schedules, more } = JSON.parse(stdout);
+    const { schedules, more } = JSON.parse(
+      (await cli(["list", "--schedules", "--json", "--group", "mail", "--text", "30 2"], { env })).stdout,
+    );
     assert.deepEqual([schedules.length, more], [1, false]);
     const { id, plan, next, last, problem, paused } = schedules[0];
     assert.deepEqual([id, plan, problem, paused], ["2", "2199-03-30T01:30:00+00:00", null, false]);
@@ -245,9 +248,7 @@ describe("pg-task list --schedules", () => {
       [["--state", "PLAN"], /--state cannot be combined with --schedules/],
       [["--before", "3"], /--before cannot be combined with --schedules/],
     ] as const) {
-      const { code, stderr } = await cli(["list", "--schedules", ...args], { env });
-      assert.equal(code, 2);
-      assert.match(stderr, message);
+      await failsWith(cli(["list", "--schedules", ...args], { env }), 2, message);
     }
   });
 
@@ -463,8 +464,9 @@ describe("pg-task pause --schedule", () => {
       "is STOP: pause the task of its next run, if there is one",
     ]);
     assert.deepEqual(await reasons("resume"), ["not paused: it waits for other tasks", "not paused", "not paused"]);
-    const { rows } = await client.query("SELECT due = '2199-01-01' AS kept FROM task WHERE id = 2");
-    assert.deepEqual(rows, [{ kept: true }]);
+    assert.deepEqual((await client.query("SELECT due = '2199-01-01' AS kept FROM task WHERE id = 2")).rows, [
+      { kept: true },
+    ]);
     // It is not listed as paused either.
     assert.match(
       (await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" } })).shown,
@@ -533,18 +535,15 @@ describe("pg-task pause --schedule", () => {
       [["--key", "x", "--reason", "x"], /--reason cannot be combined with --key/],
       [["--key", "x", "--schedule", "1"], /expected --schedule or --key, got both/],
     ] as const) {
-      const { code, stderr } = await cli(["pause", ...args], { env });
-      assert.equal(code, 2);
-      assert.match(stderr, message);
+      await failsWith(cli(["pause", ...args], { env }), 2, message);
     }
   });
 
   test("says of a word that is no id where ids and names are given", async () => {
     for (const command of ["pause", "resume"]) {
-      const { code, stderr } = await cli([command, "--schedule", "1,nightly"], { env });
-      assert.equal(code, 2);
-      assert.match(
-        stderr,
+      await failsWith(
+        cli([command, "--schedule", "1,nightly"], { env }),
+        2,
         /expected the id of a schedule, got "nightly": list --schedules shows the ids, and --key takes a key instead/,
       );
     }
@@ -619,10 +618,9 @@ test("errors of the server are printed with their hints", async () => {
     next.stderr,
     /got an interval \(SQLSTATE 22023\): next takes a rule; .*\nHINT: {2}for each day at 2:30, write 30 2 \* \* \*; otherwise set/,
   );
-  const interval = await cli(["next", "30 seconds"], { env });
-  assert.equal(interval.code, 2);
-  assert.match(
-    interval.stderr,
+  await failsWith(
+    cli(["next", "30 seconds"], { env }),
+    2,
     /next takes a rule; with an interval as repeat, each planned time is simply the one before plus the interval\nHINT: {2}set repeat instead of rule: repeat = '30 seconds'\n$/,
   );
   const both = await cli(["add", "SELECT 1", "--rule", "@daily", "--repeat", "1 day"], { env });
@@ -662,10 +660,9 @@ test("next, add and INSERT say what a pasted event lacks", async () => {
 });
 
 test("next and add say that what has spaces needs quotes", async () => {
-  const next = await cli(["next", "30", "2", "*", "*", "*"], { env });
-  assert.equal(next.code, 2);
-  assert.match(
-    next.stderr,
+  await failsWith(
+    cli(["next", "30", "2", "*", "*", "*"], { env }),
+    2,
     /^pg-task: too many arguments .*: put the rule in quotes, such as pg-task next '30 2 \* \* \*'\n$/,
   );
   const add = await cli(["add", "SELECT", "1"], { env });
@@ -813,9 +810,7 @@ describe("pg-task next", () => {
     [["* * * * *", "--count", "0"], /expected a whole number from 1 to 1000/],
   ] as const) {
     test(`rejects ${JSON.stringify(args)} with the server's message`, async () => {
-      const { code, stdout, stderr } = await cli(["next", ...args], { env });
-      assert.deepEqual([code, stdout], [2, ""]);
-      assert.match(stderr, message);
+      await failsWith(cli(["next", ...args], { env }), 2, message);
     });
   }
 });

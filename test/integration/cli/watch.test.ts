@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { describe } from "node:test";
-import { cli, OnTerminal } from "../../support/cli.js";
+import { cli, failsWith, OnTerminal } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { bin } from "../../support/project.js";
 import { serve } from "../../support/serve.js";
@@ -51,8 +51,6 @@ describe("pg-task watch", () => {
     assert.equal(seen.at(-1), "DONE");
   });
   test("requires a terminal without --json", async () => {
-    const { code, stdout, stderr } = await cli(["watch"], { env });
-    assert.deepEqual([code, stdout], [2, ""]);
-    assert.match(stderr, /watch needs a terminal: in scripts use pg-task watch --json/);
+    await failsWith(cli(["watch"], { env }), 2, /watch needs a terminal: in scripts use pg-task watch --json/);
   });
 });

@@ -6,7 +6,7 @@ import { fileParameters } from "../../../../src/shared/config/parameters.js";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
-import { cli, cliOnTerminal, type CliResult } from "../../../support/cli.js";
+import { cli, cliOnTerminal, type CliResult, failsWith } from "../../../support/cli.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import { createRole } from "../../../support/taskTables.js";
@@ -470,11 +470,12 @@ describe("pg-task doctor", () => {
   });
 
   test("prints JSON, and on a terminal a line per check with its remedy below", async () => {
-    const { stdout } = await run("doctor", "--json");
-    const { sections, exitCode } = JSON.parse(stdout);
+    const { sections, exitCode } = JSON.parse((await run("doctor", "--json")).stdout);
     assert.deepEqual([exitCode, sections.length], [4, 2]);
-    const { shown } = await cliOnTerminal(["doctor"], { env: { ...env, NO_COLOR: "1" } });
-    assert.match(shown, /\n {2}warn {2}leader: cluster pg_task has no leader\n {8}do: run pg-task start\n/);
+    assert.match(
+      (await cliOnTerminal(["doctor"], { env: { ...env, NO_COLOR: "1" } })).shown,
+      /\n {2}warn {2}leader: cluster pg_task has no leader\n {8}do: run pg-task start\n/,
+    );
   });
 });
 
@@ -509,12 +510,8 @@ describe("pg-task init", () => {
   test("never overwrites", async () => {
     const cwd = await temporaryFolder();
     await writeFile(join(cwd, "pg_task.json"), "[]");
-    const { code, stderr } = await cli(["init"], { cwd });
-    assert.equal(code, 2);
-    assert.match(stderr, /already exists and was not changed/);
+    await failsWith(cli(["init"], { cwd }), 2, /already exists and was not changed/);
     assert.equal(await readFile(join(cwd, "pg_task.json"), "utf8"), "[]");
-    const nowhere = await cli(["init", "-c", "no/such/folder.json"], { cwd });
-    assert.equal(nowhere.code, 2);
-    assert.match(nowhere.stderr, /: no such file or folder \(ENOENT\)$/m);
+    await failsWith(cli(["init", "-c", "no/such/folder.json"], { cwd }), 2, /: no such file or folder \(ENOENT\)$/m);
   });
 });
