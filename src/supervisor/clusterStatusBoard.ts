@@ -1,7 +1,14 @@
 import { EventEmitter } from "eventemitter3";
 import type { ClusterRole, ClusterView, ManagerView } from "../shared/clusterStatus.js";
 import type { Entry } from "../shared/config/types.js";
-import { addCounts, addDurations, addRetries, noCounts, noDurations } from "../shared/statistics.js";
+import {
+  addCounts,
+  addDurations,
+  addRetries,
+  noCounts,
+  noDurations,
+  type ManagerStatistics,
+} from "../shared/statistics.js";
 import type { ManagerThread } from "./managerThread.js";
 
 interface ClusterStatusEvents {
@@ -11,11 +18,11 @@ interface ClusterStatusEvents {
   worked: [key: string];
 }
 
+const idle = { stalled: null, sessionsRefused: null, running: 0, sessions: 0 } as const;
+
 /** Holds the state of this process and of its managers for the web page, the API and the metrics. */
 export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implements ClusterView {
-  /**
-   * The managers' states by entry key. While a manager is being replaced, the old and the new manager share one key.
-   */
+  /** By entry key. While a manager is being replaced, the old and the new manager share one key. */
   readonly #managers = new Map<string, ManagerView>();
   readonly #keys = new Map<ManagerThread, string>();
   #role: ClusterRole = "seeking";
@@ -61,10 +68,7 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
       state: "starting",
       since: new Date(),
       reason: null,
-      stalled: null,
-      sessionsRefused: null,
-      running: 0,
-      sessions: 0,
+      ...idle,
       counts: noCounts,
       retries: {},
       claims: noDurations,
@@ -73,37 +77,21 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     });
     manager.on("ready", () => this.#setState(manager, "working", null));
     manager.on("unavailable", ({ code, message }) => this.#setState(manager, "waiting", { code, message }));
-    manager.on("statistics", ({ counts, retries, claims, runs, waits, running, sessions }) => {
-      this.#update(manager, (view) => ({
-        ...view,
-        counts: addCounts(view.counts, counts),
-        retries: addRetries(view.retries, retries),
-        claims: addDurations(view.claims, claims),
-        runs: addDurations(view.runs, runs),
-        waits: addDurations(view.waits, waits),
-        running,
-        sessions,
-      }));
-      this.emit("worked", key);
+    manager.on("message", (message) => {
+      if (message.type === "statistics") {
+        this.#update(manager, (view) => withStatistics(view, message));
+        this.emit("worked", key);
+      } else if (message.type === "stalled") {
+        this.#update(manager, (view) => ({ ...view, stalled: message.stall }));
+        this.emit("changed");
+      } else if (message.type === "sessionsRefused") {
+        const { reason } = message;
+        const sessionsRefused = reason === null ? null : { code: reason.code, message: reason.message };
+        this.#update(manager, (view) => ({ ...view, sessionsRefused }));
+        this.emit("changed");
+      }
     });
-    manager.on("stalled", (stalled) => {
-      this.#update(manager, (view) => ({ ...view, stalled }));
-      this.emit("changed");
-    });
-    manager.on("sessionsRefused", (reason) => {
-      const sessionsRefused = reason === null ? null : { code: reason.code, message: reason.message };
-      this.#update(manager, (view) => ({ ...view, sessionsRefused }));
-      this.emit("changed");
-    });
-    manager.on("died", () =>
-      this.#update(manager, (view) => ({
-        ...view,
-        stalled: null,
-        sessionsRefused: null,
-        running: 0,
-        sessions: 0,
-      })),
-    );
+    manager.on("died", () => this.#update(manager, (view) => ({ ...view, ...idle })));
   }
 
   forget(manager: ManagerThread): void {
@@ -136,4 +124,18 @@ export class ClusterStatusBoard extends EventEmitter<ClusterStatusEvents> implem
     this.#managers.set(key, { ...initial, counts, claims, runs, waits });
     this.emit("changed");
   }
+}
+
+function withStatistics(view: ManagerView, statistics: ManagerStatistics): ManagerView {
+  const { counts, retries, claims, runs, waits, running, sessions } = statistics;
+  return {
+    ...view,
+    counts: addCounts(view.counts, counts),
+    retries: addRetries(view.retries, retries),
+    claims: addDurations(view.claims, claims),
+    runs: addDurations(view.runs, runs),
+    waits: addDurations(view.waits, waits),
+    running,
+    sessions,
+  };
 }

@@ -13,10 +13,7 @@ import type { Log } from "../shared/log.js";
 
 const names = ["pg_conf.close", "pg_conf.fetch", "pg_conf.restart"] as const;
 
-/**
- * Supervisor parameters that are set in the server for the control connection's role or database, or for the whole
- * server.
- */
+/** Supervisor parameters that are set in the control connection's server. */
 export type ControlSettings = Partial<Pick<FileParameters, (typeof names)[number]>>;
 
 /**
@@ -47,11 +44,7 @@ export async function fetchControlSettings(
   }
 }
 
-/**
- * Reads the control settings in the session of `client`.
- *
- * @param file parameters of the configuration file, which replace invalid settings
- */
+/** @param file parameters of the configuration file, which replace invalid settings */
 export async function readControlSettings(
   client: Pick<Client, "query">,
   file: FileParameters,

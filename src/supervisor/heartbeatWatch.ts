@@ -10,9 +10,8 @@ export interface HeartbeatWatchOptions {
 }
 
 /**
- * Watches whether the event loop of a thread is running. A thread that waits for events has a heartbeat without doing
- * anything: Node.js tells how long its event loop has been idle. A thread that was busy all the time is asked, and
- * answers as soon as its event loop runs.
+ * Watches whether the event loop of a thread is running. Node.js tells how long it has been idle. A thread that was busy
+ * all the time is asked, and answers as soon as its event loop runs.
  *
  * The limit is counted in checks, not in elapsed time. If the whole process is suspended, there are no checks either, so
  * the suspension is not mistaken for a freeze.
@@ -36,7 +35,6 @@ export class HeartbeatWatch {
     this.stop = checkEvery(this.#everyMs, () => this.#check());
   }
 
-  /** Receives the thread's answer. */
   answer(): void {
     this.#hasAnswered = true;
     this.#isAsked = false;
@@ -62,11 +60,7 @@ export class HeartbeatWatch {
 /** The checks by their interval in ms. Checks with the same interval share a timer, so that it wakes the process once. */
 const rounds = new Map<number, { readonly checks: Set<() => void>; readonly timer: NodeJS.Timeout }>();
 
-/**
- * Calls `check` at this interval, in ms. The timer does not keep the process alive.
- *
- * @returns a function that stops the calls
- */
+/** Calls `check` at this interval, in ms, until the returned function is called. */
 function checkEvery(ms: number, check: () => void): () => void {
   let round = rounds.get(ms);
   if (round === undefined) {

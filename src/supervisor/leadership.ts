@@ -20,19 +20,28 @@ const lockRetryMs = 200;
 const attemptsPerComparison = 50;
 /** How long to wait for an answer from the server, in ms. */
 const answerTimeoutMs = 10_000;
-/** How long an offer of the leadership lasts, in ms. Standbys are notified of it, and frequently try to take the lock. */
+/** How long an offer of the leadership lasts, in ms. */
 const offerMs = 1_000;
 /** Time limit, in ms, for releasing the lock when the process stops. */
 const handOverTimeoutMs = 1_000;
-/**
- * Longest delay between connection attempts, in ms. It is short because managers wait for the connection as well, and
- * because an attempt is cheap.
- */
+/** Longest delay between connection attempts, in ms. It is short because managers wait for the connection as well. */
 const maxRetryMs = 1_000;
 /** Time without traffic after which the connection is probed, in ms. */
 const quietMs = 200;
 /** The same while this process leads and no manager needs a session, in ms. */
 const idleQuietMs = 6_000;
+
+interface LeadershipOptions {
+  /** Name of the cluster. */
+  readonly name: string;
+  readonly log: Log;
+  /** Returns true while there is no work. Then the loss of the leader's connection need not be noticed soon. */
+  readonly isIdle: () => boolean;
+  /** Returns the hashes of the configured entries. */
+  readonly entryHashes: () => ReadonlySet<number>;
+  /** Returns how long a leader may go without an answer before its connection is ended, in ms. 0 means forever. */
+  readonly frozenMs: () => number;
+}
 
 interface LeadershipEvents {
   /** The control connection has been opened. */
@@ -62,13 +71,9 @@ interface LeadershipEvents {
 export class Leadership extends EventEmitter<LeadershipEvents> {
   /** Target of the next connection. */
   target: ConnectionTarget;
-  readonly #name: string;
-  readonly #log: Log;
-  readonly #isIdle: () => boolean;
-  readonly #entryHashes: () => ReadonlySet<number>;
+  readonly #options: LeadershipOptions;
   /** The hashes of the entries that this process has published. */
   #published: ReadonlySet<number> = new Set();
-  readonly #frozenMs: () => number;
   readonly #ending = new AbortController();
   /** Aborted to make a waiting standby retry the lock at once. */
   #retryNow = new AbortController();
@@ -80,25 +85,10 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   #hasYielded = false;
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: {
-    readonly target: ConnectionTarget;
-    /** Name of the cluster. */
-    readonly name: string;
-    readonly log: Log;
-    /** Returns true while there is no work. Then the loss of the leader's connection need not be noticed soon. */
-    readonly isIdle: () => boolean;
-    /** Returns the hashes of the configured entries. */
-    readonly entryHashes: () => ReadonlySet<number>;
-    /** Returns how long a leader may go without an answer before its connection is ended, in ms. 0 means forever. */
-    readonly frozenMs: () => number;
-  }) {
+  constructor(options: LeadershipOptions & { readonly target: ConnectionTarget }) {
     super();
     this.target = options.target;
-    this.#name = options.name;
-    this.#log = options.log;
-    this.#isIdle = options.isIdle;
-    this.#entryHashes = options.entryHashes;
-    this.#frozenMs = options.frozenMs;
+    this.#options = options;
   }
 
   /** Whether this process has ended the connection of a frozen leader before it became the leader. */
@@ -110,10 +100,10 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     this.#work = this.#run();
   }
 
-  /** Lets other processes know the entries of this process. Called when the entries have changed. */
+  /** Lets other processes know the entries of this process. */
   async publishEntries(): Promise<void> {
     const client = this.#client;
-    const hashes = this.#entryHashes();
+    const hashes = this.#options.entryHashes();
     const previous = this.#published;
     if (client === null || areSame(hashes, previous)) return;
     this.#published = hashes;
@@ -126,7 +116,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     // It changes nothing, so its commit need not wait for the disk or for replicas. If it fails, the connection is lost.
     this.#client
       ?.query(`SELECT set_config('synchronous_commit', 'off', true), pg_notify(concat('pg_conf_', hashtext($1)), $2)`, [
-        this.#name,
+        this.#options.name,
         payload,
       ])
       .catch(() => {});
@@ -144,18 +134,16 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     if (client !== this.#client || this.#hasYielded) return;
     // If the statement fails, the connection is lost.
     if (await this.#tryLock(client).catch(() => true)) return;
-    this.#log.warn("leadership left to another process, no entry can be served here");
+    this.#options.log.warn("leadership left to another process, no entry can be served here");
     this.#replaced.abort();
   }
 
-  /** Releases the lock if this process holds it, notifies the standbys, and stops competing. */
   async yield(): Promise<void> {
     this.#hasYielded = true;
     if (this.#client !== null && this.#isLeader) await this.#handOver(this.#client);
     this.#isLeader = false;
   }
 
-  /** Releases the lock if this process holds it, and ends the connection. */
   async stop(): Promise<void> {
     // Release the lock first, while the connection is still open.
     await this.yield();
@@ -181,7 +169,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
         this.emit("failed", report);
         const pauseMs = backoff.next();
         if (message !== lastLogged)
-          this.#log.warn({ code, reason: message, pauseMs }, "control connection failed, retrying");
+          this.#options.log.warn({ code, reason: message, pauseMs }, "control connection failed, retrying");
         lastLogged = message;
         await sleep(pauseMs, this.#ending.signal);
       }
@@ -208,7 +196,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     const watchdog = new ConnectionWatchdog(client, {
       name: applicationNames.supervisorWatch,
       quietMs,
-      restMs: () => (this.#isLeader && this.#isIdle() ? idleQuietMs : null),
+      restMs: () => (this.#isLeader && this.#options.isIdle() ? idleQuietMs : null),
     });
     try {
       // If stop() was called while connecting, it could not end this connection.
@@ -222,7 +210,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       this.emit("leader");
       await Promise.race([lost, once(this.#replaced.signal, "abort")]);
       const isReported = this.#ending.signal.aborted || this.#replaced.signal.aborted;
-      if (!isReported) this.#log.warn("control connection lost");
+      if (!isReported) this.#options.log.warn("control connection lost");
     } finally {
       this.#client = null;
       this.#isLeader = false;
@@ -232,18 +220,14 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
     }
   }
 
-  /**
-   * Waits until this process holds the lock.
-   *
-   * @returns false if the process was stopped before it got the lock.
-   */
+  /** Waits until this process holds the lock. Returns false if it was stopped before that. */
   async #acquireLock(client: Client): Promise<boolean> {
     // Listen for notifications before the first attempt to take the lock, so that no release of the lock is missed.
     const channel = await awaitAnswer(this.#channel(client), answerTimeoutMs);
     const holder = new FrozenHolder(client, () => rollCall.ask(), {
-      lock: { class: lockClasses.supervisor, key: `hashtext(${literal(this.#name)})` },
+      lock: { class: lockClasses.supervisor, key: `hashtext(${literal(this.#options.name)})` },
       isPgTaskSql: isSupervisorSql,
-      frozenMs: this.#frozenMs,
+      frozenMs: this.#options.frozenMs,
       lines: {
         ended: "leader does not answer, its connection was ended",
         refused: "leader does not answer, and this role may not end its connection",
@@ -252,7 +236,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       },
       fields: {},
       ended: () => (this.#hasReplacedFrozen = true),
-      log: this.#log,
+      log: this.#options.log,
     });
     const rollCall = await awaitAnswer(
       RollCall.open(client, channel, {
@@ -276,11 +260,11 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   }
 
   async #compareEntries(client: Client): Promise<void> {
-    const { leader } = await awaitAnswer(readPublishedEntries(client, this.#name), answerTimeoutMs);
-    if (leader !== null) this.emit("compared", areSame(leader, this.#entryHashes()));
+    const { leader } = await awaitAnswer(readPublishedEntries(client, this.#options.name), answerTimeoutMs);
+    if (leader !== null) this.emit("compared", areSame(leader, this.#options.entryHashes()));
   }
 
-  /** Waits for `ms` milliseconds, or until a notification arrives or the connection ends. */
+  /** Waits until a notification arrives or the connection ends, at most `ms`. */
   async #wait(ms: number): Promise<void> {
     if (!this.#ending.signal.aborted) await sleep(ms, this.#retryNow.signal);
     this.#retryNow = new AbortController();
@@ -289,15 +273,14 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   async #tryLock(client: Client): Promise<boolean> {
     const { rows } = await client.query<{ locked: boolean }>(
       "SELECT pg_try_advisory_lock($1, hashtext($2)) AS locked",
-      [lockClasses.supervisor, this.#name],
+      [lockClasses.supervisor, this.#options.name],
     );
     return rows[0]?.locked === true;
   }
 
-  /** Returns the notification channel of this cluster's standbys. */
   async #channel(client: Client): Promise<string> {
     const { rows } = await client.query<{ channel: string }>("SELECT concat('pg_conf_', hashtext($1)) AS channel", [
-      this.#name,
+      this.#options.name,
     ]);
     return rows[0]?.channel ?? "";
   }
@@ -309,18 +292,14 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   async #handOver(client: Client): Promise<void> {
     const statement = client.query(
       `SELECT pg_advisory_unlock($1, hashtext($2)), pg_notify(concat('pg_conf_', hashtext($2)), '')`,
-      [lockClasses.supervisor, this.#name],
+      [lockClasses.supervisor, this.#options.name],
     );
     // If the statement fails, the end of the connection releases the lock.
     await awaitAnswer(statement, handOverTimeoutMs).catch(() => {});
   }
 }
 
-/**
- * Waits for the result of a query.
- *
- * @throws PgTaskError CONNECTION_LOST if the server does not answer within `ms` milliseconds.
- */
+/** @throws PgTaskError CONNECTION_LOST if the server does not answer within `ms` milliseconds. */
 async function awaitAnswer<T>(query: Promise<T>, ms: number): Promise<T> {
   const done = new AbortController();
   const timeout = sleep(ms, done.signal).then((elapsed) => {

@@ -2,6 +2,7 @@ import type { ConfigurationChanges } from "../shared/config/diffConfiguration.js
 import type { Configuration, Entry } from "../shared/config/types.js";
 import { serverLabel, serversOf, shareServer, type ConnectionTarget } from "../shared/postgres/target/target.js";
 import { SessionGrants } from "./sessionGrants.js";
+import type { FromManager } from "../shared/ipc/managerMessages.js";
 import { Limiter } from "../shared/limiter.js";
 import type { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerThread, type ManagerThreadOptions } from "./managerThread.js";
@@ -68,7 +69,7 @@ export class ManagerRegistry {
     return this.#grants.wanted === 0;
   }
 
-  /** Starts spare threads, one for each manager that can start at the same time, so that `start` is fast. */
+  /** Starts a spare thread for each manager that can start at the same time. */
   preloadWorkers(): void {
     const { entries, parameters } = this.#configuration;
     this.#spareWorkers.fillUp(Math.min(entries.length, parameters["pg_conf.fetch"]));
@@ -76,10 +77,7 @@ export class ManagerRegistry {
 
   /**
    * Starts a manager for each entry, a few at a time. Resolves when each manager either serves its table or has
-   * reported why it cannot serve the table.
-   *
-   * @param options.takesOver whether an earlier leader may have left claimed tasks
-   * @param options.afterFrozen whether that leader was frozen
+   * reported why it cannot.
    */
   async start(options: Predecessor): Promise<void> {
     const { entries } = this.#configuration;
@@ -87,10 +85,7 @@ export class ManagerRegistry {
     await this.#spareWorkers.terminate();
   }
 
-  /**
-   * Applies a changed configuration. Starts the managers of new entries, stops the managers of removed entries, and
-   * passes new parameters to the other managers. Running tasks continue.
-   */
+  /** Applies a changed configuration. Running tasks continue. */
   apply(configuration: Configuration, changes: ConfigurationChanges): void {
     const { isRunning } = this;
     this.#configuration = configuration;
@@ -106,7 +101,7 @@ export class ManagerRegistry {
     for (const entry of [...changes.restarted, ...changes.added]) void this.#add(entry);
   }
 
-  /** Makes the managers that wait for this server retry at once. Called when the server accepts connections. */
+  /** Makes the managers that wait for this server retry at once. */
   retryOnServer(target: ConnectionTarget): void {
     for (const manager of this.#managers.values()) {
       if (shareServer(manager.target, target)) manager.retryNow();
@@ -120,7 +115,6 @@ export class ManagerRegistry {
     await Promise.all([this.#spareWorkers.terminate(), ...[...this.#stopping].map((manager) => manager.stop(graceMs))]);
   }
 
-  /** Resolves when none of the stopping managers claims tasks any more. */
   async claimingStopped(): Promise<void> {
     await Promise.all([...this.#stopping].map((manager) => manager.claimingStopped));
   }
@@ -159,15 +153,7 @@ export class ManagerRegistry {
     this.#managers.set(entry.key, manager);
     this.#grants.join(manager, labelOfServers(entry.target));
     this.#options.board.follow(entry, manager);
-    manager.on("demand", (sessions) => {
-      this.#grants.setDemand(manager, sessions);
-      this.#logShortage();
-    });
-    manager.on("statistics", ({ sessions, running }) =>
-      this.#grants.setUsage(manager, { open: sessions, busy: running }),
-    );
-    manager.on("serverFull", (room) => this.#grants.reportFull(manager, room));
-    manager.on("grantAnswered", (sessions, number) => this.#grants.acknowledge(manager, sessions, number));
+    manager.on("message", (message) => this.#receive(manager, message));
     manager.on("disconnected", () => this.#probeOthers(manager));
     manager.on("ready", () => this.retryOnServer(manager.target));
     manager.on("died", () => this.#grants.clear(manager));
@@ -176,6 +162,16 @@ export class ManagerRegistry {
       manager.start();
       await manager.settled;
     });
+  }
+
+  #receive(manager: ManagerThread, message: FromManager): void {
+    if (message.type === "demand") {
+      this.#grants.setDemand(manager, message.sessions);
+      this.#logShortage();
+    } else if (message.type === "statistics") {
+      this.#grants.setUsage(manager, { open: message.sessions, busy: message.running });
+    } else if (message.type === "serverFull") this.#grants.reportFull(manager, message.capacity);
+    else if (message.type === "grantAnswered") this.#grants.acknowledge(manager, message.sessions, message.number);
   }
 
   /**

@@ -8,7 +8,6 @@ import { errorMessage, fromReport, PgTaskError, toReport, type ErrorReport } fro
 import type { HandshakeSender } from "../shared/ipc/handshake.js";
 import type { Log } from "../shared/log.js";
 import type { FromManager, ManagerParameters, ToManager } from "../shared/ipc/managerMessages.js";
-import type { Stall, ManagerStatistics } from "../shared/statistics.js";
 import { stopMarginsMs } from "../shared/tuning.js";
 import { HeartbeatWatch } from "./heartbeatWatch.js";
 import type { RolesAndDatabases } from "./rolesAndDatabases.js";
@@ -27,31 +26,17 @@ interface ManagerThreadEvents {
   disconnected: [];
   /** The manager cannot serve its table for this reason, and keeps trying. */
   unavailable: [reason: ErrorReport];
-  demand: [sessions: number];
-  /** The server has capacity for only this many more sessions of the manager. */
-  serverFull: [capacity: number];
-  /** The manager's answer to the session grant with this number. */
-  grantAnswered: [sessions: number, number: number];
   /** The manager is stopping and claims no more tasks. */
   claimingStopped: [];
-  /** The manager's counts since its last report. */
-  statistics: [statistics: ManagerStatistics];
-  /** Due tasks do not start although nothing prevents it. Null means that they start again. */
-  stalled: [stall: Stall | null];
-  /** No session is open, and none can be opened for this reason. Null means that a session was opened. */
-  sessionsRefused: [reason: ErrorReport | null];
+  /** Any other message of the manager about its sessions and tasks. */
+  message: [message: FromManager];
   /** The thread has ended, and with it all its sessions. */
   died: [];
 }
 
-export interface ManagerThreadOptions {
-  /** Creates the entry's role and database if they are missing. */
+export interface ManagerThreadOptions extends Required<Pick<ManagerParameters, "takesOver" | "afterFrozen">> {
   readonly rolesAndDatabases: Pick<RolesAndDatabases, "ensure">;
   readonly spareWorkers: Pick<SpareWorkers, "take">;
-  /** Whether an earlier manager may have left claimed tasks. */
-  readonly takesOver: boolean;
-  /** Whether the leader before this process was frozen. */
-  readonly afterFrozen: boolean;
   /** Returns how many managers the process has. */
   readonly managers: () => number;
   readonly log: Log;
@@ -76,11 +61,8 @@ interface Child {
  *     └── table moved: at once ──────┘
  */
 export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
-  /**
-   * Resolves when the manager first serves its table or first reports that it cannot, or when the manager is stopped.
-   */
+  /** Resolves when the manager first serves its table or first reports that it cannot, or when it is stopped. */
   readonly settled: Promise<void>;
-  /** Resolves when the manager is stopping and claims no more tasks. */
   readonly claimingStopped: Promise<void>;
   readonly #options: ManagerThreadOptions;
   readonly #log: Log;
@@ -89,10 +71,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   readonly #restartBackoff: Backoff;
   readonly #createBackoff: Backoff;
   #entry: Entry;
-  /**
-   * The table's schema and name according to the server's settings, as last reported by a manager. Null if no manager
-   * has reported another location than the entry's.
-   */
+  /** Where the table is according to the server's settings. Null if no manager has reported another place. */
   #location: TableLocation | null = null;
   /** Whether the thread is stopping because the table's location changed. */
   #isMoving = false;
@@ -101,9 +80,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   /** Aborted to skip the current delay, or the next one if an attempt is still under way. */
   #retryNow = new AbortController();
   #isRecreating = false;
-  /** Whether the manager is waiting for a connection to its server. */
   #isDisconnected = false;
-  /** Whether an earlier manager may have left claimed tasks. */
   #takesOver: boolean;
   #lastLogged: string | null = null;
   #reconfigureWaiters: (() => void)[] = [];
@@ -124,7 +101,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     });
   }
 
-  /** Makes the manager retry at once if it waits for its server. Called when the server accepts connections. */
+  /** Called when the server accepts connections. */
   retryNow(): void {
     if (!this.#isDisconnected) return;
     this.#retryNow.abort();
@@ -149,9 +126,8 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   /**
-   * Passes the parameters of `entry` to the manager, and makes the manager read the server's settings again. The target
-   * of `entry` must be unchanged. Resolves when the parameters are in effect, as far as this is possible now, or when
-   * the thread has died.
+   * Passes the parameters of `entry`, whose target must be unchanged, to the manager, which also reads the server's
+   * settings again. Resolves when they are in effect, as far as this is possible now, or when the thread has died.
    */
   async reconfigure(entry: Entry): Promise<void> {
     this.#entry = entry;
@@ -168,8 +144,8 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
   }
 
   /**
-   * Stops the manager. Terminates its thread if stopping takes longer than the grace period plus a margin. If `stop` is
-   * called again, the shorter grace period applies.
+   * Terminates the thread if stopping takes longer than the grace period plus a margin. If `stop` is called again, the
+   * shorter grace period applies.
    */
   async stop(graceMs: number): Promise<void> {
     this.#ending.abort();
@@ -211,11 +187,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     }
   }
 
-  /**
-   * Retries until the role and the database exist.
-   *
-   * @returns false if the manager was stopped before that.
-   */
+  /** Retries until the role and the database exist. Returns false if the manager was stopped before that. */
   async #ensureRoleAndDatabase(): Promise<boolean> {
     while (!this.#ending.signal.aborted) {
       this.#retryNow = new AbortController();
@@ -270,31 +242,30 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     await sleep(ms, AbortSignal.any([this.#ending.signal, this.#retryNow.signal]));
   }
 
-  /**
-   * Runs a thread until it ends.
-   *
-   * @returns why the thread ended.
-   */
+  /** Runs a thread until it ends. Returns why it ended. */
   async #runThread(): Promise<PgTaskError> {
     const { worker, sender } = this.#options.spareWorkers.take();
     let reason: PgTaskError | null = null;
     const setReason = (error: unknown): void => {
-      reason ??=
-        error instanceof PgTaskError
-          ? error
-          : new PgTaskError("THREAD_DIED", errorMessage(error), {
-              cause: error,
-            });
+      const known = error instanceof PgTaskError ? error : null;
+      reason ??= known ?? new PgTaskError("THREAD_DIED", errorMessage(error), { cause: error });
     };
     const exited = new Promise<number>((resolve) => worker.once("exit", resolve));
     worker.on("message", (message: FromManager) => {
-      this.#receive(message);
-      if (message.type !== "stopped") return;
+      if (message.type !== "stopped") return this.#receive(message);
       if (message.reason !== null) setReason(fromReport(message.reason));
       void worker.terminate();
     });
     worker.on("error", setReason);
-    const heartbeatWatch = this.#watchHeartbeat(worker, setReason);
+    const limitMs = this.#entry.parameters["pg_conf.close"];
+    const heartbeatWatch = new HeartbeatWatch(worker, {
+      limitMs,
+      ask: () => worker.postMessage({ type: "heartbeat" } satisfies ToManager),
+      onFreeze: () => {
+        setReason(new PgTaskError("THREAD_DIED", `no heartbeat for ${limitMs} ms`));
+        void worker.terminate();
+      },
+    });
     const child: Child = { worker, sender, heartbeatWatch, setReason };
     this.#child = child;
     this.#sendParameters(child, "start");
@@ -306,7 +277,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     return reason ?? new PgTaskError("THREAD_DIED", `the thread ended with code ${code}`);
   }
 
-  /** Sends the parameters to a thread. Terminates the thread if it does not accept them in time. */
+  /** Terminates the thread if it does not accept the parameters in time. */
   #sendParameters({ worker, sender, setReason }: Child, type: "start" | "reconfigure"): void {
     const parameters: ManagerParameters = {
       entry: { ...this.#entry, ...this.#location },
@@ -326,10 +297,7 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       });
   }
 
-  /**
-   * Replaces the thread because its table has a new location. The thread stops now. When its tasks have ended or its
-   * grace period is over, a new thread serves the new location.
-   */
+  /** Stops the thread. When its tasks have ended or its grace period is over, a new one serves the new location. */
   #moveTo(location: TableLocation): void {
     this.#location = location;
     if (this.#isMoving) return;
@@ -337,19 +305,6 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
     const { key, parameters } = this.#entry;
     this.#log.info({ entry: key, ...location }, "table location changed, replacing the manager");
     this.#post({ type: "stop", graceMs: parameters["pg_conf.grace"] });
-  }
-
-  /** Terminates a thread if its event loop is blocked. */
-  #watchHeartbeat(worker: Worker, setReason: Child["setReason"]): HeartbeatWatch {
-    const limitMs = this.#entry.parameters["pg_conf.close"];
-    return new HeartbeatWatch(worker, {
-      limitMs,
-      ask: () => worker.postMessage({ type: "heartbeat" } satisfies ToManager),
-      onFreeze: () => {
-        setReason(new PgTaskError("THREAD_DIED", `no heartbeat for ${limitMs} ms`));
-        void worker.terminate();
-      },
-    });
   }
 
   #resolveReconfigure(): void {
@@ -366,15 +321,6 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
         this.#setUnavailable(message.reason);
         if (missingRoleOrDatabase.has(message.reason.sqlState ?? "")) void this.#recreateRoleAndDatabase();
         break;
-      case "demand":
-        this.emit("demand", message.sessions);
-        return;
-      case "serverFull":
-        this.emit("serverFull", message.capacity);
-        break;
-      case "grantAnswered":
-        this.emit("grantAnswered", message.sessions, message.number);
-        break;
       case "tableMoved":
         this.#moveTo(message.location);
         break;
@@ -384,23 +330,14 @@ export class ManagerThread extends EventEmitter<ManagerThreadEvents> {
       case "reconfigured":
         this.#resolveReconfigure();
         break;
-      case "statistics":
-        this.emit("statistics", message);
-        break;
-      case "stalled":
-        this.emit("stalled", message.stall);
-        break;
-      case "sessionsRefused":
-        this.emit("sessionsRefused", message.reason);
-        break;
       case "heartbeat":
         this.#child?.heartbeatWatch.answer();
-        return;
+        break;
       case "log":
         this.#options.writeLine(message.line);
         break;
-      case "stopped":
-        break;
+      default:
+        this.emit("message", message);
     }
   }
 

@@ -23,10 +23,7 @@ export class PortRequests extends EventEmitter<Record<PortMessage, [port: number
   readonly #notify: (payload: string) => void;
   readonly #network: string;
 
-  /**
-   * @param notify sends a payload to the processes of the cluster
-   * @param network identifies the network of this process
-   */
+  /** @param notify sends a payload to the processes of the cluster */
   constructor(notify: (payload: string) => void, network = networkId()) {
     super();
     this.#notify = notify;
@@ -49,7 +46,6 @@ export class PortRequests extends EventEmitter<Record<PortMessage, [port: number
     this.#notify(`used ${this.#network} ${port}`);
   }
 
-  /** Takes a notification of another process. */
   receive(payload: string): void {
     const [, message, network, port] = messagePattern.exec(payload) ?? [];
     if (network === this.#network && isMessage(message)) this.emit(message, Number(port));

@@ -20,8 +20,9 @@ const mostTries = 5;
 const membershipOptionsSince = 160_000;
 
 /**
- * Creates missing roles and databases of entries, and sets the passwords of the roles that pg-task has created. Uses a separate, short-lived connection, because CREATE DATABASE can
- * take long and must not block the connection that holds the leader's lock.
+ * Creates missing roles and databases of entries, and sets the passwords of the roles that pg-task has created. Uses a
+ * separate, short-lived connection, because CREATE DATABASE can take long and must not block the one that holds the
+ * leader's lock.
  */
 export class RolesAndDatabases {
   /** Target of the control connection. Roles and databases are created on this server. */
@@ -83,11 +84,7 @@ export class RolesAndDatabases {
     }
   }
 
-  /**
-   * Creates the entry's role, and marks it as pg-task's.
-   *
-   * @returns false if another process has created the role in the meantime.
-   */
+  /** Creates the entry's role, and marks it as pg-task's. Returns as `execute` does. */
   async #createRole(client: Client, { target, ownPassword }: Entry): Promise<boolean> {
     const role = identifier(target.user);
     const password = ownPassword ? target.password : undefined;
@@ -122,9 +119,7 @@ export class RolesAndDatabases {
 
   /**
    * Creates the entry's database, owned by the entry's role. Only a superuser or a member of the owner role can do
-   * this, so pg-task's own role becomes a member temporarily.
-   *
-   * @returns false if another process has created the database in the meantime.
+   * this, so pg-task's own role becomes a member temporarily. Returns as `execute` does.
    */
   async #createDatabase(client: Client, { user, database }: ConnectionTarget): Promise<boolean> {
     const { rows } = await client.query<{ version: number; member: boolean }>(
@@ -146,11 +141,7 @@ export class RolesAndDatabases {
   }
 }
 
-/**
- * Executes CREATE ROLE or ALTER ROLE with this password, which is sent as a verifier.
- *
- * @returns as `execute` does.
- */
+/** Executes CREATE ROLE or ALTER ROLE with this password, which is sent as a verifier. Returns as `execute` does. */
 async function executeWithPassword(client: Client, statement: string, password: string | undefined): Promise<boolean> {
   if (password === undefined) return await execute(client, statement);
   const verifier = await scramVerifier(password);
@@ -158,8 +149,6 @@ async function executeWithPassword(client: Client, statement: string, password: 
 }
 
 /**
- * Executes a statement that changes roles or databases.
- *
  * @param masked the statement without the password, for error messages
  * @returns false if the object exists already, because another process has created it in the meantime.
  */

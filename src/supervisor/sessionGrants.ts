@@ -1,7 +1,4 @@
-/**
- * Divides `total` sessions by max-min fairness. No share is larger than its demand. The smallest demands are met first,
- * and the remaining sessions are divided equally.
- */
+/** Divides `total` sessions by max-min fairness: the smallest demands are met first, and the rest is divided equally. */
 export function shareOut(total: number, demands: readonly number[]): number[] {
   const shares = demands.map(() => 0);
   let remaining = total;
@@ -28,10 +25,8 @@ const noDemand: Demand = { demand: 0, need: 0 };
 
 /** Meets the holders' needs first, then divides the remaining sessions among the remaining demands. */
 function shareByNeed(total: number, demands: readonly Demand[]): number[] {
-  const needed = shareOut(
-    total,
-    demands.map(({ need }) => need),
-  );
+  const needs = demands.map(({ need }) => need);
+  const needed = shareOut(total, needs);
   const rest = shareOut(
     total - sumOf(needed),
     demands.map(({ demand }, index) => demand - (needed[index] ?? 0)),
@@ -51,19 +46,15 @@ interface Share {
   /** The number of sessions granted last, and the sequence number of this grant. */
   granted: number;
   grantNumber: number;
-  /**
-   * Upper bound of the number of sessions that the holder may still have open. It is lowered only when the holder
-   * acknowledges its last grant.
-   */
+  /** Most sessions that the holder may still have open. Lowered only when it acknowledges its last grant. */
   maxHeld: number;
   isRetired: boolean;
 }
 
 /**
- * Shares sessions among several holders, such as managers. No grant allows the holders, all together, to have more
- * sessions than the total. After the total has been lowered, they may have more for a while. Until they have fewer than
- * the new total, no holder gets additional sessions. Sessions that are merely kept open are granted last. The capacity
- * of a full server is shared only among the holders on this server. The state of one holder:
+ * Shares sessions among several holders, such as managers. Together they get no more than the total; after the total
+ * has been lowered, no holder gets additional sessions until they have fewer. Sessions that are merely kept open are
+ * granted last. The capacity of a full server is shared only among the holders on this server. The state of one holder:
  *
  *   settled ──grant sent──▶ unanswered ──last grant acknowledged──▶ settled
  *
@@ -76,11 +67,6 @@ export class SessionGrants<Holder> {
   readonly #fullServers = new Map<string, { readonly sessions: number; readonly timer: NodeJS.Timeout }>();
   #total: number;
 
-  /**
-   * Creates a distribution of `total` sessions, without holders at first.
-   *
-   * @param sendGrant sends a numbered grant to its holder
-   */
   constructor(total: number, sendGrant: (holder: Holder, sessions: number, number: number) => void) {
     this.#total = total;
     this.#sendGrant = sendGrant;
@@ -95,21 +81,15 @@ export class SessionGrants<Holder> {
     this.#redistribute();
   }
 
-  /** Number of sessions that all holders together demand. */
   get wanted(): number {
     return this.#sum("demand");
   }
 
-  /** Number of sessions that all holders together can have now. */
   get maxHeld(): number {
     return this.#sum("maxHeld");
   }
 
-  /**
-   * Adds a holder.
-   *
-   * @param server a name that is the same for all holders on the same server
-   */
+  /** @param server a name that is the same for all holders on the same server */
   join(holder: Holder, server: string): void {
     this.#shares.set(holder, {
       server,
@@ -129,7 +109,6 @@ export class SessionGrants<Holder> {
     });
   }
 
-  /** Reports how many sessions the holder has open, and how many of them run a task. */
   setUsage(holder: Holder, { open, busy }: { readonly open: number; readonly busy: number }): void {
     this.#update(holder, (share) => {
       share.open = open;
@@ -138,9 +117,8 @@ export class SessionGrants<Holder> {
   }
 
   /**
-   * Reports that the holder could not open all granted sessions, because its server has capacity for only `capacity`
-   * more sessions. For a while, the holders on this server share this capacity and the sessions that they have open
-   * there. Otherwise the holders that came first would keep all of these sessions.
+   * The holder's server has capacity for only `capacity` more sessions. For a while, the holders on it share these and
+   * the sessions that they have open there. Otherwise those that came first would keep them all.
    */
   reportFull(holder: Holder, capacity: number): void {
     this.#update(holder, ({ server }) => {
@@ -156,24 +134,21 @@ export class SessionGrants<Holder> {
     });
   }
 
-  /** Records the holder's answer to a grant. An answer to an earlier grant than the last one is ignored. */
+  /** An answer to an earlier grant than the last one is ignored. */
   acknowledge(holder: Holder, sessions: number, number: number): void {
     this.#update(holder, (share) => {
       if (number === share.grantNumber) share.maxHeld = Math.max(sessions, share.granted);
     });
   }
 
-  /** Records that the holder has died together with all its sessions, and will be restarted. */
+  /** The holder has died together with all its sessions, and will be restarted. */
   clear(holder: Holder): void {
     this.#update(holder, (share) => {
       share.demand = share.open = share.busy = share.granted = share.maxHeld = 0;
     });
   }
 
-  /**
-   * Records that the holder is stopping. The holder gets no more sessions, and its sessions are granted to other
-   * holders as they close.
-   */
+  /** The holder is stopping. Its sessions are granted to others as they close. */
   retire(holder: Holder): void {
     this.#update(holder, (share) => {
       share.isRetired = true;
@@ -207,10 +182,7 @@ export class SessionGrants<Holder> {
     }
   }
 
-  /**
-   * Returns the demands. If several holders use a server that is full, each of their demands is limited to the holder's
-   * share of the server's capacity. All other demands are unchanged.
-   */
+  /** Limits the demands of holders that use the same full server to their shares of its capacity. */
   #usableDemands(): Demand[] {
     const shares = [...this.#shares.values()];
     const demands = shares.map(demandOf);

@@ -25,12 +25,11 @@ export class SpareWorkers {
     return [...this.#workers];
   }
 
-  /** Starts idle threads until there are `count`. */
   fillUp(count: number): void {
     for (let missing = count - this.#workers.size; missing > 0; missing -= 1) this.#add();
   }
 
-  /** Returns an idle thread, or a new thread if there is no idle one. From then on the thread belongs to the caller. */
+  /** Returns an idle thread, or a new one. From then on the thread belongs to the caller. */
   take(): ManagerWorker {
     const [spare] = this.#workers;
     if (spare === undefined) return startWorker();
@@ -39,17 +38,13 @@ export class SpareWorkers {
     return spare;
   }
 
-  /** Terminates all idle threads. */
   async terminate(): Promise<void> {
     const spare = [...this.#workers];
     this.#workers.clear();
     await Promise.all(spare.map(({ worker }) => worker.terminate()));
   }
 
-  /**
-   * Starts an idle thread. An idle thread that ends is dropped. If the cause persists, it is reported by the thread
-   * that a manager gets in its place.
-   */
+  /** A thread that ends is dropped. If the cause persists, the thread that a manager gets in its place reports it. */
   #add(): void {
     const spare = startWorker();
     this.#workers.add(spare);

@@ -9,12 +9,14 @@ import type { Log } from "../shared/log.js";
 import { stopMarginsMs } from "../shared/tuning.js";
 import { RolesAndDatabases } from "./rolesAndDatabases.js";
 import { fetchControlSettings, applyControlSettings, type ControlSettings } from "./controlSettings.js";
-import { FutileLeadership } from "./futileLeadership.js";
 import { Leadership } from "./leadership.js";
 import { hashEntries } from "./publishedEntries.js";
 import { ClusterStatusBoard } from "./clusterStatusBoard.js";
 import { ManagerRegistry } from "./managerRegistry.js";
 import { PortRequests } from "./portRequests.js";
+
+/** How long a leader may be unable to serve any entry before it offers the leadership, and between two offers, in ms. */
+const offerPauseMs = 10_000;
 
 interface SupervisorEvents {
   /** The supervisor leads and its managers have started, or the supervisor stands by. */
@@ -52,13 +54,12 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
   #changes: Promise<void> = Promise.resolve();
   #settingsRead: Promise<void> = Promise.resolve();
   #draining = false;
-  /** Aborted when the supervisor begins to stop. */
   readonly #ending = new AbortController();
   #wasReady = false;
-  /** Whether this process has stood by because another process was leading. */
   #hasStoodBy = false;
   /** Whether the leader was found to have other entries than this process. */
   #hasOtherEntries = false;
+  #offerTimer: NodeJS.Timeout | undefined;
 
   constructor(
     configuration: Configuration,
@@ -87,11 +88,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
       frozenMs: () => this.#configuration.parameters["pg_conf.frozen"],
     });
     this.#lifecycle = new Lifecycle(this, { name: "supervisor", log: options.log });
-    const futile = new FutileLeadership({
-      isFutile: () => this.board.role === "leader" && this.#isRefusedEverywhere(),
-      offer: () => this.#leadership.offer(),
-    });
-    this.board.on("changed", () => futile.check());
+    this.board.on("changed", () => this.#offerIfFutile());
     this.#leadership.on("connected", (pid) => {
       this.board.setControlPid(pid);
       this.#registry.retryOnServer(this.#leadership.target);
@@ -131,10 +128,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#registry.apply(this.#configuration, diffConfigurations(before, this.#configuration));
   }
 
-  /**
-   * Reads the settings of the control database. If reading fails, the previous settings stay in effect. Reads are done
-   * one after another, so that the last one counts.
-   */
+  /** If reading fails, the previous settings stay. Reads are done one after another, so that the last one counts. */
   #readSettings(): Promise<void> {
     this.#settingsRead = this.#settingsRead.then(() => this.#readSettingsOnce());
     return this.#settingsRead;
@@ -159,10 +153,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     }
   }
 
-  /**
-   * Starts the supervisor. Resolves when the supervisor has begun to compete for leadership. It competes until it is
-   * stopped.
-   */
+  /** Resolves when the supervisor has begun to compete for leadership. */
   run(): Promise<void> {
     return this.#lifecycle.start();
   }
@@ -172,12 +163,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     return this.#lifecycle.stopped;
   }
 
-  /**
-   * Stops the supervisor, and lets running tasks finish within `graceMs`. If `end` is called again, the shorter grace
-   * period applies.
-   *
-   * @param graceMs grace period in ms; `pg_conf.grace` by default
-   */
+  /** Lets running tasks finish within `graceMs`. If `end` is called again, the shorter grace period applies. */
   end(graceMs = this.#configuration.parameters["pg_conf.grace"]): Promise<Error | null> {
     void this.#registry.stop(graceMs);
     return this.#lifecycle.stop(graceMs + stopMarginsMs.supervisor);
@@ -205,10 +191,7 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     await this.#leadership.stop();
   }
 
-  /**
-   * Logs the reload. Uses the more verbose of the old and the new log level, so that a change of the level itself is
-   * logged.
-   */
+  /** Uses the more verbose of the old and the new log level, so that a change of the level itself is logged. */
   #logReloaded({ added, removed, changed, parameters }: ConfigurationChanges): void {
     const level = this.#configuration.parameters["pg_conf.log"];
     const { values } = this.#log.levels;
@@ -251,13 +234,25 @@ export class Supervisor extends EventEmitter<SupervisorEvents> implements Lifecy
     this.#hasOtherEntries = areOther;
   }
 
-  /** Whether the server refuses the logins of all entries. */
-  #isRefusedEverywhere(): boolean {
+  /**
+   * Offers the leadership from time to time while this process leads and the server refuses the logins of all its
+   * entries, because a standby may have other passwords, for example.
+   */
+  #offerIfFutile(): void {
     const keys = keysOf(this.#configuration.entries);
-    return keys.length > 0 && keys.every((key) => this.board.manager(key)?.reason?.code === "CONNECTION_REJECTED");
+    const isRefused = (key: string): boolean => this.board.manager(key)?.reason?.code === "CONNECTION_REJECTED";
+    if (this.board.role === "leader" && keys.length > 0 && keys.every(isRefused)) {
+      this.#offerTimer ??= setTimeout(async () => {
+        await this.#leadership.offer();
+        this.#offerTimer = undefined;
+        this.#offerIfFutile();
+      }, offerPauseMs).unref();
+    } else {
+      clearTimeout(this.#offerTimer);
+      this.#offerTimer = undefined;
+    }
   }
 
-  /** Returns how many entries' tables are served, and the keys of the entries that wait. */
   #summarizeEntries(): { readonly serving: number; readonly waiting: readonly string[] } {
     const keys = keysOf(this.#configuration.entries);
     const waiting = keys.filter((key) => this.board.manager(key)?.state !== "working");

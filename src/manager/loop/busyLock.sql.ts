@@ -1,5 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
+import { tryLock, unlock } from "./tableLock.js";
 
 /** A transaction, running or prepared, that has written to the table. */
 export interface Writer {
@@ -13,26 +14,12 @@ export interface Writer {
  *
  * @returns false if a writer was just testing the lock; then nothing has changed and the caller retries
  */
-export async function enterBusyMode(client: Client, tableOid: number): Promise<boolean> {
-  const { rows } = await client.query<{ locked: boolean }>({
-    name: "begin busy",
-    text: "SELECT pg_try_advisory_lock($1, $2) AS locked",
-    values: [lockClasses.busy, tableOid | 0],
-  });
-  return rows[0]?.locked === true;
-}
+export const enterBusyMode = (client: Client, tableOid: number): Promise<boolean> =>
+  tryLock(client, lockClasses.busy, tableOid);
 
-/**
- * Releases the lock of busy mode, so that writers notify again. The writers that `readWriters` finds afterwards may
- * still have seen busy mode, and so may commit without notifying.
- */
-export async function leaveBusyMode(client: Client, tableOid: number): Promise<void> {
-  await client.query({
-    name: "end busy",
-    text: "SELECT pg_advisory_unlock($1, $2)",
-    values: [lockClasses.busy, tableOid | 0],
-  });
-}
+/** From now on, writers notify again. Those that `readWriters` finds afterwards may still have seen busy mode. */
+export const leaveBusyMode = (client: Client, tableOid: number): Promise<void> =>
+  unlock(client, lockClasses.busy, tableOid);
 
 /**
  * Counts the writers to the table that wait until another transaction, of any database, has committed its notifications.

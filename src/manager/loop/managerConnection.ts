@@ -1,6 +1,7 @@
 import { logInvalidSettings } from "../../shared/config/serverSettings.js";
 import type { Entry } from "../../shared/config/types.js";
 import { fromReport, isConnectionLoss, type ErrorReport } from "../../shared/errors.js";
+import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { connectionLost, disconnect, serverOf, type Client } from "../../shared/postgres/client.js";
 import type { ConnectionWatchdog } from "../../shared/postgres/connectionWatchdog.js";
 import { isRollCall } from "../../shared/postgres/rollCall.js";
@@ -23,7 +24,7 @@ import { HomeGuard } from "./homeGuard.js";
 import { probeConnection } from "./idleProbes.js";
 import { ManagerLoop } from "./managerLoop.js";
 import { SettingsReloader } from "./settingsReloader.js";
-import { lockTable, unlockTable } from "./tableLock.js";
+import { lockTable, unlock } from "./tableLock.js";
 import type { WorkCycle } from "./workCycle.js";
 
 /**
@@ -74,14 +75,13 @@ export class ManagerConnection {
     return this.#serving?.loop.mayClaim ?? false;
   }
 
-  /** Ends the connection for this reason, so that the manager connects again. */
+  /** Ends the connection, so that the manager connects again. */
   leave(reason: ErrorReport): void {
     if (this.#serving === null) return;
     this.#leaveReason = reason;
     this.#serving.client.connection.stream.destroy();
   }
 
-  /** Finds out whether the connection has been cut. */
   probe(): void {
     this.#watchdog?.probeNow();
   }
@@ -101,7 +101,6 @@ export class ManagerConnection {
     this.#serving?.homeGuard.doubt();
   }
 
-  /** Applies settings that have just been read from the server. */
   applySettings(settings: ManagerSettings): void {
     const { executors, log, settings: before } = this.#components;
     this.#components.settings = settings;
@@ -171,7 +170,6 @@ export class ManagerConnection {
     }
   }
 
-  /** Does everything that comes before the loop. */
   async #prepare(
     client: Client,
     entry: Entry,
@@ -208,7 +206,7 @@ export class ManagerConnection {
       otherManagers,
       watchdog,
       unlock: async () => {
-        if (isLocked) await unlockTable(client, oid);
+        if (isLocked) await unlock(client, lockClasses.manager, oid);
       },
       cycled: () => {
         this.#cycled();

@@ -8,8 +8,8 @@ import type { ManagerComponents } from "./components.js";
 const retryMs = 100;
 
 /**
- * The time after which another manager that still holds the table's lock is named in the log, in ms. A manager that stops
- * hands its table over within a second or two, unless a lock keeps it from writing results.
+ * The time after which another manager that still holds the table's lock is named in the log, in ms. A manager that
+ * stops hands its table over within a second or two, unless a lock keeps it from writing results.
  */
 const longWaitMs = 10_000;
 
@@ -27,7 +27,7 @@ export async function lockTable(
   const { ending, log, send, table } = components;
   let waitedMs = 0;
   for (let tries = 0; !components.isDraining; tries += 1) {
-    if (await tryLock(client, oid)) return true;
+    if (await tryLock(client, lockClasses.manager, oid)) return true;
     if (tries === 0) {
       const message = "another manager holds the lock of the table, waiting";
       log.info({ table: table.logName }, message);
@@ -41,17 +41,18 @@ export async function lockTable(
   return false;
 }
 
-async function tryLock(client: Client, oid: number): Promise<boolean> {
-  const { rows } = await client.query<{ locked: boolean }>(
-    "SELECT pg_try_advisory_lock($1, $2) AS locked",
-    // Oids are unsigned, but lock keys are signed.
-    [lockClasses.manager, oid | 0],
-  );
+/** Tries to take the table's lock of this class. Oids are unsigned, but lock keys are signed. */
+export async function tryLock(client: Client, lockClass: number, oid: number): Promise<boolean> {
+  const { rows } = await client.query<{ locked: boolean }>({
+    name: "try lock",
+    text: "SELECT pg_try_advisory_lock($1, $2) AS locked",
+    values: [lockClass, oid | 0],
+  });
   return rows[0]?.locked === true;
 }
 
-export async function unlockTable(client: Client, oid: number): Promise<void> {
-  await client.query("SELECT pg_advisory_unlock($1, $2)", [lockClasses.manager, oid | 0]);
+export async function unlock(client: Client, lockClass: number, oid: number): Promise<void> {
+  await client.query({ name: "unlock", text: "SELECT pg_advisory_unlock($1, $2)", values: [lockClass, oid | 0] });
 }
 
 async function logHolder({ log, table }: ManagerComponents, others: OtherManagers): Promise<void> {
