@@ -9,7 +9,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { lookUpPredecessors, readToLookUp, restartLookUp, type Judged } from "./lookUp.sql.js";
 import { deleteAwaited, readEndedDependencies, releaseDependents, type EndedDependency } from "./release.sql.js";
 
-/** The maximum number of rows that one statement changes. */
+/** Most rows that one statement changes. */
 const batch = 1000;
 
 /** Minimum time between two checks of all dependencies, in ms. After a long check, it is `checkRestFactor` times as long. */
@@ -36,8 +36,8 @@ interface DependencyComponents {
  *            │                          │
  *            └──────────────────────────┴──▶ GONE
  *
- * All predecessors that have ended are noticed: those that this manager ends are reported by `ended`. For those that
- * others end, for example by a STOP or DELETE, all dependencies are checked after a change of the table.
+ * Predecessors that this manager ends are reported by `ended`. For those that others end, for example by a STOP or
+ * DELETE, all dependencies are checked after a change of the table.
  *
  * Two managers may serve the table for a moment, while one hands over to the other. An advisory lock lets only one of
  * them change dependencies at a time, so that each sees what the other has changed.
@@ -45,7 +45,7 @@ interface DependencyComponents {
 export class Dependencies {
   readonly #components: DependencyComponents;
   readonly #rejected: RejectedRows;
-  /** Predecessors that have ended, and whose dependents have to be released. */
+  /** Ended predecessors whose dependents have to be released. */
   readonly #ended = new Set<string>();
   /** Whether any dependencies may be stored. */
   #hasDependencies = true;
@@ -61,12 +61,12 @@ export class Dependencies {
     this.#rejected = new RejectedRows(components.log);
   }
 
-  /** Reports tasks that have ended, and for which others may wait. */
+  /** These tasks have ended, and others may wait for them. */
   ended(ids: Iterable<string>): void {
     for (const id of ids) this.#ended.add(id);
   }
 
-  /** Reports that others may have changed the table. */
+  /** Others may have changed the table. */
   tableChanged(): void {
     this.#hasTableChanged = true;
   }
@@ -79,7 +79,6 @@ export class Dependencies {
     this.#mustSearchAt = 0;
   }
 
-  /** Time until the next step is needed, in ms. Infinity if none is. */
   get pauseMs(): number {
     const now = performance.now();
     if (this.#ended.size > 0) return Math.max(1, this.#pausedUntil - now);
@@ -89,11 +88,7 @@ export class Dependencies {
     return Math.max(1, this.#mayCheckAt - now, this.#hasTableChanged ? 0 : this.#rejected.nextRetryMs);
   }
 
-  /**
-   * Looks up predecessors and releases dependents, one batch of each.
-   *
-   * @returns whether tasks have changed, so that another cycle is needed at once
-   */
+  /** Looks up predecessors and releases dependents, one batch of each. Returns whether tasks have changed. */
   async step(client: Client): Promise<boolean> {
     if (performance.now() < this.#pausedUntil) return false;
     if (!this.#components.groupScanner.hasTasksToLookUp && this.#ended.size === 0 && !this.#mustCheckAll) return false;
@@ -151,9 +146,7 @@ export class Dependencies {
       async (some) => {
         judged.push(...(await lookUpPredecessors(client, this.#components.table, columns, some)));
       },
-      (id, error) => {
-        this.#rejected.add(id, error, "lookup of predecessors rejected by the server, retrying");
-      },
+      (id, error) => void this.#rejected.add(id, error, "lookup of predecessors rejected by the server, retrying"),
     );
     const held = judged.filter(({ verdict }) => verdict === "wait").length;
     this.#hasDependencies ||= held > 0;

@@ -14,11 +14,7 @@ export interface Judged {
   readonly verdict: Verdict;
 }
 
-/**
- * Reads the ids of tasks whose predecessors have to be looked up, the oldest first.
- *
- * @param except ids of tasks to skip
- */
+/** Reads the ids of tasks whose predecessors have to be looked up, the oldest first. */
 export async function readToLookUp(
   client: Client,
   { qualified }: TaskTable,
@@ -37,11 +33,7 @@ SELECT id::text AS id FROM (
   return rows.map(({ id }) => id);
 }
 
-/**
- * Lets the predecessors of tasks that have lost their dependencies be looked up again.
- *
- * @returns the number of these tasks
- */
+/** Lets the predecessors of tasks that have lost their dependencies be looked up again. Returns their number. */
 export async function restartLookUp(client: Client, table: TaskTable, limit: number): Promise<number> {
   const { rowCount } = await client.query({
     name: "restart look up",
@@ -58,10 +50,8 @@ UPDATE ${table.qualified} SET wait = cardinality(after) WHERE id = ANY (ARRAY(SE
 /**
  * Looks up the predecessors of tasks that have been inserted with `after`. For each predecessor that has not ended, a
  * dependency is stored, and `plain` becomes false in the predecessor's row, so that its end is noticed. The rows of such
- * predecessors are locked meanwhile, so that none of them can end unnoticed. A predecessor that does not exist has ended
- * as DONE, and its row was deleted.
- *
- * Tasks whose own row or whose predecessor's row is locked are skipped.
+ * predecessors are locked meanwhile, so that none can end unnoticed. One that does not exist has ended as DONE, and was
+ * deleted. Tasks whose own row or whose predecessor's row is locked are skipped.
  */
 export async function lookUpPredecessors(
   client: Client,

@@ -6,7 +6,6 @@ import { hasId } from "../sql/fragments.sql.js";
 import type { Judged } from "./lookUp.sql.js";
 import { activeStates, applyVerdict, refusal, verdictSql } from "./verdict.sql.js";
 
-/** A dependency whose predecessor has ended. */
 export interface EndedDependency {
   readonly predecessor: string;
   readonly task: string;
@@ -118,10 +117,7 @@ WITH ended AS MATERIALIZED (
 SELECT id::text AS id, verdict FROM judged`;
 }
 
-/**
- * Deletes rows that have ended, are no longer awaited, and would have been deleted at their end if nothing had waited for
- * them: they have `delete`, and neither output nor error.
- */
+/** Deletes rows that have ended, are no longer awaited, and would have been deleted at their end otherwise. */
 export async function deleteAwaited(
   client: Client,
   { qualified, qualifiedDependencies }: TaskTable,

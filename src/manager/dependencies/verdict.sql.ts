@@ -13,8 +13,6 @@ export type Verdict = "wait" | "start" | "refuse" | "omit";
 export const activeStates = "('PLAN', 'TAKE', 'WORK')";
 
 /**
- * SQL of the verdict.
- *
  * @param of.upon SQL of the column `upon`
  * @param of.open SQL condition: a predecessor has not ended
  * @param of.failed SQL condition: a predecessor has ended, but not as DONE

@@ -1,6 +1,6 @@
 import type { HeapItem } from "../../shared/indexedHeap.js";
 
-/** Position of the head, which is the first known due task of a group. */
+/** The head of a group: its first known due task. */
 export interface Head {
   /** How many other tasks of its group can be running when the task starts. */
   readonly max: number;
@@ -14,7 +14,6 @@ export const beforeFirst: Head = { max: 2_147_483_647, id: -(2n ** 63n) };
 
 /** How many tasks of one group the sessions have. */
 export interface GroupLoad {
-  /** How many sessions have tasks of the group. */
   readonly sessions: number;
   /** How many tasks of the group are queued behind other tasks. */
   readonly queuedTasks: number;
@@ -35,9 +34,9 @@ export interface ActiveGroup extends HeapItem, Omit<GroupLoad, "sessions"> {
   /** While tasks are queued, this limits how many sessions can have tasks of the group. */
   minQueuedMax: number;
   starting: number;
-  /** The first known due task of the group. Null if no due task is known. */
+  /** Null if no due task is known. */
   head: Head | null;
-  /** The scan round in which the head (first due task) was last set. */
+  /** The scan round in which the head was last set. */
   round: number;
   paused: boolean;
   /** Whether the head is probably exclusive, that is, has to be alone in its session's queue. The last claim tells. */
@@ -62,31 +61,24 @@ export interface GapWait extends HeapItem {
 }
 
 /**
- * Returns whether one more session can run the group's head. The group limit: a task starts only if at most `max` other
- * tasks of its group are running. The claims check it again in SQL, for each row.
+ * Whether one more session can run the group's head. A task starts only if at most `max` others of its group are running.
+ * The claims check this again in SQL, for each row.
  */
 export function canStart({ head, running, minQueuedMax, paused, claiming }: ActiveGroup): boolean {
   return head !== null && !paused && !claiming && head.max >= running && minQueuedMax >= running;
 }
 
-/**
- * Returns whether more tasks of the group can queue behind its own tasks. When such a task starts, the task before it
- * has ended. An exclusive task is never queued.
- */
+/** Whether more tasks of the group can queue behind its own tasks: each starts when the one before it has ended. */
 export function canQueue({ head, running, paused, expectsExclusive, claiming }: ActiveGroup): boolean {
   return head !== null && !expectsExclusive && !head.gapMs && !paused && !claiming && head.max >= running - 1;
 }
 
-/** Returns whether `a` comes before `b` in the order of their group's tasks. */
+/** The order of a group's tasks. */
 export function headPrecedes(a: Head, b: Head): boolean {
   return a.max === b.max ? a.id < b.id : a.max > b.max;
 }
 
-/**
- * Returns whether the head of group `a` comes before the head of group `b`.
- *
- * @param fewer how many running tasks of `a` will have ended when its head starts
- */
+/** @param fewer how many running tasks of `a` will have ended when its head starts */
 export function groupPrecedes(a: ActiveGroup, b: ActiveGroup, fewer = 0): boolean {
   if (a.head === null || b.head === null) return b.head === null;
   const difference = a.head.max - a.running + fewer - (b.head.max - b.running);

@@ -4,10 +4,7 @@ import { RejectedRows, changeRows } from "../sql/rejectedRows.js";
 import { setDeferred, retryPauses, type DeferredPause } from "../sql/pauseGroup.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-/**
- * Tasks that still have to be replanned (given a later planned time) because of a pause of their group. When the group
- * paused, this failed: their rows were locked, or the server rejected the change. `retry` tries again.
- */
+/** Tasks that still have to be replanned because of a pause of their group, since their rows were locked or rejected. */
 export class DeferredPauses {
   readonly #table: TaskTable;
   #deferred: DeferredPause[] = [];
@@ -22,12 +19,10 @@ export class DeferredPauses {
     return this.#deferred.length;
   }
 
-  /** How many of these tasks have locked rows, as far as is known. */
   get locked(): number {
     return this.#deferred.length - this.#rejected.ids.length;
   }
 
-  /** Time until a rejected task can be retried, in ms. Infinity if no task was rejected. */
   get retryMs(): number {
     return this.#rejected.nextRetryMs;
   }
@@ -38,14 +33,10 @@ export class DeferredPauses {
     this.#deferred = [...this.#deferred.filter(({ id }) => !ids.has(id)), ...tasks];
   }
 
-  /**
-   * Replans the deferred tasks whose rows are not locked. Called periodically. Also called for each new connection of
-   * the manager, because the list of deferred tasks is kept in a setting of the connection and has to be set again.
-   */
+  /** Also called for each new connection: the list of deferred tasks is kept in a setting of the connection. */
   async retry(client: Client): Promise<void> {
     if (this.#deferred.length === 0) return;
-    // A new connection lacks this list. On the current connection, the list lacks tasks that were deferred by a
-    // statement on another connection.
+    // The current connection's list lacks tasks that were deferred by a statement on another connection.
     await setDeferred(client, this.#deferred);
     const waiting = new Set(this.#rejected.delayedIds);
     await changeRows(
@@ -57,9 +48,7 @@ export class DeferredPauses {
         const free = new Set(tasks.filter(({ id }) => !locked.has(id)));
         this.#deferred = this.#deferred.filter((task) => !free.has(task));
       },
-      ({ id }, error) => {
-        this.#rejected.add(id, error, "pause rejected by the server, retrying");
-      },
+      ({ id }, error) => void this.#rejected.add(id, error, "pause rejected by the server, retrying"),
     );
     await setDeferred(client, this.#deferred);
   }

@@ -7,11 +7,8 @@ import { successorCtes } from "../sql/insertSuccessors.sql.js";
 import { appendNote, owedCte } from "../sql/omissions.js";
 
 /**
- * Reads the ids of late tasks. It looks at the first `limit` due tasks of each of these groups and returns at most
- * `limit` ids in all. Tasks of paused groups are left out, because they expire when the pause ends. Their names can have
- * the same hash as those of groups that are not paused.
- *
- * @param except ids of tasks to skip
+ * Reads the ids of at most `limit` late tasks among the first due tasks of these groups. Those of paused groups, whose
+ * names can have the same hash as others, expire when the pause ends.
  */
 export async function readLate(
   client: Client,
@@ -37,10 +34,9 @@ SELECT d.id::text AS id FROM unnest($1::integer[]) AS g(hash) CROSS JOIN LATERAL
 const notActive = `concat('ERROR:  task not active', CASE WHEN attempt > 0 THEN E'\\nDETAIL:  ' || replace(error, E'\\n', E'\\n\\t') END)`;
 
 /**
- * Ends due tasks that cannot run, and inserts the successors of those that repeat: late tasks expire and become GONE, and
- * tasks that cannot be read become FAIL. Locked rows are skipped, and so are tasks that are no longer due or late, and
- * repeating tasks that have just been changed. If the columns of the table have changed since `columnSet` was read, all
- * repeating tasks are skipped, because their successors would lack the new columns.
+ * Ends due tasks that cannot run, and inserts the successors of those that repeat: late tasks become GONE, and tasks that
+ * cannot be read become FAIL. Skips locked rows, tasks that are no longer due or late, repeating tasks that have just
+ * been changed, and all repeating tasks if the table's columns have changed since `columnSet` was read.
  *
  * @param unreadable why the tasks cannot be read. Null if they are late.
  * @param unrepeated if null, successors are inserted; otherwise they are owed, because the server has rejected them, and

@@ -6,9 +6,11 @@ import { rejectedRepeatNote } from "../sql/omissions.js";
 import type { OwedSuccessors } from "../upkeep/owedSuccessors.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
-export interface ExpiredTasks {
+interface ExpiredTasks {
   readonly expired: number;
+  /** Ids of late tasks whose rows are locked. */
   readonly locked: readonly string[];
+  /** Whether to scan again at once. */
   readonly again: boolean;
 }
 
@@ -19,9 +21,6 @@ const nothing: ExpiredTasks = { expired: 0, locked: [], again: false };
  *
  * @param known.except ids of tasks to skip
  * @param known.rejectedRows receives the tasks that the server refuses to end
- * @param known.owed is told of tasks whose successors the server has rejected
- * @returns how many tasks expired, the ids of late tasks whose rows are locked, and whether to scan again at
- *   once
  */
 export async function expireTasks(
   client: Client,

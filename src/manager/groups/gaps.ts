@@ -5,10 +5,9 @@ import type { ActiveGroup, GapWait } from "./activeGroup.js";
 type Starts = Pick<ActiveGroup, "starting" | "queuedTasks" | "startedAt">;
 
 /**
- * Enforces the column `gap`: if the head (first due task) of a group has a gap, the group cannot start it until the gap
- * has passed since the group's last start. The gap counts from the start that the session reports, so that a session that
- * is slow to start its task does not shorten it. Until the report arrives, and while tasks of the group are queued, the
- * group starts no task with a gap.
+ * Enforces the column `gap`: a group cannot start a head with a gap until the gap has passed since the group's last
+ * start. The gap counts from the start that the session reports, so that a session that is slow to start its task does
+ * not shorten it. Until the report arrives, and while tasks of the group are queued, no task with a gap starts.
  *
  * Of the groups that are not active, only those that were active last are remembered. All times are in ms, on the
  * process's clock.
@@ -29,18 +28,17 @@ export class Gaps {
     this.#othersStartedAt = now();
   }
 
-  /** Whether a group waits for the gap of its head. */
   get hasWaits(): boolean {
     return this.#waits.size > 0;
   }
 
-  /** Time until the next group whose head waits for its gap can start it, in ms. Infinity if there is none. */
+  /** Time until the next gap is over, in ms. Infinity if no group waits. */
   get nextMs(): number {
     const next = this.#waits.best;
     return next === null ? Infinity : Math.max(0, next.until - this.#now());
   }
 
-  /** Returns a group whose head has waited for its gap long enough. Null if there is none. */
+  /** A group whose head has waited for its gap long enough. */
   get ended(): ActiveGroup | null {
     const next = this.#waits.best;
     return next !== null && next.until <= this.#now() ? next.group : null;
@@ -51,7 +49,7 @@ export class Gaps {
     return mayStartAnyMoment(group) ? -1 : this.#now() - group.startedAt;
   }
 
-  /** Returns whether the group must not start a task with this gap yet. */
+  /** Whether the group must not start a task with this gap yet. */
   isWithin(group: Starts, gapMs: number): boolean {
     return gapMs > 0 && (mayStartAnyMoment(group) || this.#now() < group.startedAt + gapMs);
   }
@@ -74,7 +72,7 @@ export class Gaps {
     return isWaiting;
   }
 
-  /** Removes and returns the latest time at which a task of a group may have started that was not active. */
+  /** Returns the latest time at which a task of a group that becomes active may have started. */
   take(hash: number): number {
     const startedAt = this.#starts.get(hash);
     this.#starts.delete(hash);
@@ -100,6 +98,5 @@ export class Gaps {
   }
 }
 
-/** Returns whether tasks of the group are queued or have not reported their start. */
 export const mayStartAnyMoment = ({ starting, queuedTasks }: Pick<ActiveGroup, "starting" | "queuedTasks">): boolean =>
   starting > 0 || queuedTasks > 0;

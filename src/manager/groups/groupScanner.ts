@@ -33,14 +33,11 @@ export interface UnclaimedTasks {
 
 /** A value that precedes all hashes. */
 const firstHash = -2_147_483_649;
-/**
- * How many ids, up to the largest known one, are read again. A row with a smaller id may become visible later, because
- * transactions need not commit in the order of the row ids.
- */
+/** How many ids, up to the largest known one, are read again: transactions need not commit in the order of the ids. */
 const overlap = 64n;
 
 export interface ScanResult {
-  /** Hashes of groups whose head (first due task) is late, except paused ones, whose tasks do not expire. */
+  /** Hashes of groups whose head is late, except paused ones, whose tasks do not expire. */
   readonly lateGroups: readonly number[];
   /** Whether to scan again at once. */
   readonly again: boolean;
@@ -48,9 +45,8 @@ export interface ScanResult {
 
 /**
  * Keeps the heads (the first due task of each group) up to date. Each scan visits the next groups in the order of their
- * hashes. A round is complete when all groups have been visited; with few groups, one scan is a whole round. With more
- * groups, each scan also reads newly inserted rows, so that these tasks need not wait until their group is visited.
- * After any other change of the table, scans follow each other until a whole round is complete.
+ * hashes, until all have been visited and the round is complete. With more groups than one scan visits, each also reads
+ * newly inserted rows. After any other change of the table, scans follow each other until a whole round is complete.
  */
 export class GroupScanner {
   readonly #table: TaskTable;
@@ -93,15 +89,11 @@ export class GroupScanner {
     this.#pausedGroups = new PausedGroups(table);
   }
 
-  /** Records a change of the table that is not reported row by row. */
   markChanged(): void {
     this.#changed = true;
   }
 
-  /**
-   * Records that the manager itself has planned tasks, which it is not notified of. They are found by the next scan or
-   * small claim, which need not follow at once.
-   */
+  /** The manager itself has planned tasks, of which it is not notified. The next look need not follow at once. */
   markPlanned(): void {
     this.#hasPlanned = true;
   }
@@ -116,7 +108,6 @@ export class GroupScanner {
     this.#planReadAt = 0;
   }
 
-  /** Whether there are tasks whose predecessors have to be looked up. */
   get hasTasksToLookUp(): boolean {
     return this.#hasTasksToLookUp;
   }
@@ -125,31 +116,24 @@ export class GroupScanner {
     return this.#rejected.ids;
   }
 
-  /**
-   * Time in ms until the next task becomes due, or until paused groups have to be searched again, whichever comes first.
-   * Null if neither is expected.
-   */
+  /** Time until the next task becomes due or paused groups have to be searched again, in ms. Null if never. */
   get nextDueMs(): number | null {
     const planMs = this.#planAt === null ? Infinity : Math.max(0, this.#planAt - performance.now());
     const ms = Math.min(planMs, this.#pausedGroups.nextLookMs);
     return ms === Infinity ? null : ms;
   }
 
-  /**
-   * Whether the heads have to be read again: the table may have changed, a round is not complete, or the last round was
-   * more than `sweepMs` ms ago.
-   */
   needsScan(sweepMs: number): boolean {
     if (this.#changed || this.#hasPlanned || this.#isUrgent || this.#hasManyGroups) return true;
     return performance.now() - this.#scannedAt >= sweepMs;
   }
 
-  /** Whether a small claim can replace a scan. It reads neither rejected tasks nor more groups than a scan visits. */
+  /** A small claim reads neither rejected tasks nor more groups than a scan visits. */
   get canUseSmallClaim(): boolean {
     return !this.#hasManyGroups && this.#rejected.ids.length === 0;
   }
 
-  /** Begins a round that a small claim completes. To be called when it is sent. */
+  /** Begins a round that a small claim completes. */
   beginSmallClaim(): void {
     if (this.#changed) this.#pausedGroups.markChanged();
     this.#changed = false;
@@ -157,7 +141,7 @@ export class GroupScanner {
     this.#groups.beginRound();
   }
 
-  /** Records what a small claim has found. If it has not read everything, a scan has to follow. */
+  /** If the small claim has not read everything, a scan has to follow. */
   endSmallClaim(found: UnclaimedTasks | null): void {
     if (found?.isComplete !== true) {
       this.#changed = true;
@@ -181,11 +165,7 @@ export class GroupScanner {
     return this.#planAt !== null && this.#planAt <= performance.now();
   }
 
-  /**
-   * Marks planned tasks as due once their planned time has come.
-   *
-   * @returns whether more tasks may have to be marked
-   */
+  /** Marks planned tasks whose time has come as due. Returns whether more tasks may have to be marked. */
   async markDue(client: Client): Promise<boolean> {
     if (!this.shouldMarkDue) return false;
     const except = this.#rejected.delayedIds;
@@ -202,11 +182,7 @@ export class GroupScanner {
     return more;
   }
 
-  /**
-   * Marks tasks as due after a rejection, and finds out which tasks the server rejects.
-   *
-   * @returns whether more tasks may have to be marked
-   */
+  /** Marks tasks as due after a rejection, and finds out which tasks the server rejects. Returns as `markDue`. */
   async #markEachDue(client: Client): Promise<boolean> {
     const known = [...this.#suspects, ...this.#rejected.ids];
     const others = await readMarkable(client, this.#table, known);
@@ -219,23 +195,15 @@ export class GroupScanner {
       async (some) => {
         for (const task of await markListedDue(client, this.#table, some)) this.addDue(task);
       },
-      (id, error) => {
-        this.#rejected.add(id, error, "marking due rejected by the server, retrying");
-      },
+      (id, error) => void this.#rejected.add(id, error, "marking due rejected by the server, retrying"),
     );
-    // Tasks that were not tried become or stay suspects, so that the next attempt does not try them before tasks that
-    // have become due in the meantime.
+    // The next attempt does not try suspects before tasks that have become due in the meantime.
     const tried = new Set(ids);
     this.#suspects = [...left, ...this.#suspects.filter((id) => !tried.has(id))];
     return left.length > 0 || ids.length === maxMarkedDue;
   }
 
-  /**
-   * Finds the tasks that wait with these keys, which have just run in other tasks. While they ran, claims and scans have
-   * skipped them.
-   *
-   * @returns whether there are such tasks
-   */
+  /** Finds the tasks that wait with these keys, which claims and scans have skipped while others with them ran. */
   async offerWaiting(client: Client, keys: readonly string[]): Promise<boolean> {
     if (keys.length === 0) return false;
     try {
@@ -279,9 +247,6 @@ export class GroupScanner {
     return { lateGroups: [...new Set(lateGroups)], again: !request.isSaturated && this.#isUrgent };
   }
 
-  /**
-   * Reads when the next task becomes due. While all sessions are busy, reads this at most once in `planReadIntervalMs`.
-   */
   async updateNextPlan(client: Client, isSaturated: boolean): Promise<void> {
     const now = performance.now();
     if (isSaturated && now - this.#planReadAt < planReadIntervalMs) return;

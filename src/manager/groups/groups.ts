@@ -1,32 +1,32 @@
-import { canStart, groupPrecedes, headPrecedes, type ActiveGroup, type GroupLoad, type Head } from "./activeGroup.js";
+import {
+  canStart,
+  groupPrecedes,
+  headPrecedes,
+  noLoad,
+  type ActiveGroup,
+  type GroupLoad,
+  type Head,
+} from "./activeGroup.js";
 import { Gaps, mayStartAnyMoment } from "./gaps.js";
 import { RunningKeys } from "./runningKeys.js";
 import { StartableGroups } from "./startableGroups.js";
 
-/** A group that has tasks in sessions. */
-export interface GroupInUse {
-  readonly hash: number;
-  /** How many sessions have tasks of the group. A number that no `max` reaches keeps the group from starting tasks. */
-  readonly running: number;
-}
+/** A group that has tasks in sessions, and in how many. */
+export type GroupInUse = Pick<ActiveGroup, "hash" | "running">;
 
 /** A number of running tasks that exceeds every `max`, which is a 4-byte integer. */
 const aboveAnyMax = 2_147_483_648;
 
 /**
- * The groups that have running or due tasks, in order of priority. The priority of a group is the `max` of its head
- * (first due task) minus the number of running tasks. The group with the highest priority comes first. Among groups
- * with the same priority, the one whose head has the smallest id comes first.
+ * The groups that have running or due tasks, in order of priority: the `max` of their head minus the number of running
+ * tasks. Among groups with the same priority, the one whose head has the smallest id comes first.
  *
  * Heads are only hints: the rows themselves decide which tasks a claim takes. If a head is no longer due, claims that
- * start reading at it may find nothing. This ends at the latest when the current scan round ends. If the manager does
- * not know yet that a task is the first due task of its group, the task starts later than it could.
+ * start reading at it may find nothing until the current scan round ends.
  */
 export class ActiveGroups {
   readonly #groups = new Map<number, ActiveGroup>();
-  /** The groups that have a head (first due task) that can start. */
   readonly startable = new StartableGroups((a, b) => groupPrecedes(a, b));
-  /** Hashes of the groups that must not start any tasks until `allow` is called. */
   readonly #withheld = new Set<number>();
   readonly #now: () => number;
   readonly gaps: Gaps;
@@ -48,7 +48,6 @@ export class ActiveGroups {
     return this.#busy + this.#orphans;
   }
 
-  /** How many groups have tasks in sessions or due tasks. */
   get size(): number {
     return this.#groups.size;
   }
@@ -95,7 +94,7 @@ export class ActiveGroups {
     return this.#withheld.has(hash);
   }
 
-  /** Records that a task of the group has just started, or has been given to a session that starts it at once. */
+  /** A task of the group has just started, or has been given to a session that starts it at once. */
   noteStart(hash: number): void {
     const now = this.#now();
     const group = this.#groups.get(hash);
@@ -107,7 +106,7 @@ export class ActiveGroups {
     if (group.head?.gapMs) this.#rank(group);
   }
 
-  /** Records that a session got a task with a gap, whose start it will report. */
+  /** A session got a task with a gap, whose start it will report. */
   addStarting(hash: number): void {
     const group = this.#getOrCreate(hash);
     group.starting += 1;
@@ -115,7 +114,7 @@ export class ActiveGroups {
     this.#rank(group);
   }
 
-  /** Records that the session has reported the start, or no longer has the task. */
+  /** The session has reported the start, or no longer has the task. */
   removeStarting(hash: number): void {
     const group = this.#getOrCreate(hash);
     group.starting -= 1;
@@ -123,12 +122,11 @@ export class ActiveGroups {
     this.#rank(group);
   }
 
-  /** Whether a session has a task with a gap and has not reported its start yet. */
   get hasStarting(): boolean {
     return this.#starting > 0;
   }
 
-  /** Notes that another manager may have started tasks of any group until now. */
+  /** Another manager may have started tasks of any group until now. */
   forgetStarts(): void {
     const now = this.#now();
     this.gaps.forget();
@@ -138,17 +136,15 @@ export class ActiveGroups {
     }
   }
 
-  /** Lets the groups start whose heads have waited for their gaps long enough. */
   endGaps(): void {
     for (let next = this.gaps.ended; next !== null; next = this.gaps.ended) this.#rank(next);
   }
 
-  /** How many groups have a reserved session. */
   get usingReserve(): number {
     return this.#usingReserve;
   }
 
-  /** Records that the task that runs in the group got a reserved session. */
+  /** The task that runs in the group got a reserved session. */
   useReserve(hash: number): void {
     const group = this.#groups.get(hash);
     if (group === undefined || group.running === 0 || group.usesReserve) return;
@@ -172,7 +168,7 @@ export class ActiveGroups {
     this.removeSession(hash);
   }
 
-  /** Records that a session got its first task of the group. */
+  /** A session got its first task of the group. */
   addSession(hash: number): void {
     const group = this.#getOrCreate(hash);
     group.running += 1;
@@ -197,7 +193,7 @@ export class ActiveGroups {
     this.#busy -= 1;
   }
 
-  /** Records that a task was queued behind another task. */
+  /** A task was queued behind another task. */
   enqueue(hash: number, max: number): void {
     const group = this.#getOrCreate(hash);
     group.queuedTasks += 1;
@@ -205,7 +201,7 @@ export class ActiveGroups {
     this.#rank(group);
   }
 
-  /** Records that a queued task became its session's current task or left the queue. */
+  /** A queued task became its session's current task or left the queue. */
   dequeue(hash: number): void {
     const group = this.#getOrCreate(hash);
     group.queuedTasks -= 1;
@@ -244,11 +240,7 @@ export class ActiveGroups {
     }
   }
 
-  /**
-   * Takes the best group out of the ranking until `putBack` is called.
-   *
-   * @returns null if no group can start a task
-   */
+  /** Takes the best group out of the ranking until `putBack` is called. Null if no group can start a task. */
   takeBest(): ActiveGroup | null {
     return markClaiming(this.startable.take());
   }
@@ -258,11 +250,7 @@ export class ActiveGroups {
     return markClaiming(this.startable.takeIdle());
   }
 
-  /**
-   * Takes this group out of the ranking until `putBack` is called, whether or not the group can start a task.
-   *
-   * @returns null if the group is already taken or is withheld
-   */
+  /** Takes this group, whether or not it can start a task. Null if it is already taken or is withheld. */
   take(hash: number): ActiveGroup | null {
     const group = this.#getOrCreate(hash);
     if (group.claiming || this.#withheld.has(hash)) return null;
@@ -280,7 +268,7 @@ export class ActiveGroups {
   recount(load: {
     readonly busy: number;
     readonly groups: ReadonlyMap<number, GroupLoad>;
-    /** The group hash of each orphan, with one element for each orphan. */
+    /** The group hash of each orphan. */
     readonly orphans: readonly number[];
     /** The keys of all tasks in the sessions' queues and of the orphans. */
     readonly keys: readonly string[];
@@ -288,20 +276,13 @@ export class ActiveGroups {
     this.runningKeys.recount(load.keys);
     this.#busy = load.busy;
     this.#orphans = load.orphans.length;
+    const { sessions: running, ...none } = noLoad;
     for (const group of this.#groups.values())
-      Object.assign(group, {
-        running: 0,
-        queuedTasks: 0,
-        minQueuedMax: Infinity,
-        head: null,
-        paused: false,
-        starting: 0,
-        usesReserve: false,
-      });
+      Object.assign(group, { ...none, running, head: null, paused: false, usesReserve: false });
     this.#starting = this.#usingReserve = 0;
-    for (const [hash, { sessions, queuedTasks, minQueuedMax, starting }] of load.groups) {
-      Object.assign(this.#getOrCreate(hash), { running: sessions, queuedTasks, minQueuedMax, starting });
-      this.#starting += starting;
+    for (const [hash, { sessions, ...queued }] of load.groups) {
+      Object.assign(this.#getOrCreate(hash), { ...queued, running: sessions });
+      this.#starting += queued.starting;
     }
     for (const hash of load.orphans) this.#getOrCreate(hash).running += 1;
     for (const group of this.#groups.values()) this.#rank(group);

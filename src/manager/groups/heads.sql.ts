@@ -15,6 +15,12 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { isReady, type HeadRow } from "../sql/fragments.sql.js";
 import type { Head } from "./activeGroup.js";
 
+/** Ids of tasks to skip, and keys of running tasks. Tasks with these keys are skipped, too. */
+interface Skipped {
+  readonly except: readonly string[];
+  readonly keys?: readonly string[];
+}
+
 export interface ScannedGroup extends HeadRow {
   /** Whether the whole table is paused. */
   readonly all: boolean;
@@ -23,20 +29,11 @@ export interface ScannedGroup extends HeadRow {
 /**
  * Reads the first due task of each of the next `limit` groups whose hashes are larger than `after`. The statement skips
  * through the index from group to group, so its cost depends on the number of groups and not on the number of tasks.
- *
- * @param after the last visited hash; -2147483649 precedes all hashes
- * @param except ids of tasks to skip
- * @param keys keys of running tasks. Tasks with these keys are skipped.
  */
 export async function scanGroups(
   client: Client,
   table: TaskTable,
-  request: {
-    readonly after: number;
-    readonly limit: number;
-    readonly except: readonly string[];
-    readonly keys?: readonly string[];
-  },
+  request: Skipped & { readonly after: number; readonly limit: number },
 ): Promise<ScannedGroup[]> {
   const columns = `hash, ${maxOthers} AS max, id, "group", ${gapMs()} AS gap_ms, ${isLate()} AS late`;
   const { rows } = await client.query<ScannedGroup>({
@@ -54,14 +51,10 @@ export interface GroupPosition extends Head {
 }
 
 /**
- * In groups whose first due task is paused, searches for a due task that is not paused. There can be one, because
- * groups are identified by the hash of their name, and two names can have the same hash. For each group, this reads the
- * next `limit` due tasks behind a position, and returns the first of them whose group name is not paused. If all of
- * them are paused, it returns the last one. It returns no row for a group without further due tasks, and none at all
- * while the whole table is paused.
- *
- * @param except ids of tasks to skip
- * @param keys keys of running tasks. Tasks with these keys are skipped.
+ * In groups whose first due task is paused, searches for a due task that is not paused (see `PausedGroups`). For each
+ * group, this reads the next `limit` due tasks behind a position, and returns the first of them whose group name is not
+ * paused, or else the last one. It returns no row for a group without further due tasks, and none at all while the whole
+ * table is paused.
  */
 export async function firstUnpaused(
   client: Client,
@@ -111,7 +104,6 @@ export interface InsertedTask extends HeadRow {
   readonly due: boolean;
 }
 
-/** Reads at most `limit` rows with ids larger than `after`, in the order of their ids. */
 export async function insertedTasks(
   client: Client,
   table: TaskTable,

@@ -14,15 +14,14 @@ interface Search {
   restUntil: number;
   /** The value of the change counter when the search last started at the beginning of the group. */
   changes: number;
-  /** Whether the group's head (first due task) was paused in this scan round. */
+  /** Whether the group's head was paused in this scan round. */
   seen: boolean;
 }
 
 /**
- * Groups are identified by a hash, but pauses apply to names. Two names can have the same hash, so behind a paused head
- * (first due task) there may be a due task of another name. Therefore paused groups are searched for such tasks, in
- * several steps if they are long. A group in which nothing was found is searched again only after a second, because two
- * names hardly ever have the same hash.
+ * Groups are identified by a hash, but pauses apply to names. Two names can have the same hash, so paused groups are
+ * searched for due tasks of another name, in several steps if they are long. A group in which nothing was found is
+ * searched again only after a second, because two names hardly ever have the same hash.
  */
 export class PausedGroups {
   readonly #table: TaskTable;
@@ -37,7 +36,7 @@ export class PausedGroups {
     this.#now = now;
   }
 
-  /** Records that tasks of any group may have been inserted or become due. */
+  /** Tasks of any group may have been inserted or become due. */
   markChanged(): void {
     this.#changes += 1;
   }
@@ -52,10 +51,8 @@ export class PausedGroups {
   /**
    * Searches some of the paused groups.
    *
-   * @param paused hashes of groups with a paused head (first due task)
-   * @param except ids of tasks to skip
-   * @param keys keys of running tasks. Tasks with these keys are skipped.
-   * @returns the first known unpaused task of each of these groups; groups without such a task are left out
+   * @param paused hashes of groups with a paused head
+   * @returns the first unpaused task of each of these groups for which one is known
    */
   async findUnpaused(
     client: Client,
@@ -122,10 +119,7 @@ export class PausedGroups {
   }
 }
 
-/**
- * Returns the state of a search that has reached this row. `row` is undefined if the search has reached the end of the
- * group.
- */
+/** @param row undefined if the search has reached the end of the group */
 function advance({ found }: Search, row: HeadRow | undefined): Pick<Search, "from" | "found"> {
   if (row === undefined) return { from: beforeFirst, found: null };
   const at = { max: row.max, id: BigInt(row.id) };

@@ -15,12 +15,7 @@ const overdue = ({ qualified }: TaskTable): string => `
   SELECT id FROM ${qualified} WHERE NOT ready AND plan <= now() AND owner IS NULL AND ${isNotIn("id", "$1")}
   ORDER BY plan LIMIT ${maxMarkedDue} FOR NO KEY UPDATE SKIP LOCKED`;
 
-/**
- * Marks planned tasks as due when their time has come.
- *
- * @param except ids of tasks to skip
- * @returns the marked tasks, and whether there may be more tasks to mark
- */
+/** Marks planned tasks as due when their time has come. `more` says whether there may be more of them. */
 export async function markDue(
   client: Client,
   table: TaskTable,
@@ -80,11 +75,6 @@ export interface NextPlanRow {
   readonly clock_ms: number;
 }
 
-/**
- * Reads the time until the next task becomes due.
- *
- * @param except ids of tasks to skip
- */
 export async function nextPlan(client: Client, table: TaskTable, except: readonly string[] = []): Promise<NextPlan> {
   const { rows } = await client.query<NextPlanRow>({
     name: "next plan",

@@ -14,22 +14,21 @@ import {
 
 const defaultLimits = { notifications: maxNotifications, waiting: notifyQueue.waiting, quietMs: busyQuietMs };
 
-/** The limits at which the manager enters and leaves busy mode. tuning.ts describes them. */
 export type BusyModeLimits = typeof defaultLimits;
 
 /**
  * Decides whether writers send notifications, or the manager is in busy mode and polls the table. NOTIFY makes the
- * transactions that use it commit one after another. Therefore writers do not notify while the manager holds the lock
- * of busy mode. It takes this lock after many notifications, and sooner if it sees that writers wait for each other.
+ * transactions that use it commit one after another. Therefore the manager takes the lock of busy mode after many
+ * notifications, and sooner if it sees that writers wait for each other. While it holds the lock, writers do not notify.
  *
  *   settling ──no silent writers──▶ last check ──▶ notified ──many notifications──▶ busy
  *     ▲  └───────────────────────────many notifications──────────────────────────▶ │
  *     └────────────────────────quiet: releases the lock────────────────────────────┘
  *
- * No wake-up is lost. A writer that saw busy mode commits without notifying; it is a silent writer. It locked the table
- * before it saw busy mode, and keeps that lock until its rows are visible. After the manager has released its own lock,
- * it therefore lists the silent writers and polls until they have ended. Then it checks the table once more. A new
- * manager begins in the state `settling`, because its predecessor may have left silent writers.
+ * No wake-up is lost. A writer that saw busy mode (a silent writer) commits without notifying. It locked the table
+ * before that, and keeps the lock until its rows are visible. After the manager has released its own lock, it therefore
+ * lists the silent writers, polls until they have ended, and checks the table once more. A new manager begins in the
+ * state `settling`, because its predecessor may have left silent writers.
  */
 export class BusyMode {
   readonly #client: Client;
@@ -58,7 +57,6 @@ export class BusyMode {
     this.#quietMs = limits.quietMs.min;
   }
 
-  /** Records that the manager was notified of a change. */
   receive(): void {
     this.#newNotifications++;
     this.#receivedAt.push(performance.now());
@@ -70,24 +68,22 @@ export class BusyMode {
     return this.#state === "notified";
   }
 
-  /** Maximum time until the next cycle, in ms. */
   get pauseMs(): number {
     return this.isNotified ? Infinity : this.#pollMs;
   }
 
-  /** Stops polling. If the manager is in busy mode, it leaves busy mode, so that writers notify the next manager. */
+  /** Leaves busy mode, so that writers notify the next manager. */
   async stop(): Promise<void> {
     if (this.#state === "busy") await leaveBusyMode(this.#client, this.#tableOid);
     this.#state = "settling";
   }
 
   /**
-   * Changes the state as needed. Called after each cycle.
+   * Changes the state as needed. Returns whether the next cycle must start without a pause.
    *
    * @param cycle.found whether the cycle had something to do
    * @param cycle.full whether no more tasks can start
    * @param cycle.deferred whether part of the cycle was deferred
-   * @returns whether the next cycle must start without a pause
    */
   async afterCycle(cycle: { found: boolean; full: boolean; deferred: boolean }): Promise<boolean> {
     if (this.#state === "busy") return await this.#afterBusyCycle(cycle.found, cycle.full);
@@ -102,10 +98,7 @@ export class BusyMode {
     return this.#receivedAt.length === this.#limits.notifications && performance.now() - first < floodMs;
   }
 
-  /**
-   * Whether writers wait for each other in order to notify. One look alone proves nothing: a few writers that commit at
-   * the same moment also wait.
-   */
+  /** One look alone proves nothing: a few writers that commit at the same moment also wait. */
   async #doWritersWait(): Promise<boolean> {
     const { notifications, ms, restFactor } = notifyQueue;
     const now = performance.now();
@@ -154,10 +147,8 @@ export class BusyMode {
   }
 
   /**
-   * Ends settling once no silent writer is left. A transaction that was prepared for two-phase commit in the meantime
-   * is listed under another id, so every prepared transaction is treated as a silent writer.
-   *
-   * @returns whether the table has to be checked once more, at once
+   * Ends settling once no silent writer is left; then the table has to be checked once more, at once. A transaction that
+   * was prepared in the meantime is listed under another id, so every prepared one is treated as a silent writer.
    */
   async #settle(): Promise<boolean> {
     const known = this.#silentWriters;

@@ -44,11 +44,11 @@ import { connectManager } from "./connectManager.js";
 
 /** What the components report to their manager. */
 export interface ManagerEvents {
-  /** Reports that a session or its runs have changed. `urgent` means that the next cycle should not wait. */
+  /** A session or its runs have changed. `urgent` means that the next cycle should not wait. */
   sessionChanged(urgent: boolean): void;
-  /** Reports that a new session has reached another server than the manager's connection. */
+  /** A new session has reached another server than the manager's connection. */
   serverMoved(reason: ErrorReport): void;
-  /** Reports that a function or table that pg-task created is missing. */
+  /** A function or table that pg-task created is missing. */
   objectMissing(): void;
 }
 
@@ -68,7 +68,6 @@ class ManagerState {
   readonly log: Log;
   readonly threadLog: Log;
   readonly events: ManagerEvents;
-  /** Null if no OpenTelemetry SDK is loaded. */
   readonly tracing: Tracing | null;
   readonly wakeSignal = new WakeSignal();
   /** Checks its predicates again whenever sessions or results change. */
@@ -77,9 +76,7 @@ class ManagerState {
   readonly ending = new AbortController();
   /** The current entry (the task table's configuration). Its target never changes. */
   entry: Entry;
-  /** How many managers the process has. */
   managers: number;
-  /** Whether the leader before this process was frozen. */
   readonly afterFrozen: boolean;
   /** The server's settings. Null before they have been read for the first time. */
   settings: ManagerSettings | null = null;
@@ -110,7 +107,6 @@ class ManagerState {
     return this.server?.target ?? this.entry.target;
   }
 
-  /** The settings, once the manager has been connected. */
   get knownSettings(): ManagerSettings {
     if (this.settings === null) throw new PgTaskError("INTERNAL", "the settings have not been read yet");
     return this.settings;
@@ -128,10 +124,7 @@ class ManagerState {
     return this.settings?.restartMs ?? this.entry.parameters["pg_work.restart"] * 1000;
   }
 
-  /**
-   * Returns whether the tasks are in this manager's table. If they are not, the supervisor is told to replace the
-   * manager.
-   */
+  /** Whether the tasks are in this manager's table. If not, the supervisor is told to replace the manager. */
   isTableAt(location: TableLocation): boolean {
     const { schema, table } = this.table;
     if (location.schema === schema && location.table === table) return true;
@@ -243,10 +236,8 @@ export class ManagerComponents extends ManagerState {
   });
   readonly sessionWatchdog = new SessionWatchdog(this);
 
-  /** Which errors are retried. */
   readonly retryPolicy = (): RetryPolicy => this.knownSettings;
 
-  /** Called with the SQLSTATEs of errors after which tasks are retried. */
   readonly onRetries = (sqlstates: readonly string[]): void => this.statistics.retried(sqlstates);
 
   #executorParameters(): ExecutorParameters {

@@ -29,11 +29,7 @@ const managerSettings: StartupSettings = {
   ...lostClientSettings,
 };
 
-/**
- * Opens a connection with the manager's settings. Statements that are sent together share one round trip.
- *
- * @param name application name; omitted for the manager's own connection
- */
+/** @param name application name; omitted for the manager's own connection */
 export async function connectManager(entry: Entry, signal?: AbortSignal, name?: string): Promise<Client> {
   const sleepMs = entry.fixed.sleep ?? entry.parameters["pg_task.sleep"];
   const client = await connectClient(entry.target, {
@@ -52,12 +48,11 @@ export async function connectManager(entry: Entry, signal?: AbortSignal, name?: 
   return client;
 }
 
-/** Updates the application name, which contains the value of `sleep`. */
+/** The application name contains the value of `sleep`. */
 export async function setApplicationName(client: Client, entry: Entry, sleepMs: number): Promise<void> {
   await client.query("SELECT set_config('application_name', $1, false)", [managerName(entry, sleepMs)]);
 }
 
-/** Reads whether the connection's role is a superuser, and when the server was started. */
 export async function readIdentity(client: Client): Promise<{ isSuperuser: boolean; serverStart: string | null }> {
   const { rows } = await client.query<{ superuser: boolean; started: string }>(
     `SELECT rolsuper AS superuser, ${serverStartSql} AS started FROM pg_roles WHERE rolname = current_user`,

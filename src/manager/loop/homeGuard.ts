@@ -6,8 +6,8 @@ import { copyReport, readCopyReason } from "../schema/home.js";
 import type { ManagerComponents } from "./components.js";
 
 /**
- * Keeps tasks from starting while the table is a copy, because a copy must not run what its original runs. A copy is found
- * when the manager has connected, when the entry has changed, and when rows of another table are loaded.
+ * Keeps tasks from starting while the table is a copy, because a copy must not run what its original runs. A copy is
+ * found when the manager has connected, when the entry has changed, and when rows of another table are loaded.
  *
  *   in doubt ──at home──▶ at home ──the home table or the entry has changed──▶ in doubt
  *     │  ▲
@@ -27,7 +27,6 @@ export class HomeGuard {
     this.doubt();
   }
 
-  /** Whether nothing starts because the table is a copy. */
   get isHeld(): boolean {
     return this.#reason !== null;
   }
@@ -39,7 +38,6 @@ export class HomeGuard {
     this.#components.wakeSignal.notify();
   }
 
-  /** Returns whether tasks may start. Asks the server if that is in doubt. */
   async mayStart(): Promise<boolean> {
     if (!this.#isInDoubt) return true;
     this.#isInDoubt = false;

@@ -52,7 +52,6 @@ export class ManagerLoop {
   #hasHandedOver = false;
   /** Whether the table was changed since the last cycle, so rows of running tasks may have changed. */
   #changed = true;
-  /** Whether the manager is in deep sleep. */
   #isAsleep = false;
   /** How many checks in a row have found nothing. */
   #emptyChecks = 0;
@@ -69,7 +68,6 @@ export class ManagerLoop {
     this.#upkeep = new Upkeep(components);
   }
 
-  /** Called when the server has notified the manager of a change of the table. */
   receiveNotification(): void {
     this.#options.busyMode.receive();
     this.wake();
@@ -82,7 +80,6 @@ export class ManagerLoop {
     this.#components.wakeSignal.notify();
   }
 
-  /** For diagnostics. */
   get state(): Readonly<Record<string, number | boolean | null>> {
     const { workCycle, busyMode } = this.#options;
     const cycleMs = Math.round(performance.now() - this.#cycleEndedAt);
@@ -98,7 +95,6 @@ export class ManagerLoop {
     return !this.#hasReleased;
   }
 
-  /** Runs cycles until `isFinished` returns true. */
   async run(isFinished: () => boolean): Promise<void> {
     const { pendingResults, remoteCapacity } = this.#components;
     const { homeGuard, workCycle } = this.#options;
@@ -146,8 +142,7 @@ export class ManagerLoop {
     if (!this.#components.isDraining) await poolScaler.grow(this.#client, outcome.more);
     if (outcome.more === 0) poolScaler.shrink();
     if (outcome.claimed > 0) this.#stayAwake();
-    // Finished rows must be pruned on time. A task may end long after it was claimed, when nothing else (`#stayAwake`)
-    // notifies the pruner.
+    // A task may end long after it was claimed, when nothing else (`#stayAwake`) notifies the pruner.
     if (outcome.ended > 0 || outcome.expired > 0) pruner.touch();
     const { again, mayHavePlanned } = await this.#upkeep.step(this.#client);
     this.#changed ||= mayHavePlanned;
@@ -158,7 +153,7 @@ export class ManagerLoop {
     await this.#retryLocked();
   }
 
-  /** Writes the results of runs that had begun before the table became a copy. Then, all rows may have changed. */
+  /** Writes the results of runs that had begun before the table became a copy. */
   async #writeHeld(): Promise<void> {
     this.#changed = true;
     this.#scannedAt = 0;
@@ -186,10 +181,9 @@ export class ManagerLoop {
   }
 
   /**
-   * Lets another manager serve the table, once. The next manager would rescue a task whose session is closed and whose
-   * result is not in its row, so such results are written first. A result may still be unwritten when everything else
-   * has ended, for example because its row is locked. Such a result is given up when the connection ends. Tasks with a
-   * gap start first, because the next manager counts the gaps from the handover.
+   * Lets another manager serve the table, once. It would rescue a task whose session is closed and whose result is not in
+   * its row, so such results are written first. Tasks with a gap start first, because the next manager counts the gaps
+   * from the handover.
    */
   async #handOver(): Promise<void> {
     const { groups, pendingResults, sessions } = this.#components;
@@ -200,7 +194,6 @@ export class ManagerLoop {
     this.#hasHandedOver = true;
   }
 
-  /** Checks the login if the manager is in deep sleep. Otherwise, counts the empty check, and may begin deep sleep. */
   async #endEmptyCheck(): Promise<void> {
     const { knownSettings, sessionAccess, poolScaler } = this.#components;
     this.#emptyChecks += 1;
@@ -211,10 +204,7 @@ export class ManagerLoop {
     }
   }
 
-  /**
-   * Retries the work that waits for locked rows, every `sleep` ms. Due tasks whose rows are locked are rechecked sooner.
-   * This also happens under load, when the loop does not pause.
-   */
+  /** Retries the work that waits for locked rows, every `sleep` ms. Locked due tasks are rechecked sooner. */
   async #retryLocked(): Promise<void> {
     const { workCycle } = this.#options;
     if (!workCycle.isWaiting && workCycle.retryMs > 0) return;
@@ -226,11 +216,7 @@ export class ManagerLoop {
     }
   }
 
-  /**
-   * Rescues tasks of dead sessions (orphans). No task is claimed before it is known which tasks are running.
-   *
-   * @returns false after a transient error, such as a lock on the table
-   */
+  /** No task is claimed before it is known which tasks are running. Returns false after a transient error. */
   async #rescueOrphans(): Promise<boolean> {
     const { knownSettings, orphans, settingsAge } = this.#components;
     return await falseIfTransient(async () => {
@@ -254,8 +240,7 @@ export class ManagerLoop {
       const more = tasks - sessions.free;
       if (!this.#components.isDraining && more > 0) await poolScaler.grow(this.#client, more);
     };
-    // Starting a thread can take longer than the server needs to notice that a backend is gone, so sessions are opened
-    // now.
+    // Starting a thread can take longer than the server needs to notice that a backend is gone.
     await openSessions(orphans.takeLostCount());
     const rescued = await orphans.check(this.#client, { crashes, batch, isKnown: (row) => this.#isKnown(row) });
     this.#options.otherManagers.watchOwners();
@@ -268,8 +253,8 @@ export class ManagerLoop {
   }
 
   /**
-   * Returns whether a claimed row needs no rescue. If the connection was lost before a claim was answered, the claimed
-   * tasks belong to sessions that are alive but never got these tasks. Such tasks are released.
+   * Whether a claimed row needs no rescue. If the connection was lost before a claim was answered, its tasks belong to
+   * sessions that are alive but never got them. Such tasks are released.
    */
   #isKnown(row: OwnedRow): boolean {
     const { sessions, pendingResults } = this.#components;
@@ -281,7 +266,6 @@ export class ManagerLoop {
     return true;
   }
 
-  /** Ends deep sleep, and starts counting empty checks anew. */
   #stayAwake(): void {
     this.#components.pruner.touch();
     this.#isAsleep = false;
@@ -299,11 +283,7 @@ export class ManagerLoop {
     return { checkRuns, notified, polls: !isNotified || this.#components.orphans.size > 0 };
   }
 
-  /**
-   * Tells busy mode how the cycle went.
-   *
-   * @returns whether the next cycle has to start at once and check everything
-   */
+  /** Returns whether the next cycle has to start at once and check everything. */
   async #updateBusyMode({ claimed, more, again, deferred }: CycleOutcome): Promise<boolean> {
     const { groups, isDraining, maxRuns, poolScaler, sessions } = this.#components;
     const areSessionsFull = sessions.size > 0 && sessions.busy === sessions.size && poolScaler.lookAhead === 0;

@@ -13,7 +13,6 @@ type Components = Pick<
   "table" | "entry" | "isTableAt" | "sessionAccess" | "ending" | "send" | "log"
 >;
 
-/** The manager's own connection. */
 interface ReloadedConnection {
   applySettings(settings: ManagerSettings): void;
   /** Called when the parameters by which a copy is told may have changed. */
@@ -23,10 +22,9 @@ interface ReloadedConnection {
 }
 
 /**
- * Applies changed parameters and recreates dropped objects while the manager works. It opens a short-lived connection
- * of its own, for two reasons: settings of ALTER DATABASE and ALTER ROLE apply only to new sessions, and changing
- * column defaults must not block the manager's cycles. If the table is locked, the reloader retries at growing
- * intervals, and producers can continue in between.
+ * Applies changed parameters and recreates dropped objects while the manager works, on a short-lived connection of its
+ * own: settings of ALTER DATABASE and ALTER ROLE apply only to new sessions, and changing column defaults must not block
+ * the manager's cycles. If the table is locked, it retries at growing intervals, and producers can continue in between.
  *
  *     idle ──restart, restore──▶ attempt ──succeeded, nothing new requested──▶ idle
  *                                 ▲   │

@@ -13,11 +13,7 @@ const retryMs = 100;
  */
 const longWaitMs = 10_000;
 
-/**
- * Waits for the table lock. The server releases it at the latest when the connection ends.
- *
- * @returns false if the manager is draining and does not have the lock
- */
+/** Waits for the table lock. Returns false if the manager is draining and does not have it. */
 export async function lockTable(
   client: Client,
   components: ManagerComponents,

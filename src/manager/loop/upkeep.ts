@@ -2,12 +2,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import type { ManagerComponents } from "./components.js";
 
-/**
- * What a manager does after each cycle besides running tasks: it empties ledgers, prunes finished rows (deletes those
- * that are older than `keep`), replans schedules after a step of the server's clock or a change of its time zone data,
- * plans successors that the server has rejected so far, and lets tasks start that wait for others. It makes one step of
- * each at a time.
- */
+/** What a manager does after each cycle besides running tasks, one step of each at a time. */
 export class Upkeep {
   readonly #components: ManagerComponents;
 
@@ -15,7 +10,7 @@ export class Upkeep {
     this.#components = components;
   }
 
-  /** Notes that the connection is new. */
+  /** Called on a new connection. */
   restart(): void {
     this.#components.dependencies.restart();
     this.#components.owed.restart();
@@ -31,11 +26,7 @@ export class Upkeep {
     );
   }
 
-  /**
-   * Makes the steps that are due.
-   *
-   * @returns whether more should follow at once, and whether tasks may have been planned
-   */
+  /** Returns whether more steps should follow at once, and whether tasks may have been planned. */
   async step(client: Client): Promise<{ readonly again: boolean; readonly mayHavePlanned: boolean }> {
     const { clockSteps, knownSettings, ledgers, owed, pruner, zoneChanges } = this.#components;
     await ledgers.rotate(client);

@@ -13,7 +13,6 @@ import { updateLockTimeout } from "../sql/lockTimeout.js";
 import { TaskReleaser } from "../results/taskReleaser.js";
 import { UnwantedRunCanceller } from "../sessions/unwantedRunCanceller.js";
 
-/** What a look has found, and how many tasks its small claim has started. */
 type Seen = ScanResult & { readonly started: number };
 
 const seenNothing: Seen = { started: 0, lateGroups: [], again: false };
@@ -31,11 +30,7 @@ export interface CycleRequest {
   readonly polls: boolean;
 }
 
-export interface CycleOutcome {
-  /** How many tasks were claimed. */
-  readonly claimed: number;
-  /** How many more tasks could start if there were sessions for them. */
-  readonly more: number;
+export interface CycleOutcome extends Pick<ClaimOutcome, "claimed" | "more"> {
   /** How many late tasks expired. */
   readonly expired: number;
   /** How many results of ended runs were to be written. */
@@ -44,7 +39,7 @@ export interface CycleOutcome {
   readonly again: boolean;
   /** Time until the next task becomes due, in ms. Null if no task is planned. */
   readonly nearestMs: number | null;
-  /** Time until the next group that waits for its gap can start a task, in ms. Infinity if no group waits for its gap. */
+  /** Time until the next group that waits for its gap can start a task, in ms. Infinity if none waits. */
   readonly gapMs: number;
   /** Whether part of the cycle was deferred by a transient error, such as a lock on the table. */
   readonly deferred: boolean;
@@ -52,8 +47,7 @@ export interface CycleOutcome {
 
 /**
  * One cycle of the manager. In one round trip it writes results, marks tasks as due and scans groups. Then it claims
- * due tasks. In two cases the claim is sent in the same round trip: if the next tasks are known, and if few tasks are
- * due. In the second case the claim replaces the scan.
+ * due tasks, or does so in the same round trip (`ClaimChoice`).
  */
 export class WorkCycle {
   readonly #components: ManagerComponents;
@@ -89,7 +83,7 @@ export class WorkCycle {
     );
   }
 
-  /** Time until a rejected row has to be tried again, in ms. Infinity if there is no rejected row. */
+  /** Time until a rejected row has to be tried again, in ms. Infinity if there is none. */
   get retryMs(): number {
     const { claimer, deferredPauses, pendingResults } = this.#components;
     return Math.min(pendingResults.rejectedRetryMs, claimer.rejected.rows.nextRetryMs, deferredPauses.retryMs);
@@ -100,7 +94,7 @@ export class WorkCycle {
     return this.#components.claimer.locked.recheckMs;
   }
 
-  /** Retries what has waited for locked rows or for the end of a retry delay. Called periodically. */
+  /** Retries what has waited for locked rows or for the end of a retry delay. */
   async retryLocked(client: Client): Promise<void> {
     const { claimer, deferredPauses, groupScanner, pendingResults } = this.#components;
     pendingResults.requeueDeferred();
@@ -126,11 +120,7 @@ export class WorkCycle {
     });
   }
 
-  /**
-   * Runs one cycle.
-   *
-   * @throws errors of the server that are not transient
-   */
+  /** @throws errors of the server that are not transient */
   async run(client: Client, request: CycleRequest): Promise<CycleOutcome> {
     const { claimer, dependencies, groups, groupScanner, log, pendingResults, sessions } = this.#components;
     const since = performance.now();
@@ -194,12 +184,7 @@ export class WorkCycle {
     };
   }
 
-  /**
-   * Writes results and cancels unwanted runs. A manager that claims no more tasks has nothing else to do, and another
-   * manager may already serve the table.
-   *
-   * @returns whether there is more to write
-   */
+  /** Writes results and cancels unwanted runs, for a manager that claims no tasks. Returns whether there is more to write. */
   async writeOnly(client: Client): Promise<boolean> {
     const { pendingResults, sessions } = this.#components;
     await this.#prepareWrites(client);
@@ -216,14 +201,11 @@ export class WorkCycle {
     return !pendingResults.isEmpty || this.#hasUpdates;
   }
 
-  /**
-   * First does everything that needs an answer from the server. After that, all statements can be sent together in a
-   * fixed order.
-   */
+  /** Does what needs an answer from the server. After that, all statements can be sent together in a fixed order. */
   async #prepareWrites(client: Client): Promise<void> {
     const { recalls } = this.#components.sessions;
     await this.#completer.prepare(client);
-    // Recalled tasks (taken back from their sessions' queues) are released in this same cycle.
+    // Recalled tasks are released in this same cycle.
     if (recalls.needsServer) await this.#orDefer(undefined, () => recalls.process(client));
   }
 
@@ -249,10 +231,7 @@ export class WorkCycle {
     ] as const;
   }
 
-  /**
-   * Reads which tasks are due and when the next one becomes due. After a small claim that could not take all tasks, it
-   * also scans the groups.
-   */
+  /** After a small claim that could not take all tasks, the groups are scanned as well. */
   async #look(
     client: Client,
     look: Look,
@@ -311,7 +290,7 @@ export class WorkCycle {
     });
   }
 
-  /** Logs a slow cycle, because it delays all tasks of the table. A user's trigger may be the cause. */
+  /** A slow cycle delays all tasks of the table. A user's trigger may be the cause. */
   #warnIfSlow(since: number): void {
     const now = performance.now();
     if (now - since < slowCycleMs || now - this.#warnedAt < warnEveryMs) return;
@@ -319,11 +298,7 @@ export class WorkCycle {
     this.#components.log.warn({ ms: Math.round(now - since) }, "slow cycle");
   }
 
-  /**
-   * Runs a step. A transient error is deferred to the next cycle.
-   *
-   * @returns the result of the step, or `otherwise` after a transient error
-   */
+  /** Returns the result of the step, or `otherwise` after a transient error, which is left to the next cycle. */
   async #orDefer<Value>(otherwise: Value, step: () => Promise<Value>): Promise<Value> {
     try {
       return await step();

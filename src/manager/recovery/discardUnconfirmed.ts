@@ -6,11 +6,10 @@ import { findDeadOwners } from "../sql/ownerBackends.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /**
- * Discards results whose commits a crash of the server may have undone. A crash can lose commits that were not flushed
- * yet, although the server has already reported them to their sessions. This is therefore called for each new
- * connection of the manager. Of the pending results that may be affected, only those with a proof (a ledger row
- * committed together with the run's effect) are kept. Sessions whose backends are gone are marked as distrusted. The
- * tasks of discarded results are found later as orphans.
+ * Discards results whose commits a crash of the server may have undone: it can lose commits that were not flushed yet,
+ * although they were reported to their sessions. Called for each new connection of the manager. Of the pending results
+ * that may be affected, only those with a proof (a ledger row committed together with the run's effect) are kept. The
+ * tasks of the others are found later as orphans. Sessions whose backends are gone are marked as distrusted.
  */
 export async function discardUnconfirmed(
   client: Client,

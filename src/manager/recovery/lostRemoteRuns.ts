@@ -13,7 +13,6 @@ interface LostRun {
   queryAt: number;
   pauseMs: number;
   isQuerying: boolean;
-  /** Whether the last query was not answered. */
   isSilent: boolean;
   isGone: boolean;
 }
@@ -27,8 +26,8 @@ interface LostRemoteRunsComponents {
 }
 
 /**
- * Keeps track of remote runs whose local session is gone, but which may still be running on the remote server. The
- * remote servers are queried in parallel, so a server that does not answer does not delay the others.
+ * Remote runs whose local session is gone, but which may still be running on the remote server. The servers are queried
+ * in parallel, so that one that does not answer does not delay the others.
  *
  *   lost ──its backend is gone, or the server was silent for `reset`──▶ gone
  *    ▲ │
@@ -58,7 +57,6 @@ export class LostRemoteRuns {
     return new Set(running.map(({ run }) => run.id));
   }
 
-  /** Time until the next query is due, in ms; Infinity if there is none. */
   get pauseMs(): number {
     const waiting = [...this.#lost.values()].filter((lost) => !lost.isQuerying && !lost.isGone);
     const nearest = Math.min(...waiting.map(({ queryAt }) => queryAt));

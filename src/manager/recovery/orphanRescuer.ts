@@ -29,7 +29,6 @@ interface Orphan extends OwnedRow {
   isBlamed: boolean;
   /** Whether the session belonged to this manager. If so, no more results of the session are received. */
   readonly isOwnSession: boolean;
-  /** Why the session ended, if it is known. */
   readonly reason: string | null;
   /** Whether the group counts the task as running. It no longer does once the backend is gone, even if the row is locked. */
   isCounted: boolean;
@@ -54,8 +53,7 @@ interface OrphanRescuerOptions {
 }
 
 /**
- * Rescues orphans. An orphan is a claimed task whose session this manager does not control, either because it lost the
- * session or because the session belongs to an earlier manager.
+ * Rescues orphans: claimed tasks whose session this manager has lost, or whose session belongs to an earlier manager.
  *
  *   running elsewhere ──backend gone──▶ orphan ──row writable──▶ rescued: PLAN, DONE or FAIL
  *          │           (of a remote task: both backends)
@@ -70,11 +68,9 @@ export class OrphanRescuer {
   readonly #excusedOwners = new Set<string>();
   /** Owners of the sessions that existed when the manager's connection was last lost. */
   #disconnectedOwners: ReadonlySet<string> = new Set();
-  /** Whether the connection was lost since the last scan. Sessions that are lost now were probably lost with it. */
+  /** Since the last scan. Sessions that are lost now were probably lost with it. */
   #isConnectionLost = false;
-  /** The number of tasks that were lost with this manager's sessions since the last `takeLostCount`. */
   #recentlyLost = 0;
-  /** The outcomes of the rescues since the last `takeOutcomes`. */
   readonly #outcomes: RescueOutcome[] = [];
   #pauseMs: number = orphanCheckMs.first;
   readonly #rejected: RejectedRows;
@@ -101,7 +97,6 @@ export class OrphanRescuer {
     return this.#orphans.has(id);
   }
 
-  /** Time until the next `check` is due, in ms. */
   get pauseMs(): number {
     return this.#pending.length === 0 ? this.#rejected.nextRetryMs : this.#pauseMs;
   }
@@ -124,15 +119,12 @@ export class OrphanRescuer {
   }
 
   /**
-   * Adds a task whose session was lost. The session was one of this manager's, so the group already counts the task as
-   * running.
+   * Adds a task of one of this manager's sessions, so that its group already counts it as running.
    *
    * @param ran whether the task was the session's current task. Queued tasks are not to blame for the loss.
-   * @param reason why the session ended, if it is known
    */
   add(run: OwnedRow, ran = true, reason: string | null = null): void {
-    // The task may have been rescued, claimed and lost again before the next check. Then the group still counts its
-    // first run.
+    // If the task was rescued, claimed and lost again before the next check, the group still counts its first run.
     this.#remove(run.id);
     this.#orphans.set(run.id, {
       ...run,
@@ -149,13 +141,13 @@ export class OrphanRescuer {
     this.#pauseMs = orphanCheckMs.first;
   }
 
-  /** Notes that this owner's tasks are not to blame for the end of its session, which will be reported later. */
+  /** This owner's tasks are not to blame for the end of its session, which will be reported later. */
   excuse(owner: string): void {
     this.#excusedOwners.add(owner);
   }
 
   /**
-   * Notes that the server or the network failed. Until the next scan, no task is to blame for a lost session.
+   * The server or the network failed. Until the next scan, no task is to blame for a lost session.
    *
    * @param owners owners of the current sessions. Their loss may be reported even after the scan.
    */
@@ -175,7 +167,6 @@ export class OrphanRescuer {
     this.#excusedOwners.clear();
   }
 
-  /** Adds a task that a session of another process has claimed, or a session of which nothing is known any more. */
   #addForeign(row: OwnedRow): void {
     this.#remove(row.id);
     this.#orphans.set(row.id, { ...row, isBlamed: false, isOwnSession: false, isCounted: true, reason: null });
@@ -318,7 +309,7 @@ export class OrphanRescuer {
     this.#rejected.delete(id);
   }
 
-  /** Notes that the task no longer runs anywhere, so that its group stops counting it. */
+  /** The task no longer runs anywhere, so its group stops counting it. */
   #uncount(id: string): void {
     const orphan = this.#orphans.get(id);
     if (orphan?.isCounted !== true) return;

@@ -22,12 +22,9 @@ interface OtherManagersOptions {
 }
 
 /**
- * The other processes that serve the same table, or that have served it and finish their tasks. Some of them may be
- * frozen: a manager that holds the table's lock, or one whose sessions have claimed tasks. Their connections are then
- * ended.
- *
- * A session does not show to which process it belongs. Sessions are therefore ended only if no other process answers at
- * all.
+ * The other processes that serve the same table, or that have served it and finish their tasks. If some of them are
+ * frozen, their connections are ended: that of the manager that holds the table's lock, and those of sessions with tasks.
+ * A session does not show to which process it belongs, so sessions are ended only if no other process answers at all.
  */
 export class OtherManagers {
   readonly #client: Client;
@@ -69,12 +66,11 @@ export class OtherManagers {
     return others;
   }
 
-  /** Called after each failed attempt to take the table's lock, with the time since the last one in ms. */
+  /** Called after each failed attempt to take the table's lock, with the time since the last one, in ms. */
   async checkHolder(ms: number): Promise<void> {
     await this.#holder.check(ms);
   }
 
-  /** Returns the backend of the manager that holds the table's lock, or null if none does. */
   async findHolder(): Promise<Holder | null> {
     return await this.#holder.find();
   }

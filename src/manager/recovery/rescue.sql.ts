@@ -16,7 +16,7 @@ export interface OwnedRow {
   readonly key?: string | null;
 }
 
-/** A row as the driver returns it. The id is a number if the table's column has the type integer. */
+/** The id is a number if the table's column has the type integer. */
 type RawRow = Omit<OwnedRow, "id"> & { readonly id: string | number };
 
 /** Reads the claimed tasks, whoever claimed them: those among `ids`, or all, for which it scans the whole table. */
@@ -47,13 +47,10 @@ export interface RescuedTask {
  * output is unknown. A task without a proof returns to PLAN, or becomes GONE if another task waits with its key.
  *
  * With `blame` (the task's own run ended its session, while pg-task and the server kept running), the crash is counted.
- * After `crashes` crashes, the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are
- * skipped. So are repeating tasks that have just been changed, or if the columns of the table have changed since
- * `columns` was read.
+ * After `crashes` crashes, the task becomes FAIL, and if it repeats, its successor is inserted. Locked rows are skipped,
+ * and repeating tasks if they have just been changed or the table's columns differ from `columns`.
  *
  * @param request.reasons why the tasks' sessions ended, by id, for the errors of those that become FAIL
- * @param request.omissions which parts to omit, for example a group's pause. The outcome itself is always
- *   written.
  */
 export async function rescueTasks(
   client: Client,

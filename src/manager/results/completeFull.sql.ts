@@ -31,21 +31,18 @@ export interface Completion {
 
 /**
  * Writes results to their rows: sets the state to DONE or FAIL, or deletes the row if the task has `delete` and there
- * is neither output nor error. If the task repeats, its successor is inserted. After a task with a negative `max`, its
- * group is paused. A task that has another owner by now is left alone.
+ * is neither output nor error. A task whose error is worth a retry goes back to PLAN. If the task repeats, its successor
+ * is inserted. After a task with a negative `max`, its group is paused. A task that has another owner by now is left
+ * alone.
  *
  * If another client has set another state while the task ran, that state stays and the task does not repeat. A task
  * that was set to PLAN runs again, unless another task waits with the same key: then it becomes GONE. Output and error
  * are added to a row in state STOP or FAIL unless something else was written there. If another client set STOP, FAIL or
  * GONE after the effect was committed, it was too late: the task becomes DONE, but does not repeat.
  *
- * A task whose error is worth a retry goes back to PLAN.
- *
- * @param results if one result has a large output, it must be the only result.
- * @param options.retry which errors are retried, unless the row says so itself, and the longest pause before a retry.
- * @param options.traced whether to return the states that were written.
- * @param options.omissions which parts to omit, for example a group's pause. The outcome itself is always
- *   written.
+ * @param results if one result has a large output, it must be the only result
+ * @param options.retry which errors are retried, unless the row says so itself
+ * @param options.traced whether to return the states that were written
  */
 export async function completeFull(
   client: Client,

@@ -10,9 +10,8 @@ export const isPlainResult = ({ isPlain, output, error }: OwnedResult): boolean 
   isPlain === true && (output !== null || error !== null);
 
 /**
- * Writes plain results (results that change nothing but their own rows). Leaves out results whose rows are no longer in
- * state `TAKE` or `WORK`, or whose tasks repeat, pause their
- * group, may be retried or are awaited by others.
+ * Writes plain results. Leaves out those whose rows are no longer in state `TAKE` or `WORK`, or whose tasks repeat, pause
+ * their group, may be retried or are awaited by others.
  *
  * @returns ids of the results that were not written.
  * @throws lock_not_available if a row stays locked for longer than `lockTimeoutMs.brief`. Then no result has

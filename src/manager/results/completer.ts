@@ -29,11 +29,9 @@ interface CompleterOptions {
   readonly deferredPauses: DeferredPauses;
   readonly groupScanner: GroupScanner;
   readonly largeResultWriter?: LargeResultWriter;
-  /** Which errors are retried. Throws if the settings have not been read yet. */
   readonly retryPolicy: () => RetryPolicy;
   readonly dependencies: Pick<Dependencies, "ended">;
   readonly owed: Pick<OwedSuccessors, "touch">;
-  /** Called with the SQLSTATEs of errors after which tasks are retried. */
   readonly onRetries: (sqlstates: readonly string[]) => void;
   readonly tracing?: Tracing | null;
   readonly log: Log;
@@ -43,11 +41,9 @@ interface CompleterOptions {
  * Writes results to their rows, by one of two statements:
  *
  * - `completePlain` is used if all results are plain (nothing but their own rows changes) and runs are not traced. It
- *   costs two thirds of `completeFull`, because it neither locks rows first nor looks at their groups. But it fails as
- *   a whole if a row is locked.
- * - `completeFull` is used for everything else. It repeats tasks, pauses groups, deletes rows, skips locked rows and
- *   returns what tracing needs. It also writes the results that `completePlain` has left out. After `completePlain` has
- *   failed, `completeFull` writes all results for one second.
+ *   costs two thirds of `completeFull`, but fails as a whole if a row is locked.
+ * - `completeFull` is used for everything else, for what `completePlain` has left out, and for one second after it has
+ *   failed.
  */
 export class Completer {
   readonly #components: CompleterOptions;
@@ -66,12 +62,11 @@ export class Completer {
     this.#shownRejections = new ShownLocks(lockClasses.rejectedResult, "rejected results", log);
   }
 
-  /** Reads the table's columns in advance, so that `write` can send its statement without an extra round trip. */
+  /** Reads the table's columns, so that `write` can send its statement without an extra round trip. */
   async prepare(client: Client): Promise<void> {
     this.#columns ??= await readColumnSet(client, this.#components.table);
   }
 
-  /** Starts writing results with large outputs, over a separate connection if the server has one left. */
   startLarge(managerClient: Client): void {
     this.#components.largeResultWriter?.start(managerClient, async (client, result) => {
       await this.prepare(client);
@@ -175,10 +170,9 @@ export class Completer {
   }
 
   /**
-   * Writes a result that the server has rejected. Each attempt omits more, but never the outcome of the run, until the
-   * server accepts the result. The following parts are omitted, in this order: characters that the database cannot
-   * store, the group's pause (which is done later), the row's deletion (the row stays), the repetition (the successor
-   * is owed, and the row's error says so), and after some time the next try of a task that has failed.
+   * Writes a result that the server has rejected. Each attempt omits more, but never the outcome of the run: characters
+   * that the database cannot store, the group's pause (which is done later), the row's deletion, the repetition (the
+   * successor is owed, and the row's error says so), and after some time the next try of a task that has failed.
    */
   async #completeRejected(client: Client, rejected: OwnedResult, error: DatabaseError): Promise<void> {
     const stored = replaceUnencodable(rejected, error);
@@ -227,9 +221,8 @@ export class Completer {
   }
 }
 
-/** What is omitted although the server has not rejected it: the answer of a query that has to run again. */
+/** The answer of a query that has to run again is omitted although the server has not rejected it. */
 const omissionsOf = (result: OwnedResult | undefined): Omissions =>
   result?.owedNote === undefined ? noOmissions : { ...noOmissions, repetition: result.owedNote };
 
-/** Returns the lower half of a task's id as a signed number. */
 const toLockKey = (id: string): number => Number(BigInt.asIntN(32, BigInt(id)));

@@ -19,15 +19,14 @@ export interface LargeResultWriterOptions {
   readonly watch: (client: Client, quietMs: number) => { stop(): void };
   /** Called when one result was written or has to wait. */
   readonly onWritten: () => void;
-  /** Called when all large results are written, so that executor threads may send the next ones. */
+  /** Lets the executor threads send the next large results. */
   readonly onAllWritten: () => void;
   readonly log: Log;
 }
 
 /**
- * Writes results with large outputs, one at a time, over a separate connection. In the meantime, the manager's cycles
- * and all other tasks go on. The connection is open only while there are such results. If the server has no connection
- * left, the results are written over the manager's own connection.
+ * Writes results with large outputs, one at a time, while the manager's cycles and all other tasks go on: over a separate
+ * connection, or over the manager's own if the server has none left.
  */
 export class LargeResultWriter {
   readonly #options: LargeResultWriterOptions;
@@ -52,7 +51,7 @@ export class LargeResultWriter {
     this.#options.onAllWritten();
   }
 
-  /** Starts writing, unless that is under way. `managerClient` is used if no other connection is left. */
+  /** Starts writing, unless that is under way. */
   start(managerClient: Client, write: WriteResult): void {
     if (this.#working !== null || this.#options.pendingResults.largeCount === 0) return;
     this.#working = this.#writeAll(managerClient, write).finally(() => (this.#working = null));
@@ -116,7 +115,7 @@ export class LargeResultWriter {
   }
 }
 
-/** Grows with the output: while it is being sent, the server neither answers nor does anything. */
+/** While the output is being sent, the server neither answers nor does anything. */
 function quietMsOf({ largeOutput }: OwnedResult): number {
   return quietMs.base + quietMs.perMb * Math.ceil((largeOutput?.length ?? 0) / (1 << 20));
 }

@@ -6,26 +6,25 @@ import { WriteQueue } from "./writeQueue.js";
 /** The maximum length of all outputs and errors in one statement, in characters. A single result may be longer. */
 const maxTextLength = 8 * 1024 * 1024;
 
-/** A task that did not run, or whose run had no effect. It returns to PLAN. */
+/** A task that did not run, or whose run had no effect, so that it returns to PLAN. */
 export interface ReleasedTask extends OwnedTask {
-  /** The hash of the task's group and the task's own `max`; undefined if not known. */
   readonly due?: { readonly hash: number; readonly max: number };
 }
 
 /** Results and released tasks that are not yet written to their rows. */
 export class PendingResults {
   readonly #results = new WriteQueue<OwnedResult>();
-  /** Results with large outputs. They are written one at a time, in parallel with the other results. */
+  /** Results with large outputs, which are written one at a time, in parallel with the others. */
   readonly #large = new WriteQueue<OwnedResult>();
   readonly released = new WriteQueue<ReleasedTask>();
   readonly #queues = [this.#results, this.#large, this.released] as const;
   #largeInProgress: OwnedResult | null = null;
   /** Whether no task may start, because the table may be a copy. */
   blocksAll = false;
-  /** The groups that may have to pause after a result is written. Null if that has to be found out again. */
+  /** The groups that may have to pause after a result is written. Null before they are looked for again. */
   #pausing: ReadonlySet<number> | null = null;
 
-  /** Adds a result or a released task. `queued` is undefined if the session no longer has the task. */
+  /** @param queued undefined if the session no longer has the task */
   add(
     result: RunResult & Pick<OwnedResult, "owedNote">,
     owner: string,
@@ -52,7 +51,6 @@ export class PendingResults {
     return this.#results.count + this.released.count === 0;
   }
 
-  /** The number of results with large outputs that are queued or being written. */
   get largeCount(): number {
     return this.#large.count + (this.#largeInProgress === null ? 0 : 1);
   }
@@ -75,23 +73,21 @@ export class PendingResults {
     return (this.#pausing = new Set(results.flatMap(({ pausingHash }) => pausingHash ?? [])));
   }
 
-  /** The number of results and released tasks that wait for `requeueDeferred`, except rejected ones. */
   get deferredCount(): number {
     return sum(this.#queues, ({ deferredCount }) => deferredCount);
   }
 
-  /** The number of results and released tasks that wait because the server rejected them. */
   get rejectedCount(): number {
     return sum(this.#queues, ({ rejectedCount }) => rejectedCount);
   }
 
-  /** Time until the next rejected result or released task is written again, in ms. Infinity if there is none. */
+  /** Time until the next rejected item is written again, in ms. Infinity if there is none. */
   get rejectedRetryMs(): number {
     const until = Math.min(...this.#queues.map(({ rejectedUntil }) => rejectedUntil));
     return Math.max(0, until - performance.now());
   }
 
-  /** The number of results and released tasks that are not written yet, including those that are deferred. */
+  /** How many results and released tasks are not written yet. */
   get size(): number {
     const queued = this.#results.count + this.largeCount + this.released.count;
     return queued + this.deferredCount + this.rejectedCount;
@@ -114,13 +110,12 @@ export class PendingResults {
     };
   }
 
-  /** Whether a result or a release of the task by this owner is not written yet. */
   has({ id, owner }: OwnedTask): boolean {
     const isTask = (each: OwnedTask | null): boolean => each?.id === id && each.owner === owner;
     return isTask(this.#largeInProgress) || this.#queues.some((queue) => queue.some(isTask));
   }
 
-  /** Removes and returns as many results as one statement should write. */
+  /** Takes as many results as one statement should write. */
   takeResults(): OwnedResult[] {
     let textLength = 0;
     let count = 0;
@@ -150,7 +145,7 @@ export class PendingResults {
     return this.released.take(maxWrittenResults);
   }
 
-  /** Removes and returns the results of runs that a server crash may have undone, including deferred results. */
+  /** Takes the results of runs that a server crash may have undone. */
   takeUnconfirmed(): OwnedResult[] {
     const all = [...this.#results.takeAll(), ...this.#large.takeAll()];
     this.requeue(all.filter((result) => !mayBeUndoneByCrash(result)));
@@ -169,7 +164,7 @@ export class PendingResults {
     for (const result of results) this.#queueOf(result).requeueLast([result]);
   }
 
-  /** Keeps results that cannot be written now. The parameters `until` and `rejected` are those of `WriteQueue.defer`. */
+  /** Keeps results that cannot be written now. */
   defer(results: readonly OwnedResult[], until = 0, rejected = false): void {
     for (const result of results) this.#queueOf(result).defer([result], until, rejected);
   }
@@ -188,7 +183,7 @@ export class PendingResults {
 const sum = <Item>(items: readonly Item[], count: (item: Item) => number): number =>
   items.reduce((total, item) => total + count(item), 0);
 
-/** Returns whether a crash of the server right after the run may undo the run's effect. */
+/** Whether a crash of the server right after the run may undo the run's effect. */
 export function mayBeUndoneByCrash({ committed, unflushed }: Pick<OwnedResult, "committed" | "unflushed">): boolean {
   return committed || unflushed === true;
 }

@@ -6,12 +6,10 @@ import { isRepeating, isSeen } from "../sql/fragments.sql.js";
 import { isReplaced, keyWaits, replacedError } from "../sql/keyWaits.sql.js";
 
 /**
- * Sets tasks that did not run, or whose run had no effect, back to PLAN. A task that was set to another state in the
- * meantime keeps that state. If another task waits with the key of such a task, the task becomes GONE instead, and the
- * waiting task inherits its schedule.
+ * Sets tasks that did not run, or whose run had no effect, back to PLAN. One that was set to another state in the
+ * meantime keeps it. If another task waits with its key, the task becomes GONE, and the other inherits its schedule.
  *
- * @returns ids of tasks that still have the same owner but whose rows are locked, or have just been changed. They have
- *   to be tried again.
+ * @returns ids of tasks whose rows are locked or have just been changed. They have to be tried again.
  */
 export async function releaseTasks(
   client: Client,

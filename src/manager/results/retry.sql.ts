@@ -20,8 +20,7 @@ const isListed = (sqlstate: string, list: string): string =>
         AND (${list} && ARRAY[${sqlstate}, left(${sqlstate}, 2)] OR array_to_string(${list}, ',') !~ '(^|,)[^!]')`;
 
 /**
- * SQL condition that is true if a task is retried after a result. The condition is on row `t` and the result `r`, which
- * has the columns error and sqlstate.
+ * SQL: the task of row `t` is retried after the result `r`, which has the columns error and sqlstate.
  *
  * @param sqlstates SQL of the list that applies to rows without a list of their own
  */
@@ -29,7 +28,7 @@ export const isRetried = (sqlstates: string): string =>
   `(r.sqlstate IS NOT NULL AND coalesce(t.attempt, 0) < coalesce(t.retry, 0) AND t.state::text IN ('TAKE', 'WORK')
       AND NOT ${mustRunQuery("t.")} AND ${isListed("r.sqlstate", `coalesce(t.sqlstate, ${sqlstates})`)})`;
 
-/** SQL condition that is true if the result `r` of row `t` cannot lead to a retry. */
+/** SQL: the result `r` of row `t` cannot lead to a retry. */
 export const isFinalTry = "(r.error IS NULL OR coalesce(t.attempt, 0) >= coalesce(t.retry, 0))";
 
 /**

@@ -12,9 +12,9 @@ const wrappedStatement =
 const positionInStatement = /^([^\n]*(?:\n\t[^\n]*)*) at character ([0-9]+)(?=\n|$)/;
 
 /**
- * Returns the result of a run that was the query of a rule as the user has to see it. The run's input is not what the
- * user wrote: the query stands in a longer statement (`ruleInput`). If it has failed, the output is empty, as that of
- * any task that fails without rows, and the error shows the query alone, with the position in it.
+ * Returns the result of a run that was the query of a rule as the user has to see it. The query stood in a longer
+ * statement (`ruleInput`). If it has failed, the output is empty, as that of any task that fails without rows, and the
+ * error shows the query alone, with the position in it.
  *
  * An error that can pass, such as a lock timeout, must not end the schedule: the query runs again, as it does if the
  * server has rejected what it returned.

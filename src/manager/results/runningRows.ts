@@ -24,7 +24,6 @@ export class RunningRows {
     return this.starts.count + this.remotePids.count === 0;
   }
 
-  /** How many updates wait because their rows are locked. */
   get deferredCount(): number {
     return this.starts.deferredCount + this.remotePids.deferredCount;
   }
@@ -42,7 +41,7 @@ export class RunningRows {
     await this.#write(client, this.starts, (some) => updateStarts(client, this.#table, some));
   }
 
-  /** Writes a queue. An update that the server rejects is dropped: the result of the run is written anyway. */
+  /** An update that the server rejects is dropped: the result of the run is written anyway. */
   async #write<Task extends OwnedTask>(
     client: Client,
     queue: WriteQueue<Task>,

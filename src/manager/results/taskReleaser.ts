@@ -16,7 +16,7 @@ export interface TaskReleaserOptions {
   readonly log: Log;
 }
 
-/** Releases claimed tasks that have not run: returns them to the state `PLAN`. */
+/** Returns claimed tasks that have not run to the state `PLAN`. */
 export class TaskReleaser {
   readonly #components: TaskReleaserOptions;
   readonly #rejected: RejectedRows;

@@ -3,9 +3,9 @@ import type { OwnedTask, RemotePid, StartedTask } from "../model/tasks.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
 /**
- * Marks tasks as running in their rows. When they were claimed, these tasks were queued behind others.
+ * Marks tasks as running in their rows, which were queued behind others when they were claimed.
  *
- * @returns ids of tasks that still have the same owner but whose rows are locked. They have to be tried again.
+ * @returns ids of tasks whose rows are locked. They have to be tried again.
  */
 export async function updateStarts(
   client: Client,
@@ -20,7 +20,7 @@ export async function updateStarts(
   return await update(client, { name: "show started", text }, tasks, ({ start }) => start);
 }
 
-/** Writes the pid of the backend on the remote server into the row of each remote task. Returns as `updateStarts`. */
+/** Writes the pid on the remote server into the row of each remote task. Returns as `updateStarts`. */
 export async function updateRemotePids(
   client: Client,
   table: TaskTable,
@@ -41,7 +41,6 @@ async function update<Task extends OwnedTask>(
   return new Set(rows.map(({ id }) => String(id)));
 }
 
-/** SQL of an update of the rows `t` by `u.value`, except those with another owner, and those without `where`. */
 function updateStatement(
   { qualified }: TaskTable,
   { type, set, where }: { readonly type: string; readonly set: string; readonly where: string },

@@ -20,17 +20,16 @@ export class WriteQueue<Item> {
   readonly #last: Item[] = [];
   #deferred: Deferred<Item>[] = [];
 
-  /** The items that can be written now, except those that come last. */
+  /** What can be written now, except what comes last. */
   get queued(): readonly Item[] {
     return this.#queued;
   }
 
-  /** The number of items that can be written now. */
   get count(): number {
     return this.#queued.length + this.#last.length;
   }
 
-  /** The number of items that wait for `requeueDeferred`, except rejected ones. */
+  /** How many items wait for `requeueDeferred`, except rejected ones. */
   get deferredCount(): number {
     return this.#deferred.length - this.rejectedCount;
   }
@@ -58,25 +57,23 @@ export class WriteQueue<Item> {
     this.#queued.push(item);
   }
 
-  /** Removes and returns the first items. */
   take(count = Infinity): Item[] {
     let seen = 0;
     return this.takeWhile(() => (seen += 1) <= count);
   }
 
-  /** Removes and returns the items before the first one for which `fits` returns false. */
   takeWhile(fits: (item: Item) => boolean): Item[] {
     const taken = takeWhile(this.#queued, fits);
     return this.#last.length === 0 ? taken : [...taken, ...takeWhile(this.#last, fits)];
   }
 
-  /** Removes and returns everything, including deferred items. */
+  /** Takes everything, including deferred items. */
   takeAll(): Item[] {
     const deferred = this.#deferred.splice(0).map(({ item }) => item);
     return [...deferred, ...this.#queued.splice(0), ...this.#last.splice(0)];
   }
 
-  /** Puts these items first, for example after the connection was lost. */
+  /** Puts these items first. */
   requeue(items: readonly Item[]): void {
     if (items.length > 0) this.#queued = [...items, ...this.#queued];
   }

@@ -38,18 +38,12 @@ const beforeFirstHash = -2_147_483_649;
 
 /** What the monitor needs of the manager's loop. */
 export interface MonitoredLoop {
-  /** Whether the manager is in deep sleep. */
   readonly isAsleep: boolean;
-  /** The state of the loop, for diagnostics. */
   readonly state: Readonly<Record<string, number | boolean | null>>;
-  /** Starts a cycle that checks everything. */
   wake(): void;
 }
 
-/**
- * A task that should be able to start. It is the first due task of its group, or a task that is not marked as due
- * although its planned time has come.
- */
+/** The first due task of its group, or a task that is not marked as due although its planned time has come. */
 interface Suspect {
   readonly id: string;
   /** When the task was first found, on the process's clock, in ms. */
@@ -59,9 +53,9 @@ interface Suspect {
 /**
  * Checks for stalls every few seconds, and more rarely in deep sleep, in parallel with the cycles. In a stall, due tasks
  * do not start although sessions are free and nothing else prevents it, and no other task starts either. The cause is a
- * bug in pg-task, a wake-up that never arrived, or a user's trigger that suppresses changes of a row. The monitor compares the rows with the sessions' queues and with
- * what the server reports. It does not use the manager's counters, because they may be wrong. When the monitor finds a
- * stall, it reports the stall, corrects the counters, and has the first due task of every group read again.
+ * bug in pg-task, a wake-up that never arrived, or a user's trigger that suppresses changes of a row. The monitor
+ * compares the rows with the sessions' queues and with what the server reports, since the manager's counters may be
+ * wrong. In a stall, it corrects them, and has the first due task of every group read again.
  *
  *   suspect ──could start at every check for `stalledMs`, nothing started, row not locked──▶ stalled ──tasks started──▶ resolved
  */
@@ -73,10 +67,8 @@ export class StallMonitor {
   readonly #suspects = new Map<number | string, Suspect>();
   /** Ids of tasks with locked rows. Tasks behind them in the same group may start. */
   #locked: string[] = [];
-  /** The next check visits the groups whose hashes are above this one. */
   #after = beforeFirstHash;
   #checkedAt = 0;
-  /** How many tasks had been claimed by the time of the last check. */
   #claimedCount = 0;
   #stall: Stall | null = null;
 
@@ -108,13 +100,11 @@ export class StallMonitor {
     }
   }
 
-  /** Time until the next check, in ms. It is longer in deep sleep, unless the last check has found something. */
   pauseMs(loop: Pick<MonitoredLoop, "isAsleep"> | null): number {
     const mayRest = loop?.isAsleep === true && this.#suspects.size === 0 && this.#stall === null;
     return mayRest ? stallCheckMs.asleep : stallCheckMs.awake;
   }
 
-  /** Makes one check. Called every few seconds. */
   async check(client: Client, loop: Pick<MonitoredLoop, "state" | "wake">): Promise<void> {
     const now = this.#now();
     // If the last check was so long ago, this process was probably suspended, so no task could start.
@@ -130,7 +120,6 @@ export class StallMonitor {
     }
   }
 
-  /** Reports the end of a stall once its tasks have started. */
   async #checkResolved(client: Client): Promise<void> {
     if (this.#stall === null) return;
     const { table, log, send } = this.#components;
@@ -167,17 +156,13 @@ export class StallMonitor {
     return has;
   }
 
-  /** Whether, according to the session pool, a session could take a task. */
   #hasFreeSession({ busy, free, working }: SessionPoolLoad): boolean {
     const { orphans, poolScaler, maxRuns } = this.#components;
     if (busy + orphans.hashes.length >= maxRuns) return false;
     return free.length > 0 || working.length > 0 || poolScaler.canGrow;
   }
 
-  /**
-   * Whether the server confirms that a session is free or may be opened. Busy sessions are checked as well, because the
-   * pool may be wrong about them. They are not checked while a large output waits to be written.
-   */
+  /** Busy sessions are checked as well, unless a large output waits to be written: the pool may be wrong about them. */
   async #serverConfirmsFree(client: Client, { free, working }: SessionPoolLoad): Promise<boolean> {
     const { pendingResults, poolScaler } = this.#components;
     const pids = pendingResults.largeCount === 0 ? [...free, ...working] : free;
@@ -222,14 +207,12 @@ export class StallMonitor {
     }
   }
 
-  /** Returns how many tasks of each group run, by the group's hash. */
   #countRunning({ groups }: SessionPoolLoad): ReadonlyMap<number, number> {
     const running = new Map([...groups].map(([hash, { sessions }]) => [hash, sessions]));
     for (const hash of this.#components.orphans.hashes) running.set(hash, (running.get(hash) ?? 0) + 1);
     return running;
   }
 
-  /** Whether the first due task of a group could start. */
   #canStart({ hash, gap_ms: gapMs, blockers }: GroupHead, running: number, load: SessionPoolLoad): boolean {
     const { groups } = this.#components;
     if (blockers.length > 0 || groups.isWithheld(hash)) return false;
@@ -276,7 +259,7 @@ export class StallMonitor {
     loop.wake();
   }
 
-  /** Returns the manager's counters and other state, for finding the cause of a stall. */
+  /** Returns what may show the cause of a stall. */
   #describe(tasks: readonly string[]): Readonly<Record<string, unknown>> {
     const { sessions, groups, orphans, pendingResults, claimer, poolScaler, groupScanner } = this.#components;
     const { states, groups: loads, busy } = sessions.load;
@@ -304,10 +287,7 @@ export class StallMonitor {
     };
   }
 
-  /**
-   * Corrects the counters, and has the first due task of every group read again. This is safe, because a claim relies
-   * on the rows that it has locked, not on the counters, when it decides which tasks to take.
-   */
+  /** This is safe, because a claim relies on the rows that it has locked, not on the counters. */
   #recount(): void {
     const { sessions, groups, orphans, claimer, groupScanner } = this.#components;
     const { busy, groups: loads, keys } = sessions.load;

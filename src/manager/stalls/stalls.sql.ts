@@ -25,9 +25,8 @@ export interface GroupHead {
 /**
  * Reads the first due task of each of the next `limit` groups whose hashes are larger than `after`.
  *
- * @param except ids of tasks to skip
- * @param running how many sessions run tasks of each group, by the group's hash
- * @param keys keys of running tasks. Tasks with these keys are skipped.
+ * @param request.running how many sessions run tasks of each group, by the group's hash
+ * @param request.keys keys of running tasks. Tasks with these keys are skipped.
  */
 export async function readGroupHeads(
   client: Client,
@@ -82,10 +81,7 @@ ORDER BY id`,
   return rows.map((row) => ({ ...row, id: String(row.id) }));
 }
 
-/**
- * Reads up to `limit` tasks whose planned time has come but which are not marked as due. They are ordered by planned
- * time.
- */
+/** Reads tasks whose planned time has come but which are not marked as due, in the order of their planned times. */
 export async function readUnmarkedTasks(
   client: Client,
   table: TaskTable,
