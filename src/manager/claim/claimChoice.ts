@@ -10,7 +10,6 @@ import type { ClaimComponents } from "./claimComponents.js";
  */
 export type Look = "small claim" | "scan" | "nothing";
 
-/** What a cycle knows before it looks for tasks. */
 export interface CycleStart {
   /** What the cycle is about to write. */
   readonly results: readonly OwnedResult[];

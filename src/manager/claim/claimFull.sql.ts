@@ -36,7 +36,6 @@ export const emptyClaim: ClaimResult = {
   exclusive: 0,
 };
 
-/** What each claim has to observe. */
 export interface ClaimConditions {
   /** Ids of tasks to skip. */
   readonly except: readonly string[];
@@ -51,18 +50,15 @@ export interface ClaimConditions {
 /** A group whose tasks are to be claimed. */
 interface ClaimedGroup {
   readonly hash: number;
-  /** How many sessions have tasks of the group. */
   readonly running: number;
   /** How long no task of the group has started, in ms. A task with a longer gap is not claimed. -1 for no such task. */
   readonly quietMs: number;
-  /** Where reading starts in the group: the position of its head (first due task). */
+  /** Where reading starts in the group: at its head. */
   readonly max: number;
   readonly id: bigint;
   /** Maximum number of tasks to claim from the group. */
   readonly maxTasks: number;
-  /**
-   * Slots in sessions that already have tasks of the group. Null means that the group competes for the shared slots.
-   */
+  /** Slots in sessions that already have tasks of the group. Null if the group competes for the shared slots. */
   readonly ownSlots: readonly QueueSlot[] | null;
 }
 
@@ -82,9 +78,8 @@ interface ClaimRow extends ClaimedRow {
 }
 
 /**
- * Full claim: gives due tasks of the requested groups to sessions. The task with the highest priority comes first. The
- * priority is `max` minus the number of running tasks of the group. Among tasks with the same priority, the one with
- * the smallest id comes first. Locked rows are skipped, except one of a contended task.
+ * Full claim: gives due tasks of the requested groups to sessions, in the order of their priority: `max` minus the number
+ * of running tasks of the group, then the smallest id. Locked rows are skipped, except one of a contended task.
  *
  * A group can have its own slots, in sessions that already have tasks of the group. Then the first due tasks of the
  * group get these slots, in order. Each of these tasks starts when the task before it in its session has ended. At that
@@ -101,11 +96,10 @@ interface ClaimRow extends ClaimedRow {
  * A task with a gap is claimed only if it is the first one of its group and no task of the group has started for that
  * long. The tasks behind it are left to later claims.
  *
- * The claim waits for the row of at most one contended task, and before it locks any other row. So no other session can
- * be waiting for a row that the claim has locked, and no deadlock can arise.
+ * The claim waits for the row of at most one contended task, and before it locks any other row. So no deadlock can arise.
  *
- * Each group is read from its head (first due task). Tasks that were claimed and finished earlier therefore cost
- * nothing, even while an old snapshot keeps the server from removing their index entries.
+ * Each group is read from its head. Tasks that were claimed and finished earlier therefore cost nothing, even while an
+ * old snapshot keeps the server from removing their index entries.
  */
 export async function claimFull(client: Client, table: TaskTable, request: ClaimRequest): Promise<ClaimResult> {
   const { groups, dedicated, traced = false } = request;
@@ -179,14 +173,13 @@ const firstDue = (table: TaskTable, from: string): string =>
     limit: "g.most + 1",
   });
 
-/** SQL condition that is true if a candidate can get a shared slot. */
+/** SQL: a candidate can get a shared slot. */
 const startable = (c: string): string =>
   `${c}.own IS NULL AND ${c}.near AND ${c}.priority >= 0 AND NOT ${c}.late AND NOT ${c}.paused AND ${c}.may_start`;
 
 /**
- * SQL condition that is true if the CTE `part` contains the id. The planner hashes the subquery, so a lookup is cheap.
- * Looking a thousand ids up in an array of a thousand would cost a million comparisons. For a join, the planner would
- * choose a method by its row estimates, which can be wrong.
+ * SQL: the CTE `part` contains the id. The planner hashes the subquery, so a lookup is cheap. In an array of a thousand, a
+ * thousand lookups would cost a million comparisons, and for a join the planner would rely on its row estimates.
  */
 const is = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS TRUE`;
 const isNot = (id: string, part: string): string => `(${id} IN (SELECT id FROM ${part})) IS NOT TRUE`;

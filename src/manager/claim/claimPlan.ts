@@ -50,7 +50,7 @@ export function withoutGroups(plan: ClaimPlan, hashes: ReadonlySet<number>): Cla
   };
 }
 
-/** Sets the next head (first due task) of each group of a claim. A group that was read to its end has no head. */
+/** Sets the next head of each group of a claim. A group that was read to its end has none. */
 export function updateHeads(groups: ActiveGroups, { planned }: ClaimPlan, result: ClaimResult): void {
   const heads = new Map(result.heads.map((head) => [head.hash, head]));
   const read = new Map<number, DueTask[]>();

@@ -4,6 +4,7 @@ import type { OfferedSession, QueueableSession, QueueSlot } from "../model/tasks
 import type { RunTimes } from "../sessions/runTimes.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
 import type { StartLimits } from "../sessions/sessionReserve.js";
+import type { ClaimComponents } from "./claimComponents.js";
 import { toPlan, type ClaimPlan } from "./claimPlan.js";
 import { QueueCapacity } from "./queueCapacity.js";
 
@@ -25,10 +26,7 @@ export interface PlanLimits {
   readonly starts: StartLimits;
   /** How many startable tasks to count beyond the tasks that get a session. */
   readonly lookAhead: number;
-  /**
-   * Minimum number of groups to read. It is raised after a claim that found nothing because the heads (first due tasks)
-   * of its groups were outdated.
-   */
+  /** Minimum number of groups to read. Raised after a claim that found nothing because heads were outdated. */
   readonly minGroups: number;
 }
 
@@ -42,18 +40,10 @@ export class ClaimPlanner {
   /** How many busy sessions get no more tasks, so that they become free for exclusive tasks. */
   reservedSessions = 0;
 
-  constructor({
-    sessions,
-    groups,
-    runTimes,
-  }: {
-    readonly sessions: PlannedSessions;
-    readonly groups: ActiveGroups;
-    readonly runTimes: RunTimes;
-  }) {
-    this.#sessions = sessions;
-    this.#groups = groups;
-    this.#runTimes = runTimes;
+  constructor(components: Pick<ClaimComponents, "groups" | "runTimes"> & { readonly sessions: PlannedSessions }) {
+    this.#sessions = components.sessions;
+    this.#groups = components.groups;
+    this.#runTimes = components.runTimes;
   }
 
   /** @param mayQueue whether tasks may be queued in busy sessions */
@@ -140,7 +130,7 @@ export class ClaimPlanner {
     });
   }
 
-  /** Returns slots behind the tasks of the best groups, which start now, and in the queues of busy sessions. */
+  /** Slots behind the tasks of the best groups, which start now, and in the queues of busy sessions. */
   #queueBehind(offered: readonly OfferedSession[], best: readonly ActiveGroup[], maxSlots: number): QueueSlots {
     const [group] = best;
     if (group === undefined) return noQueueSlots;
@@ -163,7 +153,7 @@ export class ClaimPlanner {
     return { ...queue, areAll: queue.areAll && (queue.sharing.length > 0 || best.every(hasOneStart)) };
   }
 
-  /** Returns slots behind the tasks that start now, for more tasks of the only group. */
+  /** Slots behind the tasks that start now, for more tasks of the only group. */
   #queueBehindOwn(offered: readonly OfferedSession[], group: ActiveGroup, maxSlots: number): QueueSlots {
     const capacity = new QueueCapacity(
       offered.map((session) => ({ ...session, expectedMs: 0, groups: [] })),
@@ -206,11 +196,7 @@ export class ClaimPlanner {
     });
   }
 
-  /**
-   * Fills queue slots, best task first, and takes the groups of these tasks.
-   *
-   * @param starting groups that the claim has taken already
-   */
+  /** @param starting groups that the claim has taken already */
   #fillQueues(capacity: QueueCapacity, starting: readonly ActiveGroup[], maxTasks: number): QueueSlots {
     const ownGroups = this.#groupsForOwnSlots(capacity).filter((group) => !starting.includes(group));
     const own = new Map<ActiveGroup, readonly QueueSlot[]>();
@@ -251,7 +237,7 @@ export class ClaimPlanner {
     return { own, shared, sharing, areAll: remaining > 0 };
   }
 
-  /** Returns the free sessions with the work that they are about to get. */
+  /** The free sessions with the work that they are about to get. */
   #expectStarts(offered: readonly OfferedSession[], best: readonly ActiveGroup[]): QueueableSession[] {
     return offered.map((session, index) => {
       const group = best[index];
@@ -260,9 +246,7 @@ export class ClaimPlanner {
     });
   }
 
-  /**
-   * Returns the groups whose tasks can queue in sessions that already have tasks of the same group, best group first.
-   */
+  /** The groups whose tasks can queue in sessions that already have tasks of the same group, best group first. */
   #groupsForOwnSlots(capacity: QueueCapacity): ActiveGroup[] {
     const groups = capacity.groups.flatMap((hash) => {
       const group = this.#groups.get(hash);
@@ -271,16 +255,12 @@ export class ClaimPlanner {
     return groups.toSorted((a, b) => (groupPrecedes(a, b) ? -1 : 1));
   }
 
-  /**
-   * Returns whether none of the group's runs has been measured yet, while the group limit allows another session for
-   * the group.
-   */
+  /** Whether none of the group's runs has been measured yet, while the group limit allows another session for it. */
   #isUntried({ hash, head, running }: ActiveGroup): boolean {
     return head !== null && head.max >= running && this.#runTimes.count(hash) === 0;
   }
 }
 
-/** Takes groups until there are `count` of them, or no other is left. */
 function takeUpTo(count: number, take: () => ActiveGroup | null): ActiveGroup[] {
   const groups: ActiveGroup[] = [];
   while (groups.length < count) {
@@ -291,19 +271,17 @@ function takeUpTo(count: number, take: () => ActiveGroup | null): ActiveGroup[] 
   return groups;
 }
 
-/** Returns slots for tasks that start at once, in the offered sessions that take tasks of any group. */
+/** Slots for tasks that start at once, in the offered sessions that take tasks of any group. */
 function startsOf(offered: readonly OfferedSession[]): QueueSlot[] {
   return offered.flatMap(({ owner, pid, dedication }) => (dedication === null ? { owner, pid, startsNow: true } : []));
 }
 
-/** Returns whether only one task of the group can start now. */
+/** Whether only one task of the group can start now. */
 const hasOneStart = ({ head, running }: ActiveGroup): boolean => head !== null && head.max <= running;
 
 /**
- * Returns how many tasks of each group can be among the best `count` tasks. Only the head (first due task) of each
- * group is known. The priority of a task is its `max` minus the number of running tasks of its group. A head certainly
- * precedes the k-th task of another group if the head's priority exceeds the highest priority that the k-th task can
- * have.
+ * Returns how many tasks of each group can be among the best `count` tasks. Only heads are known. A head certainly
+ * precedes the k-th task of another group if its priority exceeds the highest priority that the k-th task can have.
  */
 function maxTasksOfEach(groups: readonly ActiveGroup[], count: number): Map<ActiveGroup, number> {
   const priorities = groups.map(({ head, running }) => (head?.max ?? beforeFirst.max) - running);

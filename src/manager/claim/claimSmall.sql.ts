@@ -35,7 +35,7 @@ export interface SmallClaim extends UnclaimedTasks {
   readonly settingsVersion: string;
 }
 
-/** A due task, or the only row of a result without due tasks. */
+/** A due task, or the only row if none is due. */
 interface SmallClaimRow extends NextPlanRow {
   readonly settings_version: string;
   readonly complete: boolean;
@@ -91,7 +91,7 @@ function toSmallClaim(rows: readonly (SmallClaimRow | (SmallClaimRow & ClaimedRo
   };
 }
 
-/** Returns whether the task of the row was claimed. Otherwise the columns of `ClaimedRow` are null. */
+/** If the task of the row was not claimed, the columns of `ClaimedRow` are null. */
 const isClaimed = (row: object): row is ClaimedRow => "owner" in row && row.owner !== null;
 
 function claimSmallStatement(table: TaskTable, traced: boolean): string {

@@ -17,7 +17,7 @@ import { LockedTasks } from "./lockedTasks.js";
 import { planOverlapping } from "./planOverlapping.sql.js";
 import { RejectedClaims } from "./rejectedClaims.js";
 
-/** The number of claimed tasks after which the share of exclusive tasks mostly reflects these tasks. */
+/** How many claimed tasks the share of exclusive tasks mostly reflects. */
 const recentClaims = 32;
 
 export interface ClaimLimits {
@@ -35,29 +35,22 @@ export interface ClaimOutcome {
   readonly claimed: number;
   /** How many more tasks could start if there were sessions for them, at most `lookAhead`. */
   readonly more: number;
-  /** Hashes of groups that have late tasks. */
   readonly lateGroups: readonly number[];
-  /**
-   * How many tasks were skipped because their rows are locked, plus how many groups were left out because a claim of
-   * their tasks was rejected.
-   */
+  /** How many tasks were skipped because their rows are locked, plus how many groups because a claim was rejected. */
   readonly locked: number;
-  /** Whether claiming stopped after `maxEmptyClaims` empty claims although more groups are still to be tried. */
+  /** Whether claiming stopped after `maxEmptyClaims` although more groups are still to be tried. */
   readonly again: boolean;
 }
 
 /**
  * Gives due tasks to sessions. When no session is free and runs are short, tasks queue behind the current tasks, so that
- * sessions need not wait for the manager. Tasks of a group at its limit queue only in sessions that already have tasks of
- * that group.
+ * sessions need not wait for the manager: tasks of a group at its limit only in sessions that have tasks of that group.
  */
 export class Claimer {
   readonly #components: ClaimComponents;
   readonly #planner: ClaimPlanner;
   readonly choice: ClaimChoice;
-  /** Due tasks whose claim or expiry the server rejects. */
   readonly rejected: RejectedClaims;
-  /** Due tasks whose rows were locked. */
   readonly locked: LockedTasks;
   /** Groups that are left out until the next cycle because a claim of their tasks was rejected. */
   #suspectGroups: ActiveGroup[] = [];
@@ -82,7 +75,6 @@ export class Claimer {
     return this.rejected.claimsSingly || this.locked.contendedIds.length > 0;
   }
 
-  /** How many tasks have been given to sessions so far. */
   get started(): number {
     return this.#started;
   }
@@ -102,7 +94,6 @@ export class Claimer {
     };
   }
 
-  /** Sends claims as long as there are both due tasks and queue slots. */
   async claim(client: Client, limits: ClaimLimits): Promise<ClaimOutcome> {
     const { groups, settingsAge } = this.#components;
     try {
@@ -122,8 +113,8 @@ export class Claimer {
     const searchUntil = performance.now() + rejectedSearchMs;
     let emptyClaims = 0;
     let hasFilled = false;
-    // If tasks that would come first are about to be released, or if a pause is about to be written, claiming waits for
-    // the next cycle, which writes these changes first.
+    // If tasks that would come first are about to be released, or a pause is about to be written, claiming waits for the
+    // next cycle.
     while (!pendingResults.blocksAnyGroup) {
       const maxTasks = Math.min(limits.fetch, limits.limit - claimed);
       const startable = groups.startable.size;
@@ -168,12 +159,7 @@ export class Claimer {
     return Math.max(passIdleOver ? Math.min(reserved, idle) : 0, Math.min(lookAhead, more));
   }
 
-  /**
-   * Sends a small claim.
-   *
-   * @param starts how many more sessions can become busy
-   * @returns null if a full claim has to follow, because the server has rejected the small claim
-   */
+  /** Returns null if a full claim has to follow, because the server has rejected the small claim. */
   async claimSmall(client: Client, starts: StartLimits): Promise<SmallClaim | null> {
     const { groups, sessions, settingsAge, table, tracing } = this.#components;
     const offered = sessions.offer(Math.min(starts.all, maxSmallClaim));
@@ -207,11 +193,7 @@ export class Claimer {
     return { except: this.skippedIds, runningKeys: groups.runningKeys.all, traced: tracing !== null };
   }
 
-  /**
-   * Sends a claim. If the server rejects the claim, finds out which tasks caused this and claims the others.
-   *
-   * @param search whether to look for rejected tasks beyond the tasks of the claim
-   */
+  /** @param search whether to look for rejected tasks beyond the tasks of the claim if the server rejects it */
   async #sendIsolating(client: Client, plan: ClaimPlan, search: boolean): Promise<ClaimResult> {
     const { groups, groupScanner, sessions } = this.#components;
     try {
@@ -228,7 +210,7 @@ export class Claimer {
     }
   }
 
-  /** Repeats a rejected claim without these groups. They are claimed again in the next cycle. */
+  /** Repeats a rejected claim without these groups, which are claimed again in the next cycle. */
   async #sendWithout(client: Client, plan: ClaimPlan, hashes: ReadonlySet<number>): Promise<ClaimResult> {
     for (const { group } of plan.planned) if (hashes.has(group.hash)) this.#suspectGroups.push(group);
     const rest = withoutGroups(plan, hashes);
@@ -309,10 +291,7 @@ export class Claimer {
   #assign(claimed: readonly ClaimedTask[]): void {
     const { ledgers, log, pendingResults, sessions } = this.#components;
     const startable: ClaimedTask[] = [];
-    /**
-     * Claimed tasks that must not start yet, because a change of their group arrived during the claim and has to be
-     * written first.
-     */
+    // A change of their group arrived during the claim and has to be written first.
     const blocked: ClaimedTask[] = [];
     // A task that starts at once has to be the first task that its session gets.
     const first = claimed.filter(({ startsNow }) => startsNow);
@@ -334,8 +313,8 @@ export class Claimer {
 }
 
 /**
- * Returns whether another claim would hardly find free queue slots. The few that may have become free in the meantime
- * are not worth it. The first claim that fills the queues may start tasks behind which others of their groups can wait.
+ * Whether another claim would hardly find free queue slots. The first claim that fills the queues may start tasks behind
+ * which others of their groups can wait.
  *
  * @param request.hasFilled whether an earlier claim of the cycle has filled the queues
  */

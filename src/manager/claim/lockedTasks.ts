@@ -6,8 +6,8 @@ import { lockedRecheckMs } from "../model/tuning.js";
 import { recheckLocked } from "./recheckLocked.sql.js";
 
 /**
- * Due tasks whose rows were locked when a claim wanted to take them. Claims skip a locked row until a recheck finds it
- * free. Rechecks follow at growing intervals, which start again when other rows are found locked.
+ * Due tasks whose rows were locked when a claim wanted to take them. Claims skip them until a recheck finds them free.
+ * Rechecks follow at growing intervals, which start again when other rows are found locked.
  *
  *     locked ──recheck: free──▶ freed ──claimed──▶ forgotten
  *        │                      │   ▲
@@ -49,7 +49,6 @@ export class LockedTasks {
     return this.#locked.size + this.#contended.size;
   }
 
-  /** Time until the next recheck, in ms. Infinity if nothing is locked. */
   get recheckMs(): number {
     return this.size === 0 ? Infinity : Math.max(0, this.#recheckAt - performance.now());
   }
@@ -59,7 +58,6 @@ export class LockedTasks {
     this.#recheckAt = Math.min(this.#recheckAt, Math.max(this.#restsUntil, performance.now()));
   }
 
-  /** Skips these tasks, because their rows are locked. */
   add(ids: readonly string[]): void {
     const isNew = ids.some((id) => !this.#locked.has(id) && !this.#freed.has(id) && !this.#contended.has(id));
     const isFirst = this.size === 0;
@@ -73,11 +71,7 @@ export class LockedTasks {
     this.#recheckAt = isFirst ? next : Math.min(this.#recheckAt, next);
   }
 
-  /**
-   * Records that a claim has not got the rows of these tasks, because they are locked or have just been changed.
-   *
-   * @returns the contended ones among them, which the next claim need not skip
-   */
+  /** A claim has not got the rows of these tasks. Returns the contended ones, which the next claim need not skip. */
   addUnclaimed(tasks: readonly DueTask[]): readonly DueTask[] {
     const contended = tasks.filter(({ id }) => this.#freed.has(id) || this.#contended.has(id));
     const others = tasks.filter(({ id }) => !this.#freed.has(id) && !this.#contended.has(id));
@@ -103,11 +97,7 @@ export class LockedTasks {
     this.#contended = new Set();
   }
 
-  /**
-   * Reads the rows again, and forgets tasks that are no longer due.
-   *
-   * @returns the due tasks that claims no longer skip, because their rows are free or contended
-   */
+  /** Reads the rows again. Returns the due tasks that claims no longer skip, because their rows are free or contended. */
   async recheck(client: Client): Promise<readonly DueTask[]> {
     if (this.size === 0) return [];
     const since = performance.now();

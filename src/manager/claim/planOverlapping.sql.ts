@@ -6,12 +6,11 @@ import { isOverlapping, isSeen } from "../sql/fragments.sql.js";
 import { successorCtes } from "../sql/insertSuccessors.sql.js";
 
 /**
- * Inserts the successors of claimed tasks with `overlap`, and removes the schedule from the tasks' own rows, in one
- * statement. It is sent before the tasks are handed to their sessions: if the manager dies before the statement, a task
- * still has its schedule, and if the manager dies later, the successor has it.
+ * Moves the schedules of claimed tasks with `overlap` to their successors, in one statement, before the tasks are handed
+ * to their sessions. If the manager dies, either the task or its successor has the schedule.
  *
- * If a row is locked or has just been changed, or if the columns of the table have changed since `columns` was read, the
- * row keeps its schedule. Its successor is then planned when the run ends.
+ * A row that is locked or has just been changed, or any row if the table's columns have changed since `columns` was read,
+ * keeps its schedule. Its successor is then planned when the run ends.
  */
 export async function planOverlapping(
   client: Client,

@@ -24,7 +24,7 @@ export class QueueCapacity {
     return this.#sessions.length === 0;
   }
 
-  /** Excludes the `count` least busy sessions, so that they get no more tasks. */
+  /** Keeps the `count` least busy sessions from getting more tasks. */
   reserve(count: number): void {
     for (let each = 0; each < count; each += 1) {
       const session = leastBusy(this.#sessions);
@@ -57,20 +57,15 @@ export class QueueCapacity {
   }
 
   /**
-   * Returns whether a task of the group is expected to be short enough to queue behind tasks of any group. If no run of
-   * the group has been measured yet, the run times of all groups decide. The exception is a group whose first runs have
-   * started: its tasks do not count as short until one of these runs has ended.
+   * Whether a task of the group is expected to be short enough to queue behind tasks of any group. If no run of the group
+   * has been measured yet, the run times of all groups decide, unless its first runs have started and not ended.
    */
   isShort({ hash, running }: { readonly hash: number; readonly running: number }): boolean {
     if (running > 0 && this.#runTimes.count(hash) === 0) return false;
     return (this.#runTimes.expectedMs(hash) ?? Infinity) <= shortRunMs;
   }
 
-  /**
-   * Takes a queue slot for a task of this group, whatever groups the tasks ahead of it belong to.
-   *
-   * @returns null if there is none
-   */
+  /** Takes a queue slot for a task of this group, whatever groups the tasks ahead of it belong to. */
   takeAny(hash: number): QueueSlot | null {
     const expectedMs = this.#runTimes.expectedMs(hash) ?? Infinity;
     return take(leastBusy(this.#sessions), expectedMs, this.#runTimes.maxAnyGroupMs);

@@ -35,12 +35,10 @@ export class RejectedClaims {
     this.rows = new RejectedRows(log);
   }
 
-  /** Whether each claim should take only one task. */
   get claimsSingly(): boolean {
     return this.#singleClaims > 0;
   }
 
-  /** Records that a claim of these tasks succeeded. */
   recordSuccess(claimed: readonly { readonly id: string }[]): void {
     if (this.#singleClaims > 0) this.#singleClaims -= 1;
     for (const { id } of claimed) this.rows.delete(id);
@@ -84,7 +82,6 @@ export class RejectedClaims {
     return new Set(hashes);
   }
 
-  /** Retries the rows whose retry delay is over. */
   async retry(client: Client): Promise<void> {
     const until = performance.now() + trialRetryMs;
     for (;;) {
@@ -92,17 +89,12 @@ export class RejectedClaims {
       if (due.length === 0) return;
       const { rejected, locked } = await this.#try(client, due, ["current"], lockTimeoutMs.reduced);
       for (const id of locked) this.rows.postpone(id);
-      // The retries continue only if no task is rejected or locked, that is, if the cause of the rejections seems to be
-      // gone.
+      // The retries continue only if the cause of the rejections seems to be gone.
       if (rejected.size + locked.length > 0 || performance.now() >= until) return;
     }
   }
 
-  /**
-   * Lets tasks with unreadable values fail. Trial claims do not detect such tasks.
-   *
-   * @returns the ids of these tasks
-   */
+  /** Lets tasks with unreadable values fail, which trial claims do not detect. Returns their ids. */
   async #failUnreadable(client: Client, due: readonly DueTask[], traced: boolean): Promise<readonly string[]> {
     const unreadable = await this.#findUnreadable(client, due, traced, performance.now() + isolationMs);
     for (const { id, error } of unreadable) await this.#fail(client, id, error);

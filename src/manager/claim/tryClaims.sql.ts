@@ -11,13 +11,7 @@ import type { DueTask } from "../model/tasks.js";
 import { isReady } from "../sql/fragments.sql.js";
 import { dueTasks, isLate, keyParameter, maxOthers } from "../schema/startRule.sql.js";
 
-/**
- * Reads the first due tasks of each of these groups.
- *
- * @param each maximum number of tasks of each group
- * @param except ids of tasks to skip
- * @param keys keys of running tasks. Tasks with these keys are skipped.
- */
+/** Reads the first `each` due tasks of each of these groups. */
 export async function readFirstDue(
   client: Client,
   table: TaskTable,
@@ -42,10 +36,7 @@ SELECT d.id::text AS id, d.hash, d.max FROM unnest($1::integer[]) AS g(hash) CRO
   return rows;
 }
 
-/**
- * Returns whether the error is about a text that the server cannot send, because the text's bytes are invalid in their
- * encoding or because the client's encoding lacks one of its characters.
- */
+/** Whether the server cannot send a text: its bytes are invalid, or the client's encoding lacks a character. */
 export const isUnreadable = (error: unknown): error is DatabaseError =>
   error instanceof DatabaseError && [characterNotInRepertoire, untranslatableCharacter].includes(error.code ?? "");
 
@@ -151,10 +142,7 @@ const block = (each: string): string => `
         IF state ~ '${serverErrorClasses.source}' AND state <> ALL ('${arrayLiteral([...transientSqlStates])}') THEN RAISE; END IF;
     END;`;
 
-/**
- * Returns the PL/pgSQL that tries all tasks. Its variables are qualified with the block's label, so that they cannot
- * clash with columns of a user's table.
- */
+/** The variables are qualified with the block's label, so that they cannot clash with columns of a user's table. */
 function tryBlock(
   table: TaskTable,
   ids: readonly string[],

@@ -29,7 +29,7 @@ export class BackendCancellations {
     this.#client = null;
   }
 
-  /** Cancels one run. If the server refuses, its backend has ended, and the pid may have been reused. */
+  /** If the server refuses, the backend has ended, and the pid may have been reused. */
   async #cancel(client: Client, cancellation: CancellationRequest): Promise<void> {
     try {
       const text = "SELECT pg_cancel_backend($1)";

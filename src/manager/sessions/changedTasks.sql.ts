@@ -23,13 +23,12 @@ export async function changedTasks(client: Client, table: TaskTable, tasks: read
   });
 }
 
-/** Whether the claimed task and its present row describe the same run. */
 function hasSameRun(claimed: ClaimedTask, now: ClaimedTask): boolean {
   const { startsNow, data, version } = claimed;
   return isDeepStrictEqual({ ...claimed, ...now, startsNow, data, version }, claimed);
 }
 
-/** Returns the SQL of `changedTasks`. It selects only the rows of tasks that may have been changed or deleted. */
+/** Selects only the rows of tasks that may have been changed or deleted. */
 function statement(table: TaskTable): string {
   return `
 SELECT r.id::text AS asked, coalesce(c.wanted, false) AS wanted, c.*

@@ -1,7 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 
-/** The advisory lock that a backend holds from the beginning to the end of a run. */
+/** The advisory lock that a backend holds during a run. */
 export interface RunLock {
   readonly pid: number;
   readonly lock: number;
@@ -19,7 +19,6 @@ FROM unnest($1::integer[]) AS p(permit)`,
   return new Set(rows.flatMap(({ permit, taken }) => (taken ? permit : [])));
 }
 
-/** Releases the advisory locks of these pipeline permits. */
 export async function revokePermits(client: Client, permits: readonly number[]): Promise<void> {
   await client.query({
     name: "revoke permits",
@@ -28,7 +27,6 @@ export async function revokePermits(client: Client, permits: readonly number[]):
   });
 }
 
-/** Returns the run locks that these backends hold. */
 export async function heldRunLocks(client: Client, pids: readonly number[]): Promise<RunLock[]> {
   const { rows } = await client.query<RunLock>({
     name: "held run locks",

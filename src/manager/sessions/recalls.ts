@@ -8,7 +8,6 @@ import type { SessionRegistry } from "./sessionRegistry.js";
 
 /** A recall of runs that a session has already sent to the server behind another run. */
 interface SentRecall extends SentRuns {
-  /** The session's backend. */
   readonly pid: number;
   /** The pipeline permit under which the runs were sent. Null if that permit has been revoked. */
   readonly permit: number | null;
@@ -39,7 +38,7 @@ export class Recalls {
   #sent: SentRecall[] = [];
   /** Permits to revoke. */
   #unusedPermits: number[] = [];
-  /** Numbers of the sessions that need a permit. */
+  /** Numbers of the sessions. */
   readonly #permitRequests = new Set<number>();
   /** Whether the manager's present connection holds the table lock. If so, no other connection holds permits. */
   #isTableLocked = true;
@@ -50,7 +49,6 @@ export class Recalls {
     this.#events = events;
   }
 
-  /** Whether any recall has not been completed yet. */
   get isPending(): boolean {
     return [...this.#registry].some(({ pendingRecalls }) => pendingRecalls > 0);
   }
@@ -88,7 +86,7 @@ export class Recalls {
     }
   }
 
-  /** Handles the executor's answer: it has released what it had not sent. The rest is recalled from the server. */
+  /** The executor has released what it had not sent. The rest is recalled from the server. */
   answered(answer: SentRuns): void {
     const session = this.#registry.get(answer.session);
     if (session === undefined || session.backend === null) return;
@@ -101,23 +99,19 @@ export class Recalls {
     }
   }
 
-  /** Requests a permit for a session that has tasks to send behind its current one. */
   requestPermit(session: PooledSession): void {
     if (session.permit !== null || session.queue.size < 2 || isBlocked(session)) return;
     session.permit = undefined;
     this.#permitRequests.add(session.number);
   }
 
-  /** Has the permit of a session that is gone revoked. */
   sessionGone({ permit }: PooledSession): void {
     if (typeof permit === "number") this.#unusedPermits.push(permit);
   }
 
   /**
-   * Called when the manager has a new connection.
-   *
-   * @param locked whether the new connection has the lock of the table. If not, a lost connection may still
-   *   hold permits at the server. Then no run is recalled and no permit is granted.
+   * Called when the manager has a new connection. If it does not have the lock of the table, a lost connection may still
+   * hold permits at the server. Then no run is recalled and no permit is granted.
    */
   attach(locked: boolean): void {
     this.#isTableLocked = locked;
@@ -176,7 +170,6 @@ export class Recalls {
     }
   }
 
-  /** Grants the requested permits, as far as their locks can be taken. */
   async grantPermits(client: Client): Promise<void> {
     if (this.#permitRequests.size === 0) return;
     const requests = [...this.#permitRequests].map((session) => ({ session, permit: randomLockKey() }));
@@ -204,17 +197,13 @@ export class Recalls {
     });
   }
 
-  /** Gives up a recall: the runs that have been sent stay in their session, and the session keeps its permit. */
+  /** The runs that have been sent stay in their session, and the session keeps its permit. */
   #abandon(recall: SentRecall): void {
     if (recall.permit !== null) this.#setPermit(recall.session, recall.permit);
     this.#complete(recall, new Set());
   }
 
-  /**
-   * Completes a recall: releases those recalled runs that cannot begin any more. The other runs stay in their session.
-   *
-   * @param unable ids of the runs that had not begun when the session's permit was revoked.
-   */
+  /** @param unable ids of the runs that had not begun when the session's permit was revoked. They are released. */
   #complete({ session: number, ids, queuedBehind }: RecalledRuns, unable: ReadonlySet<string>): void {
     const session = this.#registry.get(number);
     if (session === undefined || session.backend === null) return;
@@ -235,7 +224,7 @@ export class Recalls {
     this.requestPermit(session);
   }
 
-  /** Sets the permit, or null if there is none. If the session already has another permit, it keeps that one. */
+  /** If the session already has another permit, it keeps that one. */
   #setPermit(number: number, permit: number | null): void {
     const session = this.#registry.get(number);
     const hasOther = typeof session?.permit === "number" && session.permit !== permit;
@@ -256,7 +245,7 @@ export class Recalls {
   }
 }
 
-/** Returns the runs that these sessions are executing, each identified by the backend's pid and the run's lock. */
+/** The runs that these sessions are executing, each identified by the backend's pid and the run's lock. */
 async function runningIn(client: Client, recalls: readonly SentRecall[]): Promise<ReadonlySet<string>> {
   if (recalls.length === 0) return new Set();
   const pids = recalls.map(({ pid }) => pid);

@@ -20,9 +20,8 @@ interface RemoteConnectionCapacityOptions {
 }
 
 /**
- * Limits the connections that remote tasks open to the manager's own server. Such a task needs two connections: that of
- * its session and a second one. If there is no capacity for the second connection, the task is released and its group
- * waits here:
+ * Limits the connections that remote tasks open to the manager's own server. Such a task needs a second one besides that
+ * of its session. If there is no capacity for it, the task is released and its group waits here:
  *
  *     due ──claimed, requests──▶ capacity ──▶ runs
  *      ▲                            │ none, or the server refuses
@@ -34,7 +33,7 @@ interface RemoteConnectionCapacityOptions {
 export class RemoteConnectionCapacity {
   readonly #options: RemoteConnectionCapacityOptions;
   #requests: ConnectionRequest[] = [];
-  /** Requests that were granted, but whose connections the server's list of connections may not contain yet. */
+  /** Granted requests whose connections the server may not list yet. */
   #reserved: ConnectionRequest[] = [];
   /** Group hashes, in the order in which the groups began to wait. */
   readonly #waitingGroups = new Set<number>();
@@ -66,7 +65,7 @@ export class RemoteConnectionCapacity {
     this.#reserved = this.#reserved.filter((each) => each.thread !== thread);
   }
 
-  /** Makes a group wait because one of its remote tasks was released for lack of connections. */
+  /** A remote task of the group was released for lack of connections. */
   deferGroup(hash: number): void {
     this.#options.groups.withhold(hash);
     this.#waitingGroups.add(hash);

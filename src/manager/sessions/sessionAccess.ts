@@ -45,7 +45,6 @@ export class SessionAccess {
     this.#components.send({ type: "sessionsRefused", reason });
   }
 
-  /** The server has accepted a session, or a connection that logs in as a session does. */
   accepted(): void {
     if (this.#isRefused) this.#components.send({ type: "sessionsRefused", reason: null });
     this.#isRefused = false;

@@ -26,13 +26,12 @@ const defaultGroup = "group";
 
 interface SessionPoolOptions extends Omit<SlowRunMonitorOptions, "recall"> {
   readonly executors: ExecutorThreads;
-  /** The maximum number of threads. It is read whenever another thread could be started. */
   readonly maxThreads: () => number;
   readonly events: SessionPoolEvents;
   readonly log: Log;
 }
 
-/** The executor sessions of one manager. The state diagram of a session is in session.ts. */
+/** The executor sessions of one manager. */
 export class SessionPool extends SessionRegistry {
   readonly #maxThreads: () => number;
   readonly #runTimes: RunTimes;
@@ -59,7 +58,7 @@ export class SessionPool extends SessionRegistry {
     this.#slowRuns = new SlowRunMonitor(this, { ...options, recall: (ids) => recalls.recall(ids, true) });
   }
 
-  /** Notes, at the end of a cycle, that the cycle had no task for the sessions that are free now. */
+  /** The cycle that ends had no task for the sessions that are free now. */
   markUnused(): void {
     if (this.free === 0) return;
     for (const session of this) session.unused = session.state === "free";
@@ -81,7 +80,7 @@ export class SessionPool extends SessionRegistry {
     return readLoad(this);
   }
 
-  /** Offers up to `count` free sessions to a claim, which must assign runs or end or withdraw the offers. */
+  /** Offers free sessions to a claim, which must assign runs or end or withdraw the offers. */
   offer(count: number): OfferedSession[] {
     const offered: OfferedSession[] = [];
     if (this.free === 0) return offered;
@@ -95,7 +94,7 @@ export class SessionPool extends SessionRegistry {
     return offered;
   }
 
-  /** Frees offered sessions because nothing was claimed at all. */
+  /** Called if nothing was claimed at all. */
   withdrawOffers(offered: readonly OfferedSession[]): void {
     for (const { number } of offered) {
       const session = this.get(number);
@@ -113,7 +112,7 @@ export class SessionPool extends SessionRegistry {
     }
   }
 
-  /** Returns the busy sessions that may be given more tasks, those with the least expected work first. */
+  /** The busy sessions that may be given more tasks, those with the least expected work first. */
   queueable(): QueueableSession[] {
     const queueable: QueueableSession[] = [];
     for (const session of this) {
@@ -126,10 +125,7 @@ export class SessionPool extends SessionRegistry {
     return queueable.toSorted((a, b) => a.expectedMs - b.expectedMs);
   }
 
-  /**
-   * Queues claimed tasks in their sessions. Returns those whose session has closed or must not get more tasks.
-   * @param nextLedger returns the ledger of the next run
-   */
+  /** Queues claimed tasks in their sessions. Returns those whose session has closed or must not get more tasks. */
   assign(tasks: readonly ClaimedTask[], nextLedger: () => Run["ledger"]): ClaimedTask[] {
     const batches = new Map<ExecutorThread, Run[]>();
     const missed: ClaimedTask[] = [];
@@ -169,7 +165,6 @@ export class SessionPool extends SessionRegistry {
     session.dedication = dedicated ? extendDedication(session, hash) : null;
   }
 
-  /** Closes up to `count` free sessions. */
   closeFree(count = Infinity): void {
     let remaining = count;
     for (const session of this) {
@@ -193,7 +188,6 @@ export class SessionPool extends SessionRegistry {
     }
   }
 
-  /** Marks all sessions as stale: free ones close, and queued tasks are recalled. */
   markStale(): void {
     const queued: string[] = [];
     for (const session of this) {
@@ -220,7 +214,7 @@ export class SessionPool extends SessionRegistry {
     }
   }
 
-  /** Notes that these owners' backends are gone. The ledger decides whether commits that they report took place. */
+  /** These owners' backends are gone. The ledger decides whether commits that they report took place. */
   distrust(owners: readonly string[]): void {
     for (const owner of owners) {
       const session = this.ofOwner(owner);
@@ -237,12 +231,11 @@ export class SessionPool extends SessionRegistry {
     }
   }
 
-  /** Cancels all runs and releases their tasks. */
   abort(): void {
     for (const thread of this.executors.threads) this.executors.send(thread, { type: "abort" });
   }
 
-  /** Tells a session that the cancellation it requested has been sent to its backend. */
+  /** The cancellation has been sent to the session's backend. */
   confirmCancel({ session: number, id }: CancellationRequest): void {
     const session = this.get(number);
     if (session === undefined) return;
@@ -257,7 +250,7 @@ export class SessionPool extends SessionRegistry {
     this.#messages.threadEnded(thread, reason);
   }
 
-  /** Returns the thread with the fewest sessions. Starts another thread if every thread has enough sessions. */
+  /** The thread with the fewest sessions, or another one if every thread has enough. */
   #threadForNext(): ExecutorThread {
     const sizes = new Map([...this.executors.threads].map((thread) => [thread, 0]));
     for (const { thread } of this) sizes.set(thread, (sizes.get(thread) ?? 0) + 1);

@@ -3,7 +3,7 @@ import type { ClaimedTask } from "../model/tasks.js";
 /** A claimed task in a session's queue. */
 export interface QueuedTask {
   readonly task: ClaimedTask;
-  /** Whether the end of the task is expected to change nothing but the task's own row. */
+  /** Whether the end of the task is expected to change nothing but its own row. */
   hasPlainEnd: boolean;
   /** The expected run time, in ms. */
   readonly expectedMs: number;
@@ -14,16 +14,15 @@ export interface QueuedTask {
   /** When the task was assigned, and when it should begin at the latest, on the process's clock, in ms. */
   readonly assignedAt: number;
   readonly expectedAt: number;
-  /** Whether the task has run for so long that nothing may be queued behind it. */
+  /** Whether nothing may be queued behind the task any more. */
   isSlow: boolean;
-  /** Whether the task is being recalled. */
   isRecalling: boolean;
 }
 
 /** The tasks of one session, in order: the current task, which runs, and those queued behind it. */
 export class SessionQueue {
   readonly #tasks: QueuedTask[] = [];
-  /** The number of tasks of each group, by the group's hash. */
+  /** The number of tasks, by the group's hash. */
   readonly #groups = new Map<number, number>();
   #expectedMs = 0;
   /** When the current task came to the front of the queue, on the process's clock, in ms. */
@@ -41,7 +40,6 @@ export class SessionQueue {
     return this.#tasks;
   }
 
-  /** All but the current task. */
   get queued(): readonly QueuedTask[] {
     return this.#tasks.slice(1);
   }
@@ -71,7 +69,6 @@ export class SessionQueue {
     return others === 0;
   }
 
-  /** Removes a task; null if it is not here. */
   remove(id: string): { queued: QueuedTask; wasCurrent: boolean; wasLastOfGroup: boolean } | null {
     const index = this.#tasks.findIndex(({ task }) => task.id === id);
     const queued = this.#tasks[index];

@@ -6,10 +6,9 @@ import { readSettingsVersion } from "./settingsVersion.sql.js";
 import { settingsCheckMs } from "../model/tuning.js";
 
 /**
- * Replaces sessions after ALTER ROLE or ALTER DATABASE has changed settings, since new sessions would have other
- * settings. The settings are read by each claim or right after it, before any claimed task is assigned. So a task that is
- * inserted after a change does not run in an older session. The exception is a task that is queued behind others within
- * 250 ms of the last comparison.
+ * Replaces sessions after ALTER ROLE or ALTER DATABASE. The settings are read by each claim or right after it, before any
+ * claimed task is assigned, so that a task that is inserted after a change does not run in an older session. The
+ * exception is a task that is queued behind others within 250 ms of the last comparison.
  */
 export class SettingsAge {
   readonly #sessions: SessionPool;
@@ -23,20 +22,12 @@ export class SettingsAge {
     this.#log = log;
   }
 
-  /**
-   * Reads the version of the settings, and marks all sessions as stale if the version has changed. Must be called
-   * before the first session is opened, so that no session has older settings than that version.
-   *
-   * @throws the server's error
-   */
+  /** Must be called before the first session is opened, so that none has older settings than the version read. */
   async compare(client: Client): Promise<void> {
     this.accept(await readSettingsVersion(client));
   }
 
-  /**
-   * Marks all sessions as stale if this version of the settings, which was just read, differs from the last one. A claim
-   * that reads the version with its tasks must call this before any of the tasks is assigned.
-   */
+  /** A claim that reads the version with its tasks must call this before any of the tasks is assigned. */
   accept(version: string): void {
     if (this.#version !== null && this.#version !== version) {
       this.#log.info({ sessions: this.#sessions.size }, "settings changed, replacing sessions");
@@ -50,7 +41,7 @@ export class SettingsAge {
    * Like `compare`, but never rejects, because claimed tasks must reach their sessions in any case. After a transient
    * error, the next call compares again. Any other error is kept, and `throwFailure` throws it.
    *
-   * @param always whether to compare even if the last comparison was less than 250 ms ago.
+   * @param always whether to compare even if the last comparison was less than 250 ms ago
    */
   async tryCompare(client: Client, always: boolean): Promise<void> {
     const now = performance.now();
@@ -65,7 +56,7 @@ export class SettingsAge {
     }
   }
 
-  /** Throws the error that a comparison has had since the last call, if there was one. */
+  /** Throws the error that a comparison has had since the last call. */
   throwFailure(): void {
     const failure = this.#failure;
     this.#failure = null;

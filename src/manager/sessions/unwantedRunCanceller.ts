@@ -10,15 +10,11 @@ export interface UnwantedRunCancellerOptions {
   readonly sessions: SessionPool;
 }
 
-/**
- * Compares the tasks of the sessions with their rows. Cancels a run if its row was deleted or got another state.
- * Recalls a queued task (takes it back from its session) if its row was changed.
- */
+/** Cancels runs whose rows were deleted or got another state, and recalls queued tasks whose rows were changed. */
 export class UnwantedRunCanceller {
   readonly #components: UnwantedRunCancellerOptions;
-  /** Whether rows of claimed tasks may have been deleted or given another state since the last check. */
   #isDue = false;
-  /** Whether the manager was notified of a change of the table. If so, any queued task may have been changed. */
+  /** If the manager was notified of a change of the table, any queued task may have been changed. */
   #wasNotified = false;
   #checkedAt = 0;
 
@@ -56,9 +52,8 @@ export class UnwantedRunCanceller {
       ]);
       for (const id of unwanted) sessions.cancel(id);
       recalls.recall(changed, false);
-      // Another check is needed after a recall. If the recalled task has started in the meantime, the next check
-      // cancels its run. If the task stays in its queue after all, the next check compares it with its row, which this
-      // check has not done.
+      // After a recall, the next check cancels the run of a task that has started in the meantime, and compares a task
+      // that stays in its queue after all with its row.
       checkAllQueued = changed.length > 0 || wasRecalling;
       checkAgain = checkAllQueued;
     } finally {
