@@ -130,8 +130,7 @@ test("the effect of an input with parameters is committed with its proof", async
     { repeat: "1000 years" },
   );
   assert.equal(error, null);
-  const { rows } = await client.query("SELECT FROM effect WHERE what = 'proven'");
-  assert.equal(rows.length, 1);
+  assert.equal((await tasks.rows("SELECT FROM effect WHERE what = 'proven'")).length, 1);
 });
 
 test("a procedure with parameters may commit", async () => {

@@ -27,24 +27,21 @@ test("§4 two starts of a group are at least gap apart, in the order of the task
 });
 
 test("§4 runs with a gap may overlap, up to max + 1 at once", async () => {
-  const ids = await tasks.together(
+  const rows = await tasks.runTogether(
     ...times(5, { input: "SELECT pg_sleep(1.5)", group: "overlapping", max: 2, gap: "50 ms" }),
   );
-  const rows = await tasks.ended(...ids);
   assertGaps(rows, 50);
   assert.equal(maxConcurrent(rows), 3);
 });
 
 test("§4 with max 0, the next task waits for the end and for the gap", async () => {
-  const ids = await tasks.together(...times(3, { input: "SELECT pg_sleep(0.1)", group: "serial", gap: "0.25 s" }));
-  const rows = await tasks.ended(...ids);
+  const rows = await tasks.runTogether(...times(3, { input: "SELECT pg_sleep(0.1)", group: "serial", gap: "0.25 s" }));
   assertGaps(rows, 250);
   assert.equal(maxConcurrent(rows), 1);
 });
 
 test("§4 with max < 0, the pause after the end and the gap after the start both hold", async () => {
-  const ids = await tasks.together(...times(3, { input: "SELECT 1", group: "pausing", max: -150, gap: "0.1 s" }));
-  const rows = await tasks.ended(...ids);
+  const rows = await tasks.runTogether(...times(3, { input: "SELECT 1", group: "pausing", max: -150, gap: "0.1 s" }));
   assertGaps(rows, 100);
   const slow = await tasks.together(
     ...times(3, { input: "SELECT 1", group: "pausing briefly", max: -20, gap: "0.2 s" }),
@@ -65,14 +62,13 @@ test("§4 each task waits by its own gap", async () => {
 });
 
 test("§4 a task without a gap counts as a start, is not delayed itself, and does not overtake", async () => {
-  const ids = await tasks.together(
+  const [, , before, gapped, after] = await tasks.runTogether(
     { input: "SELECT 1", group: "mixed", max: 9, gap: "10 ms" },
     { input: "SELECT 1", group: "mixed", max: 9 },
     { input: "SELECT 1", group: "mixed", max: 9 },
     { input: "SELECT 1", group: "mixed", max: 9, gap: "0.25 s" },
     { input: "SELECT 1", group: "mixed", max: 9 },
   );
-  const [, , before, gapped, after] = await tasks.ended(...ids);
   assert.ok(before !== undefined && gapped !== undefined && after !== undefined);
   // The last one need not start after the one with the gap, because both start in one claim, in two sessions.
   assertGaps([before, gapped], 245);

@@ -76,11 +76,10 @@ test("gap and pause: released tasks start as others of their group do", async ()
   for (const id of ids) assert.equal((await tasks.row(id)).state, "PLAN");
   await client.query(`DELETE FROM task_pause WHERE "group" = $1`, [group]);
   await tasks.ended(...ids);
-  const { rows } = await client.query(
-    `SELECT min(start - before) >= '0.1 s' AS apart FROM (
-       SELECT start, lag(start) OVER (ORDER BY start) AS before FROM task WHERE id IN (${ids.join()})) AS t`,
+  assert.ok(
+    await tasks.value(`SELECT min(start - before) >= '0.1 s' AS apart FROM (
+       SELECT start, lag(start) OVER (ORDER BY start) AS before FROM task WHERE id IN (${ids.join()})) AS t`),
   );
-  assert.deepEqual(rows, [{ apart: true }]);
 });
 
 test("keep: a finished row is not pruned before those that wait for it have been released", async () => {

@@ -170,10 +170,9 @@ test("pg_task.retry of a database applies to schedules, to their next runs and t
     `SELECT attempt FROM task WHERE id IN (${[first, ...waiting.map(({ id }) => id)].join()}) ORDER BY id`,
   );
   assert.deepEqual(attempts, [{ attempt: 2 }, { attempt: 2 }, { attempt: null }]);
-  const { rows: next } = await client.query(
-    `SELECT retry, attempt, plan > now() AS later FROM task WHERE parent = ${first}`,
-  );
-  assert.deepEqual(next, [{ retry: 2, attempt: null, later: true }]);
+  assert.deepEqual(await tasks.rows(`SELECT retry, attempt, plan > now() AS later FROM task WHERE parent = ${first}`), [
+    { retry: 2, attempt: null, later: true },
+  ]);
 });
 
 for (const [what, change, state] of [

@@ -295,8 +295,7 @@ test("a task that replaces a schedule keeps its parent if it has one", async () 
   );
   await release();
   await tasks.ended(first);
-  const { rows } = await client.query("SELECT parent FROM task WHERE key = 'parent' AND state = 'PLAN'");
-  assert.deepEqual(rows, [{ parent: producer.id }]);
+  assert.equal(await tasks.value("SELECT parent FROM task WHERE key = 'parent' AND state = 'PLAN'"), producer.id);
 });
 
 test("with overlap and a key, one runs and one waits", async () => {

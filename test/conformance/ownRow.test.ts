@@ -30,8 +30,7 @@ test("§6 a task that clears its own repeat is not repeated", async () => {
   const row = await tasks.run(`UPDATE task SET repeat = '0' ${own}`, { repeat: "10 years" });
   const other = await tasks.run("SELECT 1", { repeat: "10 years" });
   await tasks.successorHolds(other.id, "true");
-  const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [row.id]);
-  assert.equal(rowCount, 0);
+  assert.deepEqual(await tasks.rows("SELECT FROM task WHERE parent = $1", [row.id]), []);
 });
 
 test("§6 the successor's plan counts from a plan that the task sets on its own row", async () => {
@@ -67,8 +66,7 @@ test("§6 a row that its own task deletes stays deleted", async () => {
     group: "own delete",
   });
   await tasks.run("SELECT 1", { group: "own delete" });
-  const { rowCount } = await client.query("SELECT FROM task WHERE id = $1", [id]);
-  assert.equal(rowCount, 0);
+  assert.deepEqual(await tasks.rows("SELECT FROM task WHERE id = $1", [id]), []);
   assert.equal(await effects("own delete"), 1);
 });
 
@@ -80,8 +78,7 @@ test("§6 a task that sets itself to STOP stays STOP, with its effect and output
   const [row] = await tasks.until([id], (each) => each.state === "STOP" && each.owner === null);
   assert.match(row?.output ?? "", /said/);
   assert.equal(await effects("own stop"), 1);
-  const { rowCount } = await client.query("SELECT FROM task WHERE parent = $1", [id]);
-  assert.equal(rowCount, 0);
+  assert.deepEqual(await tasks.rows("SELECT FROM task WHERE parent = $1", [id]), []);
 });
 
 test("§6 a task that sets itself to PLAN runs again once its run has ended", async () => {

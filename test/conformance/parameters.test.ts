@@ -158,8 +158,7 @@ const bySession = {
       input: "SELECT 1",
       rule: "* * * * * *",
     });
-    const { rows } = await client.query("SELECT zone FROM task WHERE id = $1", [only(inserted).id]);
-    assert.deepEqual(rows, [{ zone: "Asia/Kolkata" }]);
+    assert.equal(await tasks.value("SELECT zone FROM task WHERE id = $1", [only(inserted).id]), "Asia/Kolkata");
   },
   "pg_task.group": async () => {
     const row = only(await runWith(`SET LOCAL pg_task."group" = 'mine'`, 1, { input: `SHOW pg_task."group"` }));

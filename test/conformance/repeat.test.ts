@@ -87,8 +87,7 @@ test("§5 a task that is deleted for lack of output and error still gets a succe
   });
   const again = await successor(id);
   assert.equal(again["state"], "PLAN");
-  const { rowCount } = await client.query("SELECT FROM task WHERE id = $1", [id]);
-  assert.equal(rowCount, 0);
+  assert.deepEqual(await tasks.rows("SELECT FROM task WHERE id = $1", [id]), []);
 });
 
 test("§5 all other columns are copied, including the user's own", async () => {

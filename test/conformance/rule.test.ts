@@ -84,8 +84,7 @@ test("a rule that has no more times ends with its last run", async () => {
     active: "100 years",
   });
   assert.equal((await tasks.end(id)).state, "DONE");
-  const { rows } = await client.query(select(`parent = ${id}`));
-  assert.deepEqual(rows, []);
+  assert.deepEqual(await tasks.rows(select(`parent = ${id}`)), []);
 });
 
 /** Waits until a schedule has made up for the times that it missed. Returns its rows. */

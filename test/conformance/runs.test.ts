@@ -61,15 +61,13 @@ for (const [sentence, input, output, more, error] of cases) {
 test("§6 several statements are one transaction unless they say otherwise", async () => {
   await tasks.run("INSERT INTO effect VALUES ('undone'); SELECT 1/0");
   await tasks.run("BEGIN; INSERT INTO effect VALUES ('kept'); COMMIT; SELECT 1/0");
-  const { rows } = await client.query("SELECT what FROM effect WHERE what IN ('undone', 'kept')");
-  assert.deepEqual(rows, [{ what: "kept" }]);
+  assert.equal(await tasks.value("SELECT what FROM effect WHERE what IN ('undone', 'kept')"), "kept");
 });
 
 test("§6 a transaction left open is committed at the end", async () => {
   const row = await tasks.run("BEGIN; INSERT INTO effect VALUES ('left open')");
   assert.deepEqual([row.state, row.output], ["DONE", "BEGIN\nINSERT 0 1\nCOMMIT"]);
-  const { rowCount } = await client.query("SELECT FROM effect WHERE what = 'left open'");
-  assert.equal(rowCount, 1);
+  assert.equal((await client.query("SELECT FROM effect WHERE what = 'left open'")).rowCount, 1);
 });
 
 test("§6 a domain is quoted as its base type", async () => {

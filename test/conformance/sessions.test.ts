@@ -118,8 +118,7 @@ test("§6 a session dedicated to one group and connection string takes no task o
   const kinds = ["k", "o"].flatMap((group) =>
     [null, remote, `${remote} connect_timeout=9`].map((at) => ({ group, remote: at })),
   );
-  const ids = await tasks.together(...kinds.flatMap((kind) => times(3, { ...sleep, ...kind })));
-  const rows = await tasks.ended(...ids);
+  const rows = await tasks.runTogether(...kinds.flatMap((kind) => times(3, { ...sleep, ...kind })));
   const pids = kinds.map((_, nth) => new Set(rows.slice(3 * nth, 3 * nth + 3).map(({ pid }) => pid)));
   for (const some of pids) assert.equal(some.size, 1);
   assert.equal(new Set(pids.flatMap((some) => [...some])).size, kinds.length);

@@ -8,7 +8,6 @@ import { ExecutorDriver, type EndedResult } from "./executorDriver.js";
 export interface Outcome extends EndedResult {
   /** Number of rows in the ledgers that belong to this run. */
   readonly proofs: number;
-  /** Content of the table `effect` after the run. */
   readonly effects: string[];
 }
 
@@ -60,14 +59,12 @@ export class ClaimedRuns {
     });
   }
 
-  /** Claims a task and dispatches its run. */
   async begin(input: string, options: Partial<Run> = {}): Promise<Run> {
     const run = await this.claim(input, options);
     this.driver.executor.dispatch([run]);
     return run;
   }
 
-  /** Claims a task and runs it until it has ended. */
   async run(input: string, options: Partial<Run> = {}): Promise<Outcome> {
     const run = await this.claim(input, options);
     return await this.dispatch(run);

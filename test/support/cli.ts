@@ -16,7 +16,6 @@ export interface CliResult {
 }
 
 export interface CliOptions {
-  /** Environment of the program, in addition to PATH and HOME. */
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
   /** Standard input of the program. Empty by default. */
@@ -62,7 +61,6 @@ export async function cliOnTerminal(
   return { code, shown: screen.text };
 }
 
-/** Output that is collected as text. */
 class TextOutput extends PassThrough {
   text = "";
   readonly isTTY?: true;
@@ -134,7 +132,6 @@ export class OnTerminal {
     });
   }
 
-  /** Everything written to the terminal, unchanged. */
   get shown(): string {
     return this.#shown;
   }
@@ -163,7 +160,6 @@ export class OnTerminal {
     await promisify(execFile)("stty", ["-F", tty, "cols", String(columns), "rows", String(rows)]);
   }
 
-  /** Types these keys on the terminal. */
   type(keys: string): void {
     this.#child.stdin?.write(keys);
   }

@@ -8,7 +8,6 @@ export async function connectTo(url: string): Promise<Client> {
   return await connectClient(control, testConnection);
 }
 
-/** Calls `work` with a temporary connection to a URL. */
 export async function withConnectionTo<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectTo(url);
   try {

@@ -80,7 +80,6 @@ async function encoded(encoding: string): Promise<string> {
 
 let major: Promise<number> | null = null;
 
-/** Returns the server's major version, such as 18. */
 export async function serverMajor(): Promise<number> {
   major ??= onServer(async (client) => {
     const { rows } = await client.query<{ number: string }>("SELECT current_setting('server_version_num') AS number");
@@ -96,7 +95,6 @@ export async function dropDatabase(client: Client, name: string): Promise<void> 
   await client.query(`DROP DATABASE ${name}`);
 }
 
-/** Calls `work` with a temporary connection to the database `postgres`. */
 export async function onServer<T>(work: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectClient(serverTarget(), testConnection);
   try {

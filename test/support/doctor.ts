@@ -9,7 +9,6 @@ export interface DoctorLine {
   readonly remedy: string;
 }
 
-/** Runs `pg-task doctor`. Returns its exit code and the lines of its output. */
 export async function doctor(
   env: Readonly<Record<string, string>>,
   cwd?: string,

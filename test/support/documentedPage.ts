@@ -106,7 +106,6 @@ export class DocumentedPage {
     return result;
   }
 
-  /** Executes an example, and returns its result. */
   async result({ kind, text }: DocumentedStep): Promise<string> {
     if (kind === "js") return await this.#program(text);
     if (kind === "console") return await this.#command(text);
@@ -183,7 +182,6 @@ export interface TextResult {
   readonly rows: readonly Readonly<Record<string, string | null>>[];
 }
 
-/** Executes statements, and returns the result of each. */
 export async function textResults(client: Client, sql: string): Promise<readonly TextResult[]> {
   const types = { getTypeParser: () => (value: string) => value };
   const answer: TextResult | readonly TextResult[] = await client.query({ text: sql, types });

@@ -53,9 +53,7 @@ export type HolderEvent =
 export interface Holder {
   readonly process: ChildProcess;
   readonly pid: number;
-  /** Waits for the next event that the process reports. */
   next(): Promise<HolderEvent>;
-  /** Waits for the next event, which must be `started`. */
   started(): Promise<Extract<HolderEvent, { event: "started" }>>;
   kill(): Promise<void>;
 }
@@ -98,7 +96,6 @@ export async function untilGone(pid: number): Promise<void> {
   await until(`process ${pid} is gone`, async () => !(await isAlive(pid)));
 }
 
-/** Polls until a condition is true. */
 export async function until(what: string, condition: () => Promise<boolean>): Promise<void> {
   const end = performance.now() + deadlineMs;
   while (!(await condition())) {

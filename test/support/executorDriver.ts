@@ -14,7 +14,6 @@ export type EndedResult = Extract<RunResult, { outcome: "ended" }>;
 /** Stands in for the manager of an executor. */
 export class ExecutorDriver {
   readonly executor: Executor;
-  /** All messages that the executor has sent, in order. */
   readonly messages: FromExecutor[] = [];
   /** Log lines of the executor. */
   readonly lines: string[] = [];
@@ -45,7 +44,6 @@ export class ExecutorDriver {
     after(() => this.executor.stop());
   }
 
-  /** Opens a session. */
   async open(session: number): Promise<BackendIdentity> {
     const from = this.messages.length;
     this.executor.receive({ type: "open", sessions: [session], group: "group" });
@@ -61,7 +59,6 @@ export class ExecutorDriver {
     throw new Error(message.type === "openFailed" ? message.reason.message : message.type);
   }
 
-  /** Grants a session the permit to pipeline runs. */
   async grantPermit(session: number): Promise<void> {
     const permit = randomLockKey();
     this.#permits.set(session, permit);
@@ -75,20 +72,17 @@ export class ExecutorDriver {
     await this.#admin.query("SELECT pg_advisory_unlock($1, $2)", [lockClasses.permit, permit]);
   }
 
-  /** Creates a run with a new id. */
   makeRun(session: number, input: string, options: Partial<Run> = {}): Run {
     const id = String(++this.#lastId);
     return { ...defaultRun, session, id, input, ...options };
   }
 
-  /** Dispatches a run, and returns it. */
   dispatch(session: number, input: string, options: Partial<Run> = {}): Run {
     const run = this.makeRun(session, input, options);
     this.executor.dispatch([run]);
     return run;
   }
 
-  /** Runs an input, and returns its result. */
   async run(session: number, input: string, options: Partial<Run> = {}): Promise<EndedResult> {
     const run = this.dispatch(session, input, options);
     const result = await this.result(run.id);
@@ -107,7 +101,6 @@ export class ExecutorDriver {
     await this.open(session);
   }
 
-  /** Waits for the result of a run. */
   async result(id: string): Promise<RunResult> {
     return await this.#watch(() => this.results().find((result) => result.id === id));
   }
@@ -137,27 +130,22 @@ export class ExecutorDriver {
     return await this.#watch(() => this.messages.filter(isOfType).find(fits));
   }
 
-  /** Resolves when a session's backend runs a query that contains this text. */
   async untilRunning(session: number, text: string): Promise<void> {
     await this.#untilState(session, "active", text);
   }
 
-  /** Resolves when a session's backend is idle and its last query contains this text. */
   async untilIdle(session: number, text: string): Promise<void> {
     await this.#untilState(session, "idle", text);
   }
 
-  /** Resolves when a session's backend is idle in a failed transaction. */
   async untilFailed(session: number): Promise<void> {
     await this.#untilState(session, "idle in transaction (aborted)", "");
   }
 
-  /** Resolves when a session's backend waits for a lock in a query that contains this text. */
   async untilBlocked(session: number, text: string): Promise<void> {
     await this.#untilState(session, "active", text, "Lock");
   }
 
-  /** Resolves when a session's backend waits for a lock in a fast-path function call. */
   async untilBlockedInCall(session: number): Promise<void> {
     await this.#untilState(session, "fastpath function call", "", "Lock");
   }

@@ -15,7 +15,6 @@ export const defaultFormat: OutputFormat = {
   null: "\\N",
 };
 
-/** A run whose options have the default values. */
 export const defaultRun: Run = {
   session: 1,
   id: "1",
@@ -48,7 +47,6 @@ export const executorParameters = (target: ConnectionTarget): ExecutorParameters
   serverStart: null,
 });
 
-/** Ignores all events of a session pool. */
 export const noSessionEvents: SessionPoolEvents = {
   changed: nothing,
   result: nothing,

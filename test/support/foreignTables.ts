@@ -1,6 +1,5 @@
 /** Tables that pg-task did not create, each in a schema of its own. */
 
-/** Returns the statements that create `SCHEMA.task`. */
 export type MakeTable = (schema: string) => string;
 
 const setting = (name: string, type: string): string => `(current_setting('pg_task.${name}'::text))::${type}`;

@@ -1,4 +1,3 @@
-/** A line of pg-task's log. */
 export interface LogLine {
   readonly level: string;
   readonly name: string;
@@ -7,7 +6,6 @@ export interface LogLine {
   readonly [key: string]: unknown;
 }
 
-/** The log lines of a pg-task that a test runs, in order. */
 export class LogLines {
   readonly lines: LogLine[] = [];
   readonly #watchers = new Set<() => void>();
@@ -29,7 +27,6 @@ export class LogLines {
     this.notify();
   }
 
-  /** Returns the log lines whose `msg` is equal to this text or matches this pattern. */
   linesMatching(msg: string | RegExp): LogLine[] {
     return this.lines.filter((line) => (typeof msg === "string" ? line.msg === msg : msg.test(line.msg)));
   }

@@ -5,7 +5,6 @@ import type { ConnectionTarget } from "../../src/shared/postgres/target/target.j
 import { retryPolicy } from "./retryPolicy.js";
 import { makeEntry, silentLog } from "./taskTables.js";
 
-/** The settings of a manager. */
 export const managerSettings: ManagerSettings = {
   sleepMs: 1000,
   resetMs: 3_600_000,

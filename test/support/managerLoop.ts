@@ -10,7 +10,6 @@ import { unreservedStarts } from "./claims.js";
 import { createComponents } from "./managerComponents.js";
 import { makeEntry, silentLog } from "./taskTables.js";
 
-/** What a test changes in the manager. */
 export interface ManagerLoopOverrides {
   readonly workCycle?: typeof WorkCycle;
   readonly busyMode?: typeof BusyMode;
@@ -35,7 +34,6 @@ export function hearingGrowth(components: ManagerComponents, hear: (more: number
 }
 
 export interface StartedManagerLoop {
-  /** Simulates a notification about the table. */
   wake(): void;
   /** Stops the loop. Resolves when it has ended. */
   stop(): Promise<void>;

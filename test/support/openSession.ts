@@ -7,10 +7,8 @@ import { defaultRun, noSessionEvents } from "./executors.js";
 import { silentLog as log } from "./taskTables.js";
 import type { ClaimedTask } from "../../src/manager/model/tasks.js";
 
-/** Pid of the session's backend. */
 export const pid = 4711;
 
-/** Creates a claimed task of a group that runs one task at a time. */
 function task(id: string): ClaimedTask {
   return {
     ...defaultRun,
@@ -61,7 +59,6 @@ export function openSession() {
     permits: () => of("pipelinePermit").map(({ permit }) => permit),
     /** Returns, for each recall, the ids of the tasks to take back. */
     recalled: () => of("recall").flatMap(({ runs }) => runs.map(({ ids }) => ids)),
-    /** Assigns tasks with these ids to the session. */
     assign: (...ids: string[]): void => {
       sessions.assign(ids.map(task), () => 1);
     },

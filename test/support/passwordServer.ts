@@ -14,9 +14,7 @@ export const controlPassword = "the control password";
 export class PasswordServer {
   readonly url: string;
   readonly port: number;
-  /** A connection of the superuser. */
   readonly admin: Client;
-  /** Path of pg_hba.conf. */
   readonly rules: string;
 
   private constructor({ url, port }: RestartableServer, admin: Client, rules: string) {
@@ -38,13 +36,11 @@ export class PasswordServer {
     return new PasswordServer(server, admin, rules);
   }
 
-  /** Creates a role, and a database of this name that belongs to it. */
   async createOwner(role: string, password = "first password"): Promise<void> {
     await this.admin.query(`CREATE ROLE ${role} LOGIN PASSWORD '${password}'`);
     await this.admin.query(`CREATE DATABASE ${role} OWNER ${role}`);
   }
 
-  /** URL of a database. */
   urlOf(user: string, password: string, database = user): string {
     const url = new URL(this.url);
     [url.username, url.password, url.pathname] = [user, password, `/${database}`];
@@ -58,7 +54,6 @@ export class PasswordServer {
     return client;
   }
 
-  /** Configuration with one entry. */
   config(entry: object): object {
     return { url: this.url, "pg_task.json": [entry] };
   }

@@ -6,7 +6,6 @@ import type { PgTaskError } from "../../src/shared/errors.js";
 import { createLog } from "../../src/shared/log.js";
 import { LogLines } from "./logLines.js";
 
-/** Where pg-task finds its configuration, apart from what the test gives. */
 export interface PgTaskOptions {
   /** Environment, in addition to PATH and HOME. */
   readonly env?: Readonly<Record<string, string>>;
@@ -40,7 +39,6 @@ export class PgTask extends LogLines {
     return this.#cwd;
   }
 
-  /** Starts pg-task. Resolves when it is ready. */
   async start(configuration?: unknown, options: PgTaskOptions = {}): Promise<void> {
     const from = this.lines.length;
     this.launch(configuration, options);

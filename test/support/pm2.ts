@@ -12,7 +12,6 @@ const run = promisify(execFile);
 const root = projectPath();
 const program = join(dirname(createRequire(import.meta.url).resolve("pm2/package.json")), "bin/pm2");
 
-/** A process as listed by PM2. */
 export interface Pm2Process {
   readonly pid: number;
   readonly pm_id: number;
@@ -35,7 +34,6 @@ export class Pm2 {
     return pm2;
   }
 
-  /** Runs a PM2 command and returns its output. */
   async command(...args: readonly string[]): Promise<string> {
     return await this.#run(args);
   }

@@ -35,13 +35,10 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A pg-task process that a test has started. */
 export class TestProcess extends LogLines {
   readonly child: ChildProcess;
   readonly cwd: string;
-  /** Everything that the process has written. */
   readonly output = { stdout: "", stderr: "" };
-  /** The messages that the process has sent to its parent. */
   readonly messages: unknown[] = [];
   /** Resolves when the process has ended and its output has been read. */
   readonly exit: Promise<Exit>;
@@ -96,7 +93,6 @@ export class TestProcess extends LogLines {
     assert.deepEqual(await this.exit, { code: 0, signal: null }, this.output.stderr);
   }
 
-  /** Sends a signal to the process, and waits until it has ended. */
   async end(signal: NodeJS.Signals = "SIGTERM"): Promise<Exit> {
     this.child.kill(signal);
     return await this.exit;

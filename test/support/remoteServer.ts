@@ -7,7 +7,6 @@ import { start } from "./embedded.js";
 import { temporaryFolder } from "./temporaryFolder.js";
 import { testConnection } from "./testConnection.js";
 
-/** The roles, with their authentication methods. */
 const roles = {
   scram: "scram-sha-256",
   hashed: "md5",
@@ -18,7 +17,6 @@ const roles = {
 /** A second server, with TLS, for remote tasks. */
 export interface RemoteTestServer {
   readonly port: number;
-  /** A connection as the server's superuser. */
   readonly admin: Client;
   readonly authority: Authority;
   /** The client certificate of the role "certified". */

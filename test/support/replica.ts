@@ -66,7 +66,6 @@ export async function detachReplica(standby: RestartableServer): Promise<void> {
   await client.end();
 }
 
-/** Makes the standby the primary. */
 export async function promote(standby: RestartableServer): Promise<void> {
   const client = await connectTo(standby.url);
   // A statement that waits for the promotion would delay it, because what it still has to apply may be in conflict

@@ -57,7 +57,6 @@ export class RestartableServer {
     );
   }
 
-  /** Shuts down the server in fast mode. */
   async stop(): Promise<void> {
     this.thaw();
     await this.#server?.stop();
@@ -77,7 +76,6 @@ export class RestartableServer {
     this.freeze([pid, ...children.split(" ").filter(Boolean).map(Number)]);
   }
 
-  /** Resumes all suspended processes. */
   thaw(): void {
     for (const pid of this.#frozen.splice(0)) process.kill(pid, "SIGCONT");
   }

@@ -1,4 +1,3 @@
 import type { RetryPolicy } from "../../src/manager/model/settings.js";
 
-/** The settings for retries by default. */
 export const retryPolicy: RetryPolicy = { sqlstates: ["!42", "!0A"], ceilingMs: 3_600_000 };

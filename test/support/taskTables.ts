@@ -11,7 +11,6 @@ import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog } from "../../src/shared/log.js";
 import { testConnection } from "./testConnection.js";
 
-/** The settings of an entry that a test overrides. */
 export interface EntryOptions {
   readonly schema?: string;
   readonly table?: string;
@@ -59,7 +58,6 @@ export async function ensureTaskTable(target: ConnectionTarget, given: EntryOpti
   return table;
 }
 
-/** Calls `work` with a temporary connection. */
 export async function withConnection<T>(target: ConnectionTarget, work: (client: Client) => Promise<T>): Promise<T> {
   const client = await connectClient(target, testConnection);
   try {

@@ -32,7 +32,6 @@ export interface NewTask {
   readonly [column: string]: string | number | boolean | null;
 }
 
-/** Inserts a task. Returns its id. */
 export async function insertTask(
   client: Client,
   input: string,
@@ -77,6 +76,11 @@ export class Tasks {
     return ids;
   }
 
+  /** Inserts tasks in one transaction, and waits until they have ended. Returns their rows, ordered by id. */
+  async runTogether(...tasks: readonly NewTask[]): Promise<TaskRow[]> {
+    return await this.ended(...(await this.together(...tasks)));
+  }
+
   /** Inserts a task, into a group of its own unless `more` names one. Returns its id. */
   async add(input: string, more: Omit<NewTask, "input"> = {}): Promise<string> {
     return only(await this.insert({ input, group: newName(), ...more }));
@@ -110,12 +114,10 @@ export class Tasks {
     return await this.until(ids, (row) => hasEnded(row));
   }
 
-  /** Waits until the task has a final state. Returns its row. */
   async end(id: string): Promise<TaskRow> {
     return only(await this.ended(id));
   }
 
-  /** Waits until no session owns the task. Returns its row. */
   async released(id: string): Promise<TaskRow> {
     return only(await this.until([id], ({ owner }) => owner === null));
   }
@@ -143,14 +145,13 @@ export class Tasks {
     return await this.ended(...found.map(({ id }) => id));
   }
 
-  /** Executes a statement. Returns its rows. */
   async rows<Row extends object>(statement: string, parameters: readonly unknown[] = []): Promise<Row[]> {
-    return (await this.client.query<Row>(statement, [...parameters])).rows;
+    return await rowsOf(this.client, statement, parameters);
   }
 
   /** Executes a statement that returns one value, and returns it. */
   async value<Value>(statement: string, parameters: readonly unknown[] = []): Promise<Value> {
-    return only(Object.values<Value>(only(await this.rows<Record<string, Value>>(statement, parameters))));
+    return await valueOf(this.client, statement, parameters);
   }
 
   /** Whether a condition holds for a task. */
@@ -168,7 +169,6 @@ export class Tasks {
     return only(await this.until([id], (row) => row.state === "WORK"));
   }
 
-  /** Resolves when these rows are gone. */
   async removed(...ids: readonly string[]): Promise<void> {
     await until<TaskRow>(this.client, select(ids), (rows) => rows.length === 0);
   }
@@ -290,6 +290,23 @@ export async function waitForRun(client: Client, id: string, table = "task"): Pr
   );
 }
 
+export async function rowsOf<Row extends object>(
+  client: Client,
+  statement: string,
+  parameters: readonly unknown[] = [],
+): Promise<Row[]> {
+  return (await client.query<Row>(statement, [...parameters])).rows;
+}
+
+/** Executes a statement that returns one value, and returns it. */
+export async function valueOf<Value>(
+  client: Client,
+  statement: string,
+  parameters: readonly unknown[] = [],
+): Promise<Value> {
+  return only(Object.values<Value>(only(await rowsOf<Record<string, Value>>(client, statement, parameters))));
+}
+
 /** Input that records in the table `effect (task bigint)` that the task has run. */
 export const recordEffect = "INSERT INTO effect VALUES (current_setting('pg_task.id')::bigint)";
 
@@ -313,7 +330,6 @@ export function only<T>(list: readonly T[]): T {
   return first;
 }
 
-/** Returns how many of these tasks ran at the same time, at most. */
 export function maxConcurrent(rows: readonly TaskRow[]): number {
   const starts = rows.flatMap((row) => row.start ?? []);
   return Math.max(
@@ -327,7 +343,6 @@ export function maxConcurrent(rows: readonly TaskRow[]): number {
 
 export const statesOf = (rows: readonly { readonly state: string }[]): string[] => rows.map(({ state }) => state);
 
-/** The tasks' rows in the order of their starts. */
 export const inOrderOfStart = (rows: readonly TaskRow[]): TaskRow[] =>
   rows.toSorted((a, b) => ((a.start ?? "") < (b.start ?? "") ? -1 : 1));
 
@@ -337,5 +352,4 @@ export function microseconds(text: string | null): number {
   return Date.parse(`${seconds}Z`) * 1000 + Number(fraction);
 }
 
-/** Returns `count` tasks like this one. */
 export const times = (count: number, task: NewTask): NewTask[] => Array.from({ length: count }, () => task);

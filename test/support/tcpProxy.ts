@@ -2,7 +2,6 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 import { after } from "node:test";
 import { listen } from "./listen.js";
 
-/** The message SSLRequest. */
 const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
 
 interface Link {
@@ -20,7 +19,6 @@ interface Link {
 export class TcpProxy {
   readonly #server: Server;
   readonly #links = new Set<Link>();
-  /** Application names of all connections so far. */
   readonly #applicationNames: string[] = [];
   #waiting: (() => void)[] = [];
 
@@ -38,7 +36,6 @@ export class TcpProxy {
     this.#target = port;
   }
 
-  /** Number of connections so far. */
   get count(): number {
     return this.#applicationNames.length;
   }

@@ -13,7 +13,6 @@ export interface WebResponse {
 
 export const token = "open-sesame-0123";
 
-/** A client of a web server. */
 export class Web {
   readonly url: string;
   readonly token: string;
@@ -63,7 +62,6 @@ export class Web {
     return schema.parse(JSON.parse(text));
   }
 
-  /** Makes a POST request with a body, and returns the status and the parsed response. */
   async post(path: string, json: unknown): Promise<{ readonly status: number; readonly value: unknown }> {
     const { status, text } = await this.request(path, { method: "POST", json });
     return { status, value: JSON.parse(text) };
@@ -104,7 +102,6 @@ export async function poll<T>(ask: () => Promise<T>, fits: (answer: T) => boolea
   }
 }
 
-/** An open stream of events. */
 export class Events {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
   readonly #abort: AbortController;

@@ -63,7 +63,6 @@ export async function startWebServer(
 ): Promise<{
   /** URL of the web server, with a trailing slash. */
   readonly url: string;
-  /** Key of the entry. */
   readonly key: string;
   readonly cluster: EventEmitter;
   /** Emits each log line: its message is the event, and its other fields are the value. */
