@@ -6,13 +6,12 @@ import { readSettings, type ManagerSettings } from "../../src/manager/model/sett
 import { parameters, type ParameterName } from "../../src/shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import type { Entry } from "../../src/shared/config/types.js";
-import { connectClient } from "../../src/shared/postgres/client.js";
 import { identifier, literal } from "../../src/shared/postgres/quoting.js";
 import { readControlSettings } from "../../src/supervisor/controlSettings.js";
 import { test } from "../support/limitedTest.js";
 import { RestartableServer } from "../support/restartableServer.js";
-import { withConnection, ensureTaskTable, makeEntry, silentLog } from "../support/taskTables.js";
-import { testConnection } from "../support/testConnection.js";
+import { ensureTaskTable, makeEntry, silentLog } from "../support/taskTables.js";
+import { connectTo, withConnectionTo } from "../support/connectTo.js";
 
 const server = await RestartableServer.started();
 const target: ConnectionTarget = {
@@ -24,7 +23,7 @@ const target: ConnectionTarget = {
   connectTimeoutMs: 10_000,
 };
 const role = { ...target, user: "worker" };
-const admin = await connectClient(target, testConnection);
+const admin = await connectTo(target);
 after(() => admin.end());
 await admin.query("CREATE ROLE worker LOGIN; GRANT CREATE ON SCHEMA public TO worker");
 
@@ -77,11 +76,11 @@ async function effective(name: ParameterName, file: string | number | boolean): 
   const entry = makeEntry(role, { parameters: { [name]: file } });
   const short = name.replace(/^pg_\w+\./, "");
   if (name === "pg_task.schema" || name === "pg_task.table") {
-    const location = await withConnection(role, (client) => locateTable(client, entry, refuse));
+    const location = await withConnectionTo(role, (client) => locateTable(client, entry, refuse));
     return name === "pg_task.schema" ? location.schema : location.table;
   }
   if (name.startsWith("pg_conf.")) {
-    const made = await withConnection(role, (client) => readControlSettings(client, entry.parameters, refuse));
+    const made = await withConnectionTo(role, (client) => readControlSettings(client, entry.parameters, refuse));
     return String(new Map(Object.entries(made)).get(name) ?? file);
   }
   const setting = managers[name];
@@ -89,7 +88,7 @@ async function effective(name: ParameterName, file: string | number | boolean): 
   if (name === "pg_task.sqlstate") return await effectiveSqlstates(entry);
   if (setting === undefined) {
     await ensureTaskTable(role, { parameters: { [name]: file } });
-    return await withConnection(role, async (client) => {
+    return await withConnectionTo(role, async (client) => {
       const { rows } = await client.query<{ value: string }>(
         `INSERT INTO task (input) VALUES ('') RETURNING ${identifier(short)}::text AS value`,
       );
@@ -114,7 +113,7 @@ async function effectiveSqlstates(entry: Entry): Promise<string> {
 /** Returns the zone that a new rule gets. */
 async function effectiveZone(file: string): Promise<string> {
   await ensureTaskTable(role, { parameters: { "pg_task.zone": file } });
-  return await withConnection(role, async (client) => {
+  return await withConnectionTo(role, async (client) => {
     const { rows } = await client.query<{ zone: string }>(
       "INSERT INTO task (input, rule, repeat) VALUES ('', '0 0 1 1 *', '0') RETURNING zone",
     );

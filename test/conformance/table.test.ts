@@ -4,8 +4,8 @@ import { after } from "node:test";
 import { createDatabase, onServer, serverMajor } from "../support/database.js";
 import { test } from "../support/limitedTest.js";
 import { PgTask } from "../support/pgTask.js";
-import { withConnection } from "../support/taskTables.js";
 import { waitForRow } from "../support/tasks.js";
+import { withConnectionTo } from "../support/connectTo.js";
 
 const pgTask = new PgTask();
 const owner = `owner_${randomBytes(4).toString("hex")}`;
@@ -38,7 +38,7 @@ test("§2 an entry's pg_task. parameter is the default of its own table only", a
 test("§2 ALTER DATABASE and ALTER ROLE of the settings need a superuser or, from PostgreSQL 15 on, a grant", async () => {
   const asOwner = { ...database.target, user: owner };
   const alter = (setting: string): Promise<unknown> =>
-    withConnection(asOwner, (session) => session.query(`ALTER DATABASE ${data} SET ${setting}`));
+    withConnectionTo(asOwner, (session) => session.query(`ALTER DATABASE ${data} SET ${setting}`));
   await assert.rejects(alter("pg_task.sleep = 500"), { code: "42501" });
   if ((await serverMajor()) < 15) return;
   await client.query(`GRANT SET ON PARAMETER pg_task.sleep TO ${owner}`);
@@ -48,7 +48,7 @@ test("§2 ALTER DATABASE and ALTER ROLE of the settings need a superuser or, fro
 });
 
 test("§2 any role may SET the settings in its own session", async () => {
-  const { rows } = await withConnection({ ...database.target, user: owner }, async (session) => {
+  const { rows } = await withConnectionTo({ ...database.target, user: owner }, async (session) => {
     await session.query(`SET pg_task.max = 3; SET pg_task."null" = 'nil'`);
     return await session.query(
       `SELECT current_setting('pg_task.max') AS max, current_setting('pg_task.null') AS "null"`,

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { documentedBlocks, psqlTable, textResults } from "../support/documentedPage.js";
 import { test } from "../support/limitedTest.js";
-import { createRole, withConnection } from "../support/taskTables.js";
+import { createRole } from "../support/taskTables.js";
 import { projectText } from "../support/project.js";
 import { serve } from "../support/serve.js";
 import { microseconds, only } from "../support/tasks.js";
+import { withConnectionTo } from "../support/connectTo.js";
 
 const whole = projectText("docs/order.md");
 /** The examples of the sections before "Keys" are executed by tutorials.test.ts. */
@@ -81,7 +82,7 @@ test("the block about a role sets the role's default", async () => {
      GRANT USAGE ON SEQUENCE task_id_seq TO ${role}`,
   );
   await client.query(block("ALTER ROLE"));
-  const { rows } = await withConnection({ ...database.target, user: role }, (producer) =>
+  const { rows } = await withConnectionTo({ ...database.target, user: role }, (producer) =>
     producer.query(`INSERT INTO task (input) VALUES ('SELECT 1') RETURNING gap::text AS gap`),
   );
   assert.deepEqual(rows, [{ gap: "00:00:01" }]);

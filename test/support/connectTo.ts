@@ -1,15 +1,23 @@
 import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";
 import { connectClient, type Client } from "../../src/shared/postgres/client.js";
-import { testConnection } from "./testConnection.js";
+import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 
-/** Opens a connection to a URL. The caller must end it. */
-export async function connectTo(url: string): Promise<Client> {
-  const { control } = await loadConfiguration({ cwd: "/", env: {}, control: url });
+/** Options of a connection with the `search_path` of a user, which pg-task's own connections do not have. */
+export const testConnection = { applicationName: "test", settings: { search_path: '"$user", public' } };
+
+/** Opens a connection to a URL or a target. The caller must end it. */
+export async function connectTo(place: string | ConnectionTarget): Promise<Client> {
+  if (typeof place !== "string") return await connectClient(place, testConnection);
+  const { control } = await loadConfiguration({ cwd: "/", env: {}, control: place });
   return await connectClient(control, testConnection);
 }
 
-export async function withConnectionTo<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
-  const client = await connectTo(url);
+/** Calls `work` with a temporary connection. */
+export async function withConnectionTo<T>(
+  place: string | ConnectionTarget,
+  work: (client: Client) => Promise<T>,
+): Promise<T> {
+  const client = await connectTo(place);
   try {
     return await work(client);
   } finally {

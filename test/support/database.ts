@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { after } from "node:test";
-import { connectClient, type Client } from "../../src/shared/postgres/client.js";
+import { type Client } from "../../src/shared/postgres/client.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
-import { testConnection } from "./testConnection.js";
+import { withConnectionTo, connectTo } from "./connectTo.js";
 
 /** A database for one test file. It is dropped after the file's tests. */
 export interface TestDatabase {
@@ -57,7 +57,7 @@ async function createFrom(source: string): Promise<TestDatabase> {
     target,
     url: `postgresql://${target.user}@${target.host}:${target.port}/${name}`,
     async connect() {
-      const client = await connectClient(target, testConnection);
+      const client = await connectTo(target);
       clients.push(client);
       return client;
     },
@@ -95,11 +95,5 @@ export async function dropDatabase(client: Client, name: string): Promise<void> 
   await client.query(`DROP DATABASE ${name}`);
 }
 
-export async function onServer<T>(work: (client: Client) => Promise<T>): Promise<T> {
-  const client = await connectClient(serverTarget(), testConnection);
-  try {
-    return await work(client);
-  } finally {
-    await client.end();
-  }
-}
+/** Calls `work` with a temporary connection to the database `postgres`. */
+export const onServer = <T>(work: (client: Client) => Promise<T>): Promise<T> => withConnectionTo(serverTarget(), work);

@@ -1,11 +1,11 @@
 import { chmod, chown, copyFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after } from "node:test";
-import { connectClient, type Client } from "../../src/shared/postgres/client.js";
+import { type Client } from "../../src/shared/postgres/client.js";
 import { Authority, type Certificate } from "./certificates.js";
 import { start } from "./embedded.js";
 import { temporaryFolder } from "./temporaryFolder.js";
-import { testConnection } from "./testConnection.js";
+import { connectTo } from "./connectTo.js";
 
 const roles = {
   scram: "scram-sha-256",
@@ -53,7 +53,7 @@ export async function startRemoteServer(): Promise<RemoteTestServer> {
     writeFile(join(dataDirectory, "pg_hba.conf"), hba),
   ]);
   const target = { host: "127.0.0.1", port, user: "postgres", database: "postgres" };
-  const admin = await connectClient({ ...target, sslmode: "disable", connectTimeoutMs: 10_000 }, testConnection);
+  const admin = await connectTo({ ...target, sslmode: "disable", connectTimeoutMs: 10_000 });
   after(() => admin.end());
   for (const role of [...Object.keys(roles), "certified", "encrypted", "plain"]) {
     const encryption = role === "hashed" ? "md5" : "scram-sha-256";

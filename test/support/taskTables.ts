@@ -6,10 +6,9 @@ import type { Entry } from "../../src/shared/config/types.js";
 import type { FileParameters } from "../../src/shared/config/parameterTable.js";
 import type { ConnectionTarget } from "../../src/shared/postgres/target/target.js";
 import { defaultParameters } from "../../src/shared/config/parameters.js";
-import { connectClient, type Client } from "../../src/shared/postgres/client.js";
+import type { Client } from "../../src/shared/postgres/client.js";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog } from "../../src/shared/log.js";
-import { testConnection } from "./testConnection.js";
 
 export interface EntryOptions {
   readonly schema?: string;
@@ -56,15 +55,6 @@ export async function ensureTaskTable(target: ConnectionTarget, given: EntryOpti
     await client.end();
   }
   return table;
-}
-
-export async function withConnection<T>(target: ConnectionTarget, work: (client: Client) => Promise<T>): Promise<T> {
-  const client = await connectClient(target, testConnection);
-  try {
-    return await work(client);
-  } finally {
-    await client.end();
-  }
 }
 
 /**

@@ -2,21 +2,18 @@ import { connectManager } from "../../src/manager/loop/connectManager.js";
 import { ensureTable } from "../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../src/manager/schema/taskTable.js";
 import { loadConfiguration } from "../../src/shared/config/loadConfiguration.js";
-import { connectClient } from "../../src/shared/postgres/client.js";
 import { createLog } from "../../src/shared/log.js";
-import { testConnection } from "./testConnection.js";
+import { withConnectionTo } from "./connectTo.js";
 
 /** Creates the template database, with a task table created by pg-task. */
 export async function createTemplate(url: string): Promise<void> {
-  const env = {};
-  const server = await loadConfiguration({ cwd: "/", env, control: url });
-  const client = await connectClient(server.control, testConnection);
-  await client.query("DROP DATABASE IF EXISTS test_template");
-  await client.query("CREATE DATABASE test_template");
-  await client.end();
+  await withConnectionTo(url, async (client) => {
+    await client.query("DROP DATABASE IF EXISTS test_template");
+    await client.query("CREATE DATABASE test_template");
+  });
   const template = new URL(url);
   template.pathname = "/test_template";
-  const { entries } = await loadConfiguration({ cwd: "/", env, control: template.href });
+  const { entries } = await loadConfiguration({ cwd: "/", env: {}, control: template.href });
   const [entry] = entries;
   if (entry === undefined) throw new Error("a configuration without entries has one");
   const manager = await connectManager(entry);

@@ -1,19 +1,19 @@
 import assert from "node:assert/strict";
 import { TaskClient } from "../../../src/library/index.js";
-import { connectClient, type Client } from "../../../src/shared/postgres/client.js";
+import { type Client } from "../../../src/shared/postgres/client.js";
 import { cli } from "../../support/cli.js";
 import { copyDatabase, createDatabase, type TestDatabase } from "../../support/database.js";
 import { doctor } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
-import { testConnection } from "../../support/testConnection.js";
 import { insertTask, waitForRow, waitForRun, waitForState } from "../../support/tasks.js";
+import { connectTo } from "../../support/connectTo.js";
 
 const [pgTask, other] = [new PgTask(), new PgTask()];
 const original = await createDatabase();
 await pgTask.start({ url: original.url });
 await pgTask.stop();
-const filling = await connectClient(original.target, testConnection);
+const filling = await connectTo(original.target);
 await filling.query(`
   INSERT INTO task (id, input, "group", rule) VALUES (101, 'SELECT 1', 'a', NULL), (102, 'SELECT 2', 'b', '* * * * *');
   INSERT INTO task (id, input, "group", state, owner, take, plan) VALUES (103, 'SELECT 3', 'c', 'WORK', '1 0 0', now(), now())`);

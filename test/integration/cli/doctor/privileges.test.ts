@@ -2,14 +2,13 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, type TestContext } from "node:test";
-import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { createDatabase, serverMajor } from "../../../support/database.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import { findPgBouncer, startPgBouncer } from "../../../support/pgbouncer.js";
 import { createRole } from "../../../support/taskTables.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
-import { testConnection } from "../../../support/testConnection.js";
+import { connectTo } from "../../../support/connectTo.js";
 
 const database = await createDatabase();
 const client = await database.connect();
@@ -117,7 +116,7 @@ describe("pg-task doctor, of the server,", () => {
 describe("pg-task doctor, of a table,", () => {
   test("reports dead rows, with the VACUUM that removes them", async () => {
     assert.equal((await lineAbout("bloat", env)).level, "ok");
-    const writer = await connectClient(database.target, testConnection);
+    const writer = await connectTo(database.target);
     // Keeps autovacuum from vacuuming the table. Since version 13, inserts can be a reason to vacuum as well.
     await writer.query("ALTER TABLE task SET (autovacuum_vacuum_threshold = 2000000000)");
     if ((await serverMajor()) >= 13) {

@@ -3,12 +3,11 @@ import { chmod, copyFile, mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { Authority } from "../../../support/certificates.js";
 import { errorText, passwordOption, startRemoteDriver } from "../../../support/remoteDriver.js";
 import { password } from "../../../support/remoteServer.js";
 import { temporaryFolder } from "../../../support/temporaryFolder.js";
-import { testConnection } from "../../../support/testConnection.js";
+import { connectTo } from "../../../support/connectTo.js";
 
 const { openDriver, remoteString, server } = await startRemoteDriver();
 
@@ -93,7 +92,7 @@ test("too many connections are not retried with or without TLS", async () => {
   const options = { ...target, sslmode: "disable", connectTimeoutMs: 10_000 } as const;
   try {
     for (let count = 0; count <= Number(rows[0]?.max); count += 1) {
-      clients.push(await connectClient(options, testConnection));
+      clients.push(await connectTo(options));
     }
     assert.fail("the server has no connection limit");
   } catch (error) {

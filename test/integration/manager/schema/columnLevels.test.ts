@@ -4,7 +4,8 @@ import { describe, test } from "node:test";
 import { identifier, literal } from "../../../../src/shared/postgres/quoting.js";
 import { columnsWith, taskColumns, type TaskColumn } from "../../../../src/shared/taskColumns.js";
 import { createDatabase } from "../../../support/database.js";
-import { withConnection, createRole, ensureTaskTable } from "../../../support/taskTables.js";
+import { createRole, ensureTaskTable } from "../../../support/taskTables.js";
+import { withConnectionTo } from "../../../support/connectTo.js";
 
 const database = await createDatabase("task");
 const client = await database.connect();
@@ -39,7 +40,7 @@ async function inserted(
   session: readonly string[] = [],
   given?: string,
 ): Promise<unknown> {
-  return await withConnection({ ...database.target, user: role }, async (producer) => {
+  return await withConnectionTo({ ...database.target, user: role }, async (producer) => {
     for (const statement of session) await producer.query(statement);
     const shown = `${identifier(column)}::text AS value`;
     const { rows } =
@@ -94,7 +95,7 @@ describe("the default of each parameter column comes from the nearest level", ()
 test("intervals of a level are parsed in every IntervalStyle", async () => {
   for (const text of ["90 min", "1:30", "PT1H30M", "@ 1 hour 30 mins", "0 1:30:00", "5400"]) {
     for (const style of ["postgres", "postgres_verbose", "sql_standard", "iso_8601"]) {
-      const { rows } = await withConnection(database.target, async (producer) => {
+      const { rows } = await withConnectionTo(database.target, async (producer) => {
         await producer.query(`SET pg_task.timeout = '${text}'; SET IntervalStyle = ${style}`);
         return await producer.query(
           "INSERT INTO task (input) VALUES ('') RETURNING extract(epoch FROM timeout)::int AS seconds",

@@ -3,9 +3,10 @@ import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { createDatabase } from "../../../support/database.js";
-import { withConnection, createRole } from "../../../support/taskTables.js";
+import { createRole } from "../../../support/taskTables.js";
 import { columnList, columnsWith, isTaskColumn, taskColumns } from "../../../../src/shared/taskColumns.js";
 import { projectPath } from "../../../support/project.js";
+import { withConnectionTo } from "../../../support/connectTo.js";
 
 const database = await createDatabase("task");
 const client = await database.connect();
@@ -250,7 +251,7 @@ test("docs/troubleshooting.md lists all rights that a producer needs", async () 
   await client.query("REVOKE ALL ON SCHEMA public FROM PUBLIC");
   const target = { ...database.target, user: role };
   const insert = () =>
-    withConnection(target, (producer) => producer.query("INSERT INTO task (input) VALUES ('SELECT 1')"));
+    withConnectionTo(target, (producer) => producer.query("INSERT INTO task (input) VALUES ('SELECT 1')"));
   await assert.rejects(insert, /relation "task" does not exist/);
   const statements = grants.replaceAll("producer", role).trim().split("\n");
   assert.match(statements.pop() ?? "", /SELECT \(id\)/);
@@ -261,7 +262,7 @@ test("docs/troubleshooting.md lists all rights that a producer needs", async () 
   }
   assert.equal((await insert()).rowCount, 1);
   await assert.rejects(
-    withConnection(target, (producer) => producer.query("SELECT FROM task")),
+    withConnectionTo(target, (producer) => producer.query("SELECT FROM task")),
     { code: "42501" },
   );
 });

@@ -6,7 +6,8 @@ import { listenToTable } from "../../../../src/manager/schema/listen.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
-import { withConnection, createRole, openManager } from "../../../support/taskTables.js";
+import { createRole, openManager } from "../../../support/taskTables.js";
+import { withConnectionTo } from "../../../support/connectTo.js";
 
 const database = await createDatabase("task");
 const client = await database.connect();
@@ -199,7 +200,7 @@ test("a role with INSERT can insert without EXECUTE on the trigger functions", a
      GRANT USAGE ON SCHEMA public TO ${role}; GRANT INSERT ON task TO ${role};
      GRANT USAGE ON SEQUENCE task_id_seq TO ${role}; TRUNCATE task`,
   );
-  await withConnection({ ...database.target, user: role }, async (producer) => {
+  await withConnectionTo({ ...database.target, user: role }, async (producer) => {
     await producer.query(`INSERT INTO task (input, plan) VALUES ('SELECT 1', ${soon}), ('SELECT 2', now())`);
     await producer.query("INSERT INTO task (input, state) VALUES ('SELECT 3', 'STOP')");
     await assert.rejects(producer.query("UPDATE task SET state = 'STOP'"), { code: "42501" });

@@ -15,7 +15,7 @@ import {
 import { test } from "../../../support/limitedTest.js";
 import { projectPath } from "../../../support/project.js";
 import { createRole, ensureTaskTable } from "../../../support/taskTables.js";
-import { testConnection } from "../../../support/testConnection.js";
+import { connectTo } from "../../../support/connectTo.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
@@ -170,7 +170,7 @@ describe("task_groups", () => {
        INSERT INTO ended.task (input, plan) SELECT '', now() + i * interval '1 hour' FROM generate_series(-9, 10) AS i`,
     );
     await client.query("VACUUM ANALYZE ended.task");
-    const reader = await connectClient(target, testConnection);
+    const reader = await connectTo(target);
     await reader.query("BEGIN");
     assert.deepEqual(await rowsOf("SELECT waiting, due FROM ended.task_groups", reader), [
       { waiting: "20", due: "10" },
@@ -251,7 +251,7 @@ describe("the views", () => {
        ALTER TABLE secured.task ENABLE ROW LEVEL SECURITY;
        CREATE POLICY own ON secured.task USING ("group" = 'mine')`,
     );
-    const reader = await connectClient({ ...target, user: role }, testConnection);
+    const reader = await connectTo({ ...target, user: role });
     try {
       const groups = `SELECT "group" FROM secured.task_groups`;
       assert.deepEqual(await rowsOf(groups, reader), [{ group: "mine" }]);
@@ -278,7 +278,7 @@ describe("the views", () => {
        GRANT USAGE ON SCHEMA granted TO ${role}; SET search_path = granted;
        ${documented.replaceAll("reader", role)} RESET search_path`,
     );
-    const reader = await connectClient({ ...target, user: role }, testConnection);
+    const reader = await connectTo({ ...target, user: role });
     try {
       const readAll = async (): Promise<void> => {
         for (const view of ["stats", "errors", "groups", "schedules"])

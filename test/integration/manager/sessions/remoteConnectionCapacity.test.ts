@@ -6,7 +6,7 @@ import { after } from "node:test";
 import { test } from "../../../support/limitedTest.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { startPgTask, type PgTask } from "../../../support/pgTask.js";
-import { testConnection } from "../../../support/testConnection.js";
+import { testConnection } from "../../../support/connectTo.js";
 
 /** Number of connections that are left to other clients. */
 const left = 10;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { after } from "node:test";
 import { freePort } from "../../../../src/embedded/port.js";
-import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
+import { type Client } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
 import { startManagerLoop } from "../../../support/managerLoop.js";
 import { openManager } from "../../../support/taskTables.js";
@@ -10,7 +10,7 @@ import { test } from "../../../support/limitedTest.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { Tasks } from "../../../support/tasks.js";
-import { testConnection } from "../../../support/testConnection.js";
+import { connectTo } from "../../../support/connectTo.js";
 
 // The tests lock a catalog table that each login reads. They use a server of their own, so that no other test has to
 // wait.
@@ -23,7 +23,7 @@ await pgTask.start({ url: server.url, "pg_task.sleep": 200 });
 
 async function open(): Promise<Client> {
   const place = { host: "127.0.0.1", port: server.port, user: "postgres", database: "postgres" };
-  const client = await connectClient({ ...place, sslmode: "disable", connectTimeoutMs: 10_000 }, testConnection);
+  const client = await connectTo({ ...place, sslmode: "disable", connectTimeoutMs: 10_000 });
   clients.push(client);
   return client;
 }

@@ -3,7 +3,7 @@ import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { connectClient, type Client } from "../../../../src/shared/postgres/client.js";
+import { type Client } from "../../../../src/shared/postgres/client.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
@@ -13,7 +13,7 @@ import { openManager } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
-import { testConnection } from "../../../support/testConnection.js";
+import { connectTo } from "../../../support/connectTo.js";
 
 const database = await createDatabase();
 const user = await database.connect();
@@ -73,7 +73,7 @@ test("each effect happens once, whatever sessions die and managers change while 
 
   async function work(): Promise<void> {
     while (state.remaining > 0) {
-      const session = await connectClient(database.target, testConnection);
+      const session = await connectTo(database.target);
       const { rows } = await session.query<{ owner: string }>(
         `SELECT ${ownerSql("a")} AS owner FROM pg_stat_activity AS a WHERE pid = pg_backend_pid()`,
       );

@@ -1,11 +1,10 @@
 import assert from "node:assert/strict";
 import { availableConnections } from "../../../../src/manager/sessions/availableConnections.sql.js";
-import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { readConnections } from "../../../../src/tasks/queries/clusterProcesses.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { createRole } from "../../../support/taskTables.js";
-import { testConnection } from "../../../support/testConnection.js";
+import { connectTo } from "../../../support/connectTo.js";
 
 const database = await createDatabase("empty");
 const client = await database.connect();
@@ -13,7 +12,7 @@ const client = await database.connect();
 test("a role that may not see others' sessions still counts their connections", async () => {
   const others = await Promise.all(Array.from({ length: 20 }, () => database.connect()));
   const user = await createRole(client, `counting_${database.target.database}`);
-  const ordinary = await connectClient({ ...database.target, user }, testConnection);
+  const ordinary = await connectTo({ ...database.target, user });
   try {
     const { most, taken } = await readConnections(ordinary);
     assert.ok(taken > others.length, `${taken} of ${most} taken`);

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { after, it } from "node:test";
-import { connectClient, disconnect, type Client } from "../../../../../src/shared/postgres/client.js";
+import { disconnect, type Client } from "../../../../../src/shared/postgres/client.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { PgTask } from "../../../../support/pgTask.js";
 import { waitForState } from "../../../../support/tasks.js";
-import { testConnection } from "../../../../support/testConnection.js";
+import { connectTo } from "../../../../support/connectTo.js";
 
 const pgTask = new PgTask();
 /** In this database, PUBLIC has no EXECUTE privilege on new functions. */
@@ -17,7 +17,7 @@ const [owner, producer, reader] = [`owner_${name}`, `producer_${name}`, `reader_
 
 const clients: Client[] = [];
 const opened = async (user: string): Promise<Client> => {
-  const client = await connectClient({ ...database.target, user }, testConnection);
+  const client = await connectTo({ ...database.target, user });
   clients.push(client);
   return client;
 };

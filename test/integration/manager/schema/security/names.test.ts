@@ -1,11 +1,10 @@
 import assert from "node:assert/strict";
 import { after, it } from "node:test";
-import { connectClient, type Client } from "../../../../../src/shared/postgres/client.js";
 import { identifier } from "../../../../../src/shared/postgres/quoting.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { PgTask } from "../../../../support/pgTask.js";
 import { waitForRow } from "../../../../support/tasks.js";
-import { testConnection } from "../../../../support/testConnection.js";
+import { connectTo } from "../../../../support/connectTo.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase("empty");
@@ -37,10 +36,6 @@ pgTask.launch({
   "pg_task.json": names.map((name) => ({ data: name, user: name, schema: name, table: name })),
 });
 
-async function connectTo(name: string): Promise<Client> {
-  return await connectClient({ ...database.target, database: name }, testConnection);
-}
-
 it("creates roles, databases, schemas and tables of any name, and serves them", async () => {
   await pgTask.line("ready");
   assert.deepEqual(pgTask.linesMatching(/wait/), []);
@@ -52,7 +47,7 @@ for (const name of names) {
 
   it(`runs, repeats, pauses, stops and returns tasks with all names being ${JSON.stringify(name)}`, async () => {
     await pgTask.line("ready");
-    const client = await connectTo(name);
+    const client = await connectTo({ ...database.target, database: name });
     await client.query("CREATE TABLE canary ()");
     const insert = async (columns: string, ...values: unknown[]): Promise<string> => {
       const places = values.map((_, index) => `$${index + 2}`).join(", ");

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, it } from "node:test";
-import { connectClient, disconnect, sqlState, type Client } from "../../../../../src/shared/postgres/client.js";
+import { disconnect, sqlState, type Client } from "../../../../../src/shared/postgres/client.js";
 import { createDatabase, onServer } from "../../../../support/database.js";
 import { PgTask, startPgTask } from "../../../../support/pgTask.js";
 import { only, insertTask, waitForRow, waitForRun, waitForState } from "../../../../support/tasks.js";
 import { projectPath } from "../../../../support/project.js";
-import { testConnection } from "../../../../support/testConnection.js";
+import { connectTo } from "../../../../support/connectTo.js";
 
 const pgTask = new PgTask();
 const database = await createDatabase("empty");
@@ -21,7 +21,7 @@ const [alice, bob, scheduler] = [named("alice"), named("bob"), named("scheduler"
 
 const clients: Client[] = [];
 const opened = async (user: string): Promise<Client> => {
-  const client = await connectClient({ ...database.target, user }, testConnection);
+  const client = await connectTo({ ...database.target, user });
   clients.push(client);
   return client;
 };
