@@ -8,7 +8,8 @@ import type { ConnectionTarget } from "../../src/shared/postgres/target/target.j
 import { defaultParameters } from "../../src/shared/config/parameters.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { identifier } from "../../src/shared/postgres/quoting.js";
-import { createLog } from "../../src/shared/log.js";
+import { createLog, type Log } from "../../src/shared/log.js";
+import { stubClient } from "./stubClient.js";
 
 export interface EntryOptions {
   readonly schema?: string;
@@ -44,13 +45,31 @@ export async function openManager(target: ConnectionTarget): Promise<Client> {
   return client;
 }
 
+/** What a test does while the table is created or migrated. */
+interface Watch {
+  readonly log?: Log;
+  readonly connected?: (manager: Client) => Promise<unknown>;
+  /** Called ahead of each statement. */
+  readonly before?: (text: string) => Promise<void>;
+}
+
 /** Creates or migrates an entry's table, on a temporary connection. */
-export async function ensureTaskTable(target: ConnectionTarget, given: EntryOptions = {}): Promise<TaskTable> {
+export async function ensureTaskTable(
+  target: ConnectionTarget,
+  given: EntryOptions = {},
+  { log = silentLog, connected, before }: Watch = {},
+): Promise<TaskTable> {
   const entry = makeEntry(target, given);
   const table = taskTable(entry.schema, entry.table);
   const client = await connectManager(entry);
+  const watched = stubClient(async (text, values) => {
+    await before?.(text);
+    const { rows, rowCount } = await client.query<object>(text, [...values]);
+    return { rows, rowCount: rowCount ?? 0 };
+  });
   try {
-    await ensureTable(client, table, entry, silentLog);
+    await connected?.(client);
+    await ensureTable(before === undefined ? client : watched, table, entry, log);
   } finally {
     await client.end();
   }

@@ -14,7 +14,6 @@ const role = `manager_${randomBytes(4).toString("hex")}`;
 
 interface Read {
   readonly settings: ManagerSettings;
-  /** Logged warnings about invalid settings. */
   readonly refused: { setting: string; value: string; used: unknown }[];
 }
 
@@ -38,7 +37,6 @@ async function read(given: EntryOptions = {}, user = database.target.user): Prom
 
 const onDatabase = `DATABASE ${database.target.database}`;
 
-/** Sets settings of the database while `work` runs. */
 async function withDatabase<T>(settings: Record<string, string>, work: () => Promise<T>): Promise<T> {
   for (const [name, value] of Object.entries(settings)) {
     await client.query(`ALTER ${onDatabase} SET ${quoted(name)} = ${literal(value)}`);

@@ -14,7 +14,6 @@ const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
 
-/** Returns names and types of the relation's columns that the second migration adds. */
 async function typesOf(relation: string): Promise<Record<string, string>> {
   const { rows } = await client.query<{ name: string; type: string }>(
     `SELECT attname AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute

@@ -1,31 +1,25 @@
 import assert from "node:assert/strict";
-import { after } from "node:test";
-import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { takenUserFunctions } from "../../../../src/manager/schema/ensureUserFunctions.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { makeEntry, openManager } from "../../../support/taskTables.js";
+import { ensureTaskTable, openManager } from "../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
-const manager = await openManager(target);
-after(() => manager.end());
 
 /** Prepares the table of a schema as a manager does at its start. Returns its warnings. */
 async function ensured(schema: string): Promise<string[]> {
   const lines: string[] = [];
   const log = createLog({ level: "warn", name: "test", write: (line) => lines.push(line) });
-  const entry = makeEntry(target, { schema });
-  const table = taskTable(schema, "task");
-  await ensureTable(manager, table, entry, log);
+  const table = await ensureTaskTable(target, { schema }, { log });
   assert.equal((await takenUserFunctions(client, table)).length, lines.length);
   return lines;
 }
 
-/** The row version of the function. It changes when the function is replaced. */
+/** Changes when the function is replaced. */
 async function version(schema: string): Promise<unknown> {
   const { rows } = await client.query(
     "SELECT xmin::text AS version, prosrc FROM pg_proc WHERE oid = to_regprocedure($1)",

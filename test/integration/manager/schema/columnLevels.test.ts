@@ -33,7 +33,6 @@ await ensureTaskTable(database.target, {
   parameters: Object.fromEntries(Object.entries(columns).map(([column, { file }]) => [`pg_task.${column}`, file])),
 });
 
-/** Returns the column values that a row gets if a new session of the role inserts it. */
 async function inserted(
   role: string,
   column: string,

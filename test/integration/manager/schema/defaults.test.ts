@@ -182,7 +182,6 @@ const inHours = async (schema: string): Promise<number> => {
   return rows[0].hours;
 };
 
-/** Returns how many hours from now the task of a new session is planned. */
 async function levelsHours(): Promise<number> {
   const session = await database.connect();
   const { rows } = await session.query<{ hours: number }>(

@@ -14,7 +14,6 @@ const client = await database.connect();
 const rename = (schema: string, column: string): string =>
   `ALTER TABLE "${schema}"."task" RENAME COLUMN ${column} TO ${column}_before`;
 
-/** Starts a manager's work on the table, and returns the statements that the error names. */
 async function refused(schema: string): Promise<string[]> {
   let message = "";
   await assert.rejects(ensureTaskTable(target, { schema }), (error: Error & { code?: string }) => {

@@ -9,7 +9,6 @@ const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
 
-/** Describes a schema's table and what belongs to it, without the name of the schema. */
 async function describeSchema(schema: string): Promise<Record<string, readonly string[]>> {
   const lines = async (query: string): Promise<string[]> =>
     (await client.query<{ line: string }>(query, [schema])).rows.map(({ line }) => line.replaceAll(schema, "SCHEMA"));

@@ -1,8 +1,6 @@
 import assert from "node:assert/strict";
 import { checkFeatures } from "../../../../src/cli/doctor/structure.js";
-import { connectManager } from "../../../../src/manager/loop/connectManager.js";
-import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
-import { taskTable, type TaskTable } from "../../../../src/manager/schema/taskTable.js";
+import type { TaskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
 import { changeTasks } from "../../../../src/tasks/commands/changeTasks.js";
 import { describeChange, webRemedies } from "../../../../src/tasks/commands/describeChange.js";
@@ -11,7 +9,7 @@ import { createDatabase } from "../../../support/database.js";
 import { partitionedByPlan } from "../../../support/foreignTables.js";
 import { test } from "../../../support/limitedTest.js";
 import { only } from "../../../support/tasks.js";
-import { makeEntry } from "../../../support/taskTables.js";
+import { ensureTaskTable } from "../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const client = await database.connect();
@@ -27,16 +25,9 @@ async function start(
   schema: string,
   { create = true, name = "task" }: { readonly create?: boolean; readonly name?: string } = {},
 ): Promise<{ table: TaskTable; on: boolean; line: Line | undefined }> {
-  const entry = makeEntry(database.target, { schema, create, table: name });
-  const table = taskTable(schema, name);
   const lines: Line[] = [];
-  const write = (line: string): void => void lines.push(JSON.parse(line));
-  const manager = await connectManager(entry);
-  try {
-    await ensureTable(manager, table, entry, createLog({ level: "info", name: "test", write }));
-  } finally {
-    await manager.end();
-  }
+  const log = createLog({ level: "info", name: "test", write: (line) => void lines.push(JSON.parse(line)) });
+  const table = await ensureTaskTable(database.target, { schema, create, table: name }, { log });
   return { table, on: table.hasKeys, line: lines.find(({ msg }) => msg === "keys off") };
 }
 

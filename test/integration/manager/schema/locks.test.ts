@@ -3,8 +3,8 @@ import { describe, test } from "node:test";
 import { connectManager } from "../../../../src/manager/loop/connectManager.js";
 import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { backendPid } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
-import { stubClient } from "../../../support/stubClient.js";
 import { ensureTaskTable, makeEntry, silentLog } from "../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
@@ -32,7 +32,6 @@ async function catalog(schema: string): Promise<unknown> {
   return rows[0].everything;
 }
 
-/** Inserts a row in a transaction that stays open while `work` runs. */
 async function whileProducing<T>(qualified: string, work: () => Promise<T>): Promise<T> {
   await producer.query("BEGIN");
   await producer.query(`INSERT INTO ${qualified} (input) VALUES ('SELECT 1')`);
@@ -43,26 +42,25 @@ async function whileProducing<T>(qualified: string, work: () => Promise<T>): Pro
   }
 }
 
-/** Runs ensureTable and returns the locks that its transaction took on the table. */
+/** Returns the locks on the table that the transaction of `ensureTable` takes. */
 async function locksOfEnsuring(schema: string): Promise<string[]> {
-  const entry = makeEntry(target, { schema });
-  const table = taskTable(schema, "task");
-  const manager = await connectManager(entry);
-  const { rows: own } = await manager.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+  let pid: number | null = null;
   const locks: string[] = [];
-  const watched = stubClient(async (text, values) => {
-    if (text === "COMMIT") {
-      const { rows } = await client.query<{ mode: string }>(
-        "SELECT mode FROM pg_locks WHERE pid = $1 AND relation = $2::regclass",
-        [own[0]?.pid, table.qualified],
-      );
-      locks.push(...rows.map(({ mode }) => mode));
-    }
-    const { rows, rowCount } = await manager.query<object>(text, [...values]);
-    return { rows, rowCount: rowCount ?? 0 };
-  });
-  await ensureTable(watched, table, entry, silentLog);
-  await manager.end();
+  await ensureTaskTable(
+    target,
+    { schema },
+    {
+      connected: async (manager) => (pid = backendPid(manager)),
+      before: async (text) => {
+        if (text !== "COMMIT") return;
+        const { rows } = await client.query<{ mode: string }>(
+          "SELECT mode FROM pg_locks WHERE pid = $1 AND relation = $2::regclass",
+          [pid, `${schema}.task`],
+        );
+        locks.push(...rows.map(({ mode }) => mode));
+      },
+    },
+  );
   return locks;
 }
 
@@ -89,7 +87,6 @@ describe("an up-to-date table", () => {
   });
 });
 
-/** Whether a session waits for an exclusive lock on the table. */
 async function isAwaited(qualified: string): Promise<boolean> {
   const { rowCount } = await client.query(
     `SELECT FROM pg_locks

@@ -13,9 +13,8 @@ const database = await createDatabase("empty");
 const client = await database.connect();
 
 /**
- * Serves the table until it has run a plain task, a schedule and a chain, reads its views and asks the doctor.
- *
- * @returns what was logged, except about the processes
+ * Serves the table until it has run a plain task, a schedule and a chain, reads its views and asks the doctor. Returns
+ * what was logged, except about the processes.
  */
 async function serve(schema: string, table: string): Promise<LogLine[]> {
   const configuration = { url: database.url, "pg_task.schema": schema, "pg_task.table": table };

@@ -38,7 +38,6 @@ async function start(schema: string, more: Readonly<Record<string, unknown>> = {
   );
 }
 
-/** Starts a task whose run waits for a lock. Returns its id. */
 async function startRun(schema: string): Promise<string> {
   await client.query("SELECT pg_advisory_lock(3)");
   const { rows } = await client.query<{ id: string }>(
@@ -180,13 +179,4 @@ test("a table that was dropped is created anew, and the log says that it was dro
   const { before } = await pgTask.logged(({ msg }) => msg.startsWith("another table has this name now"), from);
   assert.equal(before, "dropped");
   await waitForRow(client, "SELECT FROM pg_class WHERE oid = to_regclass('store.task')");
-});
-
-test("a moved table whose former name belongs to another table is adopted with the triggers that it brings along", async () => {
-  await client.query(
-    "CREATE SCHEMA loft; ALTER TABLE store.task SET SCHEMA loft; CREATE TABLE store.task (LIKE loft.task INCLUDING ALL)",
-  );
-  await pgTask.start(configurationOf("loft"));
-  const { rows } = await client.query<{ id: string }>("INSERT INTO loft.task (input) VALUES ('SELECT 4') RETURNING id");
-  await waitForRow(client, `SELECT FROM loft.task WHERE id = ${rows[0]?.id} AND state = 'DONE'`);
 });

@@ -27,10 +27,9 @@ import { unwantedRuns } from "../../../../src/manager/sessions/unwantedRuns.sql.
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
-import { literal } from "../../../../src/shared/postgres/quoting.js";
 import { claimOf, emptySlots } from "../../../support/claims.js";
 import { createDatabase } from "../../../support/database.js";
-import { stubClient } from "../../../support/stubClient.js";
+import { plannedNodes } from "../../../support/plans.js";
 import { openManager } from "../../../support/taskTables.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 
@@ -39,54 +38,11 @@ const client = await database.connect();
 const manager = await openManager(database.target);
 const table = taskTable("public", "task");
 
-interface Statement {
-  readonly text: string;
-  readonly values: readonly unknown[];
-}
-
-/** Returns the first statement that a function of the manager sends. */
-async function sent(work: (client: Client) => Promise<unknown>): Promise<Statement> {
-  const statements: Statement[] = [];
-  await work(
-    stubClient(async (text, values) => {
-      statements.push({ text, values });
-      return { rows: [], rowCount: 0 };
-    }),
-  );
-  const [statement] = statements;
-  assert.ok(statement);
-  return statement;
-}
-
-interface PlanNode {
-  readonly "Node Type": string;
-  readonly "Relation Name"?: string;
-  readonly "Index Name"?: string;
-  readonly "Index Cond"?: string;
-  readonly Plans?: readonly PlanNode[];
-}
-
-const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)];
-
-/** Formats a value as an untyped literal, so that it gets the parameter's type. */
-function asArgument(value: unknown): string {
-  if (!Array.isArray(value)) return literal(String(value));
-  const items = value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item))));
-  return literal(`{${items.join(",")}}`);
-}
-
-/** Returns how a statement of the manager reads the task table, according to its plan. */
 async function reads(
   work: (client: Client) => Promise<unknown>,
   mode: "force_custom_plan" | "force_generic_plan",
 ): Promise<string[]> {
-  const { text, values } = await sent(work);
-  await manager.query(`SET plan_cache_mode = ${mode}`);
-  await manager.query("DEALLOCATE ALL");
-  await manager.query(`PREPARE planned AS ${text}`);
-  const given = values.length === 0 ? "" : `(${values.map(asArgument).join(", ")})`;
-  const { rows } = await manager.query(`EXPLAIN (FORMAT JSON) EXECUTE planned${given}`);
-  return flatten(rows[0]["QUERY PLAN"][0].Plan)
+  return (await plannedNodes(manager, work, mode))
     .filter((node) => node["Relation Name"] === "task" && node["Node Type"] !== "ModifyTable")
     .map((node) => {
       // The index of tasks to look up contains only the rows that are wanted.
@@ -97,6 +53,9 @@ async function reads(
 
 const owner = "1 2001-01-01T00:00:00.000000";
 const ids = Array.from({ length: 100 }, (_, index) => String(index + 1));
+const owned = ids.map((id) => ({ id, owner, start: null, pid: 1 }));
+const pauses = ids.map((id) => ({ id, since: "2001-01-01T00:00:00Z" }));
+const endings = ids.map((id) => ({ predecessor: id, task: id, state: "DONE" }));
 
 const shape = await readColumnSet(manager, table);
 
@@ -141,57 +100,22 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
     claimFull(stub, table, { ...claimOf(new Map([[1, 0]]), { sessions: 1 }), runningKeys: ids }),
   "due with keys": (stub) => dueWithKeys(stub, table, ids),
   "inserted tasks": (stub) => insertedTasks(stub, table, 1n, 100),
-  "show started": (stub) =>
-    updateStarts(
-      stub,
-      table,
-      ids.map((id) => ({ id, owner, start: null })),
-    ),
+  "show started": (stub) => updateStarts(stub, table, owned),
   "recheck locked": (stub) => recheckLocked(stub, table, ids),
   "scan groups": (stub) => scanGroups(stub, table, { after: 0, limit: 100, except: ids }),
   "group heads": (stub) =>
     readGroupHeads(stub, table, { after: 0, limit: 100, except: ids, keys: [], running: new Map([[1, 1]]) }),
-  "unwanted runs": (stub) =>
-    unwantedRuns(
-      stub,
-      table,
-      ids.map((id) => ({ id, owner })),
-    ),
+  "unwanted runs": (stub) => unwantedRuns(stub, table, owned),
   complete: (stub) => completeFull(stub, table, shape, results, { retry: retryPolicy }),
   "complete plain": (stub) => completePlain(stub, table, results),
   "late tasks": (stub) => readLate(stub, table, [1, 2], 100, ids),
   expire: (stub) => endUnrun(stub, table, shape, ids),
   "first due": (stub) => readFirstDue(stub, table, [1, 2], 100, ids),
-  release: (stub) =>
-    releaseTasks(
-      stub,
-      table,
-      ids.map((id) => ({ id, owner })),
-    ),
-  "pause later": (stub) =>
-    retryPauses(
-      stub,
-      table,
-      ids.map((id) => ({ id, since: "2001-01-01T00:00:00Z" })),
-    ),
-  "idle owners": (stub) =>
-    idleOwners(
-      stub,
-      table,
-      ids.map((id) => ({ id, owner })),
-    ),
-  "proven runs": (stub) =>
-    findProvenRuns(
-      stub,
-      table,
-      ids.map((id) => ({ id, owner })),
-    ),
-  "show remote pids": (stub) =>
-    updateRemotePids(
-      stub,
-      table,
-      ids.map((id) => ({ id, owner, pid: 1 })),
-    ),
+  release: (stub) => releaseTasks(stub, table, owned),
+  "pause later": (stub) => retryPauses(stub, table, pauses),
+  "idle owners": (stub) => idleOwners(stub, table, owned),
+  "proven runs": (stub) => findProvenRuns(stub, table, owned),
+  "show remote pids": (stub) => updateRemotePids(stub, table, owned),
   "next plan": (stub) => nextPlan(stub, table),
   "tasks to look up": (stub) => readToLookUp(stub, table, 1000, ids),
   "restart look up": (stub) => restartLookUp(stub, table, 1000),
@@ -199,13 +123,7 @@ const statements: Record<string, (client: Client) => Promise<unknown>> = {
   "ended dependencies": (stub) => readEndedDependencies(stub, table, { predecessors: ids, except: ids, limit: 1000 }),
   "all ended dependencies": (stub) =>
     readEndedDependencies(stub, table, { predecessors: null, except: ids, limit: 1000 }),
-  "release dependents": (stub) =>
-    releaseDependents(
-      stub,
-      table,
-      shape,
-      ids.map((id) => ({ predecessor: id, task: id, state: "DONE" })),
-    ),
+  "release dependents": (stub) => releaseDependents(stub, table, shape, endings),
   "delete awaited": (stub) => deleteAwaited(stub, table, ids),
   "mark due": (stub) => markDue(stub, table),
   "due task ids": (stub) => readMarkable(stub, table, ids),

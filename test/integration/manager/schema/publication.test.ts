@@ -42,7 +42,6 @@ test("with a publication FOR ALL TABLES, pauses end and tasks run", async () => 
   await client.query("UPDATE task_ledger_1 SET id = id; DELETE FROM task_ledger_1; DELETE FROM task_ledger_2");
   assert.deepEqual(await identities(), all);
   await pgTask.stop();
-  // What has been dropped comes back with its key.
   await client.query("DROP TABLE task_after, task_home, task_ledger_1, task_ledger_2, task_owed, task_pause");
   await pgTask.start({ url: database.url });
   assert.deepEqual(await identities(), all);

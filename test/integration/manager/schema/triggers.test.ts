@@ -30,7 +30,6 @@ async function row(values: string): Promise<string> {
   return rows[0].id;
 }
 
-/** Asserts that `ready` is correct after inserts and updates of any session. */
 async function keepsReady(by: Client): Promise<void> {
   const insert = (columns: string, values: string) =>
     ready(by, `INSERT INTO public.task (input${columns}) VALUES (''${values})`);

@@ -21,7 +21,6 @@ const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
 
-/** Inserts rows of runs that took these numbers of seconds, all within the same hour. */
 async function insertRuns(qualified: string, seconds: readonly number[]): Promise<void> {
   await client.query(
     `INSERT INTO ${qualified} (input, state, start, stop, error)
@@ -45,10 +44,7 @@ async function rowsOf(sql: string, on: Client = client): Promise<unknown[]> {
   return (await on.query(sql)).rows;
 }
 
-/**
- * Opens connections with the application names of sessions that run tasks of these groups. Returns a function that
- * closes them.
- */
+/** Opens connections like those of sessions that run tasks of these groups. Returns a function that closes them. */
 async function sessionsOf(schema: string, ...groupNames: readonly string[]): Promise<() => Promise<void>> {
   const sessions = await Promise.all(
     groupNames.map((group) => connectClient(target, { applicationName: `pg_task ${schema} task ${group}` })),

@@ -32,7 +32,6 @@ async function insertAhead(columns: Readonly<Record<string, string>>): Promise<v
     WHERE id = (SELECT max(id) FROM public.task)`);
 }
 
-/** Whether a step has replanned anything on a new connection. */
 const replan = (): Promise<boolean> => new ClockSteps({ table, log: silentLog }).step(manager);
 
 /** The value of this SQL for the only row, whose alias is t. */

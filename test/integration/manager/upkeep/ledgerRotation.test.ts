@@ -62,7 +62,6 @@ test("each effect happens once, whatever sessions die and managers change while 
   const state = { remaining: tasks, settledByLedger: 0 };
   let deaths = 0;
 
-  /** Executes a claimed task in a session: writes its effect and its proof, and commits. */
   async function run(session: Client, { id, taken }: Claimed, owner: string): Promise<void> {
     const ledger = own.ledgers.countRun();
     await session.query("BEGIN");

@@ -16,7 +16,6 @@ beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");
 });
 
-/** Inserts tasks that ended a day ago. */
 async function insertEnded(count: number, keep = "1 hour"): Promise<void> {
   await user.query(
     `INSERT INTO task (input, state, stop, keep)
@@ -30,11 +29,7 @@ async function remainingIds(): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
-/**
- * Runs one round of pruning.
- *
- * @returns how many rows each step deleted
- */
+/** Runs one round. Returns how many rows each step deleted. */
 async function pruneRound(limit: number): Promise<number[]> {
   const steps: number[] = [];
   let from = "0";

@@ -17,7 +17,6 @@ beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");
 });
 
-/** The daily rule of the tests, at 04:00 UTC. */
 const rule = "0 4 * * *";
 
 /** Inserts tasks with the rule, and moves their plans as new time zone data would: without noting a place in `due`. */
@@ -29,7 +28,7 @@ async function insertPlanned(count: number, by: string): Promise<void> {
   await manager.query("UPDATE public.task SET plan = plan + $1::interval", [by]);
 }
 
-/** Makes steps until a round is complete. Returns how many there were. */
+/** Returns how many steps a round took. */
 async function checkRound(): Promise<number> {
   const zoneChanges = new ZoneChanges({ table, log: silentLog });
   let steps = 1;

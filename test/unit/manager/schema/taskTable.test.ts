@@ -10,23 +10,6 @@ function madeNames(table: TaskTable): string[] {
 }
 
 describe("names of the objects beside a task table", () => {
-  test("consist of the table's name and the purpose", () => {
-    assert.deepEqual(madeNames(taskTable("public", "task")), [
-      "task_due_idx",
-      "task_plan_idx",
-      "task_ready",
-      "task_ready_insert",
-      "task_ready_update",
-      "task_wake_up",
-    ]);
-  });
-
-  test("are quoted for statements", () => {
-    const { qualified, stateType } = taskTable('a"b', 'c"; DROP TABLE d; --');
-    assert.equal(qualified, '"a""b"."c""; DROP TABLE d; --"');
-    assert.equal(stateType, '"a""b".state');
-  });
-
   for (const [what, table] of [
     ["ASCII", "t".repeat(longest)],
     ["two bytes a letter", `${"ü".repeat(31)}t`],

@@ -19,7 +19,6 @@ function refusal(code: string, where?: string): DatabaseError {
 class Server {
   readonly written: number[] = [];
   readonly refused: number[] = [];
-  /** Number of round trips. */
   trips = 0;
   readonly #refuses: (row: number) => DatabaseError | null;
   readonly #ms: number;
@@ -41,11 +40,7 @@ class Server {
     this.written.push(...rows);
   }
 
-  /**
-   * Tries to change the rows.
-   *
-   * @returns the rows that are left to change
-   */
+  /** Returns the rows that are left to change. */
   async once(rows: readonly number[]): Promise<number[]> {
     return await changeRows(
       this.#client,

@@ -100,7 +100,6 @@ test("the statements under Going back in docs/adoption.md restore the extension'
        AND NOT starts_with(obj_description(oid, 'pg_proc'), 'pg-task calendar')`,
   );
   assert.deepEqual(left.rows, []);
-  // The table can be adopted again.
   await ensureTaskTable(target, { schema: "public_like" });
 });
 

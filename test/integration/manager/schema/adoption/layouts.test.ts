@@ -18,7 +18,6 @@ const pgTask = new PgTask();
 const database = await createDatabase("empty");
 const client = await database.connect();
 
-/** Rows of a table before it is adopted, given by input and state. */
 type Rows = readonly (readonly [input: string, state: string])[];
 
 const usual: Rows = [
@@ -86,7 +85,6 @@ const ended = (schema: string) =>
 for (const [schema, given] of Object.entries(layouts)) await make(schema, given);
 type Row = Readonly<Record<string, unknown>>;
 
-/** Returns the complete rows of the finished tasks. */
 async function finished(schema: string): Promise<Row[]> {
   const { rows } = await client.query<{ row: Row }>(
     `SELECT to_jsonb(t) AS row FROM ${schema}.task AS t
@@ -98,7 +96,6 @@ async function finished(schema: string): Promise<Row[]> {
 const before = new Map<string, Row[]>();
 for (const schema of Object.keys(layouts)) before.set(schema, await finished(schema));
 
-/** Describes the columns (with types), indexes, triggers and constraints of a table and its partitions. */
 async function parts(schema: string): Promise<string[]> {
   const { rows } = await client.query<{ part: string }>(
     `WITH relation AS (SELECT oid FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p'))

@@ -23,10 +23,7 @@ async function columnNames(schema: string): Promise<string[]> {
   return rows.map(({ name }) => name);
 }
 
-/**
- * Returns the error with which adoption is refused. Asserts that the table is unchanged, and that the statements in the
- * error make it adoptable.
- */
+/** Asserts that the table is unchanged, and that the statements in the error make it adoptable. */
 async function refusal(schema: string, make: MakeTable): Promise<string> {
   await client.query(make(schema));
   const before = await columnNames(schema);

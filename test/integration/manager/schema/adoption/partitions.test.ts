@@ -7,13 +7,12 @@ import { markDue } from "../../../../../src/manager/groups/plannedTasks.sql.js";
 import { rescueTasks } from "../../../../../src/manager/recovery/rescue.sql.js";
 import { readColumnSet } from "../../../../../src/manager/schema/columnSet.js";
 import type { Client } from "../../../../../src/shared/postgres/client.js";
-import { literal } from "../../../../../src/shared/postgres/quoting.js";
 import { claimOf } from "../../../../support/claims.js";
 import { PgTask } from "../../../../support/pgTask.js";
 import { createDatabase } from "../../../../support/database.js";
 import { partitionedById, partitionedByPlan } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
-import { stubClient } from "../../../../support/stubClient.js";
+import { plannedNodes } from "../../../../support/plans.js";
 import { ensureTaskTable, openManager } from "../../../../support/taskTables.js";
 import { waitForRow } from "../../../../support/tasks.js";
 import { retryPolicy } from "../../../../support/retryPolicy.js";
@@ -29,7 +28,6 @@ await client.query(partitionedById("hashes"));
 const ranges = await ensureTaskTable(target, { schema: "ranges" });
 const hashes = await ensureTaskTable(target, { schema: "hashes" });
 
-/** Returns how many notifications a listener to the partitioned table receives because of a statement. */
 async function heard(schema: string, statement: string): Promise<number> {
   const listener = await database.connect();
   const { rows } = await client.query<{ oid: number }>(`SELECT '${schema}.task'::regclass::oid AS oid`);
@@ -109,40 +107,9 @@ describe("a row inserted directly into a partition", () => {
   });
 });
 
-interface PlanNode {
-  readonly "Node Type": string;
-  readonly "Relation Name"?: string;
-  readonly "Index Name"?: string;
-  readonly Plans?: readonly PlanNode[];
-}
-
-const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)];
-
-const asArgument = (value: unknown): string =>
-  Array.isArray(value)
-    ? literal(`{${value.map((item) => (item === null ? "NULL" : JSON.stringify(String(item)))).join(",")}}`)
-    : literal(String(value));
-
-/** Returns how a statement of the manager reads the partitions, according to its plan. */
 async function reads(work: (stub: Client) => Promise<unknown>): Promise<string[]> {
-  const statements: { text: string; values: readonly unknown[] }[] = [];
-  await work(
-    stubClient(async (text, values) => {
-      statements.push({ text, values });
-      return { rows: [], rowCount: 0 };
-    }),
-  );
-  const [statement] = statements;
-  assert.ok(statement);
-  await manager.query(`PREPARE looked_at AS ${statement.text}`);
-  const values = statement.values.length === 0 ? "" : `(${statement.values.map(asArgument).join(", ")})`;
-  const { rows } = await manager.query<{ "QUERY PLAN": [{ Plan: PlanNode }] }>(
-    `EXPLAIN (FORMAT json) EXECUTE looked_at${values}`,
-  );
-  await manager.query("DEALLOCATE looked_at");
   return (
-    rows
-      .flatMap((row) => flatten(row["QUERY PLAN"][0].Plan))
+    (await plannedNodes(manager, work))
       .filter((node) => node["Node Type"].endsWith("Scan") && node["Relation Name"] !== undefined)
       // The ledgers are small and are read completely.
       .filter((node) => node["Relation Name"]?.startsWith("task_ledger_") !== true)

@@ -1,16 +1,12 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { connectManager } from "../../../../../src/manager/loop/connectManager.js";
-import { ensureTable } from "../../../../../src/manager/schema/ensureTable.js";
-import { taskTable } from "../../../../../src/manager/schema/taskTable.js";
-import { backendPid, connectClient } from "../../../../../src/shared/postgres/client.js";
+import { backendPid, connectClient, type Client } from "../../../../../src/shared/postgres/client.js";
 import { createDatabase, serverTarget } from "../../../../support/database.js";
 import { extensionTable, userTable } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
 import { PgTask } from "../../../../support/pgTask.js";
 import { startProcess } from "../../../../support/process.js";
-import { stubClient } from "../../../../support/stubClient.js";
-import { ensureTaskTable, makeEntry, silentLog } from "../../../../support/taskTables.js";
+import { ensureTaskTable } from "../../../../support/taskTables.js";
 import { waitForRow } from "../../../../support/tasks.js";
 
 const pgTask = new PgTask();
@@ -21,22 +17,6 @@ const producer = await database.connect();
 
 const plainRow = `active, live, repeat, timeout, count, max, delete, drift, header, save, string, delimiter, escape, quote, "group", "null"`;
 const plainValues = `'1 day', '0', '0', '0', 0, 0, false, false, true, false, true, ',', '', '', 'group', 'nil'`;
-
-/** Adopts a table, and calls `before` ahead of each statement. */
-async function adoptWatching(schema: string, before: (text: string) => Promise<void>): Promise<void> {
-  const entry = makeEntry(target, { schema });
-  const manager = await connectManager(entry);
-  const watched = stubClient(async (text, values) => {
-    await before(text);
-    const { rows, rowCount } = await manager.query<object>(text, [...values]);
-    return { rows, rowCount: rowCount ?? 0 };
-  });
-  try {
-    await ensureTable(watched, taskTable(schema, "task"), entry, silentLog);
-  } finally {
-    await manager.end();
-  }
-}
 
 describe("a task that the extension left in TAKE or WORK", () => {
   test("counts as running while its backend lives, and waits again afterwards", async () => {
@@ -76,7 +56,7 @@ describe("a task that the extension left in TAKE or WORK", () => {
 });
 
 describe("a large table", () => {
-  test("is adopted without delaying producers, which insert before each step", async () => {
+  test("is adopted without delaying producers, which insert before each step, even after an interruption", async () => {
     await client.query(extensionTable("large"));
     // Autovacuum locks the table for longer than adoption's lock timeout, so adoption would be retried.
     await client.query("ALTER TABLE large.task SET (autovacuum_enabled = off)");
@@ -85,11 +65,18 @@ describe("a large table", () => {
        SELECT NULL, rpad('SELECT ' || n, 1800), CASE WHEN n % 10 = 0 THEN 'PLAN' ELSE 'DONE' END::large.state,
          now() + n % 20 * interval '1 hour', ${plainValues} FROM generate_series(1, 25000) AS n`,
     );
-    const { rows: before } = await client.query("SELECT ctid FROM large.task WHERE state = 'DONE'");
+    const { rows: stored } = await client.query("SELECT ctid FROM large.task WHERE state = 'DONE'");
     let inserted = 0;
+    let statement = "";
     const built: string[] = [];
-    await adoptWatching("large", async (text) => {
-      if (/^CREATE (?:UNIQUE )?INDEX/.test(text)) built.push(text);
+    const scanning = new Set<string>();
+    let isInterrupted = false;
+    const before = async (text: string): Promise<void> => {
+      statement = text;
+      if (/^CREATE (?:UNIQUE )?INDEX/.test(text)) {
+        if (!isInterrupted) throw new Error("interrupted");
+        built.push(text);
+      }
       // Statements in the transaction that locks the table are left out, because producers wait for the end of that
       // transaction.
       if (/^(?:UPDATE|CREATE INDEX|SELECT max)|VALIDATE CONSTRAINT/.test(text)) {
@@ -98,7 +85,20 @@ describe("a large table", () => {
           `INSERT INTO large.task (input, plan) VALUES ('', now() + interval '1 hour' * ${inserted % 2})`,
         );
       }
-    });
+    };
+    // The server reports at this level when it reads a whole table.
+    const connected = async (manager: Client): Promise<void> => {
+      await manager.query("SET client_min_messages = debug1");
+      manager.on("notice", ({ message = "" }) => {
+        if (/^(?:verifying|rewriting|building) .*"task"/.test(message)) scanning.add(statement);
+      });
+    };
+    const adopt = (): Promise<unknown> => ensureTaskTable(target, { schema: "large" }, { before, connected });
+    await assert.rejects(adopt(), /interrupted/);
+    isInterrupted = true;
+    await adopt();
+    assert.ok(scanning.size > 0);
+    for (const each of scanning) assert.match(each, /^CREATE (?:UNIQUE )?INDEX CONCURRENTLY/);
     assert.ok(inserted > 5);
     assert.equal(built.length, 6);
     for (const statement of built) assert.match(statement, /CONCURRENTLY/);
@@ -108,7 +108,10 @@ describe("a large table", () => {
     );
     assert.equal(wrong.length, 0);
     // An update would have moved the row to another ctid.
-    assert.deepEqual((await client.query("SELECT ctid FROM large.task WHERE state = 'DONE'")).rows, before);
+    assert.deepEqual((await client.query("SELECT ctid FROM large.task WHERE state = 'DONE'")).rows, stored);
+    await assert.rejects(producer.query("INSERT INTO large.task (input, keep) VALUES ('', '-1 day')"), {
+      code: "23514",
+    });
   });
 
   test("continues after an interrupted adoption", async () => {
@@ -117,12 +120,10 @@ describe("a large table", () => {
       `INSERT INTO cut.task (parent, input, ${plainRow}) SELECT NULL, '', ${plainValues} FROM generate_series(1, 6000)`,
     );
     let left = 2;
-    await assert.rejects(
-      adoptWatching("cut", async (text) => {
-        if (text.startsWith("UPDATE") && text.includes("ready IS NULL") && left-- === 1) throw new Error("interrupted");
-      }),
-      /interrupted/,
-    );
+    const before = async (text: string): Promise<void> => {
+      if (text.startsWith("UPDATE") && text.includes("ready IS NULL") && left-- === 1) throw new Error("interrupted");
+    };
+    await assert.rejects(ensureTaskTable(target, { schema: "cut" }, { before }), /interrupted/);
     const { rows: some } = await client.query("SELECT FROM cut.task WHERE ready");
     assert.equal(some.length, 5000);
     await ensureTaskTable(target, { schema: "cut" });

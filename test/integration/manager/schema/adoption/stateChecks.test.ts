@@ -16,7 +16,6 @@ const major = await serverMajor();
 
 let schemaCount = 0;
 
-/** Creates a user's table with one task, in a schema of its own. Returns the name of the schema. */
 async function createUserTable(state: string, before = "", after = ""): Promise<string> {
   const schema = `own${(schemaCount += 1)}`;
   const named = (text: string): string => text.replaceAll("SCHEMA", schema);
@@ -27,7 +26,6 @@ async function createUserTable(state: string, before = "", after = ""): Promise<
   return schema;
 }
 
-/** Returns the schema's catalog entries, and the table's rows. */
 async function contents(schema: string): Promise<unknown> {
   const { rows } = await client.query(
     `SELECT (SELECT json_agg(json_build_array(relname, relkind, xmin::text) ORDER BY oid) FROM pg_class WHERE relnamespace = n.oid) AS relations,
@@ -42,10 +40,7 @@ async function contents(schema: string): Promise<unknown> {
   return rows[0];
 }
 
-/**
- * Returns the error with which adoption is refused. Asserts that the table is unchanged, and that the statements in the
- * error make it adoptable.
- */
+/** Asserts that the table is unchanged, and that the statements in the error make it adoptable. */
 async function refusal(schema: string): Promise<string> {
   const before = await contents(schema);
   const error: unknown = await ensureTaskTable(target, { schema }).catch((reason: unknown) => reason);
@@ -64,88 +59,73 @@ const some = "('PLAN', 'WORK', 'DONE', 'FAIL')";
 const forbidsThree = "forbids the states TAKE, GONE, STOP:";
 
 describe("refuses a table with a check that rejects every task in some state", () => {
-  for (const [name, state, before, after, words] of [
+  const cases: readonly (readonly [name: string, state: string, words: string, before?: string, after?: string])[] = [
     [
       "a text with a list of states",
       `text NOT NULL DEFAULT 'PLAN' CHECK (state IN ${some})`,
-      "",
-      "",
       `its constraint task_state_check ${forbidsThree}`,
     ],
     [
       "a char(n), padded with blanks",
       `char(8) DEFAULT 'PLAN' CHECK (state IN ${some})`,
-      "",
-      "",
       `its constraint task_state_check ${forbidsThree}`,
     ],
     [
       "a varchar with a pattern",
       "varchar(10) DEFAULT 'PLAN' CONSTRAINT \"Pattern\" CHECK (state ~ '^(PLAN|WORK|DONE|FAIL|STOP|GONE)$')",
-      "",
-      "",
       "its constraint Pattern forbids the state TAKE:",
     ],
     [
       "an enum that has them all",
       `SCHEMA.mood DEFAULT 'PLAN' CHECK (state <> 'STOP')`,
-      "CREATE TYPE SCHEMA.mood AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'FAIL', 'GONE', 'STOP')",
-      "",
       "its constraint task_state_check forbids the state STOP:",
+      "CREATE TYPE SCHEMA.mood AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'FAIL', 'GONE', 'STOP')",
     ],
     [
       "a domain",
       "SCHEMA.mood DEFAULT 'PLAN'",
-      `CREATE DOMAIN SCHEMA.mood AS text CONSTRAINT known CHECK (VALUE IN ${some})`,
-      "",
       `its column state has the domain SCHEMA.mood, whose constraint known ${forbidsThree}`,
+      `CREATE DOMAIN SCHEMA.mood AS text CONSTRAINT known CHECK (VALUE IN ${some})`,
     ],
     [
       "a domain over a domain",
       "SCHEMA.mood DEFAULT 'PLAN'",
+      `its column state has the domain SCHEMA.word, whose constraint known ${forbidsThree}`,
       `CREATE DOMAIN SCHEMA.word AS varchar(9) CONSTRAINT known CHECK (VALUE IN ${some});
        CREATE DOMAIN SCHEMA.mood AS SCHEMA.word CHECK (VALUE <> '')`,
-      "",
-      `its column state has the domain SCHEMA.word, whose constraint known ${forbidsThree}`,
     ],
     [
       "a check that is not valid for the rows that are there",
       "text DEFAULT 'PLAN'",
+      `its constraint from_now_on ${forbidsThree}`,
       "",
       `; INSERT INTO SCHEMA.task VALUES (2, now(), '', NULL, 'mine');
          ALTER TABLE SCHEMA.task ADD CONSTRAINT from_now_on CHECK (state IN ${some}) NOT VALID`,
-      `its constraint from_now_on ${forbidsThree}`,
     ],
     [
       "a function of the user's own",
       "text DEFAULT 'PLAN' CHECK (SCHEMA.known(state))",
+      `its constraint task_state_check ${forbidsThree}`,
       `CREATE FUNCTION SCHEMA.known(state text) RETURNS boolean LANGUAGE plpgsql AS
          $$ BEGIN RETURN state IN ${some}; END $$`,
-      "",
-      `its constraint task_state_check ${forbidsThree}`,
     ],
     [
       "a list of states, and what other columns hold",
       `text DEFAULT 'PLAN', CONSTRAINT pair CHECK (state IN ${some} AND length(note) < 9)`,
-      "",
-      "",
       `its constraint pair ${forbidsThree}`,
     ],
     [
       "states of which each asks for something of other columns",
       `text DEFAULT 'PLAN', CONSTRAINT each CHECK (state = 'PLAN' AND note IS NULL OR state = 'DONE' AND input <> '' OR state IN ('WORK', 'FAIL'))`,
-      "",
-      "",
       `its constraint each ${forbidsThree}`,
     ],
     [
       "two checks, each of which forbids some",
       "text DEFAULT 'PLAN' CONSTRAINT one CHECK (state <> 'TAKE') CONSTRAINT two CHECK (state <> 'GONE' AND state <> 'STOP')",
-      "",
-      "",
       "its constraint one forbids the state TAKE; its constraint two forbids the states GONE, STOP:",
     ],
-  ] as const) {
+  ];
+  for (const [name, state, words, before, after] of cases) {
     test(`if state is ${name}`, async () => {
       const schema = await createUserTable(state, before, after);
       const what = await refusal(schema);
@@ -189,20 +169,14 @@ describe("refuses a table with a check that rejects every task in some state", (
 });
 
 describe("adopts a table with a check that", () => {
-  for (const [name, state, before, after] of [
-    ["allows all states", "text DEFAULT 'PLAN' CHECK (length(state) = 4)", "", ""],
-    [
-      "has conditions on other columns in some states",
-      "text DEFAULT 'PLAN', CHECK (state <> 'TAKE' OR note IS NOT NULL)",
-      "",
-      "",
-    ],
-    ["is null for some states", "text DEFAULT 'PLAN' CHECK (CASE WHEN state = 'PLAN' THEN true END)", "", ""],
-    ["compares the state with another column", "text DEFAULT 'PLAN', CHECK (state <> note)", "", ""],
+  for (const [name, state, before] of [
+    ["allows all states", "text DEFAULT 'PLAN' CHECK (length(state) = 4)", ""],
+    ["has conditions on other columns", "text DEFAULT 'PLAN', CHECK (state <> 'TAKE' OR note IS NOT NULL)", ""],
+    ["is null for some states", "text DEFAULT 'PLAN' CHECK (CASE WHEN state = 'PLAN' THEN true END)", ""],
+    ["compares the state with another column", "text DEFAULT 'PLAN', CHECK (state <> note)", ""],
     [
       "raises an error for some states",
       "text DEFAULT 'PLAN' CHECK (length(state) / (CASE state WHEN 'GONE' THEN 0 ELSE 1 END) > 0)",
-      "",
       "",
     ],
     [
@@ -211,11 +185,10 @@ describe("adopts a table with a check that", () => {
       `CREATE TABLE SCHEMA.asked (state text);
        CREATE FUNCTION SCHEMA.noted(state text) RETURNS boolean LANGUAGE plpgsql AS
          $$ BEGIN INSERT INTO SCHEMA.asked VALUES (state); RETURN state = 'PLAN'; END $$`,
-      "",
     ],
   ] as const) {
     test(name, async () => {
-      const schema = await createUserTable(state, before, after);
+      const schema = await createUserTable(state, before);
       await ensureTaskTable(target, { schema });
       if (!name.startsWith("writes")) return;
       const { rows } = await client.query(`SELECT DISTINCT state FROM ${schema}.asked`);

@@ -25,7 +25,6 @@ const isMessage = (template: string): boolean =>
   /[a-z] [a-z]+ [a-z]/.test(template.replaceAll(/\$\{[^}]*\}/g, "x")) &&
   !/\b(?:SELECT|FROM|WHERE|SET|AND|CASE)\b/.test(template);
 
-/** Returns every word of pg-task's statements that read or write the table. */
 async function statementWords(): Promise<string[]> {
   const words: string[] = [];
   for (const folder of ["manager", "tasks", "web"]) {

@@ -15,7 +15,6 @@ interface Minute {
 const minuteMs = 60_000;
 const dayMs = 86_400_000;
 
-/** Returns the minutes of some days after `since`, with their wall times according to the server. */
 async function minutesAfter(since: string, zone: string, days: number): Promise<Minute[]> {
   const { rows } = await client.query<{ instant: string; wall: string }>(
     `SELECT extract(epoch FROM instant)::bigint AS instant,
@@ -48,7 +47,6 @@ function contains(field: string, value: number, low: number, high: number, names
 const monthNames = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const weekdayNames = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-/** Whether a day is the working day nearest to the given one, within its month. */
 function isNearestWorkingDay(date: Date, target: number): boolean {
   const [year, month] = [date.getUTCFullYear(), date.getUTCMonth()];
   const candidates = [0, -1, 1, -2, 2].map((shift) => new Date(Date.UTC(year, month, target + shift)));
@@ -88,7 +86,6 @@ function fits(rule: string, wall: number): boolean {
   return both ? fitsDay && fitsWeekday : fitsDay || fitsWeekday;
 }
 
-/** Returns the instants of a rule among the given minutes, in ascending order, by looking at every minute. */
 function instantsWithin(rule: string, minutes: readonly Minute[]): number[] {
   const isFixed = !/^[*]|^[^ ]+ [*]/.test(rule);
   if (!isFixed) return minutes.filter(({ wall }) => fits(rule, wall)).map(({ instant }) => instant);

@@ -71,7 +71,6 @@ function withRanges(rule: string): string {
     .join(" ");
 }
 
-/** Returns the next time according to croner, or why there is none. */
 function cronerTime({ rule, zone, since }: CronCase): string {
   try {
     const next = new Cron(withRanges(rule), { timezone: zone }).nextRun(new Date(since));
@@ -81,7 +80,6 @@ function cronerTime({ rule, zone, since }: CronCase): string {
   }
 }
 
-/** Returns the offset of the zone at the time, in ms. */
 function offsetAt(time: number, zone: string): number {
   const parts = new Intl.DateTimeFormat("en-US", {
     timeZone: zone,
@@ -103,7 +101,6 @@ interface Difference extends CronCase {
   readonly theirs: string;
 }
 
-/** The fields of a rule: second, minute, hour, day, month, weekday. */
 function fieldsOf({ rule }: CronCase): [string, string, string, string, string, string] {
   const fields = rule.split(" ");
   const [second = "", minute = "", hour = "", day = "", month = "", weekday = ""] =

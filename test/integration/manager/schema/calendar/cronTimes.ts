@@ -5,7 +5,6 @@ import type { TestDatabase } from "../../../../support/database.js";
 /** The schema of the calendar. Its name needs quoting, and contains the dollar quote of the functions' bodies. */
 export const schema = `"cal""endar$function$"`;
 
-/** A rule, a time zone, and the instant after which the rule's next time is wanted. */
 export interface CronCase {
   readonly rule: string;
   readonly zone: string;
@@ -54,7 +53,6 @@ export async function nextTimes(client: Client, cases: readonly CronCase[]): Pro
   return rows.map(({ next }) => next);
 }
 
-/** Returns the first `count` times of a rule after `since`. */
 export async function firstTimes(
   client: Client,
   { rule, zone, since }: CronCase,

@@ -9,7 +9,6 @@ import { connectWithCalendar, nextTimes, randomRule, type RandomRule } from "./r
 // Node cannot import the names of this package.
 const rrule: typeof Rrule = createRequire(import.meta.url)("rrule");
 const client = await connectWithCalendar();
-/** How many times of each rule are compared. */
 const count = 3;
 const slow = ["YEARLY", "MONTHLY", "WEEKLY", "DAILY"];
 

@@ -3,14 +3,12 @@ import type { Client } from "../../../../../src/shared/postgres/client.js";
 import type { Random } from "../../../../chaos/random.js";
 import { createDatabase } from "../../../../support/database.js";
 
-/** A rule, its zone, and the instant after which its times are wanted. */
 export interface Question {
   readonly rule: string;
   readonly zone: string;
   readonly since: string;
 }
 
-/** Returns a connection to an empty database in which the calendar's functions exist. */
 export async function connectWithCalendar(): Promise<Client> {
   const client = await (await createDatabase("empty")).connect();
   await createCalendar(client, "public");
@@ -21,10 +19,7 @@ export async function connectWithCalendar(): Promise<Client> {
   return client;
 }
 
-/**
- * Returns, for each question, up to `count` times of the rule in ISO 8601, in UTC and whole seconds. All are computed by
- * one statement. If the rule has fewer times, "end" follows the last one.
- */
+/** Up to `count` times for each question. If the rule has fewer times, "end" follows the last one. */
 export async function nextTimes(client: Client, questions: readonly Question[], count: number): Promise<string[][]> {
   const { rows } = await client.query<{ times: string }>(
     `SELECT (
@@ -76,7 +71,6 @@ export interface RandomRule extends Question {
   readonly freq: string;
   /** DTSTART's wall time, as if it were in UTC. */
   readonly start: string;
-  /** The parts of the rule by name, without FREQ. */
   readonly parts: ReadonlyMap<string, string>;
 }
 

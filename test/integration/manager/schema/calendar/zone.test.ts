@@ -87,7 +87,6 @@ for (const zone of [
   });
 }
 
-/** Returns the instants of a wall time as the server's text in UTC. */
 async function instants(wall: string, zone: string, mode: string): Promise<string[] | undefined> {
   const { rows } = await client.query<{ found: string[] }>(
     `SELECT ARRAY(SELECT to_char(i AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')

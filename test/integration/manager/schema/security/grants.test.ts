@@ -22,7 +22,6 @@ await client.query(`
   ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO ${anon}, PUBLIC;
   ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO ${anon}`);
 
-/** The relations of a schema that are granted to others than their owner. */
 async function granted(schema: string): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT DISTINCT c.relname AS name FROM pg_class AS c, aclexplode(c.relacl) AS g
