@@ -30,7 +30,17 @@ import {
   refusalRemedy,
 } from "../tasks/queries/executorSessions.js";
 import { describeOtherEntries, readPublishedEntries } from "../supervisor/publishedEntries.js";
-import { withClient, withEntry, type OpenTable } from "./support/openTable.js";
+import {
+  chooseEntry,
+  findEntries,
+  loadForCommand,
+  optionsFor,
+  withClient,
+  withEntry,
+  type OpenTable,
+} from "./support/openTable.js";
+import { errorDefinitions, exitCodes } from "../shared/errorCodes.js";
+import { commandExitCodes } from "./support/exitCodes.js";
 import { copyReport } from "../manager/schema/home.js";
 import { withTableOptions, howToResume } from "./support/pastedCommands.js";
 import { foreignHolderRemedy } from "../shared/postgres/frozenHolder.js";
@@ -38,10 +48,24 @@ import { printableLine } from "../shared/printable.js";
 import { colourText, type Terminal } from "./terminal/terminal.js";
 import { truncate, formatCount, formatNumber, formatTime } from "./terminal/format.js";
 import { formatDuration } from "../shared/formatDuration.js";
-import type { TableOptions } from "./support/options.js";
+import type { CommandOptions, TableOptions } from "./support/options.js";
 
 const maxRateRows = 100_000;
 const concurrentEntries = 5;
+
+export async function showStatus(terminal: Terminal, options: CommandOptions): Promise<number> {
+  const configuration = await loadForCommand(terminal, options);
+  const entries = findEntries(configuration, options);
+  if (entries.length === 0) chooseEntry(terminal, configuration, options);
+  const found = await readStatus(configuration, entries);
+  const selecting = entries.map((entry) => optionsFor(configuration, entry, options));
+  const lines =
+    options.json === true ? [JSON.stringify(found, null, 2)] : formatStatus(terminal, found, options, selecting);
+  terminal.write(`${lines.join("\n")}\n`);
+  const errors = [found.error, ...found.tables.map(({ error }) => error)];
+  const first = errors.find((error) => error !== null);
+  return first === undefined || first === null ? commandExitCodes.done : exitCodes[errorDefinitions[first.code].family];
+}
 
 interface Standby extends ServerProcess {
   /** In which entries it differs from the leader. Null if in none, or if either has not published its entries. */
@@ -85,7 +109,7 @@ interface Status {
 }
 
 /** The error of what cannot be read takes its place. */
-export async function readStatus(configuration: Configuration, entries: readonly Entry[]): Promise<Status> {
+async function readStatus(configuration: Configuration, entries: readonly Entry[]): Promise<Status> {
   const name = configuration.parameters["pg_conf.name"];
   let cluster: ClusterStatus | null = null;
   let error: ErrorReport | null = null;
@@ -171,7 +195,7 @@ export async function queryTableStatus({ client, table, entry }: OpenTable, maxR
  * @param options the options of the command
  * @param selecting for each table, the options that select it
  */
-export function formatStatus(
+function formatStatus(
   terminal: Terminal,
   status: Status,
   options: TableOptions,

@@ -11,7 +11,8 @@ import { commandExitCodes } from "../support/exitCodes.js";
 import { withTable, type OpenTable } from "../support/openTable.js";
 import { withTableOptions, shellWord } from "../support/pastedCommands.js";
 import { filterFromOptions, type CommandOptions, type FilterOptions, type TableOptions } from "../support/options.js";
-import { copyField, formatCount } from "../terminal/format.js";
+import { countPrunable, pruneBatch, readPruneCutoff } from "../../tasks/commands/pruneTasks.js";
+import { copyField, formatCount, formatNumber } from "../terminal/format.js";
 import { printableLine, quotedLine } from "../../shared/printable.js";
 
 const batchSize = 500;
@@ -267,3 +268,58 @@ const describePause = (group: string | null): string =>
   group === null
     ? "the whole table is paused: pg-task resume"
     : `its group ${quotedLine(group)} is paused: pg-task resume --group ${shellWord(group)}`;
+
+interface PruneOptions extends CommandOptions, FilterOptions {
+  readonly older: string;
+  readonly yes?: true;
+  readonly dryRun?: true;
+}
+
+export async function prune(terminal: Terminal, options: PruneOptions): Promise<number> {
+  return await withTable(terminal, options, "prune", async (opened) => {
+    const { client, table } = opened;
+    const cutoff = await readPruneCutoff(client, options.older);
+    if (options.dryRun === true || options.yes !== true) {
+      const found = await countPrunable(client, table, cutoff, filterFromOptions(options));
+      if (options.dryRun === true) return printPruned(terminal, options, { found });
+      const question = `Delete ${formatCount(found, "task")} of ${printableLine(table.qualified)} that ended before ${cutoff}?`;
+      if (found > 0 && !(await confirmChange(terminal, options.yes === true, question))) return commandExitCodes.notAll;
+    }
+    return await deleteInBatches(terminal, opened, options, cutoff);
+  });
+}
+
+async function deleteInBatches(
+  terminal: Terminal,
+  { client, table }: OpenTable,
+  options: PruneOptions,
+  cutoff: string,
+): Promise<number> {
+  let deleted = 0;
+  let locked = 0;
+  for (let after: string | null = null; ;) {
+    const step = await pruneBatch(client, table, cutoff, filterFromOptions(options), after);
+    deleted += step.deleted;
+    locked += step.locked;
+    after = step.next;
+    if (after === null) break;
+    terminal.showProgress(`${formatNumber(deleted)} deleted`);
+  }
+  terminal.showProgress(null);
+  return printPruned(terminal, options, { deleted, locked });
+}
+
+function printPruned(
+  terminal: Terminal,
+  { json }: PruneOptions,
+  result: { readonly found: number } | { readonly deleted: number; readonly locked: number },
+): number {
+  const left = "locked" in result ? result.locked : 0;
+  if (json === true) terminal.write(`${JSON.stringify(result)}\n`);
+  else if ("found" in result) terminal.write(`${formatCount(result.found, "task")} would be deleted\n`);
+  else {
+    const rest = left === 0 ? "" : `, ${formatCount(left, "locked row")} skipped`;
+    terminal.write(`${formatCount(result.deleted, "task")} deleted${rest}\n`);
+  }
+  return left === 0 ? commandExitCodes.done : commandExitCodes.notAll;
+}

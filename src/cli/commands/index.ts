@@ -99,7 +99,7 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     summary: "show leader, managers, sessions, backlog and throughput",
     table: true,
     examples: ["status", "status --json"],
-    load: async () => (await import("./status.js")).showStatus,
+    load: async () => (await import("../status.js")).showStatus,
   },
   list: {
     summary: "list tasks, newest first",
@@ -235,7 +235,7 @@ export const commands: Readonly<Record<string, CommandRow>> = {
     table: true,
     filter: finalStates,
     examples: ["prune --older '30 days' --dry-run", "prune --older '30 days' --yes"],
-    load: async () => (await import("./prune.js")).prune,
+    load: async () => (await import("./changeTasks.js")).prune,
   },
   groups: {
     summary: "list groups that have running or waiting tasks or are paused",

@@ -4,7 +4,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import type { CheckReport } from "../../../../src/cli/check/report.js";
+import type { CheckReport } from "../../../../src/cli/commands/check.js";
 import { ensureTable } from "../../../../src/manager/schema/ensureTable.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { loadConfiguration } from "../../../../src/shared/config/loadConfiguration.js";
