@@ -43,10 +43,8 @@ function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   if (finalStates.some((state) => state === task.state)) return [endedReason(task, table)];
   if (task.owner !== null)
     return [withRejected(task, table.lockWait === null ? claimedReason(task) : lockReason(task, table.lockWait))];
-  if (task.state !== "PLAN") {
-    const text = `it is in ${task.state}, but no session owns it`;
-    return [{ code: "orphaned", text, remedy: `${stopAndRetry([task.id])} runs it` }];
-  }
+  if (task.state !== "PLAN")
+    return [reason("orphaned", `it is in ${task.state}, but no session owns it`, `${stopAndRetry([task.id])} runs it`)];
   const blocked = (isMeant: (code: StartBlocker) => boolean): Reason[] =>
     task.blockers.filter(isMeant).map((code) => blockerReason(code, task, table.pauses));
   const reasons = [
@@ -54,7 +52,7 @@ function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
     ...copyReasons(table),
     ...managerReasons(table),
     ...blocked((code) => code === "out-of-queue"),
-    ...lockReasons(table),
+    ...rowLockReasons(table),
     ...blocked((code) => isInQueue(code) && code !== "gap"),
     ...(isDue(task) ? aheadReasons(task) : []),
     ...blocked((code) => code === "gap"),
@@ -67,6 +65,9 @@ function waitReasons(task: TaskSituation, table: TableSituation): Reason[] {
   return [lacksSession && isOverdue ? noSessionReason : dueReason(table)];
 }
 
+const reason = (code: Reason["code"], text: string, remedy?: string): Reason =>
+  remedy === undefined ? { code, text } : { code, text, remedy };
+
 /** Whether the reason is one that only a due task has. */
 const isInQueue = (code: StartBlocker): boolean => code === "key-runs" || code === "group-limit" || code === "gap";
 
@@ -75,29 +76,27 @@ const isDue = ({ waitMs }: TaskSituation): boolean => waitMs !== null && waitMs 
 /** How long a manager may take to open the first session of a table, in ms. */
 const sessionMs = 2_000;
 
-const refusedReason = (refusal: SessionRefusal): Reason => ({
-  code: "no-session",
-  text: `nothing in the table blocks it, but no session is free for it, and the server refuses new ones: ${refusal.reason}`,
-  remedy: refusalRemedy(refusal),
-});
+const refusedReason = (refusal: SessionRefusal): Reason =>
+  reason(
+    "no-session",
+    `nothing in the table blocks it, but no session is free for it, and the server refuses new ones: ${refusal.reason}`,
+    refusalRemedy(refusal),
+  );
 
-const noSessionReason: Reason = {
-  code: "no-session",
-  text: "nothing in the table blocks it, but no session of the table is open to run it",
-  remedy:
-    'pg-task opens one when a task is due; if it cannot, its log says why ("cannot open a session, tasks wait"): for example, the password of the role was changed on the server',
-};
+const noSessionReason = reason(
+  "no-session",
+  "nothing in the table blocks it, but no session of the table is open to run it",
+  'pg-task opens one when a task is due; if it cannot, its log says why ("cannot open a session, tasks wait"): for example, the password of the role was changed on the server',
+);
 
 function dueReason({ triggers }: TableSituation): Reason {
   const check = "it starts at the manager's next check";
-  if (triggers.length === 0) return { code: "due", text: `nothing blocks it: ${check}` };
-  const names = triggers.join(", ");
-  return {
-    code: "due",
-    text: `neither rows nor sessions show anything that blocks it: ${check}, unless one of your triggers on the table (${names}) suppresses the update of its row`,
-    remedy:
-      'an error raised by a trigger is in pg-task\'s log ("claim rejected by the server, retrying"); a trigger that returns NULL leaves no trace',
-  };
+  if (triggers.length === 0) return reason("due", `nothing blocks it: ${check}`);
+  return reason(
+    "due",
+    `neither rows nor sessions show anything that blocks it: ${check}, unless one of your triggers on the table (${triggers.join(", ")}) suppresses the update of its row`,
+    'an error raised by a trigger is in pg-task\'s log ("claim rejected by the server, retrying"); a trigger that returns NULL leaves no trace',
+  );
 }
 
 function goneText(stop: string | null, problem: string | null): string {
@@ -112,12 +111,7 @@ function endedReason(
   { id, state, owner, stop, problem, queryFailed, keyWaitsIn }: TaskSituation,
   { notRetried, successor, owed }: TableSituation,
 ): Reason {
-  if (owner !== null) {
-    return {
-      code: "stopping",
-      text: `it was set to ${state} while it ran, and its run is ending`,
-    };
-  }
+  if (owner !== null) return reason("stopping", `it was set to ${state} while it ran, and its run is ending`);
   const when = stop === null ? "" : ` at ${stop}`;
   const retryAnyway = notRetried === null ? "" : `; ${notRetried.remedy}`;
   const texts: Readonly<Record<string, string>> = {
@@ -126,18 +120,18 @@ function endedReason(
     GONE: goneText(stop, problem),
     STOP: "it was stopped",
   };
+  const text = texts[state] ?? state;
   if (owed !== null) {
-    const text = `${texts[state] ?? state}; its next run has been owed since then, because it could not be planned: ${owed}`;
-    return { code: "ended", text, remedy: owedRemedy(id) };
+    const why = `its next run has been owed since then, because it could not be planned: ${owed}`;
+    return reason("ended", `${text}; ${why}`, owedRemedy(id));
   }
-  return {
-    code: "ended",
-    text: `${texts[state] ?? state}${successor === null ? "" : `; ${successorText(successor)}`}`,
-    remedy:
-      keyWaitsIn === null
-        ? `pg-task retry ${id} runs ${queryFailed ? "the query" : "it"} again${retryAnyway}`
-        : runInstead(keyWaitsIn),
-  };
+  return reason(
+    "ended",
+    `${text}${successor === null ? "" : `; ${successorText(successor)}`}`,
+    keyWaitsIn === null
+      ? `pg-task retry ${id} runs ${queryFailed ? "the query" : "it"} again${retryAnyway}`
+      : runInstead(keyWaitsIn),
+  );
 }
 
 function successorText({ id, state, plan }: Successor): string {
@@ -149,179 +143,125 @@ function successorText({ id, state, plan }: Successor): string {
 
 function rejectedReason({ id, start }: TaskSituation, { triggers }: TableSituation): Reason {
   const names = triggers.length === 0 ? "" : `, perhaps ${triggers.join(", ")}`;
-  return {
-    code: "rejected",
-    text: `it started at ${start ?? "an unknown time"}, its run has ended, and the server rejects its result: a trigger or constraint of yours refuses the change of its row${names}`,
-    remedy: `the log line "result rejected by the server, retrying" with the id ${id} says why; once you have changed the trigger or constraint, the manager writes the result, which it keeps, within a minute`,
-  };
+  return reason(
+    "rejected",
+    `it started at ${start ?? "an unknown time"}, its run has ended, and the server rejects its result: a trigger or constraint of yours refuses the change of its row${names}`,
+    `the log line "result rejected by the server, retrying" with the id ${id} says why; once you have changed the trigger or constraint, the manager writes the result, which it keeps, within a minute`,
+  );
 }
 
 /**
- * Its result may be rejected if the manager cannot show all rejected results. The remedy for a result that is not
- * written yet says so anyway.
+ * The result of a claimed task may be rejected if the manager cannot show all rejected results. The remedy for a result
+ * that is not written yet says so anyway.
  */
-function withRejected({ id, state, moreRejected }: TaskSituation, reason: Reason): Reason {
-  if (!moreRejected || state !== "WORK" || reason.code === "unwritten") return reason;
+function withRejected({ id, state, moreRejected }: TaskSituation, claimed: Reason): Reason {
+  if (!moreRejected || state !== "WORK" || claimed.code === "unwritten") return claimed;
   const hint = `the server rejects the results of so many tasks that pg-task cannot tell whether this is one of them: if it is, the log line "result rejected by the server, retrying" has the id ${id}`;
-  return { ...reason, remedy: reason.remedy === undefined ? hint : `${reason.remedy}; ${hint}` };
+  return { ...claimed, remedy: claimed.remedy === undefined ? hint : `${claimed.remedy}; ${hint}` };
 }
 
 function claimedReason({ id, state, owner, ownerLives, pid, start, remote, runEnded }: TaskSituation): Reason {
   const [ownerPid = ""] = (owner ?? "").split(" ");
   if (!ownerLives) {
-    return {
-      code: "orphaned",
-      text: `the server process ${ownerPid} that ran it is gone, or serves another table of which this one is a copy`,
-      remedy: `a manager rescues it within seconds; without a manager, the next one does when it starts; if this lasts although a manager serves the table, search the log for "rescue rejected by the server, retrying" with the id ${id}, or another transaction holds a lock on its row`,
-    };
+    return reason(
+      "orphaned",
+      `the server process ${ownerPid} that ran it is gone, or serves another table of which this one is a copy`,
+      `a manager rescues it within seconds; without a manager, the next one does when it starts; if this lasts although a manager serves the table, search the log for "rescue rejected by the server, retrying" with the id ${id}, or another transaction holds a lock on its row`,
+    );
   }
   if (state === "PLAN") {
-    return {
-      code: "run-ends-first",
-      text: `it was set to PLAN while it was running in server process ${ownerPid}: that run must end first`,
-    };
+    const text = `it was set to PLAN while it was running in server process ${ownerPid}: that run must end first`;
+    return reason("run-ends-first", text);
   }
-  if (state === "TAKE") {
-    return { code: "queued", text: `it is queued in the session of server process ${ownerPid}` };
-  }
+  if (state === "TAKE") return reason("queued", `it is queued in the session of server process ${ownerPid}`);
+  const since = `it has been running since ${start ?? "a moment ago"}`;
   if (remote) {
-    return {
-      code: "running",
-      text: `it has been running since ${start ?? "a moment ago"} on its remote server, in server process ${pid ?? "?"}`,
-      remedy: `pg-task stop ${id} cancels it; if that server is unreachable, only once it is reachable again or pg_task.reset has passed`,
-    };
+    return reason(
+      "running",
+      `${since} on its remote server, in server process ${pid ?? "?"}`,
+      `pg-task stop ${id} cancels it; if that server is unreachable, only once it is reachable again or pg_task.reset has passed`,
+    );
   }
   if (runEnded) {
-    return {
-      code: "unwritten",
-      text: `it started at ${start ?? "an unknown time"}, its run in server process ${ownerPid} has ended, and its result is not written yet`,
-      remedy: `if this lasts, search the log for "result rejected by the server, retrying" (a trigger or constraint of yours) with the id ${id}; or another transaction holds a lock on its row`,
-    };
+    return reason(
+      "unwritten",
+      `it started at ${start ?? "an unknown time"}, its run in server process ${ownerPid} has ended, and its result is not written yet`,
+      `if this lasts, search the log for "result rejected by the server, retrying" (a trigger or constraint of yours) with the id ${id}; or another transaction holds a lock on its row`,
+    );
   }
-  return {
-    code: "running",
-    text: `it has been running since ${start ?? "a moment ago"} in server process ${pid ?? ownerPid}`,
-    remedy: `pg-task stop ${id} cancels it`,
-  };
+  return reason("running", `${since} in server process ${pid ?? ownerPid}`, `pg-task stop ${id} cancels it`);
 }
 
 function lockReason({ id, start, owner }: TaskSituation, wait: LockWait): Reason {
   const [ownerPid = ""] = (owner ?? "").split(" ");
-  return {
-    code: "waits-for-lock",
-    text: `it has been running since ${start ?? "a moment ago"} in server process ${ownerPid}, and waits for ${describeLockWait(wait)}`,
-    remedy: `${describeUnblocking(wait)}; pg-task stop ${id} cancels the task`,
-  };
+  return reason(
+    "waits-for-lock",
+    `it has been running since ${start ?? "a moment ago"} in server process ${ownerPid}, and waits for ${describeLockWait(wait)}`,
+    `${describeUnblocking(wait)}; pg-task stop ${id} cancels the task`,
+  );
 }
 
 const copyReasons = ({ copy }: TableSituation): Reason[] =>
-  copy === null
-    ? []
-    : [
-        {
-          code: "table-copied",
-          text: describeCopy(copy, 0),
-          remedy: errorDefinitions.SCHEMA_COPY.remedy,
-        },
-      ];
+  copy === null ? [] : [reason("table-copied", describeCopy(copy, 0), errorDefinitions.SCHEMA_COPY.remedy)];
 
-function managerReasons({ copy, hasLeader: leader, hasManager: manager }: TableSituation): Reason[] {
-  if (manager || copy !== null) return [];
-  if (leader === false) {
-    return [
-      {
-        code: "no-leader",
-        text: "no pg-task process leads with this configuration",
-        remedy: "start one: pg-task start",
-      },
-    ];
-  }
-  return [
-    {
-      code: "no-manager",
-      text: "no manager serves the table",
-      remedy:
-        leader === true
-          ? 'search the leader\'s log for the table, or for lines with "retrying" or "waiting"'
-          : "start pg-task, or see its log",
-    },
-  ];
+function managerReasons({ copy, hasLeader, hasManager }: TableSituation): Reason[] {
+  if (hasManager || copy !== null) return [];
+  if (hasLeader === false)
+    return [reason("no-leader", "no pg-task process leads with this configuration", "start one: pg-task start")];
+  const remedy =
+    hasLeader === true
+      ? 'search the leader\'s log for the table, or for lines with "retrying" or "waiting"'
+      : "start pg-task, or see its log";
+  return [reason("no-manager", "no manager serves the table", remedy)];
 }
 
-function lockReasons({ lock }: TableSituation): Reason[] {
+function rowLockReasons({ lock }: TableSituation): Reason[] {
   if (lock === null) return [];
   const { by } = lock;
-  const open = by === null || by.openMs === null ? "" : `, open for ${Math.max(0, Math.round(by.openMs / 1000))} s`;
-  const who =
-    by === null
-      ? "an open transaction, possibly several"
-      : `the open transaction of server process ${by.pid} (${by.user ?? "?"}, ${by.name ?? "?"}${open})`;
+  if (by === null) {
+    const text = "its row is locked by an open transaction, possibly several";
+    return [reason("row-locked", text, "commit or end the transaction that changed the row")];
+  }
+  const { pid, user, name, openMs } = by;
+  const open = openMs === null ? "" : `, open for ${Math.max(0, Math.round(openMs / 1000))} s`;
   return [
-    {
-      code: "row-locked",
-      text: `its row is locked by ${who}`,
-      remedy:
-        by === null
-          ? "commit or end the transaction that changed the row"
-          : `commit there, or end it: SELECT pg_terminate_backend(${by.pid})`,
-    },
+    reason(
+      "row-locked",
+      `its row is locked by the open transaction of server process ${pid} (${user ?? "?"}, ${name ?? "?"}${open})`,
+      `commit there, or end it: SELECT pg_terminate_backend(${pid})`,
+    ),
   ];
 }
 
 function aheadReasons({ ahead, aheadMore }: TaskSituation): Reason[] {
   if (ahead === 0) return [];
-  return [
-    {
-      code: "behind-others",
-      text: `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come first (a larger max first, then the smaller id)`,
-    },
-  ];
-}
-
-function reserveReasons(
-  { groupRuns, max, tableRuns }: TaskSituation,
-  { maxSessions, maxRuns, reserve }: TableSituation,
-  allRun: number,
-): Reason[] {
-  if (groupRuns === 0 || groupRuns > Math.max(max, 0)) return [];
-  const left = Math.min(maxSessions - allRun, maxRuns - tableRuns);
-  const total = Math.min(maxSessions, maxRuns);
-  const reserved = reservedSessions(total, reserve);
-  if (left <= 0 || left > reserved) return [];
-  return [
-    {
-      code: "reserve",
-      text: `its group already runs something, and ${reserved} of ${total} sessions ${reserved === 1 ? "is" : "are"} reserved for groups that run nothing (pg_conf.reserve)`,
-      remedy: "wait, raise pg_conf.max or pg_task.run, or lower pg_conf.reserve",
-    },
-  ];
+  const text = `${aheadMore ? "more than " : ""}${ahead} due ${ahead === 1 ? "task" : "tasks"} of its group come first (a larger max first, then the smaller id)`;
+  return [reason("behind-others", text)];
 }
 
 function limitReasons(task: TaskSituation, table: TableSituation): Reason[] {
+  const { tableRuns, groupRuns, max } = task;
+  const { maxRuns, maxSessions, runningSessions, reserve, freeConnections } = table;
   const reasons: Reason[] = [];
-  const { tableRuns } = task;
-  if (tableRuns >= table.maxRuns) {
-    reasons.push({
-      code: "run-limit",
-      text: `the table runs ${tableRuns} ${tableRuns === 1 ? "task" : "tasks"}, and pg_task.run allows ${table.maxRuns}`,
-      remedy: "wait, or raise pg_task.run",
-    });
+  if (tableRuns >= maxRuns) {
+    const text = `the table runs ${tableRuns} ${tableRuns === 1 ? "task" : "tasks"}, and pg_task.run allows ${maxRuns}`;
+    reasons.push(reason("run-limit", text, "wait, or raise pg_task.run"));
   }
-  const allRun = Math.max(tableRuns, table.runningSessions);
-  if (allRun >= table.maxSessions) {
-    reasons.push({
-      code: "session-limit",
-      text: `${allRun} ${allRun === 1 ? "session runs" : "sessions run"}, and pg_conf.max allows ${table.maxSessions} for all tables together`,
-      remedy: "wait, or raise pg_conf.max",
-    });
+  const allRun = Math.max(tableRuns, runningSessions);
+  if (allRun >= maxSessions) {
+    const text = `${allRun} ${allRun === 1 ? "session runs" : "sessions run"}, and pg_conf.max allows ${maxSessions} for all tables together`;
+    reasons.push(reason("session-limit", text, "wait, or raise pg_conf.max"));
   }
-  reasons.push(...reserveReasons(task, table, allRun));
-  if (table.freeConnections <= 0) {
-    reasons.push({
-      code: "no-connection-room",
-      text: "the server has no connections left: pg-task leaves the last ten to other clients",
-      remedy: "raise max_connections, or close unused connections",
-    });
+  const left = Math.min(maxSessions - allRun, maxRuns - tableRuns);
+  const total = Math.min(maxSessions, maxRuns);
+  const reserved = reservedSessions(total, reserve);
+  if (groupRuns > 0 && groupRuns <= Math.max(max, 0) && left > 0 && left <= reserved) {
+    const text = `its group already runs something, and ${reserved} of ${total} sessions ${reserved === 1 ? "is" : "are"} reserved for groups that run nothing (pg_conf.reserve)`;
+    reasons.push(reason("reserve", text, "wait, raise pg_conf.max or pg_task.run, or lower pg_conf.reserve"));
+  }
+  if (freeConnections <= 0) {
+    const text = "the server has no connections left: pg-task leaves the last ten to other clients";
+    reasons.push(reason("no-connection-room", text, "raise max_connections, or close unused connections"));
   }
   return reasons;
 }

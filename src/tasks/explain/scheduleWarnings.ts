@@ -56,18 +56,13 @@ export async function readScheduleWarnings(client: Client, table: TaskTable): Pr
   };
 }
 
-function owedRuns(schedules: readonly Schedule[]): ScheduleWarning[] {
-  return schedules.flatMap(({ id, owed }) =>
-    owed === null
-      ? []
-      : [
-          {
-            text: `the next run of schedule ${id} could not be planned: ${owed}`,
-            remedy: owedRemedy(id),
-          },
-        ],
-  );
-}
+const owedRuns = (schedules: readonly Schedule[]): ScheduleWarning[] =>
+  schedules
+    .filter(({ owed }) => owed !== null)
+    .map(({ id, owed }) => ({
+      text: `the next run of schedule ${id} could not be planned: ${owed}`,
+      remedy: owedRemedy(id),
+    }));
 
 async function failedRules(client: Client, table: TaskTable): Promise<ScheduleWarning[]> {
   const { rows } = await client.query<{ id: string; error: string | null }>(
@@ -82,18 +77,13 @@ async function failedRules(client: Client, table: TaskTable): Promise<ScheduleWa
   }));
 }
 
-function brokenRules({ qualified }: TaskTable, schedules: readonly Schedule[]): ScheduleWarning[] {
-  return schedules.flatMap(({ id, problem, owed }) =>
-    problem === null || owed !== null
-      ? []
-      : [
-          {
-            text: `schedule ${id} gives no times, and ends with its next run: ${problem}`,
-            remedy: `UPDATE ${qualified} SET rule = …, zone = … WHERE id = ${id}`,
-          },
-        ],
-  );
-}
+const brokenRules = ({ qualified }: TaskTable, schedules: readonly Schedule[]): ScheduleWarning[] =>
+  schedules
+    .filter(({ problem, owed }) => problem !== null && owed === null)
+    .map(({ id, problem }) => ({
+      text: `schedule ${id} gives no times, and ends with its next run: ${problem}`,
+      remedy: `UPDATE ${qualified} SET rule = …, zone = … WHERE id = ${id}`,
+    }));
 
 /** Whether the schedule has a recurrence rule that is DAILY or slower. Faster rules lose no time in a gap. */
 const isDailyOrSlower = ({ rule, problem }: Schedule): boolean =>
@@ -213,18 +203,14 @@ function shortestDemand(schedule: Schedule): Demand | null {
 }
 
 async function withMeanPeriods(client: Client, { schema }: TaskTable, demands: readonly Demand[]): Promise<Demand[]> {
-  const rules = demands.filter(({ schedule }) => schedule.rule !== null);
+  const rules = demands.map(({ schedule }) => schedule).filter(({ rule }) => rule !== null);
   if (rules.length === 0) return [...demands];
   const { rows } = await client.query<{ id: string; ms: number }>(
     `SELECT s.id, (date_part('epoch', max(t) - min(t)) * 1000 / (count(*) - 1))::float8 AS ms
      FROM unnest($1::text[], $2::text[], $3::text[]) AS s(id, rule, zone),
        unnest(${identifier(schema)}.task_upcoming(s.rule, s.zone, now(), ${periodTimes})) AS t
      GROUP BY s.id HAVING count(*) > 1`,
-    [
-      rules.map(({ schedule }) => schedule.id),
-      rules.map(({ schedule }) => schedule.rule),
-      rules.map(({ schedule }) => schedule.zone),
-    ],
+    [rules.map(({ id }) => id), rules.map(({ rule }) => rule), rules.map(({ zone }) => zone)],
   );
   const periods = new Map(rows.map(({ id, ms }) => [id, ms]));
   return demands.map((demand) => ({ ...demand, periodMs: periods.get(demand.schedule.id) ?? demand.periodMs }));
@@ -232,28 +218,15 @@ async function withMeanPeriods(client: Client, { schema }: TaskTable, demands: r
 
 function overload(group: string, most: number, demands: readonly Demand[]): ScheduleWarning {
   const largest = demands.toSorted((a, b) => share(b) - share(a));
-  const list = largest
-    .slice(0, maxListed)
-    .map(
-      ({ schedule: { id }, takesMs, periodMs }) =>
-        `${id} (${formatDuration(takesMs)} every ${formatDuration(periodMs)})`,
-    );
+  const shown = ({ schedule: { id }, takesMs, periodMs }: Demand): string =>
+    `${id} (${formatDuration(takesMs)} every ${formatDuration(periodMs)})`;
+  const list = largest.slice(0, maxListed).map(shown);
   const rest = largest.length > maxListed ? [`${largest.length - maxListed} more`] : [];
   return {
     text: `the schedules of group ${JSON.stringify(group)} need ${total(demands).toFixed(1)} runs at the same time, and max allows ${most}: ${[...list, ...rest].join(", ")}`,
     remedy: "raise max, plan them less often, or make them faster; otherwise times are left out",
   };
 }
-
-const weekdays: Readonly<Record<string, string>> = {
-  MO: "MON",
-  TU: "TUE",
-  WE: "WED",
-  TH: "THU",
-  FR: "FRI",
-  SA: "SAT",
-  SU: "SUN",
-};
 
 const dayNames = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
@@ -310,7 +283,7 @@ function dayFields(parts: ReadonlyMap<string, string>, wall: string): string | n
   // Cron has no negative days, and runs on days that match either of its two day fields.
   if (monthDays?.includes("-") === true || (days !== undefined && monthDays !== undefined)) return null;
   if (days !== undefined) {
-    const names = days.split(",").map((name) => weekdays[name]);
+    const names = days.split(",").map((day) => dayNames.find((name) => day.length === 2 && name.startsWith(day)));
     return names.includes(undefined) || frequency === "YEARLY" ? null : dateFields("*", months, names.join(","));
   }
   const [, month = "", day = ""] = wall
