@@ -2,15 +2,15 @@ import { toReport, type ErrorReport } from "../shared/errors.js";
 import type { Configuration, Entry } from "../shared/config/types.js";
 import {
   readBacklog,
-  type Backlog,
   readRates,
-  type Rates,
   readRowCounts,
-  type RowCounts,
-  type EndedCounts,
+  type Backlog,
   type Count,
+  type EndedCounts,
+  type Rates,
+  type RowCounts,
 } from "../tasks/queries/counts.js";
-import { readPauses, type Pause, readPausedSchedules, type PausedSchedules } from "../tasks/pauses.js";
+import { readPauses, readPausedSchedules, type PausedSchedules } from "../tasks/pauses.js";
 import { readCopy } from "../tasks/copies.js";
 import {
   readCluster,
@@ -22,13 +22,7 @@ import {
   type ServerProcess,
   describeForeignHolder,
 } from "../tasks/queries/clusterProcesses.js";
-import {
-  readSessions,
-  type ExecutorSessions,
-  readSessionRefusal,
-  type SessionRefusal,
-  refusalRemedy,
-} from "../tasks/queries/executorSessions.js";
+import { readSessions, readSessionRefusal, refusalRemedy } from "../tasks/queries/executorSessions.js";
 import { describeOtherEntries, readPublishedEntries } from "../supervisor/publishedEntries.js";
 import {
   chooseEntry,
@@ -72,34 +66,10 @@ interface Standby extends ServerProcess {
   readonly otherEntries: string | null;
 }
 
-interface ClusterStatus {
-  readonly leader: ServerProcess | null;
-  readonly foreignHolder: ForeignHolder | null;
-  readonly standbys: readonly Standby[];
-  /** Leaders of other clusters on the server. They are read only if this cluster has no leader. */
-  readonly otherLeaders: readonly OtherLeader[];
-  readonly connections: { readonly most: number; readonly taken: number };
-}
+type ClusterStatus = Awaited<ReturnType<typeof readClusterStatus>>;
 
-export interface TableStatus {
-  readonly database: string;
-  readonly schema: string;
-  readonly table: string;
-  readonly error: ErrorReport | null;
-  /** Why the table is a copy, in which nothing starts. Null if it is none. */
-  readonly copy: string | null;
-  readonly manager: ServerProcess | null;
-  readonly foreignHolder: ForeignHolder | null;
-  readonly sessions: Pick<ExecutorSessions, "sessions" | "running"> | null;
-  /** Why tasks wait for sessions that the server refuses. Null if it refuses none, or no task waits. */
-  readonly sessionsRefused: SessionRefusal | null;
-  readonly backlog: Backlog | null;
-  readonly rates: Rates | null;
-  readonly counts: RowCounts | null;
-  readonly pauses: readonly Pause[];
-  /** Null if they could not be read. */
-  readonly pausedSchedules: PausedSchedules | null;
-}
+/** What could not be read is null. */
+export type TableStatus = ReturnType<typeof unreadStatus> | Awaited<ReturnType<typeof queryTableStatus>>;
 
 interface Status {
   readonly name: string;
@@ -126,17 +96,21 @@ async function readStatus(configuration: Configuration, entries: readonly Entry[
   return { name, cluster, error, tables };
 }
 
-const readClusterStatus = ({ control, entries }: Configuration, name: string): Promise<ClusterStatus> =>
+const readClusterStatus = ({ control, entries }: Configuration, name: string) =>
   withClient(
     control,
     "status",
     async (client) => {
       const cluster = await readCluster(client, name);
+      // Leaders of other clusters on the server matter only if this cluster has no leader.
       const otherLeaders = cluster.leader === null ? await readOtherLeaders(client, name) : [];
       const { leader, all } = await readPublishedEntries(client, name);
       const otherEntries = (pid: number): string | null =>
         leader && describeOtherEntries(all.get(pid) ?? leader, leader, { entries, who: "it" });
-      const standbys = cluster.standbys.map((standby) => ({ ...standby, otherEntries: otherEntries(standby.pid) }));
+      const standbys = cluster.standbys.map((standby): Standby => ({
+        ...standby,
+        otherEntries: otherEntries(standby.pid),
+      }));
       return { ...cluster, standbys, otherLeaders, connections: await readConnections(client) };
     },
     true,
@@ -146,37 +120,40 @@ async function readEntryStatus(configuration: Configuration, entry: Entry): Prom
   try {
     return await withEntry(configuration, entry, "status", (opened) => queryTableStatus(opened, maxRateRows));
   } catch (failure) {
-    return {
-      ...namesOf(entry),
-      error: toReport(failure),
-      copy: null,
-      manager: null,
-      foreignHolder: null,
-      sessions: null,
-      sessionsRefused: null,
-      backlog: null,
-      rates: null,
-      counts: null,
-      pauses: [],
-      pausedSchedules: null,
-    };
+    return unreadStatus(entry, failure);
   }
 }
 
-const namesOf = ({ target, schema, table }: Entry): Pick<TableStatus, "database" | "schema" | "table"> => ({
+const unreadStatus = (entry: Entry, failure: unknown) => ({
+  ...namesOf(entry),
+  error: toReport(failure),
+  copy: null,
+  manager: null,
+  foreignHolder: null,
+  sessions: null,
+  sessionsRefused: null,
+  backlog: null,
+  rates: null,
+  counts: null,
+  pauses: [],
+  pausedSchedules: null,
+});
+
+const namesOf = ({ target, schema, table }: Entry) => ({
   database: target.database,
   schema,
   table,
 });
 
 /** @param maxRows the rates are calculated from at most this many of the newest rows */
-export async function queryTableStatus({ client, table, entry }: OpenTable, maxRows: number): Promise<TableStatus> {
+export async function queryTableStatus({ client, table, entry }: OpenTable, maxRows: number) {
   const { manager, foreignHolder } = await readTableLock(client, table);
   const { sessions, running } = await readSessions(client, table);
   const backlog = await readBacklog(client, table);
   return {
     ...namesOf(entry),
     error: null,
+    /** Why the table is a copy, in which nothing starts. Null if it is none. */
     copy: await readCopy(client, table, entry),
     manager,
     foreignHolder,
@@ -201,7 +178,7 @@ function formatStatus(
   options: TableOptions,
   selecting: readonly TableOptions[],
 ): string[] {
-  const lines = [
+  return [
     ...formatCluster(status, options).map((line) => fitLine(terminal, line)),
     ...status.tables.flatMap((table, index) => [
       "",
@@ -209,7 +186,6 @@ function formatStatus(
       ...formatTableStatus(table, selecting[index] ?? null).map((line) => fitLine(terminal, `  ${line}`)),
     ]),
   ];
-  return lines;
 }
 
 /**
@@ -242,12 +218,11 @@ function formatCluster({ name, cluster, error, tables }: Status, options: TableO
   ];
 }
 
-const formatForeignHolder = (holder: ForeignHolder | null): string[] =>
-  holder === null
-    ? []
-    : [
-        `${holder.isPgTask ? "note " : "error"}      ${describeForeignHolder(holder)}; ${foreignHolderRemedy(holder.pid)}`,
-      ];
+function formatForeignHolder(holder: ForeignHolder | null): string[] {
+  if (holder === null) return [];
+  const title = holder.isPgTask ? "note " : "error";
+  return [`${title}      ${describeForeignHolder(holder)}; ${foreignHolderRemedy(holder.pid)}`];
+}
 
 function formatProcess({ pid, address, since }: ServerProcess): string {
   const from = address === null ? "" : ` from ${address}`;
@@ -263,38 +238,24 @@ const formatEstimate = ({ value, exact }: Count): string => `${exact ? "" : "abo
 
 /** @param selecting the options that select the table, for commands that change it; null to name no such commands */
 export function formatTableStatus(status: TableStatus, selecting: TableOptions | null): string[] {
-  const {
-    error,
-    copy,
-    manager,
-    foreignHolder,
-    sessions,
-    sessionsRefused,
-    backlog,
-    rates,
-    counts,
-    pauses,
-    pausedSchedules,
-  } = status;
-  if (error !== null) return [`error      ${error.message}`];
+  if (status.error !== null) return [`error      ${status.error.message}`];
+  const { copy, manager, foreignHolder, sessions, sessionsRefused: refused } = status;
   return [
-    ...(copy === null ? [] : [`error      ${formatCopy(copy, sessions?.running ?? 0, selecting)}`]),
+    ...(copy === null ? [] : [`error      ${formatCopy(copy, sessions.running, selecting)}`]),
     `manager    ${manager === null ? "none" : formatProcess(manager)}`,
     ...formatForeignHolder(foreignHolder),
-    `sessions   ${sessions?.sessions ?? 0}, ${sessions?.running ?? 0} running`,
-    ...(sessionsRefused === null
+    `sessions   ${sessions.sessions}, ${sessions.running} running`,
+    ...(refused === null
       ? []
-      : [
-          `refused    the server refuses new sessions, tasks wait: ${sessionsRefused.reason}; ${refusalRemedy(sessionsRefused)}`,
-        ]),
-    ...(backlog === null ? [] : formatBacklog(backlog)),
-    ...(rates === null ? [] : [formatRates(rates)]),
-    ...(counts === null ? [] : [formatStates(counts)]),
-    ...pauses.map(({ group, since, reason }) => {
+      : [`refused    the server refuses new sessions, tasks wait: ${refused.reason}; ${refusalRemedy(refused)}`]),
+    ...formatBacklog(status.backlog),
+    formatRates(status.rates),
+    formatStates(status.counts),
+    ...status.pauses.map(({ group, since, reason }) => {
       const what = group === null ? "the whole table" : `group ${JSON.stringify(group)}`;
       return `paused     ${what} since ${formatTime(since)}${reason === null ? "" : `: ${reason}`}`;
     }),
-    ...formatPausedSchedules(pausedSchedules, selecting),
+    ...formatPausedSchedules(status.pausedSchedules, selecting),
   ];
 }
 
@@ -303,8 +264,8 @@ function formatCopy(reason: string, running: number, selecting: TableOptions | n
   return selecting === null ? message : withTableOptions(message, selecting);
 }
 
-function formatPausedSchedules(paused: PausedSchedules | null, selecting: TableOptions | null): string[] {
-  if (paused === null || paused.count === 0) return [];
+function formatPausedSchedules(paused: PausedSchedules, selecting: TableOptions | null): string[] {
+  if (paused.count === 0) return [];
   const how = selecting === null ? "" : `: ${withTableOptions(howToResume(paused), selecting)}`;
   return [`paused     ${formatCount(paused.count, "schedule")}${how}`];
 }

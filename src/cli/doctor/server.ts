@@ -165,39 +165,29 @@ async function warnNoLeader(client: Client, name: string, database: string): Pro
   );
 }
 
-const harmfulSettings: readonly {
-  readonly name: string;
-  readonly isHarmful: (value: string) => boolean;
-  readonly why: string;
-  readonly remedy: string;
-}[] = [
+const harmfulSettings = [
   {
     name: "fsync",
-    isHarmful: (value) => value === "off",
+    harmful: /^off$/,
     why: "a crash of the machine may lose committed tasks, or the whole database",
     remedy: "turn it on if data matters",
   },
   {
     name: "full_page_writes",
-    isHarmful: (value) => value === "off",
+    harmful: /^off$/,
     why: "a crash of the machine may damage the table",
     remedy: "turn it on",
   },
   {
     name: "autovacuum",
-    isHarmful: (value) => value === "off",
+    harmful: /^off$/,
     why: "indexes grow with every task, and claims get slower",
     remedy: "turn it on, or VACUUM the task table often",
   },
-  {
-    name: "track_activities",
-    isHarmful: (value) => value === "off",
-    why: "session activity is not visible",
-    remedy: "turn it on",
-  },
+  { name: "track_activities", harmful: /^off$/, why: "session activity is not visible", remedy: "turn it on" },
   {
     name: "shared_preload_libraries",
-    isHarmful: (value) => /(^|[,\s/])pg_task\b/.test(value),
+    harmful: /(^|[,\s/])pg_task\b/,
     why: "the pg_task extension runs too: both would run the tasks of a shared table",
     remedy: "remove pg_task from it and restart the server",
   },
@@ -209,9 +199,9 @@ async function checkServerSettings(client: Client): Promise<Finding[]> {
     [harmfulSettings.map(({ name }) => name)],
   );
   const values = new Map(rows.map(({ name, value }) => [name, value]));
-  const found = harmfulSettings.flatMap(({ name, isHarmful, why, remedy }) => {
+  const found = harmfulSettings.flatMap(({ name, harmful, why, remedy }) => {
     const value = values.get(name) ?? "";
-    return isHarmful(value) ? [warn("settings", `${name} is ${value}: ${why}`, remedy)] : [];
+    return harmful.test(value) ? [warn("settings", `${name} is ${value}: ${why}`, remedy)] : [];
   });
   const checks = found.length > 0 ? found : [ok("settings", "no harmful server settings")];
   const hidden = harmfulSettings.map(({ name }) => name).filter((name) => !values.has(name));

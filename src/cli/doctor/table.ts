@@ -123,40 +123,35 @@ async function checkRowSecurity(client: Client, { qualified }: TaskTable): Promi
   );
 }
 
-const harmfulSettings: readonly {
-  readonly name: string;
-  readonly isHarmful: (value: string) => boolean;
-  readonly level: "warn" | "fail";
-  readonly why: string;
-}[] = [
+const isNot =
+  (harmless: string) =>
+  (value: string): boolean =>
+    value !== harmless;
+
+const harmfulSettings = [
   {
     name: "session_replication_role",
-    isHarmful: (value) => value !== "origin",
-    level: "fail",
+    isHarmful: isNot("origin"),
+    make: fail,
     why: "triggers do not fire for this role",
   },
   {
     name: "default_transaction_read_only",
-    isHarmful: (value) => value === "on",
-    level: "warn",
+    isHarmful: (value: string) => value === "on",
+    make: warn,
     why: "tasks may not write; if it is set for the database or the server, they wait",
   },
-  {
-    name: "statement_timeout",
-    isHarmful: (value) => value !== "0",
-    level: "warn",
-    why: "it cancels tasks that take longer",
-  },
+  { name: "statement_timeout", isHarmful: isNot("0"), make: warn, why: "it cancels tasks that take longer" },
   {
     name: "transaction_timeout",
-    isHarmful: (value) => value !== "0",
-    level: "warn",
+    isHarmful: isNot("0"),
+    make: warn,
     why: "it ends the sessions of tasks that take longer",
   },
   {
     name: "idle_session_timeout",
-    isHarmful: (value) => value !== "0",
-    level: "warn",
+    isHarmful: isNot("0"),
+    make: warn,
     why: "it ends sessions that wait for their next task",
   },
 ];
@@ -181,14 +176,13 @@ async function checkRoleSettings(client: Client): Promise<Finding[]> {
     [harmfulSettings.map(({ name }) => name)],
   );
   const made = new Map(rows.map((row) => [row.name, row]));
-  const found = harmfulSettings.flatMap(({ name, isHarmful, level, why }) => {
+  const found = harmfulSettings.flatMap(({ name, isHarmful, make, why }) => {
     const { value, place = null } = made.get(name) ?? {};
     if (value === undefined || !isHarmful(value)) return [];
     const remedy =
       place === null
         ? `set in the server's configuration: override it with ALTER ROLE … SET ${name}`
         : `ALTER ${place} RESET ${name}`;
-    const make = level === "fail" ? fail : warn;
     return [make("role settings", `${name} is ${value}: ${why}`, remedy)];
   });
   return found.length > 0 ? found : [ok("role settings", "no harmful settings for the entry's user")];
