@@ -4,12 +4,18 @@ import type { Log } from "../shared/log.js";
 import { serverAccount } from "./serverAccount.js";
 import { usableBinaries } from "./binaries/usableBinaries.js";
 import { inspect, requireMajor, requireUsable, type DataDirectory } from "./data/dataDirectory.js";
-import { awaitRelease } from "./data/awaitRelease.js";
+import { awaitRelease } from "./data/lockFile.js";
 import { runInitdbInto } from "./data/initdb.js";
 import { installedPackage, type InstalledPackage } from "./binaries/installedPackage.js";
 import { freePort, loopback, portTaken, requireFree, serverUrl } from "./port.js";
-import { startPostmaster, type Postmaster, type PostmasterOptions, type StartFailure } from "./postmaster.js";
-import { requireFreeSettings, type ServerSettings } from "./serverSettings.js";
+import {
+  startPostmaster,
+  type Postmaster,
+  type PostmasterOptions,
+  type StartFailure,
+  requireFreeSettings,
+  type ServerSettings,
+} from "./postmaster.js";
 
 /** A PostgreSQL server that ends together with this process, even if this process is killed. */
 export interface EmbeddedServer {
@@ -58,10 +64,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<EmbeddedS
 }
 
 const silenceLimitMs = 60_000;
-/**
- * How long to retry a start that something prevents, in ms: the remains of a killed server may disappear, or a port be
- * freed.
- */
+/** How long to retry a start, in ms: the remains of a killed server may disappear, or a port be freed. */
 const startRetryLimitMs = 30_000;
 const retryMs = 50;
 

@@ -4,11 +4,10 @@ import { PgTaskError } from "../shared/errors.js";
 import type { Binaries } from "./binaries/usableBinaries.js";
 import { run, type Account } from "./serverAccount.js";
 import { pathFor } from "./data/dataDirectory.js";
-import { portDenied } from "./port.js";
+import { portDenied, loopback } from "./port.js";
 import { describeExit, startGuarded, type GuardedProcess } from "./guardedProcess.js";
-import { readLockFile } from "./data/lockFile.js";
+import { readLockFile, holderSetting } from "./data/lockFile.js";
 import { ServerLog } from "./serverLog.js";
-import { settingArguments, type ServerSettings } from "./serverSettings.js";
 
 export interface Postmaster {
   readonly pid: number;
@@ -42,12 +41,7 @@ const pollMs = 20;
 /** Time limit for a fast shutdown, in ms. After an immediate one, the next start has to perform crash recovery. */
 const fastShutdownLimitMs = 60_000;
 
-/**
- * Starts the server and waits until it accepts connections.
- *
- * @throws PgTaskError EMBEDDED_PORT_DENIED, EMBEDDED_SETTINGS_INVALID, EMBEDDED_DATA_DAMAGED or EMBEDDED_FAILED with
- * the server's last log lines
- */
+/** @throws PgTaskError if no other attempt can succeed, with the server's last log lines */
 export async function startPostmaster(options: PostmasterOptions): Promise<Postmaster | StartFailure> {
   const serverLog = new ServerLog(options.log);
   const { account, dataDirectory, stalePid } = options;
@@ -140,4 +134,38 @@ async function stop(
   }, fastShutdownLimitMs);
   await server.ended;
   clearTimeout(timer);
+}
+
+export type ServerSettings = Readonly<Record<string, string | number>>;
+
+function ownSettings(port: number): ServerSettings {
+  return {
+    port,
+    listen_addresses: loopback,
+    // No Unix socket is used. Its path is limited to 107 bytes, and the path of the data folder may be longer.
+    unix_socket_directories: "",
+    log_destination: "stderr",
+    logging_collector: "off",
+    log_line_prefix: "[%p] ",
+    [holderSetting]: process.pid,
+  };
+}
+
+/** @throws PgTaskError CONFIG_CONFLICT if `settings` contains one that pg-task sets itself */
+export function requireFreeSettings(settings: ServerSettings): void {
+  const own = ownSettings(0);
+  const taken = Object.keys(settings).find((name) => name.toLowerCase() in own);
+  if (taken === undefined) return;
+  throw new PgTaskError(
+    "CONFIG_CONFLICT",
+    `${taken} of the embedded server cannot be set: pg-task itself sets ${Object.keys(own).join(", ")}`,
+  );
+}
+
+/** The server's log becomes part of pg-task's log, which must not contain the SQL of tasks. */
+const defaults: ServerSettings = { log_min_error_statement: "panic" };
+
+export function settingArguments(port: number, settings: ServerSettings): string[] {
+  const all = { ...defaults, ...settings, ...ownSettings(port) };
+  return Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
 }

@@ -9,10 +9,7 @@ export interface Account {
   readonly gid: number;
 }
 
-/**
- * In order of preference: whoever connects as superuser can run programs under the account, and `postgres` may own
- * another, more valuable server.
- */
+/** Superusers can run programs under the account, and `postgres` may own a more valuable server. */
 const accountNames = ["nobody", "postgres", "_postgres"];
 
 /**
@@ -68,10 +65,7 @@ async function allAccessible(paths: readonly string[]): Promise<boolean> {
   }
 }
 
-/**
- * Runs a short command. Never throws: `code` is -1 if it could not be started or was ended by a signal, and `output`
- * then says why.
- */
+/** Never throws: `code` is -1 if the command could not be started or was ended by a signal; `output` then says why. */
 export async function run(
   file: string,
   args: readonly string[],

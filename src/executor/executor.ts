@@ -4,7 +4,7 @@ import type { Run } from "../shared/ipc/run.js";
 import { Connector } from "./session/connector.js";
 import { Outbox } from "./output/outbox.js";
 import type { ForwardingLog } from "./forwardingLog.js";
-import { ConnectionPermits } from "./remote/connectionPermits.js";
+import { ConnectionPermits } from "./remote/managerServer.js";
 import type { OutgoingResult } from "./run/execution.js";
 import { ExecutorSession, type SessionMessage } from "./session/session.js";
 

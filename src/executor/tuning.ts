@@ -22,10 +22,7 @@ export const durationShrink = 0.64;
 /** Most runs have ended by then, in ms. */
 export const startedReportMs = 50;
 
-/**
- * How long results are collected while their sessions have more to do, in ms: a message between threads costs more than
- * its bytes.
- */
+/** How long results are collected, in ms: a message between threads costs more than its bytes. */
 export const resultBatchMs = 2;
 
 /**

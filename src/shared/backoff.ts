@@ -1,52 +1,44 @@
+interface BackoffOptions {
+  readonly firstMs: number;
+  readonly maxMs: number;
+  /** By which the delay grows after each failure. */
+  readonly factor?: number;
+  /** Largest fraction by which a delay is shortened at random. */
+  readonly jitter?: number;
+  /** The delay after the first failure, and after one that follows a success at least this long after the last, is 0. */
+  readonly calmMs?: number;
+  readonly random?: () => number;
+  readonly now?: () => number;
+}
+
+const defaults = { factor: 2, jitter: 0.25, calmMs: Infinity, random: Math.random, now: () => performance.now() };
+
 /** Exponential backoff. Its jitter keeps clients that failed at the same time from retrying at the same time. */
 export class Backoff {
-  readonly #firstMs: number;
+  readonly #options: Required<BackoffOptions>;
   #maxMs: number;
-  readonly #factor: number;
-  readonly #jitter: number;
-  readonly #random: () => number;
-  readonly #calmMs: number;
-  readonly #now: () => number;
   #pauseMs: number;
   #atOnce: boolean;
   #failedAt = -Infinity;
 
-  /**
-   * @param options.factor factor by which the delay grows after each failure; default 2
-   * @param options.jitter largest fraction by which a delay is shortened at random; default 0.25
-   * @param options.calmMs the delay after the first failure, and after one that follows a success at least this long
-   * after the last failure, is 0
-   */
-  constructor(options: {
-    readonly firstMs: number;
-    readonly maxMs: number;
-    readonly factor?: number;
-    readonly jitter?: number;
-    readonly random?: () => number;
-    readonly calmMs?: number;
-    readonly now?: () => number;
-  }) {
-    this.#firstMs = Math.min(options.firstMs, options.maxMs);
+  constructor(options: BackoffOptions) {
+    this.#options = { ...defaults, ...options };
     this.#maxMs = options.maxMs;
-    this.#factor = options.factor ?? 2;
-    this.#jitter = options.jitter ?? 0.25;
-    this.#random = options.random ?? Math.random;
-    this.#calmMs = options.calmMs ?? Infinity;
-    this.#now = options.now ?? (() => performance.now());
-    this.#atOnce = this.#calmMs < Infinity;
-    this.#pauseMs = this.#firstMs;
+    this.#pauseMs = Math.min(options.firstMs, options.maxMs);
+    this.#atOnce = this.#options.calmMs < Infinity;
   }
 
   /** Records that an attempt failed. Returns the delay before the next one, in whole ms. */
   next(): number {
-    this.#failedAt = this.#now();
+    const { factor, jitter, random, now } = this.#options;
+    this.#failedAt = now();
     if (this.#atOnce) {
       this.#atOnce = false;
       return 0;
     }
     const pauseMs = this.#pauseMs;
-    this.#pauseMs = Math.min(pauseMs * this.#factor, this.#maxMs);
-    return Math.round(pauseMs * (1 - this.#jitter * this.#random()));
+    this.#pauseMs = Math.min(pauseMs * factor, this.#maxMs);
+    return Math.round(pauseMs * (1 - jitter * random()));
   }
 
   limit(maxMs: number): void {
@@ -56,8 +48,9 @@ export class Backoff {
 
   /** Records that an attempt succeeded. */
   reset(): void {
-    this.#pauseMs = Math.min(this.#firstMs, this.#maxMs);
-    this.#atOnce = this.#now() - this.#failedAt >= this.#calmMs;
+    const { firstMs, calmMs, now } = this.#options;
+    this.#pauseMs = Math.min(firstMs, this.#maxMs);
+    this.#atOnce = now() - this.#failedAt >= calmMs;
   }
 }
 

@@ -11,10 +11,7 @@ export class PgTaskError extends Error {
   readonly retryable: boolean;
   /** The SQLSTATE of the server error that caused this error, if any. */
   readonly sqlState: string | undefined;
-  /**
-   * What to do about this very error, if the remedy of its code is also for other causes. The message may end with it,
-   * after a colon.
-   */
+  /** What to do about this very error, if the remedy of its code is also for other causes. */
   readonly remedy: string | undefined;
 
   /** Creates an error. Its family and whether it can be retried follow from the code. */

@@ -3,10 +3,7 @@ import { logRedaction } from "./logRedaction.js";
 
 export type Log = Logger;
 
-/**
- * Creates a log of JSON lines. `write` gets whole lines. Those of other threads go to the parent thread, so that they
- * never mix.
- */
+/** `write` gets whole lines of JSON. Those of other threads go to the parent thread, so that they never mix. */
 export function createLog(options: {
   readonly level: string;
   readonly name: string;

@@ -21,10 +21,7 @@ const explanations: Readonly<Record<string, string>> = {
   ETIMEDOUT: "no answer in time",
 };
 
-/**
- * Explains an error of the operating system, with its code; otherwise returns the message. `own` explanations fit the
- * situation better.
- */
+/** Explains an error of the operating system, with its code. `own` explanations fit the situation better. */
 export function explainSystemError(error: unknown, own: Readonly<Record<string, string>> = {}): string {
   const code = systemErrorCode(error);
   const text = own[code] ?? explanations[code];

@@ -1,16 +1,10 @@
-/**
- * A run is slow once it has taken this long, in ms: the manager recalls the tasks behind it, and pipelines become
- * shorter.
- */
+/** After this time, in ms, the manager recalls the tasks behind a run, and pipelines become shorter. */
 export const slowRunMs = 50;
 
 /** After this time, in ms, a task that could start but has not counts as stalled. */
 export const stalledMs = 10_000;
 
-/**
- * How long the steps of a stop can take after the grace period, in ms, in ascending order, so that each step has ended
- * by itself before it is cut off.
- */
+/** How long the steps of a stop can take after the grace period, in ms, each more than the one before. */
 export const stopMarginsMs = {
   /** Until the manager no longer waits for cancelled runs to end. */
   cancelledRuns: 1_500,

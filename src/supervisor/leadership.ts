@@ -12,7 +12,7 @@ import { areSame, publishEntries, readPublishedEntries } from "./publishedEntrie
 import { isPortMessage } from "./portRequests.js";
 import { FrozenHolder } from "../shared/postgres/frozenHolder.js";
 import { literal } from "../shared/postgres/quoting.js";
-import { isRollCall, RollCall } from "../shared/postgres/rollCall.js";
+import { isRollCall, openRollCall } from "../shared/postgres/rollCall.js";
 
 /** Interval at which a standby tries to take the lock if no notification arrives, in ms. */
 const lockRetryMs = 200;
@@ -224,7 +224,7 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
   async #acquireLock(client: Client): Promise<boolean> {
     // Listen for notifications before the first attempt to take the lock, so that no release of the lock is missed.
     const channel = await awaitAnswer(this.#channel(client), answerTimeoutMs);
-    const holder = new FrozenHolder(client, () => rollCall.ask(), {
+    const holder = new FrozenHolder(client, () => askAll(), {
       lock: { class: lockClasses.supervisor, key: `hashtext(${literal(this.#options.name)})` },
       isPgTaskSql: isSupervisorSql,
       frozenMs: this.#options.frozenMs,
@@ -238,8 +238,8 @@ export class Leadership extends EventEmitter<LeadershipEvents> {
       ended: () => (this.#hasReplacedFrozen = true),
       log: this.#options.log,
     });
-    const rollCall = await awaitAnswer(
-      RollCall.open(client, channel, {
+    const askAll = await awaitAnswer(
+      openRollCall(client, channel, {
         isPresent: () => this.#isLeader,
         answered: (pid) => holder.answered(pid),
       }),

@@ -7,10 +7,7 @@ import { removeUnfinished, unfinishedPath } from "../data/unfinishedPath.js";
 import { systemErrorCode } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
 
-/**
- * Returns the folders for copies of PostgreSQL's programs, best first. The server's account could not read root's
- * cache.
- */
+/** Folders for copies of PostgreSQL's programs, best first. The server's account could not read root's cache. */
 export function cacheFolders(): string[] {
   const uid = process.getuid?.();
   const own = process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache");

@@ -15,11 +15,7 @@ export interface DataDirectory {
   } | null;
 }
 
-/**
- * Inspects a data folder without changing anything.
- *
- * @throws PgTaskError EMBEDDED_DATA_UNWRITABLE, EMBEDDED_DATA_FOREIGN
- */
+/** @throws PgTaskError EMBEDDED_DATA_UNWRITABLE, EMBEDDED_DATA_FOREIGN */
 export async function inspect(given: string): Promise<DataDirectory> {
   const absolute = resolve(given);
   const path = await orUnwritable(absolute, unlessMissing(realpath(absolute), absolute));

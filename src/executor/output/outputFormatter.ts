@@ -6,10 +6,7 @@ import type { FieldDescription, ServerMessage } from "../../shared/postgres/prot
 /** Maximum output of a task, in bytes, whatever is configured: one statement has to carry it as a single value. */
 export const maxOutputBytes = 256 << 20;
 
-/**
- * OIDs of the types that are not quoted with the format's `string`: bool, int8, int2, int4, oid, tid, xid, cid, float4,
- * float8, bit, numeric.
- */
+/** Not quoted with the format's `string`: bool, int8, int2, int4, oid, tid, xid, cid, float4, float8, bit, numeric. */
 const unquotedTypes = new Set([16, 20, 21, 23, 26, 27, 28, 29, 700, 701, 1560, 1700]);
 
 /** Output as a buffer if it is large, otherwise as text, which is null if there was none. */

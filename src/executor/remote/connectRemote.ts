@@ -20,9 +20,8 @@ import type { Encryption } from "../../shared/postgres/transport/sslMode.js";
 import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
 import { openAddress, timeoutExpired, type OpenStream } from "../../shared/postgres/openStream.js";
 import { socketPath } from "../../shared/postgres/transport/openSocket.js";
-import { ServerFull } from "./connectionPermits.js";
-import type { ManagerServer } from "./managerServer.js";
-import type { RemoteTarget } from "./remoteTarget.js";
+import { ServerFull, type ManagerServer } from "./managerServer.js";
+import type { RemoteTarget } from "./resolveRemoteTarget.js";
 
 /** A connection to another server, on which a remote task can run. */
 export interface RemoteConnection {

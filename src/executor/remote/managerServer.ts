@@ -2,7 +2,7 @@ import { networkInterfaces } from "node:os";
 import { serverStartSql } from "../../shared/postgres/backendIdentity.js";
 import type { SocketAddress } from "../../shared/postgres/transport/socketOptions.js";
 import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
-import type { ConnectionPermits, EndReservation } from "./connectionPermits.js";
+import type { FromExecutor } from "../../shared/ipc/executorMessages.js";
 
 export interface ServerIdentity {
   /** Null stands for a Unix-domain socket on this machine. */
@@ -30,12 +30,7 @@ export class ManagerServer {
     return this.#permits.isManagerServer.get(this.#key(address)) ?? this.#hasAddress(address);
   }
 
-  /**
-   * Reserves capacity for a connection if it leads to the manager's server.
-   *
-   * @throws ServerFull
-   * @throws the signal's reason
-   */
+  /** Reserves capacity for a connection if it leads to the manager's server. Throws ServerFull, or the signal's reason. */
   async reserve(address: SocketAddress, signal: AbortSignal): Promise<EndReservation> {
     return this.isAt(address) ? await this.#permits.request(signal) : () => {};
   }
@@ -51,10 +46,7 @@ export class ManagerServer {
     return port === this.#identity.port && this.#identity.addresses.some((known) => machineOf(known) === machine);
   }
 
-  /**
-   * The start time of the manager's server is in the key, so that a restart or failover invalidates what was
-   * remembered.
-   */
+  /** The server's start time is in the key, so that a restart or failover invalidates what was remembered. */
   #key({ host, address, port }: SocketAddress): string {
     return `${this.#identity.startedAt} ${address ?? host} ${port}`;
   }
@@ -71,4 +63,59 @@ function machineOf(address: string | null): string {
 export async function readServerIdentity(wire: ProtocolConnection, port: number): Promise<ServerIdentity> {
   const { rows } = await wire.query(`SELECT ${serverStartSql}`);
   return { addresses: [wire.peer], port, startedAt: rows[0]?.[0] ?? null };
+}
+
+export class ServerFull extends Error {}
+
+/** Ends a reservation: with true when the connection is open, with false when it could not be opened. */
+export type EndReservation = (opened: boolean) => void;
+
+type PermitMessage = Extract<FromExecutor, { type: "requestConnectionPermit" | "connectionPermitUsed" }>;
+
+/**
+ * Asks the manager for permits to open connections to the manager's server. The state of one request:
+ *
+ *     requested ──granted──▶ reserved ──connection open or failed──▶ over
+ *      │     │                                                        ▲
+ *      │     └──refused: ServerFull───────────────────────────────────┤
+ *      └──aborted──▶ unwanted ──granted: returned unused, or refused──┘
+ */
+export class ConnectionPermits {
+  /** For each address that was connected to, whether the manager's server is there. Maintained by `ManagerServer`. */
+  readonly isManagerServer = new Map<string, boolean>();
+  readonly #send: (message: PermitMessage) => void;
+  readonly #pending = new Map<number, (granted: boolean) => void>();
+  #requestCount = 0;
+
+  constructor(send: (message: PermitMessage) => void) {
+    this.#send = send;
+  }
+
+  /** @throws ServerFull if the manager's server has no capacity; the signal's reason */
+  async request(signal: AbortSignal): Promise<EndReservation> {
+    signal.throwIfAborted();
+    const number = (this.#requestCount += 1);
+    const answer = new Promise<boolean>((resolve, reject) => {
+      const onAbort = (): void => {
+        this.#pending.delete(number);
+        reject(signal.reason);
+      };
+      signal.addEventListener("abort", onAbort, { once: true });
+      this.#pending.set(number, (granted) => {
+        signal.removeEventListener("abort", onAbort);
+        resolve(granted);
+      });
+    });
+    this.#send({ type: "requestConnectionPermit", number });
+    if (!(await answer)) throw new ServerFull();
+    return (opened) => this.#send({ type: "connectionPermitUsed", number, opened });
+  }
+
+  /** If the request was aborted in the meantime, a granted permit is returned unused. */
+  answer(number: number, granted: boolean): void {
+    const resolve = this.#pending.get(number);
+    this.#pending.delete(number);
+    if (resolve !== undefined) resolve(granted);
+    else if (granted) this.#send({ type: "connectionPermitUsed", number, opened: false });
+  }
 }

@@ -1,4 +1,5 @@
 import { PgTaskError } from "../../shared/errors.js";
+import { omitUndefined } from "../../shared/omitUndefined.js";
 import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { Run, RunResult } from "../../shared/ipc/run.js";
 import { cancelMessage, formatError, timeoutMessage } from "../run/formatError.js";
@@ -10,10 +11,10 @@ import type { ServerError } from "../../shared/postgres/protocol/decode.js";
 import { connectionFailure, queryCanceled } from "../../shared/postgres/sqlStates.js";
 import { firstError, lastValue } from "../../shared/postgres/protocol/connection.js";
 import type { RemoteConnection } from "./connectRemote.js";
-import { ServerFull } from "./connectionPermits.js";
-import { openRemoteSession, type RemoteRunContext } from "./openRemoteSession.js";
+import { ServerFull } from "./managerServer.js";
+import { openRemoteSession, type RemoteRunContext, type RemoteSession } from "./remoteSession.js";
+import { waitUntilGone, waitUntilHalfOpen } from "./remoteRunLiveness.js";
 import { recordLocation, writePid } from "./remoteRunRecord.sql.js";
-import type { RemoteSession } from "./remoteSession.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
 type EndReason = "timeout" | "abort" | "stop" | "sessionLost";
@@ -138,7 +139,7 @@ export class RemoteExecution {
         settings: new SettingsSql({
           schema,
           table,
-          ...(target.applicationName === null ? {} : { name: target.applicationName }),
+          ...omitUndefined({ name: target.applicationName ?? undefined }),
         }),
         outputLimit,
         proof: null,
@@ -179,7 +180,6 @@ export class RemoteExecution {
   }
 
   async #watch({ target, connection, managerServer }: RemoteSession, signal: AbortSignal): Promise<void> {
-    const { waitUntilHalfOpen } = await import("./remoteRunLiveness.js");
     if (await waitUntilHalfOpen(target, connection, { managerServer, signal })) {
       connection.wire.destroy(sessionClosed("its connection is half-open"));
     }
@@ -195,7 +195,8 @@ export class RemoteExecution {
   }
 
   async #recordLocation(location: string): Promise<ServerError | null> {
-    const { session, ledger } = this.#context;
+    const { session, ledgers } = this.#context;
+    const ledger = ledgers[this.#run.ledger - 1] ?? ledgers[0];
     return await recordLocation(session.wire, ledger, this.#run, location);
   }
 
@@ -225,7 +226,6 @@ export class RemoteExecution {
     if (this.#endReason === null) {
       const signal = timeoutSignal(Math.min(this.#context.lostRunTimeoutMs, maxTimerMs), this.#connecting.signal);
       await connection.cancel();
-      const { waitUntilGone } = await import("./remoteRunLiveness.js");
       const gone = await waitUntilGone(target, connection.process, {
         managerServer,
         signal,
@@ -253,13 +253,7 @@ export class RemoteExecution {
   #failedResult({ message, detail, hint, sqlstate }: Failure, output = ""): RunResult {
     const { session, id, input } = this.#run;
     const error = formatError(
-      {
-        severity: "ERROR",
-        code: sqlstate ?? "",
-        message,
-        ...(detail === undefined ? {} : { detail }),
-        ...(hint === undefined ? {} : { hint }),
-      },
+      { severity: "ERROR", code: sqlstate ?? "", message, ...omitUndefined({ detail, hint }) },
       input,
     );
     return {

@@ -9,11 +9,9 @@ import type { RemoteProcess } from "../../shared/ipc/run.js";
 import { maxSendingSilenceMs, maxSilenceMs } from "../../shared/tuning.js";
 import { literal } from "../../shared/postgres/quoting.js";
 import { connectRemote, resolveAddresses, type RemoteConnection } from "./connectRemote.js";
-import { ServerFull, type ConnectionPermits } from "./connectionPermits.js";
-import { ManagerServer } from "./managerServer.js";
+import { ServerFull, type ConnectionPermits, ManagerServer } from "./managerServer.js";
 import { LoginRefused } from "../../shared/postgres/auth/login.js";
-import { resolveRemote, type RemoteContext } from "./resolveRemoteTarget.js";
-import type { RemoteTarget } from "./remoteTarget.js";
+import { resolveRemote, type RemoteContext, type RemoteTarget } from "./resolveRemoteTarget.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
 const pauseMs = 500;

@@ -1,10 +1,20 @@
 import type { PgTaskError } from "../../shared/errors.js";
 import { Pipeline, sessionClosed } from "../session/pipeline.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
-import type { RemoteConnection } from "./connectRemote.js";
-import type { ManagerServer } from "./managerServer.js";
-import type { RemoteTarget } from "./remoteTarget.js";
+import { connectRemote, type RemoteConnection } from "./connectRemote.js";
+import { ManagerServer, type ConnectionPermits, readServerIdentity } from "./managerServer.js";
+import { resolveRemote, type RemoteTarget, describeRemoteTarget } from "./resolveRemoteTarget.js";
 import { timeoutSignal } from "../../shared/timeoutSignal.js";
+import type { ExecutorParameters } from "../../shared/ipc/executorMessages.js";
+import type { Run } from "../../shared/ipc/run.js";
+import { busySessionName } from "../../shared/postgres/applicationNames.js";
+import type { BackendIdentity } from "../../shared/postgres/backendIdentity.js";
+import { maskConnectionString } from "../../shared/postgres/connectionString/maskConnectionString.js";
+import { ConnectionProblem } from "../../shared/postgres/errors.js";
+import { mask } from "../../shared/logRedaction.js";
+import type { ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
+import type { ForwardingLog } from "../forwardingLog.js";
+import { messageLimit } from "../session/connector.js";
 
 const answerMs = 5_000;
 /**
@@ -112,4 +122,76 @@ export class RemoteSessionCache {
     this.#kept = null;
     await kept?.session.close();
   }
+}
+
+/** The local session that has the task, and the executor's parameters at its start. */
+export interface RemoteRunContext extends ExecutorParameters {
+  /** The run's start and stop are read from its server's clock. */
+  readonly session: { readonly wire: ProtocolConnection; readonly backend: BackendIdentity };
+  readonly sessionCache: RemoteSessionCache;
+  readonly connectionPermits: ConnectionPermits;
+  readonly log: ForwardingLog;
+  readonly onStart: (start: string) => void;
+  /** Called if the remote backend's pid could not be written to the task's row, because the row is locked. */
+  readonly onPidNotShown: (pid: number) => void;
+}
+
+interface RemoteTask extends Pick<Run, "id" | "group"> {
+  readonly remote: string;
+}
+
+/**
+ * Returns the session that was kept for this group and connection string if it is still usable, otherwise a new one.
+ *
+ * @throws ConnectionStringError, ConnectionProblem, ServerFull, PgTaskError CONNECTION_LOST, the signal's reason
+ */
+export async function openRemoteSession(
+  task: RemoteTask,
+  context: RemoteRunContext,
+  signal: AbortSignal,
+): Promise<RemoteSession> {
+  const { remote, group } = task;
+  const kept = await context.sessionCache.take({ remote, group });
+  if (kept !== null && (await kept.isUsable(signal))) return kept;
+  signal.throwIfAborted();
+  const [target, server] = await Promise.all([
+    resolve(task, context),
+    readServerIdentity(context.session.wire, context.target.port),
+  ]);
+  signal.throwIfAborted();
+  const managerServer = new ManagerServer(context.connectionPermits, server);
+  try {
+    const connection = await connectRemote(target, {
+      applicationName: busySessionName(context, group),
+      messageLimit: messageLimit(context.outputLimit),
+      managerServer,
+      signal,
+    });
+    return new RemoteSession(target, connection, managerServer);
+  } catch (error) {
+    const isShown = !(error instanceof ConnectionProblem) || maskConnectionString(remote) !== mask;
+    throw isShown ? error : hiddenProblem(error);
+  }
+}
+
+/** Replaces an error that may quote a part of a password. */
+const hiddenProblem = ({ sqlstate }: ConnectionProblem): ConnectionProblem =>
+  new ConnectionProblem(`connection to server "${mask}" failed (SQLSTATE ${sqlstate})`, {
+    sqlstate,
+    hint: 'A password may be in the wrong place of "remote". In a URL, write "@", ":" and "/" in a password as %40, %3A and %2F.',
+  });
+
+async function resolve({ id, remote }: RemoteTask, context: RemoteRunContext): Promise<RemoteTarget> {
+  const { target: managerTarget, isSuperuser, log } = context;
+  const target = await resolveRemote(remote, {
+    managerTarget,
+    isSuperuser,
+    env: process.env,
+    warn: (message) => log.warn({ id }, message),
+  });
+  log.debug(
+    { id, server: maskConnectionString(remote) === mask ? mask : describeRemoteTarget(target) },
+    "connecting for remote task",
+  );
+  return target;
 }

@@ -7,16 +7,12 @@ import { ConnectionOptions } from "../../shared/postgres/target/connectionOption
 import { passwordFilePath, readPasswordFile } from "../../shared/postgres/target/passwordFile.js";
 import { readTarget } from "../../shared/postgres/target/readTarget.js";
 import { addPasswords, defaultConnectTimeoutMs } from "../../shared/postgres/target/resolveTarget.js";
-import { withServers, type ConnectionTarget } from "../../shared/postgres/target/target.js";
+import { withServers, type ConnectionTarget, serversOf } from "../../shared/postgres/target/target.js";
 import { findUserFile, userFilePath } from "../../shared/postgres/transport/sslMode.js";
-import type { RemoteTarget } from "./remoteTarget.js";
 
 export interface RemoteContext {
   readonly managerTarget: ConnectionTarget;
-  /**
-   * Users who are no superusers must give a password in the connection string, and must not use any credentials of the
-   * machine that pg-task runs on.
-   */
+  /** If not, the connection string must give a password, and must not use credentials of this machine. */
   readonly isSuperuser: boolean;
   readonly env: NodeJS.ProcessEnv;
   readonly warn: (message: string) => void;
@@ -26,11 +22,9 @@ export interface RemoteContext {
 const localFileOptions = ["passfile", "sslcert", "sslkey"] as const;
 
 /**
- * What the string omits is taken from the manager's connection, then from the PG* variables, then from libpq's
- * defaults.
+ * What the string omits is taken from the manager's connection, then from the PG* variables, then from libpq's defaults.
  *
- * @throws ConnectionStringError
- * @throws ConnectionProblem if a non-superuser gives no password, or names a local file
+ * @throws ConnectionStringError; ConnectionProblem if a non-superuser gives no password, or names a local file
  */
 export async function resolveRemote(text: string, context: RemoteContext): Promise<RemoteTarget> {
   const { env, isSuperuser, warn } = context;
@@ -136,4 +130,17 @@ function managerDefaults(
   // A remote connection reads the password file itself, so that it uses a password that has changed.
   if (!elsewhere && target.passwordFile === undefined) add("password", target.password);
   return options;
+}
+
+/** Contains secrets: log only the result of `describeRemoteTarget`. */
+export interface RemoteTarget extends ConnectionTarget {
+  readonly applicationName: string | null;
+  readonly startup: Readonly<Record<string, string>>;
+  /** Whether connecting must fail if the server does not ask for the password. */
+  readonly passwordRequired: boolean;
+}
+
+export function describeRemoteTarget(target: RemoteTarget): string {
+  const addresses = serversOf(target).map(({ host, port }) => `${host}:${port}`);
+  return `${target.user}@${addresses.join(",")}/${target.database}`;
 }

@@ -10,7 +10,7 @@ import type { Answer, ProtocolConnection } from "../../shared/postgres/protocol/
 import { LoginRefused } from "../../shared/postgres/auth/login.js";
 import { ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { SessionAttributes } from "../../shared/postgres/target/target.js";
-import type { RemoteTarget } from "./remoteTarget.js";
+import type { RemoteTarget } from "./resolveRemoteTarget.js";
 
 const settings: StartupSettings = { idle_session_timeout: 0, ...connectionCheckSettings, ...sessionClientSettings };
 
@@ -69,10 +69,7 @@ export async function setUpSession(
   return { pid: Number(pid), owner: owner ?? "", roleSettings, serverStartedAt: started ?? "" };
 }
 
-/**
- * Checks that a kept session is still like a new one, and sets it up again. With `save`, only its backend must be the
- * same.
- */
+/** Checks that a kept session is still like a new one, and sets it up. With `save`, only its backend counts. */
 export async function prepareKeptSession(
   wire: ProtocolConnection,
   target: RemoteTarget,

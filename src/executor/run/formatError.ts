@@ -1,5 +1,6 @@
+import { omitUndefined } from "../../shared/omitUndefined.js";
 import type { RunResult } from "../../shared/ipc/run.js";
-import { isCopyRefusal } from "../../shared/postgres/protocol/refuseCopy.js";
+import { isCopyRefusal } from "../../shared/postgres/protocol/encode.js";
 import type { ServerError } from "../../shared/postgres/protocol/decode.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import type { Attempt } from "./attempt.js";
@@ -63,13 +64,7 @@ export function formatRunError(attempt: Attempt, circumstances: Circumstances, i
 function withoutPosition(error: ServerError | null): ServerError | null {
   if (error === null) return null;
   const { severity, code, message, detail, hint } = error;
-  return {
-    severity,
-    code,
-    message,
-    ...(detail === undefined ? {} : { detail }),
-    ...(hint === undefined ? {} : { hint }),
-  };
+  return { severity, code, message, ...omitUndefined({ detail, hint }) };
 }
 
 function line(label: string, text: string | undefined): string {

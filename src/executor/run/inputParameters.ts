@@ -62,10 +62,7 @@ function endOfEscapedString(input: string, from: number): number {
   return index + 1;
 }
 
-/**
- * Returns the elements of a JSON array as `jsonb_array_elements_text` does. Numbers are not parsed, so they keep all
- * digits.
- */
+/** Like `jsonb_array_elements_text`. Numbers are not parsed, so they keep all digits. */
 export function elementsOf(array: string): (string | null)[] {
   const elements: (string | null)[] = [];
   let depth = 0;

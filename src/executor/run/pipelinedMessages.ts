@@ -5,8 +5,6 @@ import { literal } from "../../shared/postgres/quoting.js";
 import { effectiveTimeoutMs, statementTimeoutMs } from "./runSettings.sql.js";
 import { encodeCall, encodeCommand, flush, type Block } from "../../shared/postgres/protocol/encode.js";
 
-export type InitialSettings = ReadonlyMap<string, string>;
-
 const settingNames = ["application_name", "pg_task.schema", "pg_task.table", "pg_task.group"] as const;
 
 export function initialStateSql({
@@ -24,20 +22,6 @@ export function initialStateSql({
   return `SELECT ${[...settings, ...functions, ...tables].join(", ")}`;
 }
 
-export function toInitialSettings(values: readonly (string | null)[]): InitialSettings {
-  return new Map(settingNames.map((name, index) => [name, values[index] ?? ""]));
-}
-
-export interface FunctionOids {
-  readonly finish: number;
-  readonly reset: number;
-}
-
-export function toFunctionOids(values: readonly (string | null)[]): FunctionOids {
-  const [finish, reset] = values.slice(settingNames.length).map(Number);
-  return { finish: finish ?? 0, reset: reset ?? 0 };
-}
-
 const beginCommand = encodeCommand("BEGIN");
 const commit = encodeCommand("COMMIT");
 const commitUnflushed = encodeCommand("SET LOCAL synchronous_commit = off");
@@ -49,16 +33,11 @@ const plainStart = encodeCommand(startClock);
 
 export const begin: Block = block([beginCommand]);
 
-export interface CommitMessages {
-  readonly last: Block;
-  readonly chained: Block;
-}
+export const commitWithProof = commitMessages([]);
+export const commitWithoutProof = commitMessages([unlisten, commitUnflushed]);
 
-export const commitWithProof: CommitMessages = commitMessages([]);
-
-export const commitWithoutProof: CommitMessages = commitMessages([unlisten, commitUnflushed]);
-
-function commitMessages(before: readonly Buffer[]): CommitMessages {
+/** Commits alone, or begins the next transaction, which saves a message. */
+function commitMessages(before: readonly Buffer[]): { readonly last: Block; readonly chained: Block } {
   return {
     last: block([...before, commit]),
     chained: block([...before, encodeCommand("COMMIT AND CHAIN")]),
@@ -80,8 +59,9 @@ export class PipelinedMessages {
   readonly chainedReset: Block;
   readonly sessionTimeoutMs: number;
   readonly #table: Pick<ExecutorParameters, "schema" | "table">;
-  readonly #initialSettings: InitialSettings;
-  readonly #functionOids: FunctionOids;
+  readonly #initialSettings: ReadonlyMap<string, string>;
+  readonly #finishOid: number;
+  readonly #resetOid: number;
   readonly #owner: string;
   #group: string | null = null;
   #groupSettings: GroupSettings = { arguments: [null, null], commands: [] };
@@ -90,15 +70,16 @@ export class PipelinedMessages {
     parameters: Pick<ExecutorParameters, "schema" | "table" | "resetFunction">,
     session: {
       readonly owner: string;
-      readonly initialSettings: InitialSettings;
-      readonly functions: FunctionOids;
+      /** The row that `initialStateSql` yields. */
+      readonly initialState: readonly (string | null)[];
       readonly ownTimeoutMs: number;
     },
   ) {
     this.sessionTimeoutMs = session.ownTimeoutMs;
     this.#table = parameters;
-    this.#initialSettings = session.initialSettings;
-    this.#functionOids = session.functions;
+    const { initialState } = session;
+    this.#initialSettings = new Map(settingNames.map((name, index) => [name, initialState[index] ?? ""]));
+    [this.#finishOid = 0, this.#resetOid = 0] = initialState.slice(settingNames.length).map(Number);
     this.#owner = session.owner;
     const reset = encodeCommand(`SELECT ${parameters.resetFunction}()`);
     this.reset = block([beginCommand, reset, commit]);
@@ -129,7 +110,7 @@ export class PipelinedMessages {
    */
   chainedOpening({ id, group }: Pick<Run, "id" | "group">, lock: number, permit: number): Buffer {
     const values = [id, ...this.#settingsOf(group).arguments, String(lock), String(permit)];
-    return encodeCall(this.#functionOids.reset, values);
+    return encodeCall(this.#resetOid, values);
   }
 
   settings({ args, group, timeoutMs }: Pick<Run, "args" | "group" | "timeoutMs">): Block | null {
@@ -143,7 +124,7 @@ export class PipelinedMessages {
 
   /** Writes the proof, as `finishSql` does. Its value says whether the proof was written. */
   finishCall({ id, claimedAt, ledger }: Pick<Run, "id" | "claimedAt" | "ledger">): Buffer {
-    return encodeCall(this.#functionOids.finish, [id, claimedAt, this.#owner, String(ledger)]);
+    return encodeCall(this.#finishOid, [id, claimedAt, this.#owner, String(ledger)]);
   }
 
   /** In a transaction, the timeout applies until its end, and no reset has to remove it. */

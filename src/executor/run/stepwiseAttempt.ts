@@ -13,10 +13,7 @@ export interface StepwiseAttemptContext {
 }
 
 const endTags = new Set(["COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]);
-/**
- * With one of these tags and an open transaction afterwards, the input has begun it. COMMIT may have been COMMIT AND
- * CHAIN.
- */
+/** With one of these tags and an open transaction, the input has begun it. COMMIT may have been COMMIT AND CHAIN. */
 const openingTags = new Set(["BEGIN", "START TRANSACTION", "COMMIT"]);
 
 /**

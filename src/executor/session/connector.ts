@@ -21,7 +21,7 @@ import {
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import { openProtocolConnection } from "../../shared/postgres/openProtocolConnection.js";
 import { maxOutputBytes } from "../output/outputFormatter.js";
-import { PipelinedMessages, initialStateSql, toFunctionOids, toInitialSettings } from "../run/pipelinedMessages.js";
+import { PipelinedMessages, initialStateSql } from "../run/pipelinedMessages.js";
 import {
   clearSessionTimeoutSql,
   resetSql,
@@ -148,11 +148,9 @@ export class Connector {
     this.#expectWritable(readOnlySource);
     if (typeof owner !== "string")
       throw hiddenBackendError(this.#parameters.target, { pid: wire.pid, user: user ?? "", role });
-    const initialValues = initialState.rows[0] ?? [];
     const session = {
       owner,
-      initialSettings: toInitialSettings(initialValues),
-      functions: toFunctionOids(initialValues),
+      initialState: initialState.rows[0] ?? [],
       ownTimeoutMs: shownTimeoutMs(ownTimeout.rows[0]?.[0] ?? "0"),
     };
     const messages = new PipelinedMessages(this.#parameters, session);

@@ -1,11 +1,20 @@
 import { PgTaskError } from "../../shared/errors.js";
 import type { SentRun } from "../../shared/ipc/executorMessages.js";
-import { PipelineDepth } from "./pipelineDepth.js";
 import { firstError, lastValue, type ProtocolConnection } from "../../shared/postgres/protocol/connection.js";
 import { queryCanceled } from "../../shared/postgres/sqlStates.js";
 import type { Execution, RunOutcome } from "../run/execution.js";
 import { resetSql, stopSql } from "../run/runSettings.sql.js";
-import { maxResets } from "../tuning.js";
+import {
+  maxResets,
+  durationGrowth,
+  durationShrink,
+  maxPipelineRuns,
+  maxPipelineRunsWithoutSlow,
+  minPipelineRuns,
+  pipelineMs,
+  rememberedRuns,
+} from "../tuning.js";
+import { slowRunMs } from "../../shared/tuning.js";
 
 export interface PipelineEvents {
   /** After a result with a `loss`, no more results follow. */
@@ -191,4 +200,25 @@ export class Pipeline {
 
 export function sessionClosed(why: string): PgTaskError {
   return new PgTaskError("CONNECTION_LOST", `session closed: ${why}`);
+}
+
+/** How many runs of a session may be on the wire at once, by how long recent runs took. */
+export class PipelineDepth {
+  #typicalMs = pipelineMs / minPipelineRuns;
+  #runsSinceSlow = 0;
+
+  get maxRuns(): number {
+    const limit = this.#runsSinceSlow < rememberedRuns ? maxPipelineRuns : maxPipelineRunsWithoutSlow;
+    return Math.min(limit, Math.floor(pipelineMs / this.#typicalMs));
+  }
+
+  addDuration(ms: number): void {
+    this.#runsSinceSlow = ms > slowRunMs ? 0 : this.#runsSinceSlow + 1;
+    const factor = ms > this.#typicalMs ? durationGrowth : durationShrink;
+    // The lower bound is chosen so that a single longer run after many short ones does not change the depth, but the
+    // depth still adapts quickly when durations change.
+    const min = pipelineMs / maxPipelineRunsWithoutSlow / durationGrowth;
+    const max = pipelineMs / minPipelineRuns;
+    this.#typicalMs = Math.min(max, Math.max(min, this.#typicalMs * factor));
+  }
 }

@@ -5,7 +5,7 @@ import type { OpenConnection } from "./connector.js";
 import { Pipeline } from "./pipeline.js";
 import { StartReporter } from "./startReporter.js";
 import type { ForwardingLog } from "../forwardingLog.js";
-import type { ConnectionPermits } from "../remote/connectionPermits.js";
+import type { ConnectionPermits } from "../remote/managerServer.js";
 import type { RemoteExecution } from "../remote/remoteExecution.js";
 import type { RemoteSessionCache } from "../remote/remoteSession.js";
 import { Execution, type OutgoingResult } from "../run/execution.js";
@@ -249,14 +249,13 @@ export class ExecutorSession {
 
   #toExecution(connection: OpenConnection, run: Run): AnyExecution {
     const { parameters, connectionPermits, log } = this.#context;
-    const { schema, table, outputLimit, isSuperuser, lostRunTimeoutMs, ledgers } = parameters;
     if (run.remote === null) {
       const { wire, messages, backend } = connection;
       return new Execution(run, {
         wire,
         messages,
         settings: this.#settings,
-        outputLimit,
+        outputLimit: parameters.outputLimit,
         proof: { finishFunction: parameters.finishFunction, owner: backend.owner },
         requestCancel: () => this.#context.send({ type: "requestCancel", session: this.#id, id: run.id }),
       });
@@ -264,16 +263,10 @@ export class ExecutorSession {
     if (this.#remoteSupport === null) throw new PgTaskError("INTERNAL", "the code for remote tasks is not loaded");
     const { RemoteExecution, sessions } = this.#remoteSupport;
     const work: RemoteExecution = new RemoteExecution(run, run.remote, {
+      ...parameters,
       session: connection,
       sessionCache: sessions,
       connectionPermits,
-      managerTarget: parameters.target,
-      isSuperuser,
-      schema,
-      table,
-      outputLimit,
-      ledger: ledgers[run.ledger - 1] ?? ledgers[0],
-      lostRunTimeoutMs,
       log,
       onStart: (start) => this.#runStarted(work, start),
       onPidNotShown: (pid) => this.#context.send({ type: "remoteStarted", session: this.#id, id: run.id, pid }),

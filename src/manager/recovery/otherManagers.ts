@@ -4,7 +4,7 @@ import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { isManagerSql } from "../../shared/postgres/applicationNames.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { FrozenHolder, type Holder } from "../../shared/postgres/frozenHolder.js";
-import { RollCall } from "../../shared/postgres/rollCall.js";
+import { openRollCall } from "../../shared/postgres/rollCall.js";
 import { frozenManagerMs, ownerCheckMs, ownersAskMs } from "../model/tuning.js";
 import type { OrphanRescuer } from "./orphanRescuer.js";
 
@@ -30,7 +30,7 @@ export class OtherManagers {
   readonly #client: Client;
   readonly #options: OtherManagersOptions;
   readonly #holder: FrozenHolder;
-  #rollCall: RollCall | null = null;
+  #askAll: () => Promise<void> = async () => {};
   #hasAnswered = false;
   #isWatching = false;
   #afterFrozen: boolean;
@@ -59,7 +59,7 @@ export class OtherManagers {
   /** Starts to answer other managers on this connection. */
   static async attach(client: Client, options: OtherManagersOptions): Promise<OtherManagers> {
     const others = new OtherManagers(client, options);
-    others.#rollCall = await RollCall.open(client, `pg_work_${options.oid}`, {
+    others.#askAll = await openRollCall(client, `pg_work_${options.oid}`, {
       isPresent: options.isPresent,
       answered: (pid) => others.#answered(pid),
     });
@@ -101,7 +101,7 @@ export class OtherManagers {
   }
 
   async #ask(): Promise<void> {
-    await this.#rollCall?.ask();
+    await this.#askAll();
   }
 
   async #watch(): Promise<void> {

@@ -4,11 +4,7 @@ import type { FileParameters } from "./parameterTable.js";
 import { invalidConfiguration } from "./configDocument.js";
 import { leastTokenLength, MissingSecret, resolveSecret, tokenPattern } from "./secretValue.js";
 
-/**
- * Reads the tokens from the environment if the file names variables.
- *
- * @throws PgTaskError CONFIG_INVALID
- */
+/** Reads the tokens from the environment if the file names variables. Throws PgTaskError CONFIG_INVALID. */
 export function resolveTokens(
   given: Partial<FileParameters>,
   file: string | null,

@@ -86,10 +86,7 @@ function partSeconds(found: Found): number | null {
   return unit === undefined ? null : Number(found["amount"]) * unit;
 }
 
-/**
- * Parses "hours:minutes" and "hours:minutes:seconds". Two numbers with a fraction, as in "1:2.5", are minutes and
- * seconds.
- */
+/** Parses "hours:minutes[:seconds]". Two numbers with a fraction, as in "1:2.5", are minutes and seconds. */
 function clockSeconds(found: Found): number | null {
   const first = Number(found["hours"]);
   const next = Number(found["minutes"] || 0);

@@ -35,10 +35,7 @@ export interface Dispatch {
 export interface RecalledRuns {
   readonly session: number;
   readonly ids: readonly string[];
-  /**
-   * Id of the current run, behind which the runs have waited: if it has ended, nothing is recalled. Null for other
-   * reasons.
-   */
+  /** Id of the current run, behind which the runs have waited: if it has ended, nothing is recalled. */
   readonly queuedBehind: string | null;
 }
 
@@ -64,10 +61,7 @@ export type ToExecutor =
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
   /** pg_cancel_backend has returned or could not be called. Until then, the session sends nothing that it could hit. */
   | { readonly type: "cancelAnswered"; readonly session: number; readonly id: string }
-  /**
-   * The second key of an advisory lock: the server starts queued runs only while the manager holds it. Null: no queued
-   * runs.
-   */
+  /** Key of an advisory lock: queued runs start only while the manager holds it. Null: no queued runs. */
   | { readonly type: "pipelinePermit"; readonly session: number; readonly permit: number | null }
   /**
    * Each run comes back as `released` unless the server has started it. Each session answers with `recalled`, and sends
@@ -100,10 +94,7 @@ export type FromExecutor =
   | { readonly type: "hello"; readonly threadId: number }
   | { readonly type: "opened"; readonly session: number; readonly backend: BackendIdentity }
   | { readonly type: "openFailed"; readonly session: number; readonly reason: ErrorReport }
-  /**
-   * The sessions of these runs are ready for the next ones. A large output has a message of its own; the next one is
-   * sent only after `largeOutputWritten`.
-   */
+  /** The sessions are ready for the next runs. A next large output is sent only after `largeOutputWritten`. */
   | { readonly type: "results"; readonly results: readonly RunResult[] }
   /** Answered by `cancelAnswered`. Repeated as long as the run continues. */
   | { readonly type: "requestCancel"; readonly session: number; readonly id: string }

@@ -35,10 +35,7 @@ export interface Run extends OutputFormat {
   readonly ledger: 1 | 2;
   /** Connection string of the task's database. Contains secrets. Null means the session's own database. */
   readonly remote: string | null;
-  /**
-   * The loss of a remote task's connection is an error of the task, to which `retry` applies. Otherwise it counts as a
-   * crash.
-   */
+  /** The loss of a remote task's connection is the task's error (see `retry`). Otherwise it counts as a crash. */
   readonly endsWithConnection: boolean;
   /** The start is reported at once, because the task has a gap. */
   readonly reportsStart: boolean;
@@ -72,20 +69,11 @@ export type RunResult =
       /** Used instead of `output` if that is large. UTF-8. */
       readonly largeOutput?: Uint8Array<ArrayBuffer>;
       readonly error: string | null;
-      /**
-       * Null if there is no error, or if a retry would be pointless: pg-task itself ended the run, for example because
-       * of too much output.
-       */
+      /** Also null if a retry would be pointless: pg-task itself ended the run, such as for too much output. */
       readonly sqlstate: string | null;
-      /**
-       * The effect was committed while the row was still in state WORK. If it is now in state STOP, the stop came
-       * later.
-       */
+      /** The effect was committed while the row was in state WORK. If it is in state STOP now, the stop came later. */
       readonly committed: boolean;
-      /**
-       * The effect was committed without WAL flush and proof: if the server then crashes, no ledger shows whether it
-       * was lost.
-       */
+      /** Committed without WAL flush and proof: if the server crashes, no ledger shows whether it was lost. */
       readonly unflushed?: boolean | undefined;
     })
   /** The task did not run, or was cancelled and rolled back. It returns to PLAN. */

@@ -1,15 +1,9 @@
 import { getRandomValues } from "node:crypto";
-/**
- * Lock classes: the first of the two int4 keys of every advisory lock that pg-task takes, "pgt" in hexadecimal and a
- * digit.
- */
+/** The first of the two int4 keys of every advisory lock that pg-task takes: "pgt" in hexadecimal and a digit. */
 export const lockClasses = {
   /** Held by the leader, in the control database. The second key is a hash of the cluster's name. */
   supervisor: 0x70677401,
-  /**
-   * Held by the manager of a table, in the table's database: only its holder claims tasks. The second key is the
-   * table's oid.
-   */
+  /** Held by the manager of a table: only its holder claims tasks. The second key is the table's oid. */
   manager: 0x70677402,
   /**
    * Held by a manager while it changes what no other may change at the same time. The second key is a hash of the
@@ -25,10 +19,7 @@ export const lockClasses = {
    * manager/sessions/recalls.ts).
    */
   permit: 0x70677405,
-  /**
-   * Held by the manager of a table, shared, for each task whose result the server rejects. The second key is the lower
-   * half of the task's id.
-   */
+  /** Held by a table's manager, shared, for each task whose result is rejected. Key: the lower half of its id. */
   rejectedResult: 0x70677408,
   /**
    * Held by the manager of a table, shared, while tasks wait because the server refuses new sessions. The second key is

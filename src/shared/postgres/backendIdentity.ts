@@ -33,10 +33,7 @@ export function isOwnerSql(alias: string, owner: string): string {
   return `(${alias}.backend_start IS NULL OR ${ownerSql(alias)} OPERATOR(pg_catalog.=) ${owner})`;
 }
 
-/**
- * The error for a session that cannot see its own backend in pg_stat_activity, usually because of its user's setting
- * `role`.
- */
+/** For a session that cannot see its own backend in pg_stat_activity, usually because of the setting `role`. */
 export function hiddenBackendError(
   target: ConnectionTarget,
   backend: { readonly pid: number; readonly user: string; readonly role: string | null },

@@ -3,7 +3,6 @@ import type { ConnectionTarget } from "./target/target.js";
 import { pooledError, unreachableError, readOnlyError, rejectedError } from "./connectionErrors.js";
 import { connectToFirst } from "./target/connectToFirst.js";
 import { driverClients } from "./driverConnection.js";
-import { settingsPerTransaction } from "./pooledClient.js";
 import { openStream, type LoginOptions } from "./openStream.js";
 import type { Encryption } from "./transport/sslMode.js";
 import { PgTaskError } from "../errors.js";
@@ -15,6 +14,7 @@ import {
   readingProbeSql,
   type Startup,
   type StartupSettings,
+  transactionSettingsSql,
 } from "./startupOptions.js";
 
 export type { Client };
@@ -41,10 +41,7 @@ export async function connectClient(target: ConnectionTarget, options: ClientOpt
 interface ClientOptions extends Omit<LoginOptions, "options"> {
   readonly settings?: StartupSettings;
   readonly pipeline?: boolean;
-  /**
-   * Whether text of an SQL_ASCII database that is not valid UTF-8 is received with U+FFFD. Otherwise such statements
-   * fail.
-   */
+  /** Whether text of an SQL_ASCII database that is not UTF-8 is received with U+FFFD. Otherwise it is an error. */
   readonly acceptsAnyText?: boolean;
   /**
    * Whether a pooler may answer. The settings then apply to each transaction, and statements must not rely on anything
@@ -207,4 +204,42 @@ export function sqlState(error: unknown): string | null {
 export function isServerError(error: unknown): error is DatabaseError {
   if (error instanceof DatabaseError) return true;
   return error instanceof Error && "severity" in error && "code" in error && typeof error.code === "string";
+}
+
+/**
+ * Makes each statement a transaction of its own that begins with the settings, unless the caller has begun one: a
+ * pooler may give every transaction another session, with the settings of other clients.
+ */
+function settingsPerTransaction(client: Client, settings: StartupSettings, isStandby: boolean): void {
+  const send = client.query.bind(client) as (...query: unknown[]) => Promise<unknown>;
+  const isolation = "BEGIN ISOLATION LEVEL READ COMMITTED";
+  const begin = `${isolation}${isStandby ? "" : " READ WRITE"}; ${transactionSettingsSql(settings)}`;
+  let isOpen = false;
+  const run = async (query: readonly unknown[]): Promise<unknown> => {
+    const [text] = query;
+    const command =
+      typeof text === "string" ? /^(?:BEGIN|COMMIT|ROLLBACK)(?= READ WRITE$| READ ONLY$|$)/.exec(text)?.[0] : undefined;
+    if (command !== undefined) isOpen = command === "BEGIN";
+    if (command !== "BEGIN" && (isOpen || command !== undefined)) return await send(...query);
+    try {
+      const begun = await send(begin);
+      if (command === "BEGIN") return begun;
+      const result = await send(...query);
+      await send("COMMIT");
+      return result;
+    } catch (error) {
+      isOpen = false;
+      // It fails only if the connection is lost.
+      await send("ROLLBACK").catch(() => {});
+      throw error;
+    }
+  };
+  // Statements that are sent at once would otherwise mix their transactions.
+  let last: Promise<unknown> = Promise.resolve();
+  const query = (...given: unknown[]): Promise<unknown> => {
+    const result = last.then(() => run(given));
+    last = result.catch(() => {});
+    return result;
+  };
+  Object.assign(client, { query });
 }

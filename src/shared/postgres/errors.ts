@@ -1,9 +1,6 @@
 import { connectionNotEstablished } from "./sqlStates.js";
 
-/**
- * A connection string or environment variable that cannot be used. The message is the same as libpq's if libpq has one,
- * and contains no secret.
- */
+/** A wrong connection string or variable. The message is libpq's if it has one, and contains no secret. */
 export class ConnectionStringError extends Error {}
 
 export class ConnectionProblem extends Error {

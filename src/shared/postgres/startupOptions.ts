@@ -24,10 +24,7 @@ export const lostClientSettings = { ...keepAliveSettings, tcp_user_timeout: 10_0
  */
 export const sessionClientSettings = { ...keepAliveSettings, tcp_user_timeout: 0 };
 
-/**
- * How often, in ms, a server checks during a statement whether its client is connected: from PostgreSQL 14 on, on some
- * platforms.
- */
+/** How often, in ms, a server looks during a statement for its client: from PostgreSQL 14 on, on some platforms. */
 export const connectionCheckSettings = { client_connection_check_interval: 200 };
 
 /**

@@ -4,7 +4,7 @@ import { after } from "node:test";
 import { usableBinaries } from "../../../src/embedded/binaries/usableBinaries.js";
 import { startGuarded } from "../../../src/embedded/guardedProcess.js";
 import { serverAccount } from "../../../src/embedded/serverAccount.js";
-import { settingArguments } from "../../../src/embedded/serverSettings.js";
+import { settingArguments } from "../../../src/embedded/postmaster.js";
 import { inspect } from "../../../src/embedded/data/dataDirectory.js";
 import { connectTo } from "../../support/connectTo.js";
 import { installedProgram } from "../../support/debianPackage.js";

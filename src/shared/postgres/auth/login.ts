@@ -1,6 +1,8 @@
+import { on } from "node:events";
 import type { Duplex } from "node:stream";
 import { decodeMessage, MessageCode, type ServerError } from "../protocol/decode.js";
-import { LoginMessageReader } from "./messageReader.js";
+import { MessageFramer } from "../protocol/messageFramer.js";
+import { closedUnexpectedly } from "../transport/openSocket.js";
 import { ConnectionProblem, MissingPassword, PasswordRequired } from "../errors.js";
 import type { Scram, ScramBinding } from "./scram.js";
 import type { AuthMethod, Credentials } from "./credentials.js";
@@ -27,6 +29,8 @@ export interface BackendKey {
 const protocolVersion = 196_608;
 const authenticationCode = 0x52;
 const backendKeyCode = 0x4b;
+/** Largest message accepted during login. */
+const maxMessageBytes = 1 << 16;
 
 /**
  * Sends the startup packet, authenticates, and waits until the server is ready for queries.
@@ -34,13 +38,21 @@ const backendKeyCode = 0x4b;
  * @throws LoginRefused, ConnectionProblem, Node's error for a lost connection, or an AbortError
  */
 export async function login(stream: Duplex, credentials: Credentials, signal: AbortSignal): Promise<BackendKey> {
-  const messages = new LoginMessageReader(stream);
-  try {
-    stream.write(startupPacket(credentials));
-    const authenticator = new Authenticator(stream, credentials);
-    let key: BackendKey = { pid: 0, secret: Buffer.alloc(4) };
-    for (;;) {
-      const { code, body } = await messages.next(signal);
+  const messages: { readonly code: number; readonly body: Buffer }[] = [];
+  const frames = new MessageFramer(
+    () => maxMessageBytes,
+    (code, body, whole) => {
+      if (!whole) throw new Error("message too large during login");
+      messages.push({ code, body: Buffer.from(body) });
+    },
+  );
+  const chunks: AsyncIterable<Buffer[]> = on(stream, "data", { signal, close: ["end", "close"] });
+  stream.write(startupPacket(credentials));
+  const authenticator = new Authenticator(stream, credentials);
+  let key: BackendKey = { pid: 0, secret: Buffer.alloc(4) };
+  for await (const received of chunks) {
+    for (const chunk of received) frames.push(chunk);
+    for (const { code, body } of messages.splice(0)) {
       if (code === MessageCode.error) {
         throw refusal(body, { authenticated: authenticator.succeeded, encrypted: "encrypted" in stream });
       }
@@ -48,9 +60,8 @@ export async function login(stream: Duplex, credentials: Credentials, signal: Ab
       if (code === authenticationCode) await authenticator.answer(body);
       if (code === backendKeyCode) key = { pid: body.readInt32BE(0), secret: body.subarray(4) };
     }
-  } finally {
-    messages.release();
   }
+  throw closedUnexpectedly();
 }
 
 function refusal(body: Buffer, when: { readonly authenticated: boolean; readonly encrypted: boolean }): Error {
@@ -178,8 +189,10 @@ class Authenticator {
       throw new ConnectionProblem("none of the server's SASL authentication mechanisms are supported");
     }
     const password = this.#password();
-    const { Scram } = await import("./scram.js");
-    const scram = new Scram(password, await this.#binding(mechanisms));
+    const { Scram, channelBindingData } = await import("./scram.js");
+    const { channelBinding } = this.#credentials;
+    const data = channelBinding === "disable" ? null : channelBindingData(this.#stream);
+    const scram = new Scram(password, this.#binding(mechanisms, data));
     if (!mechanisms.includes(scram.mechanism)) {
       throw new ConnectionProblem(`server does not offer ${scram.mechanism}`);
     }
@@ -190,11 +203,9 @@ class Authenticator {
     this.#send(Buffer.concat([Buffer.from(`${scram.mechanism}\0`), length, Buffer.from(first)]));
   }
 
-  async #binding(mechanisms: readonly string[]): Promise<ScramBinding> {
-    const { channelBindingData } = await import("./channelBinding.js");
+  #binding(mechanisms: readonly string[], data: Buffer | null): ScramBinding {
     const { channelBinding } = this.#credentials;
     const offered = mechanisms.includes("SCRAM-SHA-256-PLUS");
-    const data = channelBinding === "disable" ? null : channelBindingData(this.#stream);
     if (offered && data !== null) return { kind: "bound", data };
     if (channelBinding === "require") {
       throw new ConnectionProblem(

@@ -3,10 +3,7 @@ import { isKeyword, keywords, type Pair } from "./keywords.js";
 
 export const isSecret = (keyword: string): boolean => isKeyword(keyword) && keywords[keyword].secret === true;
 
-/**
- * Whether a value may be shown: it is no secret, and has no characters that show that a password was not quoted or
- * encoded.
- */
+/** Whether a value may be shown: it is no secret, and does not look like a password that was not quoted or encoded. */
 export function mayShow([keyword, value]: Pair): boolean {
   if (isSecret(keyword)) return false;
   if (keyword === "port") return !/[^\d,\s+-]/.test(value);

@@ -6,10 +6,7 @@ import { shownKeyword } from "./mayShow.js";
 /** The ASCII characters that C's `isspace` accepts. */
 const whitespace = " \t\n\v\f\r";
 
-/**
- * Parses `key = value key = 'value with spaces'`. `check` throws for an unknown keyword, of which messages may show
- * `shown`.
- */
+/** Parses `key = value key = 'value with spaces'`. `check` throws for an unknown keyword, shown as `shown`. */
 export function parseKeyValues(text: string, check: (keyword: string, shown: string) => void): Pair[] {
   const pairs: Pair[] = [];
   let position = skipWhitespace(text, 0);

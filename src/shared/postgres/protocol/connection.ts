@@ -11,8 +11,7 @@ import {
   type TransactionStatus,
   type ServerMessage,
 } from "./decode.js";
-import { encodeStatement, queryLength, sync, writeQuery, type Block, type Parameters } from "./encode.js";
-import { copyRefusal } from "./refuseCopy.js";
+import { encodeStatement, queryLength, sync, writeQuery, type Block, type Parameters, copyRefusal } from "./encode.js";
 
 export type Receive = (event: ServerMessage) => void;
 
@@ -122,10 +121,7 @@ export class ProtocolConnection {
     this.#queue(bytes, bytes.length);
   }
 
-  /**
-   * Calls a function. The server also sends all answers that it has delayed. If the call fails, the transaction fails,
-   * but the server skips nothing.
-   */
+  /** Makes the server send all delayed answers. A failed call fails the transaction, but nothing is skipped. */
   call(bytes: Buffer, receive: Receive): void {
     if (this.#over) return;
     this.#await("call", receive);
@@ -139,11 +135,7 @@ export class ProtocolConnection {
     this.#queue(sync, sync.length);
   }
 
-  /**
-   * Collects the answer to a query, which must be short.
-   *
-   * @throws PgTaskError CONNECTION_LOST
-   */
+  /** Collects the answer to a query, which must be short. Throws PgTaskError CONNECTION_LOST. */
   query(text: string): Promise<Answer> {
     const answer = new Promise<Answer>((resolve, reject) => {
       if (this.#over) {
@@ -276,10 +268,7 @@ export class ProtocolConnection {
     }
   }
 
-  /**
-   * As in the answer to a query, there is no tag if the transaction fails at its end. Returns whether the message is
-   * handled.
-   */
+  /** As with a query, there is no tag if the transaction fails at its end. Returns whether the message is handled. */
   #delayTag(pending: PendingAnswer, event: ServerMessage): boolean {
     if (event.type === "commandComplete") {
       pending.tag = event;

@@ -1,3 +1,5 @@
+import { MessageCode, type ServerError } from "./decode.js";
+
 export function queryLength(text: string): number {
   return Buffer.byteLength(text) + 6;
 }
@@ -6,7 +8,7 @@ export function writeQuery(text: string, into: Buffer, offset: number): number {
   return writeText(0x51, text, into, offset);
 }
 
-export function encodeCopyFail(text: string): Buffer {
+function encodeCopyFail(text: string): Buffer {
   const message = Buffer.allocUnsafe(queryLength(text));
   writeText(0x66, text, message, 0);
   return message;
@@ -106,4 +108,14 @@ function writeLength(length: number, into: Buffer, offset: number): void {
   into[offset + 1] = length >>> 16;
   into[offset + 2] = length >>> 8;
   into[offset + 3] = length;
+}
+
+/** A task has no client that could send data to the server. */
+const reason = "COPY FROM STDIN is not supported";
+const refusal = encodeCopyFail(reason);
+
+export const isCopyRefusal = ({ message }: Pick<ServerError, "message">): boolean => message.endsWith(reason);
+
+export function copyRefusal(code: number): Buffer | null {
+  return code === MessageCode.copyInResponse || code === MessageCode.copyBothResponse ? refusal : null;
 }

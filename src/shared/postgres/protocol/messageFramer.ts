@@ -9,10 +9,7 @@ const noBody = Buffer.alloc(0);
 /** Bodies longer than this, in bytes, are collected in a SpillBuffer. */
 const largeBody = 1 << 20;
 
-/**
- * Splits the server's byte stream into messages. Of longer ones, only the first `limit` bytes are kept, and `limit` is
- * called for each message.
- */
+/** Splits the server's byte stream into messages, and keeps at most the first `limit` bytes of each. */
 export class MessageFramer {
   readonly #limit: () => number;
   readonly #handle: FrameHandler;

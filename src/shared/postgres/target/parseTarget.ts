@@ -16,11 +16,7 @@ export const connectionVariables = Object.entries(keywords).flatMap(([name, { va
 const urlPattern =
   /^postgres(?:ql)?:\/\/(?:[^:@/]*(?::[^@/]*)?@)?(?:\[[^\]]*\]|[^:/?,]*)(?::\d*)?(?:,(?:\[[^\]]*\]|[^:/?,]*)(?::\d*)?)*(?:\/[^?@/]*)?(?:\?.*)?$/s;
 
-/**
- * Parses and checks `postgresql://user:password@host:port/database?key=value&…`, in which every component is optional.
- *
- * @throws ConnectionStringError
- */
+/** Checks a URL in which every component is optional. Throws ConnectionStringError. */
 export function parseTargetUrl(url: string): GivenOptions {
   // The server would end the connection because of a NUL, and the driver would replace a lone surrogate.
   const problem = unstorablePart(url);

@@ -48,10 +48,7 @@ const notUsed = (path: string, why: string): string => `password file ${path} is
 
 const isMissing = (error: unknown): boolean => ["ENOENT", "ENOTDIR"].includes(systemErrorCode(error));
 
-/**
- * Returns the password of the first matching line, `host:port:database:user:password`. `*` matches anything, and a
- * backslash escapes a colon or a backslash.
- */
+/** Returns the password of the first matching line, `host:port:database:user:password`, with `*` and backslashes. */
 export function findPassword(text: string, key: PasswordKey): string | null {
   // As in libpq, a line for "localhost" also matches the default socket.
   const host = key.host === defaultSocketDirectory ? "localhost" : key.host;

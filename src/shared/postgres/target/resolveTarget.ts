@@ -38,11 +38,7 @@ export function sharedContext({ env, warn }: ConnectionContext): ConnectionConte
 /** Default time limit for connecting, in ms. libpq has none, but a server that never answers would block everything. */
 export const defaultConnectTimeoutMs = 10_000;
 
-/**
- * Completes a target from the PG* variables, libpq's defaults and the password file.
- *
- * @throws ConnectionStringError
- */
+/** Completes a target from the PG* variables, libpq's defaults and the password file. Throws ConnectionStringError. */
 export async function resolveTarget(given: GivenOptions, context: ConnectionContext): Promise<ConnectionTarget> {
   const { env, warn, userFile = (name) => findUserFile(env, name) } = context;
   const options = new ConnectionOptions(given, {

@@ -10,11 +10,7 @@ export const keepAliveMs = 5_000;
 
 const sslRequest = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
 
-/**
- * Opens a connection, with TLS if the options ask for it. Sends no startup packet.
- *
- * @throws TlsProblem, ConnectionProblem, Node's error for a failed connection, or an AbortError
- */
+/** Opens a connection, with TLS if the options ask for it. Sends no startup packet. */
 export async function openSocket(target: SocketAddress, options: SocketOptions): Promise<Socket | TLSSocket> {
   const { signal, encryption, tls } = options;
   const socket = new Socket();

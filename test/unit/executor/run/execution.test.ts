@@ -36,12 +36,7 @@ class SilentConnection extends ProtocolConnection {
 test("a run cancelled to be retried is cancelled only once, however long the session repair takes", (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const wire = new SilentConnection();
-  const session = {
-    owner: "1",
-    initialSettings: new Map(),
-    functions: { finish: 1, reset: 2 },
-    ownTimeoutMs: 0,
-  };
+  const session = { owner: "1", initialState: [null, null, null, null, "1", "2"], ownTimeoutMs: 0 };
   const messages = new PipelinedMessages({ ...table, resetFunction: "reset" }, session);
   let cancels = 0;
   let done = 0;

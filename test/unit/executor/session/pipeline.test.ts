@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { PipelineDepth } from "../../../../src/executor/session/pipelineDepth.js";
+import { PipelineDepth } from "../../../../src/executor/session/pipeline.js";
 import { test } from "../../../support/limitedTest.js";
 
 /** Returns the depth after fifty batches, each with as many runs as the depth then allows. */

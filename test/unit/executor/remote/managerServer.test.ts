@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
-import { ServerFull, ConnectionPermits } from "../../../../src/executor/remote/connectionPermits.js";
+import { ServerFull, ConnectionPermits } from "../../../../src/executor/remote/managerServer.js";
 import { resolveAddresses } from "../../../../src/executor/remote/connectRemote.js";
 
 test("a permit request removes its abort listener once it is answered", async () => {
