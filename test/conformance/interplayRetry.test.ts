@@ -42,15 +42,16 @@ test("key: a task that waits for its next try holds its key, and ON CONFLICT cha
 
 test("key: if another task with it waits when a try fails, the task is FAIL at once, and the other one inherits its schedule", async () => {
   const key = newName();
-  const { wait, open } = await tasks.gate();
-  const first = await tasks.add(`${wait}; SELECT 1/0`, {
-    key,
-    retry: 3,
-    backoff: "1 ms",
-    repeat: "1 day",
-    args: "[1]",
-  });
-  await tasks.running(first);
+  const { id: first, open } = await tasks.held(
+    {
+      key,
+      retry: 3,
+      backoff: "1 ms",
+      repeat: "1 day",
+      args: "[1]",
+    },
+    "SELECT 1/0",
+  );
   const second = await tasks.add("SELECT 2", { key, plan: "2100-01-01Z", args: "[2]" });
   const then = await tasks.add("SELECT 3", { after: `{${first}}`, upon: "fail" });
   await open();
@@ -93,9 +94,7 @@ test("key: two steps of a chain cannot be inserted together with one key, becaus
 
 test("key: a step that waits with the key of the step before it keeps that one from being tried again", async () => {
   const key = newName();
-  const { wait, open } = await tasks.gate();
-  const first = await tasks.add(`${wait}; SELECT 1/0`, { key, retry: 3, backoff: "1 ms" });
-  await tasks.running(first);
+  const { id: first, open } = await tasks.held({ key, retry: 3, backoff: "1 ms" }, "SELECT 1/0");
   const second = await tasks.add("SELECT 2", { key, after: `{${first}}` });
   await open();
   const [one, two] = await tasks.ended(first, second);
@@ -347,9 +346,7 @@ test("schedule: with an interval instead of its rule, the try is made, and the i
 });
 
 test("schedule: a rule that is changed while a try runs counts after the last try", async () => {
-  const { wait, open } = await tasks.gate();
-  const id = await tasks.add(`${wait}; SELECT 1/0`, { ...yearlySchedule, retry: 1, backoff: "1 ms" });
-  await tasks.running(id);
+  const { id: id, open } = await tasks.held({ ...yearlySchedule, retry: 1, backoff: "1 ms" }, "SELECT 1/0");
   await client.query(`UPDATE task SET rule = '0 0 2 1 *' WHERE id = ${id}`);
   await open();
   assert.equal((await tasks.end(id)).state, "FAIL");

@@ -3,7 +3,7 @@ import type { Client } from "../../src/shared/postgres/client.js";
 import { test } from "../support/limitedTest.js";
 import { projectText } from "../support/project.js";
 import { serve } from "../support/serve.js";
-import { until, maxConcurrent, only, statesOf } from "../support/tasks.js";
+import { until, maxConcurrent, only, statesOf, valueOf } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve({ "pg_task.delete": false });
 
@@ -12,14 +12,18 @@ const conflict = "ON CONFLICT (key) WHERE key IS NOT NULL AND ready IS NOT NULL"
 /** A rule whose times lie so far apart that none comes during the tests. */
 const yearly = "0 0 1 1 *";
 
-const idsOf = async (key: string): Promise<string[]> =>
-  (await client.query<{ id: string }>("SELECT id FROM task WHERE key = $1 ORDER BY id", [key])).rows.map(
-    ({ id }) => id,
-  );
+/** A schedule with this rule whose first run is due. */
+const due = { rule: yearly, zone: "UTC", plan: "2001-01-01Z", active: "1000 years" };
 
-async function backendPid(connection: Client): Promise<number> {
-  const { rows } = await connection.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-  return only(rows).pid;
+const idsOf = (key: string): Promise<string[]> =>
+  tasks.value("SELECT coalesce(array_agg(id::text ORDER BY id), '{}') FROM task WHERE key = $1", [key]);
+
+/** Inserts a task with this key and group that waits, in a transaction that stays open. */
+async function insertOpen(key: string): Promise<{ readonly id: string; readonly producer: Client }> {
+  const producer = await database.connect();
+  await producer.query("BEGIN");
+  const insert = `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', $1, '2100-01-01Z', $1) RETURNING id`;
+  return { id: await valueOf(producer, insert, [key]), producer };
 }
 
 /** Queries again and again, without a pause, until the first row satisfies the condition. */
@@ -68,23 +72,19 @@ test("at most one task of a key waits, whichever of many producers comes first",
 
 test("throttle: after a run, the key is free again", async () => {
   const insert = `INSERT INTO task (input, key, "group") VALUES ('SELECT 1', 'throttle', 'throttle') ON CONFLICT DO NOTHING RETURNING id`;
-  for (let round = 0; round < 3; round += 1) {
-    const { rows } = await client.query<{ id: string }>(insert);
-    assert.equal(only(await tasks.ended(only(rows).id)).state, "DONE");
-  }
+  for (let round = 0; round < 3; round += 1) assert.equal(only(await tasks.endedOf(insert)).state, "DONE");
 });
 
 test("debounce with an upper bound: the plan moves, but not beyond the bound", async () => {
   const insert = `INSERT INTO task AS t (input, key, plan, "group") VALUES ('SELECT 1', 'debounce', now() + $1::interval, 'debounce')
     ${conflict} DO UPDATE SET plan = least(excluded.plan, t.created + interval '1 day') RETURNING id, plan = created + interval '1 day' AS bounded, plan > now() + interval '12 hours' AS moved`;
-  const first = only((await client.query(insert, ["1 hour"])).rows);
-  assert.deepEqual([first.bounded, first.moved], [false, false]);
-  assert.deepEqual(only((await client.query(insert, ["13 hours"])).rows), {
-    id: first.id,
-    bounded: false,
-    moved: true,
-  });
-  assert.deepEqual(only((await client.query(insert, ["2 days"])).rows), { id: first.id, bounded: true, moved: true });
+  const id = await tasks.value(insert.replace(/RETURNING.*/, "RETURNING id"), ["1 hour"]);
+  for (const [interval, bounded, moved] of [
+    ["1 hour", false, false],
+    ["13 hours", false, true],
+    ["2 days", true, true],
+  ])
+    assert.deepEqual(await tasks.rows(insert, [interval]), [{ id, bounded, moved }]);
 });
 
 test("a due task starts although producers add to it all the time, and nothing is lost", async () => {
@@ -115,9 +115,7 @@ test("a due task starts although producers add to it all the time, and nothing i
 });
 
 test("re-index: a task that is inserted while another one of its key runs starts when that one ends", async () => {
-  const { wait, open: release } = await tasks.gate();
-  const first = await tasks.add(wait, { key: "doc 7", group: "reindex 1" });
-  await tasks.running(first);
+  const { id: first, open: release } = await tasks.held({ key: "doc 7", group: "reindex 1" });
   const second = await tasks.add("SELECT 1", { key: "doc 7", group: "reindex 2" });
   // A later task of the same group is not kept from starting.
   assert.equal((await tasks.run("SELECT 1", { group: "reindex 2" })).state, "DONE");
@@ -153,9 +151,7 @@ for (const [what, end] of [
 ] as const) {
   test(`the waiting task starts when the running one ${what}`, async () => {
     const key = `one that ${what}`;
-    const { wait, open: release } = await tasks.gate();
-    const first = await tasks.add(`${wait}; ${end}`, { key, group: key });
-    await tasks.running(first);
+    const { id: first, open: release } = await tasks.held({ key, group: key }, `${end}`);
     const second = await tasks.add("SELECT 1", { key, group: `${key} 2` });
     await release();
     const [one, two] = await tasks.ended(first, second);
@@ -167,23 +163,16 @@ for (const [what, end] of [
 }
 
 test("a task set to PLAN while it runs becomes GONE if another one waits, and the other one runs", async () => {
-  const { wait, open: release } = await tasks.gate();
-  const first = await tasks.add(wait, { key: "again", group: "again", repeat: "1 year" });
-  await tasks.running(first);
+  const { id: first, open: release } = await tasks.held({ key: "again", group: "again", repeat: "1 year" });
   const second = await tasks.add("SELECT 1", { key: "again", group: "again" });
   await client.query("UPDATE task SET state = 'PLAN' WHERE id = $1", [first]);
   await release();
   const [one, two] = await tasks.ended(first, second);
   assert.deepEqual([one?.state, one?.error], ["GONE", `ERROR:  task ${second} with the same key takes its place`]);
   assert.equal(two?.state, "DONE");
-  const next = only(
-    await until<{ parent: string }>(
-      client,
-      "SELECT parent FROM task WHERE key = 'again' AND state = 'PLAN'",
-      (found) => found.length > 0,
-    ),
-  );
-  assert.equal(next.parent, second);
+  assert.deepEqual(await until(client, "SELECT parent FROM task WHERE key = 'again' AND state = 'PLAN'"), [
+    { parent: second },
+  ]);
 });
 
 test("a finished task cannot be set to PLAN while another one of its key waits", async () => {
@@ -193,41 +182,22 @@ test("a finished task cannot be set to PLAN while another one of its key waits",
 });
 
 test("a waiting task inherits the schedule of the one that ends, and keeps its plan", async () => {
-  const { wait, open: release } = await tasks.gate();
-  const first = await tasks.add(wait, {
-    key: "inherit",
-    group: "inherit",
-    rule: yearly,
-    zone: "UTC",
-    plan: "2001-01-01Z",
-    active: "1000 years",
-  });
-  await tasks.running(first);
+  const { id: first, open: release } = await tasks.held({ key: "inherit", group: "inherit", ...due });
   const second = await tasks.add("SELECT 2", { key: "inherit", group: "inherit", plan: "2100-05-05Z" });
   await release();
   await tasks.ended(first);
-  const { rows } = await client.query(
-    `SELECT rule, zone, plan = '2100-05-05Z' AS plan, due = '2001-01-01Z' AS due, wait FROM task WHERE id = ${second}`,
-  );
-  assert.deepEqual(rows, [{ rule: yearly, zone: "UTC", plan: true, due: true, wait: null }]);
+  assert.ok(await tasks.holds(second, `rule = '${yearly}' AND zone = 'UTC' AND plan = '2100-05-05Z'`));
+  assert.ok(await tasks.holds(second, "due = '2001-01-01Z' AND wait IS NULL"));
   assert.deepEqual(await idsOf("inherit"), [first, second]);
   await client.query(`UPDATE task SET plan = now() WHERE id = ${second}`);
-  const next = only(
-    await until<{ ok: boolean; input: string }>(
-      client,
-      `SELECT input, plan = public.task_next('${yearly}', 'UTC', now()) AS ok FROM task WHERE parent = ${second}`,
-      (found) => found.length > 0,
-    ),
-  );
-  assert.deepEqual(next, { input: "SELECT 2", ok: true });
+  const next = `SELECT input, plan = public.task_next('${yearly}', 'UTC', now()) AS ok FROM task WHERE parent = ${second}`;
+  assert.deepEqual(await until(client, next), [{ input: "SELECT 2", ok: true }]);
 });
 
 test("a waiting task that has a schedule keeps it, and the other schedule ends", async () => {
-  const { wait, open: release } = await tasks.gate();
-  const more = { key: "own", group: "own", zone: "UTC", active: "1000 years" };
-  const [first = ""] = await tasks.insert({ input: wait, ...more, rule: yearly, plan: "2001-01-01Z" });
-  await tasks.running(first);
-  const [second = ""] = await tasks.insert({ input: "SELECT 2", ...more, rule: "0 0 2 1 *", plan: "2100-01-01Z" });
+  const more = { key: "own", group: "own", ...due };
+  const { id: first, open: release } = await tasks.held(more);
+  const second = await tasks.add("SELECT 2", { ...more, rule: "0 0 2 1 *", plan: "2100-01-01Z" });
   await release();
   await tasks.ended(first);
   const { rows } = await client.query("SELECT id, rule FROM task WHERE key = 'own' AND state = 'PLAN'");
@@ -241,17 +211,8 @@ for (const [what, more] of [
 ] as const) {
   test(`a task with ${what} that replaces a schedule while this runs shows the last run of it`, async () => {
     const key = `shown, ${what}`;
-    const { wait, open: release } = await tasks.gate();
-    const common = { key, group: key, active: "1000 years" };
-    const [first = ""] = await tasks.insert({
-      input: `${wait}; SELECT 1/0`,
-      ...common,
-      rule: yearly,
-      zone: "UTC",
-      plan: "2001-01-01Z",
-    });
-    await tasks.running(first);
-    const [second = ""] = await tasks.insert({ input: "SELECT 2", ...common, ...more, plan: "2100-01-01Z" });
+    const { id: first, open: release } = await tasks.held({ key, group: key, ...due }, "SELECT 1/0");
+    const second = await tasks.add("SELECT 2", { key, group: key, ...more, plan: "2100-01-01Z" });
     await release();
     await tasks.ended(first);
     const shown = `SELECT id, last_id, last_state, last_error FROM task_schedules WHERE key = '${key}'`;
@@ -268,11 +229,9 @@ for (const [what, own] of [
 ] as const) {
   test(`a due task that ${what} a schedule whose group pauses after each run waits for the end of the pause`, async () => {
     const key = `pausing, ${what}`;
-    const { wait, open: release } = await tasks.gate();
     const more = { key, group: key, max: -3_600_000 };
-    const [first = ""] = await tasks.insert({ input: wait, ...more, repeat: "1 year" });
-    await tasks.running(first);
-    const [second = ""] = await tasks.insert({ input: "SELECT 2", ...more, ...own });
+    const { id: first, open: release } = await tasks.held({ ...more, repeat: "1 year" });
+    const second = await tasks.add("SELECT 2", { ...more, ...own });
     await release();
     const [{ parent, repeats } = {}] = await until<{ parent?: string; repeats?: boolean }>(
       client,
@@ -285,10 +244,7 @@ for (const [what, own] of [
 }
 
 test("a task that replaces a schedule keeps its parent if it has one", async () => {
-  const { wait, open: release } = await tasks.gate();
-  const more = { key: "parent", group: "parent", zone: "UTC", active: "1000 years", rule: yearly };
-  const [first = ""] = await tasks.insert({ input: wait, ...more, plan: "2001-01-01Z" });
-  await tasks.running(first);
+  const { id: first, open: release } = await tasks.held({ key: "parent", group: "parent", ...due });
   const producer = await tasks.run(
     `INSERT INTO task (input, key, "group", rule, plan) VALUES ('SELECT 2', 'parent', 'parent', '0 0 2 1 *', '2100-01-01Z')`,
     { group: "producer" },
@@ -299,15 +255,13 @@ test("a task that replaces a schedule keeps its parent if it has one", async () 
 });
 
 test("with overlap and a key, one runs and one waits", async () => {
-  const { wait, open: release } = await tasks.gate();
-  const first = await tasks.add(wait, {
+  const { id: first, open: release } = await tasks.held({
     key: "buffer",
     group: "buffer",
     max: 5,
     repeat: "10 milliseconds",
     overlap: true,
   });
-  await tasks.running(first);
   const waiting = "SELECT id FROM task WHERE key = 'buffer' AND ready";
   const [next] = await until<{ id: string }>(client, waiting);
   assert.equal((await tasks.run("SELECT 1", { group: "buffer", max: 5 })).state, "DONE");
@@ -319,14 +273,8 @@ test("with overlap and a key, one runs and one waits", async () => {
 });
 
 test("an open transaction that has inserted the key delays neither other tasks nor the result for ever", async () => {
-  const { wait, open: release } = await tasks.gate();
-  const first = await tasks.add(wait, { key: "open", group: "open", repeat: "1 year" });
-  await tasks.running(first);
-  const producer = await database.connect();
-  await producer.query("BEGIN");
-  const { rows } = await producer.query<{ id: string }>(
-    `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', 'open', '2100-01-01Z', 'open') RETURNING id`,
-  );
+  const { id: first, open: release } = await tasks.held({ key: "open", group: "open", repeat: "1 year" });
+  const { id: waiting, producer } = await insertOpen("open");
   await release();
   for (let round = 0; round < 10; round += 1)
     assert.equal((await tasks.run("SELECT 1", { group: `others ${round}` })).state, "DONE");
@@ -336,25 +284,22 @@ test("an open transaction that has inserted the key delays neither other tasks n
   const { rows: left } = await client.query(
     "SELECT id, repeat > '0' AS repeats FROM task WHERE key = 'open' AND state = 'PLAN'",
   );
-  assert.deepEqual(left, [{ id: only(rows).id, repeats: true }]);
+  assert.deepEqual(left, [{ id: waiting, repeats: true }]);
 });
 
-for (const [what, inputOf, left] of [
-  ["schedule", (wait) => wait, "DONE"],
-  ["schedule that fails", (wait) => `${wait}; SELECT 1/0`, "FAIL"],
-  ["schedule whose rows are deleted", (wait) => wait, null],
-] as const satisfies readonly (readonly [string, (wait: string) => string, string | null])[]) {
+for (const [what, then, left] of [
+  ["schedule", "", "DONE"],
+  ["schedule that fails", "SELECT 1/0", "FAIL"],
+  ["schedule whose rows are deleted", "", null],
+] as const) {
   test(`a ${what} passes to a task that is committed while the result is tried again`, async () => {
     const key = `committed, ${what}`;
-    const { wait, open: release } = await tasks.gate();
-    const first = await tasks.add(inputOf(wait), { key, group: key, repeat: "1 year", delete: left === null });
-    await tasks.running(first);
-    const producer = await database.connect();
-    await producer.query("BEGIN");
-    const insert = `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', $1, '2100-01-01Z', $1) RETURNING id`;
-    const next = only((await producer.query<{ id: string }>(insert, [key])).rows).id;
+    const more = { key, group: key, repeat: "1 year", delete: left === null };
+    const { id: first, open: release } = await tasks.held(more, then);
+    const { id: next, producer } = await insertOpen(key);
     await release();
-    const waits = `SELECT query_start::text AS since FROM pg_stat_activity WHERE ${await backendPid(producer)} = ANY (pg_blocking_pids(pid))`;
+    const pid = await valueOf(producer, "SELECT pg_backend_pid()");
+    const waits = `SELECT query_start::text AS since FROM pg_stat_activity WHERE ${pid} = ANY (pg_blocking_pids(pid))`;
     const { since } = await promptly<{ since: string }>(waits, () => true);
     // The first statement runs into its lock timeout. A later one waits for the producer again.
     await promptly<{ since: string }>(waits, (later) => later.since !== since);
@@ -370,31 +315,20 @@ for (const [what, inputOf, left] of [
 test("a task set to PLAN while it runs waits for an open transaction with its key, and is GONE once that commits", async () => {
   const first = await tasks.add("SELECT pg_sleep(60)", { key: "open plan", group: "open plan" });
   await tasks.sleeping(first);
-  const producer = await database.connect();
-  await producer.query("BEGIN");
-  const { rows } = await producer.query<{ id: string }>(
-    `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', 'open plan', '2100-01-01Z', 'open plan') RETURNING id`,
-  );
+  const { id: waiting, producer } = await insertOpen("open plan");
   await client.query("UPDATE task SET state = 'PLAN' WHERE id = $1", [first]);
   for (let round = 0; round < 10; round += 1)
     assert.equal((await tasks.run("SELECT 1", { group: `others ${round}` })).state, "DONE");
   assert.notEqual((await tasks.row(first)).owner, null);
   await producer.query("COMMIT");
   const gone = await tasks.end(first);
-  assert.deepEqual(
-    [gone.state, gone.error],
-    ["GONE", `ERROR:  task ${only(rows).id} with the same key takes its place`],
-  );
+  assert.deepEqual([gone.state, gone.error], ["GONE", `ERROR:  task ${waiting} with the same key takes its place`]);
 });
 
 test("if an open transaction with the key is rolled back, a task set to PLAN runs again", async () => {
   const first = await tasks.add("SELECT pg_sleep(60)", { key: "undone", group: "undone" });
   await tasks.sleeping(first);
-  const producer = await database.connect();
-  await producer.query("BEGIN");
-  await producer.query(
-    `INSERT INTO task (input, key, plan, "group") VALUES ('SELECT 2', 'undone', '2100-01-01Z', 'undone')`,
-  );
+  const { producer } = await insertOpen("undone");
   await client.query("UPDATE task SET state = 'PLAN', input = 'SELECT 3' WHERE id = $1", [first]);
   assert.equal((await tasks.run("SELECT 1", { group: "others" })).state, "DONE");
   await producer.query("ROLLBACK");
@@ -406,53 +340,40 @@ test("an INSERT with the key of a schedule changes it while it waits, and replac
   const documented = /^INSERT INTO task \(key, rule,.*?;$/ms.exec(projectText("docs/order.md"))?.[0] ?? "";
   const upsert = `${documented.replaceAll("CALL nightly()", "SELECT 2").replace(/;$/, "")} RETURNING id`;
   const plain = `INSERT INTO task (key, rule, zone, "group", input) VALUES ('nightly', '0 4 1 1 *', 'UTC', 'nightly', 'SELECT 3') RETURNING id`;
-  const active = async (): Promise<unknown[]> =>
-    (
-      await client.query(
-        `SELECT id, rule, keep::text, active::text FROM task WHERE key = 'nightly' AND state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id`,
-      )
-    ).rows;
-  const begin = async (wait: string): Promise<string> =>
-    only(
-      await tasks.insert({
-        input: wait,
-        key: "nightly",
-        group: "nightly",
-        rule: yearly,
-        zone: "UTC",
-        keep: "7 days",
-        active: "2 hours",
-      }),
+  const active = (): Promise<object[]> =>
+    tasks.rows(
+      `SELECT id, rule, keep::text, active::text FROM task WHERE key = 'nightly' AND state IN ('PLAN', 'TAKE', 'WORK') ORDER BY id`,
     );
+  const nightly = { key: "nightly", group: "nightly", rule: yearly, zone: "UTC", keep: "7 days", active: "2 hours" };
   const run = async (id: string, wait: string): Promise<void> => {
     await client.query("UPDATE task SET plan = now(), input = $1 WHERE id = $2", [wait, id]);
     await tasks.running(id);
   };
   // While it waits.
   const { wait, open: release } = await tasks.gate();
-  const first = await begin(wait);
-  assert.equal(only((await client.query<{ id: string }>(upsert)).rows).id, first);
+  const first = await tasks.add(wait, nightly);
+  assert.equal(await tasks.value(upsert), first);
   assert.deepEqual(await active(), [{ id: first, rule: "30 3 * * *", keep: "7 days", active: "02:00:00" }]);
   await assert.rejects(client.query(plain), { code: "23505" });
   // While it runs.
   await run(first, wait);
-  const second = only((await client.query<{ id: string }>(upsert)).rows).id;
+  const second = await tasks.value(upsert);
   await release();
   assert.equal((await tasks.end(first)).state, "DONE");
   assert.deepEqual(await active(), [{ id: second, rule: "30 3 * * *", keep: "00:00:00", active: "01:00:00" }]);
   await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [second]);
   // A plain INSERT and an UPDATE while it runs.
   const next = await tasks.gate();
-  const third = await begin(next.wait);
+  const third = await tasks.add(next.wait, nightly);
   await run(third, next.wait);
   await client.query("UPDATE task SET rule = '45 3 1 1 *', input = 'SELECT 4' WHERE id = $1", [third]);
   await next.open();
   await tasks.ended(third);
-  const successor = only(await idsOf("nightly").then((ids) => ids.slice(-1)));
+  const successor = (await idsOf("nightly")).at(-1) ?? "";
   assert.deepEqual(await active(), [{ id: successor, rule: "45 3 1 1 *", keep: "7 days", active: "02:00:00" }]);
   const last = await tasks.gate();
   await run(successor, last.wait);
-  const fourth = only((await client.query<{ id: string }>(plain)).rows).id;
+  const fourth = await tasks.value(plain);
   await last.open();
   await tasks.ended(successor);
   assert.deepEqual(await active(), [{ id: fourth, rule: "0 4 1 1 *", keep: "00:00:00", active: "01:00:00" }]);

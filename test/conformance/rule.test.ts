@@ -10,80 +10,69 @@ const yearly = "0 0 1 1 *";
 
 interface Schedule {
   readonly id: string;
-  readonly parent: string | null;
-  readonly rule: string | null;
-  readonly zone: string | null;
   readonly state: string;
   readonly plan: string;
   readonly due: string | null;
-  readonly wait: number | null;
   readonly error: string | null;
 }
 
 const select = (where: string): string =>
   `SELECT id, parent, rule, zone, state::text AS state, plan::text AS plan, due::text AS due, wait, error FROM task WHERE ${where}`;
 
-const row = async (id: string): Promise<Schedule> => only((await client.query<Schedule>(select(`id = ${id}`))).rows);
+const row = (id: string): Promise<Schedule> => tasks.fields(id, "plan::text AS plan, due::text AS due");
 
 /** Waits for the only successor of a task. */
 const successor = async (parent: string, more = "true"): Promise<Schedule> =>
   only(await until<Schedule>(client, select(`parent = ${parent} AND ${more}`), (rows) => rows.length > 0));
 
-async function holds(condition: string): Promise<boolean> {
-  const { rows } = await client.query<{ holds: boolean }>(`SELECT (${condition}) AS holds`);
-  return only(rows).holds;
-}
+const next = (rule: string, zone: string, since = "now()"): string =>
+  `public.task_next('${rule}', '${zone}', ${since})`;
 
-const next = (rule: string, zone: string, since: string): string => `public.task_next('${rule}', '${zone}', ${since})`;
+/** A schedule whose first run is due. */
+const due = { rule: yearly, zone: "UTC", plan: "2001-01-01Z", active: "1000 years" };
 
 test("INSERT rounds the plan up to the first time of the rule", async () => {
-  const { rows } = await client.query(
-    `INSERT INTO task (input, rule, zone) VALUES ('SELECT 1', '30 2 * * *', 'Asia/Tokyo')
-     RETURNING plan = ${next("30 2 * * *", "Asia/Tokyo", "statement_timestamp() - interval '1 microsecond'")} AS rounded`,
-  );
-  assert.deepEqual(rows, [{ rounded: true }]);
-  const { rows: exact } = await client.query<{ plan: string }>(
-    `INSERT INTO task (input, rule, zone, plan) VALUES ('SELECT 1', '30 2 * * *', 'UTC', '2100-01-01 02:30Z')
-     RETURNING (plan AT TIME ZONE 'UTC')::text AS plan`,
-  );
-  assert.deepEqual(exact, [{ plan: "2100-01-01 02:30:00" }]);
+  const insert = "INSERT INTO task (input, rule, zone, plan) VALUES ('SELECT 1', '30 2 * * *', $1, $2) RETURNING id";
+  const since = "created - interval '1 microsecond'";
+  const rounded = await tasks.value<string>(insert, ["Asia/Tokyo", new Date()]);
+  assert.ok(await tasks.holds(rounded, `plan = ${next("30 2 * * *", "Asia/Tokyo", since)}`));
+  const exact = await tasks.value<string>(insert, ["UTC", "2100-01-01 02:30Z"]);
+  assert.ok(await tasks.holds(exact, "plan = '2100-01-01 02:30Z'"));
 });
 
 test("the zone comes from the file unless the row or the rule names one", async () => {
-  const [own = "", given = "", anchored = ""] = await tasks.insert(
-    { input: "SELECT 1", rule: yearly },
-    { input: "SELECT 1", rule: yearly, zone: "Asia/Tokyo" },
-    { input: "SELECT 1", rule: "DTSTART;TZID=America/New_York:20300101T090000\nRRULE:FREQ=YEARLY" },
-  );
-  assert.equal((await row(own)).zone, "Europe/Berlin");
-  assert.equal((await row(given)).zone, "Asia/Tokyo");
-  assert.equal((await row(anchored)).zone, "America/New_York");
+  for (const [columns, zone] of [
+    [{ rule: yearly }, "Europe/Berlin"],
+    [{ rule: yearly, zone: "Asia/Tokyo" }, "Asia/Tokyo"],
+    [{ rule: "DTSTART;TZID=America/New_York:20300101T090000\nRRULE:FREQ=YEARLY" }, "America/New_York"],
+  ] as const) {
+    assert.ok(await tasks.holds(await tasks.add("SELECT 1", columns), `zone = '${zone}'`));
+  }
 });
 
-for (const [outcome, more] of [
-  ["DONE", { input: "SELECT 1", active: "1000 years" }],
-  ["FAIL", { input: "SELECT 1/0", active: "1000 years" }],
-  ["GONE", { input: "SELECT 1", active: "1 second" }],
+/** Asserts that the task's only successor waits with the same schedule for its next time. */
+async function assertGoesOn(id: string): Promise<void> {
+  const again = await successor(id);
+  assert.ok(await tasks.holds(again.id, `rule = '${yearly}' AND zone = 'UTC' AND state = 'PLAN' AND wait IS NULL`));
+  assert.ok(await tasks.holds(again.id, `plan = ${next(yearly, "UTC")}`), again.plan);
+}
+
+for (const [outcome, input, active] of [
+  ["DONE", "SELECT 1", "1000 years"],
+  ["FAIL", "SELECT 1/0", "1000 years"],
+  ["GONE", "SELECT 1", "1 second"],
 ] as const) {
   test(`a task that ends ${outcome} gets a successor at the next time`, async () => {
-    const [id = ""] = await tasks.insert({ ...more, rule: yearly, zone: "UTC", plan: "2001-01-01Z" });
-    assert.equal((await tasks.end(id)).state, outcome);
-    const again = await successor(id);
-    assert.deepEqual([again.rule, again.zone, again.state, again.wait], [yearly, "UTC", "PLAN", null]);
-    assert.ok(await holds(`'${again.plan}'::timestamptz = ${next(yearly, "UTC", "now()")}`));
+    const { id, state } = await tasks.run(input, { ...due, active });
+    assert.equal(state, outcome);
+    await assertGoesOn(id);
   });
 }
 
 test("a rule that has no more times ends with its last run", async () => {
   const rule = "DTSTART:20010101T000000Z\nRRULE:FREQ=DAILY;UNTIL=20010101T000000Z";
-  const [id = ""] = await tasks.insert({
-    input: "SELECT 1",
-    rule,
-    zone: "UTC",
-    plan: "2000-01-01Z",
-    active: "100 years",
-  });
-  assert.equal((await tasks.end(id)).state, "DONE");
+  const { id, state } = await tasks.run("SELECT 1", { ...due, rule, plan: "2000-01-01Z" });
+  assert.equal(state, "DONE");
   assert.deepEqual(await tasks.rows(select(`parent = ${id}`)), []);
 });
 
@@ -98,14 +87,9 @@ const chainOf = async (first: string): Promise<Schedule[]> =>
   );
 
 test("catchup makes up for every time within active, and for no other", async () => {
-  const [first = ""] = await tasks.insert({
-    input: "SELECT 1",
-    rule: "0 * * * *",
-    zone: "UTC",
-    catchup: true,
-    active: "3 hours",
-    plan: new Date(Date.now() - 10 * 3_600_000).toISOString(),
-  });
+  const plan = new Date(Date.now() - 10 * 3_600_000).toISOString();
+  const more = { rule: "0 * * * *", zone: "UTC", catchup: true, active: "3 hours", plan };
+  const first = await tasks.add("SELECT 1", more);
   const chain = await chainOf(first);
   assert.equal(chain[0]?.state, "GONE");
   const made = chain.slice(1, -1);
@@ -116,38 +100,24 @@ test("catchup makes up for every time within active, and for no other", async ()
 });
 
 test("catchup makes up for missed repetitions of an interval", async () => {
-  const [first = ""] = await tasks.insert({
-    input: "SELECT 1",
-    repeat: "1 hour",
-    catchup: true,
-    plan: new Date(Date.now() - 2.5 * 3_600_000).toISOString(),
-    active: "10 hours",
-  });
-  const chain = await chainOf(first);
-  assert.deepEqual(statesOf(chain), ["DONE", "DONE", "DONE", "PLAN"]);
+  const plan = new Date(Date.now() - 2.5 * 3_600_000).toISOString();
+  const first = await tasks.add("SELECT 1", { repeat: "1 hour", catchup: true, active: "10 hours", plan });
+  assert.deepEqual(statesOf(await chainOf(first)), ["DONE", "DONE", "DONE", "PLAN"]);
 });
 
 test("overlap plans the next run when this one starts", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "SELECT pg_sleep(60)",
-    rule: yearly,
-    zone: "UTC",
-    overlap: true,
-    plan: "2001-01-01Z",
-    active: "100 years",
-  });
+  const id = await tasks.add("SELECT pg_sleep(60)", { ...due, overlap: true });
   await tasks.sleeping(id);
-  const again = await successor(id);
-  assert.deepEqual([again.rule, again.zone, again.state], [yearly, "UTC", "PLAN"]);
-  assert.deepEqual([(await row(id)).rule, (await row(id)).zone], [null, null]);
-  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
-  await tasks.until([id], ({ owner }) => owner === null);
+  await assertGoesOn(id);
+  assert.ok(await tasks.holds(id, "rule IS NULL AND zone IS NULL"));
+  await tasks.set(id, "state = 'STOP'");
+  await tasks.released(id);
   assert.equal((await client.query(select(`parent = ${id}`))).rowCount, 1);
 });
 
 test("overlap runs a task beside itself if max allows it", async () => {
-  const task = { input: "SELECT pg_sleep(60)", rule: "* * * * * *", overlap: true, max: 1, group: "beside" };
-  const [first = ""] = await tasks.insert(task);
+  const more = { rule: "* * * * * *", overlap: true, max: 1, group: "beside" };
+  const first = await tasks.add("SELECT pg_sleep(60)", more);
   const second = await successor(first);
   await tasks.sleeping(first);
   await tasks.sleeping(second.id);
@@ -159,22 +129,19 @@ test("overlap runs a task beside itself if max allows it", async () => {
 test("a query as a rule plans each run, knowing how the last one ended", async () => {
   const rule = `SELECT CASE current_setting('pg_task.state') WHEN 'PLAN' THEN now() WHEN 'FAIL'
     THEN timestamptz '2100-01-01 00:00Z' + current_setting('pg_task.id')::integer * interval '1 second' END -- the end`;
-  const [id = ""] = await tasks.insert({ input: "SELECT 1/0", rule });
-  assert.equal((await tasks.end(id)).state, "FAIL");
+  const { id, state } = await tasks.run("SELECT 1/0", { rule });
+  assert.equal(state, "FAIL");
   const again = await successor(id, "wait IS NULL AND plan > now()");
   assert.deepEqual([again.state, again.due], ["PLAN", null]);
-  assert.ok(
-    await holds(`'${again.plan}'::timestamptz = timestamptz '2100-01-01 00:00Z' + ${id} * interval '1 second'`),
-  );
+  assert.ok(await tasks.holds(again.id, `plan = timestamptz '2100-01-01 00:00Z' + ${id} * interval '1 second'`));
 });
 
 test("a query that returns null ends the schedule", async () => {
   const rule = "SELECT CASE current_setting('pg_task.state') WHEN 'PLAN' THEN now() END;\n";
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", rule });
-  assert.equal((await tasks.end(id)).state, "DONE");
+  const { id, state } = await tasks.run("SELECT 1", { rule });
+  assert.equal(state, "DONE");
   await until(client, select(`parent = ${id}`), (rows) => rows.length === 0);
-  const [none = ""] = await tasks.insert({ input: "SELECT 1", rule: "SELECT now() WHERE false" });
-  const ended = await tasks.end(none);
+  const ended = await tasks.run("SELECT 1", { rule: "SELECT now() WHERE false" });
   assert.deepEqual([ended.state, ended.error], ["GONE", "ERROR:  rule returned no time"]);
 });
 
@@ -187,72 +154,58 @@ for (const [what, rule, error] of [
   ["writes", "WITH n AS (SELECT nextval('task_id_seq')) SELECT now() FROM n", /in a read-only transaction/],
 ] as const) {
   test(`the row becomes FAIL if its query ${what}`, async () => {
-    const [id = ""] = await tasks.insert({ input: "SELECT 1", rule });
-    const ended = await tasks.end(id);
+    const ended = await tasks.run("SELECT 1", { rule });
     assert.equal(ended.state, "FAIL");
     assert.match(ended.error ?? "", error);
-    assert.equal((await client.query(select(`parent = ${id}`))).rowCount, 0);
+    assert.deepEqual(await tasks.rows(select(`parent = ${ended.id}`)), []);
   });
 }
 
 test("the error of a query shows the query as it is in rule, and the output is empty", async () => {
   const rule = "SELECT now() +\n  (SELECT 'ä', nothing)::interval;";
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", rule });
-  const ended = await tasks.end(id);
-  assert.equal(
-    ended.error,
-    "ERROR:  column \"nothing\" does not exist at character 31\nSTATEMENT:  SELECT now() +\n\t  (SELECT 'ä', nothing)::interval",
-  );
+  const ended = await tasks.run("SELECT 1", { rule });
+  const statement = "STATEMENT:  SELECT now() +\n\t  (SELECT 'ä', nothing)::interval";
+  assert.equal(ended.error, `ERROR:  column "nothing" does not exist at character 31\n${statement}`);
   assert.equal(ended.output, "");
 });
 
 test("the next row becomes FAIL if its query returns a time that is not later than the plan of the last run", async () => {
-  const [id = ""] = await tasks.insert({
-    input: "SELECT 1",
-    rule: "SELECT timestamptz '2020-01-01Z'",
-    active: "100 years",
-  });
-  assert.equal((await tasks.end(id)).state, "DONE");
-  const again = await successor(id, "state = 'FAIL'");
-  assert.match(
-    again.error ?? "",
-    /^ERROR: {2}rule returned 2020-01-01T.*, expected a finite time later than 2020-01-01/,
-  );
+  const more = { rule: "SELECT timestamptz '2020-01-01Z'", active: "100 years" };
+  const { id, state } = await tasks.run("SELECT 1", more);
+  assert.equal(state, "DONE");
+  const { error } = await successor(id, "state = 'FAIL'");
+  assert.match(error ?? "", /^ERROR: {2}rule returned 2020-01-01T.*, expected a finite time later than 2020-01-01/);
 });
 
 test("the schedule goes on from a plan that its user moved", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: yearly, zone: "UTC" });
-  await client.query("UPDATE task SET plan = now() WHERE id = $1", [id]);
+  const id = await tasks.add("SELECT 1", { rule: yearly, zone: "UTC" });
+  await tasks.set(id, "plan = now()");
   assert.equal((await tasks.end(id)).state, "DONE");
-  assert.ok(await holds(`'${(await successor(id)).plan}'::timestamptz = ${next(yearly, "UTC", "now()")}`));
+  await assertGoesOn(id);
 });
 
 test("a row planned for infinity keeps its place in the schedule", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: yearly, zone: "UTC" });
+  const id = await tasks.add("SELECT 1", { rule: yearly, zone: "UTC" });
   const { plan } = await row(id);
-  await client.query("UPDATE task SET plan = 'infinity' WHERE id = $1", [id]);
-  assert.deepEqual([(await row(id)).plan, (await row(id)).due], ["infinity", plan]);
-  await client.query("UPDATE task SET plan = $2 WHERE id = $1", [id, plan]);
-  assert.deepEqual([(await row(id)).plan, (await row(id)).due], [plan, null]);
+  await tasks.set(id, "plan = 'infinity'");
+  assert.deepEqual(await row(id), { plan: "infinity", due: plan });
+  await tasks.set(id, "plan = $1", [plan]);
+  assert.deepEqual(await row(id), { plan, due: null });
 });
 
 test("a changed rule is planned anew", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT 1", rule: yearly, zone: "UTC" });
-  await client.query("UPDATE task SET rule = '0 0 2 1 *' WHERE id = $1", [id]);
-  assert.ok(await holds(`'${(await row(id)).plan}'::timestamptz = ${next("0 0 2 1 *", "UTC", "now()")}`));
-  await client.query("UPDATE task SET zone = 'Asia/Tokyo' WHERE id = $1", [id]);
-  assert.ok(await holds(`'${(await row(id)).plan}'::timestamptz = ${next("0 0 2 1 *", "Asia/Tokyo", "now()")}`));
+  const id = await tasks.add("SELECT 1", { rule: yearly, zone: "UTC" });
+  await tasks.set(id, "rule = '0 0 2 1 *'");
+  assert.ok(await tasks.holds(id, `plan = ${next("0 0 2 1 *", "UTC")}`));
+  await tasks.set(id, "zone = 'Asia/Tokyo'");
+  assert.ok(await tasks.holds(id, `plan = ${next("0 0 2 1 *", "Asia/Tokyo")}`));
 });
 
 test("a pause of the group moves the plan, but not the schedule", async () => {
-  await client.query("BEGIN");
-  const [first = "", paused = ""] = await tasks.insert(
-    { input: "SELECT 1", max: -86_400_000, group: "slow" },
-    { input: "SELECT 1", max: -86_400_000, group: "slow", rule: yearly, zone: "UTC", plan: "2001-01-01Z" },
-  );
-  await client.query("COMMIT");
+  const slow = { input: "SELECT 1", max: -86_400_000, group: "slow" };
+  const [first = "", paused = ""] = await tasks.together(slow, { ...slow, ...due });
   await tasks.ended(first);
-  assert.ok(await holds(`SELECT plan > now() AND due = '2001-01-01Z' FROM task WHERE id = ${paused}`));
+  assert.ok(await tasks.holds(paused, "plan > now() AND due = '2001-01-01Z'"));
 });
 
 const refused: readonly (readonly [columns: string, values: string, message: RegExp, code: string])[] = [

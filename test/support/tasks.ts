@@ -104,6 +104,17 @@ export class Tasks {
     return { id: await this.add(wait, more), open };
   }
 
+  /** Inserts a task that runs until `open` lets it go on with `then`, and waits until it runs. */
+  async held(
+    more: Omit<NewTask, "input"> = {},
+    then = "",
+  ): Promise<{ readonly id: string; readonly open: () => Promise<void> }> {
+    const { wait, open } = await this.gate();
+    const id = await this.add(`${wait}; ${then}`, more);
+    await this.running(id);
+    return { id, open };
+  }
+
   /** Waits until the rows of all these tasks satisfy the condition. Returns the rows, ordered by id. */
   async until(ids: readonly string[], wanted: (row: TaskRow) => boolean): Promise<TaskRow[]> {
     return await until<TaskRow>(this.client, select(ids), (rows) => rows.length === ids.length && rows.every(wanted));
@@ -152,6 +163,16 @@ export class Tasks {
   /** Executes a statement that returns one value, and returns it. */
   async value<Value>(statement: string, parameters: readonly unknown[] = []): Promise<Value> {
     return await valueOf(this.client, statement, parameters);
+  }
+
+  /** Returns these columns and expressions of a task's row. */
+  async fields<Row extends object>(id: string, list: string): Promise<Row> {
+    return only(await this.rows<Row>(`SELECT ${list} FROM task AS t WHERE id = $1`, [id]));
+  }
+
+  /** Changes a task. */
+  async set(id: string, change: string, parameters: readonly unknown[] = []): Promise<void> {
+    await this.client.query(`UPDATE task SET ${change} WHERE id = ${id}`, [...parameters]);
   }
 
   /** Whether a condition holds for a task. */
