@@ -28,9 +28,9 @@ export type {
   WaitOptions,
 } from "./options.js";
 export { parseOutput, type OutputColumns, type OutputRow } from "./parseOutput.js";
-export type { Task } from "./task.js";
+export type { ChangedTask, Task } from "./task.js";
 export type { TaskId } from "./taskId.js";
-export { TaskClient, type ChangedTask } from "./taskClient.js";
+export { TaskClient } from "./taskClient.js";
 
 /**
  * Runs pg-task in this process, until it is stopped.

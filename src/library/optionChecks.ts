@@ -5,7 +5,7 @@ import { refuseUnknownKeys } from "../shared/refuseUnknownKeys.js";
 import { describeValue } from "../shared/describeValue.js";
 import { unstorablePart } from "../shared/storableText.js";
 import { columnList, valueKind } from "../shared/taskColumns.js";
-import { finalStates, isTaskState, taskStates } from "../shared/taskState.js";
+import { finalStates, isFinalState, isTaskState, taskStates } from "../shared/taskState.js";
 import { isPropertyBag } from "../tasks/commands/toRow.js";
 import type { TaskFilter } from "../tasks/types.js";
 import { isCallClient } from "./connections.js";
@@ -105,68 +105,60 @@ function checkValues(given: object, checks: Readonly<Record<string, OptionCheck>
 const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
 /** Whether this is an object with options, and no other one, such as a Date or a signal, which has none of them. */
 const isOptions = (value: unknown): value is object => isObject(value) && !Array.isArray(value) && isPropertyBag(value);
-const isWhole = (value: unknown, min: number, max: number): boolean =>
-  Number.isInteger(value) && Number(value) >= min && Number(value) <= max;
 
 const isLogger = (value: unknown): boolean =>
   isObject(value) && loggerMethods.every((method) => typeof Reflect.get(value, method) === "function");
 
-const flag: OptionCheck = { expected: "true or false", holds: (value) => typeof value === "boolean" };
-const text: OptionCheck = { expected: "a string", holds: (value) => typeof value === "string" };
-const name: OptionCheck = { expected: "a name", holds: (value) => typeof value === "string" && value !== "" };
-const time: OptionCheck = {
-  expected: "a Date, or a time in PostgreSQL's syntax",
-  holds: (value) => typeof value === "string" || (value instanceof Date && !Number.isNaN(value.getTime())),
-};
-const sent = (check: OptionCheck): OptionCheck => ({ ...check, isSent: true });
-const milliseconds: OptionCheck = {
-  expected: `a number of ms from 0 to ${longestTimerMs}`,
-  holds: (value) => typeof value === "number" && value >= 0 && value <= longestTimerMs,
-};
-const signal: OptionCheck = {
-  expected: "an AbortSignal",
-  holds: (value) => isObject(value) && "aborted" in value && "addEventListener" in value,
-};
-const id: OptionCheck = { expected: "a task's id", holds: isTaskId };
-const ids: OptionCheck = {
-  expected: "an array of tasks' ids",
-  holds: (value) => Array.isArray(value) && value.every(isTaskId),
-};
+const check = (expected: string, holds: OptionCheck["holds"]): OptionCheck => ({ expected, holds });
+const sent = (given: OptionCheck): OptionCheck => ({ ...given, isSent: true });
+const arrayOf = (expected: string, holds: OptionCheck["holds"]): OptionCheck =>
+  check(expected, (value) => Array.isArray(value) && value.every(holds));
+const filled = (given: OptionCheck): OptionCheck =>
+  check(given.expected, (value) => given.holds(value) && Array.isArray(value) && value.length > 0);
+
+const flag = check("true or false", (value) => typeof value === "boolean");
+const text = check("a string", (value) => typeof value === "string");
+const name = check("a name", (value) => typeof value === "string" && value !== "");
+const time = check(
+  "a Date, or a time in PostgreSQL's syntax",
+  (value) => typeof value === "string" || (value instanceof Date && !Number.isNaN(value.getTime())),
+);
+const milliseconds = check(
+  `a number of ms from 0 to ${longestTimerMs}`,
+  (value) => typeof value === "number" && value >= 0 && value <= longestTimerMs,
+);
+const whole = (min: number, max: number): OptionCheck =>
+  check(
+    `a whole number from ${min} to ${max}`,
+    (value) => Number.isInteger(value) && Number(value) >= min && Number(value) <= max,
+  );
+const signal = check("an AbortSignal", (value) => isObject(value) && "aborted" in value && "addEventListener" in value);
+const id = check("a task's id", isTaskId);
+const ids = arrayOf("an array of tasks' ids", isTaskId);
 
 export const clientChecks: OptionChecks<TaskClientOptions> = {
   schema: sent(name),
   table: sent(name),
   acquireTimeoutMs: milliseconds,
-  answerTimeoutMs: {
-    expected: `a number of ms from 1 to ${longestTimerMs}, or Infinity`,
-    holds: (value) => typeof value === "number" && value >= 1 && (value <= longestTimerMs || value === Infinity),
-  },
-  reconnectMs: {
-    expected: "a number of ms from 0, or Infinity",
-    holds: (value) => typeof value === "number" && value >= 0,
-  },
+  answerTimeoutMs: check(
+    `a number of ms from 1 to ${longestTimerMs}, or Infinity`,
+    (value) => value === Infinity || (milliseconds.holds(value) && Number(value) >= 1),
+  ),
+  reconnectMs: check("a number of ms from 0, or Infinity", (value) => typeof value === "number" && value >= 0),
 };
 
 export const callChecks: OptionChecks<CallOptions> = {
-  client: {
-    expected:
-      "a Client of pg, or one that the connect() of a Pool returns (a Pool itself would not use your transaction)",
-    holds: isCallClient,
-  },
+  client: check(
+    "a Client of pg, or one that the connect() of a Pool returns (a Pool itself would not use your transaction)",
+    isCallClient,
+  ),
 };
 
 export const addChecks: OptionChecks<AddOptions> = {
   ...callChecks,
-  ifKeyTaken: {
-    expected: '"error", "skip" or "join"',
-    holds: (value) => value === "error" || value === "skip" || value === "join",
-  },
+  ifKeyTaken: check('"error", "skip" or "join"', (value) => value === "error" || value === "skip" || value === "join"),
 };
 
-const orNull = ({ expected, holds }: OptionCheck): OptionCheck => ({
-  expected,
-  holds: (value) => value === null || holds(value),
-});
 /** What a value of each kind has to be. `args` and intervals are checked where they are converted. */
 const kindChecks: Readonly<Partial<Record<ReturnType<typeof valueKind>, OptionCheck>>> = {
   time,
@@ -174,42 +166,34 @@ const kindChecks: Readonly<Partial<Record<ReturnType<typeof valueKind>, OptionCh
   char: text,
   flag,
   // How large the number can be depends on the column, which can be of another type in a table that was adopted.
-  number: { expected: "a whole number", holds: Number.isSafeInteger },
+  number: check("a whole number", Number.isSafeInteger),
   id,
   ids,
-  list: {
-    expected: "an array of strings",
-    holds: (value) => Array.isArray(value) && value.every((each) => typeof each === "string"),
-  },
+  list: arrayOf("an array of strings", text.holds),
 };
 
 const taskChecks: Readonly<Record<string, OptionCheck>> = Object.fromEntries(
   columnList.flatMap((column) => {
-    const check = kindChecks[valueKind(column)];
-    return column.by !== "producer" || column.name === "input" || check === undefined
-      ? []
-      : [[column.name, orNull(check)]];
+    const known = kindChecks[valueKind(column)];
+    if (column.by !== "producer" || column.name === "input" || known === undefined) return [];
+    return [[column.name, check(known.expected, (value) => value === null || known.holds(value))]];
   }),
 );
 
 export const retryChecks: OptionChecks<RetryOptions> = {
   ...callChecks,
   // A list without states is rather a mistake than a wish to retry nothing.
-  states: {
-    expected: `an array of at least one state of tasks that have ended (${finalStates.join(", ")})`,
-    holds: (value) =>
-      Array.isArray(value) && value.length > 0 && value.every((each) => finalStates.some((state) => state === each)),
-  },
+  states: filled(
+    arrayOf(`an array of at least one state of tasks that have ended (${finalStates.join(", ")})`, isFinalState),
+  ),
 };
 
 export const deleteChecks: OptionChecks<DeleteOptions> = { ...callChecks, running: flag };
 
 export const waitChecks: OptionChecks<WaitOptions> = { signal };
 
-const isStates = (value: unknown): value is unknown[] => Array.isArray(value) && value.every(isTaskState);
-
 const filterChecks: OptionChecks<TaskFilter> = {
-  states: { expected: `an array of states (${taskStates.join(", ")})`, holds: isStates },
+  states: arrayOf(`an array of states (${taskStates.join(", ")})`, isTaskState),
   group: sent(text),
   key: sent(text),
   text: sent(text),
@@ -219,11 +203,8 @@ const filterChecks: OptionChecks<TaskFilter> = {
 
 export const changesChecks: OptionChecks<ChangesOptions> = {
   ...filterChecks,
-  // No task would match, and the iterator would neither yield anything nor end.
-  states: {
-    expected: `an array of at least one state (${taskStates.join(", ")})`,
-    holds: (value) => isStates(value) && value.length > 0,
-  },
+  // No task would match an empty one, and the iterator would neither yield anything nor end.
+  states: filled(arrayOf(`an array of at least one state (${taskStates.join(", ")})`, isTaskState)),
   ids,
   signal,
 };
@@ -244,32 +225,25 @@ export const listChecks: OptionChecks<ListOptions> = {
   ...filterChecks,
   before: id,
   waitingFor: id,
-  characters: { expected: `a whole number from 0 to ${maxInt}`, holds: (value) => isWhole(value, 0, maxInt) },
-  pageSize: { expected: `a whole number from 1 to ${maxInt}`, holds: (value) => isWhole(value, 1, maxInt) },
+  characters: whole(0, maxInt),
+  pageSize: whole(1, maxInt),
   signal,
 };
 
 export const startChecks: OptionChecks<StartOptions> = {
-  config: {
-    expected: "a configuration, or the path of a file",
-    holds: (value) => (typeof value === "string" ? value !== "" : Array.isArray(value) || isOptions(value)),
-  },
+  config: check("a configuration, or the path of a file", (value) =>
+    typeof value === "string" ? value !== "" : Array.isArray(value) || isOptions(value),
+  ),
   url: text,
-  embedded: {
-    expected: "true, false, or an object",
-    holds: (value) => typeof value === "boolean" || isOptions(value),
-  },
-  logger: {
-    expected: `false, or a logger with the methods ${loggerMethods.join(", ")}`,
-    holds: (value) => value === false || isLogger(value),
-  },
+  embedded: check("true, false, or an object", (value) => typeof value === "boolean" || isOptions(value)),
+  logger: check(
+    `false, or a logger with the methods ${loggerMethods.join(", ")}`,
+    (value) => value === false || isLogger(value),
+  ),
   signal,
   signals: flag,
 };
 
-export const embeddedChecks: OptionChecks<EmbeddedServerOptions> = {
-  data: name,
-  port: { expected: "a whole number from 1 to 65535", holds: (value) => isWhole(value, 1, 65_535) },
-};
+export const embeddedChecks: OptionChecks<EmbeddedServerOptions> = { data: name, port: whole(1, 65_535) };
 
 export const stopChecks: OptionChecks<NonNullable<Parameters<PgTask["stop"]>[0]>> = { graceMs: milliseconds };

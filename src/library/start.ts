@@ -4,7 +4,16 @@ import {
   type LoadOptions,
 } from "../shared/config/loadConfiguration.js";
 import { logLevels } from "../shared/config/parameterTable.js";
+import type { Entry } from "../shared/config/types.js";
+import { Backoff, sleep } from "../shared/backoff.js";
+import type { ClusterRole } from "../shared/clusterStatus.js";
 import { PgTaskError } from "../shared/errors.js";
+import { applicationNames } from "../shared/postgres/applicationNames.js";
+import { connectClient, disconnect } from "../shared/postgres/client.js";
+import { timeoutSignal } from "../shared/timeoutSignal.js";
+import { locateTable } from "../manager/schema/locateTable.js";
+import { taskTable } from "../manager/schema/taskTable.js";
+import { readTableExistence } from "../tasks/queries/tableExistence.js";
 import { logTo, noLog, type Logger } from "./logger.js";
 import { checkOptions, embeddedChecks, startChecks } from "./optionChecks.js";
 import type { ConfigOptions, StartOptions } from "./options.js";
@@ -22,8 +31,80 @@ export async function runPgTask(options: StartOptions): Promise<PgTask> {
   signal?.addEventListener("abort", stop, { once: true });
   void service.stopped.then(() => signal?.removeEventListener("abort", stop));
   void service.run();
-  await service.untilReady();
+  await untilReady(service);
   return service;
+}
+
+/**
+ * How long the start of a standby waits for the leader to create the tables, in ms. The leader may have other entries, so
+ * it does not wait for ever.
+ */
+const tablesTimeoutMs = 10_000;
+
+/**
+ * A standby is ready when the tables of its entries exist, because a new database has none until the leader has created
+ * them, or when some seconds have passed.
+ *
+ * @throws PgTaskError the error that ended it; START_ABORTED if it was stopped before
+ */
+async function untilReady(service: Service): Promise<void> {
+  const ended = service.stopped.then((error) => {
+    throw error ?? service.abortedError();
+  });
+  const role = await Promise.race([readyAs(service, "leader"), readyAs(service, "standby"), ended]);
+  if (role === "leader") return;
+  const enough = new AbortController();
+  const signal = timeoutSignal(tablesTimeoutMs, enough.signal);
+  try {
+    const tables = untilTablesExist(service.configuration?.entries ?? [], signal);
+    await Promise.race([tables, readyAs(service, "leader"), ended]);
+  } finally {
+    enough.abort();
+  }
+}
+
+function readyAs(service: Service, role: ClusterRole): Promise<ClusterRole> {
+  return new Promise((resolve) => {
+    const onReady = (): void => {
+      if (service.role !== role) return;
+      service.off("ready", onReady);
+      resolve(role);
+    };
+    service.on("ready", onReady);
+  });
+}
+
+/**
+ * Waits until the leader has created the tables of these entries, or until `signal` is aborted. An entry whose tables
+ * nobody creates (`"create": false`) is not waited for. Never rejects: the role or the database may be missing as well
+ * until the leader has created them, so the next attempt follows any failure.
+ */
+async function untilTablesExist(entries: readonly Entry[], signal: AbortSignal): Promise<void> {
+  // One entry after another, so that a standby with many entries does not open many connections at once.
+  for (const entry of entries) if (entry.create) await untilTableExists(entry, signal);
+}
+
+async function untilTableExists(entry: Entry, signal: AbortSignal): Promise<void> {
+  const backoff = new Backoff({ firstMs: 50, maxMs: 500 });
+  while (!signal.aborted) {
+    if (await hasTable(entry, signal).catch(() => false)) return;
+    await sleep(backoff.next(), signal);
+  }
+}
+
+async function hasTable(entry: Entry, signal: AbortSignal): Promise<boolean> {
+  const client = await connectClient(entry.target, { applicationName: applicationNames.check, signal });
+  // On a half-open connection, the queries would never end.
+  const abort = (): void => void client.connection.stream.destroy();
+  signal.addEventListener("abort", abort);
+  if (signal.aborted) abort();
+  try {
+    const { schema, table } = await locateTable(client, entry, () => {});
+    return (await readTableExistence(client, taskTable(schema, table))) === "yes";
+  } finally {
+    signal.removeEventListener("abort", abort);
+    await disconnect(client);
+  }
 }
 
 const abortedError = (signal: AbortSignal): PgTaskError =>

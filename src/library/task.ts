@@ -105,3 +105,19 @@ export interface Task {
   /** Columns of your own, by name. */
   readonly columns: Readonly<Record<string, unknown>>;
 }
+
+/** The result of `stop`, `retry` or `delete` for one task. */
+export interface ChangedTask {
+  /** The task's id. */
+  readonly id: string;
+  /**
+   * `changed`, or why the task was not changed: its state does not allow it (`refused`), there is no such task
+   * (`missing`), another transaction holds a lock on the row, such as one that is just changing it (`locked`), or the server
+   * reported an error (`failed`).
+   */
+  readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
+  /** The state before the change. Null if the outcome is `missing` or `failed`. */
+  readonly state: TaskState | null;
+  /** The result in words. */
+  readonly text: string;
+}

@@ -1,4 +1,4 @@
-import type { TaskChange, TaskOutcome, TaskSummary } from "../tasks/types.js";
+import type { TaskChange, TaskFilter, TaskOutcome, TaskSummary } from "../tasks/types.js";
 import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { taskTable, type TaskTable } from "../manager/schema/taskTable.js";
@@ -6,22 +6,20 @@ import { PgTaskError } from "../shared/errors.js";
 import { describeValue } from "../shared/describeValue.js";
 import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { readOnlyTransaction } from "../shared/postgres/sqlStates.js";
-import type { TaskState } from "../shared/taskState.js";
 import { addTasks, needsSeveralStatements, toNamedAddError, type NewRow } from "../tasks/commands/addTask.js";
-import { changeInBatches, type Change, type ChangeOptions, type ChangeResult } from "../tasks/commands/changeTasks.js";
+import { changeInBatches, type Change } from "../tasks/commands/changeTasks.js";
 import { describeChange, libraryRemedies } from "../tasks/commands/describeChange.js";
-import { listTasks } from "../tasks/queries/listTasks.js";
+import { listTasks, type TaskList } from "../tasks/queries/listTasks.js";
 import { readTableExistence } from "../tasks/queries/tableExistence.js";
 import { ChangeFollower } from "../tasks/queries/taskChanges.js";
 import { OutcomePoller, readOutcomes } from "../tasks/queries/taskOutcome.js";
 import { toTaskError } from "../tasks/taskError.js";
 import { closedError, Connections } from "./connections.js";
 import { getTask } from "./getTask.js";
-import { nameInvalidTime } from "./nameInvalidTime.js";
-import { nameKeyHolder } from "./nameKeyHolder.js";
+import { nameInvalidTime, nameKeyHolder } from "./nameRefused.js";
 import type { NewTask } from "../tasks/newTask.js";
 import type { SqlClient, SqlPool } from "./sqlClient.js";
-import type { Task } from "./task.js";
+import type { ChangedTask, Task } from "./task.js";
 import { toRow } from "../tasks/commands/toRow.js";
 import {
   addChecks,
@@ -47,22 +45,6 @@ import type {
   ChangesOptions,
 } from "./options.js";
 import { idText, type TaskId } from "./taskId.js";
-
-/** The result of `stop`, `retry` or `delete` for one task. */
-export interface ChangedTask {
-  /** The task's id. */
-  readonly id: string;
-  /**
-   * `changed`, or why the task was not changed: its state does not allow it (`refused`), there is no such task
-   * (`missing`), another transaction holds a lock on the row, such as one that is just changing it (`locked`), or the server
-   * reported an error (`failed`).
-   */
-  readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
-  /** The state before the change. Null if the outcome is `missing` or `failed`. */
-  readonly state: TaskState | null;
-  /** The result in words. */
-  readonly text: string;
-}
 
 /** How long `changes` pauses between two looks at the table, in ms: at first and after a change, and at most. */
 const changesPauseMs = { first: 50, longest: 1_000 };
@@ -125,8 +107,7 @@ export class TaskClient {
   async addMany(tasks: Iterable<NewTask | string>, options: AddOptions = {}): Promise<string[]> {
     checkOptions(options, addChecks, "an option of addMany");
     if (!isIterable(tasks)) throw new PgTaskError("USAGE", `expected an array of tasks, got ${describeValue(tasks)}`);
-    const rows = [...tasks].map((task, index) => naming(index, () => toCheckedRow(task)));
-    return await this.#add(rows, options);
+    return await this.#add([...tasks].map(toCheckedRow), options);
   }
 
   /**
@@ -153,9 +134,7 @@ export class TaskClient {
     // One signal often ends many waits, each of which adds a listener.
     if (signal !== undefined) setMaxListeners(0, signal);
     let existed = false;
-    const onPoll = (): void => {
-      existed = true;
-    };
+    const onPoll = (): void => void (existed = true);
     const outcome = await this.#poller.wait(text, { signal, onPoll });
     if (outcome !== null) return outcome;
     throw new PgTaskError(
@@ -204,22 +183,15 @@ export class TaskClient {
     checkOptions(options, listChecks, "an option of list");
     const { before, waitingFor, characters = 1_000, pageSize = 100, signal, ...filter } = options;
     const ending = this.#endingWith(signal);
+    const predecessor = waitingFor === undefined ? undefined : idText(waitingFor);
     let next = before === undefined ? null : idText(before);
     do {
       ending.throwIfAborted();
-      const request = {
-        filter,
-        limit: pageSize,
-        before: next ?? undefined,
-        waitingFor: waitingFor === undefined ? undefined : idText(waitingFor),
-        characters,
-      };
+      const request = { filter, limit: pageSize, before: next ?? undefined, waitingFor: predecessor, characters };
       // A filter that matches few tasks would otherwise keep one statement after another from being aborted.
       const enough = (): boolean => ending.aborted;
-      const page = await this.#connections.runPatiently((client) => listTasks(client, this.#table, request, enough), {
-        toError: (error) => this.#toError(nameInvalidTime(error, filter)),
-        signal: ending,
-      });
+      const read = (client: Queryable): Promise<TaskList> => listTasks(client, this.#table, request, enough);
+      const page = await this.#readPatiently(read, filter, ending);
       ending.throwIfAborted();
       yield* page.tasks;
       ({ next } = page);
@@ -253,10 +225,7 @@ export class TaskClient {
         tookMs = performance.now() - began;
         return found;
       };
-      const changes = await this.#connections.runPatiently(read, {
-        toError: (error) => this.#toError(nameInvalidTime(error, filter)),
-        signal: ending,
-      });
+      const changes = await this.#readPatiently(read, filter, ending);
       yield* changes;
       if (follower.isDone) return;
       pauseMs = changes.length > 0 ? changesPauseMs.first : Math.min(changesPauseMs.longest, pauseMs * 1.5);
@@ -306,36 +275,23 @@ export class TaskClient {
   ): Promise<ChangedTask | ChangedTask[]> {
     const isOne = !isArray(ids);
     const texts = isOne ? [idText(ids)] : ids.map(idText);
-    const results = await this.#run(options, (client) =>
-      this.#changeAll(client, change, texts, {
+    const results = await this.#run(options, async (client) => {
+      // Otherwise, the result for each task would say so.
+      if ((await readTableExistence(client, this.#table)) === "no") {
+        throw new PgTaskError("SCHEMA_MISSING", `no table ${this.#table.qualified} in this database`);
+      }
+      return await changeInBatches(client, this.#table, change, texts, undefined, {
         callersClient: options.client !== undefined || this.#connections.areCallers,
         states: options.states ?? null,
-      }),
-    );
-    const changed = results.map((result): ChangedTask => ({
-      id: result.id,
-      outcome: result.outcome,
-      state: result.state,
-      text: describeChange(change, result, libraryRemedies),
-    }));
-    const [first] = changed;
-    return isOne && first !== undefined ? first : changed;
-  }
-
-  /** @throws PgTaskError SCHEMA_MISSING if there is no table, instead of a result that says so for each task */
-  async #changeAll(
-    client: Queryable,
-    change: Change,
-    ids: readonly string[],
-    options: ChangeOptions,
-  ): Promise<ChangeResult[]> {
-    if ((await readTableExistence(client, this.#table)) !== "no") {
-      return await changeInBatches(client, this.#table, change, ids, undefined, {
-        ...options,
         isFatal: (error) => sqlState(error) === readOnlyTransaction,
       });
-    }
-    throw new PgTaskError("SCHEMA_MISSING", `no table ${this.#table.qualified} in this database`);
+    });
+    const changed = results.map((result): ChangedTask => {
+      const { id, outcome, state } = result;
+      return { id, outcome, state, text: describeChange(change, result, libraryRemedies) };
+    });
+    const [first] = changed;
+    return isOne && first !== undefined ? first : changed;
   }
 
   async #run<T>({ client }: CallOptions, work: (client: Queryable) => Promise<T>): Promise<T> {
@@ -346,6 +302,15 @@ export class TaskClient {
     }
   }
 
+  async #readPatiently<T>(
+    read: (client: Queryable) => Promise<T>,
+    filter: TaskFilter,
+    signal: AbortSignal,
+  ): Promise<T> {
+    const toError = (error: unknown): unknown => this.#toError(nameInvalidTime(error, filter));
+    return await this.#connections.runPatiently(read, { toError, signal });
+  }
+
   #endingWith(signal: AbortSignal | undefined): AbortSignal {
     const { closing } = this.#connections;
     return signal === undefined ? closing : AbortSignal.any([signal, closing]);
@@ -354,16 +319,13 @@ export class TaskClient {
   readonly #toError = (error: unknown): unknown => toTaskError(error, this.#table);
 }
 
-function toCheckedRow(task: NewTask | string): NewRow {
-  checkTask(task);
-  return toRow(task);
-}
-
-function naming<T>(index: number, convert: () => T): T {
+/** @param index of the task, which the message of an error then names */
+function toCheckedRow(task: NewTask | string, index?: number): NewRow {
   try {
-    return convert();
+    checkTask(task);
+    return toRow(task);
   } catch (error) {
-    if (!(error instanceof PgTaskError)) throw error;
+    if (!(error instanceof PgTaskError) || index === undefined) throw error;
     throw new PgTaskError(error.code, `tasks[${index}]: ${error.message}`, { cause: error });
   }
 }

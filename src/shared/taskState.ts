@@ -12,4 +12,4 @@ export type FinalState = (typeof finalStates)[number];
 
 export const isTaskState = (text: unknown): text is TaskState => taskStates.some((state) => state === text);
 
-export const isFinalState = (text: string): text is FinalState => finalStates.some((state) => state === text);
+export const isFinalState = (text: unknown): text is FinalState => finalStates.some((state) => state === text);

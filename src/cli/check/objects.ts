@@ -76,6 +76,8 @@ export async function inspectObjects(entry: Entry, client: Client): Promise<Find
   ];
 }
 
+export const isToBeCreated = ({ object }: Finding): boolean => object?.state === "would be created";
+
 export function describeObject(
   kind: Parameters<typeof foundObject>[0],
   name: string,
@@ -118,6 +120,11 @@ async function inspectTable(client: Client, { schema, table: name, create }: Ent
     create && asOwner !== null ? notOwned : await whyUnchangeable(client, table, create, moved === null ? state : null);
   if (why !== null) return refused(why);
   if (version === latestVersion) return found("exists", reasons.join("; "));
+  return describeChange(name, version, create, moved);
+}
+
+function describeChange(name: string, version: number, create: boolean, moved: TaskTable | null): Finding {
+  const found = (state: ObjectState, why: string): Finding => foundObject("table", name, state, why);
   if (moved !== null) return found("exists", `was moved from ${moved.logName}, its objects would follow it`);
   const origin = version === 0 ? "not created by pg-task" : "created by an earlier pg-task";
   if (!create) return found("missing", `${origin}, and the entry has "create": false`);

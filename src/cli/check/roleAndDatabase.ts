@@ -6,7 +6,7 @@ import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { createRemedy, orRenamed, readRoleAndDatabase } from "../../supervisor/roleAndDatabase.js";
 import { maySetPassword } from "../../supervisor/rolePassword.js";
 import { foundObject, type Finding } from "../inspection.js";
-import { describeObject } from "./objects.js";
+import { describeObject, isToBeCreated } from "./objects.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
 import { connectClient, type Client } from "../../shared/postgres/client.js";
 
@@ -87,7 +87,7 @@ export async function findRefusal(
   absent: readonly Finding[],
   password: OwnRolePassword,
 ): Promise<PgTaskError | null> {
-  if (absent.some(({ object }) => object?.state !== "would be created")) return null;
+  if (!absent.every(isToBeCreated)) return null;
   const error = await withConnection(target, async () => null).catch(toPgTaskError);
   if (error === null) return null;
   const isNewRole = absent.some(({ name }) => name === "role");

@@ -30,7 +30,7 @@ import {
   toPgTaskError,
   withConnection,
 } from "./roleAndDatabase.js";
-import { inspectObjects } from "./objects.js";
+import { inspectObjects, isToBeCreated } from "./objects.js";
 import {
   checkHome,
   checkRules,
@@ -286,9 +286,9 @@ const existingRoleAndDatabase = ({ target }: Entry): Finding[] => [
 
 /** Schema, type and table of an entry whose role or database does not exist yet. */
 function describeLater(entry: Entry, absent: readonly Finding[]): Finding[] {
-  const isNew = ({ object }: Finding): boolean => object?.state === "would be created";
-  const isNewDatabase = absent.some((finding) => finding.name === "database" && isNew(finding));
-  if (isNewDatabase && absent.every(isNew)) return laterObjects(entry, "would be created", "in the new database");
+  const isNewDatabase = absent.some((finding) => finding.name === "database" && isToBeCreated(finding));
+  if (isNewDatabase && absent.every(isToBeCreated))
+    return laterObjects(entry, "would be created", "in the new database");
   const names = absent.map(({ name }) => name).join(" and ");
   const why = `cannot be inspected before the ${names} ${absent.length > 1 ? "exist" : "exists"}`;
   return laterObjects(entry, "unknown", why);

@@ -1,7 +1,6 @@
 import { EventEmitter } from "eventemitter3";
 import type { EmbeddedServer } from "../../embedded/embeddedServer.js";
 import { serverUrlWithoutTls } from "../../embedded/port.js";
-import type { ClusterRole } from "../../shared/clusterStatus.js";
 import { findSource, type SourceOptions } from "../../shared/config/findSource.js";
 import type { ControlConnection, ExplainedConfiguration, LoadOptions } from "../../shared/config/loadConfiguration.js";
 import type { Configuration, Entry } from "../../shared/config/types.js";
@@ -16,9 +15,7 @@ import { ConfigReloader } from "./configReloader.js";
 import { FileWatcher, readFingerprint } from "./fileWatcher.js";
 import type { OpenLog } from "./openLog.js";
 import { ProcessSignals } from "./processSignals.js";
-import { untilTablesExist } from "./standbyTables.js";
 import { WebServerHandle } from "./webServerHandle.js";
-import { timeoutSignal } from "../../shared/timeoutSignal.js";
 
 export interface Launched {
   readonly explained: ExplainedConfiguration;
@@ -39,12 +36,6 @@ export interface ServiceOptions {
 
 /** Stands in while the configuration is validated, because the server starts only after that. */
 const placeholderUrl = serverUrlWithoutTls(5432);
-
-/**
- * How long the start of a standby waits for the leader to create the tables, in ms. The leader may have other entries, so
- * it does not wait for ever.
- */
-const tablesTimeoutMs = 10_000;
 
 /**
  * Everything that runs in a pg-task process: the supervisor, the web server, the embedded server, and what reloads the
@@ -88,6 +79,11 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     return this.#launched;
   }
 
+  /** The configuration in force; null before the supervisor starts. */
+  get configuration(): Configuration | null {
+    return this.#configuration;
+  }
+
   get url(): string {
     return this.#configuration === null ? "" : describeTarget(this.#configuration.control);
   }
@@ -110,40 +106,8 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     this.#end(failure);
   }
 
-  /**
-   * A standby is ready when the tables of its entries exist, because a new database has none until the leader has
-   * created them, or when some seconds have passed.
-   *
-   * @throws PgTaskError the error that ended it; START_ABORTED if it was stopped before
-   */
-  async untilReady(): Promise<void> {
-    const ended = this.stopped.then((error) => {
-      throw error ?? this.#abortedError();
-    });
-    const role = await Promise.race([this.#readyAs("leader"), this.#readyAs("standby"), ended]);
-    if (role === "leader") return;
-    const enough = new AbortController();
-    const signal = timeoutSignal(tablesTimeoutMs, enough.signal);
-    try {
-      const tables = untilTablesExist(this.#configuration?.entries ?? [], signal);
-      await Promise.race([tables, this.#readyAs("leader"), ended]);
-    } finally {
-      enough.abort();
-    }
-  }
-
-  #readyAs<R extends ClusterRole>(role: R): Promise<R> {
-    return new Promise((resolve) => {
-      const onReady = (): void => {
-        if (this.role !== role) return;
-        this.off("ready", onReady);
-        resolve(role);
-      };
-      this.on("ready", onReady);
-    });
-  }
-
-  #abortedError(): PgTaskError {
+  /** The error of a start that was stopped before it was ready. */
+  abortedError(): PgTaskError {
     const why = this.#unreachable === null ? "" : `: ${this.#unreachable.message}`;
     return new PgTaskError("START_ABORTED", `pg-task was stopped before it was ready${why}`, {
       cause: this.#unreachable ?? undefined,

@@ -1,9 +1,33 @@
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import { describeValue } from "../shared/describeValue.js";
-import { PgTaskError } from "../shared/errors.js";
-import type { Queryable } from "../shared/postgres/client.js";
+import { errorMessage, PgTaskError } from "../shared/errors.js";
+import { sqlState as sqlStateOf, type Queryable } from "../shared/postgres/client.js";
 import { findTakenKey, type NewRow } from "../tasks/commands/addTask.js";
 import { readKeyHolder } from "../tasks/queries/tasksWithKey.js";
+import type { TaskFilter } from "../tasks/types.js";
+
+/** A text that is no time, one that is out of range, an offset that is out of range, and an unknown time zone. */
+const invalidTime = new Set(["22007", "22008", "22009", "22023"]);
+
+/**
+ * If the server does not say which of the two times it cannot read, both options are named. Returns any other error
+ * unchanged.
+ */
+export function nameInvalidTime(error: unknown, { since, until }: TaskFilter): unknown {
+  const state = sqlStateOf(error);
+  if (state === null || !invalidTime.has(state)) return error;
+  const given = Object.entries({ since, until }).flatMap(([name, value]) =>
+    typeof value === "string" ? [{ name, value }] : [],
+  );
+  const message = errorMessage(error);
+  const quoted = given.filter(({ value }) => message.includes(JSON.stringify(value)));
+  const names = (quoted.length > 0 ? quoted : given).map(({ name }) => name);
+  if (names.length === 0) return error;
+  return new PgTaskError("USAGE", `invalid ${names.join(" or ")}: ${message} (SQLSTATE ${state})`, {
+    cause: error,
+    sqlState: state,
+  });
+}
 
 /**
  * Adds to an error TASK_KEY_TAKEN the key, which task waits with it, and what to do. In a transaction, which the error
