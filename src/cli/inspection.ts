@@ -127,9 +127,9 @@ export async function readTableState(client: Client, table: TaskTable): Promise<
 }
 
 /**
- * Says for which others the tasks of a table cannot wait. Null if they can wait for all that were inserted before.
+ * Null if tasks can wait for all that were inserted before.
  *
- * @param isAdopted whether pg-task has created or adopted the table, so that its ids are known to come from a sequence
+ * @param isAdopted whether the ids are known to come from a sequence
  */
 export async function checkWaiting(client: Client, table: TaskTable, isAdopted = true): Promise<Finding | null> {
   if (await isPartitionedByPlan(client, table))

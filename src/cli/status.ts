@@ -168,10 +168,7 @@ export async function queryTableStatus({ client, table, entry }: OpenTable, maxR
   };
 }
 
-/**
- * @param options the options of the command
- * @param selecting for each table, the options that select it
- */
+/** @param selecting for each table, the options that select it */
 function formatStatus(
   terminal: Terminal,
   status: Status,
@@ -188,9 +185,7 @@ function formatStatus(
   ];
 }
 
-/**
- * An error ends with its remedy, which may have to be pasted, so the terminal breaks its line and nothing is cut off.
- */
+/** An error ends with its remedy, which may have to be pasted, so nothing of it is cut off. */
 function fitLine(terminal: Terminal, line: string): string {
   const text = printableLine(line);
   return terminal.isTerminal && !/^ *(?:error|note|refused) /.test(text) ? truncate(text, terminal.columns) : text;

@@ -11,10 +11,9 @@ interface Waiting {
 const batches = new WeakSet<Queryable>();
 
 /**
- * Returns a connection on which several readers can ask at the same time: the statements that wait are joined into one,
- * which takes one round trip. A statement that was asked before is not sent again, so all readers see the same answer. A
- * batch is therefore for one request only, and for statements that change nothing. Their columns have to be of types that
- * JSON has as well.
+ * Lets several readers ask at the same time: the statements that wait are joined into one, which takes one round trip.
+ * A statement that was asked before is not sent again, so all readers see the same answer. A batch is for one request
+ * only, and for statements that change nothing, with columns of types that JSON has.
  */
 export function batched(client: Queryable): Queryable {
   if (batches.has(client)) return client;

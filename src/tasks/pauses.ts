@@ -17,10 +17,7 @@ export async function readPauses(client: Queryable, { pauses }: TaskTable): Prom
   return rows;
 }
 
-/**
- * @param group null for the whole table
- * @returns false if the group or the table was already paused
- */
+/** @param group null for the whole table */
 export async function pauseTasks(
   client: Client,
   { pauses }: TaskTable,
@@ -35,12 +32,6 @@ export async function pauseTasks(
   return rowCount === 1;
 }
 
-/**
- * Other pauses stay in effect.
- *
- * @param group null for the whole table
- * @returns false if the group or the table was not paused
- */
 export async function resumeTasks(client: Client, { pauses }: TaskTable, group: string | null): Promise<boolean> {
   const { rowCount } = await client.query(`DELETE FROM ${pauses} WHERE "group" IS NOT DISTINCT FROM $1::text`, [group]);
   return rowCount !== 0;

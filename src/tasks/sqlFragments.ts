@@ -4,15 +4,12 @@ import type { StartupSettings } from "../shared/postgres/startupOptions.js";
 /** The row `t` is marked due. The index of due tasks supports it. */
 export const isDueSql = "t.ready";
 
-/**
- * The order of the index of due tasks. With this order and a LIMIT, the server reads no more rows from the index than
- * the LIMIT needs, however many rows the planner expects.
- */
+/** With this order, that of the index of due tasks, the server reads no more rows than a LIMIT needs. */
 export const dueOrderSql = "t.hash, greatest(t.max, 0) DESC, t.id";
 
 /**
- * The row `t` waits and is not marked due. `NOT t.ready` is the condition of the index of planned tasks. With IS FALSE
- * in addition, the planner expects few rows, because it knows that `ready` is null in most rows.
+ * The row `t` waits and is not marked due. `NOT t.ready` is the condition of the index; from IS FALSE, the planner
+ * knows that these are few rows, because `ready` is null in most.
  */
 export const isPlannedSql = "NOT t.ready AND t.ready IS FALSE";
 
@@ -38,8 +35,5 @@ export const isToLookUpSql = `t.wait OPERATOR(pg_catalog.>) 0 AND t.ready IS NOT
 export const isActiveSql =
   "(t.owner IS NOT NULL OR t.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['PLAN', 'TAKE', 'WORK']))";
 
-/**
- * The planner assumes that a random page read costs four times as much as a sequential one, as on a spinning disk. It
- * would then scan a large table to read a few rows of it, rather than use the index.
- */
+/** By default, the planner assumes a spinning disk, and would scan a large table to read a few rows of it. */
 export const indexScanSettings: StartupSettings = { random_page_cost: 1.1 };

@@ -55,9 +55,9 @@ export function toTaskError(error: unknown, table: TaskTable): unknown {
 }
 
 /**
- * Returns what to add to the message of a commit that failed because the server's queue of notifications is full; empty
- * text for any other error. Other limits have the same SQLSTATE. Since PostgreSQL 13, the server empties the queue after
- * notifications have been added, which a full one refuses, or when it is asked how full the queue is.
+ * For a commit that failed because the server's queue of notifications is full; else empty. Since PostgreSQL 13, the
+ * server empties the queue after notifications have been added, which a full one refuses, or when it is asked how full
+ * the queue is.
  */
 export const fullQueueHint = (error: unknown): string =>
   isServerError(error) && error.code === "54000" && error.routine === "PreCommit_Notify"

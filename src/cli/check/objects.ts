@@ -137,11 +137,7 @@ async function howToLook(client: Client, table: TaskTable): Promise<string> {
   return grant === null ? "" : `to only look: ${grant}; to serve it, `;
 }
 
-/**
- * Returns why `start` could not adopt or migrate a table that its user owns, or restore its objects; null if it could.
- *
- * @param record null if the table was moved here from another place
- */
+/** @param record null if the table was moved here from another place */
 async function whyUnchangeable(
   client: Client,
   table: TaskTable,
@@ -207,10 +203,7 @@ async function inspectStateType(client: Client, { schema, table }: Entry): Promi
   );
 }
 
-/**
- * Why `start` could not create or adopt the entry's table, as `check` says it; null if it could, or if the entry
- * forbids it.
- */
+/** As `check` says it; null if `start` could create or adopt the table, or if the entry forbids it. */
 export async function whatIsInTheWay(client: Client, entry: Entry): Promise<string | null> {
   const { rows } = await client.query<{ kind: string }>(
     `SELECT c.relkind::text AS kind FROM pg_catalog.pg_class AS c

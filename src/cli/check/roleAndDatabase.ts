@@ -16,8 +16,8 @@ interface Privileges {
 }
 
 /**
- * What `start` does if the server refuses the entry's password: it sets the password, it would but is not allowed to, or
- * it keeps the role's password, because the role is not pg-task's or the entry has no password or says `create: false`.
+ * What `start` does if the server refuses the entry's password. `kept`: the role is not pg-task's, or the entry has no
+ * password or says `create: false`.
  */
 export type OwnRolePassword = "set" | "not allowed" | "kept";
 
@@ -77,10 +77,8 @@ export function otherPassword(
 }
 
 /**
- * Finds out whether the server would refuse the connection of an entry whose role or database `start` would create, by
- * connecting before they exist. A server that asks for a password also asks for that of an unknown role.
- *
- * @returns the error with which the connection would fail; null if there is none, or if `start` would not connect
+ * The error with which the connection of an entry would fail whose role or database `start` would create. A server that
+ * asks for a password also asks for that of an unknown role, so this shows before they exist.
  */
 export async function findRefusal(
   { target, ownPassword }: Entry,

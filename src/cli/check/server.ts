@@ -114,9 +114,8 @@ export async function inspectControl(control: ConnectionTarget, file: FileParame
 }
 
 /**
- * @param control null for an entry on another server; the role and the database of such an entry can be inspected only
- * over the entry's own connection
- * @param fileZone `pg_task.zone` of the file, which tells it from that of the entry
+ * @param control null for an entry on another server, which only the entry's own connection reaches
+ * @param fileZone `pg_task.zone` of the file
  */
 export async function inspectEntry(
   entry: Entry,
@@ -161,10 +160,7 @@ async function inspectInside(entry: Entry, password: OwnRolePassword, fileZone: 
   }
 }
 
-/**
- * Adds what grants the privilege to an error of the server that says that the entry's user lacks one. Returns any other
- * error unchanged.
- */
+/** Adds to an error about a lacking privilege what grants it. Returns any other error unchanged. */
 async function withPrivilegeRemedy(client: Client, { schema, table: name }: Entry, error: unknown): Promise<unknown> {
   if (error instanceof PgTaskError || sqlState(error) !== insufficientPrivilege) return error;
   const table = taskTable(schema, name);

@@ -91,10 +91,7 @@ async function describeAdded(opened: OpenTable, id: string): Promise<string> {
   }
 }
 
-/**
- * In the local time zone, and if it has a rule whose zone is another, also by the clock of that zone. Empty if the time
- * does not lie ahead.
- */
+/** Empty if the time does not lie ahead. By the clock of the rule's zone, too, if that is not the local one. */
 async function describePlan({ client, table }: OpenTable, id: string): Promise<string> {
   const zone = "CASE WHEN rule IS NOT NULL THEN zone END";
   const { rows } = await client.query<PlannedTime>(
@@ -118,9 +115,7 @@ function describeWall({ plan, zone, wall }: PlannedTime): string {
   return ` (${date}${clock.replace(/:00$/, "")} in ${printableLine(zone)})`;
 }
 
-/**
- * Says that tasks of the group run before this one, which may surprise users who have not given it a group of its own.
- */
+/** Users who have not given the task a group of its own may be surprised that it waits. */
 async function describeGroupWait(opened: OpenTable, id: string): Promise<string> {
   const reasons = (await readReasons(opened, id, { localTimes: true })) ?? [];
   return reasons
@@ -161,7 +156,7 @@ async function insertOne(opened: OpenTable, request: Request): Promise<string> {
 }
 
 /**
- * If `wait` is set, the insert is committed only if the command has the privileges to read the result.
+ * With `wait`, commits only what it may read later.
  *
  * @returns null if the task was left out because its key is taken
  */

@@ -36,9 +36,8 @@ const exitCodesByState: Readonly<Record<FinalState, number>> = {
 };
 
 /**
- * Inserts a task, waits until it ends, prints its output to standard output, and prints its error to standard error.
- * Ctrl-C stops the waiting but not the task. The signal handlers are installed before the insert, so that a signal
- * during the insert cannot end the command before it has reported the id.
+ * Ctrl-C stops the waiting but not the task. It is handled before the insert, so that a signal during the insert cannot
+ * end the command before it has reported the id.
  */
 export async function waitForTask(
   terminal: Terminal,

@@ -46,8 +46,8 @@ async function changeIdsOrKey(
 }
 
 /**
- * Changes the tasks with a key that the change is meant for. A key that one task has names it as an id does. Only
- * `delete` is also meant for tasks that have ended, which can be many, and then asks.
+ * A key that one task has names it as an id does. Only `delete` is also meant for tasks that have ended, which can be
+ * many, and then asks.
  */
 export async function changeWithKey(
   terminal: Terminal,
@@ -124,10 +124,7 @@ async function retryFiltered(
   return printResults(terminal, "retry", changes, options, refused.length > 1 ? refused : []);
 }
 
-/**
- * All ids are read before the first retry: a retried task can fail again, would match again, and be retried a second
- * time.
- */
+/** All before the first retry: a retried task can fail again, and would be retried a second time. */
 async function readAllIds({ client, table }: OpenTable, filter: TaskFilter): Promise<string[]> {
   const found: string[] = [];
   for (let after: string | null = null; ;) {
@@ -235,10 +232,7 @@ function formatResult(terminal: Terminal, result: ChangeResult, text: string): s
   return colourText(terminal, colour, `${result.id}  ${printableLine(text)}`);
 }
 
-/**
- * By id, why a task that was planned for now does not start: its group or the whole table is paused. The changes have
- * been made, so nothing that cannot be read makes the command fail.
- */
+/** By id, why a task that is due now does not start. Nothing that cannot be read makes the command fail. */
 export async function readPauseNotes(
   { client, table }: OpenTable,
   change: Change,

@@ -29,11 +29,8 @@ interface CheckOptions {
 const concurrentEntries = 10;
 
 /**
- * Validates the configuration and prints its meaning. Also reads from each entry's server which objects exist and which
- * would be created. Changes nothing.
- *
- * @returns the exit code: 0; 3 if a server is unreachable or refuses the connection; 4 if an object is missing and
- * pg-task is not allowed to create it, or if the server is too old; 2 if the server refuses a value
+ * @returns 0; 3 if a server is unreachable or refuses the connection; 4 if an object is missing and pg-task is not
+ * allowed to create it, or if the server is too old; 2 if the server refuses a value
  */
 export async function check(terminal: Terminal, options: CheckOptions): Promise<number> {
   const { cwd, env } = terminal;
@@ -105,10 +102,7 @@ export interface CheckReport {
   readonly exitCode: number;
 }
 
-/**
- * A parameter's value and where the value comes from. If `from` is "server", the value is a setting of the control
- * database, of the control connection's role, or of the server.
- */
+/** `server`: a setting of the control database, of the control connection's role, or of the server. */
 interface ParameterReport {
   readonly value: unknown;
   readonly from: "file" | "default" | "server";
@@ -196,10 +190,7 @@ function reportParameters(
   );
 }
 
-/**
- * If the control connection failed, the exit code is that of the failure; else that of the first entry that failed;
- * else 4 if an object is missing or incomplete that `start` would not create.
- */
+/** That of the control connection's failure, else of the first entry that failed, else 4 if an object is lacking. */
 function reportExitCode(control: PgTaskError | null, inspected: readonly EntryFindings[]): number {
   if (control !== null) return control.exitCode;
   const failed = inspected.find(({ error }) => error !== null)?.error;

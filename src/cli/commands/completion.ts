@@ -53,10 +53,7 @@ ${cases.join("\n")}
   esac`;
 }
 
-/**
- * bash evaluates the words that `compgen -W` gets, and the word on the command line still has its quotes. Names of the
- * configuration are therefore compared and quoted by pg-task itself.
- */
+/** bash evaluates what `compgen -W` gets, and the typed word still has its quotes: pg-task quotes names itself. */
 const bashScript = (commands: readonly CommandDefinition[]): string => `# Completion of pg-task for bash
 _pg_task_words() { COMPREPLY=($(compgen -W "$*" -- "$word")); }
 _pg_task_files() { compopt -o default; }
@@ -140,10 +137,7 @@ function fishOption({ names, description, value, words }: OptionDefinition): str
   return [...flags, ...takes, `-d ${fishQuoted(description)}`].join(" ");
 }
 
-/**
- * Prints the names that may complete a word. They come from a file that may be anyone's, and can contain every character.
- * Each therefore ends with a zero byte, and the scripts must not let a shell evaluate them.
- */
+/** The names come from a file that may be anyone's. Each ends with a zero byte, and no shell may evaluate it. */
 export async function completeValues(
   terminal: Terminal,
   shell: Shell,
@@ -189,16 +183,10 @@ async function readNames(
   return [...new Set(entries.flatMap(namesOf))];
 }
 
-/**
- * A word as it stands on bash's command line, before bash has removed the quotes. The last quotation mark may still be
- * open.
- */
+/** A word before bash has removed the quotes. The last quotation mark may still be open. */
 interface BashWord {
   readonly text: string;
-  /**
-   * The text up to the last quotation mark, or up to a character at which readline splits words, such as a colon, if it
-   * comes later. Readline keeps this part of the word and replaces the rest.
-   */
+  /** Readline keeps the text up to the last quotation mark, or to a later character at which it splits words. */
   readonly kept: string;
   /** The quotation mark that is still open, or an empty string. */
   readonly quote: "" | "'" | '"';

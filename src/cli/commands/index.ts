@@ -31,8 +31,7 @@ interface CommandRow {
   /** Calls without `pg-task`, which the help shows. A test runs them. */
   readonly examples: readonly string[];
   /**
-   * Loads the code only when it is needed: loading all of it takes several times as long as most commands run. The code
-   * gets the terminal, the arguments, the options and the command.
+   * Loading all code takes several times as long as most commands run. It gets terminal, arguments, options, command.
    */
   readonly load: () => Promise<(terminal: Terminal, ...given: never[]) => Promise<number>>;
 }

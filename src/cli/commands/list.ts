@@ -54,10 +54,7 @@ export async function list(terminal: Terminal, options: ListOptions): Promise<nu
   return 0;
 }
 
-/**
- * Says that nothing has the key, which may be misspelt or one of another table. Other filters often match nothing, which
- * is no reason for a script to write to standard error.
- */
+/** A key may be misspelt. That other filters match nothing is no reason for a script to write to standard error. */
 function noteMissingKey(terminal: Terminal, { key, schedules }: ListOptions): void {
   if (key !== undefined) terminal.writeError(`no matching ${schedules === true ? "schedules" : "tasks"}\n`);
 }

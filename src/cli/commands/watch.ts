@@ -81,8 +81,8 @@ interface ScreenOptions {
 }
 
 /**
- * Shows a table on the full screen until the user quits. The status is read once per interval, and the tasks also when
- * the user scrolls or filters. No two statements run at the same time: keys that are pressed meanwhile count together.
+ * The status is read once per interval, and the tasks also when the user scrolls or filters. No two statements run at
+ * the same time: keys that are pressed meanwhile count together.
  */
 class ScreenLoop {
   readonly #terminal: Terminal;
@@ -108,11 +108,7 @@ class ScreenLoop {
     });
   }
 
-  /**
-   * Reconnects if the connection is lost.
-   *
-   * @throws PgTaskError USAGE if the server refuses the filter
-   */
+  /** @throws PgTaskError USAGE if the server refuses the filter. If the connection is lost, it reconnects. */
   async run(): Promise<void> {
     const { configuration, entry, intervalMs } = this.#options;
     const { signal } = this.#screen;

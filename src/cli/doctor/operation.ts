@@ -44,10 +44,7 @@ type ManagerProcess = Pick<ServerProcess, "pid" | "address">;
 const describeManager = ({ pid, address }: ManagerProcess): string =>
   `server process ${pid}${address === null ? "" : ` of ${address}`}`;
 
-/**
- * Only those that have waited for long: when a manager hands its table over, the next one waits for a moment too. The
- * backends of other roles are not seen.
- */
+/** Only those that have waited for long: at each handover, one waits for a moment. Other roles' are not seen. */
 async function readWaitingManagers(client: Client, { schema, table }: TaskTable): Promise<ManagerProcess[]> {
   const { rows } = await client.query<ManagerProcess>(
     `SELECT a.pid, host(a.client_addr) AS address FROM pg_catalog.pg_stat_activity AS a
@@ -134,9 +131,8 @@ export async function checkResults(client: Client, table: TaskTable): Promise<Fi
 const maxShown = 10;
 
 /**
- * The tasks that wait, or have waited, for others, and are planned for infinity after that. Earlier versions have put
- * off rows a second time that were loaded from a dump with `--data-only`. The plan of a schedule at infinity is a
- * pause, which another check reports.
+ * Earlier versions have put off rows a second time that were loaded from a dump with `--data-only`. The plan of a
+ * schedule at infinity is a pause, which another check reports.
  */
 const neverPlanned = ({ qualified }: TaskTable): string => `
   SELECT t.id FROM ${qualified} AS t

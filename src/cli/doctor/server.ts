@@ -138,10 +138,7 @@ async function checkLeader(
 
 const startRemedy = "run pg-task start";
 
-/**
- * Replaces the remedy for a missing leader if a manager serves one of the tables all the same. Another process would
- * compete with the one that runs.
- */
+/** If a manager serves one of the tables all the same, another process would compete with the one that runs. */
 export const withRunningManager = (checks: readonly Finding[]): Finding[] =>
   checks.map((check) =>
     check.name === "leader" && check.level === "warn" && check.remedy === startRemedy

@@ -244,9 +244,7 @@ async function checkTransactions(client: Client): Promise<Finding> {
   return warn("transactions", `${row.text}: VACUUM cannot remove dead rows in the meantime`, row.remedy);
 }
 
-/**
- * Any role can see that another role has an open transaction, but only members of pg_read_all_stats can see since when.
- */
+/** Any role sees that another has an open transaction, but only members of pg_read_all_stats see since when. */
 async function checkHiddenTransactions(client: Client): Promise<Finding> {
   const { hidden, user, grantee } = await queryOne<{ hidden: number; user: string; grantee: string }>(
     client,

@@ -85,10 +85,7 @@ const countColumn = (title: string, count: (group: Group) => number, exact: bool
   alignRight: true,
 });
 
-/**
- * The zone has a column of its own. The current year and seconds that are 0 are left out. Without a zone, the time is
- * local.
- */
+/** In the zone, which has a column of its own, without the current year and seconds that are 0; else local. */
 const formatZoned = ({ at, wall }: ZonedTime): string =>
   wall === null ? formatTime(at) : withoutThisYear(wall.replace(/(:00)?[+-]\d\d:\d\d$/, ""));
 
@@ -108,10 +105,7 @@ function formatNext({ owed, paused, pausedItself, problem, next, state, overdueM
   return shown.length === 0 ? "not yet known" : shown.join(", ");
 }
 
-/**
- * In the zone of the schedule, as the next times are, so that both can be compared. A time of today is shown without
- * its date. Without a zone, or if this program does not know it, the time is local.
- */
+/** In the zone of the schedule, as the next times, if this program knows it. A time of today has no date. */
 function formatPast(iso: string, zone: string | null, now = new Date()): string {
   const time = new Date(iso);
   if (zone === null || Number.isNaN(time.getTime())) return withoutThisYear(formatTime(iso));
@@ -194,10 +188,7 @@ const commonScheduleColumns: readonly TableColumn<Schedule>[] = [
   },
 ];
 
-/**
- * Keys and zones take no space if no schedule has one. Without their zones, times would be misread, unless all
- * schedules have the same one.
- */
+/** Without zones, times would be misread, unless all schedules have the same one. */
 export function scheduleColumns(schedules: readonly Schedule[]): readonly TableColumn<Schedule>[] {
   const keys = schedules.some(({ key }) => key !== null) ? [scheduleKeyColumn] : [];
   const zones = new Set(schedules.map(({ zone }) => zone));

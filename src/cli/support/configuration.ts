@@ -12,8 +12,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
 
 /**
- * Reads the configuration as every command does. If nothing names a server, the embedded server that runs in the
- * working directory is preferred to libpq's defaults.
+ * If nothing names a server, the embedded one that runs in the working directory is preferred to libpq's defaults.
  *
  * @returns null if there is neither a file nor such a server
  */
@@ -49,10 +48,7 @@ export function unreadVariables(env: NodeJS.ProcessEnv): string {
   return unread.length === 0 ? "" : `; pg-task does not read ${unread.join(", ")}, which contains such a URL`;
 }
 
-/**
- * The error for a start or a check without a server. Nothing is guessed: a misspelt variable must not start a server
- * that lets every local user in.
- */
+/** Nothing is guessed: a misspelt variable must not start a server that lets every local user in. */
 export function noServerError({ cwd, env }: SourceOptions): PgTaskError {
   return new PgTaskError(
     "CONFIG_MISSING",

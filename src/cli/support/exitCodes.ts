@@ -1,9 +1,6 @@
 import { explainSystemError } from "../../shared/systemErrors.js";
 
-/**
- * Exit codes of commands. Each error family has an exit code too (docs/errors.md). Codes of 10 and above are results of
- * `add`.
- */
+/** Beside those of the error families (docs/errors.md). Codes of 10 and above are results of `add`. */
 export const commandExitCodes = {
   done: 0,
   /** Not everything was done, for example because an id is unknown or the state of a task does not allow the change. */
@@ -13,28 +10,19 @@ export const commandExitCodes = {
   stop: 12,
   /** The row was deleted while the command waited for the task. */
   deleted: 13,
-  /**
-   * The task was added, but its result cannot be read, or the output cannot be written. A caller must not treat this as
-   * a failure to add the task, because adding the task again would run it twice.
-   */
+  /** The task was added, but that cannot be told or read. Whoever takes this for a failure runs the task twice. */
   unknown: 14,
   interrupted: 130,
 } as const;
 
 let addedTask: string | null = null;
 
-/**
- * If the output cannot be written, standard error and the exit code then say that a task was added, because whoever
- * adds it again would run it twice.
- */
+/** If the output cannot be written, the error says that a task was added: whoever adds it again runs it twice. */
 export function noteAddedTask(id: string): void {
   addedTask = id;
 }
 
-/**
- * Ends the process if its output cannot be written. There is no error message when the program that reads the output
- * closes it, as `head` does after its last line.
- */
+/** There is no message when the program that reads the output closes it, as `head` does after its last line. */
 export function handleOutputErrors(): void {
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "EPIPE") process.exit(0);

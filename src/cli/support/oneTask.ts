@@ -15,7 +15,7 @@ export interface OneTaskOptions extends CommandOptions {
 }
 
 /**
- * If there is no such task, standard error says so.
+ * Writes an error and returns null if there is no such task.
  *
  * @throws PgTaskError USAGE unless either an id or a key is given
  */
@@ -40,10 +40,9 @@ export async function readOneTask<T>(
 }
 
 /**
- * The commands in their remedies have the options that select the table.
+ * The commands in the remedies have the options that select the table. Null if there is no such task.
  *
- * @param options.localTimes whether their texts show times as a terminal does, instead of in ISO 8601
- * @returns null if there is no such task
+ * @param options.localTimes whether texts show times as a terminal does, instead of in ISO 8601
  */
 export async function readReasons(
   opened: OpenTable,

@@ -34,8 +34,8 @@ export interface OpenTable {
 }
 
 /**
- * Reads the configuration as `start` does, but needs the environment variables with passwords only of the entries that
- * the command uses, and those with tokens not at all: whoever uses a command need not know all the secrets.
+ * Needs the variables with passwords only of the entries that are used, and those with tokens not at all: whoever uses
+ * a command need not know all the secrets.
  */
 export async function loadForCommand(terminal: Terminal, options: TableOptions): Promise<Configuration> {
   const { cwd, env } = terminal;
@@ -60,10 +60,7 @@ export function findEntries({ entries }: Configuration, { entry: wanted, table }
     .filter((entry) => table === undefined || tableNames(entry).includes(table));
 }
 
-/**
- * The given options if they select this entry, or if there is no other; otherwise options that name it by its database,
- * its table or its key, whichever is the first that no other entry has.
- */
+/** The given ones if they do, else database, table or key, whichever is the first that no other entry has. */
 export function optionsFor(configuration: Configuration, chosen: Entry, given: TableOptions): TableOptions {
   const isSelected = (options: TableOptions): boolean => {
     const [entry, ...others] = findEntries(configuration, options);
@@ -82,8 +79,7 @@ export function optionsFor(configuration: Configuration, chosen: Entry, given: T
 }
 
 /**
- * Without options, it is the one that `pg_task.default` names, or the first one. If there are others, standard error
- * then says which one it is.
+ * Without options, the one that `pg_task.default` names, or the first, which standard error then names.
  *
  * @throws PgTaskError USAGE unless exactly one entry matches; CONFIG_INVALID if its password is missing
  */
@@ -158,7 +154,6 @@ export async function withClient<T>(
 }
 
 /**
- * @param options.given the options that select the entry
  * @param options.signal aborts the attempt to connect, which then fails with CONNECTION_FAILED
  * @throws PgTaskError CONFIG_INVALID if the entry's password is missing; SCHEMA_MOVED or SCHEMA_MISSING if the table
  * does not exist, or has not been adopted yet; any other error as `toTaskError` converts it
@@ -218,8 +213,7 @@ export async function withTable<T>(
 }
 
 /**
- * Without this check, the error would only recommend `pg-task start`, although a manager may already be running and
- * waiting for this privilege.
+ * The error would only recommend `pg-task start`, although a manager may wait for this privilege.
  *
  * @throws PgTaskError SCHEMA_NOT_ALLOWED
  */
@@ -260,11 +254,8 @@ function missingTableError(
 }
 
 /**
- * Explains why the server refused an entry's connection. A server that asks for passwords refuses an unknown role as if
- * the password were wrong, so this asks over the control connection whether role and database exist.
- *
- * @returns SCHEMA_MISSING if the role or the database is missing; CONNECTION_REJECTED with the reason if pg-task start
- * would set the password that was refused; otherwise the given error
+ * A server that asks for passwords refuses an unknown role as if the password were wrong, so this asks over the control
+ * connection whether role and database exist.
  */
 async function explainRefusal(refusal: unknown, { control }: Configuration, entry: Entry): Promise<unknown> {
   if (!(refusal instanceof PgTaskError) || refusal.code !== "CONNECTION_REJECTED" || entry.elsewhere) return refusal;

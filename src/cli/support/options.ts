@@ -23,10 +23,7 @@ export function collecting<Parser extends object>(parser: Parser): Parser {
   return parser;
 }
 
-/**
- * Lets the command refuse an option with a value that is given more than once. Commander would silently use the last
- * value, which may change the wrong tasks.
- */
+/** Commander would silently use the last of several values, which may change the wrong tasks. */
 export function refuseRepeated(command: Command): void {
   for (const option of command.options) {
     const { required, optional, variadic, parseArg } = option;

@@ -8,8 +8,8 @@ const onTables =
 const onConfigurations = /\bpg-task (?:start|check|status)(?![\w-])/g;
 
 /**
- * Returns a text whose commands, such as in `pg-task stop 5 cancels the task`, have the options that select the table.
- * Without these, a command that the user pastes would act on the default table, where another task may have the id.
+ * Adds the options that select the table to the commands in a text. Without these, a command that the user pastes would
+ * act on the default table, where another task may have the id.
  */
 export function withTableOptions(text: string, { config, entry, table }: TableOptions): string {
   const named = optionText("--config", config);

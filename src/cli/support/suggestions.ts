@@ -4,10 +4,7 @@ import { sqlState, type Client } from "../../shared/postgres/client.js";
 
 const weekdays = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-/**
- * Adds to the server's refusal of a zone or of the weekdays of a cron rule what may be meant. Returns any other error
- * unchanged. The server's messages are only recognized in English.
- */
+/** Adds to the refusal of a zone or of weekdays what may be meant. The server's messages must be in English. */
 export async function withSuggestion(client: Client, error: unknown): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.sqlState !== "22023") return error;
   const { code, message, cause, sqlState: state } = error;

@@ -22,10 +22,7 @@ export interface TableColumn<Row> {
 const gap = 2;
 const minFlexibleWidth = 4;
 
-/**
- * For a terminal, a table with titles that is no wider than the terminal. For other outputs, each row becomes a line in
- * the text format of COPY.
- */
+/** For a terminal, a table with titles that fits its width. Otherwise a line in COPY's text format for each row. */
 export function renderTable<Row>(
   terminal: Terminal,
   columns: readonly TableColumn<Row>[],

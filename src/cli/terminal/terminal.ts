@@ -107,10 +107,7 @@ const stateColours: Readonly<Record<string, Colour>> = {
 
 export const stateColour = (state: string): Colour | null => stateColours[state] ?? null;
 
-/**
- * @returns false if the user declines
- * @throws PgTaskError USAGE if there is nobody to ask
- */
+/** @throws PgTaskError USAGE if there is nobody to ask */
 export async function confirmChange(terminal: Terminal, yes: boolean, question: string): Promise<boolean> {
   if (yes) return true;
   if (!terminal.isInteractive) {

@@ -48,10 +48,7 @@ export class Controls {
     return scroll;
   }
 
-  /**
-   * @param rows number of tasks on the screen
-   * @returns what the key changes: nothing, only the last line, or which tasks are shown; or that it quits
-   */
+  /** @returns what the key changes: nothing, only the last line, or which tasks are shown; or that it quits */
   press(name: string, text: string, rows: number): "nothing" | "line" | "tasks" | "quit" {
     if (this.#prompt !== null) return this.#type(this.#prompt, name, text);
     const field = prompts.get(text);
@@ -150,10 +147,7 @@ interface PageRequest {
   readonly characters: number;
 }
 
-/**
- * Without an index for the filter, a search can take long. It is given up after this time, so that a search for rare
- * tasks in a large table does not keep the server busy all the time.
- */
+/** A search for rare tasks in a large table is given up, so that it does not keep the server busy all the time. */
 const searchMs = 1_000;
 
 /** Scrolling back to the newest task makes the page follow the newest tasks. */

@@ -34,10 +34,10 @@ const conflictClauses: Record<IfKeyTaken, string> = {
 const maxParameters = 65_535;
 
 /**
- * If they need several statements, these are not atomic unless the caller has begun a transaction.
+ * Several statements are atomic only in a transaction.
  *
- * @returns the ids of the tasks, in the order of the rows: with `skip` only those of the inserted ones, with `join`
- * also those of the tasks that wait with the keys
+ * @returns the ids in the order of the rows: with `skip` only those of the inserted ones, with `join` also those of the
+ * tasks that wait with the keys
  */
 export async function addTasks(
   client: Queryable,
@@ -126,10 +126,7 @@ function valueSql(
 
 const singleCharacterColumns: ReadonlySet<string> = new Set(columnsWith({ type: '"char"' }));
 
-/**
- * A column that holds one character and is given more than one byte, of which the server would silently keep only the
- * first.
- */
+/** A column of one character that is given more than one byte: the server would silently keep only the first. */
 export function findLongCharacter(
   columns: Iterable<readonly [name: string, value: string | null]>,
 ): string | undefined {
@@ -139,10 +136,7 @@ export function findLongCharacter(
   return undefined;
 }
 
-/**
- * Converts the error of an insert: TASK_KEY_TAKEN if another task with this key waits, and TASK_REJECTED for values
- * that the table refuses. Returns any other error unchanged.
- */
+/** To TASK_KEY_TAKEN if another task with this key waits, to TASK_REJECTED for values that the table refuses. */
 export const toAddError = (error: unknown, table: TaskTable, rows: readonly NewRow[]): unknown =>
   convertAddError(error, table, rows, "");
 
@@ -211,8 +205,8 @@ export function findTakenKey(error: unknown, rows: readonly NewRow[]): string | 
 }
 
 /**
- * The context of an error in the value of a parameter, whose last line names the parameter. The lines before it show
- * where the value is no valid JSON. The context of an error in a function contains its name, or a statement in quotes.
+ * The last line of the context names a parameter whose value is invalid. That of an error in a function has its name,
+ * or a statement in quotes.
  */
 const portalParameter = /(?:^|\n)[^\n"]*\$(\d+)(?: = '[^\n]*)?$/;
 

@@ -27,8 +27,8 @@ const processColumns = `a.pid, host(a.client_addr) AS address, ${isoTimeSql("a.b
   a.usename AS "user", a.application_name AS name`;
 
 /**
- * A backend that holds one of pg-task's locks, although its application name is not that of a pg-task, or its role is
- * neither this connection's role, nor a member of it, nor a superuser. Any role that may connect can take such a lock.
+ * A backend that holds one of pg-task's locks, which any role may take, although its name is not that of a pg-task, or
+ * its role is neither this one, nor a member of it, nor a superuser.
  */
 export interface ForeignHolder extends ServerProcess {
   /** Whether it has the name of a pg-task. It may then be one that connects as another role. */
@@ -88,10 +88,7 @@ export interface OtherLeader extends ServerProcess {
 
 const maxOtherLeaders = 10;
 
-/**
- * Returns the leaders of other clusters on the control connection's server. Another cluster is one with another name or
- * another control database. Leaders with the same control database come first.
- */
+/** Of clusters with another name or another control database. Leaders with the same control database come first. */
 export async function readOtherLeaders(control: Client, name: string): Promise<OtherLeader[]> {
   const { rows } = await control.query<OtherLeader>(
     `SELECT ${processColumns}, led.database, led.same AS "sameName"
@@ -143,10 +140,7 @@ export async function readTableLock(
   return { manager: holder?.isPgTask === true ? plain(holder) : null, foreignHolder: toForeign(holder) };
 }
 
-/**
- * An unprivileged role does not see the type of other roles' backends, but sees whether these have a database and a
- * user.
- */
+/** An unprivileged role does not see the type of other roles' backends, but that they have a database and a user. */
 const occupiesConnection =
   "backend_type = 'client backend' OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL";
 
@@ -177,10 +171,7 @@ export async function countConnectionsByRole(
 interface NotificationQueue {
   /** How full the queue is, from 0 to 1. */
   readonly usage: number;
-  /**
-   * The client session with the oldest open transaction. If it listens, it keeps the queue from being emptied. Null if
-   * there is none, or none that this role may see.
-   */
+  /** The visible client session with the oldest transaction. If it listens, it keeps the queue from being emptied. */
   readonly oldest: { readonly pid: number; readonly description: string } | null;
 }
 

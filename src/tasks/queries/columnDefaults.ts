@@ -5,10 +5,7 @@ import { identifier } from "../../shared/postgres/quoting.js";
 import { columnValue, type TaskColumns } from "./readTask.js";
 import { columnsWith, isTaskColumn } from "../../shared/taskColumns.js";
 
-/**
- * Matches the defaults that can be evaluated without side effects: those that pg-task takes from a parameter, and
- * constants.
- */
+/** Defaults without side effects: those that pg-task takes from a parameter, and constants. */
 const constantDefault = new RegExp(
   [
     String.raw`\(?COALESCE\(NULLIF\(current_setting\('pg_task\.\w+'::text, true\), ''::text\), '(?:[^']|'')*'::text\)(?:\)::[\w ".]+)?`,
@@ -41,10 +38,7 @@ async function readColumns(client: Queryable, { qualified }: TaskTable): Promise
   return rows;
 }
 
-/**
- * Returns what the columns of a new row contain if the INSERT does not set them. A column whose default is computed in
- * another way, such as an id or a time, is left out.
- */
+/** Without the columns whose default is computed in another way, such as an id or a time. */
 export async function readColumnDefaults(client: Queryable, table: TaskTable): Promise<TaskColumns> {
   const columns = await readColumns(client, table);
   const known = columns.filter(({ expression }) => expression === null || isConstantDefault(expression));

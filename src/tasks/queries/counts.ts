@@ -13,10 +13,7 @@ export interface RowCounts {
   readonly states: Readonly<Record<TaskState, Count>>;
 }
 
-/**
- * The numbers are exact for small tables, and the planner's estimates for larger ones, except for the tasks in PLAN:
- * those of the backlog were counted by indexes.
- */
+/** Estimates for a large table, except of the tasks in PLAN, which the backlog has counted by indexes. */
 export async function readRowCounts(
   client: Client,
   table: TaskTable,
@@ -91,10 +88,7 @@ export interface Backlog {
 
 const maxCounted = 10_000;
 
-/**
- * Counts waiting tasks with the indexes of due and of planned tasks, so that finished rows are not read. Larger numbers
- * than `maxCounted` are estimates.
- */
+/** Reads indexes, so that finished rows are not read. Larger numbers than `maxCounted` are estimates. */
 export async function readBacklog(client: Client, { qualified }: TaskTable): Promise<Backlog> {
   const row = await queryOne<{
     ready: number;
@@ -191,10 +185,7 @@ interface Percentiles {
 
 const maxRows = 1_000;
 
-/**
- * From the planned time to the start, and from the start to the end, in the newest rows. Each is null if these rows
- * contain no ended runs.
- */
+/** From plan to start, and from start to end, in the newest rows. Null if none of these has ended. */
 export async function readLatencies(
   client: Client,
   { qualified }: TaskTable,

@@ -15,17 +15,13 @@ const maxExamined = 20_000;
 export interface DependencyGraph {
   readonly nodes: DependencyNode[];
   readonly edges: Dependency[];
-  /**
-   * False if there may be more tasks that have waited for this one. Those that still wait are found by an index, and
-   * counted in `moreDependents`.
-   */
+  /** False if there may be more that have waited for this one. Those that still wait are in `moreDependents`. */
   readonly formerComplete: boolean;
 }
 
 /**
- * Reads what a task waits for, and what waits for it, over several levels. The graph has at most 201 nodes: 100 in each
- * direction, 20 levels, and 30 for each task and direction. Each node counts what was left out. Of many predecessors,
- * those that failed come first, then those that have not ended.
+ * What a task waits for, and what waits for it. Each node counts what was left out. Of many predecessors, those that
+ * failed come first, then those that have not ended.
  *
  * @param options.scanLimitMs limit on the time of scanning for tasks that have waited for this one
  * @returns null if there is no such task
@@ -110,10 +106,9 @@ const dependentsSql = ({ qualified, qualifiedDependencies }: TaskTable): string 
   ) AS p WHERE place <= ${maxWidth} ORDER BY predecessor, task`;
 
 /**
- * Adds tasks that have waited for one of those in `found`. No index covers them, so the rows after the task are scanned,
- * as far as the time allows. A dependent has a larger id than its predecessors.
+ * No index covers tasks that have waited, so the rows after the task are scanned, as far as the time allows.
  *
- * @returns whether all rows after the task were scanned
+ * @returns whether all rows after the task, which are all that can have waited, were scanned
  */
 async function scanForFormer(
   client: Client,
@@ -208,10 +203,7 @@ const describedSql = (characters: number): string => `
   t.state::text AS state, t."group"::text AS "group", ${headlineSql("t.input", characters)} AS input,
   ${headlineSql("t.error", characters)} AS error`;
 
-/**
- * A task whose predecessors have been looked up waits for those in the table of dependencies. Before that, it waits for
- * those in `after` that have not ended.
- */
+/** A task waits for those in the table of dependencies; before the lookup, for those in `after` that have not ended. */
 function nodesSql({ qualified, qualifiedDependencies }: TaskTable, characters: number): string {
   const isShown = "u.id IN (SELECT unnest($1::bigint[]))";
   return `

@@ -12,17 +12,11 @@ export type EntryLocation = Pick<Entry, "target" | "schema" | "table">;
 export const entriesOnServer = (target: Entry["target"], entries: readonly EntryLocation[]): EntryLocation[] =>
   entries.filter((entry) => shareServer(entry.target, target));
 
-/**
- * Numbers of a table's executor sessions (connections on which tasks run). The sessions are found by their application
- * names, without reading the table.
- */
+/** The sessions are found by their application names, without reading the table. */
 export interface ExecutorSessions {
   readonly sessions: number;
   readonly running: number;
-  /**
-   * Number of sessions whose application name says that they run a task, but whose backend has been idle for a second,
-   * as far as this role can see.
-   */
+  /** That run a task by their names, but whose backend has been idle for a second, as far as this role can see. */
   readonly idle: number;
   /** By the groups' names as the server shows them in application names. */
   readonly groups: ReadonlyMap<string, number>;

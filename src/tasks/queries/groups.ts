@@ -12,10 +12,7 @@ export interface Group {
   readonly running: number;
   readonly waiting: number;
   readonly due: number;
-  /**
-   * Earliest planned time among the tasks in PLAN that were read. If this time has come, `oldestDueMs` is the time
-   * since then, in ms.
-   */
+  /** Among the tasks in PLAN that were read; and if it has come, for how long. */
   readonly oldest: string | null;
   readonly oldestDueMs: number | null;
   /** Whether the group or the whole table is paused. */
@@ -30,10 +27,7 @@ export interface Group {
 export interface Groups {
   /** The groups in descending order of running tasks, then of due tasks. */
   readonly groups: Group[];
-  /**
-   * Whether all waiting tasks were read. If not, `waiting` and `due` are estimates, and a group with few waiting tasks
-   * may be missing.
-   */
+  /** If not, `waiting` and `due` are estimates, and a group with few waiting tasks may be missing. */
   readonly complete: boolean;
   /** How many of the newest rows were read to count finished tasks, and whether these are all rows of the table. */
   readonly newest: number;
@@ -42,10 +36,7 @@ export interface Groups {
 
 export interface GroupScanLimits {
   readonly rows: number;
-  /**
-   * Size of the random sample of the table, in pages. The sample is read if one of the two indexes reaches the limit
-   * `rows`.
-   */
+  /** Size of the random sample, in pages, that is read if one of the two indexes reaches the limit `rows`. */
   readonly pages: number;
   /** If the table is sampled and a group has fewer due tasks than this, the group's due tasks are counted exactly. */
   readonly rowsPerGroup: number;
@@ -64,16 +55,13 @@ type GroupCounts = Omit<Group, "running">;
 /** `named` tells whether the group itself is paused, regardless of a pause of the whole table. */
 type GroupRow = GroupCounts & { readonly named: boolean };
 
-/**
- * `hashes` are the values of the column `hash` in the group's sampled rows, one for each value of `remote`. `hashes` is
- * null if the group has no sampled rows.
- */
+/** The values of `hash` in the group's sampled rows, one for each `remote`. Null if there are none. */
 type SampledRow = GroupRow & { readonly hashes: readonly number[] | null };
 
 /**
  * The cost does not depend on the table's size.
  *
- * @param request.ended whether to include groups that have neither running nor waiting tasks
+ * @param request.ended whether to include groups without running and waiting tasks
  */
 export async function readGroups(
   client: Client,
@@ -154,10 +142,7 @@ export async function readGroups(
   };
 }
 
-/**
- * Estimates from few sampled rows are rough. As the groups are sorted by their estimates, those whose estimates are too
- * high tend to come first.
- */
+/** Estimates from few rows are rough, and in the order of the estimates, those that are too high come first. */
 async function countSampled(
   client: Client,
   { qualified }: TaskTable,

@@ -23,11 +23,7 @@ export interface ErrorGroups extends ScanExtent {
 const maxPerWindow = 1_000;
 const maxKept = 10_000;
 
-/**
- * As the view `task_errors` does for all rows.
- *
- * @param enough the scan ends as soon as this returns true
- */
+/** As the view `task_errors`, but of the newest rows: the scan ends as soon as `enough` returns true. */
 export async function readErrorGroups(
   client: Queryable,
   table: TaskTable,
@@ -102,8 +98,8 @@ export interface RunHistory extends ScanExtent {
 }
 
 /**
- * Upper bounds of the buckets in which durations are counted, in seconds: from 0.1 ms to 10 days, each 1.2 times the one
- * before. Percentiles are therefore off by at most a fifth.
+ * Upper bounds of buckets, in seconds: 0.1 ms to 10 days, each 1.2 times the one before, so that percentiles are off by
+ * at most a fifth.
  */
 const bounds = Array.from({ length: 127 }, (_, index) => 0.0001 * 1.2 ** index);
 
@@ -135,12 +131,7 @@ const emptyHour = (): Hour => ({
 
 const hourSeconds = 3_600;
 
-/**
- * As the view `task_stats` does from all rows.
- *
- * @param hours including the current one
- * @param enough the scan ends as soon as this returns true
- */
+/** As the view `task_stats`, but of the newest rows. The current hour is one of the `hours`. */
 export async function readHourlyRuns(
   client: Queryable,
   table: TaskTable,

@@ -35,10 +35,8 @@ export interface TaskList {
 }
 
 /**
- * Lists tasks by their ids, newest first unless requested otherwise. No index supports filters. With a filter, rows are
- * therefore scanned in this order, one window (a limited number of rows) at a time. Tasks that wait for another one are
- * found by indexes. If only tasks in PLAN are wanted, newest first, and the first window has too few of them, those are
- * found by the indexes of waiting tasks.
+ * No index supports filters, so with a filter, rows are scanned one window at a time. Tasks that wait for another one
+ * are found by indexes. So are tasks in PLAN, newest first, if the first window has too few of them.
  *
  * @param enough called with the number of rows scanned so far; the scan ends when it returns true
  */
@@ -116,8 +114,8 @@ async function readWindow(
 }
 
 /**
- * Once the manager has looked up the predecessors of a task, the table of dependencies says for which ones it still
- * waits. Before that, for example while no manager runs, it waits for those in `after` that have not ended.
+ * A task waits for those in the table of dependencies; before the lookup, such as while no manager runs, for those in
+ * `after` that have not ended.
  *
  * @param predecessor SQL of the id of the task
  */
@@ -139,8 +137,7 @@ const areIndexed = ({ filter: { states }, oldestFirst, after, waitingFor }: List
   waitingFor === undefined;
 
 /**
- * Returns the ids of the matching tasks that wait, or null if too many tasks wait. A task that was set to PLAN while it
- * runs is in neither index: it has an owner, and starts to wait when its run has ended.
+ * Null if too many tasks wait. A task that was set to PLAN while it runs is in neither index, and waits after its run.
  */
 async function readWaitingIds(
   client: Queryable,
@@ -176,10 +173,7 @@ async function readWaitingIds(
   return many ? null : ids;
 }
 
-/**
- * Maximum size of an output that is read, in bytes. Longer outputs are not read at all, because some server versions
- * decompress the whole value to read its beginning.
- */
+/** In bytes. Some server versions decompress the whole value to read its beginning, so longer ones are not read. */
 const maxReadOutputBytes = 1_000_000;
 
 const finite = (time: string): string => `pg_catalog.isfinite(${time}::pg_catalog.timestamptz)`;

@@ -3,10 +3,7 @@ import type { Queryable } from "../../shared/postgres/client.js";
 import { identifier, literal } from "../../shared/postgres/quoting.js";
 import { maskConnectionString } from "../../shared/postgres/connectionString/maskConnectionString.js";
 
-/**
- * The value of a column. Ids, and numbers that JavaScript cannot represent exactly, are strings. JSON that contains such
- * numbers is a string as a whole.
- */
+/** Ids and numbers that JavaScript cannot represent exactly are strings, and so is JSON with such numbers. */
 export type ColumnValue = string | number | boolean | null | object;
 
 /** All columns of a task, including the user's own, in the table's order. */
@@ -15,10 +12,9 @@ export type TaskColumns = ReadonlyMap<string, ColumnValue>;
 export const longTextColumns = ["input", "output", "error", "data"] as const;
 
 /**
- * The password in `remote` is masked.
+ * With the password in `remote` masked. Null if there is no such task.
  *
  * @param maxTextLength to which the `longTextColumns` are truncated, in characters
- * @returns null if there is no such task
  */
 export async function readTask(
   client: Queryable,

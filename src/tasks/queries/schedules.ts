@@ -106,10 +106,7 @@ const wallSql = (time: string): string =>
 const offsetSql = (offset: string): string =>
   `CASE WHEN ${offset} < interval '0' THEN '-' ELSE '+' END || to_char(greatest(${offset}, -(${offset})), 'HH24:MI')`;
 
-/**
- * The rows of schedules and the last runs are read through indexes. The coming times are computed only for the
- * schedules that are listed.
- */
+/** Reads rows through indexes, and computes the coming times only of the schedules that are listed. */
 export async function readSchedules(
   client: Client,
   table: TaskTable,
@@ -151,10 +148,7 @@ export async function readSchedules(
   return { schedules, more: rows.length > limit };
 }
 
-/**
- * Newest first. The row itself is one of them if it has ended. A task that merely inserted the first row of a schedule
- * is not one of its runs.
- */
+/** Newest first, with the row itself if it has ended. A task that inserted the first row of a schedule is no run. */
 async function readPastRuns(
   client: Client,
   { qualified }: TaskTable,
@@ -219,24 +213,17 @@ export interface RuleTimes {
 
 interface RuleTimesRequest {
   readonly rule: string;
-  /**
-   * Null means the zone that an INSERT without `zone` gets: the one that the rule names, else `pg_task.zone` of the
-   * session, else `defaultZone`.
-   */
+  /** Null for that of an INSERT: which the rule names, else `pg_task.zone` of the session, else `defaultZone`. */
   readonly zone: string | null;
   /** `pg_task.zone` of the configuration. Empty means the time zone of the session. */
   readonly defaultZone: string;
-  /**
-   * The first time is later than this one, given in PostgreSQL's syntax. Without a zone of its own, it is in the zone of
-   * the rule. Null means now.
-   */
+  /** In PostgreSQL's syntax, without a zone in that of the rule. The first time is later. Null means now. */
   readonly since: string | null;
   readonly count: number;
 }
 
 /**
- * Uses the functions of the schema if a manager has created them there. Otherwise, creates temporary ones in a
- * transaction that is rolled back, so that they work in any database and leave nothing behind.
+ * Without a manager's functions in the schema, temporary ones are created and rolled back, in any database.
  *
  * @throws an error of the server with SQLSTATE 22023 if the rule or the zone is invalid
  */
@@ -278,11 +265,7 @@ async function queryTimes(
   return { zone: used, times: rows };
 }
 
-/**
- * Reads a time as the clock of the zone shows it, unless the text names another zone. Must be called in a transaction.
- *
- * @returns the time in ISO 8601
- */
+/** As the clock of the zone shows it, unless the text names another zone. Only in a transaction. */
 async function readTime(client: Client, calendar: string, text: string, zone: string): Promise<string> {
   const { rows: settings } = await client.query<{ own: string }>(
     `SELECT current_setting('TimeZone') AS own, ${calendar}.task_zone_check($1::text)`,

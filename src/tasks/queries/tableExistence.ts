@@ -4,10 +4,7 @@ import type { Queryable } from "../../shared/postgres/client.js";
 import { columnNames } from "../../shared/taskColumns.js";
 import { queryOne } from "../queryOne.js";
 
-/**
- * Returns "no" if the table does not exist, "yes" if pg-task has created or adopted it and it has all columns, and "not
- * adopted" otherwise.
- */
+/** "yes" if pg-task has created or adopted the table and it has all columns. */
 export async function readTableExistence(client: Queryable, table: TaskTable): Promise<"yes" | "no" | "not adopted"> {
   const { qualified, pauses } = table;
   const { there, paused, whole } = await queryOne<{ there: boolean; paused: boolean; whole: boolean }>(

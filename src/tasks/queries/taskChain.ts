@@ -24,11 +24,7 @@ export interface TaskChain {
   readonly descendantsComplete: boolean;
 }
 
-/**
- * As far as the rows still exist.
- *
- * @param request.scanLimitMs limit on the time of scanning for descendants; applies if `parent` is not indexed
- */
+/** @param request.scanLimitMs limit on the time of scanning for descendants; applies if `parent` is not indexed */
 export async function readChain(
   client: Queryable,
   table: TaskTable,
@@ -51,10 +47,7 @@ export async function readChain(
   return { ancestors, ancestorsComplete, descendants, descendantsComplete };
 }
 
-/**
- * Nearest first. If there are more than the maximum, returns one more than that. If the parents form a cycle, each
- * ancestor is returned once.
- */
+/** Nearest first, and at most one more than the maximum. If the parents form a cycle, each is returned once. */
 async function readAncestorIds(client: Queryable, { qualified }: TaskTable, id: string): Promise<string[]> {
   const { rows } = await client.query<{ id: string }>(
     `WITH RECURSIVE chain AS (
@@ -101,10 +94,7 @@ async function readByIndex(client: Queryable, { qualified }: TaskTable, id: stri
   return { parents, complete: true };
 }
 
-/**
- * A child has a larger id than its parent, so a single scan finds all descendants. Returns null without reading any row
- * if `parent` is indexed.
- */
+/** A child has a larger id than its parent, so one scan finds all. Null if `parent` is indexed. */
 async function readByScan(
   client: Queryable,
   table: TaskTable,

@@ -34,10 +34,7 @@ export class ChangeFollower {
   /** Changes that have not been returned, because reading was interrupted by an error after they were found. */
   readonly #found: TaskChange[] = [];
   #last: bigint | null = null;
-  /**
-   * Ids below `last` that no row had. For each, the first transaction id that had not been assigned when the gap was
-   * known, or null if this has not been read yet.
-   */
+  /** Ids below `last` that no row had, with the first transaction id not yet assigned then; null if not yet read. */
   readonly #gaps = new Map<bigint, bigint | null>();
 
   constructor(table: TaskTable, { ids, ...filter }: TaskFilter & { readonly ids?: readonly string[] | undefined }) {
@@ -53,8 +50,7 @@ export class ChangeFollower {
   }
 
   /**
-   * Returns the changes since the last call. The first call returns those of given tasks only. If reading fails, it can be
-   * tried again, on another connection.
+   * The first call returns changes of given tasks only. A call that fails can be repeated, on another connection.
    *
    * @throws PgTaskError USAGE for a filter with `key` if tasks of this table cannot have keys
    */

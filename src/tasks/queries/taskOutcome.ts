@@ -38,8 +38,8 @@ interface Waiter {
 }
 
 /**
- * Waits for the ends of tasks by polling their rows. Rows are polled because a manager does not notify anyone of the
- * results that it writes. All tasks that are waited for are read by one statement, at intervals that grow.
+ * A manager notifies no one of the results that it writes, so rows are polled: by one statement for all waits, at
+ * intervals that grow.
  */
 export class OutcomePoller {
   readonly #read: (ids: readonly string[]) => ReturnType<typeof readOutcomes>;

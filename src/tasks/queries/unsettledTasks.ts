@@ -42,9 +42,8 @@ interface Orphan {
 }
 
 /**
- * Tasks in TAKE or WORK that have no owner, or whose owner is dead. Remote tasks with an owner are left out, because
- * only their remote server can tell whether they still run. Tasks whose results the server rejects are left out as
- * well, because they are not rescued.
+ * Tasks in TAKE or WORK without a living owner. Without remote ones that have an owner, because only their remote
+ * server can tell whether they run, and those with rejected results, which are not rescued.
  *
  * @returns null if scanning the table takes more than five seconds
  */
