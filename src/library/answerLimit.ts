@@ -9,9 +9,9 @@ export interface LimitedClient {
 }
 
 /**
- * Limits how long each statement of a client may take. If the connection stays open but nothing arrives any more, such as
- * behind a proxy that has lost the server, a statement would otherwise wait for ever. A connection without an answer in
- * time is destroyed, because the answer to one statement could be taken for that to the next one.
+ * If nothing arrives any more on an open connection, such as behind a proxy that has lost the server, a statement would
+ * wait for ever. The connection is destroyed, because the answer to one statement could be taken for that to the next
+ * one.
  *
  * @param limitMs Infinity for no limit
  */

@@ -74,8 +74,7 @@ export class Connections {
   /**
    * @throws PgTaskError USAGE if the caller's client was never connected; CONNECTION_BUSY, CONNECTION_FAILED or
    * CONNECTION_REJECTED if the pool gives no connection; CONNECTION_CLOSED after `end`, and after that of the pool;
-   * CONNECTION_READ_ONLY if the server of the pool takes no changes; CONNECTION_LOST if a statement is not answered in
-   * time
+   * CONNECTION_READ_ONLY if its server takes no changes; CONNECTION_LOST if a statement is not answered in time
    */
   async run<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
     if (this.#closing.signal.aborted) throw closedError();
@@ -85,16 +84,14 @@ export class Connections {
     return await this.#use(client, this.#options.answerTimeoutMs, work);
   }
 
-  /**
-   * @throws PgTaskError USAGE if the client was never connected; CONNECTION_LOST if a statement is not answered in time
-   */
+  /** @throws PgTaskError USAGE if the client was never connected; CONNECTION_LOST */
   async runOn<T>(client: unknown, work: (client: Queryable) => Promise<T>): Promise<T> {
     return await work(limitAnswers(requireConnected(client), this.#options.answerTimeoutMs).client);
   }
 
   /**
-   * Takes a connection out of the pool. When one has turned out to be silent, the others often are, too. Those that have
-   * not answered since then are asked first, and are replaced if they do not answer soon.
+   * When one connection has turned out to be silent, the others often are, too. Those that have not answered since then
+   * are asked first, and are replaced if they do not answer soon.
    */
   async #acquire(pool: PoolConnections): Promise<SqlPoolClient> {
     for (;;) {
@@ -132,10 +129,7 @@ export class Connections {
     }
   }
 
-  /**
-   * If the connection is the caller's own client, the caller decides about transactions, and `work` runs in the
-   * caller's.
-   */
+  /** The caller decides about transactions of its own client, in which `work` then runs. */
   async transaction<T>(work: (client: Queryable) => Promise<T>): Promise<T> {
     if ("client" in this.#source) return await this.run(work);
     return await this.run(async (client) => {
@@ -153,8 +147,8 @@ export class Connections {
   }
 
   /**
-   * Runs `work`, which only reads. With a pool, `work` is repeated on another connection if its connection is lost, for
-   * as long as `reconnectMs` allows. A client cannot reconnect, and an exhausted pool is reported at once.
+   * `work` only reads. With a pool, `work` is repeated on another connection if its connection is lost, for as long as
+   * `reconnectMs` allows. A client cannot reconnect, and an exhausted pool is reported at once.
    *
    * @throws the reason of `signal` if it was aborted meanwhile; otherwise what `toError` returns for the last error
    */
@@ -223,8 +217,7 @@ function requireClient(given: unknown): Queryable {
 }
 
 /**
- * Any client that the caller has not connected, and is not connecting, would keep a statement until its `connect` is
- * called, and the call would never settle.
+ * A client that is neither connected nor connecting would keep a statement until its `connect` is called.
  *
  * @throws PgTaskError USAGE
  */
@@ -234,19 +227,13 @@ function requireConnected(given: unknown): Queryable {
   throw new PgTaskError("USAGE", "expected a Client that is connected: await its connect() first");
 }
 
-/**
- * A socket that has failed or was closed is destroyed. A client without such a socket, such as one of pg-native, is
- * taken to be connected.
- */
+/** A failed or closed socket is destroyed. A client without one, such as of pg-native, is taken to be connected. */
 function wasNeverConnected(client: object): boolean {
   const socket = socketOf(client);
   return socket !== null && socket.pending && !socket.connecting && !socket.destroyed;
 }
 
-/**
- * A pool has the method `query`, too, but sends each statement over any of its connections, outside the caller's
- * transaction.
- */
+/** A pool has `query`, too, but sends each statement over any connection, outside the caller's transaction. */
 export const isCallClient = (given: unknown): boolean => isQueryable(given) && !isPool(given);
 
 const isQueryable = (given: unknown): given is Queryable =>

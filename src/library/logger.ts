@@ -22,9 +22,8 @@ export interface Logger {
 export const loggerMethods = ["trace", "debug", "info", "warn", "error", "fatal"] as const;
 
 /**
- * Opens a log whose lines go to the caller's logger. Managers and executors run in threads, which format their lines
- * themselves, so each line is parsed here. The logger adds its own time. The name that pg-task gives to its part, such as
- * `pg_conf`, becomes the field `component`.
+ * Managers and executors run in threads, which format their lines themselves, so each line is parsed here. The logger
+ * adds its own time. The name that pg-task gives to its part, such as `pg_conf`, becomes the field `component`.
  */
 export function logTo(logger: Logger, level: string): OpenLog {
   const writeLine = (line: string): void => {

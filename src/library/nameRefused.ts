@@ -9,10 +9,7 @@ import type { TaskFilter } from "../tasks/types.js";
 /** A text that is no time, one that is out of range, an offset that is out of range, and an unknown time zone. */
 const invalidTime = new Set(["22007", "22008", "22009", "22023"]);
 
-/**
- * If the server does not say which of the two times it cannot read, both options are named. Returns any other error
- * unchanged.
- */
+/** Names both options if the server does not say which time it cannot read. Returns any other error unchanged. */
 export function nameInvalidTime(error: unknown, { since, until }: TaskFilter): unknown {
   const state = sqlStateOf(error);
   if (state === null || !invalidTime.has(state)) return error;
@@ -29,10 +26,7 @@ export function nameInvalidTime(error: unknown, { since, until }: TaskFilter): u
   });
 }
 
-/**
- * Adds to an error TASK_KEY_TAKEN the key, which task waits with it, and what to do. In a transaction, which the error
- * has aborted, the task remains unknown. Returns any other error unchanged.
- */
+/** Says which task has a taken key, which is unknown in a transaction, since the error has aborted it. */
 export async function nameKeyHolder(
   client: Queryable,
   table: TaskTable,

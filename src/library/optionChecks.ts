@@ -36,10 +36,10 @@ interface OptionCheck {
 type OptionChecks<T> = Readonly<Record<keyof T, OptionCheck>>;
 
 /**
- * Refuses options that are not known, and values that an option cannot have. A program without types can pass anything,
- * and the driver or a timer would then silently do something else. A value that is undefined counts as left out, except
- * as the client.
+ * A program without types can pass anything, and the driver or a timer would silently do something else. A value that
+ * is undefined counts as left out, except as the client.
  *
+ * @param what such as "an option of start"
  * @throws PgTaskError USAGE
  */
 export function checkOptions(given: unknown, checks: Readonly<Record<string, OptionCheck>>, what: string): void {
@@ -60,7 +60,7 @@ function refuseClientAlone(given: unknown, checks: Readonly<Record<string, Optio
   throw new PgTaskError("USAGE", `expected an object with options, got a ${isClient ? "Client" : "Pool"}${hint}`);
 }
 
-/** Such a client was meant for the caller's transaction, and the call would silently use another connection. */
+/** It was meant for the caller's transaction, and the call would silently use another connection. */
 function refuseUndefinedClient(given: object, checks: Readonly<Record<string, OptionCheck>>): void {
   const isGiven = Object.hasOwn(checks, "client") && Object.hasOwn(given, "client");
   if (!isGiven || Reflect.get(given, "client") !== undefined) return;
@@ -78,11 +78,8 @@ function describeOther(given: unknown): string {
 }
 
 /**
- * Refuses values of a task that are of the wrong type for their column, and would become an odd text: a group `["a"]`, for
- * example, would become `{"a"}`. Whether this is a task at all, its keys, and its other values are checked where it is
- * converted to a row. So is null, by the table, which says which columns allow it.
- *
- * @throws PgTaskError USAGE
+ * Values of the wrong type would become an odd text: a group `["a"]` would become `{"a"}`. Everything else about a task
+ * is checked where it is converted to a row, and null by the table, which says which columns allow it.
  */
 export function checkTask(given: unknown): void {
   if (isObject(given)) checkValues(given, taskChecks);
@@ -210,7 +207,7 @@ export const changesChecks: OptionChecks<ChangesOptions> = {
 };
 
 /**
- * The values of a task's columns can change while it is followed, so they would not say which changes are wanted.
+ * A task's columns can change while it is followed, so conditions do not say which changes are wanted.
  *
  * @throws PgTaskError USAGE
  */

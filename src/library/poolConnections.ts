@@ -11,8 +11,8 @@ export class PoolConnections {
   readonly #pool: SqlPool;
   readonly #waiting: Waiting;
   /**
-   * Requests that nobody waits for any more, and that are still in the pool's queue. A pool cannot withdraw them, so the
-   * next calls take them over. The queue would otherwise grow with each call for as long as the pool is exhausted.
+   * Requests that nobody waits for any more, in the pool's queue. A pool cannot withdraw them, so the next calls take
+   * them over, or the queue would grow for as long as the pool is exhausted.
    */
   readonly #queued = new Set<Promise<SqlPoolClient>>();
 
@@ -22,8 +22,6 @@ export class PoolConnections {
   }
 
   /**
-   * The caller releases the connection.
-   *
    * @throws PgTaskError CONNECTION_BUSY if no connection becomes free in time; CONNECTION_FAILED or CONNECTION_REJECTED
    * if none can be opened; CONNECTION_CLOSED after the end of the pool
    */

@@ -35,10 +35,7 @@ export async function runPgTask(options: StartOptions): Promise<PgTask> {
   return service;
 }
 
-/**
- * How long the start of a standby waits for the leader to create the tables, in ms. The leader may have other entries, so
- * it does not wait for ever.
- */
+/** For which a standby waits for its tables, in ms. The leader may have other entries, and never create them. */
 const tablesTimeoutMs = 10_000;
 
 /**
@@ -75,9 +72,8 @@ function readyAs(service: Service, role: ClusterRole): Promise<ClusterRole> {
 }
 
 /**
- * Waits until the leader has created the tables of these entries, or until `signal` is aborted. An entry whose tables
- * nobody creates (`"create": false`) is not waited for. Never rejects: the role or the database may be missing as well
- * until the leader has created them, so the next attempt follows any failure.
+ * Entries whose tables nobody creates (`"create": false`) are not waited for. Never rejects: the role or the database
+ * may be missing as well, so the next attempt follows any failure.
  */
 async function untilTablesExist(entries: readonly Entry[], signal: AbortSignal): Promise<void> {
   // One entry after another, so that a standby with many entries does not open many connections at once.
@@ -132,8 +128,7 @@ function serviceOptions(options: StartOptions): ServiceOptions {
 }
 
 /**
- * A configuration that a program gives has to name the server: the url is often a variable that is not set, and libpq's
- * default would then be tried for ever.
+ * libpq's default would be tried for ever if the url is a variable that is not set.
  *
  * @throws PgTaskError of the family CONFIG; CONFIG_MISSING if nothing names a server
  */

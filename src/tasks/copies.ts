@@ -8,8 +8,8 @@ import { hasSchedule } from "../manager/schema/schedulesView.sql.js";
 import { PgTaskError } from "../shared/errors.js";
 
 /**
- * Why the table is a copy, so that nothing starts. Null if it is at home here, if it has no home table yet, because it
- * is of an earlier version, and if the role may not read it.
+ * Null if the table is at home here, if it is of an earlier version without a home table, or if the role may not read
+ * that.
  */
 export async function readCopy(
   client: Queryable,
@@ -44,7 +44,7 @@ export interface AcceptedCopy {
 }
 
 /**
- * All of it happens in one transaction, so that nothing starts that should be stopped.
+ * In one transaction, so that nothing starts that should be stopped.
  *
  * @throws PgTaskError USAGE if tasks are to be stopped, but the table is no copy
  */

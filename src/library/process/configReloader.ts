@@ -32,11 +32,7 @@ export class ConfigReloader {
     void this.#enqueue({ requested: false });
   }
 
-  /**
-   * Even if the configuration is unchanged, the settings of roles and databases are read again.
-   *
-   * @returns the error if the configuration cannot be read
-   */
+  /** The settings of roles and databases are read again even if the configuration is unchanged. */
   onReloadRequested(): Promise<PgTaskError | null> {
     return this.#enqueue({ requested: true });
   }

@@ -3,15 +3,12 @@ import { sleep } from "../../shared/backoff.js";
 import { systemErrorCode } from "../../shared/errors.js";
 
 const pollIntervalMs = 1000;
-/**
- * Time in ms for which a changed file must stay unchanged before it is read, because a file that changed more recently
- * can be incomplete.
- */
+/** A file that changed more recently, in ms, can be incomplete. */
 const settleMs = 200;
 
 /**
- * Detects changes of a file by polling. Polling also works where the system's notifications fail: on network file
- * systems, in containers, and with editors that replace the file.
+ * Polls, which also works where the system's notifications fail: on network file systems, in containers, and with
+ * editors that replace the file.
  */
 export class FileWatcher {
   readonly #file: string;

@@ -24,7 +24,7 @@ async function openPrettyWriter(): Promise<(line: string) => void> {
   return (line) => void stream.write(line);
 }
 
-/** If standard output is a pipe, an asynchronous write might not finish before the process exits. */
+/** Synchronous, because an asynchronous write to a pipe might not finish before the process exits. */
 function writeStandardOutput(line: string): void {
   let rest = Buffer.from(line);
   while (rest.length > 0) {

@@ -245,10 +245,7 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
     log.info("stopped");
   }
 
-  /**
-   * @param file found at the start. A reload always reads this file. If it no longer exists, the reload fails, and no
-   * other source takes its place.
-   */
+  /** @param file found at the start: if it no longer exists, a reload fails, and no other source takes its place */
   async #read(
     file: string | null,
     control: string | undefined,
@@ -279,8 +276,8 @@ export class Service extends EventEmitter<PgTaskEvents> implements PgTask {
   }
 
   /**
-   * Emits an event. An error that a listener throws must not interrupt pg-task, and must not be hidden either: it becomes
-   * an uncaught exception, as for Node's own event targets.
+   * An error that a listener throws must not interrupt pg-task, and must not be hidden either: it becomes an uncaught
+   * exception, as for Node's own event targets.
    */
   #announce<E extends keyof PgTaskEvents>(
     event: E,

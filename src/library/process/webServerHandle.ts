@@ -1,10 +1,7 @@
 import type { Configuration } from "../../shared/config/types.js";
 import type { WebServer, WebServerOptions } from "../../web/server.js";
 
-/**
- * The server's code is loaded only if `pg_http.listen` is set, because it takes longer to load than everything else
- * that `start` needs.
- */
+/** The web server's code takes longer to load than all else of `start`, so it is loaded only for `pg_http.listen`. */
 export class WebServerHandle {
   readonly #options: WebServerOptions;
   #server: Promise<WebServer> | null = null;
@@ -13,7 +10,7 @@ export class WebServerHandle {
     this.#options = options;
   }
 
-  /** If the configuration needs a web server, resolves when that server is collecting the cluster's statistics. */
+  /** Resolves when a web server that the configuration needs is collecting the cluster's statistics. */
   async configure(configuration: Configuration): Promise<void> {
     if (this.#server !== null) (await this.#server).reload(configuration);
     else if (configuration.parameters["pg_http.listen"] !== "") {

@@ -213,10 +213,7 @@ const portalParameter = /(?:^|\n)[^\n"]*\$(\d+)(?: = '[^\n]*)?$/;
 const namesParameter = ({ where = "" }: { readonly where?: string | undefined }): boolean =>
   portalParameter.test(where);
 
-/**
- * Null if it does not say which value it is, if there are several statements, or if a row may have been left out of the
- * statement because of its key.
- */
+/** Null also if there are several statements, or if a row may have been left out because of its key. */
 function findInvalidPlace(error: unknown, rows: readonly NewRow[]): { row: number; column: string } | null {
   const parameter = isServerError(error) ? portalParameter.exec(error.where ?? "")?.[1] : undefined;
   if (parameter === undefined || needsSeveralStatements(rows) || new Set(firstsOfKeys(rows)).size < rows.length)
@@ -229,8 +226,7 @@ function findInvalidPlace(error: unknown, rows: readonly NewRow[]): { row: numbe
 }
 
 /**
- * Names the property whose value is invalid for its type, such as `timeout: `. If the server does not say whose value it
- * is, and it is an invalid interval or time, names the intervals of a single task. Empty for any other error.
+ * Names the property whose value is invalid, such as `timeout: `, or the intervals of a single task if one of them is.
  */
 function refusedProperty(error: unknown, rows: readonly NewRow[]): string {
   if (!isServerError(error)) return "";
@@ -266,12 +262,7 @@ export function findInvalidParameter(error: unknown, row: NewRow): string | null
 
 const outcomeColumns = ["id", "state", "owner", "output", "error"];
 
-/**
- * GRANT statements for the privileges that the current user lacks to add a task and, if `wait` is set, to wait for its
- * end.
- *
- * @param columns columns that are given a value
- */
+/** For the privileges that the current user lacks to set these columns and, with `wait`, to read the outcome. */
 export async function readMissingGrants(
   client: Queryable,
   { qualified }: TaskTable,

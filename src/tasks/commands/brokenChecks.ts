@@ -29,9 +29,8 @@ const checks = {
 } as const;
 
 /**
- * Returns the values because of which the server says that rows break a check of the table. The server names only the
- * constraint, which is the same for all of these columns in tables that pg-task created. The result is empty if another
- * constraint was broken, or a value that the rows do not give (a default of a column).
+ * The server names only the constraint, which is the same for all of these columns in tables that pg-task created.
+ * Empty if another constraint was broken, or by a column's default.
  */
 export function findBrokenChecks(error: unknown, rows: readonly GivenColumns[]): BrokenCheck[] {
   if (!isServerError(error) || error.code !== checkViolation) return [];

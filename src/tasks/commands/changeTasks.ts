@@ -14,9 +14,8 @@ export type Change = "stop" | "retry" | "run-now" | "pause" | "resume" | "delete
 export interface ChangeResult {
   readonly id: string;
   /**
-   * `changed`, or the reason why the task was not changed. `refused` means that the task's state does not allow the
-   * change. `missing` means that there is no such task. `locked` means that another transaction has locked the row.
-   * `failed` means that the server reported an error.
+   * Whether the task's state does not allow it (`refused`), another transaction has locked the row, or the server has
+   * reported an error (`failed`).
    */
   readonly outcome: "changed" | "refused" | "missing" | "locked" | "failed";
   readonly state: TaskState | null;
@@ -24,10 +23,7 @@ export interface ChangeResult {
   readonly claimed: boolean;
   /** For a retried task, whether its schedule was cleared because the schedule continues in another row. */
   readonly unlinked: boolean;
-  /**
-   * What the change has done to the schedule of the task: it goes on (`started`), it no longer does (`ended`), or its
-   * pause is over (`resumed`). Null if the task has no schedule, if the schedule is as before, and for pauses.
-   */
+  /** It goes on (`started`), no longer does, or its pause is over. Null if it is as before, and for pauses. */
   readonly schedule: "started" | "ended" | "resumed" | null;
   /** For a finished task, the id of another task that waits with its key. */
   readonly keyWaitsIn: string | null;
@@ -39,10 +35,7 @@ const endedSql = `state OPERATOR(pg_catalog.=) ANY (ARRAY[${finalStates.map(lite
 const runningSql = "state OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK'])";
 const waitingSql = "state OPERATOR(pg_catalog.=) 'PLAN'";
 
-/**
- * The condition that a row of `found` must meet. `found` contains the tasks with the given ids, except those in locked
- * rows. The condition is evaluated while the row is locked.
- */
+/** `found` has the tasks with the given ids except those in locked rows. Evaluated while the row is locked. */
 const allowedRows: Readonly<Record<Change, string>> = {
   stop: `${waitingSql} OR ${runningSql} OR owing`,
   retry: `${endedSql} AND NOT excluded AND NOT claimed AND key_waits_in IS NULL`,
@@ -73,10 +66,7 @@ const refusals: Readonly<Partial<Record<Change, string>>> = {
     ELSE 'its rule has no further times' END`,
 };
 
-/**
- * A paused schedule goes on at its first time after now. If the rule is a query, this is the time that the query has
- * returned last. If it has returned none yet, it is now, and the query runs.
- */
+/** Its first time after now; of a query, the time that it has returned last, or now if it has returned none yet. */
 function resumeTime({ schema }: TaskTable): string {
   const calendar = identifier(schema);
   const now = "pg_catalog.statement_timestamp()";
@@ -114,8 +104,8 @@ function foundColumns(table: TaskTable, context: ChangeContext): string {
 }
 
 /**
- * Whether a repeating task already has a successor. If such a task were retried with its schedule, a second series of
- * repetitions would start. A successor with `overlap` has passed its schedule on when it started.
+ * If such a task were retried with its schedule, a second series of repetitions would start. A successor with `overlap`
+ * has passed its schedule on when it started.
  */
 const hasSuccessor = (qualified: string): string => `t.id OPERATOR(pg_catalog.=) ANY (ARRAY(
   SELECT c.parent FROM ${qualified} AS c WHERE EXISTS (SELECT FROM found WHERE repeats)
@@ -168,10 +158,7 @@ function changeSql(change: Change, { qualified }: TaskTable): string {
   }
 }
 
-/**
- * Locked rows are skipped. If the server rejects the statement, the ids are split in halves, and each half is tried
- * separately.
- */
+/** If the server rejects the statement, the ids are split in halves, and each half is tried separately. */
 export async function changeTasks(
   client: Queryable,
   table: TaskTable,
@@ -193,8 +180,8 @@ export interface ChangeOptions {
   readonly isFatal?: (error: unknown) => boolean;
   readonly callersClient?: boolean;
   /**
-   * The states to which a retry is limited; null if it is not. They are checked while the row is locked, so that a task
-   * that has meanwhile been retried by somebody else, and has succeeded, does not run again.
+   * The states to which a retry is limited. Checked while the row is locked, so that a task that somebody else has
+   * retried meanwhile, and that has succeeded, does not run again.
    */
   readonly states?: readonly TaskState[] | null;
 }
@@ -230,18 +217,15 @@ async function changeOrSplit(
 }
 
 /**
- * Whether an error calls for another try of the whole transaction, or for none, so that trying each task alone would not
- * help: class 25 (read-only or aborted transaction), class 40 (serialization failure, deadlock), a canceled statement.
+ * Trying each task alone would not help: class 25 (read-only or aborted transaction), class 40 (serialization failure,
+ * deadlock), a canceled statement.
  */
 const concernsTransaction = (error: unknown): boolean => {
   const state = sqlState(error) ?? "";
   return /^(?:25|40)/.test(state) || state === queryCanceled;
 };
 
-/**
- * Whether the server refused to let a task wait because another task waits with its key. The statement itself refuses
- * such a task, unless the other one has come at the same time or is retried by the same statement.
- */
+/** The statement refuses such a task itself, unless the other one has come, or is retried, at the same time. */
 const isKeyTaken = (error: unknown, { keyIndex }: TaskTable): boolean =>
   isServerError(error) && error.code === uniqueViolation && error.constraint === keyIndex;
 
@@ -297,7 +281,7 @@ async function changeTogether(
 const batchSize = 500;
 
 /**
- * @param onBatch called before each batch with the number of tasks so far, if there are several batches
+ * @param onBatch called before each of several batches with the number of tasks so far
  * @returns a result for each id, in the order of the ids
  */
 export async function changeInBatches(

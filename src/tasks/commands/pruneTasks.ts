@@ -10,11 +10,7 @@ import { filterSql } from "../taskFilter.js";
 
 const batchRows = 1000;
 
-/**
- * Finished tasks that ended before this time of the server are deleted.
- *
- * @throws the server's error if the interval is invalid; PgTaskError USAGE if it is negative
- */
+/** @throws the server's error if the interval is invalid; PgTaskError USAGE if it is negative */
 export async function readPruneCutoff(client: Client, older: string): Promise<string> {
   const { moment, future } = await queryOne<{ moment: string; future: boolean }>(
     client,
@@ -30,8 +26,8 @@ export async function readPruneCutoff(client: Client, older: string): Promise<st
 }
 
 /**
- * No column says when a task was stopped that had not started. For such a task, its planned time counts, or if that
- * lies ahead, the time at which it was added, because it would otherwise stay for as long as its planned time is away.
+ * No column says when a task was stopped that had not started. Its planned time counts, or if that lies ahead, the time
+ * at which it was added.
  */
 function isPrunableSql(values: unknown[], cutoff: string, filter: TaskFilter): string {
   // The schedule of a row that owes its successor goes on from this row.
@@ -51,10 +47,8 @@ export async function countPrunable(
 }
 
 /**
- * Locked rows are skipped.
- *
- * @param after last id of the previous batch, or null for the first batch
- * @returns `next` is the last id of this batch, or null after the last batch
+ * @param after last id of the previous batch
+ * @returns `next` is the last id of this batch, or null after the last one
  */
 export async function pruneBatch(
   client: Client,

@@ -3,10 +3,7 @@ import { noActiveTransaction } from "../../shared/postgres/sqlStates.js";
 
 const name = "pg_task_change";
 
-/**
- * Whether the client is in a transaction block. Drivers that do not tell are made to set a savepoint, which the server
- * refuses (and logs) outside a transaction.
- */
+/** Drivers that do not tell are made to set a savepoint, which the server refuses (and logs) outside a transaction. */
 export async function isInTransaction(client: Queryable): Promise<boolean> {
   if (tellsStatus(client)) {
     const status = client.getTransactionStatus();

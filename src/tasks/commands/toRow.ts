@@ -14,11 +14,8 @@ type GivenTask = Partial<Omit<NewTask, "args">> & { readonly args?: unknown };
 
 /**
  * @param copied values that are copied from another row; the task does not need these
- * @throws PgTaskError USAGE if it is none, if it has an unknown property, no input, both `plan` and `delay`, a column
- * twice, an interval that is no text, a value that JSON cannot represent, `columns` without properties such as a Map,
- * or a name in `columns` that is empty, that no column can have, or that is one of pg-task's; TASK_REJECTED for more
- * than one character in a column that holds one, for text that PostgreSQL cannot store, and for `args` that are
- * certainly too large
+ * @throws PgTaskError USAGE for a task with a wrong property, without input or with contradicting values; TASK_REJECTED
+ * for values that PostgreSQL cannot store
  */
 export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   const { args, delay, columns: own = {}, ...columns } = typeof task === "string" ? { input: task } : expectKnown(task);
@@ -52,9 +49,8 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
 }
 
 /**
- * The size is checked before they are sent, because the server would only refuse them after it has read all of them. It
- * counts bytes of its own form of the JSON, which is never shorter than this one in characters, so that it would refuse
- * all that is refused here.
+ * The server would refuse them only after it has read all of them. It counts the bytes of its own form of the JSON,
+ * which is never shorter than this one in characters.
  */
 function argsText(args: unknown): string {
   const text = jsonText(args, "args", refuseText);
@@ -173,11 +169,10 @@ interface Holder {
 }
 
 /**
- * JSON.stringify leaves out what JSON cannot represent, or replaces it with null or `{}`, and the task would then run
- * with another value than the program has given. Only properties of objects that are undefined are left out, as usual.
+ * JSON.stringify leaves out what JSON cannot represent, or replaces it with null or `{}`, and the task would run with
+ * another value than was given. Only properties of objects that are undefined are left out, as usual.
  *
- * @param place of the value, such as `args`
- * @param checkText called with each text and each name of a property, and its place; what it throws is thrown
+ * @param checkText called with each text and each name of a property, and its place
  * @throws PgTaskError USAGE for a value that JSON cannot represent, with its place
  */
 function jsonText(value: unknown, place: string, checkText: (text: string, place: string) => void = () => {}): string {
@@ -244,8 +239,7 @@ function objectProblem(value: object): string | null {
 }
 
 /**
- * Describes an object of which JSON would keep nothing, such as a RegExp, or not what matters, which is an Error's message.
- * JSON keeps properties that are the object's own and enumerable. Returns null for any other value.
+ * JSON keeps properties that are the object's own and enumerable: nothing of a RegExp, and of an Error not its message.
  *
  * @param value what toJSON has returned if there is one: JSON.stringify does not call that of the result
  */

@@ -12,9 +12,8 @@ import { isoTimeSql } from "../sqlFragments.js";
 const explainedErrors = "task took its own session down|with the same key takes its place|next run was not planned";
 
 /**
- * Says why a task has failed although its `retry` allows more tries. The row does not store the SQLSTATE of the last
- * error, and the setting may have changed since, so this names the list that decides instead of deciding again. The
- * query in a rule has no tries.
+ * Why a task has failed although its `retry` allows more tries. The row does not have the last SQLSTATE, and the
+ * setting may have changed, so this names the list that decides. The query in a rule has no tries.
  */
 export async function explainNotRetried(
   client: Queryable,
@@ -38,10 +37,7 @@ export async function explainNotRetried(
   return `it was not tried again, although its retry allows ${more} more ${more === 1 ? "try" : "tries"}: its error is not among those to retry (${decides}), or is one that never is (docs/failure.md)`;
 }
 
-/**
- * The statement is complete, so that it can be pasted. It changes the row that goes on with the schedule of the task,
- * if there is one: in the ended row it would have no effect on the next runs.
- */
+/** To be pasted. It changes the row that goes on with the schedule: in the ended row it would have no effect. */
 export function retryEveryError(table: TaskTable, id: string, { repeats, successor }: ScheduleState): string {
   const change = (row: string): string => `UPDATE ${table.qualified} SET sqlstate = '{}' WHERE id = ${row};`;
   if (!repeats) return `to have every error tried again, first: ${change(id)}`;

@@ -14,7 +14,7 @@ import { blockerReason, type Reason } from "./reason.js";
 import { readSituations, type SituationContext, type TableSituation, type TaskSituation } from "./taskSituation.js";
 
 /**
- * @param context.formatTime returns a time as the reasons show it. By default, they show times in ISO 8601.
+ * @param context.formatTime returns a time as the reasons show it, by default in ISO 8601
  * @returns null if there is no such task
  */
 export async function explainTask(
@@ -150,10 +150,7 @@ function rejectedReason({ id, start }: TaskSituation, { triggers }: TableSituati
   );
 }
 
-/**
- * The result of a claimed task may be rejected if the manager cannot show all rejected results. The remedy for a result
- * that is not written yet says so anyway.
- */
+/** The manager may not show all rejected results. The remedy for a result that is not written yet says so anyway. */
 function withRejected({ id, state, moreRejected }: TaskSituation, claimed: Reason): Reason {
   if (!moreRejected || state !== "WORK" || claimed.code === "unwritten") return claimed;
   const hint = `the server rejects the results of so many tasks that pg-task cannot tell whether this is one of them: if it is, the log line "result rejected by the server, retrying" has the id ${id}`;

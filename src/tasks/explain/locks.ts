@@ -97,8 +97,7 @@ const maxLockLooks = 5;
 /**
  * A lock of the manager does not count: it locks a due row for a moment each time it tries to claim the task.
  *
- * @returns null if the row is not locked, or this role may not lock rows itself. In the result, `by` is null if the
- * holder of the lock is unknown.
+ * @returns null if the row is not locked, or this role may not lock rows; `by` is null if the holder is unknown
  */
 export async function readRowLock(
   client: Client,

@@ -30,8 +30,8 @@ const maxEnded = 10_000;
 const maxListed = 5;
 
 /**
- * Looks for schedules whose next run could not be planned, that have ended because their query failed, that give no
- * times, that lose a time at which the clocks are set forward, or that need more time than their group has.
+ * Looks for schedules whose next run is owed, whose query failed, that give no times, that lose a time at which the
+ * clocks are set forward, or that need more time than their group has.
  */
 export async function readScheduleWarnings(client: Client, table: TaskTable): Promise<ScheduleFindings> {
   const { schedules, more } = await readSchedules(client, table, {
@@ -113,10 +113,9 @@ async function lostTimes(client: Client, table: TaskTable, schedules: readonly S
 }
 
 /**
- * Returns, by schedule id, the times of recurrence rules within the next year that do not exist, as the clock would
- * show them. To find them, the rule is evaluated in UTC, where it has all its times: those between the two readings of
- * the zone's clock at a change are lost. RDATE is left out, because none of its times is lost, and so is what EXDATE names
- * in UTC or in another zone, because such an instant exists.
+ * By schedule id, the times of recurrence rules within a year that do not exist. In UTC, the rule has all its times:
+ * those between the two readings of the zone's clock at a change are lost. RDATE is left out, because none of its times
+ * is lost, and so is what EXDATE names in UTC or in another zone, because such an instant exists.
  */
 async function readLostTimes(
   client: Client,
@@ -184,10 +183,7 @@ async function overloadedGroups(
 
 const total = (demands: readonly Demand[]): number => demands.reduce((sum, demand) => sum + share(demand), 0);
 
-/**
- * As if all its times were as close together as the closest of the next ones. Null if no run's duration or no such
- * distance is known.
- */
+/** As if all times were as close as the closest next ones. Null if no duration or no such distance is known. */
 function shortestDemand(schedule: Schedule): Demand | null {
   const took = schedule.last.flatMap(({ state, tookMs }) =>
     tookMs !== null && (state === "DONE" || state === "FAIL") ? [tookMs] : [],
@@ -233,11 +229,10 @@ const dayNames = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 const known = new Set(["FREQ", "INTERVAL", "WKST", "BYHOUR", "BYMINUTE", "BYSECOND", "BYDAY", "BYMONTHDAY", "BYMONTH"]);
 
 /**
- * Returns the cron rule with the same times as a recurrence rule, or null if there is none. Unlike a recurrence rule, a
- * cron rule at fixed times does not lose a time at which the clocks are set forward.
+ * The cron rule with the same times as a recurrence rule, if there is one. It does not lose a time at which the clocks
+ * are set forward.
  *
- * @param wall any time of the rule as the clock shows it, such as `2027-03-28 02:30:00`. All times of the rule agree in
- * what the rule leaves open, so that is read from this time.
+ * @param wall any time of the rule as the clock shows it, for what the rule leaves open
  */
 export function cronInstead(rule: string, wall: string): string | null {
   const parts = readParts(rule);

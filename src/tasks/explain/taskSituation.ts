@@ -33,10 +33,7 @@ export interface SituationContext {
   readonly maxSessions: number;
   /** Null if this cannot be determined. Called only if no manager works on the table. */
   readonly hasLeader: () => Promise<boolean | null>;
-  /**
-   * The connection on which to find out who has locked the task's row, or null if this is not wanted. To find out, the row
-   * is locked for a moment.
-   */
+  /** On which to find out who has locked the task's row, if that is wanted: the row is locked for a moment. */
   readonly lockOn: Client | null;
 }
 
@@ -96,9 +93,7 @@ export async function readSituations(client: Queryable, table: TaskTable, id: st
   };
 }
 
-/**
- * The value that is in effect for the table's manager: of the entry, else of its role or database, else of the file.
- */
+/** In effect for the table's manager: of the entry, else of its role or database, else of the file. */
 async function readMaxRuns(
   client: Queryable,
   { fixed, parameters }: Pick<Entry, "fixed" | "parameters">,
@@ -131,29 +126,18 @@ export interface TaskSituation {
   readonly owner: string | null;
   /** Whether the owner is alive, as far as this role can see. */
   readonly ownerLives: boolean;
-  /**
-   * Whether the task's run has ended, as far as this role can see. It has ended if, since the task's start, the owner
-   * has been idle for a second or has started another task.
-   */
+  /** As far as this role can see: since the start, the owner was idle for a second or started another task. */
   readonly runEnded: boolean;
   /** Whether the task's run has ended and the server rejects its result, as the table's manager shows by a lock. */
   readonly rejected: boolean;
-  /**
-   * Whether the manager shows as many rejected results as it can. The result of this task, if its run has ended, may then
-   * be rejected although `rejected` is false.
-   */
+  /** The manager shows as many rejected results as it can, so this one may be rejected, too, if its run has ended. */
   readonly moreRejected: boolean;
   readonly groupRuns: number;
   readonly claimedOfGroup: readonly string[];
-  /**
-   * Number of due tasks of the same group that start before this task. `aheadMore` tells whether there are more than
-   * were counted.
-   */
+  /** Due tasks of the group that start before this one, and whether there are more than were counted. */
   readonly ahead: number;
   readonly aheadMore: boolean;
-  /**
-   * The tasks for whose end this one waits, as id and state, at most ten. Null if it does not wait for others.
-   */
+  /** As id and state, at most ten. Null if it does not wait for others. */
   readonly waitsFor: readonly string[] | null;
   readonly attempt: number;
   readonly retry: number;
@@ -164,17 +148,14 @@ export interface TaskSituation {
   /** 0 if it has none. */
   readonly gapMs: number;
   /**
-   * When a task of the group last started, as far as the rows and the age of the manager's connection tell, and the time
-   * until the gap has passed since then, in ms. Both are null if neither shows a start, and if the task has no gap.
+   * When a task of the group last started, as far as the rows and the age of the manager's connection tell, and the
+   * time until the gap has passed since then, in ms.
    */
   readonly lastStart: string | null;
   readonly gapLeftMs: number | null;
 }
 
-/**
- * Maximum number of rows, up to and including the task's own row, that are searched for running tasks. The same maximum
- * applies to the newest rows, which are searched as well.
- */
+/** Rows up to the task's own, and of the newest rows, that are searched for running tasks. */
 const maxScannedRows = 10_000;
 const maxAhead = 1_000;
 
@@ -184,10 +165,7 @@ const problemSql = `(SELECT CASE WHEN length(e.line) > 1000 THEN left(e.line, 10
 
 const scannedColumns = "t.id, t.owner, t.hash, t.state::text AS state, t.start::timestamptz AS start";
 
-/**
- * No index covers running tasks. They are therefore found by scanning the rows before the task and the newest rows, and
- * by reading the application names of all sessions.
- */
+/** No index covers running tasks: the rows before the task and the newest are scanned, and the names of sessions. */
 export async function readSituation(client: Queryable, table: TaskTable, id: string): Promise<TaskSituation | null> {
   const { qualified, pauses } = table;
   const { rows } = await client.query<Omit<TaskSituation, "aheadMore">>(
