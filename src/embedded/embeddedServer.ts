@@ -18,18 +18,11 @@ import {
 } from "./postmaster.js";
 
 /** A PostgreSQL server that ends together with this process, even if this process is killed. */
-export interface EmbeddedServer {
+export interface EmbeddedServer extends Postmaster {
   /** URL of the server: `postgresql://postgres@127.0.0.1:PORT/postgres`. */
   readonly url: string;
   readonly port: number;
-  /** Absolute path. */
   readonly dataDirectory: string;
-  /** Process id of the server. */
-  readonly pid: number;
-  /** Resolves with the exit status and the last log lines when the server has ended. */
-  readonly ended: Promise<string>;
-  /** Shuts down the server in PostgreSQL's fast mode. Resolves when the server has ended. Can be called repeatedly. */
-  stop(): Promise<void>;
 }
 
 export interface EmbeddedOptions {

@@ -11,7 +11,9 @@ import { ServerLog } from "./serverLog.js";
 
 export interface Postmaster {
   readonly pid: number;
+  /** Resolves with the exit status and the last log lines. */
   readonly ended: Promise<string>;
+  /** Shuts the server down in PostgreSQL's fast mode. Can be called repeatedly. */
   stop(): Promise<void>;
 }
 

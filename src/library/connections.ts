@@ -14,8 +14,7 @@ import type { GivenOptions } from "../shared/postgres/connectionString/parse.js"
 import { driverClients } from "../shared/postgres/driverConnection.js";
 import { openStream, type OpenStream } from "../shared/postgres/openStream.js";
 import { connectToFirst } from "../shared/postgres/target/connectToFirst.js";
-import { parseTargetUrl } from "../shared/postgres/target/parseTarget.js";
-import { resolveTarget } from "../shared/postgres/target/resolveTarget.js";
+import { parseTargetUrl, resolveTarget } from "../shared/postgres/target/resolveTarget.js";
 
 const maxOwn = 4;
 

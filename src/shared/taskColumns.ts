@@ -37,10 +37,14 @@ const valueKinds = {
   jsonb: "json",
 } as const;
 
-const output = { by: "producer", inherited: true, since: 1, default: "parameter" } as const;
+const given = { by: "producer", inherited: true, since: 1 } as const;
+const output = { ...given, default: "parameter" } as const;
+const span = { ...output, type: "interval", bounds: "not below 0" } as const;
 const result = { by: "pg-task", inherited: false, since: 1 } as const;
-const internal = { by: "internal", inherited: false } as const;
-const option = { by: "producer", inherited: true, since: 2, nullable: true } as const;
+const moment = { type: "timestamp with time zone", nullable: true } as const;
+const internal = { by: "internal", inherited: false, since: 1 } as const;
+const later = { since: 2, nullable: true } as const;
+const option = { ...given, ...later } as const;
 
 export const taskColumns = {
   id: { ...result, type: "bigint", meaning: "primary key" },
@@ -52,13 +56,13 @@ export const taskColumns = {
     meaning: "id of the task that inserted it, or whose successor it is",
   },
   plan: { ...result, by: "producer", type: "timestamp with time zone", value: "time", meaning: "when it is due" },
-  take: { ...result, type: "timestamp with time zone", nullable: true, meaning: "when it was claimed" },
-  start: { ...result, type: "timestamp with time zone", nullable: true, meaning: "when it started" },
-  stop: { ...result, type: "timestamp with time zone", nullable: true, meaning: "when it ended" },
+  take: { ...result, ...moment, meaning: "when it was claimed" },
+  start: { ...result, ...moment, meaning: "when it started" },
+  stop: { ...result, ...moment, meaning: "when it ended" },
   active: { ...output, type: "interval", bounds: "above 0", meaning: "how late it may start before it expires" },
-  live: { ...output, type: "interval", bounds: "not below 0", meaning: "maximum age of its session" },
-  repeat: { ...output, type: "interval", bounds: "not below 0", meaning: "repeat at this interval" },
-  timeout: { ...output, type: "interval", bounds: "not below 0", meaning: "maximum run time, 0 is unlimited" },
+  live: { ...span, meaning: "maximum age of its session" },
+  repeat: { ...span, meaning: "repeat at this interval" },
+  timeout: { ...span, meaning: "maximum run time, 0 is unlimited" },
   count: {
     ...output,
     type: "integer",
@@ -87,7 +91,6 @@ export const taskColumns = {
   state: { ...result, type: "state", default: "'PLAN'", meaning: "PLAN, TAKE, WORK, DONE, FAIL, GONE or STOP" },
   ready: {
     ...internal,
-    since: 1,
     type: "boolean",
     nullable: true,
     default: "true",
@@ -102,34 +105,15 @@ export const taskColumns = {
   delimiter: { ...output, type: '"char"', bounds: "ASCII", meaning: "separates output columns" },
   escape: { ...output, type: '"char"', bounds: "ASCII", meaning: "escape character in output" },
   quote: { ...output, type: '"char"', bounds: "ASCII", meaning: "quote character in output" },
-  data: { by: "producer", inherited: true, since: 1, type: "text", nullable: true, meaning: "free for your own use" },
+  data: { ...given, type: "text", nullable: true, meaning: "free for your own use" },
   error: { ...result, type: "text", nullable: true, meaning: "errors of the run" },
   group: { ...output, type: "text", value: "name", meaning: "group name" },
-  input: { by: "producer", inherited: true, since: 1, type: "text", meaning: "the SQL to run" },
+  input: { ...given, type: "text", meaning: "the SQL to run" },
   null: { ...output, type: "text", meaning: "represents null in output" },
   output: { ...result, type: "text", nullable: true, meaning: "result of the run" },
-  owner: {
-    ...internal,
-    since: 1,
-    type: "text",
-    nullable: true,
-    meaning: "the session that has the task, null when none has",
-  },
-  remote: {
-    by: "producer",
-    inherited: true,
-    since: 1,
-    type: "text",
-    nullable: true,
-    value: "string",
-    meaning: "connection string of another database",
-  },
-  keep: {
-    ...output,
-    type: "interval",
-    bounds: "not below 0",
-    meaning: "how long the finished row is kept, 0 is forever",
-  },
+  owner: { ...internal, type: "text", nullable: true, meaning: "the session that has the task, null when none has" },
+  remote: { ...given, type: "text", nullable: true, value: "string", meaning: "connection string of another database" },
+  keep: { ...span, meaning: "how long the finished row is kept, 0 is forever" },
   rule: { ...option, type: "text", value: "rule", meaning: "run by this schedule: cron, RFC 5545, or a query" },
   zone: { ...option, type: "text", value: "name", meaning: "time zone of the rule" },
   catchup: { ...option, type: "boolean", meaning: "make up for every missed time" },
@@ -147,53 +131,31 @@ export const taskColumns = {
     meaning: "pause before the first retry, doubled for each further one",
   },
   sqlstate: { ...option, type: "text[]", value: "codes", meaning: "errors that are tried again, such as 40,55P03" },
-  attempt: {
-    ...result,
-    since: 2,
-    type: "integer",
-    nullable: true,
-    meaning: "how many tries have failed and led to a retry",
-  },
-  errors: {
-    ...result,
-    since: 2,
-    type: "jsonb",
-    nullable: true,
-    meaning: "errors of tries that led to a retry, the oldest first",
-  },
+  attempt: { ...result, ...later, type: "integer", meaning: "how many tries have failed and led to a retry" },
+  errors: { ...result, ...later, type: "jsonb", meaning: "errors of tries that led to a retry, the oldest first" },
   after: { ...option, inherited: false, type: "bigint[]", meaning: "older tasks for whose end it waits, such as 7,8" },
   upon: { ...option, inherited: false, type: "text", value: "how", meaning: "how they have to end: done, fail or end" },
   key: { ...option, type: "text", meaning: "at most one task with this key waits, and at most one runs" },
   args: { ...option, type: "jsonb", meaning: "values for the SQL: an array for $1, $2 and so on, or an object" },
   gap: { ...option, type: "interval", default: "parameter", meaning: "least time since the last start of its group" },
-  role: { ...internal, inherited: true, since: 2, type: "name", nullable: true, meaning: "reserved" },
-  created: {
-    ...result,
-    since: 2,
-    type: "timestamp with time zone",
-    nullable: true,
-    default: "statement_timestamp()",
-    meaning: "when it was inserted",
-  },
+  role: { ...internal, ...later, inherited: true, type: "name", meaning: "reserved" },
+  created: { ...result, ...later, ...moment, default: "statement_timestamp()", meaning: "when it was inserted" },
   due: {
     ...internal,
-    since: 2,
-    type: "timestamp with time zone",
-    nullable: true,
+    ...later,
+    ...moment,
     meaning: "the time for which it was planned, if a retry, a pause or after has moved its plan",
   },
   wait: {
     ...internal,
-    since: 2,
+    ...later,
     type: "integer",
-    nullable: true,
     meaning: "0 or more if it waits for others; negative if the query in rule has to compute its plan",
   },
   plain: {
     ...internal,
-    since: 2,
+    ...later,
     type: "boolean",
-    nullable: true,
     default: "true",
     meaning: "false if other rows depend on its end; null is true",
   },

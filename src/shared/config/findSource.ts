@@ -1,6 +1,6 @@
 import { access } from "node:fs/promises";
 import { resolve } from "node:path";
-import { connectionVariables } from "../postgres/target/parseTarget.js";
+import { connectionVariables } from "../postgres/target/resolveTarget.js";
 import { systemErrorCode } from "../errors.js";
 
 export const defaultFileName = "pg_task.json";

@@ -1,6 +1,11 @@
 import { PgTaskError } from "../errors.js";
 import { ConnectionStringError } from "../postgres/errors.js";
-import { resolveTarget, sharedContext, type ConnectionContext } from "../postgres/target/resolveTarget.js";
+import {
+  resolveTarget,
+  sharedContext,
+  type ConnectionContext,
+  parseTargetUrl,
+} from "../postgres/target/resolveTarget.js";
 import { emptyDocument, invalidConfiguration, type ConfigDocument } from "./configDocument.js";
 import { EntryProblems, ownEntry, resolveEntry, type EntryContext } from "./resolveEntry.js";
 import { entriesNamed } from "./entryNames.js";
@@ -12,7 +17,6 @@ import type { Configuration, Entry } from "./types.js";
 import type { FileParameters } from "./parameterTable.js";
 import { shareServer, type ConnectionTarget } from "../postgres/target/target.js";
 import { noOptions, type GivenOptions } from "../postgres/connectionString/parse.js";
-import { parseTargetUrl } from "../postgres/target/parseTarget.js";
 import { aliasProblems, defaultParameters, givenParameters } from "./parameters.js";
 
 export interface LoadOptions extends SourceOptions {

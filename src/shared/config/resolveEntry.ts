@@ -1,13 +1,12 @@
 import { omitUndefined } from "../omitUndefined.js";
 import { ConnectionStringError } from "../postgres/errors.js";
-import { resolveTarget, type ConnectionContext } from "../postgres/target/resolveTarget.js";
+import { resolveTarget, type ConnectionContext, parseTargetUrl } from "../postgres/target/resolveTarget.js";
 import type { RawEntry } from "./fileSchema.js";
 import type { Entry } from "./types.js";
 import type { FileParameters } from "./parameterTable.js";
 import { serverLabel, serversOf, type ConnectionTarget } from "../postgres/target/target.js";
 import { MissingSecret, resolveSecret } from "./secretValue.js";
 import { noOptions, type GivenOptions } from "../postgres/connectionString/parse.js";
-import { parseTargetUrl } from "../postgres/target/parseTarget.js";
 import { aliasProblems, givenParameters } from "./parameters.js";
 
 export interface EntryContext extends ConnectionContext {

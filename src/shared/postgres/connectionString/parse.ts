@@ -1,7 +1,6 @@
 import { mask } from "../../logRedaction.js";
 import { ConnectionStringError } from "../errors.js";
-import { foreignRemedy } from "./foreignParameters.js";
-import { isKeyword, type KeywordName, type Pair } from "./keywords.js";
+import { foreignRemedy, isKeyword, type KeywordName, type Pair } from "./keywords.js";
 import { shownKeyword } from "./mayShow.js";
 import { parseKeyValues } from "./parseKeyValues.js";
 import { isUri, parseUri } from "./parseUri.js";

@@ -4,7 +4,11 @@ import { tmpdir, userInfo } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import * as fc from "fast-check";
-import { resolveTarget, sharedContext } from "../../../../../src/shared/postgres/target/resolveTarget.js";
+import {
+  resolveTarget,
+  sharedContext,
+  parseTargetUrl,
+} from "../../../../../src/shared/postgres/target/resolveTarget.js";
 import { findPassword } from "../../../../../src/shared/postgres/target/passwordFile.js";
 import { describeTarget, type ConnectionTarget } from "../../../../../src/shared/postgres/target/target.js";
 import { maskTarget } from "../../../../../src/shared/config/maskSecrets.js";
@@ -12,7 +16,6 @@ import { maskConnectionString } from "../../../../../src/shared/postgres/connect
 import { keywords, refusedKeywords } from "../../../../../src/shared/postgres/connectionString/keywords.js";
 import { noOptions } from "../../../../../src/shared/postgres/connectionString/parse.js";
 import { ConnectionStringError } from "../../../../../src/shared/postgres/errors.js";
-import { parseTargetUrl } from "../../../../../src/shared/postgres/target/parseTarget.js";
 
 const home = await mkdtemp(join(tmpdir(), "pg-task-home-"));
 after(() => rm(home, { recursive: true }));
