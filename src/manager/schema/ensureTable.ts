@@ -14,9 +14,9 @@ import { addedColumns } from "./columns.js";
 import { describeMissingColumns } from "./adoption/addColumns.js";
 import { adopt } from "./adoption/adopt.js";
 import { ensureIndex, holdIndex, schedulesIndex } from "./adoption/indexes.js";
-import { readLayout } from "./adoption/layout.js";
+import { readLayout, type Layout } from "./adoption/layout.js";
 import { refuseConflictingNames, refuseObstacles } from "./adoption/obstacles.js";
-import { repairAdopted } from "./adoption/repairAdopted.js";
+import { repairAdopted } from "./adoption/triggers.js";
 import { nameBoundsCheck } from "./boundsCheck.js";
 import { ensureCalendar } from "./calendar.js";
 import { duplicateKeysQuery, ensureKeyIndex, keyProblems, type KeyProblem } from "./keyIndex.js";
@@ -101,8 +101,9 @@ async function changeOwn(client: Client, table: TaskTable, entry: Entry) {
   const restored = from === null ? await restoreObjects(client, table, entry) : [];
   const isMoved = await nameAnotherPlace(client, table);
   if (isMoved) await replaceFunctions(client, table);
-  await requireColumns(client, table);
-  await repairAdopted(client, table, entry);
+  const layout = await readLayout(client, table);
+  requireColumns(table, layout);
+  await repairAdopted(client, table, entry, layout);
   const defaultsChanged = await applyColumnDefaults(client, table, entry.parameters);
   await ensureCalendar(client, table, entry);
   const keyProblem = await ensureKeyIndex(client, table, { create: entry.create, concurrently: false });
@@ -193,8 +194,7 @@ async function migrate(client: Client, table: TaskTable, entry: Entry): Promise<
   return version;
 }
 
-async function requireColumns(client: Client, table: TaskTable): Promise<void> {
-  const { columns } = await readLayout(client, table);
+function requireColumns(table: TaskTable, { columns }: Layout): void {
   const lost = addedColumns.filter((name) => !columns.has(name));
   if (lost.length === 0) return;
   throw new PgTaskError("SCHEMA_INCOMPATIBLE", `cannot use ${table.qualified}: ${describeMissingColumns(lost)}`);

@@ -30,6 +30,16 @@ export function isRowError(error: unknown): error is DatabaseError {
   return error.where !== undefined && (isTransient(error) || !serverErrorClasses.test(state));
 }
 
+/**
+ * Returns why the server has refused a step of upkeep, which does not stop the manager's cycle.
+ *
+ * @throws the error itself if the connection is lost or the error is transient
+ */
+export function lastingReason(error: unknown): string {
+  if (sqlState(error) === null || isTransient(error)) throw error;
+  return toReport(error).message;
+}
+
 export const isLockTimeout = (error: unknown): boolean => sqlState(error) === lockNotAvailable;
 
 /**

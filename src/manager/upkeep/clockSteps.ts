@@ -1,9 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { lastingReason } from "../sql/rejectedRows.js";
 import { clockStepMs, clockStepRetryMs } from "../model/tuning.js";
 import { replanAhead } from "./clockSteps.sql.js";
-import { lastingReason } from "./lastingReason.js";
 
 /**
  * Replans schedules after the server's clock has been set back. They would otherwise wait until the clock is there

@@ -2,13 +2,11 @@ import type { DatabaseError } from "pg";
 import type { Client } from "../../shared/postgres/client.js";
 import { uniqueViolation } from "../../shared/postgres/sqlStates.js";
 import type { Log } from "../../shared/log.js";
-import { changeRows, RejectedRows, tryInOrder } from "../sql/rejectedRows.js";
+import { changeRows, lastingReason, RejectedRows, tryInOrder } from "../sql/rejectedRows.js";
 import { readColumnSet } from "../schema/columnSet.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { maxOwedTries, owedRestFactor, rejectedRowRetryMs } from "../model/tuning.js";
-import { advanceIdSequence } from "./idSequence.sql.js";
-import { insertOwed, readOwed, settleKept } from "./owedSuccessors.sql.js";
-import { lastingReason } from "./lastingReason.js";
+import { advanceIdSequence, insertOwed, readOwed, settleKept } from "./owedSuccessors.sql.js";
 
 const rejectedMessage = "next run rejected by the server, retrying";
 

@@ -3,7 +3,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import { toReport } from "../../shared/errors.js";
 import type { Log } from "../../shared/log.js";
 import type { TaskTable } from "../schema/taskTable.js";
-import { hasNewPartitions } from "../schema/adoption/repairAdopted.js";
+import { hasNewPartitions } from "../schema/adoption/triggers.js";
 
 export interface PartitionWatcherOptions {
   readonly table: TaskTable;

@@ -3,8 +3,8 @@ import type { Log } from "../../shared/log.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
 import { prune, type PruneStep } from "./prune.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { lastingReason } from "../sql/rejectedRows.js";
 import { pruneIntervalMs } from "../model/tuning.js";
-import { lastingReason } from "./lastingReason.js";
 
 /** Deletes finished rows that are older than their `keep`. A round of small steps goes through the table once. */
 export class Pruner {

@@ -1,9 +1,9 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { Log } from "../../shared/log.js";
 import type { TaskTable } from "../schema/taskTable.js";
+import { lastingReason } from "../sql/rejectedRows.js";
 import { zoneCheckIntervalMs, zoneCheckRows } from "../model/tuning.js";
 import { plannedByRule, replanOutdated } from "./zoneChanges.sql.js";
-import { lastingReason } from "./lastingReason.js";
 
 /**
  * Replans tasks whose plans are no longer times of their rules, because the server has new time zone data. At the

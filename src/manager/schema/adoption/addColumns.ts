@@ -3,10 +3,77 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import { addedColumnChanges, addedColumns, columnComments, hashDefinition } from "../columns.js";
 import { parameterColumns, parameterDefault } from "../columnDefaults.js";
-import type { ColumnName } from "../../../shared/taskColumns.js";
+import { columnList, type ColumnName, type TaskColumn } from "../../../shared/taskColumns.js";
 import { objectName, type TaskTable } from "../taskTable.js";
-import { expectedColumns, requiredColumns, type ExpectedColumn } from "./expectedColumns.js";
-import type { Layout } from "./layout.js";
+import type { FoundColumn, Layout } from "./layout.js";
+
+export interface ExpectedColumn {
+  readonly name: ColumnName;
+  readonly type: string;
+  /**
+   * Whether an existing column can be used. Its type may differ, because assignments and comparisons convert
+   * implicitly.
+   */
+  readonly fits: (found: FoundColumn) => boolean;
+  readonly check: string | undefined;
+}
+
+const hasBase =
+  (...types: readonly string[]) =>
+  ({ base }: FoundColumn): boolean =>
+    types.includes(base);
+
+const anyInteger = hasBase("int2", "int4", "int8");
+const text = ({ base, category }: FoundColumn): boolean => category === "S" && base !== "char" && base !== "name";
+const unlimitedText = (found: FoundColumn): boolean => text(found) && found.maxLength === null;
+const maxStateLength = 4;
+const state = (found: FoundColumn): boolean =>
+  found.kind === "e" || (text(found) && (found.maxLength ?? maxStateLength) >= maxStateLength);
+
+const fitting: Readonly<Partial<Record<TaskColumn["type"], ExpectedColumn["fits"]>>> = {
+  bigint: anyInteger,
+  integer: anyInteger,
+  "timestamp with time zone": hasBase("timestamptz", "timestamp", "date"),
+  interval: hasBase("interval"),
+  boolean: hasBase("bool"),
+  '"char"': (found) => found.base === "char" || text(found),
+  text,
+  state,
+};
+
+/** Columns of which less, or more, is expected than their type says. */
+const exceptions: Readonly<Partial<Record<ColumnName, ExpectedColumn["fits"]>>> = {
+  pid: hasBase("int4", "int8"),
+  hash: hasBase("int4"),
+  data: () => true,
+  error: unlimitedText,
+  output: unlimitedText,
+  owner: unlimitedText,
+};
+
+const checkOf = ({ name, type, bounds }: TaskColumn & { readonly name: string }): string | undefined => {
+  if (bounds === undefined) return undefined;
+  if (bounds === "ASCII") return `${name} <= E'\\x7f'`;
+  return `${name} ${bounds === "above 0" ? ">" : ">="} ${type === "interval" ? "interval '0'" : "0"}`;
+};
+
+/** The columns of the first version. Adoption never adds `state`, whose type is only for messages. */
+export const expectedColumns: readonly ExpectedColumn[] = columnList
+  .filter(({ since }) => since === 1)
+  .map((column) => ({
+    name: column.name,
+    type: column.type === "state" ? "text" : column.type,
+    fits: exceptions[column.name] ?? fitting[column.type] ?? (() => false),
+    check: checkOf(column),
+  }));
+
+/** Columns without which a table is not adopted, because no default would suit the table's existing rows. */
+export const requiredColumns: readonly ColumnName[] = ["id", "plan", "state", "input"];
+
+export function isPgTaskHash(generated: string): boolean {
+  const bare = generated.replaceAll(/[()\s]|::(?:text|character varying)/g, "");
+  return bare === `hashtext"group"||COALESCEremote,''`;
+}
 
 export function missingColumns({ columns }: Layout): ExpectedColumn[] {
   return expectedColumns.filter(({ name }) => !columns.has(name));

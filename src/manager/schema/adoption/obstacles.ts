@@ -2,7 +2,7 @@ import type { Client } from "../../../shared/postgres/client.js";
 import { PgTaskError } from "../../../shared/errors.js";
 import { identifier } from "../../../shared/postgres/quoting.js";
 import type { TaskTable } from "../taskTable.js";
-import { expectedColumns, requiredColumns, isPgTaskHash } from "./expectedColumns.js";
+import { expectedColumns, requiredColumns, isPgTaskHash } from "./addColumns.js";
 import { forbiddenStates } from "./stateChecks.js";
 import { readLayout, type FoundColumn, type Layout } from "./layout.js";
 import { foreignColumns, type TableRecord } from "../columns.js";
