@@ -1,16 +1,14 @@
 import assert from "node:assert/strict";
-import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
 import { connectManager } from "../../../../src/manager/loop/connectManager.js";
 import { readSettings, type ManagerSettings } from "../../../../src/manager/model/settings.js";
 import { identifier, literal } from "../../../../src/shared/postgres/quoting.js";
 import { createLog } from "../../../../src/shared/log.js";
-import { createDatabase, onServer } from "../../../support/database.js";
-import { createRole, makeEntry, type EntryOptions } from "../../../support/taskTables.js";
+import { createDatabase } from "../../../support/database.js";
+import { makeEntry, type EntryOptions } from "../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const client = await database.connect();
-const role = `manager_${randomBytes(4).toString("hex")}`;
 
 interface Read {
   readonly settings: ManagerSettings;
@@ -18,8 +16,8 @@ interface Read {
 }
 
 /** Reads the settings as a manager does after connecting. */
-async function read(given: EntryOptions = {}, user = database.target.user): Promise<Read> {
-  const entry = makeEntry({ ...database.target, user }, given);
+async function read(given: EntryOptions = {}): Promise<Read> {
+  const entry = makeEntry(database.target, given);
   const lines: string[] = [];
   const log = createLog({ level: "warn", name: "test", write: (line) => lines.push(line) });
   const manager = await connectManager(entry);
@@ -51,41 +49,23 @@ async function withDatabase<T>(settings: Record<string, string>, work: () => Pro
 /** Quotes each part of a setting's name, because some parts are reserved words. */
 const quoted = (name: string): string => name.split(".").map(identifier).join(".");
 
-/**
- * For each setting: its name, its field, a value in the file and the field's value for it, a value in the server and
- * the field's value for it.
- */
+/** The settings, each with its field, a value in the file, and the field's value for it. */
 const all = [
-  ["pg_task.sleep", "sleepMs", 7, 7, "20", 20],
-  ["pg_task.reset", "resetMs", "2 sec", 2000, "00:03", 180_000],
-  ["pg_task.idle", "idle", 7, 7, "20", 20],
-  ["pg_task.limit", "limit", 7, 7, "20", 20],
-  ["pg_task.fetch", "fetch", 7, 7, "20", 20],
-  ["pg_task.run", "run", 7, 7, "2147483647", 2_147_483_647],
-  ["pg_task.output", "outputLimit", 7, 7, "2kB", 2048],
-  ["pg_task.crash", "crash", 7, 7, "1", 1],
-  ["pg_work.close", "closeMs", 7, 7, "20", 20],
-  ["pg_work.fetch", "batch", 7, 7, "20", 20],
-  ["pg_work.restart", "restartMs", 7, 7000, "20", 20_000],
+  ["pg_task.sleep", "sleepMs", 7, 7],
+  ["pg_task.reset", "resetMs", "2 sec", 2000],
+  ["pg_task.idle", "idle", 7, 7],
+  ["pg_task.limit", "limit", 7, 7],
+  ["pg_task.fetch", "fetch", 7, 7],
+  ["pg_task.run", "run", 7, 7],
+  ["pg_task.output", "outputLimit", 7, 7],
+  ["pg_task.crash", "crash", 7, 7],
+  ["pg_work.close", "closeMs", 7, 7],
+  ["pg_work.fetch", "batch", 7, 7],
+  ["pg_work.restart", "restartMs", 7, 7000],
 ] as const;
 
 describe("a manager's settings", () => {
-  for (const [name, field, file, ofFile, server, ofServer] of all) {
-    test(`${name} is read from the database, then the file`, async () => {
-      const parameters = { [name]: file };
-      assert.equal((await read({ parameters })).settings[field], ofFile);
-      await withDatabase({ [name]: server }, async () => {
-        const { settings, refused } = await read({ parameters });
-        assert.equal(settings[field], ofServer);
-        assert.deepEqual(refused, []);
-      });
-      await withDatabase({ [name]: "" }, async () => {
-        const { settings, refused } = await read({ parameters });
-        assert.equal(settings[field], ofFile);
-        assert.deepEqual(refused, []);
-      });
-    });
-
+  for (const [name, field, file, ofFile] of all) {
     test(`${name} with an invalid value on the server is logged, and the file's used`, async () => {
       for (const value of ["0", "-1", "often", "9999999999999 years"]) {
         await withDatabase({ [name]: value }, async () => {
@@ -96,41 +76,6 @@ describe("a manager's settings", () => {
       }
     });
   }
-
-  test("are read from the role in the database, then the role, then the database", async () => {
-    await createRole(client, role);
-    const sleep = async () => (await read({}, role)).settings.sleepMs;
-    await client.query(`ALTER ${onDatabase} SET pg_task.sleep = 11`);
-    assert.equal(await sleep(), 11);
-    await client.query(`ALTER ROLE ${role} SET pg_task.sleep = 22`);
-    assert.equal(await sleep(), 22);
-    await client.query(`ALTER ROLE ${role} IN ${onDatabase} SET pg_task.sleep = 33`);
-    assert.equal(await sleep(), 33);
-    await client.query(`ALTER ROLE ${role} IN ${onDatabase} SET pg_task.sleep = ''`);
-    assert.equal(await sleep(), 1000);
-    await client.query(`ALTER ${onDatabase} RESET ALL`);
-  });
-
-  test("are read from the server's configuration last", async () => {
-    // No other test depends on this setting.
-    await onServer(async (server) => {
-      // Older servers accept only a custom setting that the session itself has set before.
-      await server.query("SET pg_work.restart = '61'");
-      await server.query("ALTER SYSTEM SET pg_work.restart = '61'");
-      try {
-        await server.query("SELECT pg_reload_conf()");
-        const restart = async () => (await read()).settings.restartMs;
-        while ((await restart()) === 60_000) continue;
-        assert.equal(await restart(), 61_000);
-        await withDatabase({ "pg_work.restart": "62" }, async () => {
-          assert.equal(await restart(), 62_000);
-        });
-      } finally {
-        await server.query("ALTER SYSTEM RESET pg_work.restart");
-        await server.query("SELECT pg_reload_conf()");
-      }
-    });
-  });
 
   test("of the session override all of the server's", async () => {
     const entry = makeEntry(database.target);

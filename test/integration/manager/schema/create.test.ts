@@ -231,22 +231,16 @@ describe("refuses and leaves unchanged", () => {
   });
 });
 
+// test/integration/manager/schema/security/names.test.ts serves tables with further names.
 describe("unusual names", () => {
   const longName = "n".repeat(62);
   for (const [schema, table] of [
-    ["Upper Case", "Task Table"],
-    ['quo"ted', 'ta"sk'],
-    ["häuser", "Überprüfungen"],
-    ["single'quote", "back\\slash'"],
     ["dollar$do$", "$function$ $do$ $1"],
     ["colon", ':"schema"'],
-    ["percent%s", "%I%s"],
-    ['"; DROP SCHEMA made CASCADE; --', '"; DROP TABLE made.task; --'],
     ["ü".repeat(31), "ü".repeat(31)],
     [`${longName}s`, `${longName}a`],
     [`${longName}s`, `${longName}b`],
     ["select", "group"],
-    ["line\nbreak", "tab\t"],
   ] as const) {
     test(`work: ${JSON.stringify(schema)}.${JSON.stringify(table)}`, async () => {
       const made = await ensureTaskTable(target, { schema, table });

@@ -158,16 +158,6 @@ test("of the tasks with one key that one command retries, the first runs", async
   );
 });
 
-test("a finished task whose key waits can be explained", async () => {
-  const { table } = await start("successor");
-  await client.query(`
-    INSERT INTO successor.task (input, state, key) VALUES ('SELECT 1', 'FAIL', 'k'), ('SELECT 1', 'FAIL', NULL);
-    ${insert("successor")}`);
-  assert.equal((await readSituation(client, table, "1"))?.keyWaitsIn, "3");
-  assert.equal((await readSituation(client, table, "2"))?.keyWaitsIn, null);
-  assert.equal((await readSituation(client, table, "3"))?.keyWaitsIn, null);
-});
-
 test("a task that waits for the key of a running one can be explained", async () => {
   const { table } = await start("explained");
   await client.query(`

@@ -101,7 +101,7 @@ describe("a large table", () => {
     for (const each of scanning) assert.match(each, /^CREATE (?:UNIQUE )?INDEX CONCURRENTLY/);
     assert.ok(inserted > 5);
     assert.equal(built.length, 6);
-    for (const statement of built) assert.match(statement, /CONCURRENTLY/);
+    for (const each of built) assert.match(each, /CONCURRENTLY/);
     const { rows: wrong } = await client.query(
       `SELECT FROM large.task WHERE ready IS DISTINCT FROM CASE WHEN state = 'PLAN' THEN plan <= now() END
          OR state = 'PLAN' AND hash IS DISTINCT FROM hashtext("group" || coalesce(remote, ''))`,

@@ -112,11 +112,16 @@ const neverComing = {
   "0 0 */31 * FRI#2": "No day of the month fits both the day field and the weekday field.",
 };
 
-for (const [rule, message] of [
-  ...refused.map(([rule, reason]) => [rule, `rule "${rule}": ${reason}`] as const),
-  ...Object.entries(neverComing).map(([rule, detail]) => [rule, `rule "${rule}" never comes | ${detail}`] as const),
+const messages: readonly (readonly [rule: string, message: string])[] = [
+  ...refused.map(([rule, reason]): [string, string] => [rule, `rule "${rule}": ${reason}`]),
+  ...Object.entries(neverComing).map(([rule, detail]): [string, string] => [
+    rule,
+    `rule "${rule}" never comes | ${detail}`,
+  ]),
   ["@reboot", "@reboot is not a time | insert a task without a rule from whatever starts the server"],
-] as const) {
+];
+
+for (const [rule, message] of messages) {
   test(`${JSON.stringify(rule)} is refused: ${message}`, async () => {
     const found = await nextTimes(client, [{ rule, zone: "UTC", since: "2027-01-01T00:00:00Z" }]);
     assert.deepEqual(found, [`22023 | ${message}`]);
