@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { until, only, type NewTask, newName, statesOf } from "../support/tasks.js";
+import { rowsOf, valueOf, until, type NewTask, newName, statesOf } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve(
   { "pg_task.delete": false },
@@ -42,16 +42,8 @@ test("key: a task that waits for its next try holds its key, and ON CONFLICT cha
 
 test("key: if another task with it waits when a try fails, the task is FAIL at once, and the other one inherits its schedule", async () => {
   const key = newName();
-  const { id: first, open } = await tasks.held(
-    {
-      key,
-      retry: 3,
-      backoff: "1 ms",
-      repeat: "1 day",
-      args: "[1]",
-    },
-    "SELECT 1/0",
-  );
+  const more = { key, retry: 3, backoff: "1 ms", repeat: "1 day", args: "[1]" };
+  const { id: first, open } = await tasks.held(more, "SELECT 1/0");
   const second = await tasks.add("SELECT 2", { key, plan: "2100-01-01Z", args: "[2]" });
   const then = await tasks.add("SELECT 3", { after: `{${first}}`, upon: "fail" });
   await open();
@@ -59,14 +51,11 @@ test("key: if another task with it waits when a try fails, the task is FAIL at o
   assert.equal(failed.state, "FAIL");
   assert.match(failed.error ?? "", new RegExp(`\\nDETAIL: {2}Task ${second} with the same key takes its place\\.$`));
   assert.equal((await tasks.end(then)).state, "DONE");
-  const { rows } = await client.query(
-    `SELECT id, coalesce(attempt, 0) AS attempt, repeat::text AS repeat, args FROM task WHERE key = $1 ORDER BY id`,
-    [key],
-  );
-  assert.deepEqual(rows, [
-    { id: first, attempt: 0, repeat: "1 day", args: [1] },
-    { id: second, attempt: 0, repeat: "1 day", args: [2] },
-  ]);
+  for (const [id, args] of [
+    [first, "[1]"],
+    [second, "[2]"],
+  ] as const)
+    assert.ok(await tasks.holds(id, `attempt IS NULL AND repeat = '1 day' AND args = '${args}'`));
 });
 
 test("key: a task of the key that runs delays the next try until it has ended", async () => {
@@ -104,24 +93,24 @@ test("key: a step that waits with the key of the step before it keeps that one f
 
 test("gap: each try is a start of its group, and other tasks of the group wait their gap after a failed try", async () => {
   const group = newName();
-  await client.query("BEGIN");
-  const failing = await tasks.add("SELECT 1/0", { group, max: 9, retry: 2, backoff: "1 ms", gap: "0.2 s" });
-  const other = await tasks.add("SELECT 1", { group, max: 5, gap: "0.2 s" });
-  await client.query("COMMIT");
-  assert.deepEqual(statesOf(await tasks.ended(failing, other)), ["FAIL", "DONE"]);
-  const { rows } = await client.query<{ apart: boolean; starts: number }>(
-    `SELECT min(start - before) >= '0.2 s' AS apart, count(*)::integer + 1 AS starts
-     FROM (SELECT start, lag(start) OVER (ORDER BY start) AS before FROM tried WHERE task IN (${failing}, ${other})) AS t
-     WHERE before IS NOT NULL`,
+  const rows = await tasks.runTogether(
+    { input: "SELECT 1/0", group, max: 9, retry: 2, backoff: "1 ms", gap: "0.2 s" },
+    { input: "SELECT 1", group, max: 5, gap: "0.2 s" },
   );
-  assert.deepEqual(rows, [{ apart: true, starts: 4 }]);
+  assert.deepEqual(statesOf(rows), ["FAIL", "DONE"]);
+  const apart = await tasks.value<boolean[]>(
+    `SELECT array_agg(start - before >= '0.2 s') FROM (SELECT start, lag(start) OVER (ORDER BY start) AS before
+       FROM tried WHERE task = ANY ($1)) AS t WHERE before IS NOT NULL`,
+    [rows.map(({ id }) => id)],
+  );
+  assert.deepEqual(apart, [true, true, true]);
 });
 
 test("pause: a try that becomes due in a paused group waits for the end of the pause", async () => {
   const group = newName();
   const id = await insertFailing({ group });
   await client.query(`INSERT INTO task_pause ("group") VALUES ($1)`, [group]);
-  await client.query(`UPDATE task SET plan = now(), input = 'SELECT 1' WHERE id = ${id}`);
+  await tasks.set(id, "plan = now(), input = 'SELECT 1'");
   await tasks.run("SELECT 1", { group: newName() });
   assert.equal((await tasks.row(id)).state, "PLAN");
   await client.query(`DELETE FROM task_pause WHERE "group" = $1`, [group]);
@@ -134,17 +123,15 @@ test("args: each try gets the same values, and a change counts from the next try
   assert.deepEqual([state, error?.split("\n")[0]], ["FAIL", "ERROR:  division by zero"]);
   const changed = await tasks.add("SELECT 10 / $1::integer", { args: "[0]", retry: 1, backoff: "20 min" });
   await failedOnce(changed);
-  await client.query(`UPDATE task SET args = '[5]', plan = now() WHERE id = ${changed}`);
+  await tasks.set(changed, "args = '[5]', plan = now()");
   assert.equal((await tasks.end(changed)).output, "2");
 });
 
 test("timeout: it limits each try, and the pause between them does not count", async () => {
   const id = await tasks.add("SELECT pg_sleep(60)", { timeout: "100 ms", retry: 2, backoff: "300 ms" });
   assert.equal((await tasks.end(id)).state, "FAIL");
-  const { rows } = await client.query(
-    `SELECT count(*)::integer AS tries, bool_and(stop - start >= '100 ms') AS full FROM tried WHERE task = ${id}`,
-  );
-  assert.deepEqual(rows, [{ tries: 3, full: true }]);
+  const full = "SELECT array_agg(stop - start >= '100 ms') FROM tried WHERE task = $1";
+  assert.deepEqual(await tasks.value(full, [id]), [true, true, true]);
 });
 
 test("pg_task.retry of a database applies to schedules, to their next runs and to tasks that wait for others", async () => {
@@ -154,24 +141,22 @@ test("pg_task.retry of a database applies to schedules, to their next runs and t
   );
   const producer = await database.connect();
   await client.query(`ALTER DATABASE ${name} RESET pg_task.retry; ALTER DATABASE ${name} RESET pg_task.backoff`);
-  const { rows } = await producer.query<{ id: string }>(
+  const first = await valueOf<string>(
+    producer,
     `INSERT INTO task (input, "group", rule, zone, active, plan) VALUES ('SELECT 1/0', 'all', '0 0 1 1 *', 'UTC', '100 years', '2001-01-01Z') RETURNING id`,
   );
-  const first = only(rows).id;
-  const { rows: waiting } = await producer.query<{ id: string }>(
+  const waiting = await rowsOf<{ id: string }>(
+    producer,
     `INSERT INTO task (input, "group", after, upon) VALUES
        ('SELECT 2/0', 'all 2', '{${first}}', 'end'), ('SELECT 3', 'all 3', '{${first}}', 'done') RETURNING id`,
   );
-  const [one, two, three] = await tasks.ended(first, ...waiting.map(({ id }) => id));
+  const ids = [first, ...waiting.map(({ id }) => id)];
+  const [one, two, three] = await tasks.ended(...ids);
   assert.deepEqual([one?.state, two?.state, three?.state], ["FAIL", "FAIL", "GONE"]);
   assert.ok((two?.start ?? "") >= (one?.stop ?? "?"));
-  const { rows: attempts } = await client.query(
-    `SELECT attempt FROM task WHERE id IN (${[first, ...waiting.map(({ id }) => id)].join()}) ORDER BY id`,
-  );
-  assert.deepEqual(attempts, [{ attempt: 2 }, { attempt: 2 }, { attempt: null }]);
-  assert.deepEqual(await tasks.rows(`SELECT retry, attempt, plan > now() AS later FROM task WHERE parent = ${first}`), [
-    { retry: 2, attempt: null, later: true },
-  ]);
+  const attempts = await tasks.value("SELECT array_agg(attempt ORDER BY id) FROM task WHERE id = ANY ($1)", [ids]);
+  assert.deepEqual(attempts, [2, 2, null]);
+  assert.ok(await tasks.successorHolds(first, "n.retry = 2 AND n.attempt IS NULL AND n.plan > now()"));
 });
 
 for (const [what, change, state] of [
@@ -195,8 +180,8 @@ test("after: a task that is tried again does not wait for the others again", asy
   const first = await tasks.run("SELECT 1", { group: newName() });
   const second = await tasks.add("SELECT 1/0", { after: `{${first.id}}`, retry: 2, backoff: "20 min" });
   await failedOnce(second);
-  await client.query(`UPDATE task SET state = 'PLAN', plan = 'infinity' WHERE id = ${first.id}`);
-  await client.query(`UPDATE task SET plan = now(), input = 'SELECT 2' WHERE id = ${second}`);
+  await tasks.set(first.id, "state = 'PLAN', plan = 'infinity'");
+  await tasks.set(second, "plan = now(), input = 'SELECT 2'");
   assert.equal((await tasks.end(second)).output, "2");
 });
 
@@ -206,7 +191,7 @@ test("after: when a task that failed is run again, and then those that were GONE
   const third = await tasks.add("SELECT 3", { after: `{${second}}` });
   assert.deepEqual(statesOf(await tasks.ended(first, second, third)), ["FAIL", "GONE", "GONE"]);
   // Alone, it waits for the end of the same task, which is still FAIL.
-  await client.query(`UPDATE task SET state = 'PLAN', plan = now(), error = NULL WHERE id = ${second}`);
+  await tasks.set(second, "state = 'PLAN', plan = now(), error = NULL");
   assert.equal((await tasks.end(second)).error, `ERROR:  task ${first}, which it waits for, is FAIL`);
   await client.query(`UPDATE task SET state = 'PLAN', plan = now(), error = NULL, input = 'SELECT 1' WHERE id = ${first};
     UPDATE task SET state = 'PLAN', plan = now(), error = NULL WHERE id IN (${second}, ${third})`);
@@ -229,12 +214,13 @@ interface WaitingTry {
 
 /** The row of a task that waits, with its times in UTC. */
 async function tryOf(id: string): Promise<WaitingTry> {
-  const { rows } = await client.query<WaitingTry>(
-    `SELECT coalesce(attempt, 0) AS attempt, split_part(error, E'\\n', 1) AS error, coalesce(jsonb_array_length(errors), 0) AS errors,
-       start IS NOT NULL OR stop IS NOT NULL OR pid IS NOT NULL OR output IS NOT NULL OR take IS NOT NULL AS start,
-       (due AT TIME ZONE 'UTC')::text AS due, (plan AT TIME ZONE 'UTC')::text AS plan FROM task WHERE id = ${id} AND state = 'PLAN'`,
+  assert.equal((await tasks.row(id)).state, "PLAN");
+  return await tasks.fields(
+    id,
+    `coalesce(attempt, 0) AS attempt, split_part(error, E'\\n', 1) AS error, coalesce(jsonb_array_length(errors), 0) AS errors,
+     start IS NOT NULL OR stop IS NOT NULL OR pid IS NOT NULL OR output IS NOT NULL OR take IS NOT NULL AS start,
+     (due AT TIME ZONE 'UTC')::text AS due, (plan AT TIME ZONE 'UTC')::text AS plan`,
   );
-  return only(rows);
 }
 
 /** What a row shows that begins a run with all its tries. */
@@ -276,7 +262,7 @@ for (const [what, before, change, plan] of [
   test(`schedule: with ${what}, the next run has all its tries, and shows nothing of the failed one`, async () => {
     const id = await insertFailing(before);
     const { plan: retryPlan } = await tryOf(id);
-    await client.query(`UPDATE task SET ${change} WHERE id = ${id}`);
+    await tasks.set(id, `${change}`);
     const { plan: planned, ...row } = await tryOf(id);
     assert.deepEqual(row, fresh);
     assert.match(planned, plan);
@@ -286,20 +272,17 @@ for (const [what, before, change, plan] of [
 
 test("schedule: with a query as its rule, the run at the query's time has all its tries", async () => {
   const id = await insertFailing(yearlySchedule);
-  await client.query(`UPDATE task SET rule = 'SELECT timestamptz ''2150-01-01Z''', zone = NULL WHERE id = ${id}`);
+  await tasks.set(id, "rule = 'SELECT timestamptz ''2150-01-01Z''', zone = NULL");
   await until(client, `SELECT FROM task WHERE id = ${id} AND plan = '2150-01-01Z'`);
   assert.deepEqual(await tryOf(id), { ...fresh, plan: "2150-01-01 00:00:00" });
 });
 
 test("schedule: one that is paused while it waits for a try, and goes on with a time of its rule, has all its tries", async () => {
   const id = await insertFailing(yearlySchedule);
-  await client.query(`UPDATE task SET plan = 'infinity' WHERE id = ${id}`);
-  assert.deepEqual(await tryOf(id).then(({ attempt, due, plan }) => ({ attempt, due, plan })), {
-    attempt: 1,
-    due: "2001-01-01 00:00:00",
-    plan: "infinity",
-  });
-  await client.query(`UPDATE task SET plan = task_next(rule, zone) WHERE id = ${id}`);
+  await tasks.set(id, "plan = 'infinity'");
+  const paused = await tryOf(id);
+  assert.deepEqual([paused.attempt, paused.due, paused.plan], [1, "2001-01-01 00:00:00", "infinity"]);
+  await tasks.set(id, "plan = task_next(rule, zone)");
   const { plan, ...row } = await tryOf(id);
   assert.deepEqual(row, fresh);
   assert.match(plan, /^\d+-01-01 00:00:00$/);
@@ -314,7 +297,7 @@ for (const [what, change] of [
   test(`schedule: ${what} changes the try that waits, and no tries are given back`, async () => {
     const id = await insertFailing({ repeat: "1 day", plan: "2001-01-01Z", active: "500 years" });
     const { plan, ...before } = await tryOf(id);
-    await client.query(`UPDATE task SET ${change} WHERE id = ${id}`);
+    await tasks.set(id, `${change}`);
     const { plan: planned, ...row } = await tryOf(id);
     assert.deepEqual(row, before);
     assert.deepEqual([row.attempt, row.due, row.error], [1, "2001-01-01 00:00:00", "ERROR:  division by zero"]);
@@ -324,10 +307,10 @@ for (const [what, change] of [
 
 test("schedule: the run after a try whose input was changed has all its tries", async () => {
   const id = await insertFailing(yearlySchedule);
-  await client.query(`UPDATE task SET input = 'SELECT 3', plan = now() WHERE id = ${id}`);
+  await tasks.set(id, "input = 'SELECT 3', plan = now()");
   const { state, output } = await tasks.end(id);
   assert.deepEqual([state, output], ["DONE", "3"]);
-  const next = only((await client.query<{ id: string }>(`SELECT id FROM task WHERE parent = ${id}`)).rows).id;
+  const next = await tasks.value<string>("SELECT id FROM task WHERE parent = $1", [id]);
   const { plan: _, ...row } = await tryOf(next);
   assert.deepEqual(row, fresh);
 });
@@ -335,26 +318,20 @@ test("schedule: the run after a try whose input was changed has all its tries", 
 test("schedule: with an interval instead of its rule, the try is made, and the interval counts from the time of the run", async () => {
   const id = await insertFailing(yearlySchedule);
   const { plan, ...before } = await tryOf(id);
-  await client.query(`UPDATE task SET rule = NULL, zone = NULL, repeat = '1 day' WHERE id = ${id}`);
+  await tasks.set(id, "rule = NULL, zone = NULL, repeat = '1 day'");
   assert.deepEqual(await tryOf(id), { plan, ...before });
-  await client.query(`UPDATE task SET input = 'SELECT 4', plan = now() WHERE id = ${id}`);
+  await tasks.set(id, "input = 'SELECT 4', plan = now()");
   assert.equal((await tasks.end(id)).output, "4");
-  const { rows } = await client.query(
-    `SELECT (plan AT TIME ZONE 'UTC')::time::text AS at FROM task WHERE parent = ${id}`,
-  );
-  assert.deepEqual(rows, [{ at: "00:00:00" }]);
+  assert.ok(await tasks.successorHolds(id, "(n.plan AT TIME ZONE 'UTC')::time = '00:00'"));
 });
 
 test("schedule: a rule that is changed while a try runs counts after the last try", async () => {
   const { id: id, open } = await tasks.held({ ...yearlySchedule, retry: 1, backoff: "1 ms" }, "SELECT 1/0");
-  await client.query(`UPDATE task SET rule = '0 0 2 1 *' WHERE id = ${id}`);
+  await tasks.set(id, "rule = '0 0 2 1 *'");
   await open();
   assert.equal((await tasks.end(id)).state, "FAIL");
-  const { rows } = await client.query(
-    `SELECT attempt, (plan AT TIME ZONE 'UTC')::text ~ '-01-02 00:00:00$' AS planned FROM task WHERE id = ${id} OR parent = ${id} ORDER BY id`,
+  assert.ok(await tasks.holds(id, "attempt = 1"));
+  assert.ok(
+    await tasks.successorHolds(id, "n.attempt IS NULL AND (n.plan AT TIME ZONE 'UTC')::text ~ '-01-02 00:00:00$'"),
   );
-  assert.deepEqual(rows, [
-    { attempt: 1, planned: false },
-    { attempt: null, planned: true },
-  ]);
 });

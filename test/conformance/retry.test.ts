@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { until, only, type NewTask } from "../support/tasks.js";
+import { newName, until, only, type NewTask } from "../support/tasks.js";
 
 const { pgTask, client, tasks } = await serve({ "pg_task.output": "1kB" });
 
@@ -15,14 +15,7 @@ interface Tried {
 
 const tried = (id: string): string =>
   `SELECT id, state::text AS state, attempt, error, output FROM task WHERE id = ${id}`;
-const row = async (id: string): Promise<Tried> => only((await client.query<Tried>(tried(id))).rows);
-
-async function holds(id: string, condition: string): Promise<boolean> {
-  const { rows } = await client.query<{ holds: boolean }>(
-    `SELECT (${condition}) AS holds FROM task AS t WHERE id = ${id}`,
-  );
-  return only(rows).holds;
-}
+const row = (id: string): Promise<Tried> => tasks.fields(id, "id, state::text AS state, attempt, error, output");
 
 /** Inserts a task, and waits until it waits for a retry. */
 async function failOnce(task: NewTask): Promise<Tried> {
@@ -30,19 +23,12 @@ async function failOnce(task: NewTask): Promise<Tried> {
   return only(await until<Tried>(client, tried(id), ([found]) => found?.state === "PLAN" && found.error !== null));
 }
 
-let sequences = 0;
-
 /** Creates a sequence that counts the tries of a task, because a rollback does not undo `nextval`. */
 async function counter(): Promise<{ readonly name: string; readonly read: () => Promise<number> }> {
-  const name = `tries_${++sequences}`;
+  const name = newName();
   await client.query(`CREATE SEQUENCE ${name}`);
-  const read = async (): Promise<number> => {
-    const { rows } = await client.query<{ count: string }>(
-      `SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS count FROM ${name}`,
-    );
-    return Number(only(rows).count);
-  };
-  return { name, read };
+  const count = `SELECT (CASE WHEN is_called THEN last_value ELSE 0 END)::integer FROM ${name}`;
+  return { name, read: () => tasks.value(count) };
 }
 
 /** Runs a task to its end, and returns how often it was tried and its last row. */
@@ -59,8 +45,7 @@ async function insertRefused(data: string, body: string): Promise<string> {
   await client.query(`
     CREATE FUNCTION "${data}"() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN ${body} END$$;
     CREATE TRIGGER "${data}" BEFORE UPDATE OF attempt ON task FOR EACH ROW WHEN (NEW.data = '${data}') EXECUTE FUNCTION "${data}"()`);
-  const id = await tasks.add("SELECT 7/0", { retry: 1, backoff: "1 ms", data, group: data });
-  return id;
+  return await tasks.add("SELECT 7/0", { retry: 1, backoff: "1 ms", data, group: data });
 }
 
 // It takes half a minute until the task becomes FAIL, so the other tests come first.
@@ -114,9 +99,9 @@ test("while a task waits for a retry, its row shows the last try", async () => {
   assert.match(error ?? "", /division by zero/);
   assert.deepEqual([output, attempt], ["", 1]);
   assert.ok(
-    await holds(id, "start IS NOT NULL AND stop IS NOT NULL AND pid IS NOT NULL AND owner IS NULL AND NOT ready"),
+    await tasks.holds(id, "start IS NOT NULL AND stop IS NOT NULL AND pid IS NOT NULL AND owner IS NULL AND NOT ready"),
   );
-  assert.ok(await holds(id, "due = created"), "the plan of the first try is kept");
+  assert.ok(await tasks.holds(id, "due = created"), "the plan of the first try is kept");
 });
 
 interface Entry {
@@ -126,8 +111,7 @@ interface Entry {
   readonly error: string;
 }
 
-const errorsOf = async (id: string): Promise<readonly Entry[] | null> =>
-  only((await client.query<{ errors: Entry[] | null }>(`SELECT errors FROM task WHERE id = ${id}`)).rows).errors;
+const errorsOf = (id: string) => tasks.value<readonly Entry[] | null>("SELECT errors FROM task WHERE id = $1", [id]);
 
 test("errors has the error of each try that led to another one, also when the task is DONE", async () => {
   const failed = await runTries(divide, { retry: 2 });
@@ -173,28 +157,23 @@ test("errors that is not an array is replaced", async () => {
 
 test("the next run of a repeating task has no errors of earlier tries", async () => {
   const [, { id }] = await runTries(divide, { retry: 1, repeat: "1 day" });
-  const next = only((await client.query<{ id: string }>(`SELECT id FROM task WHERE parent = ${id}`)).rows);
   assert.equal((await errorsOf(id))?.length, 1);
-  assert.equal(await errorsOf(next.id), null);
+  assert.ok(await tasks.successorHolds(id, "n.errors IS NULL"));
 });
 
 test("the pause is between half of backoff and backoff, and doubles with each try", async () => {
   const first = await failOnce({ input: "SELECT 1/0", retry: 1, backoff: "20 min" });
-  assert.ok(await holds(first.id, "plan BETWEEN stop + interval '10 min' AND stop + interval '20 min'"));
+  assert.ok(await tasks.holds(first.id, "plan BETWEEN stop + interval '10 min' AND stop + interval '20 min'"));
   const fourth = await failOnce({ input: "SELECT 2/0", retry: 9, attempt: 3, backoff: "1 min" });
   assert.equal(fourth.attempt, 4);
-  assert.ok(await holds(fourth.id, "plan BETWEEN stop + interval '4 min' AND stop + interval '8 min'"));
+  assert.ok(await tasks.holds(fourth.id, "plan BETWEEN stop + interval '4 min' AND stop + interval '8 min'"));
 });
 
 test("the pause is not longer than pg_task.ceiling, whatever backoff and attempt are", async () => {
   for (const backoff of ["10 years", "1 week"]) {
-    const { id } = await failOnce({
-      input: `SELECT '${backoff}', 1/0`,
-      retry: 2147483647,
-      attempt: 2147483600,
-      backoff,
-    });
-    assert.ok(await holds(id, "plan BETWEEN stop + interval '30 min' AND stop + interval '1 hour'"), backoff);
+    const most = { retry: 2147483647, attempt: 2147483600 };
+    const { id } = await failOnce({ input: `SELECT '${backoff}', 1/0`, ...most, backoff });
+    assert.ok(await tasks.holds(id, "plan BETWEEN stop + interval '30 min' AND stop + interval '1 hour'"), backoff);
   }
 });
 
@@ -241,54 +220,35 @@ test("a timeout is retried as 57014", async () => {
 });
 
 test("too much output, COPY FROM STDIN and a stop by the user are never retried", async () => {
-  const wide = await runTries((sequence) => `SELECT nextval('${sequence}'), repeat('x', 2000)`, {
-    retry: 2,
-    sqlstate: "{}",
-  });
+  const more = { retry: 2, sqlstate: "{}" };
+  const wide = await runTries((sequence) => `SELECT nextval('${sequence}'), repeat('x', 2000)`, more);
   assert.match(wide[1].error ?? "", /output exceeds/);
   // The server undoes the transaction, and the sequence counts one try for each form in which the run was sent.
   assert.deepEqual([wide[1].state, wide[1].attempt], ["FAIL", null]);
-  const copy = await tasks.run("CREATE TEMP TABLE c (a text); COPY c FROM STDIN", {
-    retry: 2,
-    sqlstate: "{}",
-    group: "copy",
-  });
+  const copy = await tasks.run("CREATE TEMP TABLE c (a text); COPY c FROM STDIN", { ...more, group: "copy" });
   assert.deepEqual([copy.state, (await row(copy.id)).attempt], ["FAIL", null]);
-  const [id = ""] = await tasks.insert({ input: "SELECT pg_sleep(60)", retry: 2, sqlstate: "{}", group: "stop" });
+  const id = await tasks.add("SELECT pg_sleep(60)", more);
   await tasks.sleeping(id);
-  await client.query(`UPDATE task SET state = 'STOP' WHERE id = ${id}`);
+  await tasks.set(id, "state = 'STOP'");
   await tasks.until([id], ({ owner, stop }) => owner === null && stop !== null);
-  assert.deepEqual([(await row(id)).state, (await row(id)).attempt], ["STOP", null]);
+  assert.ok(await tasks.holds(id, "state = 'STOP' AND attempt IS NULL"));
 });
 
 test("the death of its session counts in crash, not in attempt", async () => {
-  const { id, state, crash } = await tasks.run("SELECT pg_terminate_backend(pg_backend_pid())", {
-    retry: 9,
-    sqlstate: "{}",
-    group: "death",
-  });
-  assert.deepEqual([state, crash, (await row(id)).attempt], ["FAIL", 3, null]);
+  const more = { retry: 9, sqlstate: "{}", group: "death" };
+  const { id } = await tasks.run("SELECT pg_terminate_backend(pg_backend_pid())", more);
+  assert.ok(await tasks.holds(id, "state = 'FAIL' AND crash = 3 AND attempt IS NULL"));
 });
 
 test("a retry does not move the schedule of a task with repeat or rule", async () => {
-  const repeating = await runTries(divide, { retry: 2, repeat: "1 day" });
-  const ruled = await runTries(divide, {
-    retry: 2,
-    rule: "* * * * * *",
-    zone: "UTC",
-    plan: "2020-01-01 00:00Z",
-    active: "100 years",
-  });
-  for (const [tries, { id, attempt }] of [repeating, ruled]) {
-    assert.deepEqual([tries, attempt], [3, 2]);
-    const next = `SELECT * FROM task WHERE parent = ${id}`;
-    await until(client, next);
-  }
-  const fields = "FROM task AS t JOIN task AS n ON n.parent = t.id";
-  const { rows } = await client.query(
-    `SELECT n.plan = t.created + interval '1 day' AS kept, n.retry, n.attempt ${fields} WHERE t.id = ${repeating[1].id}`,
-  );
-  assert.deepEqual(rows, [{ kept: true, retry: 2, attempt: null }]);
+  const [tries, repeating] = await runTries(divide, { retry: 2, repeat: "1 day" });
+  assert.deepEqual([tries, repeating.attempt], [3, 2]);
+  const kept = "n.plan = t.created + interval '1 day' AND n.retry = 2 AND n.attempt IS NULL";
+  assert.ok(await tasks.successorHolds(repeating.id, kept));
+  const more = { rule: "* * * * * *", zone: "UTC", plan: "2020-01-01 00:00Z", active: "100 years" };
+  const [triesOfRule, ruled] = await runTries(divide, { retry: 2, ...more });
+  assert.deepEqual([triesOfRule, ruled.attempt], [3, 2]);
+  await until(client, `SELECT * FROM task WHERE parent = ${ruled.id}`);
   await client.query(`UPDATE task SET state = 'STOP' WHERE rule IS NOT NULL AND state = 'PLAN'`);
 });
 
@@ -301,7 +261,7 @@ test("a task that is stopped while it waits for a retry stays STOP", async () =>
 
 test("a retry that comes too late is GONE, with the last error as DETAIL", async () => {
   const { id } = await failOnce({ input: "SELECT 4/0", retry: 1, backoff: "20 min", active: "1 hour" });
-  await client.query(`UPDATE task SET plan = now() - interval '2 hours' WHERE id = ${id}`);
+  await tasks.set(id, "plan = now() - interval '2 hours'");
   const [gone] = await tasks.ended(id);
   assert.equal(gone?.state, "GONE");
   assert.equal(gone?.error, "ERROR:  task not active\nDETAIL:  ERROR:  division by zero\n\tSTATEMENT:  SELECT 4/0");
@@ -314,18 +274,14 @@ test("active counts from the plan of the retry", async () => {
 
 test("a user can start a waiting retry at once, and the schedule keeps its place", async () => {
   const { id } = await failOnce({ input: "SELECT 5/0", retry: 1, backoff: "20 min", repeat: "1 day" });
-  await client.query(`UPDATE task SET plan = now() WHERE id = ${id}`);
+  await tasks.set(id, "plan = now()");
   assert.equal((await tasks.end(id)).state, "FAIL");
-  await until(client, `SELECT * FROM task WHERE parent = ${id}`);
-  const { rows } = await client.query(
-    `SELECT n.plan = t.created + interval '1 day' AS kept FROM task AS t JOIN task AS n ON n.parent = t.id WHERE t.id = ${id}`,
-  );
-  assert.deepEqual(rows, [{ kept: true }]);
+  assert.ok(await tasks.successorHolds(id, "n.plan = t.created + interval '1 day'"));
 });
 
 test("with a negative max, the group pauses after each try, and the retry waits for the pause as well", async () => {
   const { id } = await failOnce({ input: "SELECT 6/0", retry: 1, backoff: "1 ms", max: -600_000 });
-  assert.ok(await holds(id, "plan >= stop + interval '10 min'"));
+  assert.ok(await tasks.holds(id, "plan >= stop + interval '10 min'"));
 });
 
 test("pg_task.retry of the session is the default, and costs tasks without error nothing", async () => {
@@ -336,7 +292,7 @@ test("pg_task.retry of the session is the default, and costs tasks without error
   );
   await client.query("RESET pg_task.retry; RESET pg_task.backoff");
   await until<Tried>(client, tried(failed), ([found]) => found?.attempt === 1);
-  assert.ok(await holds(failed, "retry = 2 AND plan > stop + interval '9 min'"));
+  assert.ok(await tasks.holds(failed, "retry = 2 AND plan > stop + interval '9 min'"));
   assert.deepEqual([(await tasks.end(fine)).state, (await row(fine)).attempt], ["DONE", null]);
 });
 
@@ -373,7 +329,7 @@ test("a trigger that refuses the retry for a moment only delays it", async () =>
   const { state, error } = await tasks.end(id);
   assert.equal(state, "FAIL");
   assert.doesNotMatch(error ?? "", /not planned/);
-  assert.ok(await holds(id, "attempt = 1"));
+  assert.ok(await tasks.holds(id, "attempt = 1"));
 });
 
 test("a trigger that refuses the retry for good makes the task FAIL, and its error says so", async () => {
