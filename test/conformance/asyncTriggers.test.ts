@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { afterEach } from "node:test";
+import { beforeEach } from "node:test";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only } from "../support/tasks.js";
 
 const { database, client, tasks } = await serve({ "pg_task.delete": false }, "SET search_path = public");
 
@@ -25,18 +24,17 @@ function rowsOf(rows: Change["new"]): readonly Row[] {
   return rows;
 }
 
-afterEach(async () => {
-  await client.query("ROLLBACK");
-  await client.query("DROP SCHEMA IF EXISTS shop CASCADE");
-});
-
 /** Creates a table in another schema, with a column that was dropped and one that is generated. */
 async function createTable(rest = ""): Promise<void> {
+  await client.query("ROLLBACK");
   await client.query(`
+    DROP SCHEMA IF EXISTS shop CASCADE;
     CREATE SCHEMA shop;
     CREATE TABLE shop."Payment" (id integer, gone text, account integer, twice integer GENERATED ALWAYS AS (account * 2) STORED) ${rest};
     ALTER TABLE shop."Payment" DROP COLUMN gone`);
 }
+
+beforeEach(() => createTable());
 
 /** SQL that creates a trigger on the table. The tasks are planned for infinity, so that nothing runs. */
 const trigger = (when: string, more = "", name = "changed"): string =>
@@ -44,21 +42,18 @@ const trigger = (when: string, more = "", name = "changed"): string =>
 
 /** Executes statements in a transaction, and returns the args of the tasks that they have planned. */
 async function planned(...statements: readonly string[]): Promise<Change[]> {
-  const { rows } = await client.query<{ id: string }>("SELECT coalesce(max(id), 0) AS id FROM task");
+  const last = await tasks.value("SELECT coalesce(max(id), 0) FROM task");
   await client.query("BEGIN");
   for (const statement of statements) await client.query(statement);
   await client.query("COMMIT");
-  const found = await client.query<{ args: Change }>("SELECT args FROM task WHERE id > $1 ORDER BY id", [
-    only(rows).id,
-  ]);
-  return found.rows.map(({ args }) => args);
+  const found = await tasks.rows<{ args: Change }>("SELECT args FROM task WHERE id > $1 ORDER BY id", [last]);
+  return found.map(({ args }) => args);
 }
 
 const place = { schema: "shop", table: "Payment" } as const;
 const row = (id: number, account: number) => ({ id, account, twice: 2 * account });
 
 test("a row trigger plans a task for each changed row", async () => {
-  await createTable();
   await client.query(trigger(`AFTER INSERT OR UPDATE OR DELETE ON shop."Payment" FOR EACH ROW`));
   assert.deepEqual(
     await planned(
@@ -77,7 +72,6 @@ test("a row trigger plans a task for each changed row", async () => {
 });
 
 test("a statement trigger plans one task for all changed rows, and none if no row was changed", async () => {
-  await createTable();
   await client.query(`
     ${trigger(`AFTER INSERT ON shop."Payment" REFERENCING NEW TABLE AS "New Rows" FOR EACH STATEMENT`, "", "i")};
     ${trigger(`AFTER UPDATE ON shop."Payment" REFERENCING NEW TABLE AS b OLD TABLE AS a FOR EACH STATEMENT`, "", "u")};
@@ -103,7 +97,6 @@ test("a statement trigger plans one task for all changed rows, and none if no ro
 });
 
 test("a statement trigger without transition tables plans one task", async () => {
-  await createTable();
   await client.query(trigger(`AFTER INSERT ON shop."Payment" FOR EACH STATEMENT`));
   assert.deepEqual(await planned(`INSERT INTO shop."Payment" VALUES (1, 10), (2, 20)`), [
     { op: "INSERT", ...place, new: null, old: null },
@@ -111,7 +104,6 @@ test("a statement trigger without transition tables plans one task", async () =>
 });
 
 test("the rows of a large statement are divided among tasks of 1,000 rows, and each old row is beside its new one", async () => {
-  await createTable();
   await client.query(
     trigger(`AFTER UPDATE ON shop."Payment" REFERENCING NEW TABLE AS b OLD TABLE AS a FOR EACH STATEMENT`),
   );
@@ -136,7 +128,6 @@ test("the rows of a large statement are divided among tasks of 1,000 rows, and e
 });
 
 test("wide rows are divided among tasks so that args stay below their limit", async () => {
-  await createTable();
   await client.query(`
     ALTER TABLE shop."Payment" ADD COLUMN note text;
     ${trigger(`AFTER INSERT ON shop."Payment" REFERENCING NEW TABLE AS b FOR EACH STATEMENT`)}`);
@@ -154,7 +145,6 @@ test("wide rows are divided among tasks so that args stay below their limit", as
 });
 
 test("the arguments after the input are columns and values, of which expressions read the args", async () => {
-  await createTable();
   await client.query(`
     CREATE FUNCTION shop.urgency(integer) RETURNS integer LANGUAGE sql AS 'SELECT $1 * 3';
     CREATE TRIGGER plain AFTER INSERT ON shop."Payment" FOR EACH ROW EXECUTE FUNCTION task_async('SELECT 1', 'group', 'billing');
@@ -184,7 +174,6 @@ test("the arguments after the input are columns and values, of which expressions
 });
 
 test("a value may be a group that begins like an expression, or null", async () => {
-  await createTable();
   await client.query(`
     CREATE TRIGGER plain AFTER INSERT ON shop."Payment" FOR EACH ROW
       EXECUTE FUNCTION task_async('SELECT 1', 'plan', 'infinity', 'group', '=''=x''', 'data', '=NULL')`);
@@ -194,7 +183,6 @@ test("a value may be a group that begins like an expression, or null", async () 
 });
 
 test("the trigger does not depend on the search_path of the session", async () => {
-  await createTable();
   await client.query(trigger(`AFTER INSERT ON shop."Payment" FOR EACH ROW`));
   await client.query(`
     CREATE TABLE shop.task (LIKE public.task);
@@ -231,7 +219,6 @@ test("a row trigger on a partitioned table fires for the rows of its partitions,
 });
 
 test("a constraint trigger plans its task when the transaction commits", async () => {
-  await createTable();
   await client.query(
     `CREATE CONSTRAINT TRIGGER late AFTER INSERT ON shop."Payment" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
        EXECUTE FUNCTION task_async('SELECT 1', 'group', 'late')`,
@@ -240,7 +227,6 @@ test("a constraint trigger plans its task when the transaction commits", async (
 });
 
 test("changes that are rolled back plan nothing, and those of other transactions do", async () => {
-  await createTable();
   await client.query(
     `CREATE TRIGGER changed AFTER INSERT ON shop."Payment" FOR EACH ROW EXECUTE FUNCTION task_async('SELECT $1->''new''->>''id''', 'group', 'together')`,
   );
@@ -257,18 +243,16 @@ test("changes that are rolled back plan nothing, and those of other transactions
       }
     }),
   );
-  const { rows } = await client.query<{ id: string }>(`SELECT id FROM task WHERE "group" = 'together'`);
-  const ended = await tasks.ended(...rows.map(({ id }) => id));
-  const { rows: kept } = await client.query<{ id: number }>(`SELECT id FROM shop."Payment"`);
+  const ended = await tasks.endedOf(`SELECT id FROM task WHERE "group" = 'together'`);
+  const kept = await tasks.value<number[]>(`SELECT array_agg(id ORDER BY id) FROM shop."Payment"`);
   assert.equal(kept.length, 52);
   assert.deepEqual(
     ended.map(({ output }) => Number(output)).toSorted((a, b) => a - b),
-    kept.map(({ id }) => id).toSorted((a, b) => a - b),
+    kept,
   );
 });
 
 test("who changes a row needs the privilege to insert tasks", async () => {
-  await createTable();
   const role = `payer_${database.target.database}`;
   await client.query(`
     ${trigger(`AFTER INSERT ON shop."Payment" FOR EACH ROW`)};
@@ -286,7 +270,6 @@ test("who changes a row needs the privilege to insert tasks", async () => {
 });
 
 test("with a key, one task gets all rows of a statement, and more than 1 MB of them are refused", async () => {
-  await createTable();
   await client.query(`
     CREATE TRIGGER changed AFTER INSERT ON shop."Payment" REFERENCING NEW TABLE AS n FOR EACH STATEMENT
       EXECUTE FUNCTION task_async('SELECT 1', 'plan', 'infinity', 'key', 'all payments');
@@ -302,7 +285,6 @@ test("with a key, one task gets all rows of a statement, and more than 1 MB of t
 });
 
 test("a waiting task with the same key gets the args of the later change", async () => {
-  await createTable();
   await client.query(`
     CREATE TRIGGER changed AFTER INSERT ON shop."Payment" FOR EACH ROW EXECUTE FUNCTION task_async(
       'SELECT 1', 'plan', 'infinity', 'key', '=concat(''doc '', $1->''new''->>''id'')')`);
@@ -343,7 +325,6 @@ for (const [when, args, code, message] of [
   ["AFTER INSERT", "'SELECT 1', 'timeout', '-1 s'", "23514", /violates check constraint/],
 ] as const) {
   test(`a trigger ${when} with (${args}) refuses changes`, async () => {
-    await createTable();
     await client.query(
       `CREATE TRIGGER bad ${when} ON shop."Payment" FOR EACH ROW EXECUTE FUNCTION task_async(${args})`,
     );

@@ -8,10 +8,7 @@ const { client, tasks } = await serve(
   CREATE TABLE late (i int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)`,
 );
 
-async function effects(what: string): Promise<number> {
-  const { rowCount } = await client.query("SELECT FROM effect WHERE what = $1", [what]);
-  return rowCount ?? 0;
-}
+const effects = (what: string) => tasks.value<number>("SELECT count(*)::integer FROM effect WHERE what = $1", [what]);
 
 const insert = (what: string) => `INSERT INTO effect VALUES ('${what}')`;
 

@@ -1,14 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "../support/limitedTest.js";
 import { serve } from "../support/serve.js";
-import { only, times } from "../support/tasks.js";
+import { statesOf, times } from "../support/tasks.js";
+import { serverMajor } from "../support/database.js";
 
 const { pgTask, client, tasks } = await serve();
-const { rows: version } = await client.query<{ number: number }>(
-  "SELECT current_setting('server_version_num')::integer AS number",
-);
 /** PostgreSQL supports infinite intervals from version 17 on. */
-const hasInfinity = only(version).number >= 170_000;
+const hasInfinity = (await serverMajor()) >= 17;
 
 /** Asserts that other tasks still run, without warnings or errors in the log. */
 async function othersRun(): Promise<void> {
@@ -19,12 +17,13 @@ async function othersRun(): Promise<void> {
 
 const endlessIntervals = ["290000 years", "100000000 years", ...(hasInfinity ? ["infinity"] : [])];
 
-for (const active of endlessIntervals) {
-  test(`a task with active ${active} runs`, async () => {
-    const row = await tasks.run("SELECT 1", { active });
-    assert.equal(row.state, "DONE");
-    await othersRun();
-  });
+for (const interval of endlessIntervals) {
+  for (const column of ["active", "timeout", "live"]) {
+    test(`a task with ${column} ${interval} runs`, async () => {
+      assert.equal((await tasks.run("SELECT pg_sleep(0.05)", { [column]: interval, group: column })).state, "DONE");
+      await othersRun();
+    });
+  }
 }
 
 test("a task planned for -infinity is GONE at once", async () => {
@@ -58,32 +57,10 @@ for (const drift of [true, false]) {
 }
 
 test("tasks with a pause that are planned for -infinity run one after another", async () => {
-  const ids = await tasks.insert(
-    ...times(3, {
-      input: "SELECT pg_sleep(0.02)",
-      max: -50,
-      plan: "-infinity",
-      group: "pausing",
-    }),
-  );
-  const rows = await tasks.ended(...ids);
-  assert.deepEqual(new Set(rows.map(({ state }) => state)), new Set(["DONE"]));
+  const task = { input: "SELECT pg_sleep(0.02)", max: -50, plan: "-infinity", group: "pausing" };
+  assert.deepEqual(statesOf(await tasks.runTogether(...times(3, task))), ["DONE", "DONE", "DONE"]);
   await othersRun();
 });
-
-for (const timeout of endlessIntervals) {
-  test(`a timeout of ${timeout} is no limit`, async () => {
-    assert.equal((await tasks.run("SELECT pg_sleep(0.05)", { timeout })).state, "DONE");
-    await othersRun();
-  });
-}
-
-for (const live of endlessIntervals) {
-  test(`a session may live for ${live}`, async () => {
-    assert.equal((await tasks.run("SELECT 1", { live, group: "living" })).state, "DONE");
-    await othersRun();
-  });
-}
 
 test("a task with the largest and one with the smallest max run", async () => {
   for (const max of [2_147_483_647, -2_147_483_648]) {

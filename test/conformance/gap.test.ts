@@ -126,32 +126,13 @@ test("§4 after a pause of the group, tasks with a gap do not start in a burst",
 test("§4 a repeating task keeps its gap", async () => {
   const id = await tasks.add("SELECT 1", { group: "repeating", repeat: "1 ms", gap: "0.1 s" });
   await tasks.until([id], ({ state }) => state === "DONE");
-  const { rows } = await client.query<{ gap: string }>(
-    `SELECT gap::text AS gap FROM task WHERE "group" = 'repeating' AND state = 'PLAN'`,
-  );
-  assert.deepEqual(rows, [{ gap: "00:00:00.1" }]);
+  assert.ok(await tasks.value(`SELECT gap = '0.1 s' FROM task WHERE "group" = 'repeating' AND state = 'PLAN'`));
   await client.query(`UPDATE task SET state = 'STOP' WHERE "group" = 'repeating' AND state = 'PLAN'`);
 });
 
 test("§4 rows whose gap is null wait for none", async () => {
   const ids = await tasks.together(...times(3, { input: "SELECT 1", group: "null", gap: null }));
   assert.deepEqual([...new Set((await tasks.ended(...ids)).map(({ state }) => state))], ["DONE"]);
-});
-
-for (const [what, change] of [
-  ["INSERT", "INSERT INTO task (input, gap) VALUES ('SELECT 1', '-1 s')"],
-  ["UPDATE", "UPDATE task SET gap = '-1 us'"],
-] as const)
-  test(`§4 a gap below 0 is refused by ${what}`, async () => {
-    await tasks.insert({ input: "SELECT 1", group: "refused" });
-    await assert.rejects(client.query(change), { code: "22023", message: "gap must be 0 or more" });
-  });
-
-test("§4 a gap above 1000 years, which would block its group, is refused", async () => {
-  await assert.rejects(client.query("INSERT INTO task (input, gap) VALUES ('SELECT 1', '1001 years')"), {
-    code: "22023",
-    message: "gap must be at most 1000 years",
-  });
 });
 
 test("§2 pg_task.gap has its documented effect", async () => {

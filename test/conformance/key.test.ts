@@ -34,18 +34,6 @@ async function promptly<Row extends object>(query: string, wanted: (row: Row) =>
   }
 }
 
-for (const [key, message] of [
-  ["", "key is empty"],
-  ["é".repeat(1001), "key has 2002 bytes, at most 2000 are allowed"],
-] as const) {
-  test(`INSERT and UPDATE refuse a key of ${key.length} characters`, async () => {
-    const refusal = { message, code: "22023" };
-    await assert.rejects(client.query("INSERT INTO task (input, key) VALUES ('SELECT 1', $1)", [key]), refusal);
-    const id = await tasks.add("SELECT 1", { group: "refused", plan: "infinity" });
-    await assert.rejects(client.query("UPDATE task SET key = $1 WHERE id = $2", [key, id]), refusal);
-  });
-}
-
 test("a key of 2,000 bytes that cannot be compressed is accepted", async () => {
   const key = Array.from({ length: 125 }, (_, index) => String(Math.sin(index)).padEnd(16, "x").slice(-16)).join("");
   assert.equal(key.length, 2000);

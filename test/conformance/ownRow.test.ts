@@ -7,10 +7,7 @@ const { client, tasks } = await serve({}, "CREATE TABLE effect (what text)");
 
 const own = "WHERE id = current_setting('pg_task.id')::bigint";
 
-async function effects(what: string): Promise<number> {
-  const { rowCount } = await client.query("SELECT FROM effect WHERE what = $1", [what]);
-  return rowCount ?? 0;
-}
+const effects = (what: string) => tasks.value<number>("SELECT count(*)::integer FROM effect WHERE what = $1", [what]);
 
 test("§6 a task may read its own row, which is in WORK", async () => {
   const { output, pid } = await tasks.run(
@@ -70,17 +67,6 @@ test("§6 a row that its own task deletes stays deleted", async () => {
   assert.equal(await effects("own delete"), 1);
 });
 
-test("§6 a task that sets itself to STOP stays STOP, with its effect and output", async () => {
-  const [id = ""] = await tasks.insert({
-    input: `UPDATE task SET state = 'STOP' ${own}; INSERT INTO effect VALUES ('own stop'); SELECT 'said'`,
-    repeat: "10 years",
-  });
-  const [row] = await tasks.until([id], (each) => each.state === "STOP" && each.owner === null);
-  assert.match(row?.output ?? "", /said/);
-  assert.equal(await effects("own stop"), 1);
-  assert.deepEqual(await tasks.rows("SELECT FROM task WHERE parent = $1", [id]), []);
-});
-
 test("§6 a task that sets itself to PLAN runs again once its run has ended", async () => {
   const [id = ""] = await tasks.insert({
     input: `INSERT INTO effect VALUES ('again');
@@ -105,23 +91,11 @@ test("§6 a task inserted by a task has that task as its parent", async () => {
 
 test("§8 a planned task that is set to STOP does not run", async () => {
   const id = await tasks.add("INSERT INTO effect VALUES ('planned stop')", { group: "stop", plan: "2100-01-01" });
-  await client.query("UPDATE task SET state = 'STOP', plan = now() WHERE id = $1", [id]);
+  await tasks.set(id, "state = 'STOP', plan = now()");
   await tasks.run("SELECT 1", { group: "stop" });
   const row = await tasks.row(id);
   assert.deepEqual([row.state, row.start], ["STOP", null]);
   assert.equal(await effects("planned stop"), 0);
-});
-
-test("§8 a running task that is set to STOP is cancelled, stays STOP and has no effect", async () => {
-  const id = await tasks.add("INSERT INTO effect VALUES ('running stop'); SELECT pg_sleep(60)", { group: "stop" });
-  await tasks.running(id);
-  await client.query("UPDATE task SET state = 'STOP' WHERE id = $1", [id]);
-  const [row] = await tasks.until([id], (each) => each.owner === null);
-  assert.equal(row?.state, "STOP");
-  assert.match(row?.error ?? "", /^ERROR: {2}canceling statement due to user request/);
-  assert.equal(await effects("running stop"), 0);
-  assert.equal((await tasks.run("SELECT 1", { group: "stop" })).state, "DONE");
-  assert.equal((await tasks.row(id)).state, "STOP");
 });
 
 test("§8 a running task that is deleted is cancelled and has no effect", async () => {

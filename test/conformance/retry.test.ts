@@ -296,30 +296,6 @@ test("pg_task.retry of the session is the default, and costs tasks without error
   assert.deepEqual([(await tasks.end(fine)).state, (await row(fine)).attempt], ["DONE", null]);
 });
 
-const refused: readonly (readonly [NewTask, RegExp])[] = [
-  [{ input: "", retry: -1 }, /^retry must be 0 or more, not -1$/],
-  [{ input: "", backoff: "0" }, /^backoff must be more than 0, not 00:00:00$/],
-  [{ input: "", backoff: "-1 s" }, /^backoff must be more than 0, not -00:00:01$/],
-  [{ input: "", sqlstate: "{4}" }, /^"4" in sqlstate is neither an SQLSTATE nor a class$/],
-  [{ input: "", sqlstate: "{40,40p01}" }, /^"40p01" in sqlstate is neither/],
-  [{ input: "", sqlstate: "{40,null}" }, /^"null" in sqlstate is neither/],
-  [{ input: "", sqlstate: "{!}" }, /^"!" in sqlstate is neither/],
-];
-for (const [task, message] of refused) {
-  test(`INSERT refuses ${JSON.stringify(task)}`, async () => {
-    await assert.rejects(tasks.insert(task), (error: { code?: string; message: string }) => {
-      assert.match(error.message, message);
-      return error.code === "22023";
-    });
-  });
-}
-
-test("UPDATE refuses what INSERT refuses", async () => {
-  const [id = ""] = await tasks.insert({ input: "", plan: "infinity" });
-  await assert.rejects(client.query(`UPDATE task SET retry = -1 WHERE id = ${id}`), /retry must be 0 or more/);
-  await assert.rejects(client.query(`UPDATE task SET sqlstate = '{x}' WHERE id = ${id}`), /neither an SQLSTATE/);
-});
-
 test("a trigger that refuses the retry for a moment only delays it", async () => {
   await client.query("CREATE SEQUENCE public.refusals");
   const id = await insertRefused(

@@ -207,21 +207,3 @@ test("a pause of the group moves the plan, but not the schedule", async () => {
   await tasks.ended(first);
   assert.ok(await tasks.holds(paused, "plan > now() AND due = '2001-01-01Z'"));
 });
-
-const refused: readonly (readonly [columns: string, values: string, message: RegExp, code: string])[] = [
-  ["rule, zone", "'0 0 * * *', 'Europe/Belrin'", /time zone "Europe\/Belrin" not recognized/, "22023"],
-  ["zone", "'UTC'", /zone is set without rule/, "22023"],
-  ["rule, repeat", "'0 0 * * *', '1 day'", /rule and repeat exclude each other/, "22023"],
-  ["catchup, drift, repeat", "true, true, '1 day'", /catchup and drift exclude each other/, "22023"],
-  ["rule, zone", "'SELECT now()', 'UTC'", /zone is set for a rule that is a query/, "22023"],
-  ["role", "'me'", /role is not supported yet/, "0A000"],
-];
-
-for (const [columns, values, message, code] of refused) {
-  test(`INSERT refuses ${columns} of ${values}`, async () => {
-    await assert.rejects(client.query(`INSERT INTO task (input, ${columns}) VALUES ('SELECT 1', ${values})`), {
-      message,
-      code,
-    });
-  });
-}

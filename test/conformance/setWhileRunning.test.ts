@@ -8,10 +8,7 @@ const { client, tasks } = await serve({}, "CREATE TABLE effect (what text); CREA
 const own = "WHERE id = current_setting('pg_task.id')::bigint";
 const states = ["STOP", "FAIL", "GONE", "DONE"] as const;
 
-async function effects(what: string): Promise<number> {
-  const { rowCount } = await client.query("SELECT FROM effect WHERE what = $1", [what]);
-  return rowCount ?? 0;
-}
+const effects = (what: string) => tasks.value<number>("SELECT count(*)::integer FROM effect WHERE what = $1", [what]);
 
 /** Inserts a task and waits until it is in `pg_sleep(60)`. */
 async function underway(input: string, more: Omit<NewTask, "input"> = {}): Promise<string> {
@@ -20,26 +17,18 @@ async function underway(input: string, more: Omit<NewTask, "input"> = {}): Promi
   return id;
 }
 
-const set = (id: string, what: string): Promise<unknown> => client.query(`UPDATE task SET ${what} WHERE id = $1`, [id]);
-
-const ways: Record<string, (what: string) => Omit<NewTask, "input"> & { input: string }> = {
-  plain: (what) => ({ input: `INSERT INTO effect VALUES ('${what}')` }),
-  "in a transaction of its own": (what) => ({
-    input: `BEGIN; INSERT INTO effect VALUES ('${what}')`,
-  }),
-  "under REPEATABLE READ": (what) => ({
-    input: `BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO effect VALUES ('${what}')`,
-  }),
-  "not atomic": (what) => ({ input: `INSERT INTO effect VALUES ('${what}')`, atomic: false }),
-};
-
-for (const [way, make] of Object.entries(ways)) {
+for (const [way, begin, more] of [
+  ["plain", "", {}],
+  ["in a transaction of its own", "BEGIN;", {}],
+  ["under REPEATABLE READ", "BEGIN ISOLATION LEVEL REPEATABLE READ;", {}],
+  ["not atomic", "", { atomic: false }],
+] as const) {
   for (const state of states) {
     test(`§8 a running task, ${way}, that is set to ${state} is cancelled without effect and keeps that state`, async () => {
       const what = `${state} ${way}`;
-      const { input, ...more } = make(what);
+      const input = `${begin} INSERT INTO effect VALUES ('${what}')`;
       const id = await underway(input, { ...more, group: what, repeat: "10 years" });
-      await set(id, `state = '${state}'`);
+      await tasks.set(id, `state = '${state}'`);
       const row = await tasks.released(id);
       assert.equal(row.state, state);
       assert.ok((row.pid ?? 0) > 0);
@@ -52,9 +41,8 @@ for (const [way, make] of Object.entries(ways)) {
 
   test(`§8 a running task, ${way}, that is set to PLAN runs again, and has its effect once`, async () => {
     const what = `PLAN ${way}`;
-    const { input, ...more } = make(what);
-    const id = await underway(input, { ...more, group: what });
-    await set(id, `state = 'PLAN', input = replace(input, 'SELECT pg_sleep(60)', 'SELECT 1')`);
+    const id = await underway(`${begin} INSERT INTO effect VALUES ('${what}')`, { ...more, group: what });
+    await tasks.set(id, `state = 'PLAN', input = replace(input, 'SELECT pg_sleep(60)', 'SELECT 1')`);
     const [row] = await tasks.ended(id);
     assert.deepEqual([row?.state, row?.error, await effects(what)], ["DONE", null, 1]);
   });
@@ -63,9 +51,9 @@ for (const [way, make] of Object.entries(ways)) {
 test("§8 columns written along with the state are kept, and DONE and GONE get no error", async () => {
   for (const state of states) {
     const bare = await underway("SELECT 1");
-    await set(bare, `state = '${state}'`);
+    await tasks.set(bare, `state = '${state}'`);
     const given = await underway("SELECT 1");
-    await set(given, `state = '${state}', output = 'mine', error = 'why', stop = '2020-01-01'`);
+    await tasks.set(given, `state = '${state}', output = 'mine', error = 'why', stop = '2020-01-01'`);
     const { error, output } = await tasks.released(bare);
     if (state === "STOP" || state === "FAIL") {
       assert.match(error ?? "", /^ERROR: {2}canceling statement due to user request\n/);
@@ -77,7 +65,7 @@ test("§8 columns written along with the state are kept, and DONE and GONE get n
 
 test("§8 a running task that is planned for later is cancelled, and waits for its plan", async () => {
   const id = await underway("INSERT INTO effect VALUES ('later')", { group: "later" });
-  await set(id, "state = 'PLAN', plan = '2100-01-01'");
+  await tasks.set(id, "state = 'PLAN', plan = '2100-01-01'");
   const row = await tasks.released(id);
   assert.deepEqual([row.state, row.pid, row.take, row.start, row.error], ["PLAN", null, null, null, null]);
   assert.equal(await tasks.value("SELECT ready FROM task WHERE id = $1", [id]), false);
@@ -97,7 +85,7 @@ test("§8 a task set to PLAN while it runs starts again only after its run has e
   });
   await tasks.running(id);
   await eventually(client, "SELECT FROM pg_stat_activity WHERE query LIKE '%stubborn%' AND wait_event = 'PgSleep'");
-  await set(id, "state = 'PLAN'");
+  await tasks.set(id, "state = 'PLAN'");
   await eventually(client, "SELECT FROM caught WHERE is_called");
   const row = await tasks.row(id);
   assert.deepEqual([row.state, row.owner === null], ["PLAN", false]);
@@ -117,8 +105,8 @@ test("§8 any other state keeps a queued task from running", async () => {
     );
     const [first = "", second = ""] = inserted;
     await tasks.sleeping(first);
-    await set(second, `state = '${state}'`);
-    await set(first, `state = '${state}'`);
+    await tasks.set(second, `state = '${state}'`);
+    await tasks.set(first, `state = '${state}'`);
     for (const id of inserted) assert.equal((await tasks.released(id)).state, state);
     await tasks.run("SELECT 1", { group });
     assert.equal((await tasks.row(second)).state, state);
@@ -126,7 +114,7 @@ test("§8 any other state keeps a queued task from running", async () => {
   assert.equal(await effects("waited"), 0);
 });
 
-for (const state of ["FAIL", "GONE", "DONE"]) {
+for (const state of states) {
   test(`§6 a task that sets itself to ${state} keeps that state, its effect and its output`, async () => {
     const [id = ""] = await tasks.insert({
       input: `UPDATE task SET state = '${state}' ${own}; INSERT INTO effect VALUES ('own ${state}'); SELECT 'said'`,
@@ -157,7 +145,7 @@ test("§6 a state that a task sets itself and commits does not end its run", asy
   );
   // When pg-task has cancelled this task, it has checked the states of the other tasks, too.
   const other = await underway("SELECT 1");
-  await set(other, "state = 'STOP'");
+  await tasks.set(other, "state = 'STOP'");
   await tasks.released(other);
   await client.query("SELECT pg_advisory_unlock(78)");
   const rows = await tasks.until(ids, ({ owner }) => owner === null);
@@ -176,7 +164,7 @@ test("§8 a state that another session sets after the task set its own ends the 
     client,
     `SELECT FROM task AS t JOIN pg_stat_activity AS a ON a.pid = -t.pid WHERE t.id = ${id} AND a.wait_event = 'PgSleep'`,
   );
-  await set(id, "state = 'FAIL'");
+  await tasks.set(id, "state = 'FAIL'");
   const { state, error, pid } = await tasks.released(id);
   assert.deepEqual([state, (pid ?? 0) > 0], ["FAIL", true]);
   assert.match(error ?? "", /canceling statement due to user request/);
