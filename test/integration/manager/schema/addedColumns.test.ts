@@ -6,7 +6,7 @@ import { boundsCheckName } from "../../../../src/manager/schema/boundsCheck.js";
 import { recordVersion } from "../../../../src/manager/schema/migrations.js";
 import type { TaskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createDatabase } from "../../../support/database.js";
-import { extensionTable, partitionedByPlan, userTable } from "../../../support/foreignTables.js";
+import { extensionTable, partitionedByPlan } from "../../../support/foreignTables.js";
 import { ensureTaskTable, makeEntry } from "../../../support/taskTables.js";
 import { createVersionOne } from "../../../support/versionOne.js";
 
@@ -140,17 +140,6 @@ describe("a table of the first version", () => {
     const { rows } = await client.query(`SELECT count(*)::integer FROM ${qualified}`);
     assert.deepEqual(rows, [{ count: inserted }]);
   });
-
-  test("waits for a producer's transaction no longer than the lock timeout, and is migrated later", async () => {
-    const { qualified } = await createVersionOne(client, "held");
-    const producer = await database.connect();
-    await producer.query(`BEGIN; INSERT INTO ${qualified} (input) VALUES ('')`);
-    await assert.rejects(ensureTaskTable(target, { schema: "held" }), { code: "SCHEMA_LOCKED" });
-    await producer.query("COMMIT");
-    assert.deepEqual(await typesOf(qualified), {});
-    await ensureTaskTable(target, { schema: "held" });
-    assert.deepEqual(await typesOf(qualified), types);
-  });
 });
 
 describe("an adopted table", () => {
@@ -161,12 +150,6 @@ describe("an adopted table", () => {
     const checks = await checksOf(table);
     assert.ok(checks["task_active_check"]);
     assert.ok(!("task_check" in checks));
-  });
-
-  test("of a user gets the columns", async () => {
-    await client.query(userTable("customer"));
-    await ensureTaskTable(target, { schema: "customer" });
-    assert.deepEqual(await typesOf("customer.task"), types);
   });
 
   test("with partitions gets the columns on each of them", async () => {

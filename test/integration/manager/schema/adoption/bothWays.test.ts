@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { latestVersion } from "../../../../../src/manager/schema/migrations.js";
 import { createDatabase } from "../../../../support/database.js";
 import {
   extensionTable,
@@ -52,13 +51,6 @@ test("a table of an unreleased version is adopted with its rows and proofs", asy
   assert.deepEqual(await rows(), before);
   await ensureTaskTable(target, { schema: "fresh" });
   assert.deepEqual(await everything("unreleased"), await everything("fresh"));
-});
-
-test("adoption records the latest version", async () => {
-  await client.query(extensionTable("adopted"));
-  await ensureTaskTable(target, { schema: "adopted" });
-  const { rows } = await client.query("SELECT obj_description('adopted.task_ready()'::regprocedure) AS comment");
-  assert.deepEqual(rows, [{ comment: `pg-task version ${latestVersion}` }]);
 });
 
 test("the rights and trigger statements in docs/adoption.md are sufficient", async () => {

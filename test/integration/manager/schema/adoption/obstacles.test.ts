@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { PgTaskError } from "../../../../../src/shared/errors.js";
 import { createDatabase } from "../../../../support/database.js";
 import {
   extensionTable,
@@ -9,32 +8,16 @@ import {
   type MakeTable,
 } from "../../../../support/foreignTables.js";
 import { test } from "../../../../support/limitedTest.js";
+import { refusedAdoption, schemaContents } from "../../../../support/refusedAdoption.js";
 import { ensureTaskTable } from "../../../../support/taskTables.js";
 
 const database = await createDatabase("empty");
 const { target } = database;
 const client = await database.connect();
 
-async function columnNames(schema: string): Promise<string[]> {
-  const { rows } = await client.query<{ name: string }>(
-    `SELECT attname AS name FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 ORDER BY 1`,
-    [`${schema}.task`],
-  );
-  return rows.map(({ name }) => name);
-}
-
-/** Asserts that the table is unchanged, and that the statements in the error make it adoptable. */
 async function refusal(schema: string, make: MakeTable): Promise<string> {
   await client.query(make(schema));
-  const before = await columnNames(schema);
-  const error: unknown = await ensureTaskTable(target, { schema }).catch((reason: unknown) => reason);
-  assert.ok(error instanceof PgTaskError && error.code === "SCHEMA_INCOMPATIBLE", String(error));
-  assert.deepEqual(await columnNames(schema), before);
-  const [what = "", ...statements] = error.message.split("\n");
-  assert.ok(statements.length > 0);
-  for (const statement of statements) await client.query(statement);
-  await ensureTaskTable(target, { schema });
-  return what;
+  return await refusedAdoption(client, target, schema);
 }
 
 describe("refuses a table with the statements that make it fit, if", () => {
@@ -115,13 +98,13 @@ test("refuses ids that are not unique", async () => {
 
 test('with "create": false says what is missing and adds nothing', async () => {
   await client.query(extensionTable("waits"));
-  const before = await columnNames("waits");
+  const before = await schemaContents(client, "waits");
   await assert.rejects(ensureTaskTable(target, { schema: "waits", create: false }), {
     code: "SCHEMA_MISSING",
     message:
       'table "waits"."task" was not created by pg-task and lacks the columns take, hash, crash, ready, atomic, owner, keep, its triggers and indexes, and its entry says "create": false',
   });
-  assert.deepEqual(await columnNames("waits"), before);
+  assert.deepEqual(await schemaContents(client, "waits"), before);
 });
 
 test("creates no enum for a state of text, and leaves an object of its name alone", async () => {

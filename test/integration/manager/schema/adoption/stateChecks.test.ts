@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { PgTaskError } from "../../../../../src/shared/errors.js";
 import { cli } from "../../../../support/cli.js";
 import { createDatabase, serverMajor } from "../../../../support/database.js";
 import { test } from "../../../../support/limitedTest.js";
+import { refusedAdoption, schemaContents } from "../../../../support/refusedAdoption.js";
 import { ensureTaskTable } from "../../../../support/taskTables.js";
 import { temporaryFolder } from "../../../../support/temporaryFolder.js";
 
@@ -26,29 +26,8 @@ async function createUserTable(state: string, before = "", after = ""): Promise<
   return schema;
 }
 
-async function contents(schema: string): Promise<unknown> {
-  const { rows } = await client.query(
-    `SELECT (SELECT json_agg(json_build_array(relname, relkind, xmin::text) ORDER BY oid) FROM pg_class WHERE relnamespace = n.oid) AS relations,
-       (SELECT json_agg(json_build_array(attname, atttypid, a.xmin::text) ORDER BY attrelid, attnum) FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = attrelid WHERE relnamespace = n.oid) AS columns,
-       (SELECT json_agg(json_build_array(conname, xmin::text) ORDER BY oid) FROM pg_constraint WHERE connamespace = n.oid) AS constraints,
-       (SELECT json_agg(proname ORDER BY oid) FROM pg_proc WHERE pronamespace = n.oid) AS functions,
-       (SELECT json_agg(json_build_array(typname, xmin::text) ORDER BY oid) FROM pg_type WHERE typnamespace = n.oid) AS types,
-       (SELECT json_agg(json_build_array(t, t.xmin::text, t.ctid)) FROM ${schema}.task AS t) AS rows
-     FROM pg_namespace AS n WHERE nspname = $1`,
-    [schema],
-  );
-  return rows[0];
-}
-
-/** Asserts that the table is unchanged, and that the statements in the error make it adoptable. */
 async function refusal(schema: string): Promise<string> {
-  const before = await contents(schema);
-  const error: unknown = await ensureTaskTable(target, { schema }).catch((reason: unknown) => reason);
-  assert.ok(error instanceof PgTaskError && error.code === "SCHEMA_INCOMPATIBLE", String(error));
-  assert.deepEqual(await contents(schema), before);
-  const [what = "", ...statements] = error.message.split("\n");
-  for (const statement of statements) await client.query(statement);
-  await ensureTaskTable(target, { schema });
+  const what = await refusedAdoption(client, target, schema);
   for (const state of ["TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP", "PLAN"]) {
     await client.query(`UPDATE ${schema}.task SET state = $1`, [state]);
   }
@@ -158,13 +137,13 @@ describe("refuses a table with a check that rejects every task in some state", (
 
   test("and pg-task check reports it", async () => {
     const schema = await createUserTable(`text DEFAULT 'PLAN' CHECK (state IN ${some})`);
-    const before = await contents(schema);
+    const before = await schemaContents(client, schema);
     const cwd = await temporaryFolder();
     await writeFile(join(cwd, "pg_task.json"), JSON.stringify({ "pg_task.schema": schema }));
     const { code, stdout } = await cli(["check"], { cwd, env: { DATABASE_URL: database.url } });
     assert.equal(code, 4);
     assert.match(stdout, new RegExp(`not allowed: .*its constraint task_state_check ${forbidsThree}`));
-    assert.deepEqual(await contents(schema), before);
+    assert.deepEqual(await schemaContents(client, schema), before);
   });
 });
 
