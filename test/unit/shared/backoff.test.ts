@@ -6,31 +6,24 @@ import { Backoff, sleep } from "../../../src/shared/backoff.js";
 const take = (backoff: Backoff, count: number): number[] => Array.from({ length: count }, () => backoff.next());
 
 describe("backoff", () => {
-  it("doubles its pauses up to the maximum", () => {
-    const backoff = new Backoff({ firstMs: 100, maxMs: 1000, random: () => 0 });
-    assert.deepEqual(take(backoff, 6), [100, 200, 400, 800, 1000, 1000]);
-  });
+  for (const [title, options, pauses] of [
+    ["doubles its pauses up to the maximum", { firstMs: 100, maxMs: 1000 }, [100, 200, 400, 800, 1000, 1000]],
+    ["grows by the given factor", { firstMs: 10, maxMs: 1000, factor: 3 }, [10, 30, 90, 270]],
+    [
+      "shortens pauses by a random part up to `jitter`, while they grow",
+      { firstMs: 100, maxMs: 400, jitter: 0.5, random: () => 0.5 },
+      [75, 150, 300, 300],
+    ],
+    ["never exceeds the maximum, not even at first", { firstMs: 5000, maxMs: 1000 }, [1000, 1000]],
+  ] as const) {
+    it(title, () => assert.deepEqual(take(new Backoff({ random: () => 0, ...options }), pauses.length), pauses));
+  }
 
   it("starts again with the first pause after a success", () => {
     const backoff = new Backoff({ firstMs: 100, maxMs: 1000, random: () => 0 });
     take(backoff, 5);
     backoff.reset();
     assert.deepEqual(take(backoff, 2), [100, 200]);
-  });
-
-  it("grows by the given factor", () => {
-    const backoff = new Backoff({ firstMs: 10, maxMs: 1000, factor: 3, random: () => 0 });
-    assert.deepEqual(take(backoff, 4), [10, 30, 90, 270]);
-  });
-
-  it("shortens pauses by a random part up to `jitter`, while they grow", () => {
-    const backoff = new Backoff({ firstMs: 100, maxMs: 400, jitter: 0.5, random: () => 0.5 });
-    assert.deepEqual(take(backoff, 4), [75, 150, 300, 300]);
-  });
-
-  it("never exceeds the maximum, not even at first", () => {
-    const backoff = new Backoff({ firstMs: 5000, maxMs: 1000, random: () => 0 });
-    assert.deepEqual(take(backoff, 2), [1000, 1000]);
   });
 
   it("retries at once after a calm period, but not when failures follow each other", () => {

@@ -5,20 +5,6 @@ import { Lifecycle, type LifecycleHooks } from "../../../src/shared/lifecycle.js
 
 type Hook = "start" | "drain" | "stop";
 
-/** A promise that the test settles. */
-class Gate {
-  readonly promise: Promise<void>;
-  open!: () => void;
-  fail!: (error: Error) => void;
-
-  constructor() {
-    this.promise = new Promise((resolve, reject) => {
-      this.open = resolve;
-      this.fail = reject;
-    });
-  }
-}
-
 /** Creates a lifecycle and records the states that it enters. */
 function createLifecycle(hooks: LifecycleHooks) {
   const states: string[] = [];
@@ -26,124 +12,70 @@ function createLifecycle(hooks: LifecycleHooks) {
   return { lifecycle: new Lifecycle(hooks, { name: "the component", log }), states };
 }
 
-/** Creates a component whose hooks return at once, except those in `held`, which wait for their gates. */
-function createComponent(...held: Hook[]) {
-  const calls: Hook[] = [];
-  const gates = { start: new Gate(), drain: new Gate(), stop: new Gate() };
-  const received: { start?: AbortSignal; drain?: AbortSignal; graceMs?: number } = {};
-  const enter = (hook: Hook): Promise<void> => {
-    calls.push(hook);
-    if (!held.includes(hook)) gates[hook].open();
-    return gates[hook].promise;
-  };
-  const created = createLifecycle({
-    start: (signal) => {
-      received.start = signal;
-      return enter("start");
-    },
-    drain: (signal, graceMs) => {
-      Object.assign(received, { drain: signal, graceMs });
-      return enter("drain");
-    },
-    stop: () => enter("stop"),
-  });
-  const reached = async (state: string): Promise<void> => {
-    while (created.states.at(-1) !== state) await new Promise(setImmediate);
-  };
-  return { ...created, calls, gates, received, reached };
-}
+const noHooks: LifecycleHooks = { start: async () => {}, drain: async () => {}, stop: async () => {} };
 
-const unlimited = Infinity;
 const startAborted = { code: "START_ABORTED", message: "the component was stopped before it ran" };
 
 describe("a lifecycle", () => {
-  it("goes through its states in order, and each is logged", async () => {
-    const { lifecycle, calls, states } = createComponent();
-    await lifecycle.start();
-    assert.deepEqual(states, ["starting", "running"]);
-    assert.equal(await lifecycle.stop(unlimited), null);
-    assert.deepEqual(states, ["starting", "running", "draining", "stopping", "stopped"]);
-    assert.deepEqual(calls, ["start", "drain", "stop"]);
-  });
-
-  it("does not start if it was stopped before, nor a second time", async () => {
-    const never = createComponent();
-    assert.equal(await never.lifecycle.stop(1000), null);
-    await assert.rejects(never.lifecycle.start(), startAborted);
-    assert.deepEqual(never.states, ["stopped"]);
-    const once = createComponent();
-    await once.lifecycle.start();
-    await once.lifecycle.stop();
-    await once.lifecycle.start();
-    assert.deepEqual(once.calls, ["start", "stop"]);
-  });
-
   it("may be stopped and started by its own start hook", async () => {
     const { lifecycle }: { lifecycle: Lifecycle } = createLifecycle({
+      ...noHooks,
       start: async () => {
         void lifecycle.stop();
         void lifecycle.start().catch(() => {});
       },
-      drain: async () => {},
-      stop: async () => {},
     });
     await assert.rejects(lifecycle.start(), startAborted);
     assert.equal(await lifecycle.stopped, null);
   });
 
   it("leaves no timer that keeps the process alive", async () => {
-    const { lifecycle } = createComponent();
+    const { lifecycle } = createLifecycle(noHooks);
     await lifecycle.start();
     await lifecycle.stop(60_000);
     assert.ok(!process.getActiveResourcesInfo().includes("Timeout"));
   });
 });
 
-describe("a stop during start", () => {
-  for (const end of ["returns", "throws"]) {
-    it(`aborts the start, waits until it ${end}, and never runs`, async () => {
-      const { lifecycle, calls, states, gates, received } = createComponent("start");
-      const started = assert.rejects(lifecycle.start(), startAborted);
-      assert.equal(received.start?.aborted, false);
-      const stopped = lifecycle.stop();
-      assert.equal(received.start?.aborted, true);
-      await new Promise(setImmediate);
-      assert.deepEqual(calls, ["start"]);
-      if (end === "returns") gates.start.open();
-      else gates.start.fail(new Error("aborted"));
-      await started;
-      assert.equal(await stopped, null);
-      assert.deepEqual(states, ["starting", "stopping", "stopped"]);
-    });
-  }
-});
-
-/** Starts a component and stops it with this grace period. Its drain waits for the gate. */
+/** Starts a component whose drain lasts until the test ends it, and stops it with this grace period. */
 async function draining(graceMs: number) {
-  const component = createComponent("drain", "stop");
-  component.gates.stop.open();
-  await component.lifecycle.start();
-  const stopped = component.lifecycle.stop(graceMs);
-  await component.reached("draining");
-  return { ...component, stopped };
+  const calls: Hook[] = [];
+  const received: { drain?: AbortSignal; graceMs?: number } = {};
+  let endDrain = (_failure?: Error): void => {};
+  const drained = new Promise<void>((resolve, reject) => {
+    endDrain = (failure) => (failure === undefined ? resolve() : reject(failure));
+  });
+  const { lifecycle, states } = createLifecycle({
+    start: async () => void calls.push("start"),
+    drain: async (signal, leftMs) => {
+      calls.push("drain");
+      Object.assign(received, { drain: signal, graceMs: leftMs });
+      await drained;
+    },
+    stop: async () => void calls.push("stop"),
+  });
+  await lifecycle.start();
+  const stopped = lifecycle.stop(graceMs);
+  while (states.at(-1) !== "draining") await new Promise(setImmediate);
+  return { lifecycle, calls, received, endDrain, stopped };
 }
 
 describe("a drain", () => {
   it("is awaited during the grace period, and receives its length", async () => {
-    const { calls, gates, received, stopped } = await draining(60_000);
+    const { calls, received, endDrain, stopped } = await draining(60_000);
     assert.ok(received.graceMs! > 0 && received.graceMs! <= 60_000);
     assert.deepEqual(calls, ["start", "drain"]);
-    gates.drain.open();
+    endDrain();
     assert.equal(await stopped, null);
     assert.deepEqual(calls, ["start", "drain", "stop"]);
   });
 
   it("is not interrupted at once by a grace period that is longer than a timer can be", async () => {
-    const { gates, received, stopped } = await draining(2 ** 31 + 10_000);
+    const { received, endDrain, stopped } = await draining(2 ** 31 + 10_000);
     // A timer that overflows fires after 1 ms, and before one that is set later for longer.
     await new Promise((resolve) => void setTimeout(resolve, 2));
     assert.equal(received.drain?.aborted, false);
-    gates.drain.open();
+    endDrain();
     assert.equal(await stopped, null);
   });
 
@@ -165,53 +97,23 @@ describe("a drain", () => {
   it("that fails is the reason, unless it was interrupted before", async () => {
     const lost = new Error("lost");
     const failed = await draining(60_000);
-    failed.gates.drain.fail(lost);
+    failed.endDrain(lost);
     assert.equal(await failed.stopped, lost);
     const interrupted = await draining(60_000);
     assert.equal(await interrupted.lifecycle.stop(), null);
-    interrupted.gates.drain.fail(lost);
+    interrupted.endDrain(lost);
     await new Promise(setImmediate);
     assert.equal(await interrupted.lifecycle.stop(), null);
   });
 });
 
 describe("a failure", () => {
-  it("of start calls the stop hook and is the reason", async () => {
-    const { lifecycle, calls, gates } = createComponent("start");
-    const refused = new Error("refused");
-    const started = assert.rejects(lifecycle.start(), refused);
-    gates.start.fail(refused);
-    await started;
-    assert.equal(await lifecycle.stopped, refused);
-    assert.deepEqual(calls, ["start", "stop"]);
-  });
-
-  it("while running stops it without a drain, and the first one is the reason", async () => {
-    const { lifecycle, calls } = createComponent();
-    await lifecycle.start();
-    const first = new Error("first");
-    void lifecycle.fail(first);
-    assert.equal(await lifecycle.fail(new Error("second")), first);
-    assert.deepEqual(calls, ["start", "stop"]);
-  });
-
-  it("of stop is reported, and the state is still stopped", async () => {
-    const { lifecycle, gates, states } = createComponent("stop");
-    await lifecycle.start();
-    const broken = new Error("broken");
-    gates.stop.fail(broken);
-    assert.equal(await lifecycle.stop(), broken);
-    assert.equal(states.at(-1), "stopped");
-    assert.equal(await lifecycle.fail(new Error("late")), broken);
-  });
-
   it("may be thrown synchronously, and need not be an Error", async () => {
     const { lifecycle } = createLifecycle({
+      ...noHooks,
       start: () => {
         throw "refused";
       },
-      drain: async () => {},
-      stop: async () => {},
     });
     await assert.rejects(lifecycle.start(), { code: "INTERNAL", message: "refused" });
   });

@@ -29,17 +29,6 @@ test("host, port, dbname and user determine where and as whom a task runs", asyn
   assert.equal(await query("SELECT current_user", "user=trusted"), "trusted");
 });
 
-test("a URI does the same", async () => {
-  const uri = `postgresql://trusted@127.0.0.1:${server.port}/elsewhere?sslmode=disable`;
-  const sql = "SELECT concat_ws(' ', current_user, current_database(), inet_server_port())";
-  assert.equal(await query(sql, "", uri), `trusted elsewhere ${server.port}`);
-});
-
-test("a database name that is a connection string is expanded", async () => {
-  const uri = `dbname=postgresql://trusted@127.0.0.1:${server.port}/elsewhere?sslmode=disable`;
-  assert.equal(await query("SELECT current_database()", "", uri), "elsewhere");
-});
-
 test("what the string omits comes from the manager's connection", async () => {
   const sql = "SELECT concat_ws(' ', inet_server_port(), current_database(), current_user)";
   assert.equal(await query(sql, "", ""), (await driver.run(1, sql)).output);
@@ -239,26 +228,6 @@ test("target_session_attrs skips servers of another kind", async () => {
     `${remoteString} ${twice}`,
     `${at}server is not in hot standby mode\n\t${at}server is not in hot standby mode`,
   );
-});
-
-const wrong: readonly (readonly [string, string])[] = [
-  ["application_name", 'missing "=" after "application_name" in connection info string'],
-  ["postgresql://h?nothing=1", 'invalid URI query parameter: "nothing"'],
-  ["port=abc", 'invalid integer value "***" for connection option "port"'],
-  [
-    "sslrootcert=system sslmode=require",
-    'weak sslmode "require" may not be used with sslrootcert=system (use "verify-full")',
-  ],
-];
-for (const [remote, message] of wrong) {
-  test(`${remote} is the error ${message}`, () => refused(remote, message));
-}
-
-test("options without effect are accepted", async () => {
-  const harmless =
-    "keepalives=1 keepalives_idle=5 keepalives_interval=1 keepalives_count=2 tcp_user_timeout=9 " +
-    "gssencmode=prefer krbsrvname=x gsslib=gssapi gssdelegation=0 sslcompression=0 sslsni=0 max_protocol_version=latest";
-  assert.equal(await query("SELECT 1", harmless), "1");
 });
 
 test("PG* variables apply where string and manager's connection give nothing", async () => {

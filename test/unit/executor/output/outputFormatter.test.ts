@@ -8,7 +8,6 @@ import type { ServerMessage } from "../../../../src/shared/postgres/protocol/dec
 import { defaultFormat } from "../../../support/executors.js";
 import type { OutputFormat } from "../../../../src/shared/ipc/run.js";
 
-const int4 = 23;
 const text = 25;
 
 function make(format: Partial<OutputFormat>, events: readonly ServerMessage[], limit = 1 << 20): OutputFormatter {
@@ -119,25 +118,6 @@ test("output near the limit is reported once, also when it is only announced", (
   output.receive({ type: "announced", bytes: 7 });
   for (const event of rowsSet(["a"], [["1234567"]])) output.receive(event);
   assert.deepEqual([warnings, output.failure], [1, null]);
-});
-
-test("a header is kept only together with its first row", () => {
-  const output = make({}, rowsSet(["a", "b"], [["long", "longer"]]), 5);
-  assert.equal(output.text, null);
-  assert.equal(output.failure, "output exceeds 5 bytes (pg_task.output)");
-});
-
-test("a header is quoted and escaped like a string, whatever the column's type", () => {
-  const output = make({ quote: '"', escape: "\\", delimiter: "," }, [
-    { type: "rowDescription", columns: [column('a"b', int4), column("c\\d")] },
-    { type: "dataRow", values: ["1", "2"] },
-  ]);
-  assert.equal(output.text, '"a\\"b","c\\\\d"\n1,"2"');
-});
-
-test("many short lines keep their order across pieces", () => {
-  const lines = Array.from({ length: 50_000 }, (_, index) => String(index));
-  assert.equal(make({}, oneColumn(lines)).text, lines.join("\n"));
 });
 
 test("the library reads what was written, with the names of the columns", () => {

@@ -21,15 +21,6 @@ function outcome(parse: (text: string) => unknown, text: string): unknown {
   }
 }
 
-void test("parses what JSON.stringify writes", () => {
-  fc.assert(
-    fc.property(fc.json(), fc.constantFrom(0, 2, "\t"), (text, indent) => {
-      const value: unknown = JSON.parse(text);
-      assert.deepEqual(parseJson(JSON.stringify(value, null, indent)), value);
-    }),
-  );
-});
-
 void test("skips line comments and counts them in positions", () => {
   const text = '// a\n{ // "b": 1,\r\n"c": // d\r"//", "e": [ // }\n] } // f';
   assert.deepEqual(parseJson(text), { c: "//", e: [] });
