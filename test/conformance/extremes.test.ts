@@ -19,7 +19,7 @@ const endlessIntervals = ["290000 years", "100000000 years", ...(hasInfinity ? [
 
 for (const interval of endlessIntervals) {
   for (const column of ["active", "timeout", "live"]) {
-    test(`a task with ${column} ${interval} runs`, async () => {
+    test(`a task whose ${column} is ${interval} runs`, async () => {
       assert.equal((await tasks.run("SELECT pg_sleep(0.05)", { [column]: interval, group: column })).state, "DONE");
       await othersRun();
     });
