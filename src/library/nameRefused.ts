@@ -1,7 +1,7 @@
 import type { TaskTable } from "../manager/schema/taskTable.js";
 import { describeValue } from "../shared/describeValue.js";
-import { errorMessage, PgTaskError } from "../shared/errors.js";
-import { sqlState as sqlStateOf, type Queryable } from "../shared/postgres/client.js";
+import { errorMessage, PgTaskError, withMessage } from "../shared/errors.js";
+import { sqlState, type Queryable } from "../shared/postgres/client.js";
 import { findTakenKey, type NewRow } from "../tasks/commands/addTask.js";
 import { readKeyHolder } from "../tasks/queries/tasksWithKey.js";
 import type { TaskFilter } from "../tasks/types.js";
@@ -11,7 +11,7 @@ const invalidTime = new Set(["22007", "22008", "22009", "22023"]);
 
 /** Names both options if the server does not say which time it cannot read. Returns any other error unchanged. */
 export function nameInvalidTime(error: unknown, { since, until }: TaskFilter): unknown {
-  const state = sqlStateOf(error);
+  const state = sqlState(error);
   if (state === null || !invalidTime.has(state)) return error;
   const given = Object.entries({ since, until }).flatMap(([name, value]) =>
     typeof value === "string" ? [{ name, value }] : [],
@@ -34,16 +34,14 @@ export async function nameKeyHolder(
   error: unknown,
 ): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.code !== "TASK_KEY_TAKEN") return error;
-  const { message, cause, sqlState } = error;
-  const key = findTakenKey(cause, rows);
+  const key = findTakenKey(error.cause, rows);
   const id = key === null ? null : await readKeyHolder(client, table, key);
   const isShared = key !== null && rows.filter(({ columns }) => columns.get("key") === key).length > 1;
   const named = key === null ? "this key" : `the key ${describeValue(key)}`;
   const unknown = isShared ? `several of the tasks have ${named}` : `another task waits with ${named}`;
   const holder = id === null ? unknown : `task ${id} waits with ${named}`;
-  return new PgTaskError(
-    "TASK_KEY_TAKEN",
-    `${message}: ${holder}; if one task is enough, ifKeyTaken: "join" or "skip" makes this no error`,
-    { cause, ...(sqlState === undefined ? {} : { sqlState }) },
+  return withMessage(
+    error,
+    `${error.message}: ${holder}; if one task is enough, ifKeyTaken: "join" or "skip" makes this no error`,
   );
 }

@@ -15,7 +15,11 @@ export class PgTaskError extends Error {
   readonly remedy: string | undefined;
 
   /** Creates an error. Its family and whether it can be retried follow from the code. */
-  constructor(code: ErrorCode, message: string, options?: { cause?: unknown; sqlState?: string; remedy?: string }) {
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options?: { cause?: unknown; sqlState?: string | undefined; remedy?: string | undefined },
+  ) {
     super(message, options);
     this.name = "PgTaskError";
     this.code = code;
@@ -47,6 +51,10 @@ function needsUser(code: ErrorCode, sqlState: string | undefined): boolean {
   if (errorDefinitions[code].family !== "CONNECTION") return false;
   return sqlState === undefined ? code === "CONNECTION_REJECTED" : lastingRefusals.test(sqlState);
 }
+
+/** The same error in other words. */
+export const withMessage = ({ code, cause, sqlState, remedy }: PgTaskError, message: string): PgTaskError =>
+  new PgTaskError(code, message, { cause, sqlState, remedy });
 
 export interface ErrorReport {
   readonly code: ErrorCode;
@@ -81,7 +89,7 @@ export function isError(value: unknown): value is Error {
 
 export function fromReport(report: ErrorReport): PgTaskError {
   const { code, message, sqlState } = report;
-  return new PgTaskError(code, message, sqlState === undefined ? {} : { sqlState });
+  return new PgTaskError(code, message, { sqlState });
 }
 
 const lossErrorCodes = new Set(["ECONNRESET", "EPIPE", "ETIMEDOUT", "ECONNABORTED", "ENETRESET"]);

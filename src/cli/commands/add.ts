@@ -1,7 +1,7 @@
 import { constants } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
-import { errorMessage, PgTaskError } from "../../shared/errors.js";
+import { errorMessage, PgTaskError, withMessage } from "../../shared/errors.js";
 import { explainSystemError } from "../../shared/systemErrors.js";
 import { sqlState } from "../../shared/postgres/client.js";
 import { literal } from "../../shared/postgres/quoting.js";
@@ -59,21 +59,16 @@ export async function add(terminal: Terminal, sql: string | undefined, options: 
   const given = columnValues(options);
   refuseTwice(given, options);
   requireSingleCharacters([...given, ...(options.set ?? [])]);
-  const request: Request = {
-    columns: new Map([["input", await readSql(terminal, sql, options.file)], ...given, ...(options.set ?? [])]),
-    taskColumns: given.map(([name]) => name),
-    delay: options.in,
-    wait,
-    skipTaken,
-  };
-  if (skipTaken && !request.columns.has("key")) {
+  const columns = new Map([["input", await readSql(terminal, sql, options.file)], ...given, ...(options.set ?? [])]);
+  const taskColumns = given.map(([name]) => name);
+  const request = { columns, taskColumns, delay: options.in, wait, skipTaken };
+  if (skipTaken && !columns.has("key")) {
     throw new PgTaskError("USAGE", "expected --key, because of --if-key-taken skip");
   }
   return await withTable(terminal, options, "add", async (opened) => {
     const json = options.json === true;
-    if (wait) return await waitForTask(terminal, opened, () => insertOne(opened, request), json);
+    if (wait) return await waitForTask(terminal, opened, async () => (await insert(opened, request)) ?? "", json);
     const id = await insert(opened, request);
-    if (id !== null) noteAddedTask(id);
     if (json) terminal.write(`${JSON.stringify({ id })}\n`);
     else if (id === null) terminal.writeError(`nothing was added: ${await describeKeyHolder(opened, request)}\n`);
     else if (terminal.isTerminal) terminal.write(await describeAdded(opened, id));
@@ -149,12 +144,6 @@ function requireSingleCharacters(columns: readonly (readonly [name: string, valu
   throw new PgTaskError("USAGE", `expected --${name} with one ASCII character, got ${JSON.stringify(value)}`);
 }
 
-async function insertOne(opened: OpenTable, request: Request): Promise<string> {
-  const id = (await insert(opened, request)) ?? "";
-  noteAddedTask(id);
-  return id;
-}
-
 /**
  * With `wait`, commits only what it may read later.
  *
@@ -163,25 +152,20 @@ async function insertOne(opened: OpenTable, request: Request): Promise<string> {
 async function insert(opened: OpenTable, request: Request): Promise<string | null> {
   const { client, table } = opened;
   const { columns, taskColumns, delay, wait, skipTaken } = request;
-  const insertRow = async (): Promise<string | null> => {
-    const [id = null] = await addTasks(client, table, [{ columns, taskColumns, delay }], {
-      ifKeyTaken: skipTaken ? "skip" : "error",
-    });
-    return id;
-  };
+  const rows = [{ columns, taskColumns, delay }];
   try {
-    if (!wait) return await insertRow();
-    await client.query("BEGIN");
-    const id = await insertRow();
-    if (id !== null) await readOutcomes(client, table, [id]);
-    await client.query("COMMIT");
+    if (wait) await client.query("BEGIN");
+    const [id = null] = await addTasks(client, table, rows, { ifKeyTaken: skipTaken ? "skip" : "error" });
+    if (wait && id !== null) await readOutcomes(client, table, [id]);
+    if (wait) await client.query("COMMIT");
+    if (id !== null) noteAddedTask(id);
     return id;
   } catch (error) {
     const state = sqlState(error);
     if (state === null) throw error;
     if (wait) await client.query("ROLLBACK");
     if (state !== insufficientPrivilege) {
-      const refusal = nameOption(error, request, toAddError(error, table, [{ columns, taskColumns }]));
+      const refusal = nameOption(error, request, toAddError(error, table, rows));
       throw await withSuggestion(client, await nameKeyHolder(opened, request, refusal));
     }
     const given = [...columns.keys(), ...(delay === undefined ? [] : ["plan"])];
@@ -201,24 +185,18 @@ function nameOption(error: unknown, { columns, taskColumns, delay }: Request, re
   if (column === null || column === "input") return refusal;
   const others = column === "plan" && delay !== undefined ? "--in" : `--set ${column}`;
   const option = taskColumns.includes(column) ? `--${column}` : others;
-  const { message, cause, sqlState: state } = refusal;
-  return new PgTaskError("TASK_REJECTED", `${option}: ${message}`, {
-    cause,
-    ...(state === undefined ? {} : { sqlState: state }),
-  });
+  return withMessage(refusal, `${option}: ${refusal.message}`);
 }
 
 /** Adds to an error TASK_KEY_TAKEN which task waits, and what to do. Returns any other error unchanged. */
 async function nameKeyHolder(opened: OpenTable, request: Request, error: unknown): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.code !== "TASK_KEY_TAKEN") return error;
-  const { message, cause, sqlState: state } = error;
   const holder = await describeKeyHolder(opened, request);
   const key = literal(request.columns.get("key") ?? "");
   const update = `UPDATE ${opened.table.qualified} SET … WHERE key = ${key} AND ready IS NOT NULL`;
-  return new PgTaskError(
-    "TASK_KEY_TAKEN",
-    `${message}: ${holder}; if one task is enough, --if-key-taken skip makes this no error; to change the one that waits: ${update}`,
-    { cause, ...(state === undefined ? {} : { sqlState: state }) },
+  return withMessage(
+    error,
+    `${error.message}: ${holder}; if one task is enough, --if-key-taken skip makes this no error; to change the one that waits: ${update}`,
   );
 }
 
@@ -263,8 +241,6 @@ async function readBytes(file: string): Promise<Buffer> {
   try {
     return await readFile(file);
   } catch (error) {
-    throw new PgTaskError("USAGE", `cannot read the SQL file: ${explainSystemError(error)}`, {
-      cause: error,
-    });
+    throw new PgTaskError("USAGE", `cannot read the SQL file: ${explainSystemError(error)}`, { cause: error });
   }
 }

@@ -1,5 +1,5 @@
 import { taskTable } from "../../manager/schema/taskTable.js";
-import { PgTaskError } from "../../shared/errors.js";
+import { PgTaskError, withMessage } from "../../shared/errors.js";
 import type { Client } from "../../shared/postgres/client.js";
 import { readRuleTimes, type RuleTime, type RuleTimes } from "../../tasks/queries/schedules.js";
 import { withSuggestion } from "../support/suggestions.js";
@@ -46,7 +46,7 @@ function describeInterval(error: unknown): unknown {
   if (!(error instanceof PgTaskError) || !error.message.includes("expected a schedule, got an interval")) return error;
   const text =
     "next takes a rule; with an interval as repeat, each planned time is simply the one before plus the interval";
-  return new PgTaskError(error.code, `${error.message}: ${text}`, { cause: error.cause });
+  return withMessage(error, `${error.message}: ${text}`);
 }
 
 const formatWall = ({ wall, offset }: RuleTime): string => `${wall}${offset}`;

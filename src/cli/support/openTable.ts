@@ -6,6 +6,7 @@ import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { connectClient, disconnect, type Client } from "../../shared/postgres/client.js";
 import { entriesNamed, entryNames, tableNames } from "../../shared/config/entryNames.js";
 import { PgTaskError } from "../../shared/errors.js";
+import { omitUndefined } from "../../shared/omitUndefined.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { identifier } from "../../shared/postgres/quoting.js";
 import { indexScanSettings } from "../../tasks/sqlFragments.js";
@@ -67,12 +68,7 @@ export function optionsFor(configuration: Configuration, chosen: Entry, given: T
     return entry === chosen && others.length === 0;
   };
   const { target, schema, table, key } = chosen;
-  const names: readonly TableOptions[] = [
-    { entry: target.database },
-    { table },
-    { table: `${schema}.${table}` },
-    { entry: key },
-  ];
+  const names = [{ entry: target.database }, { table }, { table: `${schema}.${table}` }, { entry: key }];
   const selecting = isSelected(given) ? given : names.find(isSelected);
   const number = String(configuration.entries.indexOf(chosen) + 1);
   return { ...(selecting ?? { entry: number }), ...(given.config === undefined ? {} : { config: given.config }) };
@@ -120,24 +116,19 @@ function defaultEntry(terminal: Terminal, { entries, parameters }: Configuration
 }
 
 /** The connection's settings make the format of times and intervals predictable. */
-async function connectForCommand(
+const connectForCommand = (
   target: ConnectionTarget,
   command: string,
-  { isControl = false, signal }: { readonly isControl?: boolean; readonly signal?: AbortSignal | undefined } = {},
-): Promise<Client> {
-  return await connectClient(target, {
+  options: { readonly isControl: boolean; readonly signal?: AbortSignal | undefined },
+): Promise<Client> =>
+  connectClient(target, {
     applicationName: `pg-task ${command}`,
-    isControl,
     acceptsAnyText: true,
     // Only doctor looks at what its own session gets from the server.
     acceptsPooler: command !== "doctor",
-    ...(signal === undefined ? {} : { signal }),
-    settings: {
-      lock_timeout: "5s",
-      ...indexScanSettings,
-    },
+    settings: { lock_timeout: "5s", ...indexScanSettings },
+    ...omitUndefined(options),
   });
-}
 
 export async function withClient<T>(
   target: ConnectionTarget,
@@ -207,9 +198,8 @@ export async function withTable<T>(
   action: (opened: OpenTable) => Promise<T>,
 ): Promise<T> {
   const configuration = await loadForCommand(terminal, options);
-  return await withEntry(configuration, chooseEntry(terminal, configuration, options), command, action, {
-    given: options,
-  });
+  const entry = chooseEntry(terminal, configuration, options);
+  return await withEntry(configuration, entry, command, action, { given: options });
 }
 
 /**
@@ -280,6 +270,6 @@ function passwordLater(error: PgTaskError, { target }: Entry): PgTaskError {
   return new PgTaskError(
     "CONNECTION_REJECTED",
     `the role ${identifier(target.user)} has another password than its entry: ${remedy}`,
-    { cause: error, remedy, ...(error.sqlState === undefined ? {} : { sqlState: error.sqlState }) },
+    { cause: error, remedy, sqlState: error.sqlState },
   );
 }

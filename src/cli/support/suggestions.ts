@@ -1,4 +1,4 @@
-import { PgTaskError } from "../../shared/errors.js";
+import { PgTaskError, withMessage } from "../../shared/errors.js";
 import { nearestName } from "../../shared/nearestName.js";
 import { sqlState, type Client } from "../../shared/postgres/client.js";
 
@@ -7,14 +7,12 @@ const weekdays = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 /** Adds to the refusal of a zone or of weekdays what may be meant. The server's messages must be in English. */
 export async function withSuggestion(client: Client, error: unknown): Promise<unknown> {
   if (!(error instanceof PgTaskError) || error.sqlState !== "22023") return error;
-  const { code, message, cause, sqlState: state } = error;
+  const { message } = error;
   const zone = /time zone "([^"]+)" not recognized/.exec(message)?.[1];
   const days = /: weekday: '([^']+)' is not understood/.exec(message)?.[1];
   const suggestion =
     zone === undefined ? days && suggestWeekdays(days) : await suggestZone(client, zone).catch(ignoreServerError);
-  return suggestion === undefined
-    ? error
-    : new PgTaskError(code, `${message}: ${suggestion}`, { cause, sqlState: state });
+  return suggestion === undefined ? error : withMessage(error, `${message}: ${suggestion}`);
 }
 
 function ignoreServerError(error: unknown): undefined {

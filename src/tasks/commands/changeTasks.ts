@@ -166,13 +166,8 @@ export async function changeTasks(
   ids: readonly string[],
   { isFatal = () => false, callersClient = false, states = null }: ChangeOptions = {},
 ): Promise<ChangeResult[]> {
-  const context = {
-    change,
-    states,
-    isFatal,
-    transaction: callersClient && (await isInTransaction(client)),
-  };
-  return await changeOrSplit(client, table, context, ids);
+  const transaction = callersClient && (await isInTransaction(client));
+  return await changeOrSplit(client, table, { change, states, isFatal, transaction }, ids);
 }
 
 export interface ChangeOptions {
@@ -186,10 +181,8 @@ export interface ChangeOptions {
   readonly states?: readonly TaskState[] | null;
 }
 
-interface ChangeContext {
+interface ChangeContext extends Required<Omit<ChangeOptions, "callersClient">> {
   readonly change: Change;
-  readonly states: readonly TaskState[] | null;
-  readonly isFatal: (error: unknown) => boolean;
   readonly transaction: boolean;
 }
 
@@ -206,8 +199,10 @@ async function changeOrSplit(
     if (sqlState(error) === null || kind.isFatal(error)) throw error;
     if (kind.transaction && concernsTransaction(error)) throw error;
     const [id] = ids;
-    if (ids.length === 1 && id !== undefined)
-      return [isKeyTaken(error, table) ? keyTakenResult(id) : failedResult(id, error)];
+    if (ids.length === 1 && id !== undefined) {
+      if (isKeyTaken(error, table)) return [unchanged(id, "refused", keyTaken)];
+      return [unchanged(id, "failed", `${errorMessage(error)}${fullQueueHint(error)}`)];
+    }
     const middle = ids.length >> 1;
     return [
       ...(await changeOrSplit(client, table, kind, ids.slice(0, middle))),
@@ -229,25 +224,17 @@ const concernsTransaction = (error: unknown): boolean => {
 const isKeyTaken = (error: unknown, { keyIndex }: TaskTable): boolean =>
   isServerError(error) && error.code === uniqueViolation && error.constraint === keyIndex;
 
-const keyTakenResult = (id: string): ChangeResult => ({
-  ...failedResult(id, null),
-  outcome: "refused",
-  reason: keyTaken,
+const unchanged = (id: string, outcome: "refused" | "failed", reason: string): ChangeResult => ({
+  id,
+  outcome,
+  state: null,
+  attempt: 0,
+  claimed: false,
+  unlinked: false,
+  schedule: null,
+  keyWaitsIn: null,
+  reason,
 });
-
-function failedResult(id: string, error: unknown): ChangeResult {
-  return {
-    id,
-    outcome: "failed",
-    state: null,
-    attempt: 0,
-    claimed: false,
-    unlinked: false,
-    schedule: null,
-    keyWaitsIn: null,
-    reason: error === null ? null : `${errorMessage(error)}${fullQueueHint(error)}`,
-  };
-}
 
 async function changeTogether(
   client: Queryable,

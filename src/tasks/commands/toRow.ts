@@ -22,10 +22,8 @@ export function toRow(task: GivenTask | string, copied?: CopiedValues): NewRow {
   const { input }: { input?: unknown } = columns;
   const hasInput = typeof input === "string" && input.trim() !== "";
   if (!hasInput && (input !== undefined || copied?.columns.includes("input") !== true)) {
-    throw new PgTaskError(
-      "USAGE",
-      `expected the task's SQL in input, got ${input === undefined ? "nothing" : describeValue(input)}`,
-    );
+    const got = input === undefined ? "nothing" : describeValue(input);
+    throw new PgTaskError("USAGE", `expected the task's SQL in input, got ${got}`);
   }
   refuseNone(own, delay);
   refuseLengths({ ...columns, delay });
@@ -72,10 +70,8 @@ function refuseText(text: string, place: string): void {
 function refuseNone(own: unknown, delay: unknown): void {
   if (!isRecord(own)) throw new PgTaskError("USAGE", `expected columns to be an object, got ${describeValue(own)}`);
   if (!isPropertyBag(own)) {
-    throw new PgTaskError(
-      "USAGE",
-      "expected columns to be an object with a property for each column, got another object",
-    );
+    const wanted = "expected columns to be an object with a property for each column, got another object";
+    throw new PgTaskError("USAGE", wanted);
   }
   if (delay === null) throw new PgTaskError("USAGE", "expected delay to be an interval, got null");
 }
@@ -109,33 +105,24 @@ function refuseLengths(given: Readonly<Record<string, unknown>>): void {
 function refuseNotOwn(own: object, given: Readonly<Record<string, unknown>>): void {
   const names = Object.entries(own).flatMap(([name, value]) => (value === undefined ? [] : [name]));
   if (names.includes("")) throw new PgTaskError("USAGE", "expected names of columns in columns, got an empty one");
-  refuseNames(names);
-  const twice = names.find((name) => given[name] !== undefined);
-  if (twice !== undefined) throw new PgTaskError("USAGE", `expected column ${twice} once, got it in columns, too`);
-  const taken = names.find(isTaskColumn);
-  if (taken !== undefined) throw notOwnError(taken);
-}
-
-function refuseNames(names: readonly string[]): void {
   for (const name of names) {
     const problem = unstorablePart(name);
     if (problem === null) continue;
-    throw new PgTaskError(
-      "USAGE",
-      `expected names of columns in columns without ${problem}, got ${JSON.stringify(name)}`,
-    );
+    const got = JSON.stringify(name);
+    throw new PgTaskError("USAGE", `expected names of columns in columns without ${problem}, got ${got}`);
   }
-}
-
-const notOwnError = (name: string): PgTaskError => {
-  const instead = Object.hasOwn(newTaskKeys, name)
-    ? `use the task's property ${name} instead`
+  const twice = names.find((name) => given[name] !== undefined);
+  if (twice !== undefined) throw new PgTaskError("USAGE", `expected column ${twice} once, got it in columns, too`);
+  const taken = names.find(isTaskColumn);
+  if (taken === undefined) return;
+  const instead = Object.hasOwn(newTaskKeys, taken)
+    ? `use the task's property ${taken} instead`
     : "only pg-task gives it values";
-  return new PgTaskError(
+  throw new PgTaskError(
     "USAGE",
-    `expected only columns of your own in columns, got ${name}, which is pg-task's: ${instead}`,
+    `expected only columns of your own in columns, got ${taken}, which is pg-task's: ${instead}`,
   );
-};
+}
 
 function columnText(value: OwnValue, name: string): string | null {
   if (value === null || typeof value === "string") return value;

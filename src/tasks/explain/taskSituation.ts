@@ -12,7 +12,7 @@ import { isFinalState } from "../../shared/taskState.js";
 import { batched } from "../batched.js";
 import { readCopy } from "../copies.js";
 import { readPauses } from "../pauses.js";
-import { managerSinceSql, readConnections, readManager } from "../queries/clusterProcesses.js";
+import { managerSinceSql, readConnections, readTableLock } from "../queries/clusterProcesses.js";
 import {
   countSessions,
   entriesOnServer,
@@ -43,9 +43,9 @@ export type TableSituation = NonNullable<Awaited<ReturnType<typeof readSituation
 export async function readSituations(client: Queryable, table: TaskTable, id: string, context: SituationContext) {
   const reader = batched(client);
   const { entry, entries, maxSessions, lockOn } = context;
-  const [found, manager, { sessions, running }, { most, taken }, ...facts] = await Promise.all([
+  const [found, { manager }, { sessions, running }, { most, taken }, ...facts] = await Promise.all([
     readSituation(reader, table, id),
-    readManager(reader, table),
+    readTableLock(reader, table),
     readSessions(reader, table),
     readConnections(reader),
     readPauses(reader, table),

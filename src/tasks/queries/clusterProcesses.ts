@@ -122,10 +122,6 @@ export const shownKeysSql = ({ qualified }: TaskTable, lockClass: number): strin
 export const managerSinceSql = (table: TaskTable): string =>
   `SELECT a.backend_start FROM ${lockHolder(table)} AND ${isManagerSql("a.application_name")} LIMIT 1`;
 
-export async function readManager(client: Queryable, table: TaskTable): Promise<ServerProcess | null> {
-  return (await readTableLock(client, table)).manager;
-}
-
 export async function readTableLock(
   client: Queryable,
   table: TaskTable,

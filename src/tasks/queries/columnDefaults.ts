@@ -17,8 +17,6 @@ const constantDefault = new RegExp(
     .join("|"),
 );
 
-const isConstantDefault = (expression: string): boolean => constantDefault.test(expression);
-
 interface Column {
   readonly name: string;
   readonly type: string;
@@ -41,7 +39,7 @@ async function readColumns(client: Queryable, { qualified }: TaskTable): Promise
 /** Without the columns whose default is computed in another way, such as an id or a time. */
 export async function readColumnDefaults(client: Queryable, table: TaskTable): Promise<TaskColumns> {
   const columns = await readColumns(client, table);
-  const known = columns.filter(({ expression }) => expression === null || isConstantDefault(expression));
+  const known = columns.filter(({ expression }) => expression === null || constantDefault.test(expression));
   const list = known.map(({ name, expression }) => `${expression ?? "NULL"} AS ${identifier(name)}`);
   const { rows } = await client.query<{ name: string; type: string; value: string | null }>(
     `SELECT c.key AS name, json_typeof(c.value) AS type, c.value #>> '{}' AS value
@@ -80,7 +78,7 @@ async function readDefaults(
   columns: readonly Column[],
 ): Promise<Readonly<Record<string, string | null>>> {
   const values = columns.flatMap(({ name, expression }) =>
-    expression === null || !isConstantDefault(expression) ? [] : [`(${expression})::text AS ${identifier(name)}`],
+    expression === null || !constantDefault.test(expression) ? [] : [`(${expression})::text AS ${identifier(name)}`],
   );
   if (values.length === 0) return {};
   return await queryOne<Record<string, string | null>>(client, `SELECT ${values.join(", ")}`);

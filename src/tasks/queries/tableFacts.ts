@@ -15,7 +15,7 @@ export async function readChangePrivileges(
   client: Queryable,
   { qualified, pauses }: TaskTable,
 ): Promise<ChangePrivileges> {
-  const privileges = await queryOne<ChangePrivileges>(
+  return await queryOne<ChangePrivileges>(
     client,
     `SELECT quote_ident(current_user) AS user,
        pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean AS "readOnly",
@@ -24,7 +24,6 @@ export async function readChangePrivileges(
          AND has_table_privilege(to_regclass($2::text), 'DELETE'), true) AS pause`,
     [qualified, pauses],
   );
-  return privileges;
 }
 
 /** Those that may reject or suppress an update of a task's row. */

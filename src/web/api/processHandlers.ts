@@ -7,7 +7,7 @@ import type { Client } from "../../shared/postgres/client.js";
 import {
   readCluster,
   readConnections,
-  readManager,
+  readTableLock,
   readOtherLeaders,
   type ServerProcess,
 } from "../../tasks/queries/clusterProcesses.js";
@@ -86,7 +86,7 @@ async function readManagerOf(cluster: ClusterView, table: WebTable): Promise<Pro
   };
   try {
     return await table.pool.read(async (client) => {
-      const backend = await readManager(client, table.table);
+      const { manager: backend } = await readTableLock(client, table.table);
       const { sessions, running } = await readSessions(client, table.table);
       return {
         ...base,
