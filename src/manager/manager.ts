@@ -9,7 +9,9 @@ import { ManagerComponents, type ManagerOptions } from "./loop/components.js";
 import { ManagerConnection } from "./loop/managerConnection.js";
 import { WorkCycle } from "./loop/workCycle.js";
 import { collectMs, maxCollectedResults } from "./model/tuning.js";
-import { FinalWriteDeadline } from "./results/finalWriteDeadline.js";
+
+/** How long the manager, at its end, waits for progress in writing results, in ms. */
+const finalWriteMs = 5_000;
 
 /**
  * The manager of one task table. It connects, creates the table if necessary, locks the table and serves it. The table
@@ -26,7 +28,9 @@ export class Manager implements LifecycleHooks {
   readonly #connection: ManagerConnection;
   readonly #takesOver: boolean;
   readonly #backoff: Backoff;
-  readonly #finalWriteDeadline = new FinalWriteDeadline();
+  /** The fewest results left to write at the end, and when they are given up unless they become fewer. */
+  #fewestWritable = Infinity;
+  #giveUpAt = 0;
   /**
    * Aborted to start the next attempt to serve without a delay. This can happen while the previous attempt is still
    * under way.
@@ -204,8 +208,13 @@ export class Manager implements LifecycleHooks {
     if (!this.#components.ending.signal.aborted) return false;
     const { size, rejectedCount } = this.#components.pendingResults;
     const writable = size - rejectedCount;
-    const isOverdue = performance.now() >= this.#deadline + stopMarginsMs.results;
-    return writable === 0 || isOverdue || this.#isUnwritable || this.#finalWriteDeadline.isOver(writable);
+    if (writable === 0 || this.#isUnwritable) return true;
+    const now = performance.now();
+    if (writable < this.#fewestWritable) {
+      this.#fewestWritable = writable;
+      this.#giveUpAt = now + finalWriteMs;
+    }
+    return now >= this.#giveUpAt || now >= this.#deadline + stopMarginsMs.results;
   }
 }
 

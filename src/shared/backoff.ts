@@ -1,44 +1,38 @@
-interface BackoffOptions {
-  readonly firstMs: number;
-  readonly maxMs: number;
-  /** By which the delay grows after each failure. */
-  readonly factor?: number;
-  /** Largest fraction by which a delay is shortened at random. */
-  readonly jitter?: number;
-  /** The delay after the first failure, and after one that follows a success at least this long after the last, is 0. */
-  readonly calmMs?: number;
-  readonly random?: () => number;
-  readonly now?: () => number;
-}
-
-const defaults = { factor: 2, jitter: 0.25, calmMs: Infinity, random: Math.random, now: () => performance.now() };
+/** How much a delay grows after each failure, and the largest part by which it is shortened at random. */
+const factor = 2;
+const jitter = 0.25;
 
 /** Exponential backoff. Its jitter keeps clients that failed at the same time from retrying at the same time. */
 export class Backoff {
-  readonly #options: Required<BackoffOptions>;
+  readonly #firstMs: number;
   #maxMs: number;
+  readonly #calmMs: number;
   #pauseMs: number;
   #atOnce: boolean;
   #failedAt = -Infinity;
 
-  constructor(options: BackoffOptions) {
-    this.#options = { ...defaults, ...options };
+  /**
+   * @param options.calmMs the delay after the first failure, and after one that follows a success at least this long
+   * after the last failure, is 0
+   */
+  constructor(options: { readonly firstMs: number; readonly maxMs: number; readonly calmMs?: number }) {
+    this.#firstMs = Math.min(options.firstMs, options.maxMs);
     this.#maxMs = options.maxMs;
-    this.#pauseMs = Math.min(options.firstMs, options.maxMs);
-    this.#atOnce = this.#options.calmMs < Infinity;
+    this.#calmMs = options.calmMs ?? Infinity;
+    this.#atOnce = this.#calmMs < Infinity;
+    this.#pauseMs = this.#firstMs;
   }
 
-  /** Records that an attempt failed. Returns the delay before the next one, in whole ms. */
+  /** Records that an attempt failed. Returns the delay before the next attempt, in whole ms. */
   next(): number {
-    const { factor, jitter, random, now } = this.#options;
-    this.#failedAt = now();
+    this.#failedAt = performance.now();
     if (this.#atOnce) {
       this.#atOnce = false;
       return 0;
     }
     const pauseMs = this.#pauseMs;
     this.#pauseMs = Math.min(pauseMs * factor, this.#maxMs);
-    return Math.round(pauseMs * (1 - jitter * random()));
+    return Math.round(pauseMs * (1 - jitter * Math.random()));
   }
 
   limit(maxMs: number): void {
@@ -48,9 +42,8 @@ export class Backoff {
 
   /** Records that an attempt succeeded. */
   reset(): void {
-    const { firstMs, calmMs, now } = this.#options;
-    this.#pauseMs = Math.min(firstMs, this.#maxMs);
-    this.#atOnce = now() - this.#failedAt >= calmMs;
+    this.#pauseMs = Math.min(this.#firstMs, this.#maxMs);
+    this.#atOnce = performance.now() - this.#failedAt >= this.#calmMs;
   }
 }
 
@@ -76,4 +69,17 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
     const timer = setTimeout(end, Math.min(ms, longestTimerMs), true);
     signal?.addEventListener("abort", aborted);
   });
+}
+
+/** Starts a timer of any length. Returns a function that stops it. */
+export function startTimer(delayMs: number, fire: () => void): () => void {
+  let remainingMs = delayMs;
+  let timer: NodeJS.Timeout;
+  const next = () => {
+    const step = Math.min(remainingMs, longestTimerMs);
+    remainingMs -= step;
+    timer = setTimeout(remainingMs > 0 ? next : fire, step);
+  };
+  next();
+  return () => clearTimeout(timer);
 }

@@ -3,7 +3,7 @@ import { omitUndefined } from "../../shared/omitUndefined.js";
 import { ConnectionStringError, ConnectionProblem } from "../../shared/postgres/errors.js";
 import type { Run, RunResult } from "../../shared/ipc/run.js";
 import { cancelMessage, formatError, timeoutMessage } from "../run/formatError.js";
-import { maxTimerMs, startTimer } from "../../shared/longTimer.js";
+import { longestTimerMs, startTimer } from "../../shared/backoff.js";
 import { Execution, type OutgoingResult, type RunOutcome } from "../run/execution.js";
 import { resetSql, SettingsSql, stopSql } from "../run/runSettings.sql.js";
 import { sessionClosed } from "../session/pipeline.js";
@@ -224,7 +224,7 @@ export class RemoteExecution {
     if (failure !== null) return this.#failedResult({ message: failure, sqlstate: null }, text ?? "");
     if (execution.cancellation.reason === "timeout") return this.#failedResult(timeoutError, text ?? "");
     if (this.#endReason === null) {
-      const signal = timeoutSignal(Math.min(this.#context.lostRunTimeoutMs, maxTimerMs), this.#connecting.signal);
+      const signal = timeoutSignal(Math.min(this.#context.lostRunTimeoutMs, longestTimerMs), this.#connecting.signal);
       await connection.cancel();
       const gone = await waitUntilGone(target, connection.process, {
         managerServer,

@@ -1,4 +1,4 @@
-import { startTimer } from "../../shared/longTimer.js";
+import { startTimer } from "../../shared/backoff.js";
 import { cancelRepeatMs } from "../tuning.js";
 
 export type CancelReason = "timeout" | "output" | "abort" | "stop" | "outputNearLimit";

@@ -192,7 +192,8 @@ export class ManagerConnection {
     }
     if (knownOid === null) await logUnknownZones(client, table, entry.parameters["pg_task.zone"], log);
     if (previousOid !== oid) await logWriters(client, table, log);
-    const otherManagers = await this.#attachOthers(client, oid, ended);
+    const otherManagers = await OtherManagers.attach(client, oid, this.#components, () => this.isServing);
+    ended.addEventListener("abort", () => otherManagers.detach(), { once: true });
     const isLocked = await lockTable(client, this.#components, oid, otherManagers);
     groups.forgetStarts();
     sessions.recalls.attach(isLocked);
@@ -235,21 +236,6 @@ export class ManagerConnection {
     this.applySettings(settings);
     this.#components.statistics.connected();
     await setApplicationName(client, entry, settings.sleepMs);
-  }
-
-  async #attachOthers(client: Client, oid: number, ended: AbortSignal): Promise<OtherManagers> {
-    const { afterFrozen, log, orphans, table } = this.#components;
-    const others = await OtherManagers.attach(client, {
-      oid,
-      afterFrozen,
-      frozenMs: () => this.#components.entry.parameters["pg_conf.frozen"],
-      isPresent: () => this.isServing,
-      orphans,
-      fields: { table: table.qualified },
-      log,
-    });
-    ended.addEventListener("abort", () => others.detach(), { once: true });
-    return others;
   }
 
   #watchPartitions(): PartitionWatcher {

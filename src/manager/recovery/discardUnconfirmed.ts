@@ -1,7 +1,8 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { PendingResults } from "../results/pendingResults.js";
 import type { SessionPool } from "../sessions/sessionPool.js";
-import { findProvenRuns } from "./provenRuns.sql.js";
+import type { OwnedTask } from "../model/tasks.js";
+import { claimTime, hasId } from "../sql/fragments.sql.js";
 import { findDeadOwners } from "../sql/ownerBackends.sql.js";
 import type { TaskTable } from "../schema/taskTable.js";
 
@@ -28,4 +29,25 @@ export async function discardUnconfirmed(
     // If the query failed, all these results stay pending and are checked again with the next connection.
     pendingResults.requeue(unconfirmed);
   }
+}
+
+/** Returns the ids of the tasks whose current claim has a proof. Reads both ledgers. */
+export async function findProvenRuns(
+  client: Client,
+  { qualified, qualifiedLedger1, qualifiedLedger2 }: TaskTable,
+  tasks: readonly OwnedTask[],
+): Promise<ReadonlySet<string>> {
+  const { rows } = await client.query<{ id: string | number; owner: string }>({
+    name: "proven runs",
+    text: `
+WITH entry AS MATERIALIZED (
+  SELECT id, take FROM ${qualifiedLedger1} WHERE id = ANY ($1::bigint[]) AND place IS NULL
+  UNION ALL SELECT id, take FROM ${qualifiedLedger2} WHERE id = ANY ($1::bigint[]) AND place IS NULL
+)
+SELECT t.id, t.owner FROM entry AS e JOIN ${qualified} AS t ON ${hasId("e.id")} AND ${claimTime("t")} = e.take
+WHERE t.owner IS NOT NULL`,
+    values: [tasks.map(({ id }) => id)],
+  });
+  const owners = new Map(rows.map(({ id, owner }) => [String(id), owner]));
+  return new Set(tasks.flatMap(({ id, owner }) => (owners.get(id) === owner ? id : [])));
 }

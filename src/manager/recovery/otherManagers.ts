@@ -1,4 +1,5 @@
 import { sleep } from "../../shared/backoff.js";
+import type { Entry } from "../../shared/config/types.js";
 import type { Log } from "../../shared/log.js";
 import { lockClasses } from "../../shared/postgres/advisoryLocks.js";
 import { isManagerSql } from "../../shared/postgres/applicationNames.js";
@@ -6,18 +7,15 @@ import type { Client } from "../../shared/postgres/client.js";
 import { FrozenHolder, type Holder } from "../../shared/postgres/frozenHolder.js";
 import { openRollCall } from "../../shared/postgres/rollCall.js";
 import { frozenManagerMs, ownerCheckMs, ownersAskMs } from "../model/tuning.js";
+import type { TaskTable } from "../schema/taskTable.js";
 import type { OrphanRescuer } from "./orphanRescuer.js";
 
-interface OtherManagersOptions {
-  readonly oid: number;
-  /** How long a process may go without an answer, in ms. 0 means forever. */
-  readonly frozenMs: () => number;
+interface OtherManagersComponents {
+  readonly table: TaskTable;
+  readonly entry: Entry;
   /** Whether it is known that the process before this one was frozen. */
   readonly afterFrozen: boolean;
-  /** Whether this manager serves the table or still has sessions that run its tasks. */
-  readonly isPresent: () => boolean;
   readonly orphans: Pick<OrphanRescuer, "foreignOwners" | "endForeignOwners">;
-  readonly fields: Readonly<Record<string, unknown>>;
   readonly log: Log;
 }
 
@@ -28,7 +26,7 @@ interface OtherManagersOptions {
  */
 export class OtherManagers {
   readonly #client: Client;
-  readonly #options: OtherManagersOptions;
+  readonly #components: OtherManagersComponents;
   readonly #holder: FrozenHolder;
   #askAll: () => Promise<void> = async () => {};
   #hasAnswered = false;
@@ -36,12 +34,12 @@ export class OtherManagers {
   #afterFrozen: boolean;
   readonly #ending = new AbortController();
 
-  private constructor(client: Client, options: OtherManagersOptions) {
+  private constructor(client: Client, oid: number, components: OtherManagersComponents) {
     this.#client = client;
-    this.#options = options;
-    this.#afterFrozen = options.afterFrozen;
+    this.#components = components;
+    this.#afterFrozen = components.afterFrozen;
     this.#holder = new FrozenHolder(client, () => this.#ask(), {
-      lock: { class: lockClasses.manager, key: String(options.oid) },
+      lock: { class: lockClasses.manager, key: String(oid) },
       isPgTaskSql: isManagerSql,
       frozenMs: () => this.#limitMs,
       lines: {
@@ -50,17 +48,26 @@ export class OtherManagers {
         foreign: "a session of another role or program holds the table's lock",
         foreignEnded: "a session of another role and program held the table's lock, it was ended",
       },
-      fields: options.fields,
+      fields: { table: components.table.qualified },
       ended: () => (this.#afterFrozen = true),
-      log: options.log,
+      log: components.log,
     });
   }
 
-  /** Starts to answer other managers on this connection. */
-  static async attach(client: Client, options: OtherManagersOptions): Promise<OtherManagers> {
-    const others = new OtherManagers(client, options);
-    others.#askAll = await openRollCall(client, `pg_work_${options.oid}`, {
-      isPresent: options.isPresent,
+  /**
+   * Starts to answer other managers on this connection.
+   *
+   * @param isPresent whether this manager serves the table or still has sessions that run its tasks
+   */
+  static async attach(
+    client: Client,
+    oid: number,
+    components: OtherManagersComponents,
+    isPresent: () => boolean,
+  ): Promise<OtherManagers> {
+    const others = new OtherManagers(client, oid, components);
+    others.#askAll = await openRollCall(client, `pg_work_${oid}`, {
+      isPresent,
       answered: (pid) => others.#answered(pid),
     });
     return others;
@@ -77,7 +84,7 @@ export class OtherManagers {
 
   /** Watches the sessions of other processes, as long as there are any that have tasks. */
   watchOwners(): void {
-    if (this.#isWatching || this.#options.orphans.foreignOwners.length === 0) return;
+    if (this.#isWatching || this.#components.orphans.foreignOwners.length === 0) return;
     this.#isWatching = true;
     // An error ends the connection, whose loss is reported elsewhere.
     this.#watch()
@@ -91,7 +98,7 @@ export class OtherManagers {
 
   /** A process that is known to be frozen need not be given much time again. */
   get #limitMs(): number {
-    const frozenMs = this.#options.frozenMs();
+    const { "pg_conf.frozen": frozenMs } = this.#components.entry.parameters;
     return this.#afterFrozen ? Math.min(frozenMs, frozenManagerMs) : frozenMs;
   }
 
@@ -105,7 +112,7 @@ export class OtherManagers {
   }
 
   async #watch(): Promise<void> {
-    const { orphans } = this.#options;
+    const { orphans } = this.#components;
     while (!this.#ending.signal.aborted && orphans.foreignOwners.length > 0 && this.#limitMs > 0) {
       this.#hasAnswered = false;
       await this.#ask();

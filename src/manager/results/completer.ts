@@ -23,7 +23,7 @@ import type { RetryPolicy } from "../model/settings.js";
 import type { Tracing } from "../telemetry/tracing.js";
 import { fullCompletionMs, maxRejectedRetryMs } from "../model/tuning.js";
 
-interface CompleterOptions {
+export interface CompleterComponents {
   readonly table: TaskTable;
   readonly pendingResults: PendingResults;
   readonly deferredPauses: DeferredPauses;
@@ -46,7 +46,7 @@ interface CompleterOptions {
  *   failed.
  */
 export class Completer {
-  readonly #components: CompleterOptions;
+  readonly #components: CompleterComponents;
   /** The table's columns; null if they have to be read again. */
   #columns: ColumnSet | null = null;
   readonly #rejected: RejectedRows;
@@ -55,7 +55,7 @@ export class Completer {
   readonly #rejectedResults = new Map<string, OwnedResult>();
   #plainAllowedAt = 0;
 
-  constructor(components: CompleterOptions) {
+  constructor(components: CompleterComponents) {
     this.#components = components;
     const { log } = components;
     this.#rejected = new RejectedRows(log);

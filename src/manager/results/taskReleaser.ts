@@ -1,27 +1,21 @@
 import type { Client } from "../../shared/postgres/client.js";
 import { isTransient } from "../../shared/postgres/transientErrors.js";
-import type { Log } from "../../shared/log.js";
-import type { GroupScanner } from "../groups/groupScanner.js";
 import { RejectedRows, changeRows } from "../sql/rejectedRows.js";
-import type { TaskTable } from "../schema/taskTable.js";
-import type { Tracing } from "../telemetry/tracing.js";
-import type { PendingResults, ReleasedTask } from "./pendingResults.js";
+import type { CompleterComponents } from "./completer.js";
+import type { ReleasedTask } from "./pendingResults.js";
 import { releaseTasks } from "./releaseTasks.sql.js";
 
-export interface TaskReleaserOptions {
-  readonly table: TaskTable;
-  readonly groupScanner: GroupScanner;
-  readonly pendingResults: PendingResults;
-  readonly tracing?: Tracing | null;
-  readonly log: Log;
-}
+type TaskReleaserComponents = Pick<
+  CompleterComponents,
+  "table" | "groupScanner" | "pendingResults" | "tracing" | "log"
+>;
 
 /** Returns claimed tasks that have not run to the state `PLAN`. */
 export class TaskReleaser {
-  readonly #components: TaskReleaserOptions;
+  readonly #components: TaskReleaserComponents;
   readonly #rejected: RejectedRows;
 
-  constructor(components: TaskReleaserOptions) {
+  constructor(components: TaskReleaserComponents) {
     this.#components = components;
     this.#rejected = new RejectedRows(components.log);
   }

@@ -2,8 +2,8 @@ import { isDeepStrictEqual } from "node:util";
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import { claimedColumns, toTask, type ClaimedRow } from "../sql/claimedTask.sql.js";
-import type { ClaimedTask } from "../model/tasks.js";
-import { hasId } from "../sql/fragments.sql.js";
+import type { ClaimedTask, OwnedTask } from "../model/tasks.js";
+import { hasId, isSetByTask } from "../sql/fragments.sql.js";
 import { isGroupPaused } from "../schema/startRule.sql.js";
 
 /** If the session no longer owns the task, every column except `asked` and `wanted` is null. */
@@ -40,4 +40,17 @@ LEFT JOIN LATERAL (
   WHERE ${hasId("r.id")} AND t.owner = r.owner
 ) AS c ON true
 WHERE c.wanted IS NOT TRUE OR c.version <> r.version`;
+}
+
+/** Returns the running tasks that others have deleted or set to another state. */
+export async function unwantedRuns(client: Client, table: TaskTable, running: readonly OwnedTask[]): Promise<string[]> {
+  const { rows } = await client.query<{ id: string }>({
+    name: "unwanted runs",
+    text: `
+SELECT r.id FROM unnest($1::bigint[], $2::text[]) AS r(id, owner)
+WHERE NOT EXISTS (
+  SELECT FROM ${table.qualified} AS t WHERE ${hasId("r.id")} AND t.owner = r.owner AND (t.state::text IN ('TAKE', 'WORK') OR ${isSetByTask}))`,
+    values: [running.map((task) => task.id), running.map((task) => task.owner)],
+  });
+  return rows.map((row) => row.id);
 }

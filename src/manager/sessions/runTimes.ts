@@ -51,7 +51,7 @@ export class RunTimes {
     if (average === undefined) {
       average = { ms: 0, runs: 0 };
       this.#groups.set(hash, average);
-      if (this.#groups.size > maxGroups) this.#forgetOldest();
+      if (this.#groups.size > maxGroups) this.#groups.delete(this.#groups.keys().next().value ?? hash);
     }
     count(average, ms);
     count(this.#all, ms);
@@ -67,23 +67,12 @@ export class RunTimes {
 
   /** Returns the expected run time, in ms, of the group, or of all groups if it has no samples. Null without any. */
   expectedMs(hash?: number): number | null {
-    const { ms, runs } = this.#average(hash);
+    const { ms, runs } = (hash === undefined ? undefined : this.#groups.get(hash)) ?? this.#all;
     return runs === 0 ? null : Math.max(minRunMs, ms);
   }
 
   count(hash?: number): number {
     return (hash === undefined ? this.#all : this.#groups.get(hash))?.runs ?? 0;
-  }
-
-  #average(hash?: number): Average {
-    return (hash === undefined ? undefined : this.#groups.get(hash)) ?? this.#all;
-  }
-
-  #forgetOldest(): void {
-    for (const hash of this.#groups.keys()) {
-      this.#groups.delete(hash);
-      return;
-    }
   }
 }
 

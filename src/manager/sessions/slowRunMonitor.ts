@@ -16,8 +16,6 @@ export interface SlowRunMonitorOptions {
   readonly mayUseMore: (groupRuns: boolean) => boolean;
   readonly recall: (ids: readonly string[]) => void;
   readonly events: Pick<SessionPoolEvents, "started" | "changed">;
-  /** How long a run may take before the tasks queued behind it are recalled, in ms; default 50. */
-  readonly slowMs?: number;
 }
 
 /**
@@ -31,14 +29,11 @@ export interface SlowRunMonitorOptions {
 export class SlowRunMonitor {
   readonly #sessions: Iterable<PooledSession>;
   readonly #options: SlowRunMonitorOptions;
-  readonly #slowMs: number;
-  readonly #timer: CheckTimer;
+  readonly #timer = new CheckTimer(slowRunMs / 2, () => this.#check());
 
   constructor(sessions: Iterable<PooledSession>, options: SlowRunMonitorOptions) {
     this.#sessions = sessions;
     this.#options = options;
-    this.#slowMs = options.slowMs ?? slowRunMs;
-    this.#timer = new CheckTimer(this.#slowMs / 2, () => this.#check());
   }
 
   /** Monitoring ends by itself when no session has tasks. */
@@ -56,12 +51,12 @@ export class SlowRunMonitor {
       const { current, currentMs, queued } = session.queue;
       if (current === null || (current.isSlow && queued.length === 0)) continue;
       isBusy = true;
-      const isSlow = currentMs >= this.#slowMs;
+      const isSlow = currentMs >= slowRunMs;
       if (isSlow && !current.isSlow) {
         current.isSlow = changed = true;
         // Other tasks of this group may well take as long. Their expected time has to reflect that even before this
         // task ends.
-        runTimes.add(current.task.hash, this.#slowMs);
+        runTimes.add(current.task.hash, slowRunMs);
         this.#reportStart(session, current);
       }
       const delayed = isSlow ? queued : findMovable(queued, current);
@@ -85,7 +80,7 @@ export class SlowRunMonitor {
     const hasUnused = [...this.#sessions].some(({ unused }) => unused);
     const canSteal = hasUnused && groups.startable.size === 0;
     const isDelayed = ({ assignedAt, expectedAt }: QueuedTask): boolean =>
-      now - expectedAt >= this.#slowMs || (canSteal && now - assignedAt >= minQueuedMs);
+      now - expectedAt >= slowRunMs || (canSteal && now - assignedAt >= minQueuedMs);
     return (queued, current) => {
       const movable = queued.filter(
         ({ task }) =>

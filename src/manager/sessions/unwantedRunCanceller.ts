@@ -1,8 +1,7 @@
 import type { Client } from "../../shared/postgres/client.js";
 import type { TaskTable } from "../schema/taskTable.js";
 import type { SessionPool } from "./sessionPool.js";
-import { changedTasks } from "./changedTasks.sql.js";
-import { unwantedRuns } from "./unwantedRuns.sql.js";
+import { changedTasks, unwantedRuns } from "./changedTasks.sql.js";
 import { compareRowsMs, fewTasks, longQueuedMs } from "../model/tuning.js";
 
 export interface UnwantedRunCancellerOptions {

@@ -1,40 +1,38 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
-import { describe, it } from "node:test";
+import { after, before, describe, it, mock } from "node:test";
 import { Backoff, sleep } from "../../../src/shared/backoff.js";
 
 const take = (backoff: Backoff, count: number): number[] => Array.from({ length: count }, () => backoff.next());
 
 describe("backoff", () => {
-  for (const [title, options, pauses] of [
-    ["doubles its pauses up to the maximum", { firstMs: 100, maxMs: 1000 }, [100, 200, 400, 800, 1000, 1000]],
-    ["grows by the given factor", { firstMs: 10, maxMs: 1000, factor: 3 }, [10, 30, 90, 270]],
-    [
-      "shortens pauses by a random part up to `jitter`, while they grow",
-      { firstMs: 100, maxMs: 400, jitter: 0.5, random: () => 0.5 },
-      [75, 150, 300, 300],
-    ],
-    ["never exceeds the maximum, not even at first", { firstMs: 5000, maxMs: 1000 }, [1000, 1000]],
+  let [now, random] = [0, 0];
+  before(() => {
+    mock.method(performance, "now", () => now);
+    mock.method(Math, "random", () => random);
+  });
+  after(() => mock.restoreAll());
+
+  for (const [title, options, chance, pauses] of [
+    ["doubles its pauses up to the maximum", { firstMs: 100, maxMs: 1000 }, 0, [100, 200, 400, 800, 1000, 1000]],
+    ["shortens them at random by up to a quarter", { firstMs: 100, maxMs: 400 }, 0.8, [80, 160, 320, 320]],
+    ["never exceeds the maximum, not even at first", { firstMs: 5000, maxMs: 1000 }, 0, [1000, 1000]],
   ] as const) {
-    it(title, () => assert.deepEqual(take(new Backoff({ random: () => 0, ...options }), pauses.length), pauses));
+    it(title, () => {
+      random = chance;
+      assert.deepEqual(take(new Backoff(options), pauses.length), pauses);
+    });
   }
 
   it("starts again with the first pause after a success", () => {
-    const backoff = new Backoff({ firstMs: 100, maxMs: 1000, random: () => 0 });
+    const backoff = new Backoff({ firstMs: 100, maxMs: 1000 });
     take(backoff, 5);
     backoff.reset();
     assert.deepEqual(take(backoff, 2), [100, 200]);
   });
 
   it("retries at once after a calm period, but not when failures follow each other", () => {
-    let now = 0;
-    const backoff = new Backoff({
-      firstMs: 100,
-      maxMs: 1000,
-      random: () => 0,
-      calmMs: 500,
-      now: () => now,
-    });
+    const backoff = new Backoff({ firstMs: 100, maxMs: 1000, calmMs: 500 });
     assert.deepEqual(take(backoff, 3), [0, 100, 200]);
     now = 499;
     backoff.reset();

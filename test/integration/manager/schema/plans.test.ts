@@ -17,13 +17,13 @@ import {
 } from "../../../../src/manager/dependencies/release.sql.js";
 import { nextPlan, markDue, markListedDue, readMarkable } from "../../../../src/manager/groups/plannedTasks.sql.js";
 import { retryPauses } from "../../../../src/manager/sql/pauseGroup.sql.js";
-import { findProvenRuns } from "../../../../src/manager/recovery/provenRuns.sql.js";
+import { findProvenRuns } from "../../../../src/manager/recovery/discardUnconfirmed.js";
 import { readClaimedRows, rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
 import { updateRemotePids, updateStarts } from "../../../../src/manager/results/updateRunning.sql.js";
 import { recheckLocked } from "../../../../src/manager/claim/recheckLocked.sql.js";
 import { readFirstDue } from "../../../../src/manager/claim/tryClaims.sql.js";
 import { readGroupHeads } from "../../../../src/manager/stalls/stalls.sql.js";
-import { unwantedRuns } from "../../../../src/manager/sessions/unwantedRuns.sql.js";
+import { unwantedRuns } from "../../../../src/manager/sessions/changedTasks.sql.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
