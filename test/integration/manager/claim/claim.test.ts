@@ -24,18 +24,15 @@ async function add(more: Record<string, string | number> = {}): Promise<void> {
 
 interface Circumstances {
   readonly sessions?: number;
-  /** Number of running tasks of each group. */
-  readonly running?: Readonly<Record<string, number>>;
   readonly lookAhead?: number;
   readonly except?: readonly string[];
   readonly quietMs?: number;
 }
 
 async function claimed(circumstances: Circumstances = {}): Promise<ClaimResult> {
-  const { sessions = 10, running = {}, lookAhead = 0, except = [], quietMs = Infinity } = circumstances;
-  const { rows } = await user.query<{ name: string; hash: number }>(`SELECT DISTINCT "group" AS name, hash FROM task`);
-  const groups = new Map(rows.map(({ name, hash }) => [hash, running[name] ?? 0]));
-  return await claimFull(manager, table, claimOf(groups, { sessions, lookAhead, except, quietMs }));
+  const { rows } = await user.query<{ hash: number }>("SELECT DISTINCT hash FROM task");
+  const groups = new Map(rows.map(({ hash }) => [hash, 0]));
+  return await claimFull(manager, table, claimOf(groups, { sessions: 10, ...circumstances }));
 }
 
 /** Returns the ids of the claimed tasks, in the order in which sessions were assigned to them. */
@@ -125,50 +122,6 @@ test("a claim marks the row and returns all that a run needs", async () => {
   });
 });
 
-test("the task with the largest difference between max and running tasks goes first, then the smaller id", async () => {
-  await add({ group: "a" });
-  await add({ group: "b", max: 3 });
-  await add({ group: "c", max: 5 });
-  await add({ group: "d", max: 3 });
-  assert.deepEqual(order(await claimed({ running: { c: 4 } })), ["2", "4", "3", "1"]);
-});
-
-test("after each task of a group, tasks of other groups may come before its next one", async () => {
-  for (let each = 0; each < 3; each += 1) await add({ group: "wide", max: 2 });
-  await add({ group: "narrow", max: 1 });
-  await add({ group: "single" });
-  assert.deepEqual(order(await claimed()), ["1", "2", "4", "3", "5"]);
-});
-
-test("no more tasks of a group are claimed than their max allows", async () => {
-  for (let each = 0; each < 5; each += 1) await add({ group: "pair", max: 1 });
-  assert.deepEqual(order(await claimed()), ["1", "2"]);
-  assert.deepEqual(order(await claimed({ running: { pair: 2 } })), []);
-  assert.deepEqual(order(await claimed({ running: { pair: 1 } })), ["3"]);
-});
-
-test("each task is claimed according to its own max if the tasks of a group differ", async () => {
-  await add({ group: "mixed" });
-  await add({ group: "mixed", max: 1 });
-  await add({ group: "mixed", max: 4 });
-  assert.deepEqual(order(await claimed({ running: { mixed: 1 } })), ["3"]);
-  assert.deepEqual(order(await claimed({ running: { mixed: 0 } })), ["2"]);
-});
-
-test("a task with a pause starts only while no other task of its group runs", async () => {
-  await add({ group: "calm", max: -100 });
-  await add({ group: "calm", max: -100 });
-  assert.deepEqual(order(await claimed({ running: { calm: 1 } })), []);
-  assert.deepEqual(order(await claimed()), ["1"]);
-});
-
-test("a task with a pause counts as one with max 0 in the order", async () => {
-  await add({ group: "calm", max: -100 });
-  await add({ group: "other" });
-  await add({ group: "calm" });
-  assert.deepEqual(order(await claimed()), ["1", "2"]);
-});
-
 test("no more tasks are claimed than there are sessions, and the others that could start are counted", async () => {
   for (let each = 0; each < 6; each += 1) await add({ group: `g${each}` });
   const first = await claimed({ sessions: 2, lookAhead: 3 });
@@ -177,24 +130,15 @@ test("no more tasks are claimed than there are sessions, and the others that cou
   assert.deepEqual([order(none), none.more], [[], 4]);
 });
 
-test("a task that is not due, not in PLAN or excepted is not claimed", async () => {
-  await add({ group: "a", plan: "2100-01-01" });
-  await add({ group: "b", state: "STOP" });
-  await add({ group: "c", state: "DONE" });
-  await add({ group: "d" });
-  await add({ group: "e" });
-  assert.deepEqual(order(await claimed({ except: ["4"] })), ["5"]);
-});
-
-test("a locked row is reported and skipped", async () => {
+test("a locked row is reported and skipped, an excepted one is skipped", async () => {
   const holder = await database.connect();
-  for (let each = 0; each < 3; each += 1) await add({ group: `g${each}` });
+  for (let each = 0; each < 4; each += 1) await add({ group: `g${each}` });
   await holder.query("BEGIN");
   await holder.query("SELECT FROM task WHERE id = 2 FOR UPDATE");
-  const first = await claimed();
+  const first = await claimed({ except: ["4"] });
   assert.deepEqual([order(first), first.locked.map(({ id }) => id)], [["1", "3"], ["2"]]);
   await holder.query("ROLLBACK");
-  assert.deepEqual(order(await claimed()), ["2"]);
+  assert.deepEqual(order(await claimed()), ["2", "4"]);
 });
 
 test("a row that was changed in the meantime is not claimed", async () => {
@@ -230,14 +174,6 @@ test("a task is claimed even if plan + active is later than any timestamp", asyn
     outcome.late.map(({ id }) => id),
     ["3"],
   );
-});
-
-test("a change of max or group takes effect at the next claim", async () => {
-  await add({ group: "a" });
-  await add({ group: "a" });
-  await add({ group: "b", max: 1 });
-  await user.query(`UPDATE task SET "group" = 'c', max = 2 WHERE id = 2`);
-  assert.deepEqual(order(await claimed()), ["2", "3", "1"]);
 });
 
 test("a task with a gap is claimed only as the first of its group, and nothing behind it", async () => {

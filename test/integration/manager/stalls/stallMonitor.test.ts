@@ -3,7 +3,6 @@ import { after, beforeEach, describe } from "node:test";
 import { freePort } from "../../../../src/embedded/port.js";
 import { noLoad, type GroupLoad } from "../../../../src/manager/groups/activeGroup.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
-import type { SessionPoolLoad } from "../../../../src/manager/sessions/sessionPoolLoad.js";
 import { StallMonitor, type StallMonitorOptions } from "../../../../src/manager/stalls/stallMonitor.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
@@ -37,20 +36,19 @@ interface Line {
   readonly [key: string]: unknown;
 }
 
-/** The state of a manager. By default, the manager has one free session. */
+/** What a manager knows. By default, it has one free session. */
 interface ManagerState {
-  groups: Map<number, GroupLoad>;
-  free: number[];
-  working: number[];
-  busy: number;
-  orphans: number[];
-  rejected: string[];
+  readonly groups: ReadonlyMap<number, GroupLoad>;
+  readonly free: readonly number[];
+  readonly working: readonly number[];
+  readonly busy: number;
+  readonly orphans: readonly number[];
+  readonly rejected: readonly string[];
   /** Ids of tasks that the manager could not mark as due, because the server rejected this. */
-  unmarkable: string[];
-  started: number;
-  canGrow: boolean;
-  maxRuns: number;
-  reserved: number;
+  readonly unmarkable: readonly string[];
+  readonly canGrow: boolean;
+  readonly maxRuns: number;
+  readonly reserved: number;
 }
 
 async function pidOf(client: Client): Promise<number> {
@@ -60,95 +58,61 @@ async function pidOf(client: Client): Promise<number> {
 
 const idlePid = await pidOf(idle);
 
+const nothingKnown: ManagerState = {
+  groups: new Map(),
+  free: [idlePid],
+  working: [],
+  busy: 0,
+  orphans: [],
+  rejected: [],
+  unmarkable: [],
+  canGrow: false,
+  maxRuns: 1000,
+  reserved: 0,
+};
+
 function createMonitor(given: Partial<ManagerState> = {}) {
-  const state: ManagerState = {
-    groups: new Map(),
-    free: [idlePid],
-    working: [],
-    busy: 0,
-    orphans: [],
-    rejected: [],
-    unmarkable: [],
-    started: 0,
-    canGrow: false,
-    maxRuns: 1000,
-    reserved: 0,
-    ...given,
-  };
+  const { orphans, rejected, unmarkable, canGrow, maxRuns, reserved, ...load } = { ...nothingKnown, ...given };
   const lines: Line[] = [];
   const sent: (Stall | null)[] = [];
   const actions: string[] = [];
   let now = 0;
+  const groups = new ActiveGroups();
+  const claimer = {
+    started: 0,
+    state: {},
+    rejected: { rows: { ids: rejected } },
+    locked: { clear: () => void actions.push("locked") },
+  };
+  const log = createLog({
+    level: "info",
+    name: "test",
+    write: (line) => {
+      lines.push(JSON.parse(line));
+      actions.push("logged");
+    },
+  });
   const components: StallMonitorOptions = {
     table: taskTable("public", "task"),
-    sessions: {
-      get load(): SessionPoolLoad {
-        return { ...state, keys: [], states: { free: state.free.length } };
-      },
-    },
-    groups: new ActiveGroups(),
-    orphans: {
-      get size() {
-        return state.orphans.length;
-      },
-      get hashes() {
-        return state.orphans;
-      },
-      keys: [],
-    },
+    sessions: { load: { ...load, keys: [], states: { free: load.free.length } } },
+    groups,
+    orphans: { size: orphans.length, hashes: [...orphans], keys: [] },
     pendingResults: { state: {}, largeCount: 0 },
-    claimer: {
-      rejected: {
-        rows: {
-          get ids() {
-            return state.rejected;
-          },
-        },
-      },
-      locked: { clear: () => void actions.push("locked") },
-      get started() {
-        return state.started;
-      },
-      state: {},
-    },
-    poolScaler: {
-      get canGrow() {
-        return state.canGrow;
-      },
-      state: {},
-    },
-    groupScanner: {
-      restart: () => void actions.push("heads"),
-      nextDueMs: null,
-      get rejectedIds() {
-        return state.unmarkable;
-      },
-    },
-    get maxRuns() {
-      return state.maxRuns;
-    },
-    reserve: {
-      get size() {
-        return state.reserved;
-      },
-    },
+    claimer,
+    poolScaler: { canGrow, state: {} },
+    groupScanner: { restart: () => void actions.push("heads"), nextDueMs: null, rejectedIds: unmarkable },
+    maxRuns,
+    reserve: { size: reserved },
     send: ({ stall }) => void sent.push(stall),
-    log: createLog({
-      level: "info",
-      name: "test",
-      write: (line) => {
-        lines.push(JSON.parse(line));
-        actions.push("logged");
-      },
-    }),
+    log,
   };
   const times = { stalledMs: 10_000, idleMs: 0 };
   const monitor = new StallMonitor(components, { times, now: () => now });
   const loop = { state: {}, wake: () => void actions.push("woken") };
   return {
-    state,
+    claimer,
     monitor,
-    groups: components.groups,
+    groups,
     lines,
     sent,
     actions,
@@ -227,17 +191,22 @@ describe("reports once a due task that does not start although a session is free
     assert.equal(groups.totalRunning, 0);
   });
 
+  for (const [what, given] of [
+    ["a task for which no session is demanded, as in deep sleep", { free: [], canGrow: true }],
+    ["a task while an idle session counts as busy", { free: [], busy: 1, working: [idlePid] }],
+  ] as const) {
+    test(what, async () => {
+      const id = await insert();
+      const { lines, passes } = createMonitor(given);
+      await passes(12.5);
+      assert.deepEqual(lines[0]?.["tasks"], [id]);
+    });
+  }
+
   test("a task that was not marked as due", async () => {
     const id = await insert();
     await user.query("SET pgtask.manager = on; UPDATE task SET ready = false; RESET pgtask.manager");
     const { lines, passes } = createMonitor();
-    await passes(12.5);
-    assert.deepEqual(lines[0]?.["tasks"], [id]);
-  });
-
-  test("a task for which no session is demanded, as in deep sleep", async () => {
-    const id = await insert();
-    const { lines, passes } = createMonitor({ free: [], canGrow: true });
     await passes(12.5);
     assert.deepEqual(lines[0]?.["tasks"], [id]);
   });
@@ -256,13 +225,6 @@ describe("reports once a due task that does not start although a session is free
     await passes(2.5);
     assert.equal(lines.at(-1)?.msg, "due tasks start again");
     assert.deepEqual(pauses(), [30_000, 2_500, 2_500]);
-  });
-
-  test("a task while an idle session counts as busy", async () => {
-    const id = await insert();
-    const { lines, passes } = createMonitor({ free: [], busy: 1, working: [idlePid] });
-    await passes(12.5);
-    assert.deepEqual(lines[0]?.["tasks"], [id]);
   });
 
   test("a task behind more paused groups than one check visits", async () => {
@@ -383,15 +345,15 @@ describe("reports no tasks that have to wait", () => {
   test("no session is free, and the open ones claim tasks", async () => {
     await insert();
     const given = { free: [], canGrow: true, busy: 4 };
-    const { state, lines, passes } = createMonitor(given);
-    await passes(60, () => (state.started += 1));
+    const { claimer, lines, passes } = createMonitor(given);
+    await passes(60, () => (claimer.started += 1));
     assert.deepEqual(lines, []);
   });
 
   test("other tasks start, although a session is free", async () => {
     await insert();
-    const { state, lines, passes } = createMonitor();
-    await passes(60, () => (state.started += 1));
+    const { claimer, lines, passes } = createMonitor();
+    await passes(60, () => (claimer.started += 1));
     assert.deepEqual(lines, []);
     // The time counts from the last start.
     await passes(10);
@@ -402,10 +364,10 @@ describe("reports no tasks that have to wait", () => {
 
   test("another task starts during the check", async () => {
     await insert();
-    const { state, lines, passes } = createMonitor();
+    const { claimer, lines, passes } = createMonitor();
     const startsMeanwhile = new Proxy(manager, {
       get(client, property) {
-        if (property === "query") state.started += 1;
+        if (property === "query") claimer.started += 1;
         const value: unknown = Reflect.get(client, property, client);
         return typeof value === "function" ? (value.bind(client) as unknown) : value;
       },

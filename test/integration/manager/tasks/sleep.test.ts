@@ -34,12 +34,6 @@ test("in deep sleep there is one connection for the supervisor and one for the m
   assert.deepEqual(await connections(), ["pg_conf", "pg_work public task 20"]);
 });
 
-test("a task inserted in deep sleep wakes the manager", async () => {
-  await fallAsleep();
-  const row = await tasks.run("SELECT 2");
-  assert.equal(row.output, "2");
-});
-
 test("a task planned for later runs at its time and not before, from deep sleep", async () => {
   await fallAsleep();
   const from = pgTask.lines.length;
@@ -65,13 +59,6 @@ test("the earliest of several plans ends deep sleep", async () => {
   for (const other of [rows[0], rows[2]]) assert.equal((await tasks.row(other?.id ?? "")).state, "PLAN");
 });
 
-test("a plan that is moved to now takes effect in deep sleep", async () => {
-  const [id = ""] = await tasks.insert({ input: "SELECT 4", plan: "2100-01-01" });
-  await fallAsleep();
-  await client.query("UPDATE task SET plan = statement_timestamp() WHERE id = $1", [id]);
-  assert.equal(only(await tasks.ended(id)).output, "4");
-});
-
 test("a postponed task does not run", async () => {
   const { rows } = await client.query<{ id: string }>(
     "INSERT INTO task (input, plan) VALUES ('SELECT 5', clock_timestamp() + interval '300 ms') RETURNING id",
@@ -83,13 +70,6 @@ test("a postponed task does not run", async () => {
   );
   await tasks.ended(only(later.rows).id);
   assert.equal((await tasks.row(id)).state, "PLAN");
-});
-
-test("a state set back to PLAN wakes the manager in deep sleep", async () => {
-  const row = await tasks.run("SELECT 1/0");
-  await fallAsleep();
-  await client.query("UPDATE task SET state = 'PLAN' WHERE id = $1", [row.id]);
-  await tasks.until([row.id], (again) => again.state === "FAIL" && again.take !== row.take);
 });
 
 test("a planned task whose row is locked hides no other plan in deep sleep", async () => {
