@@ -9,6 +9,7 @@ import { defaultParameters } from "../../src/shared/config/parameters.js";
 import type { Client } from "../../src/shared/postgres/client.js";
 import { identifier } from "../../src/shared/postgres/quoting.js";
 import { createLog, type Log } from "../../src/shared/log.js";
+import { createDatabase } from "./database.js";
 import { stubClient } from "./stubClient.js";
 
 export interface EntryOptions {
@@ -43,6 +44,14 @@ export async function openManager(target: ConnectionTarget): Promise<Client> {
   const client = await connectManager(makeEntry(target));
   after(() => client.end());
   return client;
+}
+
+/** A database with the table public.task, a user's and a manager's connection to it, and the table. */
+export async function openTable() {
+  const database = await createDatabase();
+  const user = await database.connect();
+  const manager = await openManager(database.target);
+  return { database, user, manager, table: taskTable("public", "task") };
 }
 
 /** What a test does while the table is created or migrated. */

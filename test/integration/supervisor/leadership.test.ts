@@ -1,7 +1,5 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { connect, createServer, type Socket } from "node:net";
-import { after, it, mock } from "node:test";
+import { it, mock } from "node:test";
 import { createLog } from "../../../src/shared/log.js";
 import { Leadership } from "../../../src/supervisor/leadership.js";
 import { createDatabase } from "../../support/database.js";
@@ -9,16 +7,9 @@ import { createDatabase } from "../../support/database.js";
 const database = await createDatabase("empty");
 const log = createLog({ level: "silent", name: "test", write: () => {} });
 
-function seek(
-  name: string,
-  port = database.target.port,
-): {
-  readonly leadership: Leadership;
-  readonly leads: Promise<unknown>;
-  readonly standsBy: Promise<unknown>;
-} {
+function seek(name: string) {
   const leadership = new Leadership({
-    target: { ...database.target, port },
+    target: database.target,
     name,
     log,
     isIdle: () => false,
@@ -67,60 +58,9 @@ it("hands over from one to the next as each leader stops", async () => {
   assert.equal(leading, all.length);
 });
 
-it("regains leadership after its connection was terminated", async () => {
-  const { leadership, leads } = seek("again");
-  await leads;
-  const again = new Promise<void>((resolve) => leadership.once("leader", resolve));
-  const client = await database.connect();
-  await client.query(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pg_conf' AND datname = current_database()",
-  );
-  await again;
-  await leadership.stop();
-});
-
 it("leads alongside a cluster with another name", async () => {
   const one = seek("one");
   const other = seek("other");
   await Promise.all([one.leads, other.leads]);
   await Promise.all([one.leadership.stop(), other.leadership.stop()]);
-});
-
-/** Starts a proxy. `cut` makes its connections half-open; connections that are opened later work. */
-async function startProxy(): Promise<{ readonly port: number; readonly cut: () => void }> {
-  const sockets: Socket[] = [];
-  let isCut = false;
-  const server = createServer((socket) => {
-    const upstream = connect(database.target.port, database.target.host);
-    for (const [from, to] of [
-      [socket, upstream],
-      [upstream, socket],
-    ] as const) {
-      sockets.push(from);
-      from.on("error", () => {});
-      from.on("data", (data) => (!isCut || !early.has(socket)) && to.write(data));
-      from.on("end", () => (!isCut || !early.has(socket)) && to.end());
-    }
-    if (!isCut) early.add(socket);
-  });
-  const early = new Set<Socket>();
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  after(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  const address = server.address();
-  const port = typeof address === "object" && address !== null ? address.port : 0;
-  return { port, cut: () => (isCut = true) };
-}
-
-it("replaces a half-open connection and regains leadership", async () => {
-  const proxy = await startProxy();
-  const { leadership, leads } = seek("cut", proxy.port);
-  await leads;
-  const again = new Promise<void>((resolve) => leadership.once("leader", resolve));
-  proxy.cut();
-  await again;
-  await leadership.stop();
 });

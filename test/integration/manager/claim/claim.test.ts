@@ -1,17 +1,13 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { claimFull, type ClaimResult } from "../../../../src/manager/claim/claimFull.sql.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { createDatabase, serverMajor } from "../../../support/database.js";
+import { serverMajor } from "../../../support/database.js";
 import { claimOf } from "../../../support/claims.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { insertTask } from "../../../support/tasks.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
+const { database, user, manager, table } = await openTable();
 
 beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");

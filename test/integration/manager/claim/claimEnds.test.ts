@@ -9,19 +9,14 @@ import { nextPlan, markDue } from "../../../../src/manager/groups/plannedTasks.s
 import { rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
 import { findDeadOwners } from "../../../../src/manager/sql/ownerBackends.sql.js";
 import { recheckLocked } from "../../../../src/manager/claim/recheckLocked.sql.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { insertTask, only } from "../../../support/tasks.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 
-const database = await createDatabase();
-const user = await database.connect();
+const { database, user, manager, table } = await openTable();
 const holder = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
 const shape = await readColumnSet(manager, table);
 
 beforeEach(async () => {

@@ -1,16 +1,11 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { createDatabase } from "../../../support/database.js";
 import { claimOf } from "../../../support/claims.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
+const { user, manager, table } = await openTable();
 
 interface Row {
   readonly group: number;

@@ -1,13 +1,10 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { hearingGrowth, startManagerLoop } from "../../../support/managerLoop.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
+const { database, user, manager } = await openTable();
 
 beforeEach(async () => {
   await user.query("TRUNCATE task");

@@ -4,17 +4,12 @@ import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import { claimSmall, type SmallClaim, type SmallClaimRequest } from "../../../../src/manager/claim/claimSmall.sql.js";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { readSettingsVersion } from "../../../../src/manager/sessions/settingsVersion.sql.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { claimOf } from "../../../support/claims.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { maxSmallClaim } from "../../../../src/manager/model/tuning.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
+const { database, user, manager, table } = await openTable();
 const sessions = Array.from({ length: maxSmallClaim }, (_, n) => ({ owner: `owner ${n}`, pid: 1000 + n }));
 
 beforeEach(async () => {

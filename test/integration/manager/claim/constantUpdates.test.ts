@@ -1,15 +1,10 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { eventually, only, Tasks } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
+import { eventually, only } from "../../../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
 // Locked rows are retried so rarely that only the rechecks and the waiting claim can be in time.
-await pgTask.start({ url: database.url, "pg_task.sleep": 600_000, "pg_task.delete": false });
+const { database, client, tasks } = await serve({ "pg_task.sleep": 600_000, "pg_task.delete": false });
 
 /**
  * Makes several sessions update the row in short transactions, one after another, so that it is locked all the time.

@@ -3,19 +3,14 @@ import { beforeEach } from "node:test";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
 import { LockedTasks } from "../../../../src/manager/claim/lockedTasks.js";
 import type { DueTask } from "../../../../src/manager/model/tasks.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { lockNotAvailable } from "../../../../src/shared/postgres/sqlStates.js";
 import { claimOf } from "../../../support/claims.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { eventually, only } from "../../../support/tasks.js";
 
-const database = await createDatabase();
-const user = await database.connect();
+const { database, user, manager, table } = await openTable();
 const holder = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
 const { rows: pids } = await manager.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
 const { pid } = only(pids);
 

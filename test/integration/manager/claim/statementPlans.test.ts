@@ -1,20 +1,16 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { Tasks } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
 // Records which statements update tasks, and how many rows each of them updates.
-await client.query(`
+const { client, tasks } = await serve(
+  {},
+  `
   CREATE TABLE seen (statement text, rows bigint);
   CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN INSERT INTO public.seen SELECT current_query(), count(*) FROM updated; RETURN NULL; END $$;
-  CREATE TRIGGER see AFTER UPDATE ON task REFERENCING NEW TABLE AS updated FOR EACH STATEMENT EXECUTE FUNCTION see()`);
-await pgTask.start({ url: database.url });
+  CREATE TRIGGER see AFTER UPDATE ON task REFERENCING NEW TABLE AS updated FOR EACH STATEMENT EXECUTE FUNCTION see()`,
+);
 
 /** For each statement that updates tasks, a pattern that only this statement matches. */
 const marks = {

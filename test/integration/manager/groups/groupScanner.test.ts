@@ -3,13 +3,10 @@ import { setTimeout as passed } from "node:timers/promises";
 import { ActiveGroups } from "../../../../src/manager/groups/groups.js";
 import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager, silentLog } from "../../../support/taskTables.js";
+import { openTable, silentLog } from "../../../support/taskTables.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
+const { user, manager } = await openTable();
 
 test("a task that could not be marked as due and was then postponed counts as the next planned one", async () => {
   await user.query(`

@@ -1,14 +1,9 @@
 import assert from "node:assert/strict";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { PgTask } from "../../../support/pgTask.js";
-import { only, Tasks, type TaskRow } from "../../../support/tasks.js";
+import { serve } from "../../../support/serve.js";
+import { only, type TaskRow } from "../../../support/tasks.js";
 
-const pgTask = new PgTask();
-const database = await createDatabase();
-const client = await database.connect();
-const tasks = await Tasks.create(client);
-await pgTask.start({ url: database.url, "pg_task.sleep": 50 });
+const { database, client, tasks } = await serve();
 
 const unstarted = (row: TaskRow): boolean => row.state === "PLAN" && row.start === null;
 

@@ -5,18 +5,15 @@ import { GroupScanner } from "../../../../src/manager/groups/groupScanner.js";
 import { PausedGroups } from "../../../../src/manager/groups/pausedGroups.js";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
-import { createDatabase } from "../../../support/database.js";
 import { stubClient } from "../../../support/stubClient.js";
 import { only } from "../../../support/tasks.js";
-import { openManager, silentLog } from "../../../support/taskTables.js";
+import { openTable, silentLog } from "../../../support/taskTables.js";
 
 /** Two groups with the same hash. */
 const [paused, free] = ["n744", "n171856"];
 const table = taskTable("public", "task");
 
-const database = await createDatabase();
-const client = await database.connect();
-const manager = await openManager(database.target);
+const { user: client, manager } = await openTable();
 const { rows } = await client.query<{ hash: number }>("SELECT hashtext($1) AS hash", [paused]);
 const { hash } = only(rows);
 

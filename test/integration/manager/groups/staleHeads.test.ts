@@ -6,15 +6,13 @@ import { test } from "../../../support/limitedTest.js";
 import { createComponents } from "../../../support/managerComponents.js";
 import { PgTask } from "../../../support/pgTask.js";
 import { unreservedStarts } from "../../../support/claims.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 
 // The manager remembers each group's first due task (its head). Users stop and delete tasks without telling the
 // manager.
 const pgTask = new PgTask();
 const served = await createDatabase("empty");
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
+const { database, user, manager } = await openTable();
 beforeEach(() => user.query("TRUNCATE task"));
 
 /** Creates the components of a manager with four free sessions that accept any task. */

@@ -2,14 +2,11 @@ import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
 import { WakeSignal } from "../../../../src/shared/wakeSignal.js";
 import { SessionAccess } from "../../../../src/manager/sessions/sessionAccess.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { hearingGrowth, startManagerLoop, withoutPruning } from "../../../support/managerLoop.js";
-import { openManager, silentLog } from "../../../support/taskTables.js";
+import { openTable, silentLog } from "../../../support/taskTables.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
+const { database, user, manager } = await openTable();
 
 /** Waits of at least this length, in ms, are the ones under test. */
 const longMs = 60_000;

@@ -1,15 +1,12 @@
 import assert from "node:assert/strict";
 import type { Client } from "../../../../src/shared/postgres/client.js";
-import { createDatabase } from "../../../support/database.js";
 import { lockRow } from "../../../support/gates.js";
 import { test } from "../../../support/limitedTest.js";
 import { startManagerLoop, withoutPruning } from "../../../support/managerLoop.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { only, waitForRow } from "../../../support/tasks.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
+const { database, user, manager } = await openTable();
 
 /** Counts the statements with names that begin like this, and measures the time between them. */
 class Heard {

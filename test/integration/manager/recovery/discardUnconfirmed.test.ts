@@ -1,16 +1,11 @@
 import assert from "node:assert/strict";
 import { PendingResults } from "../../../../src/manager/results/pendingResults.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { discardUnconfirmed } from "../../../../src/manager/recovery/discardUnconfirmed.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openManager, openTable } from "../../../support/taskTables.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
+const { database, user, manager, table } = await openTable();
 const gone = "1 2001-01-01T00:00:00.000000";
 
 /** Inserts a task whose owner is dead, and returns its id. */

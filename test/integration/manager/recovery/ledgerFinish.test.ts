@@ -2,14 +2,11 @@ import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { sqlState, type Client } from "../../../../src/shared/postgres/client.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { ensureTaskTable, openManager } from "../../../support/taskTables.js";
+import { ensureTaskTable, openTable } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
+const { database, user, manager } = await openTable();
 await user.query(`
   CREATE SCHEMA parts; CREATE TYPE parts.state AS ENUM ('PLAN');
   CREATE TABLE parts.task (id bigserial, input text NOT NULL, plan timestamptz NOT NULL DEFAULT now(),

@@ -4,21 +4,16 @@ import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { emptyLedger } from "../../../../src/manager/upkeep/emptyLedger.sql.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { createComponents } from "../../../support/managerComponents.js";
 import { projectPath } from "../../../support/project.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
+const { database, user, manager, table } = await openTable();
 const lines: Record<string, unknown>[] = [];
 const log = createLog({
   level: "debug",

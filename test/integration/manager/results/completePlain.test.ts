@@ -4,17 +4,12 @@ import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { completePlain, isPlainResult } from "../../../../src/manager/results/completePlain.sql.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 
-const database = await createDatabase();
-const user = await database.connect();
+const { database, user, manager, table } = await openTable();
 const holder = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
 const shape = await readColumnSet(manager, table);
 
 interface Row {

@@ -3,17 +3,12 @@ import { rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { changeRows } from "../../../../src/manager/sql/rejectedRows.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { waitingWithKey } from "../../../../src/manager/sql/keyWaits.sql.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 
-const database = await createDatabase();
-const client = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
+const { database, user: client, manager, table } = await openTable();
 const columns = await readColumnSet(manager, table);
 const owner = "2147483647 2001-01-01T00:00:00.000000";
 

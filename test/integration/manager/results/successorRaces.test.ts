@@ -10,21 +10,16 @@ import { rescueTasks } from "../../../../src/manager/recovery/rescue.sql.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
 import { releaseTasks } from "../../../../src/manager/results/releaseTasks.sql.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { createLog } from "../../../../src/shared/log.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 
-const database = await createDatabase();
-const client = await database.connect();
+const { database, user: client, manager, table } = await openTable();
 const user = await database.connect();
-const manager = await openManager(database.target);
 const managerPid = only((await manager.query<{ pid: number }>("SELECT pg_backend_pid() AS pid")).rows).pid;
-const table = taskTable("public", "task");
 const owner = "2147483647 2001-01-01T00:00:00.000000";
 
 /** The group hashes of the inserted tasks, by id. */

@@ -1,14 +1,10 @@
 import assert from "node:assert/strict";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import { changedTasks } from "../../../../src/manager/sessions/changedTasks.sql.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 
-const database = await createDatabase();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
+const { manager, table } = await openTable();
 
 const { rows: inserted } = await manager.query<{ id: string; hash: number }>(
   `INSERT INTO public.task (input, "group") SELECT 'SELECT ' || n, 'queued' FROM generate_series(1, 6) AS n

@@ -8,18 +8,15 @@ import { taskTable } from "../../../../src/manager/schema/taskTable.js";
 import type { Client } from "../../../../src/shared/postgres/client.js";
 import { createLog } from "../../../../src/shared/log.js";
 import type { Stall } from "../../../../src/shared/statistics.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { RestartableServer } from "../../../support/restartableServer.js";
 import { connectTo } from "../../../support/connectTo.js";
-import { ensureTaskTable, openManager } from "../../../support/taskTables.js";
+import { ensureTaskTable, openManager, openTable } from "../../../support/taskTables.js";
 import { insertTask } from "../../../support/tasks.js";
 
 // The rows and the server are real. The test controls the clock and the manager's counters.
-const database = await createDatabase();
-const user = await database.connect();
+const { database, user, manager } = await openTable();
 const other = await database.connect();
-const manager = await openManager(database.target);
 /** A connection that stands for an idle session. */
 const idle = await database.connect();
 
@@ -81,7 +78,7 @@ function createMonitor(given: Partial<ManagerState> = {}) {
   const claimer = {
     started: 0,
     state: {},
-    rejected: { rows: { ids: rejected } },
+    rejected: { rows: { ids: [...rejected] } },
     locked: { clear: () => void actions.push("locked") },
   };
   const log = createLog({

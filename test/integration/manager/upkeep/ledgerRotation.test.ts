@@ -2,23 +2,18 @@ import assert from "node:assert/strict";
 import { LedgerRotation } from "../../../../src/manager/upkeep/ledgerRotation.js";
 import { readColumnSet } from "../../../../src/manager/schema/columnSet.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { type Client } from "../../../../src/shared/postgres/client.js";
+import type { Client } from "../../../../src/shared/postgres/client.js";
 import { ownerSql } from "../../../../src/shared/postgres/backendIdentity.js";
 import { createLog } from "../../../../src/shared/log.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
 import { createComponents } from "../../../support/managerComponents.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 import { only } from "../../../support/tasks.js";
 import { claimTime } from "../../../../src/manager/sql/fragments.sql.js";
 import { retryPolicy } from "../../../support/retryPolicy.js";
 import { connectTo } from "../../../support/connectTo.js";
 
-const database = await createDatabase();
-const user = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
+const { database, user, manager, table } = await openTable();
 const shape = await readColumnSet(manager, table);
 let emptied = 0;
 const log = createLog({

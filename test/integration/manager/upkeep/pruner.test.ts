@@ -1,16 +1,11 @@
 import assert from "node:assert/strict";
 import { beforeEach } from "node:test";
 import { prune } from "../../../../src/manager/upkeep/prune.sql.js";
-import { taskTable } from "../../../../src/manager/schema/taskTable.js";
-import { createDatabase } from "../../../support/database.js";
 import { test } from "../../../support/limitedTest.js";
-import { openManager } from "../../../support/taskTables.js";
+import { openTable } from "../../../support/taskTables.js";
 
-const database = await createDatabase();
-const user = await database.connect();
+const { database, user, manager, table } = await openTable();
 const other = await database.connect();
-const manager = await openManager(database.target);
-const table = taskTable("public", "task");
 
 beforeEach(async () => {
   await user.query("TRUNCATE task RESTART IDENTITY");
