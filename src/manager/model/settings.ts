@@ -18,9 +18,7 @@ export interface RetryPolicy {
   readonly ceilingMs: number;
 }
 
-/**
- * A value that is set on the server (for the manager's role, its database or all databases) precedes that of the file.
- */
+/** What is set on the server (for the role, the database or all databases) precedes the file. */
 export interface ManagerSettings extends RetryPolicy {
   /** Between checks of the table while the manager is awake. */
   readonly sleepMs: number;

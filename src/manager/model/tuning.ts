@@ -12,30 +12,19 @@ import { availableParallelism } from "node:os";
 /** Before another executor thread is started. */
 export const preferredSessionsPerThread = 16;
 
-/**
- * How many sessions keep the server busy when their tasks only compute. More would compete for the CPU (decision 21).
- */
+/** How many sessions keep the server busy with tasks that only compute. More compete for the CPU (decision 21). */
 export const computeSessions = Math.max(4, 2 * availableParallelism());
 
-/**
- * How many sessions short runs can use, for each ms of their median run time. Longer runs usually wait for the disk,
- * which serves many at once.
- */
+/** For each ms of their median run time. Longer runs usually wait for the disk, which serves many at once. */
 export const sessionsPerRunMs = 8;
 export const maxShortRunSessions = Math.max(32, computeSessions);
 
 export const maxSessionIdleMs = 60_000;
 
-/**
- * How many startable tasks a claim counts beyond those that the free sessions can take. The manager can ask for that
- * many more sessions at once.
- */
+/** A claim counts so many startable tasks beyond its own. The manager asks for as many more sessions at once. */
 export const maxLookAhead = 64;
 
-/**
- * How many sessions short exclusive tasks can use. With fewer, each claim takes few tasks, and costs almost as much as
- * one of many.
- */
+/** With fewer, each claim of exclusive tasks takes few, and costs almost as much as one of many. */
 export const exclusiveSessions = Math.max(32, computeSessions);
 
 /** The scaler assumes short runs until it has seen this many runs per session. */
@@ -52,10 +41,7 @@ export const shortRunMs = 5;
 /** The largest median run time with which the number of sessions is computed for short runs. */
 export const shortMedianMs = 2 * shortRunMs;
 
-/**
- * How many slots a group can get behind its own tasks for each measured run: while these are few, the expected run time
- * is uncertain.
- */
+/** How many slots a group gets for each measured run. With few of them, the expected run time is uncertain. */
 export const slotsPerMeasuredRun = 2;
 
 /** However short the SQL of a run is, in ms. */
@@ -83,10 +69,7 @@ export const minQueuedMs = 25;
 
 // Cycles
 
-/**
- * How long, or up to how many, results are collected while all sessions have enough to do. 12 ms made no difference
- * (decision 22).
- */
+/** While all sessions have enough to do. Collecting for 12 ms made no difference (decision 22). */
 export const collectMs = 4;
 export const maxCollectedResults = 200;
 
@@ -106,7 +89,6 @@ export const fewTasks = 64;
  */
 export const longQueuedMs = 100;
 
-/** In one statement. */
 export const maxWrittenResults = 1_000;
 
 /** For how long the full completion writes all results after the plain one has failed. */
@@ -129,10 +111,7 @@ export const floodMs = 100;
  */
 export const notifyQueue = { notifications: 20, ms: 1_000, waiting: 2, restFactor: 50 };
 
-/**
- * Busy mode ends after `busyQuietMs.min` without work. If it begins again within `soonAgainMs`, this time grows, up to
- * `busyQuietMs.max`.
- */
+/** Without work, busy mode ends after `min`, and later if it began within `soonAgainMs` of its last end. */
 export const busyQuietMs = { min: 50, max: 2_000 };
 export const soonAgainMs = 1_000;
 
@@ -142,7 +121,6 @@ export const busyPollMs = { min: 2, max: 50 };
 /** The same while every session is busy. A new task could not start sooner anyway. */
 export const saturatedPollMs = 200;
 
-/** By each poll that finds nothing. */
 export const pollGrowth = 1.5;
 
 /** Maximum polling interval after busy mode, while writers that did not notify may still commit. */
@@ -184,10 +162,7 @@ export const maxSmallClaim = 8;
 /** While more groups than this have tasks in sessions or due tasks, no small claims are sent. */
 export const maxGroupsOfSmallClaim = 64;
 
-/**
- * How many claims of one cycle can come back empty, because the known due tasks are no longer due. Results must not
- * wait until all groups have been tried.
- */
+/** How many claims of one cycle can come back empty. Results must not wait until all groups have been tried. */
 export const maxEmptyClaims = 10;
 
 /** How long one cycle can search for rejected tasks beyond those of its own claims. */
@@ -231,7 +206,6 @@ export const isolationMs = 50;
 /** Between checks whether the backend of an orphan is gone. It usually ends soon after its connection. */
 export const orphanCheckMs = { first: 10, max: 200 };
 
-/** Between queries to the server of a lost remote run. */
 export const remoteQueryMs = { first: 200, max: 5_000 };
 
 /** Between checks whether the server has free connections for waiting groups. */
@@ -243,10 +217,7 @@ export const remoteReserveMs = 5_000;
 /** If a single connection has been available for this long, no remote task seems to need it. */
 export const connectionUnusedMs = 50;
 
-/**
- * How long a manager whose process is known to be frozen may hold the table lock without an answer. Otherwise
- * `pg_conf.frozen` applies.
- */
+/** A manager whose process is known to be frozen may hold the table lock so long. Otherwise, see `pg_conf.frozen`. */
 export const frozenManagerMs = 5_000;
 /** How often to look whether other processes still have sessions with tasks. */
 export const ownerCheckMs = 500;
@@ -270,10 +241,7 @@ export const ledgerRetryMs = 1_000;
 
 // Pruning
 
-/**
- * Between two rounds of pruning. After `max` one follows even if no row seems to be old enough, because users may have
- * changed `keep`.
- */
+/** After `max`, a round follows even if no row seems to be old enough: users may have changed `keep`. */
 export const pruneIntervalMs = { min: 1_000, max: 5 * 60_000 };
 
 // Schedules
@@ -292,13 +260,10 @@ export const clockStepRetryMs = 1_000;
 
 // Watching the server (decision 18)
 
-/** Between checks of the sessions' backends. */
 export const backendCheckMs = { busy: 150, idle: 300 };
 
 /** Between comparisons of the settings while tasks are claimed only for busy sessions. Each costs a query. */
 export const settingsCheckMs = 250;
 
-/**
- * How often the manager looks for stalls. In deep sleep, the three queries of a check would be most of what it does.
- */
+/** In deep sleep, the three queries of a check would be most of what a manager does. */
 export const stallCheckMs = { awake: 2_500, asleep: 30_000 };

@@ -111,10 +111,7 @@ END `)}`;
 const changeOf = (newRows: string, oldRows: string): string =>
   `jsonb_build_object('op', TG_OP, 'schema', TG_TABLE_SCHEMA, 'table', TG_TABLE_NAME, 'new', ${newRows}, 'old', ${oldRows})`;
 
-/**
- * Columns other than the group need a statement that is planned each time, because a column that is left out gets its
- * default.
- */
+/** A column that is left out gets its default, so each set of columns needs a statement of its own. */
 const insertion = ({ qualified }: TaskTable): string => `
     IF names IS NOT NULL THEN
       EXECUTE concat(${literal(`INSERT INTO ${qualified} (input, args`)}, names, ') VALUES ($2, $1', given, ')', conflict)

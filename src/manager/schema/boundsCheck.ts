@@ -13,10 +13,7 @@ const boundedColumns = (["interval", "integer", '"char"'] as const).flatMap((typ
  */
 export const boundsCheckName = boundedColumns.join("_");
 
-/**
- * Names the constraint, for which the migration lets the server choose a name (`TABLE_check`). Users' own checks keep
- * theirs.
- */
+/** The migration lets the server choose the name (`TABLE_check`). Users' own checks keep theirs. */
 export async function nameBoundsCheck(client: Client, { qualified }: TaskTable): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT c.conname AS name FROM pg_catalog.pg_constraint AS c

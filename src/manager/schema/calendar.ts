@@ -14,9 +14,7 @@ const files = ["zone.sql", "cron.sql", "recurrence.sql", "schedule.sql"] as cons
 
 export const calendarText = files.map((file) => readFileSync(new URL(file, folder), "utf8")).join("\n");
 
-/**
- * Must be increased with every change of the functions. An older pg-task does not replace the functions of a newer one.
- */
+/** To be increased with every change. An older pg-task does not replace the functions of a newer one. */
 const calendarVersion = 4;
 
 const ownComment = "pg-task calendar ";

@@ -10,9 +10,7 @@ type ParameterColumn = ColumnsWith<{ readonly default: "parameter" }>;
 /** Columns of the first version that take their default from the parameter of the same name. */
 export const parameterColumns: readonly ParameterColumn[] = columnsWith({ since: 1, default: "parameter" });
 
-/**
- * SQL of a column's default: the parameter's setting for session, role, database or server, or else the file's value.
- */
+/** The parameter's setting for session, role, database or server, or else the file's value. */
 export function parameterDefault(column: ParameterColumn, type: string, parameters: FileParameters): string {
   const setting = `current_setting(${literal(`pg_task.${column}`)}, true)`;
   const value = String(parameters[`pg_task.${column}`]);
@@ -77,10 +75,7 @@ function fileValue(found: string, column: string, type: string): string | null {
   return /^(?:[^']|'')*$/.test(quoted) ? quoted.replaceAll("''", "'") : null;
 }
 
-/**
- * Whether the pg_task extension set this default, with which INSERT fails where the setting is unknown. Older versions
- * of the extension use other names.
- */
+/** Such a default makes INSERT fail where the setting is unknown. Older versions of the extension use other names. */
 function isExtensionDefault(found: string, column: string): boolean {
   const bare = found.replaceAll(/[()]|::(?:"[^"]+"|[\w ]+)/g, "");
   return new RegExp(`^current_setting'pg_(?:task|work)\\.(?:default_)?${column}'(?:, false)?$`).test(bare);

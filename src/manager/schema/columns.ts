@@ -65,10 +65,7 @@ export const columnComments = ({ qualified }: TaskTable, columns: readonly { rea
     .map(({ name }) => `COMMENT ON COLUMN ${qualified}.${identifier(name)} IS ${literal(comments.get(name) ?? "")}`)
     .join(";\n");
 
-/**
- * Adds the columns that a table of this version lacks. Their defaults are set afterwards, so that no row is rewritten.
- * Columns that exist were added when the record was lost.
- */
+/** Defaults are set afterwards, so that no row is rewritten. A column may exist if the record was lost. */
 export async function addMissingColumns(client: Client, table: TaskTable, version: number): Promise<void> {
   const { columns } = await readLayout(client, table);
   const missing = columnsSince(version).filter(({ name }) => !columns.has(name));
@@ -77,10 +74,7 @@ export async function addMissingColumns(client: Client, table: TaskTable, versio
   await client.query(`ALTER TABLE ${table.qualified} ${changes.join(", ")}`);
 }
 
-/**
- * The user's columns that have the name of a column that the table still lacks. One with pg-task's own comment was
- * added by a migration whose record was lost.
- */
+/** The user's columns with a name that pg-task needs. One with pg-task's comment is from a migration without record. */
 export const foreignColumns = ({ columns: found }: Layout, { version, formerColumns }: TableRecord): string[] =>
   columnsSince(version).flatMap(({ name }) => {
     const column = found.get(name);

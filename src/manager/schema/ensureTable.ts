@@ -149,8 +149,7 @@ async function settleKeys(client: Client, table: TaskTable, entry: Entry, log: L
 }
 
 /**
- * Creates the index of schedules. Without it, they are only listed slowly, so on a locked table the manager gives up
- * until it next starts.
+ * Without the index, schedules are only listed slowly. On a locked table, the manager gives up until its next start.
  */
 async function tryEnsureSchedulesIndex(client: Client, table: TaskTable, log: Log): Promise<void> {
   try {
@@ -267,10 +266,7 @@ const tooNew = (table: TaskTable, version: number): PgTaskError =>
     `${table.qualified} was created by a later pg-task (version ${version}, this one knows ${latestVersion}): upgrade this pg-task`,
   );
 
-/**
- * Returns an error that says where the table is now if it was moved while it was served, or that names the needed
- * privileges if the server denied permission. Returns any other error unchanged.
- */
+/** Says where a table that was moved while it was served is now, or which privileges are missing. */
 export async function explainError(client: Client, table: TaskTable, error: unknown): Promise<unknown> {
   if (error instanceof PgTaskError) return error;
   if (isUndefinedObject(sqlState(error)))

@@ -14,11 +14,7 @@ type UserFunction = ReturnType<typeof asyncTrigger>;
 
 const userFunctions = (table: TaskTable): UserFunction[] => [asyncTrigger(table), chain(table)];
 
-/**
- * Creates or replaces the functions. Another one of the same name and parameters stays.
- *
- * @returns the functions that were not created, because another one is in the way
- */
+/** Returns the functions that were not created, because another one is in the way, which stays. */
 export async function ensureUserFunctions(client: Client, table: TaskTable): Promise<UserFunction[]> {
   const taken: UserFunction[] = [];
   for (const wanted of userFunctions(table)) {

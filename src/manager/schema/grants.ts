@@ -52,10 +52,7 @@ export async function revokeDefaultGrants(client: Client, table: TaskTable, befo
   for (const { text } of rows) await client.query(text);
 }
 
-/**
- * Lets those who may read the view of the schedules also read the table of owed successors, which earlier versions of the
- * view did not read.
- */
+/** Earlier versions of the view of the schedules did not read the table of owed successors. */
 export async function grantOwedToReaders(client: Client, table: TaskTable): Promise<void> {
   const { rows } = await client.query<{ text: string }>(
     `SELECT format('GRANT SELECT ON %s TO %s', $2::text, string_agg(DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END, ', ')) AS text

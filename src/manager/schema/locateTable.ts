@@ -4,10 +4,8 @@ import type { Client } from "../../shared/postgres/client.js";
 import { maxNameBytes } from "./taskTable.js";
 
 /**
- * Schema and name come from the entry, or else from the setting of the entry's role, database or server, or else from
- * the file's parameters.
- *
- * @param client a connection of the entry's user
+ * From the entry, or else the setting of its role, database or server, or else the file. `client` is of the entry's
+ * user.
  */
 export async function locateTable(
   client: Pick<Client, "query">,

@@ -13,22 +13,14 @@ const text = readFileSync(packageFile("src/manager/schema/migration.sql"), "utf8
 /** Its statements, with their placeholders. Adoption takes triggers and indexes from them. */
 export const statements: readonly string[] = split(text);
 
-/**
- * The version of a table that has everything. Each change of `migration.sql` and each new column has the next version.
- */
+/** Each change of `migration.sql` and each new column has the next version. */
 export const latestVersion = Math.max(6, ...columnList.map(({ since }) => since));
 
 /** The comment of every function that pg-task created begins with this text. */
 export const ownComment = "pg-task ";
-/**
- * The comment that records a table's version begins with this text. Tables in which it begins with `migration` are
- * adopted.
- */
+/** Records the version. Tables of which the comment begins with `migration` are adopted. */
 const versionComment = `${ownComment}version `;
-/**
- * Earlier versions of pg-task listed here the user's columns that have the name of a column of pg-task. Such a table
- * lacks columns of the second version.
- */
+/** Earlier, the user's columns with names of ours were listed here. Such a table lacks columns of version 2. */
 const formerColumnsComment = `${ownComment}wake-up, own columns: `;
 
 /** Splits SQL into its statements. A semicolon inside a function body or a string does not end one. */
@@ -121,10 +113,7 @@ export async function missingObjects(client: Client, table: TaskTable): Promise<
   return rows.map(({ name }) => name);
 }
 
-/**
- * Runs every statement that mentions a missing object. Locks neither the task table nor the rows of a ledger that still
- * exists, because tasks are running.
- */
+/** Locks neither the task table nor the rows of a ledger that still exists, because tasks are running. */
 export async function recreateObjects(client: Client, table: TaskTable, missing: readonly string[]): Promise<void> {
   const placeholders = Object.entries(table).flatMap(([key, name]) => (missing.includes(name) ? [`:"${key}"`] : []));
   const recreating = statements

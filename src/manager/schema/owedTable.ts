@@ -12,10 +12,7 @@ export async function canReadOwed(client: Queryable, { qualifiedOwed }: TaskTabl
 /** What precedes the reason in the `error` of a task whose next run could not be planned. */
 export const owedPrefix = "ERROR:  next run was not planned: ";
 
-/**
- * Matches that note, the end of `error`. A message with the same text does not match: its further lines begin with a
- * tab.
- */
+/** Matches that note. In a message with the same text, further lines begin with a tab. */
 export const owedNotePattern = `(^|\n)${owedPrefix}.*$`;
 
 /** 0 if this role may not know. */

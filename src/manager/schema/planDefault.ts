@@ -48,11 +48,7 @@ async function alter(client: Client, table: TaskTable, fileExpression: string, e
   }
 }
 
-/**
- * Lets the server parse the expression without evaluating it.
- *
- * @throws PgTaskError CONFIG_INVALID if the server rejects the expression.
- */
+/** Lets the server parse the expression. @throws PgTaskError CONFIG_INVALID if it rejects it */
 export async function refusePlan(client: Client, table: TaskTable, fileExpression: string): Promise<void> {
   const text = `PREPARE pg_task_plan AS VALUES (COALESCE(NULL::timestamptz, ${parenthesized(fileExpression)}))`;
   try {

@@ -49,10 +49,7 @@ export async function readLackingToCreate(
   return rows[0] ?? { user: "", lacking: null };
 }
 
-/**
- * What an administrator can run so that the current role may create or serve the table. Null if it owns it, or may
- * create it.
- */
+/** What lets the current role create or serve the table. Null if it owns it, or may create it. */
 export async function readPrivilegeRemedy(
   client: Client,
   table: Pick<TaskTable, "qualified" | "schema" | "table">,
@@ -74,10 +71,7 @@ async function readGrantToCreate(client: Client, table: Pick<TaskTable, "schema"
   return lacking === null ? null : `GRANT ${lacking} TO ${identifier(user)}`;
 }
 
-/**
- * The same for creating objects beside the table: its owner may lack CREATE on the schema, as on `public` from
- * PostgreSQL 15 on.
- */
+/** Also for objects beside the table: its owner may lack CREATE, as on `public` from PostgreSQL 15 on. */
 export async function readChangeRemedy(
   client: Client,
   table: Pick<TaskTable, "qualified" | "schema" | "table">,

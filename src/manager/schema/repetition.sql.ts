@@ -1,7 +1,4 @@
-/**
- * How far an estimate of the number of past repetitions can be wrong. Months, years, and days with a clock change vary
- * in length, but their multiples stay within a few days of the mean.
- */
+/** How far an estimated number of repetitions can be wrong: months, years and days vary in length. */
 export const margin = 40;
 
 const fieldSeconds = { year: 31_556_952, month: 2_629_746, day: 86_400, hour: 3_600, minute: 60, second: 1 };

@@ -9,10 +9,7 @@ import { isTrustedOwner } from "./trustedOwner.sql.js";
 /** The comment of the view's function begins with this text. A digest of the function and of the comments follows. */
 const ownComment = "pg-task rows of a view ";
 
-/**
- * How many of the most recently claimed rows with a schedule are searched for running ones. An index of running rows
- * alone would keep completions from writing heap-only tuples.
- */
+/** So many latest claims are searched for running ones. An index of these would prevent heap-only tuples. */
 const maxClaimed = 10_000;
 
 const shownTimes = 3;
@@ -41,10 +38,7 @@ export const isOwing = (alias: string): string =>
 export const owedReason = (alias: string): string =>
   `pg_catalog.split_part(pg_catalog.substring(${alias}.error::pg_catalog.text, ${literal(owedNotePattern.replace("(^", "(?:^").replace(".*$", "(.*)$"))}), E'\\n', 1)`;
 
-/**
- * SQL condition: the row waits to run the query of its rule again, because the server has rejected the time it
- * returned.
- */
+/** SQL condition: the server has rejected the time of the rule's query, and the row waits to run it again. */
 export const runsQueryAgain = (alias: string): string =>
   `(coalesce(${alias}.wait OPERATOR(pg_catalog.<) 0, false) AND ${alias}.plan OPERATOR(pg_catalog.<>) 'infinity' AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' AND ${isNoted(alias)})`;
 
@@ -116,10 +110,7 @@ export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, 
     ) AS s`;
 }
 
-/**
- * SQL of an array with the first `count` coming times of the schedule `s`. If it waits, the first one is its planned
- * time.
- */
+/** SQL of an array with the first `count` coming times. If the schedule waits, the first is its planned time. */
 export function comingTimes({ schema }: TaskTable, count: number): string {
   const computed = (most: number): string =>
     `CASE WHEN s.rule IS NULL THEN ${repetitions("s.since", most)}
@@ -184,12 +175,7 @@ export function functionStatement(table: TaskTable): string {
 
 const formerName = ({ table }: TaskTable): string => objectName(table, "schedules_former");
 
-/**
- * Creates or replaces the view and its function. The functions of the calendar have to exist. If a user's table, type
- * or view has the name of the view, it stays and the view is not created.
- *
- * @returns whether an existing view has been replaced
- */
+/** Returns whether an existing view has been replaced. A user's table, type or view with the name of the view stays. */
 export async function ensureSchedulesView(client: Client, table: TaskTable): Promise<boolean> {
   const { schema, schedulesView, qualifiedSchedules: view } = table;
   const create = functionStatement(table);

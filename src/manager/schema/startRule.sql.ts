@@ -29,10 +29,7 @@ interface Circumstances {
   readonly quietMs: string;
 }
 
-/**
- * SQL of an array with the reasons for which a row, a task in PLAN, must not start, most important first. A task
- * that is not due has at most one reason of its own, besides pauses.
- */
+/** SQL of an array with the reasons for which a task in PLAN must not start, most important first. */
 export function startBlockers(table: TaskTable, { running, keyRuns, quietMs }: Circumstances, row = "t"): string {
   const dueIf = (condition: string): string => `${row}.plan <= now() AND ${condition}`;
   const conditions: readonly (readonly [condition: string, blocker: StartBlocker])[] = [
@@ -81,16 +78,10 @@ export function groupHeads(table: TaskTable, { after, ...query }: DueQuery & { r
 )`;
 }
 
-/**
- * SQL of the number of other tasks of its group that can be running when a task starts. A negative `max` is treated
- * as 0, as in the index.
- */
+/** How many others of its group can run when a task starts. A negative `max` counts as 0, as in the index. */
 export const maxOthers = "greatest(max, 0)";
 
-/**
- * SQL condition: a due task is late and therefore expires. It never does if `active` exceeds the range of dates, or
- * while its planned time is still to be computed.
- */
+/** The task expires. It never does if `active` exceeds the range of dates, or while its plan is to be computed. */
 export const isLate = (alias = ""): string =>
   `${alias}max >= 0 AND CASE WHEN ${alias}active < interval '100000 years' THEN ${alias}plan + ${alias}active <= now() ELSE false END AND NOT ${mustRunQuery(alias)}`;
 
@@ -127,10 +118,7 @@ export const isGroupPaused = (table: TaskTable, task: string): string => `
 export const isNotIn = (id: string, parameter: string): string =>
   `(${id} IN (SELECT unnest(${parameter}::bigint[]))) IS NOT TRUE`;
 
-/**
- * A setting of the manager's connection: the ids of due tasks that it must not start, because their group's pause still
- * has to be written.
- */
+/** A setting with the ids of due tasks that must not start: their group's pause still has to be written. */
 export const deferredSetting = "pgtask.paused";
 
 export const deferredArray = `coalesce(nullif(current_setting('${deferredSetting}', true), ''), '{}')::bigint[]`;

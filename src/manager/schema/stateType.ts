@@ -5,20 +5,14 @@ import { taskStates } from "../../shared/taskState.js";
 import type { FoundColumn } from "./adoption/layout.js";
 import type { TaskTable } from "./taskTable.js";
 
-/**
- * Creates the enum type of the column `state`, which all tables of a schema share, or adds the states that it lacks.
- */
+/** All tables of a schema share the enum type of the column `state`. */
 export async function ensureStateType(client: Client, table: TaskTable): Promise<void> {
   const missing = await missingStates(client, table);
   if (missing !== null) return await addStates(client, table.stateType, missing);
   await client.query(`CREATE TYPE ${table.stateType} AS ENUM (${taskStates.map(literal).join(", ")})`);
 }
 
-/**
- * Returns the states that the schema's enum lacks, or null if there is no such enum.
- *
- * @throws PgTaskError SCHEMA_INCOMPATIBLE if another type or a table already has the enum's name.
- */
+/** Null if there is no such enum. @throws PgTaskError SCHEMA_INCOMPATIBLE if its name is taken */
 export async function missingStates(client: Client, table: TaskTable): Promise<string[] | null> {
   const { rows } = await client.query<{ kind: string; labels: string[] }>(
     `SELECT t.typtype AS kind, ARRAY(

@@ -121,10 +121,7 @@ function mapValues<Key extends string, Value>(
 export const objectNames = (table: string): string[] =>
   Object.values(suffixes).map((suffix) => objectName(table, suffix));
 
-/**
- * Returns `TABLE_SUFFIX`. PostgreSQL would truncate names that are too long, and several could become equal. In these,
- * the table's part is truncated and a hash of the full name is inserted.
- */
+/** Names that PostgreSQL would truncate, so that several could become equal, contain a hash of the full name. */
 export function objectName(table: string, suffix: string): string {
   const name = `${table}_${suffix}`;
   if (Buffer.byteLength(name) <= maxNameBytes) return name;

@@ -13,12 +13,7 @@ export interface UnknownZone {
 
 const zoneNamesQuery = "SELECT name FROM pg_timezone_names";
 
-/**
- * The values of `pg_task.zone` that are not names of time zones. The server accepts any text, and only an INSERT of a
- * rule without `zone` uses it.
- *
- * @param configured the value in the configuration
- */
+/** The server accepts any text for `pg_task.zone`. Only an INSERT of a rule without `zone` uses it. */
 export async function unknownZones(client: Client, table: TaskTable, configured: string): Promise<UnknownZone[]> {
   const found = [{ zone: configured, from: "configuration" }, ...(await settingsOfServer(client, table))];
   const unknown: UnknownZone[] = [];

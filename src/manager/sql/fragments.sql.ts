@@ -3,10 +3,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { mustRunQuery } from "../schema/startRule.sql.js";
 import { lockTimeoutMs } from "./lockTimeout.js";
 
-/**
- * Compares the id as an array element, which forces an index lookup. With `=`, a generic plan made while the table was
- * empty might scan an index in order and compare every row.
- */
+/** Forces an index lookup. With `=`, a generic plan made while the table was empty might compare every row. */
 export const hasId = (id: string): string => `t.id = ANY (ARRAY[${id}])`;
 
 /** For rows that are looked up by id. With the bare column, the planner might scan the whole index of `ready` rows. */

@@ -7,9 +7,7 @@ import { isReplaced, keyWaits } from "./keyWaits.sql.js";
 import { queryPendingAfter } from "./ruleQuery.sql.js";
 import { mustRunQuery } from "../schema/startRule.sql.js";
 
-/**
- * With a longer interval, the next time might exceed the range of dates. The successor is then planned for infinity.
- */
+/** With longer intervals, times might exceed the range of dates. Successors are then planned for infinity. */
 const never = "interval '5000 years'";
 
 /** The time after which a successor can be planned. With `catchup`, it lies in the past. */

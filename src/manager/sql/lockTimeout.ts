@@ -47,9 +47,7 @@ export async function withShortLockTimeout(client: Client, work: () => Promise<u
   }
 }
 
-/**
- * Sends the timeout if it has changed. Every cycle calls this, so a reduced one does not last longer than it should.
- */
+/** Every cycle calls this, so a reduced timeout does not last longer than it should. */
 export async function updateLockTimeout(client: Client): Promise<void> {
   const waits = waitsOf(client);
   const { normal, reduced, isolating } = lockTimeoutMs;

@@ -8,9 +8,7 @@ import { isTransient } from "../../shared/postgres/transientErrors.js";
 export interface Omissions {
   /** Whether the group's pause is deferred. */
   readonly pause: boolean;
-  /**
-   * The note for the column `error` of a task whose successor is not inserted now, but owed. Null if it is inserted.
-   */
+  /** The note in `error` that says that the successor is owed. Null if it is inserted. */
   readonly repetition: string | null;
   /** Whether a row with `delete` is kept instead of deleted. */
   readonly deletion: boolean;

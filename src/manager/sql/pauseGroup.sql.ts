@@ -3,9 +3,7 @@ import type { TaskTable } from "../schema/taskTable.js";
 import { deferredArray, deferredSetting } from "../schema/startRule.sql.js";
 import { arrayLiteral } from "../../shared/postgres/arrayText.js";
 
-/**
- * A task whose row could not be written when its group paused, so that it still has to be given a later planned time.
- */
+/** A task that still has to be replanned, because its row was locked when its group paused. */
 export interface DeferredPause {
   readonly id: string;
   /** Stop time of the run that caused the pause, as text from the server. */

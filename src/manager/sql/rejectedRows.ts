@@ -8,9 +8,7 @@ import { lockNotAvailable, uniqueViolation } from "../../shared/postgres/sqlStat
 import { recordLockTimeout, withShortLockTimeout } from "./lockTimeout.js";
 import { isolationMs, maxTransientRetryMs, rejectedRowRetryMs } from "../model/tuning.js";
 
-/**
- * Errors that one row can cause: invalid data, constraints, routines, limits (of an index, for example), triggers in C.
- */
+/** Errors that one row can cause: invalid data, constraints, routines, limits (as of an index), triggers in C. */
 const rowErrorClasses = /^(?:09|21|22|23|27|2F|38|39|44|54|P0|XX)/;
 /** Errors that describe the state of the server itself, wherever they occur. */
 export const serverErrorClasses = /^(?:08|40|53|57|58)/;
@@ -30,11 +28,7 @@ export function isRowError(error: unknown): error is DatabaseError {
   return error.where !== undefined && (isTransient(error) || !serverErrorClasses.test(state));
 }
 
-/**
- * Returns why the server has refused a step of upkeep, which does not stop the manager's cycle.
- *
- * @throws the error itself if the connection is lost or the error is transient
- */
+/** Why a step of upkeep was refused. Throws the error if it is transient or the connection is lost. */
 export function lastingReason(error: unknown): string {
   if (sqlState(error) === null || isTransient(error)) throw error;
   return toReport(error).message;
@@ -92,10 +86,7 @@ export async function changeRows<Row>(
   return remaining;
 }
 
-/**
- * Changes one row. If this violates a unique index, it is tried a second time at once: another client may have inserted
- * a row with the same key in the meantime, and only the second attempt sees that row.
- */
+/** Only a second attempt sees a row with the same key that another client has inserted in the meantime. */
 export async function changeOne(change: () => Promise<void>): Promise<void> {
   try {
     await change();

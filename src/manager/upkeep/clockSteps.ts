@@ -46,11 +46,7 @@ export class ClockSteps {
     return Math.max(0, this.#notBefore - performance.now());
   }
 
-  /**
-   * Replans the schedules if that is due, and returns whether any was.
-   *
-   * @throws if the connection is lost or the error is transient
-   */
+  /** Returns whether any was replanned. Throws if the connection is lost or the error is transient. */
   async step(client: Client): Promise<boolean> {
     if (this.#aheadMs === null || this.pauseMs > 0) return false;
     try {

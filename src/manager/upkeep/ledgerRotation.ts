@@ -21,10 +21,7 @@ export class LedgerRotation {
   #inUse: Ledger = 1;
   #runs = 0;
   #since = performance.now();
-  /**
-   * When the idle ledger may be emptied; null if it is empty. At first it is not, because an earlier process may have
-   * left proofs in both.
-   */
+  /** Null if the idle ledger is empty. At first it is not: an earlier process may have left proofs. */
   #emptyAt: number | null = performance.now();
   #isFailureLogged = false;
 

@@ -49,11 +49,7 @@ export class OwedSuccessors {
     return Math.max(0, this.#notBefore - performance.now(), this.#mustRead ? 0 : this.#rejected.nextRetryMs);
   }
 
-  /**
-   * Tries all owed successors whose retry delay is over, and returns whether any was planned.
-   *
-   * @throws if the connection is lost or the error is transient
-   */
+  /** Returns whether any was planned. Throws if the connection is lost or the error is transient. */
   async step(client: Client): Promise<boolean> {
     if (this.pauseMs > 0) return false;
     try {

@@ -12,10 +12,7 @@ export interface PruneStep {
   readonly dueMs: number | null;
 }
 
-/**
- * Deletes up to `limit` finished rows that are older than their `keep` and have ids above `from`. Skips locked rows, and
- * rows whose end others have not been told yet, or whose successors are owed.
- */
+/** Skips locked rows, and rows whose end others have not been told yet, or whose successors are owed. */
 export async function prune(client: Client, table: TaskTable, from: string, limit: number): Promise<PruneStep> {
   const { rows } = await client.query<PruneStep>({
     name: "prune",

@@ -24,11 +24,7 @@ export class ZoneChanges {
     return Math.max(0, this.#notBefore - performance.now());
   }
 
-  /**
-   * Returns whether the next step should follow at once.
-   *
-   * @throws if the connection is lost or the error is transient
-   */
+  /** Returns whether to go on at once. Throws if the connection is lost or the error is transient. */
   async step(client: Client): Promise<boolean> {
     if (this.pauseMs > 0) return false;
     try {

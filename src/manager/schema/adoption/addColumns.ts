@@ -10,10 +10,7 @@ import type { FoundColumn, Layout } from "./layout.js";
 export interface ExpectedColumn {
   readonly name: ColumnName;
   readonly type: string;
-  /**
-   * Whether an existing column can be used. Its type may differ, because assignments and comparisons convert
-   * implicitly.
-   */
+  /** Its type may differ from `type`, because assignments and comparisons convert implicitly. */
   readonly fits: (found: FoundColumn) => boolean;
   readonly check: string | undefined;
 }
@@ -87,10 +84,7 @@ export const missingColumnNames = (layout: Layout): ColumnName[] => [
 export const describeMissingColumns = (names: readonly string[]): string =>
   `it no longer has the column${names.length === 1 ? "" : "s"} ${names.join(", ")}`;
 
-/**
- * Adds missing columns in the caller's transaction, without rewriting rows. Existing rows get the current default of
- * each new column. The exception is `ready`, which stays null to keep these rows out of the queue.
- */
+/** Rewrites no rows. Existing ones get the default of each new column, but stay out of the queue (`ready` is null). */
 export async function addColumns(
   client: Client,
   table: TaskTable,

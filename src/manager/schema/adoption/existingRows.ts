@@ -6,11 +6,7 @@ const batchRows = 5000;
 
 const minBigint = "-9223372036854775808";
 
-/**
- * Sets the column `ready` of existing rows in state PLAN, so that their tasks can be claimed.
- *
- * @returns the number of these rows.
- */
+/** Lets existing tasks in state PLAN be claimed. Returns how many there are. */
 export async function queueWaitingRows(client: Client, { qualified }: TaskTable): Promise<number> {
   const { rows: newest } = await client.query<{ id: string | null }>(`SELECT max(id)::text AS id FROM ${qualified}`);
   // Producers may insert faster than this loop, and their rows need no treatment.

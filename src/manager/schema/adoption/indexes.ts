@@ -23,10 +23,7 @@ export async function ensureIndexes(client: Client, table: TaskTable, { kind }: 
   }
 }
 
-/**
- * Creates an index if it is missing, first on each partition, because CREATE INDEX CONCURRENTLY does not work on a
- * partitioned table, whose index then attaches those of the partitions.
- */
+/** First on each partition, because CREATE INDEX CONCURRENTLY does not work on a partitioned table. */
 export async function ensureIndex(client: Client, table: TaskTable, index: Index): Promise<void> {
   const leaves = (await readPartitions(client, table)).filter(({ isLeaf }) => isLeaf);
   for (const relation of [...leaves, { name: table.table, qualified: table.qualified }])
@@ -55,10 +52,7 @@ export const holdIndex: Index = {
   unique: false,
 };
 
-/**
- * The index of the rows of schedules. Its first key column tells the waiting rows from the others, and the second one
- * puts the latest claimed rows first. Neither is written when a run ends.
- */
+/** Tells the waiting rows from the others, and puts the latest claimed ones first. Ends of runs write neither. */
 export const schedulesIndex: Index = {
   suffix: "schedules_idx",
   column: "ready",

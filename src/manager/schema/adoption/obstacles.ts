@@ -15,10 +15,10 @@ interface Obstacle {
 }
 
 /**
- * Checks that nothing keeps the table from being adopted or migrated, and that the names that pg-task needs are free.
+ * Checks that nothing keeps the table from being adopted or migrated.
  *
- * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit, or that says which name a
- *   function or relation has that pg-task did not create.
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit, or with a name that is
+ *   taken
  */
 export async function refuseObstacles(client: Client, table: TaskTable, record: TableRecord): Promise<void> {
   if (record.version < latestVersion) {
@@ -179,11 +179,7 @@ function legacyLayoutStatements(qualified: string): string[] {
   ];
 }
 
-/**
- * Checks that the names that pg-task needs are free.
- *
- * @throws PgTaskError SCHEMA_INCOMPATIBLE if a function or relation that pg-task did not create has one of these names.
- */
+/** @throws PgTaskError SCHEMA_INCOMPATIBLE if a function or relation of another origin has a name that pg-task needs */
 export async function refuseConflictingNames(client: Client, table: TaskTable): Promise<void> {
   const taken = (await findForeignFunction(client, table)) ?? (await findForeignRelation(client, table));
   if (taken === null) return;
@@ -193,10 +189,7 @@ export async function refuseConflictingNames(client: Client, table: TaskTable): 
   );
 }
 
-/**
- * Finds a function of another origin that has a name pg-task needs. The wake-up function of the pg_task extension does
- * not count: it has the same purpose, and the extension creates it again when it starts.
- */
+/** That of the pg_task extension with the purpose of ours does not count: it creates it again when it starts. */
 async function findForeignFunction(client: Client, table: TaskTable): Promise<string | null> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT pg_catalog.concat('the function ', p.oid::pg_catalog.regprocedure) AS name

@@ -21,10 +21,7 @@ export interface ForbiddenStates {
   readonly statement: string;
 }
 
-/**
- * Returns the checks that forbid some state to every row, whatever its other columns. Those of partitions are left out,
- * because a partition may be meant for finished tasks.
- */
+/** Checks that forbid some state to every row. Not those of partitions, of which one may be for finished tasks. */
 export async function forbiddenStates(client: Client, table: TaskTable, layout: Layout): Promise<ForbiddenStates[]> {
   const column = layout.columns.get("state");
   if (column === undefined) return [];
@@ -103,11 +100,7 @@ interface ExplainRow {
   readonly "QUERY PLAN"?: readonly { readonly Plan: Readonly<Record<string, unknown>> }[];
 }
 
-/**
- * Runs a query in a read-only transaction, because a check may call functions that write.
- *
- * @returns null if the query fails, which does not show whether the check forbids the state
- */
+/** Read-only, because a check may call functions that write. Null if the query fails, which shows nothing. */
 async function tryQuery(client: Client, query: string): Promise<readonly ExplainRow[] | null> {
   await client.query("BEGIN READ ONLY");
   try {

@@ -91,10 +91,7 @@ export async function missingTriggers(
   });
 }
 
-/**
- * Drops the triggers of the pg_task extension that have a name of pg-task's. The extension creates them again when it
- * starts.
- */
+/** Drops the pg_task extension's triggers with a name of pg-task's. It creates them again when it starts. */
 export async function dropExtensionTriggers(client: Client, table: TaskTable): Promise<void> {
   const { rows } = await client.query<{ relation: string; isReplaceable: boolean }>(
     `SELECT t.tgrelid::regclass::text AS relation,

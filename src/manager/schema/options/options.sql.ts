@@ -11,11 +11,7 @@ import { argumentsCheck, gapCheck, keyCheck, refusedKeyCheck, retryCheck, roleCh
 /** The comment of the function begins with this text. A digest of the statements that created it follows. */
 const ownComment = "pg-task options ";
 
-/**
- * The plan of a schedule is computed before the order of tasks puts it off.
- *
- * @param keyProblem why keys are refused, or null if they are not
- */
+/** The plan of a schedule is computed before the order of tasks puts it off. */
 const optionChecks = (
   table: TaskTable,
   zone: string,
@@ -77,10 +73,7 @@ const databaseZone = (zone: string): string => `(SELECT substr(c.setting, 10)
 
 interface Place {
   readonly partitioned: boolean;
-  /**
-   * The relations that get the triggers: the table, or before PostgreSQL 13 its leaf partitions, because a partitioned
-   * table could not have BEFORE row triggers.
-   */
+  /** Before PostgreSQL 13, a partitioned table could not have BEFORE row triggers: then its leaf partitions. */
   readonly relations: readonly string[];
 }
 

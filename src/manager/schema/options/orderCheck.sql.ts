@@ -83,10 +83,7 @@ export const refusedOrderCheck: OptionCheck = {
   END IF;`,
 };
 
-/**
- * A task that waits for others is planned for infinity by a trigger, and the server refuses a trigger that moves a new
- * row to another partition.
- */
+/** A trigger plans a waiting task for infinity. The server refuses one that moves a row to another partition. */
 export async function isPartitionedByPlan(client: Client, { qualified }: TaskTable): Promise<boolean> {
   const { rows } = await client.query<{ found: boolean }>(
     String.raw`SELECT EXISTS (

@@ -22,10 +22,7 @@ export function scheduleCheck(table: TaskTable, zone: string): OptionCheck {
   };
 }
 
-/**
- * PL/pgSQL that lets a row begin a run with all its tries and without results, as a successor does. The waiting try of
- * the run before is dropped.
- */
+/** The row begins a run with all its tries and without results. The waiting try of the run before is dropped. */
 const beginRun = `
     NEW.attempt := 0;
     NEW.crash := 0;

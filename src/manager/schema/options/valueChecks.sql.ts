@@ -12,10 +12,7 @@ const maxKeyBytes = 2000;
 /** Longest gap. A longer one, such as infinity, would keep its group from ever starting another task. */
 const maxGap = "interval '1000 years'";
 
-/**
- * `retry` and `backoff` have defaults that sessions, roles and databases can set, so the condition is true only for
- * values that are refused.
- */
+/** `retry` and `backoff` have defaults, so the condition is true only for values that are refused. */
 export const retryCheck: OptionCheck = {
   watched: ["retry", "backoff", "sqlstate"],
   isUsed: "NEW.retry < 0 OR NEW.backoff <= interval '0' OR NEW.sqlstate IS NOT NULL",
@@ -48,11 +45,7 @@ export const keyCheck: OptionCheck = {
   END IF;`,
 };
 
-/**
- * Refuses keys in a table that cannot have the index of keys.
- *
- * @param reason why the table has no index
- */
+/** For a table that cannot have the index of keys. The reason says why. */
 export const refusedKeyCheck = (reason: string): OptionCheck => ({
   watched: ["key"],
   isUsed: "NEW.key IS NOT NULL",
