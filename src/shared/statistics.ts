@@ -16,17 +16,17 @@ export interface TaskCounts {
   readonly started: number;
   /** Runs that ended without error, including those of which only a rescue has told. */
   readonly done: number;
-  /** Including runs that are retried, and tasks that reached the crash limit. */
+  /** Runs that ended with an error, also those that are retried, and tasks that reached the crash limit. */
   readonly failed: number;
-  /** Expired, or GONE because of what they waited for, or in a rescue. */
+  /** Tasks that became GONE: they expired, or because of what they waited for, or in a rescue. */
   readonly gone: number;
-  /** Found to wait for others (column `after`). */
+  /** Tasks that were found to wait for others (column `after`). */
   readonly held: number;
-  /** Waited for others that have ended. */
+  /** Tasks that waited for others, which have ended. */
   readonly released: number;
-  /** Completed or released because their session had died. */
+  /** Orphans: claimed tasks that were completed or released because their session had died. */
   readonly rescued: number;
-  /** Each of one or more orphans. */
+  /** Rescues, each of one or more orphans. */
   readonly rescues: number;
   /** How often the manager's connection was reopened. */
   readonly reconnects: number;

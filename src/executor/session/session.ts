@@ -49,6 +49,7 @@ export class ExecutorSession {
   readonly #settings: SettingsSql;
   #permit: number | null = null;
   readonly #startReporter: StartReporter;
+  /** Whether a run left something that no reset removes. Queued runs are then released. */
   #isStale = false;
   #resolveEnd: (loss: PgTaskError | null) => void = () => {};
   readonly #ended: Promise<void>;

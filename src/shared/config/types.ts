@@ -7,6 +7,7 @@ export interface TableLocation {
 }
 
 export interface Entry {
+  /** Identifies the task table: server, database, schema and table. */
   readonly key: string;
   readonly target: ConnectionTarget;
   /** Whether the entry itself gives the password. Only such a password is set for a role that pg-task creates. */
@@ -18,6 +19,7 @@ export interface Entry {
   /** According to the configuration. Settings of role, database or server can name another table. */
   readonly schema: string;
   readonly table: string;
+  /** Whether a missing schema, type and table are created. */
   readonly create: boolean;
   readonly createRoleAndDatabase: boolean;
   readonly parameters: FileParameters;

@@ -52,12 +52,12 @@ export interface SentRuns extends RecalledRuns {
 
 export type ToExecutor =
   | ({ readonly type: "start" } & Handover)
-  /** Changes what does not name objects. Takes effect with the next run. */
+  /** Changes the target and the limits, but no names of objects. Takes effect with the next run. */
   | ({ readonly type: "reconfigure" } & Handover)
-  /** They will probably run tasks of this group. */
+  /** Opens sessions, which will probably run tasks of this group. */
   | { readonly type: "open"; readonly sessions: readonly number[]; readonly group: string }
   | ({ readonly type: "dispatch" } & Handover)
-  /** The task was deleted or set to another state. */
+  /** Cancels a run, because its task was deleted or set to another state. */
   | { readonly type: "cancel"; readonly session: number; readonly id: string }
   /** pg_cancel_backend has returned or could not be called. Until then, the session sends nothing that it could hit. */
   | { readonly type: "cancelAnswered"; readonly session: number; readonly id: string }
@@ -70,13 +70,13 @@ export type ToExecutor =
   | { readonly type: "recall"; readonly runs: readonly RecalledRuns[] }
   /** Every large output so far has been written. */
   | { readonly type: "largeOutputWritten" }
-  /** Each session ends once its runs have finished. */
+  /** Ends each session once its runs have finished. */
   | { readonly type: "close"; readonly sessions: readonly number[] }
-  /** At once, even during a run, because the server no longer answers. */
+  /** Ends sessions at once, even during a run, because the server no longer answers. */
   | { readonly type: "drop"; readonly sessions: readonly number[] }
-  /** How long has the server been silent? Answered by `silence`. */
+  /** Asks how long the server has been silent. Answered by `silence`. */
   | { readonly type: "reportSilence"; readonly sessions: readonly number[] }
-  /** Does a task still run there? Answered by `remoteProcessFound`. */
+  /** Asks whether a task still runs there. Answered by `remoteProcessFound`. */
   | {
       readonly type: "findRemoteProcess";
       readonly number: number;
@@ -86,7 +86,7 @@ export type ToExecutor =
     }
   /** Answers `requestConnectionPermit`. A granted permit must be answered by `connectionPermitUsed`. */
   | { readonly type: "connectionPermit"; readonly number: number; readonly granted: boolean }
-  /** Every unfinished run comes back as `released`. */
+  /** Cancels all runs. Every unfinished one comes back as `released`. */
   | { readonly type: "abort" }
   | { readonly type: "stop" };
 
@@ -96,28 +96,18 @@ export type FromExecutor =
   | { readonly type: "openFailed"; readonly session: number; readonly reason: ErrorReport }
   /** The sessions are ready for the next runs. A next large output is sent only after `largeOutputWritten`. */
   | { readonly type: "results"; readonly results: readonly RunResult[] }
-  /** Answered by `cancelAnswered`. Repeated as long as the run continues. */
+  /** Asks to cancel a run. Answered by `cancelAnswered`, and repeated as long as the run continues. */
   | { readonly type: "requestCancel"; readonly session: number; readonly id: string }
   /** A run that was queued behind another one has been running for 50 ms. */
-  | {
-      readonly type: "started";
-      readonly session: number;
-      readonly id: string;
-      readonly start: string;
-    }
+  | { readonly type: "started"; readonly session: number; readonly id: string; readonly start: string }
   /** The pid of the remote backend, if it could not be written to the task's row because that was locked. */
-  | {
-      readonly type: "remoteStarted";
-      readonly session: number;
-      readonly id: string;
-      readonly pid: number;
-    }
+  | { readonly type: "remoteStarted"; readonly session: number; readonly id: string; readonly pid: number }
   /** Answers `reportSilence`: an answer is awaited, and nothing has arrived for `ms`. */
   | { readonly type: "silence"; readonly session: number; readonly ms: number }
-  /** Null if this could not be determined. */
+  /** Whether the backend is gone. Null if this could not be determined. */
   | { readonly type: "remoteProcessFound"; readonly number: number; readonly gone: boolean | null }
   | { readonly type: "requestConnectionPermit"; readonly number: number }
-  /** The connection is open, or could not be opened. */
+  /** Ends the reservation of a granted permit: the connection is open, or could not be opened. */
   | { readonly type: "connectionPermitUsed"; readonly number: number; readonly opened: boolean }
   /** Sent by each session after the results of the runs that it released. */
   | ({ readonly type: "recalled" } & SentRuns)

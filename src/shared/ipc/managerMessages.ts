@@ -5,6 +5,7 @@ import type { Handover } from "./handshake.js";
 
 export interface ManagerParameters {
   readonly entry: Entry;
+  /** An earlier manager may have left claimed tasks behind. */
   readonly takesOver: boolean;
   /** The more there are, the less often each of them does what can wait. */
   readonly managers: number;

@@ -25,9 +25,7 @@ export interface Run extends OutputFormat {
   readonly dedicated: boolean;
   /** The session keeps its state for the next run and is not reset. */
   readonly save: boolean;
-  /**
-   * The effect is committed together with its proof (a ledger row), if the SQL allows being wrapped in a transaction.
-   */
+  /** The effect is committed together with its proof (a ledger row), if the SQL can be wrapped in a transaction. */
   readonly atomic: boolean;
   /** In µs since 1970, as text. Distinguishes the runs of one task. */
   readonly claimedAt: string;

@@ -28,6 +28,7 @@ interface PendingAnswer {
   readonly lost: ((reason: PgTaskError) => void) | null;
   commands: number;
   failed: boolean;
+  /** Held back until the Sync has ended the transaction. */
   tag: ServerMessage | null;
 }
 
@@ -58,14 +59,13 @@ export class ProtocolConnection {
   #pending: PendingAnswer[] = [];
   #outgoing: (string | Buffer)[] = [];
   #outgoingBytes = 0;
+  /** When data last arrived, or the first unanswered message was written. */
   #silentSince = 0;
   #end: (reason: PgTaskError) => void = () => {};
   #reason: PgTaskError | null = null;
   #over = false;
 
-  /**
-   * @param messageLimit returns the size in bytes of the largest message that is kept whole; called for each message
-   */
+  /** @param messageLimit returns the size of the largest message that is kept whole; called for each message */
   constructor({ pid, stream }: LoggedInStream, messageLimit: () => number) {
     this.pid = pid;
     this.peer = stream instanceof Socket ? (stream.remoteAddress ?? null) : null;
@@ -90,9 +90,7 @@ export class ProtocolConnection {
 
   /** Sends a query. If the connection ends before the answer is complete, `receive` gets no further messages. */
   send(text: string, receive: Receive): void {
-    if (this.#over) return;
-    this.#await("query", receive);
-    this.#queue(text, queryLength(text));
+    this.#request("query", receive, text);
   }
 
   /**
@@ -100,42 +98,30 @@ export class ProtocolConnection {
    * `skipped`. The server can delay the answer until it receives a Flush, a Sync or a query.
    */
   guard({ bytes, commands }: Block, receive: Receive): void {
-    if (this.#over) return;
-    this.#await("guard", receive, commands);
-    this.#queue(bytes, bytes.length);
+    this.#request("guard", receive, bytes, commands);
   }
 
   /** Sends one statement, which is answered like a query and is otherwise like a guard. */
   statement(text: string, receive: Receive, parameters?: Parameters): void {
-    if (this.#over) return;
-    this.#await("statement", receive);
-    const bytes = encodeStatement(text, parameters);
-    this.#queue(bytes, bytes.length);
+    this.#request("statement", receive, encodeStatement(text, parameters));
   }
 
   /** Sends one statement with parameters that otherwise behaves like a query. */
   sendStatement(text: string, receive: Receive, parameters: Parameters): void {
-    if (this.#over) return;
-    this.#await("synced", receive);
-    const bytes = Buffer.concat([encodeStatement(text, parameters), sync]);
-    this.#queue(bytes, bytes.length);
+    this.#request("synced", receive, Buffer.concat([encodeStatement(text, parameters), sync]));
   }
 
   /** Makes the server send all delayed answers. A failed call fails the transaction, but nothing is skipped. */
   call(bytes: Buffer, receive: Receive): void {
-    if (this.#over) return;
-    this.#await("call", receive);
-    this.#queue(bytes, bytes.length);
+    this.#request("call", receive, bytes);
   }
 
   /** Makes the server answer all guards sent so far, and ends the skipping after a failed guard. */
   sync(receive: Receive): void {
-    if (this.#over) return;
-    this.#await("sync", receive);
-    this.#queue(sync, sync.length);
+    this.#request("sync", receive, sync);
   }
 
-  /** Collects the answer to a query, which must be short. Throws PgTaskError CONNECTION_LOST. */
+  /** Collects a short answer. Rejects with CONNECTION_LOST if the connection ends first. */
   query(text: string): Promise<Answer> {
     const answer = new Promise<Answer>((resolve, reject) => {
       if (this.#over) {
@@ -149,8 +135,7 @@ export class ProtocolConnection {
         else if (event.type === "error") error = event.error;
         else if (event.type === "ready") resolve({ rows, error, status: event.status });
       };
-      this.#await("query", receive, 0, reject);
-      this.#queue(text, queryLength(text));
+      this.#request("query", receive, text, 0, reject);
     });
     // If the connection is lost, several answers reject at once, and the caller may await only the first of them.
     answer.catch(() => {});
@@ -190,15 +175,19 @@ export class ProtocolConnection {
     this.#stream.destroy();
   }
 
-  #await(kind: PendingAnswer["kind"], receive: Receive, commands = 0, whenLost: PendingAnswer["lost"] = null): void {
+  #request(
+    kind: PendingAnswer["kind"],
+    receive: Receive,
+    message: string | Buffer,
+    commands = 0,
+    whenLost: PendingAnswer["lost"] = null,
+  ): void {
+    if (this.#over) return;
     this.#pending.push({ kind, receive, commands, lost: whenLost, failed: false, tag: null });
-  }
-
-  #queue(message: string | Buffer, bytes: number): void {
     if (this.#pending.length === 1) this.#silentSince = Infinity;
     if (this.#outgoing.length === 0) process.nextTick(() => this.#flush());
     this.#outgoing.push(message);
-    this.#outgoingBytes += bytes;
+    this.#outgoingBytes += typeof message === "string" ? queryLength(message) : message.length;
   }
 
   #flush(): void {

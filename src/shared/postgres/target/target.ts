@@ -24,9 +24,7 @@ export interface TargetServer {
 /** Contains a secret: log only the result of `describeTarget`. */
 export interface ConnectionTarget extends TargetServer {
   readonly otherServers?: readonly TargetServer[];
-  /**
-   * The password file, which is read at each attempt to connect. Missing if the password was given. It need not exist.
-   */
+  /** The password file, which is read at each attempt to connect. Missing if the password was given. */
   readonly passwordFile?: string;
   readonly sessionAttributes?: SessionAttributes;
   readonly loadBalance?: true;
@@ -55,9 +53,7 @@ export function serversOf(target: ConnectionTarget): readonly [TargetServer, ...
   return [{ host, port, ...omitUndefined({ address, password }) }, ...otherServers];
 }
 
-interface Servers extends TargetServer {
-  readonly otherServers?: readonly TargetServer[];
-}
+type Servers = Pick<ConnectionTarget, keyof TargetServer | "otherServers">;
 
 export function withServers<T extends ConnectionTarget>(
   target: T,
