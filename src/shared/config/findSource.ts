@@ -42,6 +42,5 @@ async function findFile({ file, content, cwd }: SourceOptions): Promise<string |
 
 function findEnvironment(env: NodeJS.ProcessEnv): ConfigSource["environment"] {
   if (env["DATABASE_URL"]) return "DATABASE_URL";
-  const names = [...connectionVariables, "PGSERVICE"];
-  return names.some((name) => env[name]) ? "PG* variables" : null;
+  return connectionVariables.some((name) => env[name]) ? "PG* variables" : null;
 }
