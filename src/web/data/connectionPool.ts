@@ -1,7 +1,8 @@
-import { setMaxListeners } from "node:events";
+import { EventEmitter, once, setMaxListeners } from "node:events";
+import { Pool, type Client, type PoolClient } from "pg";
 import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import { applicationNames } from "../../shared/postgres/applicationNames.js";
-import { connectClient, disconnect, sqlState, type Client } from "../../shared/postgres/client.js";
+import { connectClient, disconnect, sqlState } from "../../shared/postgres/client.js";
 import { PgTaskError } from "../../shared/errors.js";
 import type { StartupSettings } from "../../shared/postgres/startupOptions.js";
 import {
@@ -44,29 +45,67 @@ export const webSettings: StartupSettings = {
   ...indexScanSettings,
 };
 
+interface Connector {
+  readonly open: () => Promise<Client>;
+  readonly close: (client: Client) => Promise<void>;
+}
+
+/**
+ * What the pool takes for a client of the pg driver. `connectClient` opens it, because the driver itself neither tries
+ * several servers nor recognizes a pooler.
+ */
+class PooledClient extends EventEmitter {
+  readonly #open: Connector["open"];
+  readonly #close: Connector["close"];
+  #opened: Client | null = null;
+  /** The pool keeps no client without it. */
+  readonly _queryable = true;
+  wasUsed = false;
+
+  /** Called by the pool with its own options. */
+  constructor({ open, close }: Connector) {
+    super();
+    this.#open = open;
+    this.#close = close;
+    // The pool listens only while the client is idle. A request notices a loss itself.
+    this.on("error", () => {});
+  }
+
+  get opened(): Client {
+    if (this.#opened === null) throw new TypeError("expected a client that is connected");
+    return this.#opened;
+  }
+
+  async connect(done: (error?: unknown) => void): Promise<void> {
+    try {
+      this.#opened = await this.#open();
+    } catch (error) {
+      return done(error);
+    }
+    this.#opened.once("end", () => this.emit("error", new Error("the connection ended")));
+    done();
+  }
+
+  async end(done?: () => void): Promise<void> {
+    if (this.#opened !== null) await this.#close(this.#opened);
+    done?.();
+  }
+}
+
 /**
  * The connections of one table, made as the entry's user, or those to the control database. Connections are opened on
- * demand and closed when idle. The state of one connection:
- *
- *     connecting ──▶ in use ──released──▶ idle ──unused, server unresponsive──▶ closed
- *                     │  ▲                 │                                      ▲
- *                     │  └──next request───┘                                      │
- *                     └────────────────────lost, timed out────────────────────────┘
- *
- * The state of the server:
+ * demand and closed when idle. The state of the server:
  *
  *     responsive ──request timed out──▶ unresponsive ──connected or answered──▶ responsive
  */
 export class ConnectionPool {
-  readonly #target: ConnectionTarget;
-  readonly #isControl: boolean;
-  /** All open connections. */
-  readonly #clients = new Set<Client>();
-  readonly #idle: { readonly client: Client; readonly timer: NodeJS.Timeout }[] = [];
-  readonly #waiting = new Set<() => void>();
+  readonly #connector: Connector;
   readonly #closing = new AbortController();
-  readonly #disconnecting = new Set<Promise<void>>();
-  #connecting = 0;
+  /** Replaced when the server turns out to be unresponsive. */
+  #pool: Pool;
+  /** Aborted when the requests that wait for a connection must fail. */
+  #waiting = new AbortController();
+  readonly #ending = new Set<Promise<void>>();
   /** Whether the last request timed out. */
   #isUnresponsive = false;
   /** The current attempt to reach an unresponsive server; null if there is none. */
@@ -74,10 +113,23 @@ export class ConnectionPool {
 
   /** @param isControl whether these are control connections, to which the password of an entry does not apply */
   constructor(target: ConnectionTarget, isControl = false) {
-    this.#target = target;
-    this.#isControl = isControl;
     // Every pending request adds a listener, so the default limit on listeners is lifted.
     setMaxListeners(0, this.#closing.signal);
+    const options = { applicationName: applicationNames.web, settings: webSettings, acceptsAnyText: true, isControl };
+    const open = async (signal: AbortSignal): Promise<Client> => {
+      try {
+        const client = await connectClient(target, { ...options, signal });
+        this.#isUnresponsive = false;
+        return client;
+      } catch (error) {
+        throw signal.aborted ? this.#timeoutError : toApiError(error);
+      }
+    };
+    this.#connector = {
+      open: () => this.#withTimeout(open),
+      close: (client) => this.#finish(disconnect(client)),
+    };
+    this.#pool = this.#createPool();
   }
 
   /**
@@ -119,8 +171,54 @@ export class ConnectionPool {
   /** Closes all connections, including connections in use. */
   async close(): Promise<void> {
     this.#closing.abort();
-    this.#dropIdle();
-    await Promise.all(this.#disconnecting);
+    this.#endPool();
+    while (this.#ending.size > 0) await Promise.all(this.#ending);
+  }
+
+  #createPool(): Pool {
+    setMaxListeners(0, this.#waiting.signal);
+    const options = {
+      max: maxConnections,
+      idleTimeoutMillis: idleMs,
+      // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the pool uses nothing else of a client
+      Client: PooledClient as unknown as typeof Client,
+      ...this.#connector,
+    };
+    const pool = new Pool(options);
+    // An idle connection was lost, and is not in the pool any more.
+    pool.on("error", () => {});
+    return pool;
+  }
+
+  /** Closes the idle connections, and lets all requests fail that wait for one. */
+  #endPool(): void {
+    void this.#finish(this.#pool.end());
+    this.#waiting.abort();
+  }
+
+  /** Lets `close` wait for `ending`. */
+  async #finish(ending: Promise<void>): Promise<void> {
+    this.#ending.add(ending);
+    await ending;
+    this.#ending.delete(ending);
+  }
+
+  /** Runs `work` with the time limit of `requestMs`, and marks the server as unresponsive if it takes longer. */
+  async #withTimeout<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    return await withTimeout(requestMs, this.#closing.signal, async (signal) => {
+      signal.addEventListener("abort", () => {
+        if (this.#closing.signal.aborted) return;
+        this.#isUnresponsive = true;
+        this.#endPool();
+        this.#waiting = new AbortController();
+        this.#pool = this.#createPool();
+      });
+      return await work(signal);
+    });
+  }
+
+  get #timeoutError(): ApiError {
+    return this.#closing.signal.aborted ? stoppingError() : unresponsiveError();
   }
 
   /**
@@ -132,21 +230,21 @@ export class ConnectionPool {
   async #run<T>(work: (client: Client) => Promise<T>, canRepeat: () => boolean): Promise<T> {
     if (this.#isUnresponsive) await this.#probeServer();
     for (;;) {
-      const idle = await this.#acquire();
+      const client = await this.#acquire();
       const done = await this.#withTimeout(async (signal) => {
-        const client = idle ?? (await this.#connect(signal));
         let isLost = false;
         try {
-          const result = await destroyOnAbort(signal, client, work);
+          const result = await destroyOnAbort(signal, client.opened, work);
           this.#isUnresponsive = false;
           return { result };
         } catch (error) {
           isLost = !(error instanceof ApiError) && endsConnection(error);
           if (signal.aborted && isLost) throw this.#timeoutError;
-          if (!isLost || idle === null || !canRepeat()) throw toApiError(error);
+          if (!isLost || !client.wasUsed || !canRepeat()) throw toApiError(error);
           return null;
         } finally {
-          this.#release(client, !isLost);
+          client.wasUsed = true;
+          client.release(isLost);
         }
       });
       if (done !== null) return done.result;
@@ -159,141 +257,27 @@ export class ConnectionPool {
    * @throws ApiError UNAVAILABLE if the server was not reached in this time
    */
   async #probeServer(): Promise<void> {
-    if (this.#probe === null) {
-      if (!this.#canOpen) throw unresponsiveError();
-      this.#connecting += 1;
-      this.#probe = this.#withTimeout((signal) => this.#connect(signal))
-        .then((client) => this.#release(client, true))
-        .finally(() => (this.#probe = null));
-    }
-    if ((await waitAtMost(unresponsiveWaitMs, this.#probe, "late")) === "late") {
-      throw unresponsiveError();
-    }
+    this.#probe ??= this.#acquire()
+      .then((client) => client.release())
+      .finally(() => (this.#probe = null));
+    if ((await waitAtMost(unresponsiveWaitMs, this.#probe, "late")) === "late") throw unresponsiveError();
   }
 
-  /**
-   * Waits for a connection.
-   *
-   * @returns an idle connection, or null if the caller must open one with `#connect`
-   */
-  async #acquire(): Promise<Client | null> {
-    return await withTimeout(requestMs, this.#closing.signal, async (signal) => {
-      while (!signal.aborted) {
-        const free = this.#idle.pop();
-        if (free !== undefined) {
-          clearTimeout(free.timer);
-          return free.client;
-        }
-        if (this.#canOpen) {
-          this.#connecting += 1;
-          return null;
-        }
-        if (this.#waiting.size >= maxWaiting) throw busyError();
-        await this.#waitForRelease(signal);
-        if (this.#isUnresponsive) break;
-      }
-      // This request may have been woken because a connection became available. It does not use the connection, so the
-      // next request is woken instead.
-      this.#wakeNext();
+  /** Takes a connection from the pool, which opens one if it may. */
+  async #acquire(): Promise<PooledClient & Pick<PoolClient, "release">> {
+    if (this.#closing.signal.aborted) throw stoppingError();
+    if (this.#pool.waitingCount >= maxWaiting) throw busyError();
+    const request = this.#pool.connect();
+    return await withTimeout(requestMs, this.#waiting.signal, async (signal) => {
+      const client = await Promise.race([request, once(signal, "abort").then(() => null)]);
+      if (client instanceof PooledClient) return client;
+      // The pool cannot withdraw the request.
+      request.then(
+        (late) => late.release(),
+        () => {},
+      );
       throw this.#isUnresponsive || this.#closing.signal.aborted ? this.#timeoutError : busyError();
     });
-  }
-
-  get #canOpen(): boolean {
-    return this.#clients.size + this.#connecting < maxConnections;
-  }
-
-  /** Resolves when a connection may be available or `signal` is aborted. */
-  #waitForRelease(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      const wake = (): void => {
-        signal.removeEventListener("abort", wake);
-        this.#waiting.delete(wake);
-        resolve();
-      };
-      this.#waiting.add(wake);
-      signal.addEventListener("abort", wake);
-    });
-  }
-
-  #wakeNext(): void {
-    const [next] = this.#waiting;
-    next?.();
-  }
-
-  /** Opens a connection. The caller must have counted it in `#connecting`. */
-  async #connect(signal: AbortSignal): Promise<Client> {
-    try {
-      const client = await connectClient(this.#target, {
-        applicationName: applicationNames.web,
-        settings: webSettings,
-        acceptsAnyText: true,
-        isControl: this.#isControl,
-        signal,
-      });
-      this.#isUnresponsive = false;
-      this.#clients.add(client);
-      client.once("end", () => this.#forget(client));
-      return client;
-    } catch (error) {
-      this.#wakeNext();
-      throw signal.aborted ? this.#timeoutError : toApiError(error);
-    } finally {
-      this.#connecting -= 1;
-    }
-  }
-
-  /**
-   * Runs `work` with the time limit of `requestMs`. On timeout, first marks the server as unresponsive, and only then
-   * destroys the connection. Destroying it lets the next waiting request proceed, and that request must already see the
-   * mark.
-   */
-  async #withTimeout<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    return await withTimeout(requestMs, this.#closing.signal, async (signal) => {
-      signal.addEventListener("abort", () => {
-        this.#isUnresponsive = true;
-        this.#dropIdle();
-      });
-      return await work(signal);
-    });
-  }
-
-  get #timeoutError(): ApiError {
-    return this.#closing.signal.aborted ? stoppingError() : unresponsiveError();
-  }
-
-  #release(client: Client, isUsable: boolean): void {
-    // The connection may have ended in the meantime.
-    if (!this.#clients.has(client)) return;
-    if (!isUsable || this.#closing.signal.aborted) {
-      this.#drop(client);
-      return;
-    }
-    const timer = setTimeout(() => this.#drop(client), idleMs);
-    timer.unref();
-    this.#idle.push({ client, timer });
-    this.#wakeNext();
-  }
-
-  #drop(client: Client): void {
-    this.#forget(client);
-    const disconnecting = disconnect(client).finally(() => this.#disconnecting.delete(disconnecting));
-    this.#disconnecting.add(disconnecting);
-  }
-
-  #dropIdle(): void {
-    for (const { client, timer } of this.#idle.splice(0)) {
-      clearTimeout(timer);
-      this.#drop(client);
-    }
-  }
-
-  /** Removes the connection from the pool and wakes a request, which can then open another connection. */
-  #forget(client: Client): void {
-    if (!this.#clients.delete(client)) return;
-    const index = this.#idle.findIndex((idle) => idle.client === client);
-    if (index !== -1) clearTimeout(this.#idle.splice(index, 1)[0]?.timer);
-    this.#wakeNext();
   }
 }
 
