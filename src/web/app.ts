@@ -33,7 +33,6 @@ export interface AppContext {
   readonly log: Log;
 }
 
-/** Creates all routes: page, API, metrics and health checks. */
 export function createApp(context: AppContext): Hono {
   const app = new Hono();
   app.use(securityHeaders(inlineScriptHashes));
@@ -52,10 +51,7 @@ export function createApp(context: AppContext): Hono {
   return app;
 }
 
-/**
- * Adds the routes for monitoring. Their responses contain no text from any task. If other machines can reach the server,
- * requests without a token learn only whether this process is ready.
- */
+/** Without a token, other machines learn only whether this process is ready. No response contains text of tasks. */
 function addProbes(
   app: Hono,
   accessOf: AccessReader,
@@ -120,14 +116,13 @@ function errorResponse(context: Context, error: unknown, log: Log): Response {
   return problem(context, "INTERNAL", "internal error: see the log of pg-task");
 }
 
-/** Returns problem details as in RFC 9457. */
+/** RFC 9457. */
 function problem(context: Context, code: ApiErrorCode, detail: string): Response {
   const status = statusByCode[code];
   const body = { type: "about:blank", title: STATUS_CODES[status] ?? "", status, detail, code };
   return context.body(JSON.stringify(body), status, { "Content-Type": "application/problem+json" });
 }
 
-/** Refuses all other methods of the addresses that `app` has. */
 function refuseOtherMethods(app: Hono): void {
   const methods = new Map<string, Set<string>>();
   for (const { path, method } of app.routes) {

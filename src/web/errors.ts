@@ -1,4 +1,3 @@
-/** The error codes of the API, each with its HTTP status. */
 export const statusByCode = {
   INVALID: 400,
   UNAUTHORIZED: 401,
@@ -17,7 +16,7 @@ export const statusByCode = {
 
 export type ApiErrorCode = keyof typeof statusByCode;
 
-/** An error that makes a request fail. Code and message are sent to the client. */
+/** Code and message are sent to the client. */
 export class ApiError extends Error {
   readonly code: ApiErrorCode;
 

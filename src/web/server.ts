@@ -21,9 +21,9 @@ import { createLimitedServer, httpLimits, type HttpLimits } from "./http/limits.
 import { rareReport } from "./http/rareReport.js";
 import { randomToken } from "./http/token.js";
 
-/** Time between two attempts to listen on an unavailable address, in ms. */
+/** In ms. */
 const retryMs = 2_000;
-/** Number of attempts after which the log says why they fail, if the other processes could not be asked about it. */
+/** After so many attempts, the log says why they fail, if the other processes could not be asked. */
 const maxSilentTries = 5;
 
 export interface WebServerOptions {
@@ -31,7 +31,6 @@ export interface WebServerOptions {
   readonly ports: SharedPorts;
   readonly log: Log;
   readonly version: string;
-  /** Default: `httpLimits`. */
   readonly limits?: HttpLimits;
 }
 
@@ -49,25 +48,21 @@ export class WebServer implements LifecycleHooks {
   readonly #metrics: Metrics;
   readonly #lifecycle: Lifecycle;
   readonly #stopping = new AbortController();
-  /** The token that is used if none is configured. */
   readonly #randomToken = randomToken();
   readonly #limits: HttpLimits;
   readonly #connections: ConnectionLimit;
   #configuration: Configuration;
-  /** The connections to the control database. */
   #controlPool: ConnectionPool;
   readonly #oldPools: Promise<void>[] = [];
   #app: Hono | null = null;
   #host = "";
   /** Aborted when the server must listen on another address or must end. */
   #listening = new AbortController();
-  /** Aborted to make the server try the address again at once. */
   #retryNow = new AbortController();
   #isLeader = false;
   #isSeeking = true;
   /** The port on which the server listens, and what makes it free the port. Null if it does not listen. */
   #inUse: { readonly port: number; readonly free: () => void } | null = null;
-  /** The ports on which other processes of the cluster listen, as far as they have said so. */
   readonly #portsOfOthers = new Set<number>();
   #serving: Promise<void> = Promise.resolve();
   #reportFirstAddress: (url: string | null) => void = () => {};
@@ -168,10 +163,7 @@ export class WebServer implements LifecycleHooks {
     this.#serving = this.#serve(addresses, signal, this.#serving);
   }
 
-  /**
-   * A new leader does not wait before it tries the address again, and neither does a process that can now reach the
-   * others of its cluster.
-   */
+  /** What may have freed the address shortens the wait. */
   #followRole(): void {
     const { role } = this.#options.cluster;
     const isLeader = role === "leader";
@@ -199,11 +191,7 @@ export class WebServer implements LifecycleHooks {
     }
   }
 
-  /**
-   * Serves until `signal` is aborted or the leader wants the port, and closes the server.
-   *
-   * @returns the port that was freed for the leader, or null if `signal` was aborted
-   */
+  /** Returns the port that was freed for the leader, or null if `signal` was aborted. */
   async #serveOn(server: Server, signal: AbortSignal): Promise<number | null> {
     let wanted: number | null = null;
     if (!signal.aborted) {
@@ -232,11 +220,7 @@ export class WebServer implements LifecycleHooks {
     return signal.aborted ? null : wanted;
   }
 
-  /**
-   * Waits until the server listens. Returns the listening server, or null if `signal` is aborted first.
-   *
-   * @param options.isExpected whether the address is unavailable because the leader uses it, so that this is not logged
-   */
+  /** @param options.isExpected whether the leader uses the address, so that its use is not logged */
   async #bind(
     app: Hono,
     addresses: readonly ListenAddress[],
@@ -278,7 +262,6 @@ export class WebServer implements LifecycleHooks {
     return null;
   }
 
-  /** Waits before the next attempt to listen. */
   async #pause(signal: AbortSignal): Promise<void> {
     await sleep(retryMs, AbortSignal.any([signal, this.#retryNow.signal]));
     this.#retryNow = new AbortController();
@@ -294,10 +277,7 @@ export class WebServer implements LifecycleHooks {
     return server;
   }
 
-  /**
-   * Returns the URL of the page. The URL contains the token only if the token is random: a user has no other way to
-   * learn a random token.
-   */
+  /** Only a random token is part of it: users have no other way to learn it. */
   #pageUrl(server: Server): string {
     const port = portOf(server);
     const name = ["", "0.0.0.0", "::"].includes(this.#host) ? "localhost" : this.#host;

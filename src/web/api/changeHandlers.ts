@@ -28,14 +28,9 @@ import type {
   PauseResult,
 } from "./changeSchemas.js";
 
-/** The changes that the API makes. */
 export type WebChange = Exclude<Change, "delete even running">;
 
-/**
- * Changes tasks and says for each what came of it.
- *
- * @throws ApiError FORBIDDEN if the entry's user may not change any; READ_ONLY
- */
+/** @throws ApiError FORBIDDEN if the user of the entry may not change any; READ_ONLY */
 export async function changeMany(webTable: WebTable, { change, ids, states }: ChangesBody): Promise<ChangeResults> {
   if (states !== undefined && change !== "retry") {
     throw new ApiError("INVALID", "states: only a retry can be limited to states");
@@ -52,11 +47,7 @@ export async function changeMany(webTable: WebTable, { change, ids, states }: Ch
   };
 }
 
-/**
- * Changes one task.
- *
- * @throws ApiError NOT_FOUND; CONFLICT with the reason if the task is in a state that does not allow the change
- */
+/** @throws ApiError NOT_FOUND; CONFLICT with the reason if the state of the task does not allow the change */
 export async function changeOne(webTable: WebTable, change: WebChange, id: string): Promise<ChangedTask> {
   const [result] = await makeChange(webTable, change, [id]);
   if (result === undefined || result.outcome === "missing") {
@@ -106,10 +97,9 @@ const verbs: Readonly<Record<WebChange, string>> = {
   delete: "delete",
 };
 
-/** Whether an error concerns the server and not single tasks, so that trying each alone would not help. */
+/** Whether trying each task alone would not help. */
 const isFatal = (error: unknown): boolean => [queryCanceled, readOnlyTransaction].includes(sqlState(error) ?? "");
 
-/** Pauses a group or the whole table. */
 export async function pause(webTable: WebTable, { group = null, reason = null }: PauseBody): Promise<PauseResult> {
   return await changePauses(webTable, async (client, table) => {
     const changed = await pauseTasks(client, table, group, reason);
@@ -117,7 +107,6 @@ export async function pause(webTable: WebTable, { group = null, reason = null }:
   });
 }
 
-/** Ends the pause of a group or of the whole table. */
 export async function resume(webTable: WebTable, { group = null }: PauseBody): Promise<PauseResult> {
   return await changePauses(webTable, async (client, table) => {
     const changed = await resumeTasks(client, table, group);
@@ -145,12 +134,7 @@ async function changePauses(
   return result;
 }
 
-/**
- * Adds a task.
- *
- * @throws ApiError INVALID with the reason if the request or the table refuses a value; CONFLICT if its key is taken;
- * NOT_FOUND if the task to copy from does not exist; FORBIDDEN with the missing grants; READ_ONLY
- */
+/** @throws ApiError INVALID; CONFLICT if the key is taken; NOT_FOUND for the task to copy from; FORBIDDEN; READ_ONLY */
 export async function addOne({ pool, table, changes }: WebTable, body: NewTaskBody): Promise<AddedTask> {
   const { copy, ...task } = body;
   const row = asInvalid(() => toRow(omitUndefined(task), copy));
@@ -194,10 +178,7 @@ async function addForbidden(
   return new ApiError("FORBIDDEN", `the entry's user may not add this task: ${remedy}`, { cause: error });
 }
 
-/**
- * Converts the error of an insert. The message begins with the name of the column, if the server says which value it
- * refuses. An error that says nothing about the task is returned unchanged.
- */
+/** The message begins with the column whose value the server refuses, if it says so. */
 function addError(error: unknown, table: TaskTable, row: NewRow): unknown {
   const options = { cause: error };
   const known = toAddError(error, table, [row]);
@@ -213,7 +194,6 @@ function addError(error: unknown, table: TaskTable, row: NewRow): unknown {
   return new ApiError("INVALID", `${column === null ? "" : `${column}: `}${errorMessage(error)}`, options);
 }
 
-/** Calls `convert`, and throws ApiError INVALID for what it says about the request. */
 function asInvalid<T>(convert: () => T): T {
   try {
     return convert();

@@ -5,9 +5,8 @@ import type { NewTask } from "../../tasks/newTask.js";
 import { flag, list, model, object, taskIdSchema, text, textOrNull, textSchema, whole } from "./model.js";
 import { describeColumn } from "./taskSchemas.js";
 
-/** Maximum number of tasks that one request changes. */
 const maxChangedTasks = 500;
-/** Maximum number of ids that a new task can wait for, and of columns in a request. */
+/** Of ids that a new task can wait for, and of columns. */
 const maxItems = 10_000;
 
 export const changedTaskSchema = object("ChangedTask", {
@@ -61,7 +60,6 @@ export const pauseResultSchema = object("PauseResult", {
   paused: flag("whether it is paused now; a group also if the whole table is"),
 });
 
-/** The values of a new task's columns. */
 const valueSchemas: Readonly<Record<ReturnType<typeof valueKind>, z.ZodType>> = {
   id: taskIdSchema,
   ids: z.array(taskIdSchema).max(maxItems),

@@ -6,14 +6,10 @@ import type { ClusterView } from "../../shared/clusterStatus.js";
 import { ApiError } from "../errors.js";
 import type { WebTables } from "../data/webTables.js";
 
-/** Interval between keep-alive events, in ms. These events show clients and proxies that the stream is alive. */
+/** In ms. Shows clients and proxies that the stream is alive. */
 const keepAliveEventMs = 5_000;
 
-/**
- * Streams server-sent events. `changed` carries the id of a table that was written to. `live` means that a table's
- * change feed has connected or was lost. `cluster` means that the role of this process or the state of a manager has
- * changed. Tables are watched only while a stream is open. A stream ends when the configured tables change.
- */
+/** Tables are watched only while a stream is open. A stream ends when the configured tables change. */
 export function eventStream(
   context: Context<{ Bindings: HttpBindings }>,
   { cluster, tables }: { readonly cluster: ClusterView; readonly tables: WebTables },
@@ -29,10 +25,7 @@ export function eventStream(
     throw new ApiError("INVALID", "an earlier request on this connection is still being answered");
   }
   return streamSSE(context, async (stream) => {
-    /**
-     * Messages that have not been sent yet. Duplicates are dropped, so that a client that stops reading cannot fill the
-     * memory.
-     */
+    /** Without duplicates, so that a client that stops reading cannot fill the memory. */
     const unsent = new Set<string>();
     const wake = new WakeSignal();
     const ended = new AbortController();

@@ -1,23 +1,18 @@
 import { z } from "zod";
 
-/** The schemas of the API's requests and responses, with the names that they have in the OpenAPI document. */
 export const models = z.registry<{ id: string }>();
 
-/** Gives a schema its name in the OpenAPI document. */
 export function model<T extends z.ZodType>(id: string, schema: T): T {
   models.add(schema, { id });
   return schema;
 }
 
-/** An object of a response, with its name in the OpenAPI document. */
 export const object = <Shape extends z.core.$ZodLooseShape>(id: string, shape: Shape): z.ZodObject<Shape> =>
   model(id, z.object(shape));
 
-/** Gives a schema its description in the OpenAPI document. */
 const described = <T extends z.ZodType>(schema: T, description: string | undefined): T =>
   description === undefined ? schema : schema.meta({ description });
 
-// The properties of responses, each with what it means.
 export const text = (meaning?: string): z.ZodString => described(z.string(), meaning);
 export const textOrNull = (meaning?: string): z.ZodNullable<z.ZodString> => described(z.string().nullable(), meaning);
 export const whole = (meaning?: string): z.ZodInt => described(z.int(), meaning);
@@ -27,7 +22,6 @@ export const numberOrNull = (meaning?: string): z.ZodNullable<z.ZodNumber> => de
 export const flag = (meaning?: string): z.ZodBoolean => described(z.boolean(), meaning);
 export const list = <T extends z.ZodType>(items: T, meaning?: string): z.ZodArray<T> =>
   described(z.array(items), meaning);
-/** A list that its reader may not change. */
 export const readonlyList = <T extends z.ZodType>(items: T, meaning?: string): z.ZodReadonly<z.ZodArray<T>> =>
   described(z.array(items).readonly(), meaning);
 
@@ -43,7 +37,6 @@ export const taskIdSchema = z
 /** A text value in PostgreSQL cannot contain zero bytes. */
 export const textSchema = z.string().refine((value) => !value.includes("\0"), "expected text without zero bytes");
 
-/** Returns the schema of a text in a query that has up to `max` characters. */
 export function searchText(max: number): z.ZodString {
   const error = `expected 1 to ${max.toLocaleString("en")} characters`;
   return textSchema.min(1, { error }).max(max, { error });
@@ -54,21 +47,19 @@ export const planBoundSchema = z.iso
   .datetime({ offset: true, error: "expected an ISO 8601 time such as 2026-11-23T10:00:00Z" })
   .refine((value) => !value.startsWith("0000"), "expected a year after 0000");
 
-/** Matches a number as everybody writes it: no sign, no spaces, no exponent, no leading zero, no other base. */
+/** No sign, no spaces, no exponent, no leading zero, no other base. */
 const plainNumber = /^(0|[1-9]\d{0,14})$/;
 
-/** Returns the number that a text in a query stands for, or the text itself if it is not written plainly. */
 const toNumber = (given: unknown): unknown =>
   typeof given === "string" && plainNumber.test(given) ? Number(given) : given;
 
-/** Returns the schema of a whole number from 1 to `max` in a query. */
 export function wholeNumber(max: number, fallback: number): z.ZodDefault<z.ZodType<number>> {
   const error = `expected a whole number from 1 to ${max}`;
   const schema = z.int({ error }).min(1, { error }).max(max, { error });
   return z.preprocess(toNumber, schema).default(fallback);
 }
 
-/** Problem details as in RFC 9457, with the member `code`. */
+/** RFC 9457, with the member `code`. */
 export const problemSchema = object("Problem", {
   type: z.literal("about:blank"),
   title: text("the HTTP status in words"),

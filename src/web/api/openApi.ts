@@ -4,11 +4,6 @@ import type { Route } from "./route.js";
 import { models } from "./model.js";
 import { problemSchema } from "./model.js";
 
-/**
- * Creates the OpenAPI document of the routes.
- *
- * @param base prefix of all paths
- */
 export function createOpenApi(
   routes: readonly Route[],
   options: { readonly base: string; readonly version: string },
@@ -41,7 +36,7 @@ const reference = (schema: z.ZodType): object => ({
 const jsonContent = (schema: z.ZodType): object => ({ "application/json": reference(schema) });
 const problemContent = { "application/problem+json": reference(problemSchema) };
 
-/** Describes the event stream, which is not a `Route` because its response is not JSON. */
+/** Not a `Route`, because its response is not JSON. */
 const eventsOperation = {
   operationId: "get-events",
   summary:

@@ -18,15 +18,12 @@ import { ApiError } from "../errors.js";
 import type { ProcessInfo, Processes } from "./schemas.js";
 import { managerInfo } from "./status.js";
 
-/** What the pages of all tables share. */
 export interface ControlDatabase {
-  /** Name of the cluster. */
   readonly name: string;
   readonly target: ConnectionTarget;
   readonly pool: ConnectionPool;
 }
 
-/** Reads who leads and who stands by, and which managers and sessions serve the tables. */
 export async function readProcesses(context: {
   readonly cluster: ClusterView;
   readonly tables: readonly WebTable[];

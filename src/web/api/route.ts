@@ -6,15 +6,11 @@ import { taskIdSchema } from "./model.js";
 
 const nothing = z.strictObject({});
 
-/** What an operation takes and returns. */
 interface Operation<Query extends z.ZodObject, Body extends z.ZodType, Response extends z.ZodType> {
   readonly summary: string;
-  /** The parameters in the query. Default: none. */
   readonly query?: Query;
-  /** The JSON in the request's body. Default: no body. */
   readonly body?: Body;
   readonly response: Response;
-  /** HTTP status of a success. Default: 200. */
   readonly status?: 200 | 201;
 }
 
@@ -27,24 +23,21 @@ export interface Request<Query, Body> {
   readonly sender: Sender;
 }
 
-/** One operation of the API. */
 export interface Route extends Operation<z.ZodObject, z.ZodType, z.ZodType> {
   readonly method: "get" | "post";
-  /** The path in OpenAPI's notation, for example `/tables/{table}`. */
+  /** In OpenAPI's notation, such as `/tables/{table}`. */
   readonly path: string;
   readonly parameters: z.ZodObject;
   readonly query: z.ZodObject;
   readonly mount: (app: Hono) => void;
 }
 
-/** An operation with what answers it. */
 export type Answered<Query extends z.ZodObject, Body extends z.ZodType, Response extends z.ZodType, Given> = Operation<
   Query,
   Body,
   Response
 > & { readonly handle: (request: Given) => Promise<z.output<Response>> };
 
-/** Defines a route that validates its parameters and its body before it calls `handle`. */
 export function defineRoute<
   Response extends z.ZodType,
   Query extends z.ZodObject = typeof nothing,
@@ -84,11 +77,7 @@ export function defineRoute<
   };
 }
 
-/**
- * Returns the values of a query's parameters.
- *
- * @throws ApiError INVALID if a parameter is given twice
- */
+/** @throws ApiError INVALID if a parameter is given twice */
 function singleValues(given: Readonly<Record<string, readonly string[]>>): Record<string, string> {
   return Object.fromEntries(
     Object.entries(given).map(([name, [value = "", ...others]]) => {
@@ -98,11 +87,7 @@ function singleValues(given: Readonly<Record<string, readonly string[]>>): Recor
   );
 }
 
-/**
- * Validates parameters, whose values are shown, or a body.
- *
- * @throws ApiError INVALID with one line for each problem
- */
+/** @throws ApiError INVALID with one line for each problem; values are shown only of parameters */
 function validated<T extends z.ZodType>(schema: T, given: unknown, what: "parameter" | "property"): z.output<T> {
   const { data, error } = schema.safeParse(given);
   if (error === undefined) return data;

@@ -45,7 +45,6 @@ import {
   taskQuerySchema,
 } from "./taskSchemas.js";
 
-/** Maximum number of groups in a response. */
 const maxGroups = 50;
 
 const actions = [
@@ -62,12 +61,11 @@ interface RoutesContext {
   readonly tables: WebTables;
   readonly log: Log;
   readonly version: string;
-  /** Returns the maximum number of executor sessions (`pg_conf.max`). */
   readonly maxSessions: () => number;
   readonly control: () => ControlDatabase;
 }
 
-/** Returns all operations of the API except the event stream. */
+/** All but the event stream. */
 export function apiRoutes(context: RoutesContext): Route[] {
   const { cluster, tables, version, maxSessions } = context;
   const onTable = routesOfTables(tables);
@@ -102,7 +100,6 @@ export function apiRoutes(context: RoutesContext): Route[] {
   ];
 }
 
-/** Returns a function that defines a route below `/tables/{table}`, whose handler gets the table. */
 function routesOfTables(tables: WebTables) {
   return <R extends z.ZodType, Q extends z.ZodObject, B extends z.ZodType>(
     method: Route["method"],
@@ -200,7 +197,6 @@ function readRoutes({ cluster, tables, maxSessions }: RoutesContext, onTable: On
   ];
 }
 
-/** Returns the operations that add and change tasks, and pause and resume groups and tables. */
 function changeRoutes(log: Log, onTable: OnTable): Route[] {
   /** Says who has changed what, because all users have the same token. */
   const note = (sender: Sender, { key }: WebTable, action: string, what: object): void =>

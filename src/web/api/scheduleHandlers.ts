@@ -6,9 +6,8 @@ import { readRuleTimes, type RuleTimes, readSchedules, type Schedules } from "..
 import { ApiError } from "../errors.js";
 import type { NextQuery, ScheduleQuery } from "./taskSchemas.js";
 
-/** How many characters of the input of a schedule are returned at most. */
+/** In characters. */
 const excerptLength = 300;
-/** How many of the last runs of each schedule are read. */
 const shownRuns = 5;
 
 export async function readScheduleList(
@@ -20,11 +19,7 @@ export async function readScheduleList(
   return await readSchedules(client, table, { filter, limit, characters: excerptLength, runs: shownRuns });
 }
 
-/**
- * Reads the next times of a rule.
- *
- * @throws ApiError INVALID with the server's message if the rule, the zone or the time is invalid
- */
+/** @throws ApiError INVALID with the server's message */
 export async function readNext(
   client: Client,
   { schema }: TaskTable,

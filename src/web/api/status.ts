@@ -4,11 +4,7 @@ import { ApiError } from "../errors.js";
 import type { Health, ManagerInfo, TableInfo } from "./schemas.js";
 import type { WebTable } from "../data/webTable.js";
 
-/**
- * Returns the health of this process and its managers. Makes no query.
- *
- * @param isTrusted whether the reader may see why managers wait. A reason can contain names of roles and columns.
- */
+/** @param isTrusted whether the reader may see why managers wait, which can contain names of roles and columns */
 export function healthOf(
   cluster: ClusterView,
   tables: readonly WebTable[],
@@ -34,17 +30,16 @@ const hideReason = (info: ManagerInfo | null, isTrusted: boolean): ManagerInfo |
     ? info
     : { ...info, reason: null, sessionsRefused: info.sessionsRefused && { ...info.sessionsRefused, reason: null } };
 
-/** Whether this process does what it is there for: it stands by, or it leads and a manager serves its table. */
+/** A process serves if it stands by, or if it leads and a manager serves its table. */
 export function isServing(cluster: ClusterView, tables: readonly WebTable[]): boolean {
   if (!cluster.ready) return false;
   return cluster.role !== "leader" || tables.some(({ key }) => servesTable(cluster.manager(key)));
 }
 
-/** Whether a manager serves its table: it works, and its sessions are not refused. */
 export const servesTable = (view: ManagerView | null): boolean =>
   view?.state === "working" && view.sessionsRefused === null;
 
-/** Says why `isServing` is false, for a trusted caller with the reasons of the managers. */
+/** @param isTrusted whether the reader may see the reasons of the managers */
 export function whyNotServing(cluster: ClusterView, tables: readonly WebTable[], isTrusted: boolean): string {
   const { ready, role } = cluster;
   if (ready) {
@@ -72,7 +67,6 @@ export function managerInfo(view: ManagerView | null): ManagerInfo | null {
   };
 }
 
-/** Reads a table and its summary. If the server did not deliver a summary, returns the reason instead. */
 export async function readTableInfo(cluster: ClusterView, table: WebTable): Promise<TableInfo> {
   const base = {
     id: table.id,

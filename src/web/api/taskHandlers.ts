@@ -15,19 +15,16 @@ import { longTextColumns, readTask, readTextSizes } from "../../tasks/queries/re
 import { ApiError } from "../errors.js";
 import type { FullTask, TaskDetail, TaskQuery } from "./taskSchemas.js";
 
-/** Maximum length of each value of a task in a list, in characters. */
+/** Of each value in a list, in characters. */
 const excerptLength = 300;
-/** Maximum length of each value of a task that is shown alone, in characters. */
+/** Of each value of a task that is shown alone, in characters. */
 const maxTextLength = 256 * 1024;
-/** How long one request for a filtered list can scan rows, in ms. */
+/** In ms. */
 const listTimeMs = 500;
-/**
- * How long one request can scan rows for the descendants of a task, or for those that have waited for it, in ms. The
- * limit is short because an open page makes the request again after every change.
- */
+/** In ms. Short, because an open page makes the request again after every change. */
 const chainTimeMs = 100;
 
-/** Reads one page of matching tasks. If the time runs out, the next page continues the scan. */
+/** If the time runs out, the next page continues the scan. */
 export async function readTaskList(
   client: Client,
   table: TaskTable,
@@ -59,11 +56,7 @@ function filterFromQuery({
   });
 }
 
-/**
- * Reads a task with all columns in full, the reasons why it is not running, and its chain (ancestors and descendants).
- *
- * @throws ApiError NOT_FOUND
- */
+/** @throws ApiError NOT_FOUND */
 export async function readTaskDetail(
   client: Queryable,
   table: TaskTable,
@@ -104,7 +97,7 @@ export async function readTaskDetail(
   };
 }
 
-/** Returns the reasons why a task is not running. None if it does not wait, because then they take too long to find. */
+/** None if the task does not wait: the reasons take long to find. */
 async function explainWaiting(
   reader: Queryable,
   table: TaskTable,
@@ -118,11 +111,7 @@ async function explainWaiting(
   return rows[0]?.waits === true ? ((await explainTask(reader, table, id, { ...context, lockOn: null })) ?? []) : [];
 }
 
-/**
- * Reads what a task waits for, and what waits for it.
- *
- * @throws ApiError NOT_FOUND
- */
+/** @throws ApiError NOT_FOUND */
 export async function readTaskDependencies(client: Client, table: TaskTable, id: string): Promise<DependencyGraph> {
   const graph = await readDependencyGraph(client, table, id, { characters: excerptLength, scanLimitMs: chainTimeMs });
   if (graph === null) throw noSuchTask(id);

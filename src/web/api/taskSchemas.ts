@@ -29,7 +29,6 @@ const typeNames: Readonly<Partial<Record<TaskColumn["type"], string>>> = {
   text: "string",
 };
 
-/** Says what a column of the task table is. */
 export const describeColumn = ({ type, meaning }: TaskColumn): string => `${typeNames[type] ?? type}: ${meaning}`;
 
 const taskSummaryShape = {
@@ -73,10 +72,7 @@ const longTextSchema = z.object({
   bytes: number("size of the complete text"),
 });
 
-/**
- * The columns that are no properties of their own. Their types are not in the schema, because a table that pg-task has
- * adopted may have columns of other types.
- */
+/** Without types, because the columns of an adopted table may have others. */
 const otherColumnsSchema: z.ZodType<Record<string, unknown>> = z
   .looseObject(
     Object.fromEntries(

@@ -1,12 +1,9 @@
-/**
- * Keeps the last result of a function for a while, so that several readers share the work. Results for different keys
- * are kept apart. A failure is not kept.
- */
+/** Keeps the last result for each key, so that several readers share the work. A failure is not kept. */
 export class Cached<T> {
   readonly #keepMs: number;
   readonly #entries = new Map<string, { readonly result: Promise<T>; endedAt: number }>();
 
-  /** @param keepMs how long a result is kept after it arrived, in ms */
+  /** @param keepMs counted from the arrival of a result */
   constructor(keepMs: number) {
     this.#keepMs = keepMs;
   }

@@ -8,22 +8,16 @@ import { readChangeCounter } from "../../tasks/queries/counts.js";
 import { webSettings } from "./connectionPool.js";
 import { destroyOnAbort, withTimeout } from "./timeLimit.js";
 
-/**
- * Interval at which the table's write counters are read, in ms. The counters are needed because not every write sends a
- * notification.
- */
+/** In ms. The write counters are read because not every write sends a notification. */
 const pollMs = 2_000;
-/** Minimum interval between two notifications of a listener, in ms. */
+/** In ms. */
 const notifyMs = 250;
-/**
- * Time limit for connecting and for each query, in ms. A slow statement ends earlier, because of `statement_timeout`.
- */
+/** For connecting and for each query, in ms. A slow statement ends earlier, because of `statement_timeout`. */
 const queryMs = 6_000;
 
 export interface ChangeListener {
   /** Called when rows were written, or when writes may have been missed. */
   changed(): void;
-  /** Called when the change feed starts or stops detecting changes as they happen. */
   liveChanged(live: boolean): void;
 }
 
@@ -50,11 +44,7 @@ export class ChangeFeed {
     this.#table = table;
   }
 
-  /**
-   * Adds a listener and calls `listener.liveChanged` at once.
-   *
-   * @returns a function that removes the listener
-   */
+  /** Calls `listener.liveChanged` at once. Returns a function that removes the listener. */
   subscribe(listener: ChangeListener): () => void {
     this.#listeners.add(listener);
     if (this.#listeners.size === 1) this.#start();
@@ -64,7 +54,6 @@ export class ChangeFeed {
     };
   }
 
-  /** Reports a change that the caller knows about. */
   noteChange(): void {
     if (this.#listeners.size === 0) return;
     this.#timer ??= setTimeout(() => {
@@ -98,7 +87,7 @@ export class ChangeFeed {
     if (live) this.noteChange();
   }
 
-  /** Watches the table and reconnects when the connection is lost, until `signal` is aborted. Never rejects. */
+  /** Reconnects when the connection is lost. Never rejects. */
   async #watchUntil(signal: AbortSignal): Promise<void> {
     const backoff = new Backoff({ firstMs: 200, maxMs: 5_000 });
     while (!signal.aborted) {
@@ -142,7 +131,6 @@ export class ChangeFeed {
   }
 }
 
-/** Runs a query. Destroys the connection if the query takes too long. */
 async function queryInTime<T>(client: Client, signal: AbortSignal, query: () => Promise<T>): Promise<T> {
   return await withTimeout(queryMs, signal, (timeout) => destroyOnAbort(timeout, client, query));
 }

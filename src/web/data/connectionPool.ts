@@ -18,24 +18,16 @@ import { indexScanSettings } from "../../tasks/sqlFragments.js";
 import { ApiError } from "../errors.js";
 import { destroyOnAbort, waitAtMost, withTimeout } from "./timeLimit.js";
 
-/** Maximum number of connections for each table. */
+/** For each table. */
 const maxConnections = 2;
-/** Maximum number of requests that can wait for a connection at the same time. */
 const maxWaiting = 64;
-/** Time after which an idle connection is closed, in ms. */
+/** In ms. */
 const idleMs = 5_000;
-/**
- * How long a request can wait for a connection, in ms. The same limit applies separately to the work that the request
- * then does on the connection. `statement_timeout` ends a single statement earlier.
- */
+/** For waiting, and then for the work on the connection, in ms. `statement_timeout` ends a single statement earlier. */
 const requestMs = 6_000;
-/**
- * How long a request waits for an unresponsive server, in ms. A server is unresponsive if it did not answer the last
- * request in time.
- */
+/** In ms, after the last request has timed out. */
 const unresponsiveWaitMs = 250;
 
-/** Settings of the web server's connections: read-only by default, with short timeouts. */
 export const webSettings: StartupSettings = {
   default_transaction_read_only: "on",
   statement_timeout: "5s",
@@ -106,9 +98,8 @@ export class ConnectionPool {
   /** Aborted when the requests that wait for a connection must fail. */
   #waiting = new AbortController();
   readonly #ending = new Set<Promise<void>>();
-  /** Whether the last request timed out. */
   #isUnresponsive = false;
-  /** The current attempt to reach an unresponsive server; null if there is none. */
+  /** Null if nobody tries to reach an unresponsive server. */
   #probe: Promise<void> | null = null;
 
   /** @param isControl whether these are control connections, to which the password of an entry does not apply */
@@ -133,21 +124,16 @@ export class ConnectionPool {
   }
 
   /**
-   * Runs `work`, which must only read. `work` must end within six seconds after it gets a connection. If an idle
-   * connection turns out to be closed, `work` runs again on another connection.
-   *
-   * @throws ApiError UNAVAILABLE if there is no connection or no table, or if `work` takes too long; BUSY if too many
-   * requests wait; TOO_SLOW if a statement takes too long; CONFLICT for a lock timeout or deadlock; FORBIDDEN for a
-   * missing privilege
-   * @throws other errors of the server unchanged
+   * Repeats `work`, which must only read, if an idle connection turns out to be closed.
+   * @throws ApiError UNAVAILABLE if there is no connection or no table, or if `work` takes longer than `requestMs`; BUSY if
+   * too many requests wait; TOO_SLOW, CONFLICT, FORBIDDEN for errors of statements; other errors of the server unchanged
    */
   async read<T>(work: (client: Client) => Promise<T>): Promise<T> {
     return await this.#run(work, () => true);
   }
 
   /**
-   * Runs `work`, each statement of which is a transaction of its own and may write.
-   *
+   * Each statement of `work` is a transaction of its own and may write.
    * @throws the same errors as `read`, and ApiError READ_ONLY if the server takes no changes
    */
   async change<T>(work: (client: Client) => Promise<T>): Promise<T> {
@@ -168,7 +154,7 @@ export class ConnectionPool {
     return await this.#run(writing, () => !began);
   }
 
-  /** Closes all connections, including connections in use. */
+  /** Closes connections in use, too. */
   async close(): Promise<void> {
     this.#closing.abort();
     this.#endPool();
@@ -196,14 +182,13 @@ export class ConnectionPool {
     this.#waiting.abort();
   }
 
-  /** Lets `close` wait for `ending`. */
   async #finish(ending: Promise<void>): Promise<void> {
     this.#ending.add(ending);
     await ending;
     this.#ending.delete(ending);
   }
 
-  /** Runs `work` with the time limit of `requestMs`, and marks the server as unresponsive if it takes longer. */
+  /** If `work` takes longer, the server is marked as unresponsive. */
   async #withTimeout<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     return await withTimeout(requestMs, this.#closing.signal, async (signal) => {
       signal.addEventListener("abort", () => {
@@ -221,12 +206,7 @@ export class ConnectionPool {
     return this.#closing.signal.aborted ? stoppingError() : unresponsiveError();
   }
 
-  /**
-   * Runs `work` on an idle connection, or on a new one.
-   *
-   * @param canRepeat returns whether `work` can run again on another connection if an idle connection turns out to be
-   * closed
-   */
+  /** @param canRepeat whether `work` can run again if an idle connection turns out to be closed */
   async #run<T>(work: (client: Client) => Promise<T>, canRepeat: () => boolean): Promise<T> {
     if (this.#isUnresponsive) await this.#probeServer();
     for (;;) {
@@ -252,8 +232,7 @@ export class ConnectionPool {
   }
 
   /**
-   * Tries to connect to an unresponsive server, and waits only briefly for the result.
-   *
+   * Waits only briefly.
    * @throws ApiError UNAVAILABLE if the server was not reached in this time
    */
   async #probeServer(): Promise<void> {
@@ -263,7 +242,6 @@ export class ConnectionPool {
     if ((await waitAtMost(unresponsiveWaitMs, this.#probe, "late")) === "late") throw unresponsiveError();
   }
 
-  /** Takes a connection from the pool, which opens one if it may. */
   async #acquire(): Promise<PooledClient & Pick<PoolClient, "release">> {
     if (this.#closing.signal.aborted) throw stoppingError();
     if (this.#pool.waitingCount >= maxWaiting) throw busyError();
@@ -289,10 +267,6 @@ const busyError = (): ApiError => new ApiError("BUSY", "too many requests for th
 
 const unresponsiveError = (): ApiError => new ApiError("UNAVAILABLE", "the server does not answer: try again");
 
-/**
- * Whether the error means that the connection is lost. True for certain errors of the server, and for every error that
- * does not come from the server.
- */
 function endsConnection(error: unknown): boolean {
   const state = sqlState(error);
   // The connection was terminated by an administrator, a shutdown, a crash, an idle timeout or a protocol violation.

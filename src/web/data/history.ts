@@ -3,7 +3,7 @@ import { addDurations, noDurations, quantile, type Durations } from "../../share
 import type { HistoryPoint, TableHistory } from "../api/schemas.js";
 
 const spanSeconds = 5;
-/** The number of intervals in one hour. */
+/** One hour. */
 const maxSpans = 720;
 
 interface Span {
@@ -18,15 +18,11 @@ interface Span {
   waits: Durations;
 }
 
-/**
- * The activity of a table's manager during the last hour, in intervals of five seconds. An interval without activity
- * has no entry, so an idle table uses no memory.
- */
+/** Of the last hour. An interval without activity has no entry, so an idle table uses no memory. */
 export class History {
   readonly #spans = new Map<number, Span>();
   #last: ManagerView | null = null;
 
-  /** Adds what the manager has counted since the last call of `add`. */
   add(view: ManagerView): void {
     const last = this.#last;
     this.#last = view;

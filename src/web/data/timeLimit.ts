@@ -1,6 +1,6 @@
 import type { Client } from "../../shared/postgres/client.js";
 
-/** Calls `work` with a signal that is aborted after `ms` or when `outer` is aborted. */
+/** The signal is aborted after `ms` or when `outer` is. */
 export async function withTimeout<T>(
   ms: number,
   outer: AbortSignal,
@@ -19,7 +19,7 @@ export async function withTimeout<T>(
   }
 }
 
-/** Destroys the connection's socket when `signal` is aborted, so that `work` rejects. */
+/** Destroying the socket makes `work` reject. */
 export async function destroyOnAbort<T>(
   signal: AbortSignal,
   client: Client,
@@ -35,7 +35,7 @@ export async function destroyOnAbort<T>(
   }
 }
 
-/** Returns the result of `work`, or `fallback` if `work` takes longer than `ms`. Does not cancel `work`. */
+/** Does not cancel `work`. */
 export async function waitAtMost<T, L>(ms: number, work: Promise<T>, fallback: L): Promise<T | L> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<L>((resolve) => {

@@ -14,42 +14,37 @@ import { ApiError } from "../errors.js";
 import { waitAtMost } from "./timeLimit.js";
 import { ChangeFeed } from "./changeFeed.js";
 
-/** How long a summary is cached in memory, in ms. */
+/** In ms. */
 const cacheMs = 1_000;
-/**
- * How long a caller waits for a summary, in ms. The limit keeps one slow table from delaying the list of all tables.
- */
+/** In ms. Keeps one slow table from delaying the list of all tables. */
 const maxWaitMs = 2_500;
 
-/** How long one request can scan rows for errors, or for the runs of the last hours, in ms. */
+/** How long one request can scan rows, in ms. */
 const scanMs = 2_000;
-/** How long the results of these scans are cached in memory, in ms. */
+/** How long the results are kept, in ms. */
 const errorsMs = 10_000;
 const runsMs = 60_000;
 
-/** Returns a function that returns true once `ms` have passed. */
 function endAfter(ms: number): () => boolean {
   const end = performance.now() + ms;
   return () => performance.now() > end;
 }
 
-/** Returns the names of a target's servers, separated by commas. */
 export const serverNames = (target: ConnectionTarget): string =>
   serversOf(target)
     .map((server) => (server.host.startsWith("/") ? server.host : serverLabel(server)))
     .join(",");
 
-/** A summary that was requested. Times are values of `performance.now()`. */
+/** Times are values of `performance.now()`. */
 interface SummaryRequest {
   readonly startedAt: number;
   readonly summary: Promise<TableSummary>;
-  /** When the request ended; Infinity while the request is pending. */
+  /** Infinity while the request is pending. */
   endedAt: number;
 }
 
-/** One configured task table, with everything that the web server keeps for the table. */
 export class WebTable {
-  /** Identifies the table in URL paths. The id depends only on the entry. */
+  /** Depends only on the entry. */
   readonly id: string;
   readonly key: string;
   readonly entry: Entry;
@@ -85,11 +80,7 @@ export class WebTable {
     this.history = history;
   }
 
-  /**
-   * Returns the table's summary, which may come from the cache.
-   *
-   * @throws ApiError UNAVAILABLE after 2.5 seconds; any other error of the query
-   */
+  /** @throws ApiError UNAVAILABLE after 2.5 seconds; any other error of the query */
   async summary(): Promise<TableSummary> {
     const now = performance.now();
     if (this.#request === null || now - this.#request.endedAt > cacheMs) {
@@ -101,19 +92,16 @@ export class WebTable {
     return summary;
   }
 
-  /** Removes the summary from the cache, because a change has made it wrong. */
   forgetSummary(): void {
     this.#request = null;
   }
 
-  /** Returns the errors of the newest rows, which may come from the cache. */
   async errorGroups(limit: number): Promise<ErrorGroups> {
     return await this.#errorGroups.get(String(limit), () =>
       this.pool.read((client) => readErrorGroups(client, this.table, limit, endAfter(scanMs))),
     );
   }
 
-  /** Returns the runs of the last hours, which may come from the cache. */
   async runHistory(hours: number): Promise<RunHistory> {
     return await this.#runHistory.get(String(hours), () =>
       this.pool.read((client) => readHourlyRuns(client, this.table, hours, endAfter(scanMs))),

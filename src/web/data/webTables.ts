@@ -3,7 +3,6 @@ import type { Configuration } from "../../shared/config/types.js";
 import { ApiError } from "../errors.js";
 import { WebTable } from "./webTable.js";
 
-/** The task tables of the current configuration. */
 export class WebTables {
   #tables: readonly WebTable[] = [];
   readonly #closing = new Set<Promise<void>>();
@@ -13,10 +12,7 @@ export class WebTables {
     return this.#tables;
   }
 
-  /**
-   * Replaces the entries. A table is kept if its entry still exists and has the same target. All other tables are
-   * closed.
-   */
+  /** Keeps each table whose entry still exists and has the same target, and closes all others. */
   setEntries({ entries, control }: Pick<Configuration, "entries" | "control">): void {
     const previous = this.#tables;
     const unused = new Map(previous.map((table) => [table.key, table]));
@@ -35,21 +31,13 @@ export class WebTables {
     if (!isSame) for (const listener of this.#listeners) listener();
   }
 
-  /**
-   * Calls `listener` when the configured tables change and when the tables are closed.
-   *
-   * @returns a function that removes the listener
-   */
+  /** Also called when the tables are closed. Returns a function that removes the listener. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
 
-  /**
-   * Returns the table with this id.
-   *
-   * @throws ApiError NOT_FOUND
-   */
+  /** @throws ApiError NOT_FOUND */
   byId(id: string): WebTable {
     const table = this.#tables.find((each) => each.id === id);
     if (table === undefined) throw new ApiError("NOT_FOUND", "there is no table with this id");

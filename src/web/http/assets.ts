@@ -16,15 +16,10 @@ const styleSheet = "text/css; charset=utf-8";
 
 const moduleFile = (specifier: string): string => fileURLToPath(import.meta.resolve(specifier));
 
-/**
- * Returns the path of a file in the same directory as a CommonJS module. The module is found by resolving `specifier`
- * from `from`.
- */
 function fileBeside(from: string, specifier: string, file: string): string {
   return join(dirname(createRequire(from).resolve(specifier)), file);
 }
 
-/** For each library that the page imports: the name used in the imports, and the path of its installed file. */
 const libraries: Readonly<Record<string, () => string>> = {
   preact: () => moduleFile("preact"),
   "preact/hooks": () => moduleFile("preact/hooks"),
@@ -41,10 +36,7 @@ const importMap = JSON.stringify({
   imports: Object.fromEntries(Object.keys(libraries).map((name) => [name, libraryUrl(name)])),
 });
 
-/**
- * Script of the HTML page for the case that pg-task has gone before the browser has loaded the page's modules, in which
- * the page would stay empty. It is inline because it must not have to be loaded.
- */
+/** For the case that pg-task ends before the modules are loaded. Inline, because it must not have to be loaded. */
 const loadFailureScript = `addEventListener("error", ({ target }) => {
   if (!(target instanceof HTMLScriptElement) || document.getElementById("not-loaded") !== null) return;
   const notice = document.createElement("p");
@@ -61,10 +53,9 @@ const loadFailureScript = `addEventListener("error", ({ target }) => {
 
 const hashOf = (text: string): string => `sha256-${createHash("sha256").update(text).digest("base64")}`;
 
-/** Hashes of the inline scripts for the Content-Security-Policy. Browsers do not accept an import map that is not inline. */
+/** Browsers accept an import map only if it is inline. */
 export const inlineScriptHashes: readonly string[] = [importMap, loadFailureScript].map(hashOf);
 
-/** The HTML page, which is the same for all paths of the page. */
 export const pageHtml = `<!doctype html>
 <html lang="en">
 <head>
@@ -88,7 +79,7 @@ const compiledFolder = fileURLToPath(packageFile("dist/src/web/page"));
 const sourceFolder = fileURLToPath(packageFile("src/web/page"));
 const sharedFolder = fileURLToPath(packageFile("dist/src/shared"));
 
-/** The modules of `src/shared` that the page imports. They must not import modules that are not served. */
+/** They must not import modules that are not served. */
 const sharedModuleNames = [
   "attemptText.js",
   "firstLine.js",
@@ -101,7 +92,7 @@ const sharedModuleNames = [
   "tryErrors.js",
 ] as const;
 
-/** Reads all files of the page. The keys of the result are URL paths. */
+/** The keys are URL paths. */
 export function readAssets(): ReadonlyMap<string, Asset> {
   const pageModules = readdirSync(compiledFolder)
     .filter((name) => name.endsWith(".js"))

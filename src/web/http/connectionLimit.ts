@@ -9,18 +9,16 @@ import type { Socket } from "node:net";
 export class ConnectionLimit {
   readonly #limits: { readonly connections: number; readonly reserved: number };
   readonly #onClosed: () => void;
-  /** The connections without a request that carries a token, the longest-waiting first. */
+  /** The longest-waiting first. */
   readonly #waiting = new Set<Socket>();
-  /** The connections whose requests carry a token, with the number of such requests. */
+  /** With the number of requests that carry a token. */
   readonly #trusted = new Map<Socket, number>();
 
-  /** @param onClosed called when a connection is closed because there are too many */
   constructor(limits: { readonly connections: number; readonly reserved: number }, onClosed: () => void) {
     this.#limits = limits;
     this.#onClosed = onClosed;
   }
 
-  /** Counts the connections of a server that does not listen yet. */
   watch(server: Server): void {
     server.on("connection", (socket) => {
       this.#waiting.add(socket);
@@ -35,11 +33,7 @@ export class ConnectionLimit {
     });
   }
 
-  /**
-   * Keeps the connection of a request that carries a token until the request has been answered.
-   *
-   * @returns false if only the reserved places are left
-   */
+  /** Returns false if only the reserved places are left. */
   trust({ socket }: IncomingMessage, response: ServerResponse): boolean {
     const before = this.#trusted.get(socket);
     if (before === undefined) {

@@ -2,19 +2,15 @@ import { createServer, type RequestListener, type Server } from "node:http";
 import type { MiddlewareHandler } from "hono";
 import { ApiError } from "../errors.js";
 
-/** What the web server accepts from its clients. */
 export interface HttpLimits {
-  /** Largest number of open connections. */
   readonly connections: number;
-  /** How many of these are reserved for requests without a token, such as those to `/health`. */
+  /** For requests without a token, such as those to `/health`. */
   readonly reserved: number;
-  /** Largest size of a request's line and headers, in bytes. */
+  /** Of the request line and the headers. */
   readonly headerBytes: number;
-  /** Largest size of a request's body, in bytes. */
   readonly bodyBytes: number;
-  /** How long a client may take to send the headers of a request, in ms. */
+  /** How long a client may take, in ms. */
   readonly headersMs: number;
-  /** How long a client may take to send a whole request, in ms. */
   readonly requestMs: number;
   /** How often the server looks for requests that take longer, in ms. */
   readonly checkMs: number;
@@ -30,7 +26,6 @@ export const httpLimits: HttpLimits = {
   checkMs: 5_000,
 };
 
-/** Creates an HTTP server that enforces the limits on headers and time. */
 export function createLimitedServer(limits: HttpLimits, listener: RequestListener): Server {
   return createServer(
     {
@@ -43,10 +38,7 @@ export function createLimitedServer(limits: HttpLimits, listener: RequestListene
   );
 }
 
-/**
- * Rejects requests whose bodies are larger than allowed, or whose length is not known in advance. The body is not read
- * here.
- */
+/** The body is not read here. */
 export function limitedBodies({ bodyBytes }: HttpLimits): MiddlewareHandler {
   return async (context, next) => {
     if (context.req.header("transfer-encoding") !== undefined) {

@@ -3,11 +3,6 @@ import type { MiddlewareHandler } from "hono";
 import { isLoopback } from "../../shared/config/listenAddress.js";
 import { ApiError } from "../errors.js";
 
-/**
- * Sets the security headers of every response.
- *
- * @param scriptHashes hashes of the inline scripts that the page is allowed to contain
- */
 export function securityHeaders(scriptHashes: readonly string[]): MiddlewareHandler {
   const policy = [
     "default-src 'none'",
@@ -30,21 +25,19 @@ export function securityHeaders(scriptHashes: readonly string[]): MiddlewareHand
   };
 }
 
-/** Where the server can be reached. */
 export interface Reach {
-  /** The host that the server listens on; empty for all addresses. */
+  /** Empty for all addresses. */
   readonly listenHost: string;
-  /** The names in `pg_http.hosts`, in lower case. */
+  /** In lower case. */
   readonly hosts: readonly string[];
 }
 
-/** Whether only this machine reaches the server: it listens on a loopback address, and no proxy is announced. */
+/** Whether only this machine reaches the server. */
 export const isLocalOnly = ({ listenHost, hosts }: Reach): boolean => isLoopback(listenHost) && hosts.length === 0;
 
 /**
- * Whether the server answers requests to this host name. If a page of another site could make the browser send requests
- * here by letting a name of its own point to this server (DNS rebinding), they would carry that name. An IP address is
- * no name that anybody else controls.
+ * Whether the server has this host name. A page of another site could let a name of its own point to this server (DNS
+ * rebinding). An IP address is no name that anybody else controls.
  */
 function answersTo(name: string, { listenHost, hosts }: Reach): boolean {
   if (isLoopback(name) || hosts.includes(name)) return true;
@@ -52,7 +45,6 @@ function answersTo(name: string, { listenHost, hosts }: Reach): boolean {
   return hosts.length === 0 || isIP(name) !== 0;
 }
 
-/** Rejects requests that pages of other sites send, and requests to host names that are not the server's. */
 export function sameOriginOnly(reach: () => Reach): MiddlewareHandler {
   return async (context, next) => {
     const host = parseHost(`http://${context.req.header("host") ?? ""}`);

@@ -1,9 +1,8 @@
-/** Least time between two reports, in ms. */
+/** In ms. */
 const reportMs = 60_000;
 
 /**
- * Returns a function that reports an event at once, and further ones together, at most once a minute.
- *
+ * Reports an event at once, and further ones together.
  * @param report gets the newest event, and the number of events since the last report
  */
 export function rareReport<T>(report: (newest: T, count: number) => void): (event: T) => void {

@@ -1,21 +1,18 @@
 import { monitorEventLoopDelay, type IntervalHistogram } from "node:perf_hooks";
 
-/** Time after which the measurement stops if the delays have not been read, in ms. */
+/** In ms. */
 const unusedMs = 120_000;
 const resolutionMs = 20;
 
-/**
- * Converts a value of the histogram to a delay in seconds. The histogram records the time between two timer ticks.
- * Without delay, this time equals the resolution, so the delay is the part that exceeds the resolution.
- */
+/** The histogram records the time between two ticks, which is the resolution if there is no delay. */
 const delaySeconds = (ns: number): number => Math.max(0, ns / 1e9 - resolutionMs / 1000);
 
-/** Measures the delay of the main thread's event loop, but only while the delays are requested regularly. */
+/** Measures only while the delays are read regularly. */
 export class EventLoopDelay {
   #histogram: IntervalHistogram | null = null;
   #timer: NodeJS.Timeout | null = null;
 
-  /** Returns the delays since the last call, in seconds. The first call starts the measurement and returns null. */
+  /** In seconds, since the last call. The first call returns null. */
   take(): { readonly p50: number; readonly p99: number; readonly max: number } | null {
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.stop(), unusedMs);

@@ -10,12 +10,11 @@ import type { WebTable } from "../data/webTable.js";
 import type { WebTables } from "../data/webTables.js";
 import { waitAtMost } from "../data/timeLimit.js";
 
-/** How long a scrape waits for each value that it reads from a server, in ms. */
+/** For each value that is read from a server. */
 const maxWaitMs = 2_500;
 
 const tableLabels = ["server", "database", "schema", "table"] as const;
 
-/** A histogram of durations that the managers have already counted into buckets. */
 class PrecountedHistogram extends Histogram {
   readonly #name: string;
   readonly #help: string;
@@ -27,12 +26,11 @@ class PrecountedHistogram extends Histogram {
     this.#help = options.help;
   }
 
-  /** Replaces all series. */
   replace(series: { labels: Record<string, string>; durations: Durations }[]): void {
     this.#series = series;
   }
 
-  /** Called by the registry. Returns the managers' counts instead of the counts of the base class. */
+  /** Called by the registry. */
   async getForPromString(): Promise<object> {
     const values = this.#series.flatMap(({ labels, durations: { counts, sum } }) => {
       let cumulative = 0;
@@ -117,13 +115,11 @@ const gauges = {
   buildInfo: ["pg_task_build_info", "1, with the versions of pg-task and of Node.js as labels", ["version", "node"]],
 } as const satisfies Readonly<Record<string, readonly [name: string, help: string, labelNames?: readonly string[]]>>;
 
-/** Returns an object with the same keys and other values. */
 function mapValues<K extends string, V, T>(object: Readonly<Record<K, V>>, convert: (value: V) => T): Record<K, T> {
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the keys stay
   return Object.fromEntries(Object.entries<V>(object).map(([key, value]) => [key, convert(value)])) as Record<K, T>;
 }
 
-/** What the metrics are about. */
 interface Measured {
   readonly cluster: ClusterView;
   readonly tables: WebTables;
@@ -132,7 +128,6 @@ interface Measured {
   readonly version: string;
 }
 
-/** All metrics. Values that need a query are read at each scrape. */
 export class Metrics {
   readonly #measured: Measured;
   readonly #registry = new Registry();
@@ -170,7 +165,6 @@ export class Metrics {
     return this.#registry.contentType;
   }
 
-  /** Returns all metrics in Prometheus' text format. */
   async text(): Promise<string> {
     const tables = this.#measured.tables.all;
     const summaries = await Promise.all(
@@ -252,7 +246,6 @@ const oldestSeconds = ({ oldestDueMs }: TableSummary): number => (oldestDueMs ??
 
 const databaseKey = ({ server, database }: WebTable["names"]): string => `${server} ${database}`;
 
-/** Reads the connection counts of each database. */
 async function readConnectionsByRole(
   tables: readonly WebTable[],
 ): Promise<{ labels: Record<"server" | "database" | "role", string>; number: number }[]> {
@@ -262,7 +255,7 @@ async function readConnectionsByRole(
   );
 }
 
-/** Reads a value once for all tables with the same key, through the connections of one of them. Leaves out failures. */
+/** Reads through one table of each key. Leaves out failures. */
 async function readOnce<T>(
   tables: readonly WebTable[],
   keyOf: (names: WebTable["names"]) => string,

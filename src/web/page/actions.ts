@@ -7,13 +7,11 @@ import { mayChange, post, problemText } from "./apiClient.js";
 import { announce, askToConfirm } from "./dialog.js";
 import { useKeptFocus } from "./focus.js";
 
-/** What decides which actions a task allows. */
 export type ActedTask = Pick<TaskSummary, "id" | "state" | "plan"> & { held?: boolean; claimed?: boolean };
 
 interface Action {
   readonly name: "stop" | "retry" | "run-now" | "pause" | "resume" | "delete";
   readonly label: string;
-  /** Said when it has succeeded. */
   readonly done: string;
 }
 
@@ -22,7 +20,7 @@ const retry: Action = { name: "retry", label: "Retry", done: "runs again" };
 const runNow: Action = { name: "run-now", label: "Run now", done: "is due now" };
 const remove: Action = { name: "delete", label: "Delete", done: "deleted" };
 
-/** Returns the actions that are possible in the task's state. A task that waits for others cannot be started now. */
+/** A task that waits for others cannot be started now. */
 export function actionsFor({ state, plan, held, claimed }: ActedTask): Action[] {
   if (state === "TAKE" || state === "WORK") return [stop];
   // Its run is just ending.
@@ -53,7 +51,6 @@ export function scheduleActions({
   ];
 }
 
-/** Asks before a task is stopped or deleted. Other actions lose nothing. */
 async function isConfirmed({ name }: Action, { id, state }: ActedTask): Promise<boolean> {
   if (name === "stop") {
     const isRunning = state === "TAKE" || state === "WORK";
@@ -65,17 +62,13 @@ async function isConfirmed({ name }: Action, { id, state }: ActedTask): Promise<
   return await askToConfirm({ title: `Delete task ${id}?`, text, confirm: "Delete it" });
 }
 
-/**
- * Shows buttons for the possible actions, unless the token allows only reading. Actions that can lose something are
- * confirmed in a dialog.
- */
+/** Actions that can lose something are confirmed in a dialog. */
 export function Actions(props: {
   table: string;
   task: ActedTask;
-  /** The actions to show. By default, those that the task's state allows. */
+  /** Default: those that the state of the task allows. */
   actions?: readonly Action[];
   done: () => void;
-  /** Called instead of `done` when the task has been deleted. */
   deleted?: () => void;
 }): VNode {
   const { table, task, done, deleted = done } = props;

@@ -43,7 +43,6 @@ function FormFromTask({ id, columns, from }: { id: string; columns: readonly Col
   return problem === null ? null : html`<${Alert} text=${problem} />`;
 }
 
-/** When the task starts: at once, after an interval, or at a time. */
 interface Start {
   readonly kind: "now" | "delay" | "at";
   /** The interval, or the value of a `datetime-local` input. */
@@ -52,17 +51,11 @@ interface Start {
 
 interface Problem {
   readonly text: string;
-  /** The field that it concerns; null if that is not known. */
+  /** Null if it is not known. */
   readonly field: string | null;
 }
 
-function TaskForm(props: {
-  id: string;
-  columns: readonly Column[];
-  task: FullTask | null;
-  /** Name of the group that the form has at first. */
-  group: string;
-}): VNode {
+function TaskForm(props: { id: string; columns: readonly Column[]; task: FullTask | null; group: string }): VNode {
   const { id, columns, task, group } = props;
   const subjects = subjectsOf(columns);
   const fields = subjects.flatMap((subject) => subject.fields);
@@ -159,7 +152,6 @@ function ScheduleNotice({ task, copy }: { task: FullTask; copy: () => void }): V
 
 const startKinds = { now: "at once", delay: "after an interval", at: "at a time" } as const;
 
-/** Shows the fields that decide when the task starts. */
 function StartFields(props: { start: Start; isInvalid: boolean; change: (start: Start) => void }): VNode {
   const { start, isInvalid, change } = props;
   const { kind, when } = start;
@@ -193,7 +185,6 @@ function StartFields(props: { start: Start; isInvalid: boolean; change: (start: 
   </fieldset>`;
 }
 
-/** Returns the fields of the columns that the table has, by subject, and those of user-defined columns. */
 function subjectsOf(columns: readonly Column[]): { readonly title: string; readonly fields: readonly Field[] }[] {
   const known = new Set(columns.filter(({ own }) => !own).map(({ name }) => name));
   const own = columns.filter((column) => column.own);
@@ -221,7 +212,6 @@ function fieldOf(fields: readonly Field[], message: string): string | null {
     : null;
 }
 
-/** Creates the request, or says what is wrong with a field. */
 function bodyOf(
   fields: readonly Field[],
   { texts, copied }: Prefill,

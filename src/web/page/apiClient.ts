@@ -2,10 +2,9 @@ import { signal } from "@preact/signals";
 
 const tokenKey = "pg-task token";
 const noAnswer = "pg-task does not answer";
-/** Time limit for a request, in ms. pg-task itself has a shorter limit. */
+/** In ms. pg-task itself has a shorter limit. */
 const timeoutMs = 15_000;
 
-/** The error of a request that failed. `status` is the HTTP status, or 0 if there was no response. */
 export class RequestError extends Error {
   readonly status: number;
 
@@ -15,7 +14,6 @@ export class RequestError extends Error {
   }
 }
 
-/** Says why a request failed. */
 export const problemText = (error: unknown): string => (error instanceof RequestError ? error.message : String(error));
 
 /** Why the login form is shown; null while the server accepts the token. */
@@ -23,7 +21,6 @@ export const tokenProblem = signal<"missing" | "wrong" | null>(null);
 
 /** Whether the token allows changes. False until the server has said so. */
 export const mayChange = signal(false);
-/** Takes over the token from the address, and follows what other tabs do with the stored token. */
 export function followToken(): void {
   void takeTokenFromUrl();
   if (localStorage.getItem(tokenKey) === null) tokenProblem.value = "missing";
@@ -66,17 +63,12 @@ function saveToken(token: string): void {
   tokenProblem.value = null;
 }
 
-/** Removes the token from this browser. All tabs then ask for it. */
 export function forgetToken(): void {
   localStorage.removeItem(tokenKey);
   tokenProblem.value = "missing";
 }
 
-/**
- * Asks the server whether it accepts a token, and stores the token if it does.
- *
- * @returns why the token was not stored, or null
- */
+/** Stores a token if the server accepts it. Otherwise, returns why not. */
 export async function tryToken(token: string): Promise<string | null> {
   if (!isSendable(token)) return "Wrong token.";
   try {
@@ -91,11 +83,7 @@ export async function tryToken(token: string): Promise<string | null> {
   return null;
 }
 
-/**
- * Sends a request with the token.
- *
- * @throws RequestError
- */
+/** @throws RequestError */
 export async function request(path: string, options: RequestInit = {}): Promise<Response> {
   const token = localStorage.getItem(tokenKey);
   if (token !== null && !isSendable(token)) {
@@ -129,11 +117,7 @@ async function failureText(response: Response): Promise<string> {
   }
 }
 
-/**
- * Sends a GET request and returns the parsed response.
- *
- * @throws RequestError; any error after `ending` was aborted
- */
+/** @throws RequestError; any error after `ending` was aborted */
 export async function getJson<T>(path: string, ending: AbortSignal): Promise<T> {
   const limit = new AbortController();
   const abort = (): void => limit.abort();
@@ -152,12 +136,7 @@ export async function getJson<T>(path: string, ending: AbortSignal): Promise<T> 
   }
 }
 
-/**
- * Sends a POST request.
- *
- * @param body sent as JSON
- * @throws RequestError
- */
+/** @throws RequestError */
 export async function post(path: string, body?: object): Promise<Response> {
   try {
     return await request(path, {
@@ -171,11 +150,7 @@ export async function post(path: string, body?: object): Promise<Response> {
   }
 }
 
-/**
- * Sends a POST request with a body and returns the parsed response.
- *
- * @throws RequestError
- */
+/** @throws RequestError */
 export async function postJson<T>(path: string, body: object): Promise<T> {
   const response = await post(path, body);
   const value: T = JSON.parse(await response.text());

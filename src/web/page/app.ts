@@ -90,7 +90,7 @@ function title({ page, task }: PageLocation): string {
   return of === undefined ? "pg-task" : `${of} · pg-task`;
 }
 
-/** Returns the current time, which is updated every second while the page is visible. */
+/** The clock stands still while the page is hidden. */
 function useClock(): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {

@@ -8,11 +8,8 @@ import { printableText } from "../../shared/printable.js";
 const maxColoured = 50_000;
 
 /**
- * Shows a text whose control characters and bidirectional marks are escaped. SQL is highlighted, and any other text is
- * if it is JSON.
- *
- * The highlighter is part of the page: none of the small libraries knows PostgreSQL's dollar quotes, nested comments and
- * strings with backslashes, and the larger ones need a bundler.
+ * Part of the page, because no small library knows dollar quotes, nested comments and strings with backslashes, and the
+ * larger ones need a bundler.
  */
 export function Code({ text, sql = false }: { text: string; sql?: boolean }): VNode | readonly (VNode | string)[] {
   return useMemo(() => {

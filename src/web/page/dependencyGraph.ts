@@ -8,13 +8,12 @@ import { useResource } from "./resource.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 import { StaleNotice, StateBadge } from "./parts.js";
 
-/** The states in which a task has not ended. */
 const pendingStates: ReadonlySet<string> = new Set(["PLAN", "TAKE", "WORK"]);
 
-/** Height of the row of captions above the boxes, in px. */
+/** In px. */
 const captionHeight = 24;
 
-/** Shows what a task waits for and what waits for it, and updates the graph live. Shows nothing if there is nothing. */
+/** Shows nothing if there is nothing. */
 export function Dependencies({ table, id }: { table: string; id: string }): VNode | null {
   const resource = useResource<DependencyGraph>(`/tables/${table}/tasks/${id}/dependencies`, { table });
   const { value, problem } = resource;
@@ -47,10 +46,7 @@ function summaryText({ predecessors, waitsFor }: DependencyNode): string {
   return waitsFor === 0 ? `after ${tasks}` : `waits for ${numberText(waitsFor)} of ${tasks}`;
 }
 
-/**
- * Draws what a task waits for (to its left) and what waits for it (to its right). Each box is a link to its task. The
- * lines are only for the eye: the label of each link says what its task waits for.
- */
+/** The lines are only for the eye: the label of each link says what its task waits for. */
 function Drawing({ table, id, graph }: { table: string; id: string; graph: DependencyGraph }): VNode {
   const layout = useMemo(() => layoutGraph(graph, id), [graph, id]);
   const scroller = useRef<HTMLDivElement>(null);
@@ -92,7 +88,6 @@ const placeOf = ({ x, y, width, height }: MoreBox | NodeBox): object => ({
   height: `${height}px`,
 });
 
-/** Returns a caption above the nearest column on each side of the task. */
 function captions({ boxes, more }: Layout, middle: NodeBox): VNode[] {
   const columns = [...boxes, ...more].map(({ x }) => x);
   return [
@@ -148,7 +143,6 @@ function boxView(table: string, box: NodeBox, current: string, layout: Layout): 
   </li>`;
 }
 
-/** Says which tasks a task waits for, or has waited for. */
 function predecessorText({ id, predecessors, waitsFor }: DependencyNode, { boxes, lines }: Layout): string | null {
   if (predecessors === 0) return null;
   const from = new Set(lines.filter((line) => line.to === id).map((line) => line.from));

@@ -3,12 +3,9 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
-/** A question that the user must answer before something is lost. */
 interface Question {
   readonly title: string;
-  /** What happens. */
   readonly text: string;
-  /** Label of the button that confirms. */
   readonly confirm: string;
   readonly answer: (confirmed: boolean) => void;
 }
@@ -16,7 +13,6 @@ interface Question {
 const question = signal<Question | null>(null);
 const announcement = signal("");
 
-/** Asks the user in a dialog. Resolves to whether the user has confirmed. */
 export async function askToConfirm(asked: Omit<Question, "answer">): Promise<boolean> {
   question.peek()?.answer(false);
   return await new Promise((answer) => {

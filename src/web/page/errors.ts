@@ -6,12 +6,10 @@ import { useResource } from "./resource.js";
 import { DataTable, StaleNotice, Time, unknown } from "./parts.js";
 import { printableLine } from "../../shared/printable.js";
 
-/** How many groups are requested. */
 const limit = 100;
-/** The longest text for which tasks can be searched, in characters. */
+/** In characters. */
 const maxSearched = 200;
 
-/** Shows the errors of a table, grouped by their first lines. */
 export function ErrorsView({ id }: { id: string }): VNode {
   // The server scans rows for the answer and keeps it for ten seconds.
   const resource = useResource<ErrorGroups>(`/tables/${id}/errors?limit=${limit}`, {
@@ -48,7 +46,7 @@ function list(id: string, { errors }: ErrorGroups): VNode {
   <//>`;
 }
 
-/** Returns the beginning of an error. It never ends within a character that has two code units. */
+/** A surrogate pair is not cut in two. */
 const searchText = (error: string): string => error.slice(0, maxSearched).replace(/[\ud800-\udbff]$/, "");
 
 function extentText({ scanned, complete, more }: ErrorGroups): string {

@@ -2,7 +2,6 @@ import { html } from "htm/preact";
 import type { VNode } from "preact";
 import type { Field } from "./taskFields.js";
 
-/** Shows a field of the form with its meaning, its default, and what is wrong with it. */
 export function FieldView(props: {
   field: Field;
   /** The value of the column if the field is empty; null if there is none. */
@@ -42,7 +41,6 @@ function placeholder(value: string | null): string {
   return value === "\t" ? "default: a tab" : `default: ${value}`;
 }
 
-/** The most lines of a long text that are shown without scrolling. */
 const maxRows = 16;
 
 function control(

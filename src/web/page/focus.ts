@@ -24,7 +24,6 @@ export function useKeptFocus<T>(
   });
 }
 
-/** Moves the focus to the content of the view that is shown next. */
 export function focusMainSoon(): void {
   requestAnimationFrame(() => {
     const main = document.querySelector("main");

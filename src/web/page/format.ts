@@ -38,7 +38,6 @@ const clock = new Intl.DateTimeFormat("en-GB", {
 });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
-/** Formats the time of day, preceded by the date unless the date is today. */
 export function timeText(iso: string): string {
   const date = new Date(iso);
   if (Number.isNaN(date.getTime())) return iso;
@@ -46,17 +45,17 @@ export function timeText(iso: string): string {
   return date.toDateString() === new Date().toDateString() ? time : `${day.format(date)}, ${time}`;
 }
 
-/** Returns the clock's reading in the reader's time zone, in the syntax of ISO 8601. */
+/** In the syntax of ISO 8601. */
 const localClock = (date: Date): string =>
   new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().replace("Z", "");
 
-/** Converts the value of a `datetime-local` input, which is in the reader's zone, to ISO 8601. Invalid values become "". */
+/** Invalid values become "". */
 export function toIso(local: string): string {
   const date = new Date(local);
   return Number.isNaN(date.getTime()) ? "" : date.toISOString();
 }
 
-/** Converts an ISO 8601 time to the value of a `datetime-local` input. Invalid times become "". */
+/** Invalid times become "". */
 export function toLocalInput(iso: string): string {
   const date = new Date(iso);
   return Number.isNaN(date.getTime()) ? "" : localClock(date).slice(0, 19);
@@ -88,14 +87,13 @@ export function wallText(wall: string): string {
   return `${dated}, ${time.replace(/:00$/, "")}`;
 }
 
-/** Formats a time in the reader's time zone as `wallText` does. */
 export function localText(iso: string): string {
   const date = new Date(iso);
   if (Number.isNaN(date.getTime())) return iso;
   return wallText(localClock(date).replace("T", " "));
 }
 
-/** Formats a duration, rounded to a single unit, for example `75 s`, `2 min` or `8 h`. */
+/** For example `75 s`, `2 min` or `8 h`. */
 function roughDurationText(ms: number): string {
   const seconds = Math.round(ms / 1_000);
   if (seconds < 90) return `${seconds} s`;
@@ -105,7 +103,7 @@ function roughDurationText(ms: number): string {
   return hours < 36 ? `${hours} h` : `${Math.round(ms / 86_400_000)} d`;
 }
 
-/** Formats a time relative to now, for example `in 3 min` or `12 s ago`. */
+/** For example `in 3 min` or `12 s ago`. */
 export function relativeTimeText(iso: string, now = Date.now()): string {
   const ms = Date.parse(iso) - now;
   if (Number.isNaN(ms)) return iso;

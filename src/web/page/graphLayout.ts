@@ -3,7 +3,7 @@ import type { DependencyGraph, DependencyNode } from "../../tasks/queries/depend
 /** Tasks and what they wait for, which have smaller ids. */
 export type Graph = Pick<DependencyGraph, "nodes" | "edges">;
 
-/** The place of a box, in px. */
+/** In px. */
 interface Place {
   readonly x: number;
   readonly y: number;
@@ -11,12 +11,10 @@ interface Place {
   readonly height: number;
 }
 
-/** The box of a task. */
 export interface NodeBox extends Place {
   readonly node: DependencyNode;
 }
 
-/** A box that stands for tasks that are not drawn. */
 export interface MoreBox extends Place, MoreCount {
   readonly key: string;
 }
@@ -27,16 +25,13 @@ interface MoreCount {
   readonly exact: boolean;
 }
 
-/** A line from the right side of a box to the left side of another one. */
 export interface Line {
   /** The id of a task, or the key of a box that stands for several. */
   readonly from: string;
   readonly to: string;
   /** Status of the dependency. Null if the line stands for several. */
   readonly status: string | null;
-  /** An SVG path. */
   readonly path: string;
-  /** Where the line ends. */
   readonly x: number;
   readonly y: number;
 }
@@ -50,7 +45,6 @@ export interface Layout {
   readonly lines: readonly Line[];
 }
 
-/** How many tasks a column shows at most. */
 export const maxPerColumn = 8;
 
 const boxWidth = 196;
@@ -64,7 +58,6 @@ const sweeps = 3;
 
 const moreKey = (column: number): string => `more ${column}`;
 
-/** Key of the box that stands for several tasks in the column to the right of the middle. */
 export const nextColumnKey = moreKey(1);
 
 /** Something that takes up space in a column: a task, a box that stands for several, or the lane of a passing line. */
@@ -72,10 +65,9 @@ interface Item {
   readonly key: string;
   readonly column: number;
   readonly height: number;
-  /** Items in the column to the left and to the right to which lines lead. */
+  /** Items in the neighbouring columns to which lines lead. */
   readonly left: Set<Item>;
   readonly right: Set<Item>;
-  /** The middle of the item. */
   y: number;
 }
 
@@ -131,10 +123,7 @@ function compareIds(a: string, b: string): number {
   return difference < 0n ? -1 : Number(difference > 0n);
 }
 
-/**
- * Returns the column of each task that the one in the middle waits for (negative) or that waits for it (positive), also
- * indirectly. The column is the length of the longest way.
- */
+/** Negative for what the middle waits for, positive for what waits for it; the length of the longest way. */
 function columnsOf({ nodes, edges }: Graph, middle: string): Map<string, number> {
   const columns = new Map([[middle, 0]]);
   const known = new Set(nodes.map((node) => node.id));
@@ -159,7 +148,6 @@ function columnsOf({ nodes, edges }: Graph, middle: string): Map<string, number>
 const ranks: Readonly<Record<string, number>> = { FAIL: 0, GONE: 0, STOP: 0, WORK: 1, TAKE: 1, PLAN: 2 };
 const rank = ({ state }: DependencyNode): number => ranks[state ?? ""] ?? 3;
 
-/** Returns the ids of the tasks that get a box. */
 function shownIds(
   nodes: readonly DependencyNode[],
   columns: ReadonlyMap<string, number>,
@@ -185,7 +173,6 @@ interface Way {
   readonly status: string | null;
 }
 
-/** Returns the items of all columns, the ways of the lines, and the numbers of the tasks that have no box. */
 function itemsOf(
   { nodes, edges }: Graph,
   columns: ReadonlyMap<string, number>,
@@ -269,7 +256,7 @@ function arrange(items: ReadonlyMap<string, Item>): void {
   for (const column of outwards) align(columns.get(column) ?? [], nearer);
 }
 
-/** Places the items of a column one below the other, with the middle of all of them at 0. */
+/** The middle of the column is at 0. */
 function stack(column: readonly Item[]): void {
   const total = column.reduce((sum, item) => sum + item.height + rowGap, -rowGap);
   let y = -total / 2;
@@ -281,7 +268,6 @@ function stack(column: readonly Item[]): void {
 
 type Neighbours = (item: Item) => ReadonlySet<Item>;
 
-/** Returns the mean height of an item's neighbours, or its own height if there are none. */
 function wanted(item: Item, neighbours: Neighbours): number {
   const near = [...neighbours(item)];
   return near.length === 0 ? item.y : near.reduce((sum, each) => sum + each.y, 0) / near.length;
@@ -300,10 +286,7 @@ function order(columns: Map<number, Item[]>, column: number, neighbours: Neighbo
 /** A box that stands for several tasks is the last one of its column. */
 const isMore = (item: Item): boolean => item.key.startsWith("more ");
 
-/**
- * Moves the items of a column as near as possible to the heights of their neighbours (least squares), keeping their
- * order and their distances. This is an isotonic regression by the pool adjacent violators algorithm.
- */
+/** Isotonic regression (pool adjacent violators): as near to the neighbours as the order and the distances allow. */
 function align(column: readonly Item[], neighbours: Neighbours): void {
   let below = 0;
   const pools: { sum: number; size: number }[] = [];
@@ -328,7 +311,6 @@ function align(column: readonly Item[], neighbours: Neighbours): void {
   for (const [index, item] of column.entries()) item.y = (starts[index] ?? 0) + (offsets[index] ?? 0);
 }
 
-/** Returns a path from the right side of the first item through the lanes to the left side of the last one. */
 function pathThrough(points: readonly { readonly x: number; readonly y: number }[]): string {
   const parts: string[] = [];
   for (const [index, { x, y }] of points.entries()) {

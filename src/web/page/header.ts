@@ -75,7 +75,6 @@ export function Header({ cluster, location }: { cluster: ClusterInfo | null; loc
   </header>`;
 }
 
-/** Shows whether changes to these tables appear at once. */
 function LiveStatus({ ids }: { ids: readonly string[] }): VNode {
   const live = isConnected.value ? ids.filter((id) => liveTables.value.has(id)).length : 0;
   const isLive = live === ids.length && live > 0;
@@ -83,13 +82,12 @@ function LiveStatus({ ids }: { ids: readonly string[] }): VNode {
   return html`<span class=${`live ${isLive ? "on" : "off"}`} role="status">${isLive ? "live" : problem}</span>`;
 }
 
-/** Returns how many tasks of a table are running; null if the number is unknown. */
+/** Null if it is unknown. */
 export function runningNow({ manager, summary, error }: TableInfo): number | null {
   if (manager === null) return summary?.states.WORK.value ?? null;
   return manager.state === "working" && error === null ? manager.running : null;
 }
 
-/** Returns the CSS class of the dot that is shown next to a table. */
 export function managerState({ manager, error }: TableInfo): string {
   if (error !== null || manager?.state === "waiting") return "bad";
   return manager?.state === "working" ? "good" : "idle";

@@ -14,7 +14,6 @@ const titles = [
   { title: "Run", sort: "run" },
 ] as const;
 
-/** The header of the list of tasks: selects all tasks on the screen, and sorts. */
 export function ListHead(props: {
   query: URLSearchParams;
   tasks: readonly TaskSummary[];
@@ -79,7 +78,6 @@ function SelectAll({ tasks, selection }: { tasks: readonly TaskSummary[]; select
   />`;
 }
 
-/** The checkbox that selects one task. There is none if the token allows only reading. */
 export function SelectBox({ task, selection }: { task: TaskSummary; selection: Selection }): VNode | null {
   if (!mayChange.value) return null;
   const isSelected = selection.has(task.id);

@@ -2,13 +2,13 @@ import { effect, signal } from "@preact/signals";
 import { subscribeToEvents, type LiveEvent } from "./sharedEventStream.js";
 import { tokenProblem } from "./apiClient.js";
 
-/** Whether an event stream is connected, in this tab or in another tab. */
+/** In this tab or in another one. */
 export const isConnected = signal(false);
 
 /** Ids of the tables whose changes are reported as they happen. */
 export const liveTables = signal<ReadonlySet<string>>(new Set());
 
-/** For each table id, how many changes have been reported so far. */
+/** By table id. */
 export const tableChanges = signal<ReadonlyMap<string, number>>(new Map());
 
 /** How many times this process's role or a manager's state has changed, or may have changed unnoticed. */
@@ -16,7 +16,6 @@ export const clusterChanges = signal(0);
 
 const isVisible = signal(document.visibilityState === "visible");
 
-/** Subscribes to changes while the page is visible and the server accepts the token. */
 export function subscribeToChanges(): void {
   document.addEventListener("visibilitychange", () => {
     isVisible.value = document.visibilityState === "visible";

@@ -3,7 +3,6 @@ import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { tokenProblem, tryToken } from "./apiClient.js";
 
-/** Asks for the token, until the server accepts it. */
 export function LoginForm(): VNode {
   const [problem, setProblem] = useState(tokenProblem.value === "wrong" ? "Wrong token." : "");
   const [busy, setBusy] = useState(false);

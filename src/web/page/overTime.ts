@@ -18,7 +18,6 @@ const timeSpans = [
   { label: "30 days", hours: 720 },
 ] as const;
 
-/** Shows what happened over time, as plots over a span that the reader chooses. */
 export function OverTime(props: { id: string; history: Resource<TableHistory>; hasManager: boolean }): VNode {
   const { id, history, hasManager } = props;
   const [chosen, setHours] = useState<number | null>(null);
@@ -42,12 +41,11 @@ export function OverTime(props: { id: string; history: Resource<TableHistory>; h
   </section>`;
 }
 
-/** A plot that does not know yet of which times its values are. */
 type Values = Omit<Parameters<typeof Plot>[0], "at" | "empty">;
 
 const toMs = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
 
-/** Describes a duration by its median and its 95th percentile, in seconds. */
+/** Both in seconds. */
 function durations(title: string, median: readonly (number | null)[], most: readonly (number | null)[]): Values {
   const lines = [
     { label: "median", color: "--work", dots: true, values: median.map(toMs) },
@@ -104,7 +102,6 @@ function RecentPlots(props: { history: Resource<TableHistory>; hours: number; ha
     </div>`;
 }
 
-/** Shows the runs of the last hours that are still in the table. */
 function HourlyPlots({ id, hours }: { id: string; hours: number }): VNode {
   const resource = useResource<RunHistory>(`/tables/${id}/runs?hours=${hours}`, {
     table: id,

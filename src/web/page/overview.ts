@@ -13,7 +13,6 @@ import { formatDuration } from "../../shared/formatDuration.js";
 import { printableLine } from "../../shared/printable.js";
 import { taskStates } from "../../shared/taskState.js";
 
-/** Shows the key figures, charts and groups of a table. */
 export function Overview({ id, table }: { id: string; table: TableInfo | null }): VNode {
   const history = useResource<TableHistory>(`/tables/${id}/history`, {
     table: id,
@@ -62,7 +61,6 @@ const latencyTile = (title: string, latency: TableSummary["runMs"]): VNode =>
     ? tile(title, null, "")
     : tile(title, formatDuration(latency.p50), `95 % within ${formatDuration(latency.p95)}`);
 
-/** Returns the average rate per second, or null if there are no points. */
 const perSecond = (
   points: readonly HistoryPoint[],
   span: number,
@@ -172,7 +170,6 @@ function GroupTable({ id, groups, paused }: { id: string; groups: Groups; paused
     ${!newestComplete && html`<p class="note">Done, failed and other count the newest ${numberText(newest)} rows.</p>`}`;
 }
 
-/** Says where a process is that has this connection: `process 4711 at 10.0.0.5, since …`. */
 function processText({ pid, address, since }: ProcessInfo): string {
   const place = address === null ? "" : ` at ${address}`;
   return `backend ${pid}${place}${since === null ? "" : `, connected since ${fullTimeText(since)}`}`;

@@ -6,22 +6,14 @@ import type { TaskSummary } from "../../tasks/types.js";
 import { fullTimeText } from "./format.js";
 import type { Resource } from "./resource.js";
 
-// Small parts that several views share.
-
-/** What is shown in place of an unknown value. */
 export const unknown = "–";
 
-/**
- * A time with date, milliseconds and UTC offset, in the reader's time zone.
- *
- * @param props.text shown instead; the time then appears when the pointer rests on it
- */
+/** @param props.text shown instead; the time then appears when the pointer rests on it */
 export function Time({ at, text }: { at: string; text?: string }): VNode {
   const full = fullTimeText(at);
   return html`<time title=${text === undefined ? at : full}>${text ?? full}</time>`;
 }
 
-/** A link to the tasks of a group. */
 export function GroupLink({ table, group }: { table: string; group: string | null }): VNode | null {
   if (group === null) return null;
   const name = group === "" ? "(empty)" : printableLine(group);
@@ -46,12 +38,10 @@ export function StateBadge({ task: { state, ready } }: { task: Pick<TaskSummary,
   return html`<span class=${`state s-${state}`} title=${meaning}>${state}</span>`;
 }
 
-/** Says what is wrong. */
 export function Alert({ text, top = false }: { text: string; top?: boolean }): VNode {
   return html`<p class=${top ? "notice bad top" : "notice bad"} role="alert">${text}</p>`;
 }
 
-/** Shows why the last request failed, how old the shown data is, and whether the page tries again. */
 export function StaleNotice(props: { of: Resource<unknown>; top?: boolean }): VNode | null {
   const { problem, retries, value, at } = props.of;
   if (problem === null) return null;
@@ -63,7 +53,6 @@ export function StaleNotice(props: { of: Resource<unknown>; top?: boolean }): VN
   return html`<${Alert} text=${parts.length === 1 ? problem : `${parts.join(". ")}.`} top=${props.top} />`;
 }
 
-/** A table of values, with a caption for screen readers. */
 export function DataTable(props: {
   class?: string;
   caption?: string;
@@ -72,7 +61,6 @@ export function DataTable(props: {
   hidden?: string;
   /** Whether nothing in the table can have the focus, so that only the table itself can be scrolled with the keyboard. */
   focusable?: boolean;
-  /** The rows. */
   children: ComponentChildren;
 }): VNode {
   const { class: name, caption, titles, hidden, focusable = false, children } = props;
@@ -98,7 +86,6 @@ export function DataTable(props: {
   </div>`;
 }
 
-/** Shows names with their values. */
 export function Facts(props: { class: string; rows: readonly (readonly [string, ComponentChildren])[] }): VNode {
   return html`<dl class=${props.class}>
     ${props.rows.map(
@@ -111,10 +98,10 @@ export function Facts(props: { class: string; rows: readonly (readonly [string, 
   </dl>`;
 }
 
-/** How long the user must pause typing before the search starts, in ms. */
+/** In ms. */
 const typingMs = 250;
 
-/** A search input, which calls `find` after the user pauses typing. */
+/** Calls `find` when the user pauses typing. */
 export function SearchBox(props: {
   placeholder: string;
   /** Default: the placeholder. */

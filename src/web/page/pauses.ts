@@ -11,7 +11,6 @@ import { useResource } from "./resource.js";
 
 type Pauses = TableSummary["paused"];
 
-/** Shows the links and buttons that concern a whole table. A notice of the overview resumes it. */
 export function TableActions({ id, table }: { id: string; table: TableInfo | null }): VNode | null {
   const paused = table?.summary?.paused;
   const container = useRef<HTMLDivElement>(null);
@@ -34,7 +33,7 @@ export function TableActions({ id, table }: { id: string; table: TableInfo | nul
   </div>`;
 }
 
-/** Shows a button that pauses or resumes a group, in a place that does not know the pauses. */
+/** For places that do not know the pauses. */
 export function PauseGroup({ table, group }: { table: string; group: string }): VNode | null {
   const { value } = useResource<TableInfo>(`/tables/${table}`, { table, minIntervalMs: 1_000 });
   const paused = value?.summary?.paused;

@@ -7,11 +7,11 @@ import { theme } from "./theme.js";
 
 export interface Line {
   readonly label: string;
-  /** Name of a custom property in the style sheet that holds the line's colour. */
+  /** A custom property of the style sheet. */
   readonly color: string;
   readonly values: readonly (number | null)[];
   readonly filled?: boolean;
-  /** Whether a dot is drawn for each value, which suits series with many gaps. */
+  /** Suits series with many gaps. */
   readonly dots?: boolean;
 }
 
@@ -19,18 +19,16 @@ const heightPx = 132;
 
 interface PlotProps {
   title: string;
-  /** The times of the values, in seconds since 1970. */
+  /** In seconds since 1970. */
   at: readonly number[];
   lines: readonly Line[];
   format: (value: number) => string;
   unit: Unit;
-  /** The top of the vertical axis is never below this value. */
+  /** The top of the axis is at least this. */
   minTop: number;
-  /** Instead of the plot, this is shown if there are no values. */
   empty?: string;
 }
 
-/** A chart over time, which is updated in place. */
 export function Plot(props: PlotProps): VNode {
   const { title, at, lines, format, empty = "No values yet." } = props;
   const hasValues = lines.some(({ values }) => values.some((value) => value !== null));
@@ -117,7 +115,7 @@ const twoDigits = (value: number): string => String(value).padStart(2, "0");
 
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
-/** Formats the labels of the time axis. Midnight is shown as the date. */
+/** Midnight is shown as the date. */
 const timeLabels = (ticks: readonly number[]): string[] =>
   ticks.map((seconds) => {
     const date = new Date(seconds * 1000);

@@ -1,4 +1,3 @@
-/** What the values of a vertical axis are, which decides where its labels may be. */
 export type Unit = "count" | "rate" | "milliseconds";
 
 const second = 1_000;
@@ -12,26 +11,19 @@ const roundDurations = [
   ...[1, 2, 5, 10, 20, 50].map((each) => each * day),
 ].toSorted((a, b) => a - b);
 
-/** The distance between two labels is at least this fraction of the axis. */
+/** As a fraction of the axis. */
 const minDistance = 0.24;
 
-/**
- * Returns a vertical axis from 0 whose labels are round numbers at even distances.
- *
- * @param max the largest value that has to be visible
- * @returns `top`, which is the last label, and `step`, the distance between two labels
- */
+/** Labels are round numbers at even distances from 0 to `top`. */
 export function roundAxis(max: number, unit: Unit): { readonly top: number; readonly step: number } {
   const least = unit === "count" ? 1 : unit === "rate" ? 0.01 : 1;
   const step = Math.max(least, roundStep(Math.max(max, least) * minDistance, unit));
   return { top: Math.max(1, Math.ceil(roundedOff(max / step))) * step, step };
 }
 
-/** Returns the labels of an axis. */
 export const axisLabels = ({ top, step }: { readonly top: number; readonly step: number }): number[] =>
   Array.from({ length: Math.round(top / step) + 1 }, (_, index) => roundedOff(index * step));
 
-/** Returns the smallest round number that is not below `least`. */
 function roundStep(least: number, unit: Unit): number {
   const duration =
     unit === "milliseconds" && least > second / 2 ? roundDurations.find((each) => each >= least) : undefined;

@@ -6,7 +6,6 @@ import { useResource } from "./resource.js";
 import { Alert, DataTable, Facts, StaleNotice, Time, unknown } from "./parts.js";
 import { printableLine } from "../../shared/printable.js";
 
-/** Shows the processes of the cluster, and the managers and sessions of all tables. */
 export function ProcessesView({ now }: { now: number }): VNode {
   const resource = useResource<Processes>("/processes", { minIntervalMs: 2_000, pollMs: 5_000 });
   const { value, busy } = resource;
@@ -31,7 +30,6 @@ function content(processes: Processes, now: number): VNode {
   ${facts(processes)} ${members(processes, now)} ${managers(processes)}`;
 }
 
-/** Shows the cluster, this process and the control server. */
 function facts({ name, control, self, server, sessions }: Processes): VNode {
   const rows: (readonly [string, VNode | string])[] = [
     ["Cluster", printableLine(name)],

@@ -4,20 +4,15 @@ import { tableChanges, clusterChanges } from "./liveEvents.js";
 import { tokenProblem, getJson, problemText, RequestError } from "./apiClient.js";
 
 export interface Resource<T> {
-  /** The last response; null before the first response. */
   readonly value: T | null;
   /** Why the last request failed; null if it succeeded. After a failure, `value` is an older response. */
   readonly problem: string | null;
-  /** Whether the failed request is repeated until it succeeds. */
   readonly retries: boolean;
-  /** Time of the last response, in ms since 1970; 0 before the first response. */
+  /** In ms since 1970; 0 before the first response. */
   readonly at: number;
-  /**
-   * Whether the first response for the current path is still pending. Until it arrives, `value` may belong to another
-   * path.
-   */
+  /** Until this is false, `value` may belong to another path. */
   readonly busy: boolean;
-  /** Sends the request again at once. */
+  /** Does not wait for the least interval. */
   readonly refresh: () => void;
 }
 
@@ -77,12 +72,12 @@ interface Answer<T> {
   readonly at: number;
 }
 
-/** Delay before a failed request is repeated, in ms. */
+/** In ms. */
 const retryMs = 5_000;
 
 /** Makes one request at a time and keeps a minimum interval between requests. */
 class Poller {
-  /** Makes the request. Resolves to false if the request must be repeated. */
+  /** Resolves to false if the request must be repeated. */
   readonly #work: (signal: AbortSignal) => Promise<boolean>;
   readonly #minIntervalMs: number;
   readonly #ending = new AbortController();

@@ -1,6 +1,5 @@
 import { signal } from "@preact/signals";
 
-/** The path and the query of the page's address. */
 export const currentUrl = signal(location.pathname + location.search);
 
 export function navigate(to: string): void {
@@ -9,7 +8,7 @@ export function navigate(to: string): void {
   window.scrollTo(0, 0);
 }
 
-/** Replaces the query without adding an entry to the browser's history. */
+/** Adds no entry to the history. */
 export function setQuery(query: URLSearchParams): void {
   const text = query.toString();
   const to = location.pathname + (text === "" ? "" : `?${text}`);
@@ -17,7 +16,7 @@ export function setQuery(query: URLSearchParams): void {
   currentUrl.value = to;
 }
 
-/** Returns a query with some parameters changed. Those that become "" are left out. */
+/** Parameters that become "" are left out. */
 export function changedQuery(query: URLSearchParams, changes: Readonly<Record<string, string>>): URLSearchParams {
   const next = new URLSearchParams(query);
   for (const [name, value] of Object.entries(changes)) {
@@ -27,11 +26,10 @@ export function changedQuery(query: URLSearchParams, changes: Readonly<Record<st
   return next;
 }
 
-/** Returns only the named parameters of a query, as far as they have a value. */
 export const pickedQuery = (query: URLSearchParams, names: readonly string[]): URLSearchParams =>
   new URLSearchParams([...query].filter(([name, value]) => names.includes(name) && value !== ""));
 
-/** Makes links within the page and the back and forward buttons work without loading a new document. */
+/** Links and the back button work without loading a new document. */
 export function interceptLinks(): void {
   window.addEventListener("popstate", () => {
     currentUrl.value = location.pathname + location.search;

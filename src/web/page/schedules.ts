@@ -12,11 +12,9 @@ import { printableLine, printableText } from "../../shared/printable.js";
 import { shortRule } from "../../shared/shortRule.js";
 
 const filters = ["group", "text", "limit"] as const;
-/** How many schedules are shown at first, and at most. */
 const firstLimit = 100;
 const maxLimit = 1_000;
 
-/** Shows the schedules of a table by their planned times, and updates the list live. */
 export function SchedulesView({ id, query, now }: { id: string; query: URLSearchParams; now: number }): VNode {
   const request = pickedQuery(query, filters);
   // The server computes the coming times anew for each request, so requests are less frequent than for tasks.
@@ -104,7 +102,7 @@ const ruleText = ({ rule, repeat }: Schedule): string => (rule === null ? `every
 const traits = (schedule: Schedule): string[] =>
   (["drift", "catchup", "overlap"] as const).filter((name) => schedule[name]);
 
-/** Shows the coming times in two cells: in the rule's zone, and in the reader's. */
+/** Two cells: in the zone of the rule, and in that of the reader. */
 function timeCells(schedule: Schedule, now: number): VNode {
   const { next, problem, state, paused, pausedItself, overdueMs } = schedule;
   const late = formatLateness(overdueMs);

@@ -8,23 +8,20 @@ import { getJson, postJson, problemText } from "./apiClient.js";
 import { askToConfirm } from "./dialog.js";
 import { numberText } from "./format.js";
 
-/** The most tasks that can be selected, which is what one request changes at most. */
+/** What one request changes at most. */
 const maxSelected = 500;
 
 export interface Selection {
   readonly has: (id: string) => boolean;
   readonly size: number;
-  /** The selected tasks, as they were seen last. */
+  /** As they were seen last. */
   readonly tasks: readonly ActedTask[];
-  /** Selects or deselects tasks. Does not select more than 500. */
   readonly set: (tasks: readonly ActedTask[], selected: boolean) => void;
   readonly clear: () => void;
 }
 
 /**
- * Keeps which tasks are selected.
- *
- * @param of the list to which the selection belongs; another list begins without a selection
+ * @param of the list to which the selection belongs; another list begins without one
  * @param shown the tasks on the screen, whose states are newer than those of the selected tasks
  */
 export function useSelection(of: string, shown: readonly ActedTask[]): Selection {
@@ -59,14 +56,11 @@ type ManyChange = (typeof changes)[number];
 
 const countOf = (count: number): string => (count === 1 ? "1 task" : `${numberText(count)} tasks`);
 
-/** Shows how many tasks are selected, what can be done with them, and what came of it. */
 export function SelectionBar(props: {
   table: string;
-  /** The filter of the list, as a query. */
   filter: URLSearchParams;
   selection: Selection;
   shown: readonly ActedTask[];
-  /** Whether the list has tasks that are not on the screen. */
   hasMore: boolean;
   done: () => void;
 }): VNode {
@@ -119,7 +113,6 @@ export function SelectionBar(props: {
   }`;
 }
 
-/** Asks before many tasks are stopped or deleted, and before tasks are changed that are not on the screen. */
 async function isConfirmed(kind: ManyChange, count: number, unseen: boolean): Promise<boolean> {
   if (!unseen && kind.name !== "stop" && kind.name !== "delete") return true;
   const text = `${countOf(count)} ${kind.verb}.${unseen ? " Not all of them are on this page." : ""}`;
@@ -136,7 +129,7 @@ interface Outcome {
   readonly problem: string | null;
 }
 
-/** Shows what came of a change, and gets the focus, because the button that was pressed may be gone. */
+/** Gets the focus, because the button that was pressed may be gone. */
 function OutcomeNotice({ outcome, close }: { outcome: Outcome; close: () => void }): VNode {
   const { kind, results, problem } = outcome;
   const notice = useRef<HTMLDivElement>(null);
@@ -173,16 +166,15 @@ function idsText(ids: readonly string[]): string {
 }
 
 interface Matching {
-  /** How many tasks a running search has found. Null if none is running. */
+  /** Null if no search is running. */
   readonly found: number | null;
-  /** What the last search has found. */
   readonly result: { readonly count: number; readonly isComplete: boolean } | null;
   readonly problem: string | null;
   readonly start: () => void;
   readonly stop: () => void;
 }
 
-/** Selects the tasks that match the filter, up to 500, by reading one page of the list after the other. */
+/** Reads one page of the list after the other. */
 function useMatching(table: string, filter: URLSearchParams, selection: Selection): Matching {
   const [state, setState] = useState<Pick<Matching, "found" | "result" | "problem">>({
     found: null,

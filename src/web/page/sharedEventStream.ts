@@ -1,25 +1,20 @@
 import { request } from "./apiClient.js";
 
 export type LiveEvent =
-  /** Whether a stream is connected, and the ids of the tables whose changes the stream reports. */
+  /** Whether a stream is connected, and the tables it watches. */
   | { readonly event: "state"; readonly connected: boolean; readonly live: readonly string[] }
-  /** Some changes may have been missed. */
   | { readonly event: "missed" }
-  /** The role of the process or the state of a manager has changed. */
   | { readonly event: "cluster" }
   | { readonly event: "changed"; readonly table: string };
 
-/**
- * The messages that browser tabs send to each other. With `ask`, a new tab asks the leading tab for the current state.
- */
+/** With `ask`, a new tab asks the leading tab for the current state. */
 type TabMessage = LiveEvent | { readonly event: "ask" };
 
 type EventHandler = (event: LiveEvent) => void;
 
-/** Name of the broadcast channel, and of the lock that the leading tab holds. */
 const channelName = "pg-task events";
 const reconnectMs = 2_000;
-/** Time without a message after which a stream is considered lost, in ms. The server sends at least one every 5 s. */
+/** In ms. The server sends at least one message every 5 s. */
 const silenceMs = 15_000;
 
 const disconnected: LiveEvent = { event: "state", connected: false, live: [] };
@@ -78,7 +73,6 @@ export function subscribeToEvents(handle: EventHandler, signal: AbortSignal): vo
   });
 }
 
-/** Keeps a stream open and reconnects when it is lost, until `signal` is aborted. */
 async function keepStream(handle: EventHandler, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     const lost = new AbortController();
@@ -135,7 +129,6 @@ function applyMessage(message: string, live: Set<string>, handle: EventHandler):
   }
 }
 
-/** A timer that calls `onTimeout` when it has not been restarted for `ms`. */
 class Timer {
   readonly #ms: number;
   readonly #onTimeout: () => void;

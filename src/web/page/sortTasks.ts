@@ -1,17 +1,13 @@
 import type { TaskSummary } from "../../tasks/types.js";
 import { taskStates } from "../../shared/taskState.js";
 
-/** The columns by which the tasks on the screen can be sorted. */
 export const sortableColumns = ["state", "group", "plan", "run"] as const;
 
 type Column = (typeof sortableColumns)[number];
 
 /**
- * Sorts the tasks of one page of the list. Only the order by id is that of the whole list, because the table has no
- * index for the others.
- *
- * @param sort a column, preceded by `-` for descending order; null or anything else keeps the order
- * @param now in ms since 1970
+ * Only the order by id is that of the whole list, because the table has no index for the others.
+ * @param sort a column, preceded by `-` for descending order
  */
 export function sortTasks(tasks: readonly TaskSummary[], sort: string | null, now: number): readonly TaskSummary[] {
   const column = sortableColumns.find((each) => each === sort?.replace(/^-/, ""));

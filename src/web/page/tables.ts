@@ -12,7 +12,6 @@ const oldestDueText = (summary: TableSummary | null): string =>
 
 const countOrUnknown = (count: Count | undefined): string => (count === undefined ? unknown : countText(count));
 
-/** Shows all tables with their key figures. */
 export function Tables({ cluster }: { cluster: ClusterInfo }): VNode {
   return html`<main id="main">
     <h1>Tables</h1>

@@ -2,16 +2,12 @@ import { columnsWith, taskColumns, valueKind, type ColumnsWith, type TaskColumn 
 import type { ColumnsInfo } from "../api/schemas.js";
 import type { FullTask } from "../api/taskSchemas.js";
 
-/** How a field of the form is edited, and how its text becomes a value of the request. */
 type FieldKind = "text" | "long" | "flag" | "whole" | "ids" | "list" | "json" | "upon";
 
-/** An option of a task in the form. */
 export interface Field {
   readonly name: string;
   readonly kind: FieldKind;
-  /** What it means. */
   readonly hint: string;
-  /** Whether it is a user-defined column. */
   readonly own?: boolean;
 }
 
@@ -43,21 +39,19 @@ const subjects: readonly (readonly [title: string, names: readonly ProducerColum
   ["Session", ["remote", "atomic", "save", "count", "live"]],
 ];
 
-/** Columns of no subject. The form has a part of its own for `plan`. */
+/** The form has a part of its own for `plan`. */
 const others = columnsWith({ by: "producer" }).filter(
   (name) => name !== "plan" && ![...main, ...subjects.flatMap(([, names]) => names)].includes(name),
 );
 
-/** Options that are shown at once. */
 export const mainFields: readonly Field[] = main.map(fieldOf);
 
-/** The other options, by subject. */
 export const moreFields: readonly { readonly title: string; readonly fields: readonly Field[] }[] = [
   ...subjects,
   ["Other options", others] as const,
 ].map(([title, names]) => ({ title, fields: names.map(fieldOf) }));
 
-/** Converts the text of a field to its value in the request. An Error says what is wrong with the text. */
+/** An Error says what is wrong with the text. */
 export function valueOfField({ name, kind, own }: Field, text: string): unknown {
   switch (kind) {
     case "flag":
@@ -94,24 +88,18 @@ function jsonOf(text: string): unknown {
   }
 }
 
-/** What the form contains at first. */
 export interface Prefill {
-  /** Texts of the fields, by name. Fields that are missing take the column's default. */
+  /** Missing fields take the default of their column. */
   readonly texts: Readonly<Record<string, string>>;
-  /** Names of the columns that the server copies, because the page does not have their values or cannot show them. */
+  /** What the server copies, because the page cannot show it. */
   readonly copied: readonly string[];
 }
 
 type Column = ColumnsInfo["columns"][number];
 
-/** Columns that a new run of the same task does not get. */
 const notPrefilled = new Set(["plan", "parent"]);
 
-/**
- * Fills the form with the options of a task. Values that equal the column's default are left out.
- *
- * @param withSchedule whether its schedule is taken over, too
- */
+/** Values that equal the default are left out. */
 export function prefillFrom(
   task: FullTask,
   fields: readonly Field[],
@@ -132,7 +120,7 @@ export function prefillFrom(
   return { texts, copied };
 }
 
-/** Returns the text of a value, or undefined if the server has to copy it. */
+/** Undefined if the server has to copy the value. */
 function textOf(task: FullTask, field: Field, column: Column): string | undefined {
   const { name, own } = field;
   if (own !== true && (name === "input" || name === "data")) return longText(task[name], column);
@@ -159,7 +147,7 @@ function longText(text: FullTask["data"], column: Column): string | undefined {
   return isCut || (text.text === "" && column.default !== "") ? undefined : text.text;
 }
 
-/** Returns all columns of a task. The page has null for a task that does not repeat. */
+/** The page has null for a task that does not repeat. */
 const columnsOf = ({ columns, ...task }: FullTask): Readonly<Record<string, unknown>> => ({
   ...columns,
   ...task,

@@ -8,7 +8,6 @@ import { sortableColumns } from "./sortTasks.js";
 import { toIso, toLocalInput } from "./format.js";
 import { taskStates } from "../../shared/taskState.js";
 
-/** Shows the filters of the list of tasks, and what does not depend on a single task. */
 export function Filters(props: {
   id: string;
   query: URLSearchParams;
@@ -96,7 +95,6 @@ function goToTask(table: string, event: SubmitEvent): void {
 const valueOf = ({ target }: Event): string =>
   target instanceof HTMLInputElement || target instanceof HTMLSelectElement ? target.value : "";
 
-/** An input for a time in the reader's zone. */
 function TimeBox({ label, iso, choose }: { label: string; iso: string | null; choose: (iso: string) => void }): VNode {
   const chosen = (event: Event): void => choose(toIso(valueOf(event)));
   return html`<label

@@ -18,10 +18,8 @@ import { firstLine } from "../../shared/firstLine.js";
 import { formatDuration, formatWholeSeconds } from "../../shared/formatDuration.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 
-/** Which tasks match. */
 const filters = ["state", "group", "text", "from", "to", "waitingFor"] as const;
 
-/** Shows the tasks of a table, newest first unless chosen otherwise, and updates the list live. */
 export function TaskListView({ id, query, now }: { id: string; query: URLSearchParams; now: number }): VNode {
   const request = pickedQuery(query, [...filters, "order", "before", "after"]);
   const tasks = useResource<TaskList>(`/tables/${id}/tasks?${request.toString()}`, { table: id });
@@ -59,18 +57,15 @@ const noTasks = "No tasks yet. Insert a row into the table to create one.";
 const noMatchText = ({ scanned, next }: TaskList, search: Search): string =>
   `No matching tasks. ${numberText(search.scanned + scanned)} rows searched${next === null ? "" : " so far"}.`;
 
-/** What makes a query that of the first page of the list. */
 const firstPage = { before: "", after: "" } as const;
 
 const isOldestFirst = (query: URLSearchParams): boolean => query.get("order") === "oldest";
 
 const isLaterPage = (query: URLSearchParams): boolean => query.has("before") || query.has("after");
 
-/** Returns the query of the page of the list that begins behind the task `from`. */
 const furtherQuery = (query: URLSearchParams, from: string): URLSearchParams =>
   changedQuery(query, { [isOldestFirst(query) ? "after" : "before"]: from });
 
-/** Shows the buttons that load the first or the next page, or continue the search in further rows. */
 function Paging(props: { id: string; query: URLSearchParams; list: TaskList | null; search: Search }): VNode {
   const { id, query, list, search } = props;
   const show = (next: URLSearchParams): void => navigate(`/tables/${id}/tasks?${next.toString()}`);
@@ -97,15 +92,13 @@ function Paging(props: { id: string; query: URLSearchParams; list: TaskList | nu
 
 interface Search {
   readonly isRunning: boolean;
-  /** Number of rows that earlier requests of this search have scanned. */
+  /** Rows that earlier requests of this search have read. */
   readonly scanned: number;
   readonly start: () => void;
   readonly stop: () => void;
 }
 
-/**
- * Continues an active search: requests further rows until tasks are found, no rows are left, or the search is stopped.
- */
+/** Requests further rows until tasks are found, no rows are left, or the search is stopped. */
 function useSearch(
   { value, busy, problem }: { value: TaskList | null; busy: boolean; problem: string | null },
   searchFrom: (from: string) => void,
@@ -189,7 +182,6 @@ function Rows(props: {
   </div>`;
 }
 
-/** Where a focused element is: in which row, and what it is in the row. */
 interface RowPlace {
   readonly index: number;
   readonly isBox: boolean;
@@ -200,7 +192,7 @@ function rowOf(focused: HTMLElement): RowPlace {
   return { index: row === null ? 0 : row.sectionRowIndex, isBox: focused.matches("input") };
 }
 
-/** Returns what gets the focus when a row is gone: the same element of the row that has taken its place. */
+/** The same element of the row that has taken the place. */
 function focusableInRow(_: HTMLElement, { index, isBox }: RowPlace): HTMLElement | null {
   const rows = document.querySelectorAll<HTMLElement>("main tr[data-id]");
   const row = rows[Math.min(index, rows.length - 1)];

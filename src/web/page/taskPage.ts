@@ -19,7 +19,6 @@ import { firstLine } from "../../shared/firstLine.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 import { Alert, GroupLink, StaleNotice, StateBadge, Time } from "./parts.js";
 
-/** Shows a task with its times, dependencies, input, results, settings and chain (ancestors and descendants). */
 export function TaskView({ id, task: taskId, now }: { id: string; task: string; now: number }): VNode {
   const resource = useResource<TaskDetail>(`/tables/${id}/tasks/${taskId}`, { table: id });
   const { value, problem, refresh } = resource;
@@ -78,16 +77,13 @@ export function TaskView({ id, task: taskId, now }: { id: string; task: string; 
   </main>`;
 }
 
-/** Shows the list of tasks after the task has been deleted. */
 function leave(table: string): void {
   navigate(`/tables/${table}/tasks`);
   focusMainSoon();
 }
 
-/** Replaces the server's ISO times in a string with local times. */
 const withLocalTimes = (text: string): string => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d/g, fullTimeText);
 
-/** Shows the chain from the oldest ancestor to the last descendant. Each descendant is indented by its depth. */
 function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode {
   const { task, ancestors, ancestorsComplete, descendants, descendantsComplete } = page;
   const first = ancestors.at(-1)?.parent ?? (ancestors.length === 0 ? task.parent : null);
@@ -108,7 +104,6 @@ function ChainView({ id, page }: { id: string; page: TaskDetail }): VNode {
   </div>`;
 }
 
-/** Descendants below this depth are not indented any further. */
 const maxIndent = 6;
 
 function relative(id: string, task: TaskSummary, kind: "parent" | "child", depth: number): VNode {
@@ -146,7 +141,7 @@ ${text.text === "" ? html`<i>empty</i>` : html`<${Code} text=${text.text} sql=${
   </section>`;
 }
 
-/** Shows the errors of the tries before the one whose results the page shows, the oldest first as in `show`. */
+/** Those before the one whose results the page shows. */
 function EarlierErrors({ task }: { task: FullTask }): VNode | null {
   const errors = readTryErrors(task.columns["errors"]) ?? [];
   const earlier = waitsForRetry(task) ? errors.slice(0, -1) : errors;

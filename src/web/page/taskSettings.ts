@@ -9,15 +9,11 @@ import { formatDuration } from "../../shared/formatDuration.js";
 import { printableLine, printableText } from "../../shared/printable.js";
 import { Facts, Time } from "./parts.js";
 
-/** Columns that pg-task itself writes, or that are shown elsewhere on the page. They are listed only with all others. */
+/** Written by pg-task itself, or shown elsewhere on the page. Listed only with all others. */
 const notSettings = new Set(["take", "hash", "owner", "ready", "wait", "plain", "args", "attempt"]);
-/** How many ids of `after` are listed. */
 const maxIds = 8;
 
-/**
- * Shows the settings that differ from what a row contains if the INSERT does not set them, including user-defined
- * columns. A button shows all.
- */
+/** Shows what differs from the defaults, and all on demand. */
 export function Settings({ table, page }: { table: string; page: Pick<TaskDetail, "task" | "defaults"> }): VNode {
   const [showsAll, setShowsAll] = useState(false);
   const all = settings(page.task);
@@ -39,7 +35,6 @@ export function Settings({ table, page }: { table: string; page: Pick<TaskDetail
   </div>`;
 }
 
-/** Returns all settings of a task, with the most important ones first. */
 function settings({ columns, pid, remote, parent, ...task }: FullTask): [string, unknown][] {
   const { max, repeat, rule, key, retry, attempt } = task;
   return Object.entries({ max, repeat, rule, key, retry, attempt, ...columns, pid, remote, parent });
@@ -71,7 +66,6 @@ function settingView(table: string, name: string, value: unknown): Shown {
   return text.length === 1 ? printableLine(text) : printableText(text);
 }
 
-/** Returns links to the tasks whose ids are in a JSON array. */
 function taskLinks(table: string, value: unknown): Shown {
   const ids = jsonText(value).match(/\d+/g) ?? [];
   const links = ids
@@ -81,7 +75,6 @@ function taskLinks(table: string, value: unknown): Shown {
   return others > 0 ? [...links, html` and ${numberText(others)} more`] : links;
 }
 
-/** Returns the values for the input as JSON, or null if there are none. */
 export function argumentsText({ columns: { args } }: FullTask): FullTask["data"] {
   if (args === null || args === undefined) return null;
   const short = jsonText(args);

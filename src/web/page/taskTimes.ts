@@ -8,14 +8,12 @@ import { Time, unknown } from "./parts.js";
 interface Step {
   readonly name: string;
   readonly at: string | null;
-  /** Shown instead of the time. */
   readonly text?: string;
-  /** How long it took to get here from the step before. */
+  /** Since the step before. */
   readonly gap: string;
   readonly note?: string;
 }
 
-/** Shows when a task was planned, claimed, started and stopped, or when it is tried again. */
 export function Times({ task, now }: { task: FullTask; now: number }): VNode {
   return html`<ol class="times panel" aria-label="Times">
     ${stepsOf(task, now).map(
@@ -63,7 +61,6 @@ function stepsOf(task: FullTask, now: number): Step[] {
   ];
 }
 
-/** Returns the step of a task that waits for others and for the time in `due`. */
 function heldStep(due: string | null, now: number): Step {
   const isLater = due !== null && Date.parse(due) > now;
   const note = isLater ? { note: `not before ${fullTimeText(due)}` } : {};
@@ -79,13 +76,10 @@ const textColumn = ({ columns }: FullTask, name: string): string | null => {
 export const waitsForRetry = (task: FullTask): boolean =>
   task.state === "PLAN" && !task.claimed && task.stop !== null && failedAttempts(task) > 0;
 
-/** Whether the task is planned for the time when the tasks for which it waits have ended. */
 export const waitsForOthers = ({ held, plan }: Pick<FullTask, "held" | "plan">): boolean => held && plan === "infinity";
 
-/** Returns how many tries have failed and led to another one. */
 export const failedAttempts = (task: FullTask): number => task.attempt ?? 0;
 
-/** Formats the time from `from` to `to`. Returns an empty string if one of the two is missing. */
 function elapsedText(from: string | null, to: string | null): string {
   const ms = Date.parse(to ?? "") - Date.parse(from ?? "");
   return Number.isNaN(ms) || ms < 0 ? "" : formatDuration(ms);

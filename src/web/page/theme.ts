@@ -18,13 +18,12 @@ function applyTheme(): void {
   document.documentElement.dataset["theme"] = theme.value;
 }
 
-/** Applies the chosen theme, or the system theme if none is chosen. */
 export function followTheme(): void {
   systemDark.addEventListener("change", applyTheme);
   applyTheme();
 }
 
-/** Switches to the other theme. If that is the system's theme, the page follows the system's theme from then on. */
+/** If the other theme is that of the system, the page follows the system from then on. */
 export function switchTheme(): void {
   const other = theme.value === "dark" ? "light" : "dark";
   if (other === (systemDark.matches ? "dark" : "light")) localStorage.removeItem(themeKey);

@@ -1,10 +1,8 @@
-/** A part of a text in SQL or JSON. */
 export interface Token {
   readonly kind: "comment" | "string" | "name" | "number" | "keyword" | "plain";
   readonly text: string;
 }
 
-/** The words that are shown as keywords: those with which statements and their clauses begin, and types of joins. */
 const keywords = new Set(
   `add all alter analyze and any array as asc at begin between by call cascade case cast check close cluster collate column
   comment commit concurrently conflict constraint copy create cross current current_date current_timestamp current_user
@@ -20,10 +18,7 @@ const keywords = new Set(
     .split(/\s+/),
 );
 
-/**
- * The lexical elements of PostgreSQL's SQL that can be found by a regular expression. The end of a block comment and of
- * a string in dollar quotes is searched for separately.
- */
+/** The ends of block comments and of dollar quotes are searched for separately. */
 const sqlElement = new RegExp(
   [
     String.raw`(?<comment>--[^\n]*)`,
@@ -37,7 +32,7 @@ const sqlElement = new RegExp(
   "gu",
 );
 
-/** Splits SQL as PostgreSQL's scanner does with `standard_conforming_strings`. The texts of all tokens make up the SQL. */
+/** Splits SQL as with `standard_conforming_strings`. The tokens make up the whole text. */
 export function sqlTokens(sql: string): Token[] {
   const tokens = new TokenList(sql);
   sqlElement.lastIndex = 0;
@@ -56,13 +51,12 @@ export function sqlTokens(sql: string): Token[] {
   return tokens.end();
 }
 
-/** Returns where the text after `from` that ends with `closing` ends. */
 function endOf(text: string, closing: string, from: number): number {
   const found = text.indexOf(closing, from);
   return found === -1 ? text.length : found + closing.length;
 }
 
-/** Returns where the block comment ends whose content begins at `from`. Block comments can be nested. */
+/** Block comments can be nested. */
 function blockCommentEnd(sql: string, from: number): number {
   const mark = /\/\*|\*\//g;
   mark.lastIndex = from;
@@ -77,7 +71,6 @@ function blockCommentEnd(sql: string, from: number): number {
 const jsonElement =
   /(?<name>"[^"\\]*(?:\\[^][^"\\]*)*"(?=\s*:))|(?<string>"[^"\\]*(?:\\[^][^"\\]*)*"?)|(?<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?<keyword>\b(?:true|false|null)\b)/g;
 
-/** Splits JSON. The names of an object's members are tokens of the kind `name`. */
 export function jsonTokens(json: string): Token[] {
   const tokens = new TokenList(json);
   for (const match of json.matchAll(jsonElement)) {
@@ -90,7 +83,6 @@ export function jsonTokens(json: string): Token[] {
   return tokens.end();
 }
 
-/** Whether a text is a JSON object or array. */
 export function isJson(text: string): boolean {
   if (!/^\s*[{[]/.test(text)) return false;
   try {
@@ -101,7 +93,6 @@ export function isJson(text: string): boolean {
   }
 }
 
-/** Collects tokens. What lies between them is plain. */
 class TokenList {
   readonly #text: string;
   readonly #tokens: Token[] = [];
