@@ -1,11 +1,10 @@
 import { STATUS_CODES } from "node:http";
 import type { HttpBindings } from "@hono/node-server";
 import { Hono, type Context } from "hono";
-import type { ClusterView } from "../shared/clusterStatus.js";
 import type { Log } from "../shared/log.js";
 import { apiRoutes } from "./api/routes.js";
 import { inlineScriptHashes, pageHtml, readAssets } from "./http/assets.js";
-import type { ControlDatabase } from "./api/processHandlers.js";
+import type { ApiContext } from "./api/route.js";
 import { eventStream } from "./api/events.js";
 import { limitedBodies, type HttpLimits } from "./http/limits.js";
 import { isLocalOnly, sameOriginOnly, securityHeaders, type Reach } from "./http/middleware.js";
@@ -16,21 +15,14 @@ import { senderOf, type Sender } from "./http/sender.js";
 import type { Metrics } from "./metrics/metrics.js";
 import { createOpenApi } from "./api/openApi.js";
 import { statusByCode, ApiError, type ApiErrorCode } from "./errors.js";
-import type { WebTables } from "./data/webTables.js";
 import { healthOf, healthStatus, isServing, whyNotServing } from "./api/status.js";
 
-export interface AppContext {
-  readonly cluster: ClusterView;
-  readonly tables: WebTables;
+export interface AppContext extends ApiContext {
   readonly metrics: Metrics;
-  readonly version: string;
   readonly tokens: () => Tokens;
   readonly reach: () => Reach;
   readonly limits: HttpLimits;
   readonly connections: ConnectionLimit;
-  readonly maxSessions: () => number;
-  readonly control: () => ControlDatabase;
-  readonly log: Log;
 }
 
 export function createApp(context: AppContext): Hono {

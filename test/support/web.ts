@@ -1,4 +1,5 @@
-import { createServer, type Server } from "node:http";
+import { once } from "node:events";
+import { createServer, get, type IncomingMessage, type Server } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
 import type { z } from "zod";
 import { clusterSchema } from "../../src/web/api/schemas.js";
@@ -54,6 +55,13 @@ export class Web {
     headers.set("Connection", "close");
     const response = await fetch(`${this.url}${path}`, { ...options, headers });
     return { status: response.status, headers: response.headers, text: await response.text() };
+  }
+
+  /** Asks for an address as if the server had another host name. Fetch cannot set the header. */
+  async statusForHost(host: string, path = "/api/openapi.json"): Promise<number> {
+    const [answer]: IncomingMessage[] = await once(get(`${this.url}${path}`, { headers: { Host: host } }), "response");
+    answer?.resume();
+    return answer?.statusCode ?? 0;
   }
 
   /** Makes a GET request, and returns the response, which the schema must accept. */

@@ -38,12 +38,10 @@ export async function changeMany(webTable: WebTable, { change, ids, states }: Ch
   const results = await makeChange(webTable, change, ids, states);
   return {
     changed: results.filter(({ outcome }) => outcome === "changed").length,
-    tasks: results.map((result) => ({
-      id: result.id,
-      outcome: result.outcome,
-      state: result.state,
-      text: describeChange(change, result, webRemedies),
-    })),
+    tasks: results.map((result) => {
+      const { id, outcome, state } = result;
+      return { id, outcome, state, text: describeChange(change, result, webRemedies) };
+    }),
   };
 }
 
@@ -55,17 +53,9 @@ export async function changeOne(webTable: WebTable, change: WebChange, id: strin
   }
   const text = describeChange(change, result, webRemedies);
   if (result.outcome !== "changed") throw new ApiError("CONFLICT", `task ${id}: ${text}`);
-  return { id, state: newStates[change] };
+  if (change === "delete") return { id, state: null };
+  return { id, state: change === "stop" ? "STOP" : "PLAN" };
 }
-
-const newStates: Readonly<Record<WebChange, string | null>> = {
-  stop: "STOP",
-  retry: "PLAN",
-  "run-now": "PLAN",
-  pause: "PLAN",
-  resume: "PLAN",
-  delete: null,
-};
 
 async function makeChange(
   { pool, table, changes }: WebTable,
@@ -80,22 +70,16 @@ async function makeChange(
     const lacking = needed.filter((each) => !(each === "DELETE" ? privileges.delete : privileges.update));
     if (lacking.length > 0) {
       const grant = `GRANT ${lacking.join(", ")} ON ${table.qualified} TO ${privileges.user}`;
-      throw new ApiError("FORBIDDEN", `the entry's user may not ${verbs[change]} tasks: ${grant}`);
+      throw new ApiError(
+        "FORBIDDEN",
+        `the entry's user may not ${change === "run-now" ? "replan" : change} tasks: ${grant}`,
+      );
     }
     return await changeTasks(client, table, change, [...new Set(ids)], { isFatal, states: states ?? null });
   });
   changes.noteChange();
   return results;
 }
-
-const verbs: Readonly<Record<WebChange, string>> = {
-  stop: "stop",
-  retry: "retry",
-  "run-now": "replan",
-  pause: "pause",
-  resume: "resume",
-  delete: "delete",
-};
 
 /** Whether trying each task alone would not help. */
 const isFatal = (error: unknown): boolean => [queryCanceled, readOnlyTransaction].includes(sqlState(error) ?? "");

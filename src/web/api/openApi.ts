@@ -55,10 +55,7 @@ const eventsOperation = {
       description: "a stream of events",
       content: { "text/event-stream": { schema: { type: "string" } } },
     },
-    400: { description: "INVALID", content: problemContent },
-    401: { description: "UNAUTHORIZED", content: problemContent },
-    403: { description: "FORBIDDEN", content: problemContent },
-    404: { description: "NOT_FOUND", content: problemContent },
+    ...problems([400, 401, 403, 404]),
   },
 };
 
@@ -79,20 +76,20 @@ function operation(route: Route): object {
     ...(route.body === undefined ? {} : { requestBody: { required: true, content: jsonContent(route.body) } }),
     responses: {
       [route.status ?? 200]: { description: "success", content: jsonContent(route.response) },
-      ...Object.fromEntries(
-        [...new Set(Object.values(statusByCode))]
-          .filter((status) => status !== 405)
-          .map((status) => [status, { description: codesOf(status), content: problemContent }]),
-      ),
+      ...problems(Object.values(statusByCode).filter((status) => status !== 405)),
     },
   };
 }
 
-const codesOf = (status: number): string =>
-  Object.entries(statusByCode)
-    .filter(([, each]) => each === status)
-    .map(([code]) => code)
-    .join(", ");
+function problems(statuses: readonly number[]): Record<string, object> {
+  return Object.fromEntries(
+    statuses.map((status) => [status, { description: codesOf(status).join(", "), content: problemContent }]),
+  );
+}
+
+function codesOf(status: number): string[] {
+  return Object.entries(statusByCode).flatMap(([code, each]) => (each === status ? [code] : []));
+}
 
 function parameters(schema: z.ZodObject, location: "path" | "query"): object[] {
   const { properties = {}, required = [] } = z.toJSONSchema(schema, {

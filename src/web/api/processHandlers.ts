@@ -2,7 +2,6 @@ import { hostname } from "node:os";
 import { appliedVersion, latestVersion } from "../../manager/schema/migrations.js";
 import { toReport } from "../../shared/errors.js";
 import type { ClusterView } from "../../shared/clusterStatus.js";
-import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
 import type { Client } from "../../shared/postgres/client.js";
 import {
   readCluster,
@@ -12,29 +11,23 @@ import {
   type ServerProcess,
 } from "../../tasks/queries/clusterProcesses.js";
 import { readSessions } from "../../tasks/queries/executorSessions.js";
-import type { ConnectionPool } from "../data/connectionPool.js";
 import { serverNames, type WebTable } from "../data/webTable.js";
 import { ApiError } from "../errors.js";
+import type { ApiContext, ControlDatabase } from "./route.js";
 import type { ProcessInfo, Processes } from "./schemas.js";
 import { managerInfo } from "./status.js";
 
-export interface ControlDatabase {
-  readonly name: string;
-  readonly target: ConnectionTarget;
-  readonly pool: ConnectionPool;
-}
-
-export async function readProcesses(context: {
-  readonly cluster: ClusterView;
-  readonly tables: readonly WebTable[];
-  readonly control: ControlDatabase;
-  readonly version: string;
-  readonly maxSessions: number;
-}): Promise<Processes> {
-  const { cluster, tables, control } = context;
+export async function readProcesses({
+  cluster,
+  tables,
+  version,
+  maxSessions,
+  control: getControl,
+}: ApiContext): Promise<Processes> {
+  const control = getControl();
   const [known, managers] = await Promise.all([
     readControl(control, cluster.controlPid),
-    Promise.all(tables.map((table) => readManagerOf(cluster, table))),
+    Promise.all(tables.all.map((table) => readManagerOf(cluster, table))),
   ]);
   return {
     name: control.name,
@@ -44,11 +37,11 @@ export async function readProcesses(context: {
       since: cluster.since.toISOString(),
       pid: process.pid,
       host: hostname(),
-      version: context.version,
+      version,
       node: process.version,
     },
     ...known,
-    sessions: { most: context.maxSessions },
+    sessions: { most: maxSessions() },
     managers,
   };
 }

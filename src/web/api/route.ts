@@ -1,10 +1,32 @@
 import type { Context, Hono } from "hono";
 import { z } from "zod";
+import type { ClusterView } from "../../shared/clusterStatus.js";
+import type { Log } from "../../shared/log.js";
+import type { ConnectionTarget } from "../../shared/postgres/target/target.js";
+import type { ConnectionPool } from "../data/connectionPool.js";
+import type { WebTables } from "../data/webTables.js";
 import { ApiError } from "../errors.js";
 import { senderOf, type Sender } from "../http/sender.js";
 import { taskIdSchema } from "./model.js";
 
 const nothing = z.strictObject({});
+
+export interface ControlDatabase {
+  /** Of the cluster. */
+  readonly name: string;
+  readonly target: ConnectionTarget;
+  readonly pool: ConnectionPool;
+}
+
+/** What the operations are about. */
+export interface ApiContext {
+  readonly cluster: ClusterView;
+  readonly tables: WebTables;
+  readonly log: Log;
+  readonly version: string;
+  readonly maxSessions: () => number;
+  readonly control: () => ControlDatabase;
+}
 
 interface Operation<Query extends z.ZodObject, Body extends z.ZodType, Response extends z.ZodType> {
   readonly summary: string;

@@ -1,5 +1,4 @@
 import type { z } from "zod";
-import type { ClusterView } from "../../shared/clusterStatus.js";
 import type { Log } from "../../shared/log.js";
 import { pollLimits, readGroups } from "../../tasks/queries/groups.js";
 import { readOptionColumns } from "../../tasks/queries/columnDefaults.js";
@@ -17,8 +16,8 @@ import {
   pauseResultSchema,
   resumeBodySchema,
 } from "./changeSchemas.js";
-import { readProcesses, type ControlDatabase } from "./processHandlers.js";
-import { defineRoute, type Answered, type Request, type Route } from "./route.js";
+import { readProcesses } from "./processHandlers.js";
+import { defineRoute, type Answered, type ApiContext, type Request, type Route } from "./route.js";
 import { readNext, readScheduleList } from "./scheduleHandlers.js";
 import {
   clusterSchema,
@@ -56,17 +55,8 @@ const actions = [
   { action: "delete", summary: "delete a task that does not run" },
 ] as const;
 
-interface RoutesContext {
-  readonly cluster: ClusterView;
-  readonly tables: WebTables;
-  readonly log: Log;
-  readonly version: string;
-  readonly maxSessions: () => number;
-  readonly control: () => ControlDatabase;
-}
-
 /** All but the event stream. */
-export function apiRoutes(context: RoutesContext): Route[] {
+export function apiRoutes(context: ApiContext): Route[] {
   const { cluster, tables, version, maxSessions } = context;
   const onTable = routesOfTables(tables);
   return [
@@ -86,14 +76,7 @@ export function apiRoutes(context: RoutesContext): Route[] {
     defineRoute("get", "/processes", {
       summary: "the leader, the standbys, and the managers and sessions of the tables",
       response: processesSchema,
-      handle: async () =>
-        await readProcesses({
-          cluster,
-          tables: tables.all,
-          control: context.control(),
-          version,
-          maxSessions: maxSessions(),
-        }),
+      handle: async () => await readProcesses(context),
     }),
     ...readRoutes(context, onTable),
     ...changeRoutes(context.log, onTable),
@@ -114,7 +97,7 @@ function routesOfTables(tables: WebTables) {
 
 type OnTable = ReturnType<typeof routesOfTables>;
 
-function readRoutes({ cluster, tables, maxSessions }: RoutesContext, onTable: OnTable): Route[] {
+function readRoutes({ cluster, tables, maxSessions }: ApiContext, onTable: OnTable): Route[] {
   return [
     onTable("get", "", {
       summary: "one table with its key figures",

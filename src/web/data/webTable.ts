@@ -6,7 +6,6 @@ import { serverLabel, serversOf, type ConnectionTarget } from "../../shared/post
 import { readBacklog, readLatencies, readRowCounts } from "../../tasks/queries/counts.js";
 import { readPauses } from "../../tasks/pauses.js";
 import { readErrorGroups, type ErrorGroups, readHourlyRuns, type RunHistory } from "../../tasks/queries/history.js";
-import { Cached } from "./cached.js";
 import { ConnectionPool } from "./connectionPool.js";
 import { History } from "./history.js";
 import type { TableSummary } from "../api/schemas.js";
@@ -147,5 +146,33 @@ export class WebTable {
         paused,
       };
     });
+  }
+}
+
+/** Keeps the last result for each key, so that several readers share the work. A failure is not kept. */
+class Cached<T> {
+  readonly #keepMs: number;
+  readonly #entries = new Map<string, { readonly result: Promise<T>; endedAt: number }>();
+
+  /** @param keepMs counted from the arrival of a result */
+  constructor(keepMs: number) {
+    this.#keepMs = keepMs;
+  }
+
+  async get(key: string, read: () => Promise<T>): Promise<T> {
+    const now = performance.now();
+    for (const [each, { endedAt }] of this.#entries) if (now - endedAt > this.#keepMs) this.#entries.delete(each);
+    const known = this.#entries.get(key);
+    if (known !== undefined) return await known.result;
+    const entry = { result: read(), endedAt: Infinity };
+    this.#entries.set(key, entry);
+    try {
+      return await entry.result;
+    } catch (error) {
+      this.#entries.delete(key);
+      throw error;
+    } finally {
+      entry.endedAt = performance.now();
+    }
   }
 }

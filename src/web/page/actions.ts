@@ -77,8 +77,7 @@ export function Actions(props: {
   const container = useRef<HTMLElement>(null);
   useKeptFocus(
     () => container.current,
-    () => null,
-    () => container.current?.querySelector("button") ?? container.current,
+    () => () => container.current?.querySelector("button") ?? container.current,
   );
   const run = async (action: Action): Promise<void> => {
     if (busy.current || !(await isConfirmed(action, task))) return;

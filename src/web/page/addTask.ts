@@ -6,11 +6,11 @@ import type { ColumnsInfo } from "../api/schemas.js";
 import type { FullTask, TaskDetail } from "../api/taskSchemas.js";
 import { postJson, problemText } from "./apiClient.js";
 import { announce } from "./dialog.js";
-import { FieldView } from "./fieldView.js";
 import { focusMainSoon } from "./focus.js";
 import { useResource } from "./resource.js";
 import { navigate } from "./router.js";
 import {
+  FieldView,
   mainFields,
   moreFields,
   prefillFrom,

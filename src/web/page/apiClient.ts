@@ -119,20 +119,13 @@ async function failureText(response: Response): Promise<string> {
 
 /** @throws RequestError; any error after `ending` was aborted */
 export async function getJson<T>(path: string, ending: AbortSignal): Promise<T> {
-  const limit = new AbortController();
-  const abort = (): void => limit.abort();
-  const timer = window.setTimeout(abort, timeoutMs);
-  ending.addEventListener("abort", abort);
+  const limit = AbortSignal.any([ending, AbortSignal.timeout(timeoutMs)]);
   try {
-    const response = await request(path, { signal: limit.signal });
+    const response = await request(path, { signal: limit });
     const value: T = JSON.parse(await response.text());
     return value;
   } catch (error) {
-    if (limit.signal.aborted) throw new RequestError(0, noAnswer);
-    throw error;
-  } finally {
-    window.clearTimeout(timer);
-    ending.removeEventListener("abort", abort);
+    throw limit.aborted ? new RequestError(0, noAnswer) : error;
   }
 }
 

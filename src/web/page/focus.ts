@@ -5,22 +5,19 @@ import { useLayoutEffect } from "preact/hooks";
  * browser gives the focus to the document, and users of a keyboard or a screen reader have to start from the top.
  *
  * @param container returns the element whose content may change; null before it exists
- * @param next returns the element that gets the focus, given the one that had it and what `remember` has returned
- * @param remember called while the element still has its place in the page
+ * @param remember called while the focused element still has its place; returns what finds the element that gets the focus
  */
-export function useKeptFocus<T>(
+export function useKeptFocus(
   container: () => HTMLElement | null,
-  remember: (focused: HTMLElement) => T,
-  next: (focused: HTMLElement, remembered: T) => HTMLElement | null,
+  remember: (focused: HTMLElement) => () => HTMLElement | null,
 ): void {
   const { activeElement } = document;
-  const focused =
-    activeElement instanceof HTMLElement && container()?.contains(activeElement) === true ? activeElement : null;
-  const remembered = focused === null ? null : { value: remember(focused) };
+  const isInside = activeElement instanceof HTMLElement && container()?.contains(activeElement) === true;
+  const kept = isInside ? { focused: activeElement, find: remember(activeElement) } : null;
   useLayoutEffect(() => {
-    if (focused === null || remembered === null || document.activeElement !== document.body) return;
-    if (focused.isConnected) focused.focus();
-    if (document.activeElement === document.body) next(focused, remembered.value)?.focus();
+    if (kept === null || document.activeElement !== document.body) return;
+    if (kept.focused.isConnected) kept.focused.focus();
+    if (document.activeElement === document.body) kept.find()?.focus();
   });
 }
 

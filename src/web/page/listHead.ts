@@ -4,6 +4,7 @@ import type { VNode } from "preact";
 import { mayChange } from "./apiClient.js";
 import { changedQuery, setQuery } from "./router.js";
 import type { Selection } from "./selection.js";
+import { taskStates } from "../../shared/taskState.js";
 
 const titles = [
   { title: "State", sort: "state" },
@@ -13,6 +14,10 @@ const titles = [
   { title: "Plan", sort: "plan" },
   { title: "Run", sort: "run" },
 ] as const;
+
+export const sortableColumns = titles.flatMap((column) => ("sort" in column ? [column.sort] : []));
+
+type Column = (typeof sortableColumns)[number];
 
 export function ListHead(props: {
   query: URLSearchParams;
@@ -88,3 +93,33 @@ export function SelectBox({ task, selection }: { task: TaskSummary; selection: S
     onChange=${() => selection.set([task], !isSelected)}
   />`;
 }
+
+/**
+ * Only the order by id is that of the whole list, because the table has no index for the others.
+ * @param sort a column, preceded by `-` for descending order
+ */
+export function sortTasks(tasks: readonly TaskSummary[], sort: string | null, now: number): readonly TaskSummary[] {
+  const column = sortableColumns.find((each) => each === sort?.replace(/^-/, ""));
+  if (column === undefined) return tasks;
+  const sign = sort?.startsWith("-") === true ? -1 : 1;
+  const compare = comparisons[column];
+  return tasks.toSorted((one, other) => sign * compare(one, other, now));
+}
+
+const comparisons: Readonly<Record<Column, (one: TaskSummary, other: TaskSummary, now: number) => number>> = {
+  state: (one, other) => taskStates.indexOf(one.state) - taskStates.indexOf(other.state),
+  group: (one, other) => (one.group ?? "").localeCompare(other.group ?? ""),
+  plan: (one, other) => compareNumbers(timeOf(one.plan), timeOf(other.plan)),
+  run: (one, other, now) => compareNumbers(runMs(one, now), runMs(other, now)),
+};
+
+/** Unlike a difference, this also compares infinite numbers. */
+const compareNumbers = (one: number, other: number): number => (one === other ? 0 : one < other ? -1 : 1);
+
+const timeOf = (plan: string): number => {
+  const ms = Date.parse(plan);
+  return Number.isNaN(ms) ? (plan.startsWith("-") ? -Infinity : Infinity) : ms;
+};
+
+const runMs = ({ state, start, tookMs }: TaskSummary, now: number): number =>
+  state === "WORK" && start !== null ? now - Date.parse(start) : (tookMs ?? -1);

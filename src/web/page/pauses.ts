@@ -17,8 +17,7 @@ export function TableActions({ id, table }: { id: string; table: TableInfo | nul
   // A pause removes the button here, and its end removes the notice with the other one.
   useKeptFocus(
     () => document.querySelector("main"),
-    () => null,
-    () =>
+    () => () =>
       container.current?.querySelector<HTMLElement>("button") ??
       document.querySelector<HTMLElement>("main .with-action button") ??
       container.current?.querySelector<HTMLElement>("a") ??
@@ -54,8 +53,7 @@ export function PauseButton(props: {
   const container = useRef<HTMLElement>(null);
   useKeptFocus(
     () => container.current,
-    () => null,
-    () => container.current?.querySelector("button") ?? null,
+    () => () => container.current?.querySelector("button") ?? null,
   );
   if (!mayChange.value) return null;
   const what = group === null ? "table" : group === "" ? "the empty group" : `group ${printableLine(group)}`;

@@ -4,7 +4,7 @@ import { mayChange } from "./apiClient.js";
 import { PauseGroup } from "./pauses.js";
 import { navigate } from "./router.js";
 import { SearchBox } from "./parts.js";
-import { sortableColumns } from "./sortTasks.js";
+import { sortableColumns } from "./listHead.js";
 import { toIso, toLocalInput } from "./format.js";
 import { taskStates } from "../../shared/taskState.js";
 

@@ -5,9 +5,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { TaskList } from "../../tasks/queries/listTasks.js";
 import { Actions } from "./actions.js";
 import { useKeptFocus } from "./focus.js";
-import { ListHead, SelectBox } from "./listHead.js";
+import { ListHead, SelectBox, sortTasks } from "./listHead.js";
 import { SelectionBar, useSelection, type Selection } from "./selection.js";
-import { sortTasks } from "./sortTasks.js";
 import { Filters } from "./taskFilters.js";
 import { changedQuery, navigate, pickedQuery, setQuery } from "./router.js";
 import { bytesText, fullTimeText, relativeTimeText, timeText, numberText } from "./format.js";
@@ -132,7 +131,7 @@ function Rows(props: {
 }): VNode | null {
   const { id, tasks, now, refresh, selection, query } = props;
   const body = useRef<HTMLTableSectionElement>(null);
-  useKeptFocus(() => body.current, rowOf, focusableInRow);
+  useKeptFocus(() => body.current, rememberPlace);
   // Tasks that were added to the list are highlighted, unless the whole list was replaced by another filter or page.
   const shownIds = useRef<ReadonlySet<string>>(new Set());
   const previousIds = shownIds.current;
@@ -182,24 +181,15 @@ function Rows(props: {
   </div>`;
 }
 
-interface RowPlace {
-  readonly index: number;
-  readonly isBox: boolean;
-}
-
-function rowOf(focused: HTMLElement): RowPlace {
-  const row = focused.closest("tr");
-  return { index: row === null ? 0 : row.sectionRowIndex, isBox: focused.matches("input") };
-}
-
-/** The same element of the row that has taken the place. */
-function focusableInRow(_: HTMLElement, { index, isBox }: RowPlace): HTMLElement | null {
-  const rows = document.querySelectorAll<HTMLElement>("main tr[data-id]");
-  const row = rows[Math.min(index, rows.length - 1)];
-  return (
-    row?.querySelector<HTMLElement>(isBox ? "input" : "a") ??
-    document.querySelector<HTMLElement>("main .filters button")
-  );
+/** Returns what finds the same element of the row that has then taken the place. */
+function rememberPlace(focused: HTMLElement): () => HTMLElement | null {
+  const index = focused.closest("tr")?.sectionRowIndex ?? 0;
+  const kind = focused.matches("input") ? "input" : "a";
+  return () => {
+    const rows = document.querySelectorAll<HTMLElement>("main tr[data-id]");
+    const row = rows[Math.min(index, rows.length - 1)];
+    return row?.querySelector<HTMLElement>(kind) ?? document.querySelector<HTMLElement>("main .filters button");
+  };
 }
 
 function resultText({ error, output, outputBytes }: TaskSummary): string {

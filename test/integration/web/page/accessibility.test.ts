@@ -21,14 +21,8 @@ async function violations(page: Page): Promise<string[]> {
   return found.flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html}\n${failureSummary}`));
 }
 
-interface Sample {
-  readonly failed: string;
-  readonly waiting: string;
-  readonly running: string;
-}
-
 /** Inserts tasks in all states, with results, errors, dependencies, schedules and a paused group. */
-async function insertSamples(): Promise<Sample> {
+async function insertSamples() {
   const failed = await insertTask(client, "SELECT 1/0 -- fails", { group: "mail" });
   await client.query(
     `INSERT INTO task (input, "group", retry, backoff) VALUES ('SELECT 2/0', 'retried', 1, '1 ms');
@@ -41,11 +35,8 @@ async function insertSamples(): Promise<Sample> {
   await client.query(`UPDATE task SET data = '{"b": null}' WHERE id = $1`, [failed]);
   const running = await insertTask(client, "SELECT pg_sleep(3600)", { group: "long" });
   await waitForRun(client, running);
-  const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO task (input, "group", after) VALUES ('SELECT 6', 'last', ARRAY[$1, $2]::bigint[]) RETURNING id`,
-    [failed, running],
-  );
-  return { failed, running, waiting: rows[0]?.id ?? "" };
+  const waiting = await insertTask(client, "SELECT 6", { group: "last", after: [failed, running] });
+  return { failed, running, waiting };
 }
 
 const sample = await insertSamples();
@@ -56,14 +47,8 @@ describe("axe-core finds no violation", { skip: noBrowserReason }, () => {
     ["light", "a desktop", { width: 1280, height: 800 }],
     ["dark", "a phone", { width: 360, height: 740 }],
   ] as const) {
-    const open = async (path: string, given?: string | null): Promise<Page> => {
-      const options = given === undefined ? {} : { token: given };
-      const page = await openPage(web, path, { colorScheme, viewport, ...options });
-      return page;
-    };
-
     it(`in the login form, ${colorScheme}, on ${what}`, async () => {
-      const page = await open("/", null);
+      const page = await openPage(web, "/", { colorScheme, viewport, token: null });
       await page.getByRole("heading", { name: "pg-task" }).waitFor();
       assert.deepEqual(await violations(page), []);
       await page.getByLabel("Token").fill("wrong");
@@ -73,7 +58,7 @@ describe("axe-core finds no violation", { skip: noBrowserReason }, () => {
     });
 
     it(`on every other page, ${colorScheme}, on ${what}`, async () => {
-      const page = await open("/");
+      const page = await openPage(web, "/", { colorScheme, viewport });
       const found: Record<string, string[]> = {};
       for (const [path, shown] of [
         ["/", "main td"],

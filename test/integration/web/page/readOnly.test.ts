@@ -3,6 +3,7 @@ import { describe, it } from "node:test";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
 import { openPage } from "../../../support/page.js";
+import { insertTask } from "../../../support/tasks.js";
 import { token } from "../../../support/web.js";
 
 const readOnly = "only-for-reading-0123";
@@ -10,11 +11,8 @@ const { client, web, table } = await startWeb({ "pg_http.readonly": readOnly });
 
 describe("the page with the read-only token", { skip: noBrowserReason }, () => {
   it("shows tasks and schedules, and offers no actions", async () => {
-    const { rows } = await client.query<{ id: string }>(
-      `INSERT INTO task (input, plan, rule) VALUES ('SELECT 1', 'infinity', NULL), ('SELECT 2', now(), '0 4 1 1 *')
-       RETURNING id`,
-    );
-    const [id = "", schedule = ""] = rows.map((row) => row.id);
+    const id = await insertTask(client, "SELECT 1", { plan: "infinity" });
+    const schedule = await insertTask(client, "SELECT 2", { rule: "0 4 1 1 *" });
     for (const [given, buttons] of [
       [token, ["Stop", "Run now"]],
       [readOnly, []],

@@ -3,29 +3,19 @@ import { beforeEach, describe, it } from "node:test";
 import { startWeb } from "../../../support/startWeb.js";
 import { noBrowserReason } from "../../../support/browser.js";
 import { openPage, shoot } from "../../../support/page.js";
+import { insertTask } from "../../../support/tasks.js";
 
 const { client, web, table } = await startWeb();
 const row = (id: string): string => `tr[data-id="${id}"]`;
 
 beforeEach(() => client.query("TRUNCATE task RESTART IDENTITY"));
 
-/** Inserts a schedule, and returns its id. */
-async function insert(columns: Readonly<Record<string, string>>): Promise<string> {
-  const names = Object.keys(columns);
-  const { rows } = await client.query<{ id: string }>(
-    `INSERT INTO task (${names.map((name) => `"${name}"`).join(", ")})
-     VALUES (${names.map((_, index) => `$${index + 1}`).join(", ")}) RETURNING id`,
-    Object.values(columns),
-  );
-  return rows[0]?.id ?? "";
-}
-
 describe("the page's schedules", { skip: noBrowserReason }, () => {
   it("shows the coming times in the rule's zone and in the reader's", async () => {
     const page = await openPage(web, `/tables/${table}`, { timezoneId: "Asia/Tokyo", locale: "en-GB" });
     await page.getByRole("link", { name: "Schedules" }).click();
     await page.getByText("No schedules yet").waitFor();
-    const id = await insert({ input: "SELECT 'report'", rule: "30 7 1 1 *", zone: "America/New_York" });
+    const id = await insertTask(client, "SELECT 'report'", { rule: "30 7 1 1 *", zone: "America/New_York" });
     const cells = page.locator(`${row(id)} td.next`);
     await cells
       .first()
@@ -46,7 +36,7 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
   });
 
   it("runs a schedule now, and shows its last runs", async () => {
-    const id = await insert({ input: "SELECT 1/0", rule: "30 7 1 1 *", zone: "UTC" });
+    const id = await insertTask(client, "SELECT 1/0", { rule: "30 7 1 1 *", zone: "UTC" });
     const page = await openPage(web, `/tables/${table}/schedules`);
     await page.locator(row(id)).getByRole("button", { name: "Run now" }).click();
     const next = page.locator(`tr[data-id]:not([data-id="${id}"])`);
@@ -60,7 +50,12 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
   });
 
   it("says that the run that waits has already failed, and why", async () => {
-    const id = await insert({ input: "SELECT 1/0", rule: "30 7 1 1 *", zone: "UTC", retry: "3", backoff: "1 hour" });
+    const id = await insertTask(client, "SELECT 1/0", {
+      rule: "30 7 1 1 *",
+      zone: "UTC",
+      retry: "3",
+      backoff: "1 hour",
+    });
     const page = await openPage(web, `/tables/${table}/schedules`);
     await page.locator(row(id)).getByRole("button", { name: "Run now" }).click();
     const tag = page.locator(row(id)).getByText("try 1 failed");
@@ -69,8 +64,8 @@ describe("the page's schedules", { skip: noBrowserReason }, () => {
   });
 
   it("pauses and resumes a schedule, and shows paused groups and invalid zones", async () => {
-    const id = await insert({ input: "SELECT 1", repeat: "1 day", plan: "2999-01-01", key: "nightly job" });
-    const broken = await insert({ input: "SELECT 2", rule: "30 7 1 1 *", zone: "UTC" });
+    const id = await insertTask(client, "SELECT 1", { repeat: "1 day", plan: "2999-01-01", key: "nightly job" });
+    const broken = await insertTask(client, "SELECT 2", { rule: "30 7 1 1 *", zone: "UTC" });
     const page = await openPage(web, `/tables/${table}/schedules`);
     await page.locator(row(id)).getByText("key nightly job").waitFor();
     await page.locator(row(id)).getByRole("button", { name: "Pause" }).click();

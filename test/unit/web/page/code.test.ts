@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import * as fc from "fast-check";
-import { isJson, jsonTokens, sqlTokens, type Token } from "../../../../src/web/page/tokens.js";
+import { isJson, jsonTokens, sqlTokens, type Token } from "../../../../src/web/page/code.js";
 
 const shown = (tokens: readonly Token[]): string =>
   tokens.map(({ kind, text }) => (kind === "plain" ? text : `[${kind} ${text}]`)).join("");
