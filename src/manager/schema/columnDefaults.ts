@@ -24,8 +24,7 @@ const parentDefault = `NULLIF(NULLIF(current_setting('pg_task.id', true), ''), '
 const extensionParent = /^NULLIF\(\(current_setting\('pg_task\.id'::text\)\)::bigint, .+\)$/;
 
 /**
- * Sets the column defaults, but keeps those that users chose. Alters only the defaults that differ, because ALTER TABLE
- * has to wait for every producer (client that inserts tasks).
+ * Keeps defaults that users chose. Alters only those that differ, because ALTER TABLE has to wait for every producer.
  *
  * @param isAdopted whether the table is being adopted. It lacks the columns of later versions then.
  * @returns true if a default was altered.

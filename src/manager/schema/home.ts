@@ -25,12 +25,10 @@ type Configured = Pick<Entry, "parameters">;
 
 /**
  * Returns why the table is a copy, or null if it is at home here. A dump and its restore change the oid of the table,
- * CREATE DATABASE … TEMPLATE that of the database. pg_upgrade changes the system identifier and, before PostgreSQL 15, the
- * oid of the database, but always together with the major version. A failover changes none of them. A snapshot of a whole
- * machine does not either, so only `pg_task.home` tells it from the original.
- *
- * Rows of another table can be loaded into the home table together with its tasks. Therefore every row has to be of this
- * place. A home table without rows says nothing: its table is at home wherever it is.
+ * CREATE DATABASE … TEMPLATE that of the database. pg_upgrade changes the system identifier and, before PostgreSQL 15,
+ * the oid of the database, but always together with the major version. Only `pg_task.home` tells a snapshot of a whole
+ * machine from the original. Rows of another table can be loaded into the home table, so every row has to be of this
+ * place.
  */
 export async function readCopyReason(
   client: Queryable,

@@ -22,11 +22,9 @@ interface IndexState {
 }
 
 /**
- * Creates the unique index of keys. Its predicate names no column that a completion changes, so that completions can
- * still write heap-only tuples.
+ * The predicate names no column that a completion changes, so that completions can still write heap-only tuples.
  *
- * @param concurrently if false, the index is not created for a large table, and only in a transaction. If true, the
- *   caller must not be in a transaction.
+ * @param concurrently only then is the index of a large table created, and the caller must not be in a transaction
  * @returns why there is no index, or null if there is one
  */
 export async function ensureKeyIndex(

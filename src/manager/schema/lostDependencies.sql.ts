@@ -1,9 +1,8 @@
 import type { TaskTable } from "./taskTable.js";
 
 /**
- * SQL of CTEs, the last of which, `lost`, has the ids of tasks that nothing would ever release, because somebody has
- * deleted their rows from the table of dependencies. The waiting tasks are read by the index of planned times, whatever
- * the server knows about the table.
+ * SQL of CTEs. The last one, `lost`, has the ids of tasks that nothing would ever release, because somebody has deleted
+ * their dependencies. Waiting tasks are read by the index of planned times, whatever the server knows about the table.
  */
 export const lostDependencies = ({ qualified, qualifiedDependencies }: TaskTable): string => `waiting AS MATERIALIZED (
   SELECT id FROM ${qualified}

@@ -4,11 +4,9 @@ import { isTrustedOwner } from "./trustedOwner.sql.js";
 import { objectNames, taskTable, type TaskTable } from "./taskTable.js";
 
 /**
- * Finds where a table was before it was renamed or moved without its objects: its trigger still calls the wake-up
- * function of that place. A table whose name is so long that its objects' names contain a hash is found only if it has
- * kept its name.
- *
- * @returns null if it has no such trigger, or if a table is in that place again, to which the objects belong now
+ * Finds where a table was before it was renamed or moved: its trigger still calls the wake-up function of that place.
+ * If the names of its objects contain a hash, it is found only by its present name. Null if another table is in that
+ * place now.
  */
 export async function findOrigin(client: Client, table: TaskTable): Promise<TaskTable | null> {
   const { rows } = await client.query<{ schema: string; name: string }>(

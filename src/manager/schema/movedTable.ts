@@ -15,12 +15,10 @@ export async function placeOf(client: Queryable, oid: number): Promise<string | 
 }
 
 /**
- * Throws if the table was renamed or moved. A new one would be created without the tasks.
- *
- * The table is known by its oid if a manager has served it. Otherwise it still has the trigger that calls the wake-up
- * function of this place, or, if everything has moved with it, the function `finish` beside it names this place until a
- * start has replaced it. Only tables of roles whose privileges the user has are looked at, so that nobody else can keep
- * a table from being created.
+ * Throws if the table was renamed or moved. A new one would be created without the tasks. It is known by its oid if a
+ * manager has served it. Otherwise it still has the trigger that calls the wake-up function of this place, or the
+ * function `finish` beside it names this place until a start has replaced it. Only tables of roles whose privileges the
+ * user has are looked at, so that nobody else can keep a table from being created.
  *
  * @throws PgTaskError SCHEMA_MOVED
  */

@@ -4,10 +4,8 @@ import { identifier, literal } from "../../shared/postgres/quoting.js";
 import type { TaskTable } from "./taskTable.js";
 
 /**
- * Sets the default of the column `plan`, unless the user chose one, which differs from the default that pg-task has
- * recorded as its own.
+ * Sets the default of the column `plan`, unless the user chose one: it differs from the one that pg-task has recorded.
  *
- * @param found the current default, as the server shows it
  * @returns true if the default was altered.
  * @throws PgTaskError CONFIG_INVALID if the server rejects the expression.
  */
@@ -75,9 +73,8 @@ const recordOf = (expression: string): string => `pg-task plan ${expression}`;
 const shownAs = (expression: string): string => `\nshown as ${expression}`;
 
 /**
- * The record of the default that pg-task set last is the comment of the trigger that sets `ready` at each INSERT, so
- * that it stays with the table. A partitioned table before PostgreSQL 13 cannot have that trigger, and its wake-up
- * trigger is used.
+ * The record stays with the table as the comment of the trigger that sets `ready` at each INSERT. A partitioned table
+ * before PostgreSQL 13 cannot have that, and its wake-up trigger is used.
  */
 async function readRecord(client: Client, table: TaskTable): Promise<{ trigger: string; record: string }> {
   const { rows } = await client.query<{ trigger: string; record: string }>(

@@ -19,9 +19,8 @@ const longestRepeat = "interval '1000 years'";
 const latestPlan = "'10000-01-01'::pg_catalog.timestamptz";
 
 /**
- * SQL condition: the row has a rule, or repeats. This is also the predicate of the index of schedules. The manager's
- * statements, which name the ids of a few rows, express the same without COALESCE, so that the server cannot choose to
- * read this whole index for them.
+ * SQL condition: the row has a rule, or repeats. This is the predicate of the index of schedules. Statements that name
+ * a few ids express it without COALESCE, so that the server cannot choose to read this whole index for them.
  */
 export const hasSchedule = (alias: string): string =>
   `coalesce(${alias}.rule IS NOT NULL OR ${alias}.repeat OPERATOR(pg_catalog.>) interval '0', false)`;
@@ -43,9 +42,8 @@ export const runsQueryAgain = (alias: string): string =>
   `(coalesce(${alias}.wait OPERATOR(pg_catalog.<) 0, false) AND ${alias}.plan OPERATOR(pg_catalog.<>) 'infinity' AND ${alias}.owner IS NULL AND ${alias}.state::pg_catalog.text OPERATOR(pg_catalog.=) 'PLAN' AND ${isNoted(alias)})`;
 
 /**
- * SQL of an array with the first `count` times of the repeating row `s` after `since`, in ascending order. Each is the
- * sum of the row's `base` and a multiple of `repeat`. Null if the times depend on when the run ends (`drift`) or exceed
- * the bounds.
+ * SQL of the first `count` times of the repeating row `s` after `since`: its `base` plus multiples of `repeat`. Null if
+ * they depend on when the run ends (`drift`) or exceed the bounds.
  */
 export function repetitions(since: string, count: number): string {
   const passed = `pg_catalog.floor(pg_catalog.date_part('epoch', ${since} OPERATOR(pg_catalog.-) s.base)
@@ -69,14 +67,13 @@ const firstLine = (text: string, length: number): string =>
  * - `computes`: whether the rule still has to be run to learn the planned time.
  * - `awaits`: whether its first run waits for other tasks, so that no time is known yet.
  * - `halted`: whether the schedule itself is paused, that is, planned for infinity for another reason.
- * - `failed_tries`, `try_error`: how many tries of the run that waits have failed, and the first line of the last error.
+ * - `failed_tries`, `try_error`: how many tries of the run that waits have failed, and the first line of the last
+ *   error.
  * - `since`: the coming times are those after this one. If the row waits, its planned time precedes them.
  *
- * - `owed`: why the next run could not be planned yet. Null unless the row has ended and owes its successor, or waits
- *   because the server has rejected the time that the query of its rule has returned.
+ * - `owed`: why the next run, or the time that the rule's query has returned, could not be written yet.
  *
- * @param withOwed whether to include the rows that have ended and owe their successors. It needs the right to read the
- *   table that lists them.
+ * @param withOwed whether to include the rows that owe their successors, which needs the right to read their table
  */
 export function schedulesQuery({ schema, qualified, qualifiedOwed }: TaskTable, withOwed = false): string {
   const calendar = identifier(schema);
@@ -120,10 +117,8 @@ export function comingTimes({ schema }: TaskTable, count: number): string {
 }
 
 /**
- * SQL condition: the row `l` is the previous run of the schedule `s`, and not another task that inserted `s`. After a
- * change, the two may have nothing in common but the key.
- *
- * @param previous SQL of the id of the row that may be the previous run
+ * SQL condition: the row `l`, whose id is `previous`, is the last run of the schedule `s`, and not another task that
+ * inserted it. After a change, the two may have nothing in common but the key.
  */
 export const isLastRun = (previous = "s.parent"): string =>
   `l.id OPERATOR(pg_catalog.=) ${previous} AND (l.input::pg_catalog.text OPERATOR(pg_catalog.=) s.input OR s.repeat OPERATOR(pg_catalog.>) interval '0' AND l.repeat OPERATOR(pg_catalog.=) s.repeat

@@ -63,11 +63,9 @@ interface DueQuery {
 }
 
 /**
- * SQL of a recursive CTE `head` with the first due task of each group, to be read with a LIMIT. It skips through the index
- * from group to group, so its cost depends on the number of groups and not on the number of tasks.
- *
- * @param query.columns the columns, of the row `d`, with its `hash`
- * @param query.after SQL of the last visited hash; -2147483649 precedes all hashes
+ * SQL of a recursive CTE `head` with the first due task of each group, to be read with a LIMIT. It skips through the
+ * index from group to group, so its cost depends on the number of groups. `after` is the last visited hash; -2147483649
+ * precedes all.
  */
 export function groupHeads(table: TaskTable, { after, ...query }: DueQuery & { readonly after: string }): string {
   const first = (from: string): string => dueTasks(table, { ...query, where: `hash >= ${from}::bigint + 1`, limit: 1 });

@@ -27,10 +27,8 @@ export async function withLockTimeout<T>(client: Client, work: () => Promise<T>)
 }
 
 /**
- * Keeps other managers from changing tables of the schema until the end of the transaction, because the tables share the
- * enum type `state`.
- *
- * @param timeoutMs lock timeout, in ms. It can be long because no producers queue behind this lock.
+ * Keeps other managers from changing tables of the schema, which share the enum type `state`, until the transaction
+ * ends. `timeoutMs` can be long because no producers queue behind this lock.
  */
 export async function lockSchema(client: Client, schema: string, timeoutMs = lockTimeoutMs): Promise<void> {
   await client.query(`SET LOCAL lock_timeout = ${timeoutMs}`);

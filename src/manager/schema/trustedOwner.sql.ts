@@ -1,10 +1,7 @@
 /**
- * SQL condition: the role may own functions that the manager runs as itself. It is the manager's own role or one whose
- * privileges the manager has, a superuser, or the owner of the table, the schema or the database. Any other role could
- * have created the functions in advance, or could replace them later, to run SQL as the manager.
- *
- * @param role SQL of the role's oid
- * @param table SQL of the table's qualified name, as text
+ * SQL condition: the role may own functions that the manager runs as itself. It is one whose privileges the manager
+ * has, a superuser, or the owner of the table, the schema or the database. Any other role could have created or
+ * replaced the functions to run SQL as the manager.
  */
 export const isTrustedOwner = (role: string, table: string): string => `(pg_catalog.pg_has_role(${role}, 'USAGE')
     OR ${role} IN (SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolsuper)

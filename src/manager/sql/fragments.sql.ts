@@ -13,11 +13,8 @@ export const isReady = "coalesce(ready, false)";
 export const isRepeating = (alias = ""): string => `(${alias}repeat > interval '0' OR ${alias}rule IS NOT NULL)`;
 
 /**
- * SQL condition: `row`, which the statement has locked, is the version that the statement sees everywhere else. If
- * another client has changed it in between, the lock returns the new version, but a successor would be made from the
- * old one.
- *
- * @param row name of a relation with the columns id and version, which is the `ctid` of the locked row
+ * SQL condition: `row`, which the statement has locked, with its `ctid` as `version`, is what the statement sees
+ * everywhere else. If another client has changed it in between, a successor would be made from the old version.
  */
 export const isSeen = ({ qualified }: TaskTable, row: string): string =>
   `${row}.version = ANY (ARRAY(SELECT s.ctid FROM ${qualified} AS s WHERE s.id = ANY (ARRAY[${row}.id])))`;

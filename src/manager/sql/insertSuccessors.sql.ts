@@ -32,14 +32,11 @@ function nextRepetition(last: string, after: string): string {
 
 /**
  * SQL of CTEs that insert the successor of each repeating task of `ended`. The schedule goes on from the planned time,
- * or from `due` if the planned time was moved. A rule that is a query has to run before the next time is known.
+ * or from `due` if that was moved. The last CTE, `repeated`, has the columns id and parent of the successors. If
+ * another task waits with the key of a successor, that task inherits the schedule instead.
  *
- * The last CTE, `repeated`, has the columns id and parent of the successors.
- *
- * If another task waits with the key of the successor, none is inserted, and the waiting task inherits the schedule.
- *
- * @param ended name of a CTE with the columns id, stop and outcome. The outcome is DONE, FAIL or GONE, or WORK if the
- *   successor is planned when the run starts.
+ * @param ended name of a CTE with the columns id, stop and outcome: DONE, FAIL, GONE, or WORK if the successor is
+ *   planned when the run starts
  * @param hasWaits whether the CTE `key_waits`, whose body is `keyWaits`, already exists for these tasks
  */
 export function successorCtes(table: TaskTable, columns: ColumnSet, ended: string, hasWaits = false): string {

@@ -13,12 +13,9 @@ export const waitingWithKey = ({ qualified, hasKeys }: TaskTable): string =>
   hasKeys ? `(SELECT w.id FROM ${qualified} AS w WHERE ${waitsWithKey})` : "NULL::bigint";
 
 /**
- * SQL of the body of a CTE that finds the tasks whose key another task waits with, and locks these others. Its columns
- * are `id`, `waiting`, the id of the other task, and `repeats`, whether that repeats. Another client may have changed
- * this while the statement waited for the lock: `repeats` comes from the locked version of the row, but a condition on
- * the row would see the one before.
- *
- * @param ids SQL of a query for ids of tasks that do not wait themselves
+ * SQL of the body of a CTE that finds those of the tasks `ids` with whose key another task waits, and locks these
+ * others. Its columns are `id`, `waiting`, the id of the other task, and `repeats`, whether that repeats: as it is in
+ * the locked row, and not as a condition on the row would see it, which another client may just have changed.
  */
 export function keyWaits(table: TaskTable, ids: string): string {
   const { qualified, hasKeys } = table;

@@ -5,10 +5,8 @@ import type { TaskTable } from "../schema/taskTable.js";
 
 /**
  * Finds which of these owners' backends are gone, or do not serve this table because the row was copied from another
- * one. A backend whose start time is hidden is treated as alive.
- *
- * This must be a separate statement, because pg_stat_activity is not part of a statement's snapshot. A statement that
- * also read rows could see that a backend is gone without seeing what its run committed just before.
+ * one. A statement of its own: pg_stat_activity is not part of a snapshot, so a statement that also read rows could see
+ * that a backend is gone without seeing what its run committed just before.
  */
 export async function findDeadOwners(client: Client, table: TaskTable, owners: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ owner: string }>({
@@ -25,9 +23,8 @@ WHERE NOT EXISTS (
 }
 
 /**
- * Terminates the backends of these owners, except those of other roles, and those not known to serve this table.
+ * Except those of other roles, and, unless they are this manager's own sessions, those not known to serve this table.
  *
- * @param areOwn whether the owners are sessions of this manager, which therefore serve the table
  * @returns how many were terminated
  */
 export async function terminateOwners(

@@ -40,9 +40,8 @@ export const isLockTimeout = (error: unknown): boolean => sqlState(error) === lo
  * Changes rows in one statement. If the server rejects it, the rows are split into smaller and smaller parts, so that
  * one row does not block all others. The parts of a split are sent together. Each call settles at least one row.
  *
- * @param change changes all of the given rows, or rejects and changes none of them; called concurrently
- * @param onRejected called for each row that is rejected even on its own
- * @returns the rows that are neither changed nor known to be rejected, because there was no time left to try them
+ * @param change changes all of the given rows or none; called concurrently
+ * @returns the rows for which there was no time left
  * @throws any error that is not caused by a row, once all statements have been answered
  */
 export async function changeRows<Row>(
@@ -113,10 +112,8 @@ function split<Row>(rows: readonly Row[]): Row[][] {
 }
 
 /**
- * Makes fallback attempts at a rejected row, one after another, until the server accepts an attempt.
- *
- * @param attempts each receives the error of the previous attempt
- * @returns the error of the last attempt, or null if an attempt was accepted
+ * Tries a rejected row in other ways, one after another. Each attempt gets the error of the one before. Null if one was
+ * accepted, otherwise the last error.
  */
 export async function tryInOrder(
   rejection: DatabaseError,

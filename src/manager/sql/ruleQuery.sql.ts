@@ -19,10 +19,9 @@ export const queryPendingAfter = (outcome: string): string => `-array_position($
 const noTime = "never";
 
 /**
- * SQL of the input that computes the planned time of row `t` from its rule. The query must not write, so that it can be
- * repeated after a crash. The output is the time in ISO format, whatever the session's settings are. If the query
- * returns several rows, several columns or no time, the server says so in its error, from which `ruleQueryResult` removes
- * all but the query.
+ * SQL of the input that computes the planned time of row `t` from its rule. It must not write, so that it can be
+ * repeated after a crash. The output is in ISO format, whatever the session's settings are. The server refuses several
+ * rows or columns, or no time, with an error from which `ruleQueryResult` removes all but the query.
  */
 export const ruleInput = `concat(
       'SET LOCAL transaction_read_only = on; SET LOCAL pg_task.id = ', quote_literal(CASE WHEN t.wait < -1 THEN t.parent ELSE t.id END),

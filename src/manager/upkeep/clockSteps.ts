@@ -6,11 +6,8 @@ import { clockStepMs, clockStepRetryMs } from "../model/tuning.js";
 import { replanAhead } from "./clockSteps.sql.js";
 
 /**
- * Replans schedules after the server's clock has been set back. They would otherwise wait until the clock is there
- * again.
- *
- * The manager compares the server's clock with its own monotonic one. Each new connection looks for rows from the
- * future.
+ * Replans schedules after the server's clock has been set back. They would otherwise wait until it is there again. The
+ * clock is compared with the monotonic one, and each new connection looks for rows from the future.
  */
 export class ClockSteps {
   readonly #table: TaskTable;

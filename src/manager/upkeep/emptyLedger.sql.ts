@@ -9,13 +9,11 @@ export type Ledger = Run["ledger"];
 const columns = "id, take, running, start, stop, place";
 
 /**
- * Empties a ledger that new runs do not use. If a run's task still has an owner, the run's proof may still be needed,
- * so the proof is moved to the other ledger. The lock on the ledger is exclusive, so every proof in it is committed. A
- * proof that a late run writes to this ledger afterwards is just as valid.
+ * Empties a ledger that new runs do not use. Proofs of tasks that still have an owner are moved to the other ledger.
+ * The lock is exclusive, so every proof in it is committed. One that a late run writes afterwards is just as valid.
  *
  * @returns false if the ledger was empty.
- * @throws 55P03 (lock_not_available) without waiting, if a transaction that wrote a proof is still open or a client
- *   is reading the ledger.
+ * @throws 55P03 (lock_not_available) at once, if a proof is not committed yet or a client is reading the ledger
  */
 export async function emptyLedger(client: Client, table: TaskTable, ledger: Ledger): Promise<boolean> {
   const { qualified, qualifiedLedger1, qualifiedLedger2 } = table;

@@ -30,19 +30,15 @@ interface TriedOwed {
 }
 
 /**
- * Inserts the successors that these tasks owe, and removes the notes about them from the tasks' errors. Tasks that would
- * have been deleted at their end are deleted now. Nothing is owed any longer if the task was deleted, stopped, or set to
- * PLAN, because it then goes on with its schedule itself.
- *
- * If the server has rejected what the query of a rule has returned, the query runs again now. Such a task owes its time
- * until the server has accepted it.
- *
- * Rows that are locked, have just been changed, or whose queries are running, are left for the next time, and all rows are
- * if the columns of the table have changed since `columns` was read.
+ * Inserts the successors that these tasks owe, and removes the notes from their errors. Tasks that would have been
+ * deleted at their end are deleted now. Nothing is owed any longer if the task was deleted, stopped, or set to PLAN. A
+ * query of which the server has rejected the time runs again, and its task owes the time until it is accepted. Left for
+ * the next time are rows that are locked, have just been changed, or run their queries, and all if the columns of the
+ * table have changed.
  *
  * @param keepsRow whether the rows of the tasks stay as they are
- * @returns the tasks that owe nothing any longer, with the id of the successor. It is null if there is none: the schedule
- *   is over, or another task goes on with it. Also the tasks whose queries run again, with the reason for it.
+ * @returns the tasks that owe nothing any longer, with the id of the successor, or null if the schedule is over or
+ *   another task goes on with it. Also the tasks whose queries run again, with the reason for it.
  */
 export async function insertOwed(
   client: Client,
@@ -125,11 +121,9 @@ interface Advanced {
 
 /**
  * Sets the sequence of the ids forward if the table has larger ids, in steps of its increment, so that servers that
- * share the ids out among them still do.
+ * share the ids out among them still do. Null if nothing was changed.
  *
- * @param anyStep whether to do so even if the increment is not 1. Then a larger id can be that of another server, which
- *   does no harm.
- * @returns null if the sequence was not changed, or if the ids come from elsewhere
+ * @param anyStep whether to do so even if the increment is not 1, and a larger id can be that of another server
  */
 export async function advanceIdSequence(client: Client, table: TaskTable, anyStep: boolean): Promise<Advanced | null> {
   const { rows: found } = await client.query<{ schema: string; name: string }>(

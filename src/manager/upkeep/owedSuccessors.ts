@@ -12,11 +12,9 @@ const rejectedMessage = "next run rejected by the server, retrying";
 
 /**
  * Plans the successors that the server has rejected, for example because of a trigger, again at growing intervals. The
- * table of owed successors lists them, so they survive the end of the manager. It also lists tasks for which the server
- * has rejected the time that the query of their rule returned. These queries run again.
- *
- * A sequence that is behind the ids of the table, as on a logical replica, would let the server reject successors, too.
- * It is set forward when the manager begins, and when an id is taken.
+ * table of owed successors lists them, also after the end of the manager, and tasks for which the server has rejected
+ * the time that the query of their rule returned. These queries run again. A sequence that is behind the ids of the
+ * table, as on a logical replica, is set forward when the manager begins, and when an id is taken.
  */
 export class OwedSuccessors {
   readonly #table: TaskTable;

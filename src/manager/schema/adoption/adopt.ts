@@ -18,12 +18,11 @@ import { queueWaitingRows, settleTakenRows } from "./existingRows.js";
 import { dropExtensionTriggers, dropFormerTriggers, missingTriggers } from "./triggers.js";
 
 /**
- * Brings a table that pg-task did not create to the columns of the first version. Columns, triggers and objects are
- * created in one short transaction, after which new rows need no treatment. Existing rows are updated in batches. If
- * adoption is interrupted, the next call continues it.
+ * Brings a table that pg-task did not create to the columns of the first version: in one short transaction, after which
+ * new rows need no treatment, and then existing rows in batches. The next call continues an interrupted adoption.
  *
- * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit.
- * @throws PgTaskError SCHEMA_MISSING if the entry says `"create": false`.
+ * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit, or SCHEMA_MISSING if the
+ *   entry says `"create": false`.
  */
 export async function adopt(client: Client, table: TaskTable, entry: Entry, log: Log): Promise<void> {
   const lock = [lockClasses.change, table.schema];

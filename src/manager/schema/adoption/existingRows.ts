@@ -31,9 +31,8 @@ export async function queueWaitingRows(client: Client, { qualified }: TaskTable)
 }
 
 /**
- * Settles tasks that the pg_task extension left in state TAKE or WORK. A live backend becomes the task's owner, so the
- * task counts as running until the backend is gone. Otherwise the task returns to PLAN. So do remote tasks, because
- * backends on other servers cannot be checked from here.
+ * Tasks that the pg_task extension left in TAKE or WORK count as running while their backend lives, which becomes the
+ * owner. Others return to PLAN, as do remote ones, whose backends cannot be checked from here.
  */
 export async function settleTakenRows(
   client: Client,

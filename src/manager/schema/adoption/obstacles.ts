@@ -15,8 +15,6 @@ interface Obstacle {
 }
 
 /**
- * Checks that nothing keeps the table from being adopted or migrated.
- *
  * @throws PgTaskError SCHEMA_INCOMPATIBLE with the statements that would make the table fit, or with a name that is
  *   taken
  */
@@ -226,9 +224,8 @@ async function findForeignFunction(client: Client, table: TaskTable): Promise<st
 }
 
 /**
- * Finds a relation of another origin that has a name pg-task needs. A side table may remain from a dropped task table:
- * it is recognized by its columns, and one that a user could have as well by its comment. Names of indexes matter only
- * while the task table does not exist.
+ * A side table may remain from a dropped task table: it is recognized by its columns, and one that a user could have as
+ * well by its comment. Names of indexes matter only while the task table does not exist.
  */
 async function findForeignRelation(client: Client, table: TaskTable): Promise<string | null> {
   const { rows } = await client.query<{ name: string }>(

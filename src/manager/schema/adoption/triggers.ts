@@ -50,9 +50,8 @@ function requiredTriggers(table: TaskTable, condition: string | null): Trigger[]
 }
 
 /**
- * Returns the triggers that the table or its partitions lack. A statement that names a partition fires only that
- * partition's statement triggers, so each partition needs its own. Before PostgreSQL 13, only leaf partitions can have
- * BEFORE row triggers.
+ * A statement that names a partition fires only that partition's statement triggers, so each partition needs its own.
+ * Before PostgreSQL 13, only leaf partitions can have BEFORE row triggers.
  *
  * @param condition of the fill trigger; null if the table needs none or keeps its existing one
  */
@@ -127,8 +126,7 @@ export async function dropFormerTriggers(client: Client, table: TaskTable): Prom
 }
 
 /**
- * Brings an adopted table up to date at each start, in the caller's transaction: determines the type of `state`, and
- * updates the fill function and the triggers of new partitions.
+ * At each start: determines the type of `state`, and updates the fill function and the triggers of new partitions.
  *
  * @throws PgTaskError SCHEMA_MISSING if a trigger is missing and the entry says `"create": false`.
  */

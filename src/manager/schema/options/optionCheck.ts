@@ -15,12 +15,7 @@ export interface OptionCheck {
 export const isAnySet = (columns: readonly string[]): string =>
   `num_nonnulls(${columns.map((column) => `NEW.${identifier(column)}`).join(", ")}) > 0`;
 
-/**
- * PL/pgSQL that refuses the row.
- *
- * @param message a literal, in which `%` stands for the value
- * @param more.value SQL of that value
- */
+/** PL/pgSQL that refuses the row. In the message, `%` stands for the value, which is SQL. */
 export const refuse = (message: string, more: { readonly value?: string; readonly hint?: string } = {}): string =>
   `RAISE EXCEPTION '${message}'${more.value === undefined ? "" : `, ${more.value}`} USING ERRCODE = 'invalid_parameter_value'${more.hint === undefined ? "" : `, HINT = '${more.hint}'`};`;
 

@@ -29,12 +29,9 @@ const optionChecks = (
 ];
 
 /**
- * Creates or replaces the function and the triggers that check the optional columns, and that plan the first run of a
- * rule. If their statements are unchanged, nothing is locked.
+ * Creates or replaces the function and the triggers, unless their statements are unchanged. Then nothing is locked.
  *
- * @param zone time zone of rules that name none. If it is empty, that of the database is used: what new sessions of the
- *   table's owner get.
- * @param keyProblem why keys are refused, or null if they are not
+ * @param zone of rules that name none. If it is empty, it is what new sessions of the table's owner get.
  * @returns whether the objects were created or replaced
  */
 export async function ensureOptions(
@@ -139,12 +136,9 @@ SET search_path = pg_catalog, pg_temp AS ${literal(functionBody(checks, partitio
 }
 
 /**
- * SQL of the function's body. Rows that the manager writes are already checked and planned, so they are left as they
- * are. Any session can claim to be the manager; a role that does so can only give its own tasks a rule that fails when
- * the next run is planned.
- *
- * If an UPDATE moves a row to another partition, the server also fires the INSERT trigger of that partition. The row has
- * passed the UPDATE trigger by then.
+ * Rows that the manager writes are already checked and planned. A role that claims to be the manager can only give its
+ * own tasks a rule that fails when the next run is planned. If an UPDATE moves a row to another partition, the server
+ * also fires the INSERT trigger there, and the row has already passed the UPDATE trigger.
  */
 function functionBody(checks: readonly OptionCheck[], partitioned: boolean): string {
   const variables = checks.flatMap((check) => check.variables ?? []).map((each) => `\n  ${each};`);

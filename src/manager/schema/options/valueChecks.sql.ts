@@ -71,9 +71,9 @@ export const argumentsCheck: OptionCheck = {
 };
 
 /**
- * A new row fires the trigger only if the value is wrong, because `pg_task.gap` may give every row of a database a gap.
- * If a waiting row gets another gap, the manager is notified, because the task may be allowed to start earlier now. The
- * trigger that wakes the manager fires only for an UPDATE OF plan or state.
+ * New rows are checked only if the value is wrong, because `pg_task.gap` may give every row a gap. A new gap of a
+ * waiting row may let it start earlier, but the trigger that wakes the manager fires only for an UPDATE OF plan or
+ * state.
  */
 export const gapCheck: OptionCheck = {
   watched: ["gap"],
