@@ -196,3 +196,24 @@ export async function failsWith(running: Promise<CliResult>, code: number, error
   assert.doesNotMatch(stderr, /\n\s+at /);
   return stderr;
 }
+
+/** Commands that find this server in DATABASE_URL. */
+export function commandsOn({ url }: { readonly url: string }) {
+  const env = { DATABASE_URL: url };
+  const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
+  return {
+    env,
+    run,
+    /** Runs a command without a terminal. Returns the fields of each line. */
+    fieldsOf: async (...args: readonly string[]): Promise<string[][]> => {
+      const { stdout } = await run(...args);
+      return linesOf(stdout).map((line) => line.split("\t"));
+    },
+    onTerminal: (...args: readonly string[]) => cliOnTerminal(args, { env }),
+    /** Returns what a command shows on a terminal without colours. */
+    shownBy: async (args: readonly string[], options: TerminalOptions = {}): Promise<string> =>
+      (await cliOnTerminal(args, { ...options, env: { ...env, NO_COLOR: "1", ...options.env } })).shown,
+  };
+}
+
+export const linesOf = (text: string): string[] => text.split("\n").filter((line) => line !== "");

@@ -4,7 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { eventually } from "../../support/tasks.js";
-import { cli, cliOnTerminal, failsWith, type CliResult } from "../../support/cli.js";
+import { cli, cliOnTerminal, failsWith, type CliResult, commandsOn } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 import { projectPath } from "../../support/project.js";
@@ -12,8 +12,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.js";
 import { serve } from "../../support/serve.js";
 
 const { database, client } = await serve({ "pg_task.sleep": 100 });
-const env = { DATABASE_URL: database.url };
-const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
+const { env, run } = commandsOn(database);
 
 const idOf = ({ stdout }: { readonly stdout: string }): string => stdout.trim();
 

@@ -1,15 +1,13 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal, type CliResult, failsWith } from "../../support/cli.js";
+import { cli, cliOnTerminal, failsWith, commandsOn } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 
 const database = await createDatabase();
 const client = await database.connect();
-const env = { DATABASE_URL: database.url };
-const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
-const onTerminal = (...args: readonly string[]) => cliOnTerminal(args, { env });
+const { env, run, onTerminal } = commandsOn(database);
 const huge = "9223372036854775806";
 
 /** Returns the id of each printed result, and what happened to it. */

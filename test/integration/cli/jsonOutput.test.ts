@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
-import { cli, cliOnTerminal } from "../../support/cli.js";
+import { cli, cliOnTerminal, commandsOn } from "../../support/cli.js";
 import { createDatabase } from "../../support/database.js";
 import { test } from "../../support/limitedTest.js";
 import { projectPath } from "../../support/project.js";
@@ -11,7 +11,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.js";
 
 const database = await createDatabase();
 const client = await database.connect();
-const env = { DATABASE_URL: database.url };
+const { env } = commandsOn(database);
 
 // Built from a string because the linter forbids control characters in a regular expression literal.
 const colour = new RegExp(String.raw`\x1b\[[0-9;]*m`);

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe } from "node:test";
 import { commands } from "../../../src/cli/commands/index.js";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
+import { cli, cliOnTerminal, commandsOn, linesOf } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { ensureTaskTable } from "../../support/taskTables.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
@@ -13,13 +13,10 @@ const database = await createDatabase();
 const empty = await createDatabase("empty");
 const { url } = database;
 const client = await database.connect();
-const env = { DATABASE_URL: url };
-const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
-const onTerminal = (...args: readonly string[]) => cliOnTerminal(args, { env });
+const { env, run, onTerminal, shownBy } = commandsOn(database);
 const huge = "9223372036854775807";
 
-const lines = (text: string): string[] => text.split("\n").filter((line) => line !== "");
-const ids = (text: string): (string | undefined)[] => lines(text).map((line) => line.split("\t")[0]);
+const ids = (text: string): (string | undefined)[] => linesOf(text).map((line) => line.split("\t")[0]);
 
 /** Text that would clear the screen, change colours, beep, and reverse the direction of text. */
 const hostile = "a\x1b[2J\x1b[31m\x07\x9b\u202e\tb\nc\\d\0".replace("\0", "");
@@ -43,7 +40,7 @@ describe("pg-task list", () => {
   test("lists the newest first, one line each, without a terminal", async () => {
     const { code, stdout, stderr } = await run("list");
     assert.deepEqual([code, stderr, ids(stdout)], [0, "", [huge, "4", "3", "2", "1"]]);
-    assert.equal(lines(stdout).at(-1), "1\tDONE\tfirst\t2024-01-01T00:00:00+00:00\t1500\tSELECT 1\t1\t\\N");
+    assert.equal(linesOf(stdout).at(-1), "1\tDONE\tfirst\t2024-01-01T00:00:00+00:00\t1500\tSELECT 1\t1\t\\N");
   });
 
   for (const [args, expected] of [
@@ -79,10 +76,10 @@ describe("pg-task list", () => {
     }
     const { stdout } = await run("list", "--limit", "2");
     assert.deepEqual(
-      lines(stdout).map((line) => line.split("\t").at(-1)),
+      linesOf(stdout).map((line) => line.split("\t").at(-1)),
       ["\\N", "order 42"],
     );
-    const { shown } = await cliOnTerminal(["list", "--limit", "2"], { env: { ...env, NO_COLOR: "1" }, columns: 200 });
+    const shown = await shownBy(["list", "--limit", "2"], { columns: 200 });
     assert.match(shown, /^ +id {2}state +group +key +plan +took +input +result\n/);
     assert.match(shown, /STOP .* order 42 +2024-01-04 00:00:00 /);
     const found = JSON.parse((await run("show", "--key", "order 4", "--json")).stdout);
@@ -112,7 +109,7 @@ describe("pg-task list", () => {
       assert.equal(code, 0);
       assert.match(shown, columns < 110 ? /^ +id {2}state/ : /^ +id {2}state +group +plan +took +input +result\n/);
       assert.match(shown, /\nmore: --before 2\n$/);
-      for (const line of lines(shown)) assert.ok(line.length <= columns, line);
+      for (const line of linesOf(shown)) assert.ok(line.length <= columns, line);
     });
   }
 
@@ -132,7 +129,7 @@ describe("pg-task list", () => {
 
   test("prints each task on one line in COPY's text format without a terminal", async () => {
     const { stdout } = await run("list", "--state", "STOP");
-    assert.equal(lines(stdout).length, 1);
+    assert.equal(linesOf(stdout).length, 1);
     const [, , group, , took, input] = stdout.split("\t");
     assert.equal(group, input);
     assert.ok(input?.endsWith(String.raw`\tb\nc\\d`), stdout);
@@ -236,7 +233,7 @@ describe("pg-task show", () => {
     const short = await onTerminal("show", huge);
     assert.match(short.shown, /… 2,401 more characters \(see --full\)/);
     const full = await onTerminal("show", huge, "--full");
-    assert.ok(lines(full.shown).length > 500);
+    assert.ok(linesOf(full.shown).length > 500);
   });
 
   test("shows twenty tasks in each direction of a long chain, and all with --full", async () => {
@@ -261,7 +258,7 @@ describe("pg-task show", () => {
   test("shows the main columns, times to the millisecond, the duration and the long columns first", async () => {
     const { shown } = await cliOnTerminal(["show", "1"], { env: { ...env, NO_COLOR: "1", TZ: "Asia/Tokyo" } });
     assert.deepEqual(
-      lines(shown)
+      linesOf(shown)
         .slice(0, 11)
         .map((line) => line.trimEnd().replace(/ {2,}/, "  ")),
       [
@@ -289,7 +286,7 @@ describe("pg-task show", () => {
     };
     await client.query("UPDATE task SET attempt = 1, errors = $1 WHERE id = 2", [JSON.stringify([entry])]);
     const short = await onTerminal("show", "2");
-    const [line = "", ...after] = lines(short.shown.split(/errors.*\n/)[1] ?? "");
+    const [line = "", ...after] = linesOf(short.shown.split(/errors.*\n/)[1] ?? "");
     assert.match(line, /^ {2}(2024-01-01|2023-12-31) \d\d:\d\d:\d\d\.000 [+-]\d\d:\d\d {2}40001 {2}a\\x1b/);
     assert.ok(!after.some((each) => each.includes("DETAIL: more")));
     const full = await onTerminal("show", "2", "--full");
@@ -303,7 +300,7 @@ describe("pg-task show", () => {
 
   test("says which attempt it is in the words of the page", async () => {
     await client.query("UPDATE task SET attempt = 3, retry = 3 WHERE id = 2");
-    const { shown } = await cliOnTerminal(["show", "2"], { env: { ...env, NO_COLOR: "1" } });
+    const shown = await shownBy(["show", "2"]);
     assert.match(shown, /^attempt +3 \(failed before attempt 4 of 4\)$/m);
     await client.query("UPDATE task SET attempt = NULL, retry = NULL WHERE id = 2");
   });

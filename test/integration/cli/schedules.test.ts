@@ -5,7 +5,7 @@ import { beforeEach, describe } from "node:test";
 import { taskTable } from "../../../src/manager/schema/taskTable.js";
 import { readSchedules } from "../../../src/tasks/queries/schedules.js";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal, failsWith } from "../../support/cli.js";
+import { cli, cliOnTerminal, failsWith, commandsOn, linesOf } from "../../support/cli.js";
 import { doctor } from "../../support/doctor.js";
 import { test } from "../../support/limitedTest.js";
 import { temporaryFolder } from "../../support/temporaryFolder.js";
@@ -13,14 +13,12 @@ import { temporaryFolder } from "../../support/temporaryFolder.js";
 const database = await createDatabase();
 const empty = await createDatabase("empty");
 const client = await database.connect();
-const env = { DATABASE_URL: database.url };
+const { env, run, fieldsOf, shownBy } = commandsOn(database);
 const emptyClient = await empty.connect();
-
-const lines = (text: string): string[] => text.split("\n").filter((line) => line !== "");
 
 /** Runs a command that changes tasks, and returns what it says of each. */
 const texts = async (...args: string[]): Promise<(string | undefined)[]> =>
-  lines((await cli(args, { env })).stdout).map((line) => line.split("\t")[2]);
+  linesOf((await cli(args, { env })).stdout).map((line) => line.split("\t")[2]);
 
 /** Writes rows as the manager does, which bypasses the checks of new and changed rows. */
 async function asManager(sql: string): Promise<void> {
@@ -35,8 +33,18 @@ const daily = (start: string, days: readonly number[], end: string): string =>
 const storedRows = async (): Promise<unknown[]> =>
   (await client.query("SELECT id, plan = 'infinity' AS halted, due FROM task ORDER BY id")).rows;
 
-const nextOnTerminal = async (...args: string[]): Promise<string> =>
-  (await cliOnTerminal(["next", ...args], { env: { ...env, NO_COLOR: "1" } })).shown;
+const heading = async (): Promise<string | undefined> =>
+  linesOf(await shownBy(["list", "--schedules"], { columns: 200 }))[0];
+
+const pausedFields = async (): Promise<(string | undefined)[]> =>
+  (await fieldsOf("list", "--schedules")).map((line) => `${line[0]} ${line[7]}`).toSorted();
+
+const outcome = async (...args: string[]): Promise<string> => {
+  const { code, stdout, stderr } = await cli(args, { env });
+  return `${code} ${stdout.replaceAll("\t", " ")}${stderr}`;
+};
+
+const nextOnTerminal = async (...args: string[]): Promise<string> => await shownBy(["next", ...args]);
 
 const warnings = async (): Promise<{ text: string; remedy: string }[]> =>
   (await doctor(env)).lines
@@ -69,8 +77,8 @@ describe("pg-task list --schedules", () => {
 
   test("filters by key", async () => {
     await client.query("UPDATE task SET key = 'nightly' WHERE id = 2; UPDATE task SET key = 'nightly 2' WHERE id = 4");
-    const { code, stdout } = await cli(["list", "--schedules", "--key", "nightly"], { env });
-    assert.deepEqual([code, lines(stdout).map((line) => line.split("\t")[0])], [0, ["2"]]);
+    const { code, stdout } = await run("list", "--schedules", "--key", "nightly");
+    assert.deepEqual([code, linesOf(stdout).map((line) => line.split("\t")[0])], [0, ["2"]]);
   });
 
   test("marks a schedule as late whose time came more than five seconds ago", async () => {
@@ -79,7 +87,7 @@ describe("pg-task list --schedules", () => {
          (6, 'SELECT 6', 'late', '1 day', now() - interval '2 hours', true, 'PLAN'),
          (8, 'SELECT 8', 'due', '1 day', now(), true, 'PLAN')`,
     );
-    const { stdout } = await cli(["list", "--schedules", "--json"], { env });
+    const { stdout } = await run("list", "--schedules", "--json");
     const overdue = new Map<string, number | null>(
       JSON.parse(stdout).schedules.map(({ id, overdueMs }: { id: string; overdueMs: number | null }) => [
         id,
@@ -89,7 +97,7 @@ describe("pg-task list --schedules", () => {
     assert.ok((overdue.get("6") ?? 0) >= 7_200_000);
     assert.ok((overdue.get("8") ?? -1) >= 0);
     assert.equal(overdue.get("4"), null);
-    const { shown } = await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 140 });
+    const shown = await shownBy(["list", "--schedules"], { columns: 140 });
     assert.match(shown, /6 {2}late .*late by 2 h/);
     assert.doesNotMatch(shown, /4 {2}mail .*late by/);
   });
@@ -108,10 +116,10 @@ describe("pg-task list --schedules", () => {
       runs: 9,
     });
     assert.deepEqual(
-      schedules.map(({ id, last }) => [id, ...last.map((run) => [run.id, run.state])]),
+      schedules.map(({ id, last }) => [id, ...last.map((each) => [each.id, each.state])]),
       [["8", ["7", "FAIL"], ["6", "DONE"]]],
     );
-    const { stdout } = await cli(["list", "--schedules", "--key", "report", "--json"], { env });
+    const { stdout } = await run("list", "--schedules", "--key", "report", "--json");
     assert.deepEqual(JSON.parse(stdout).schedules[0].last[0].id, "7");
   });
 
@@ -120,23 +128,23 @@ describe("pg-task list --schedules", () => {
       `INSERT INTO task (id, input, "group", repeat, plan, ready, state, retry, attempt, error) VALUES
          (6, 'SELECT 1/0', 'tried', '1 day', now() + interval '1 hour', false, 'PLAN', 3, 2, E'ERROR:  division by zero\nSTATEMENT:  SELECT 1/0')`,
     );
-    const { stdout } = await cli(["list", "--schedules", "--group", "tried", "--json"], { env });
+    const { stdout } = await run("list", "--schedules", "--group", "tried", "--json");
     const [{ failedTries, tryError, last }] = JSON.parse(stdout).schedules;
     assert.deepEqual(
       { failedTries, tryError, last },
       { failedTries: 2, tryError: "ERROR:  division by zero", last: [] },
     );
     assert.match(
-      (await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 140 })).shown,
+      await shownBy(["list", "--schedules"], { columns: 140 }),
       /6 {2}tried .*try 2 failed division by zero/,
     );
   });
 
   test("lists schedules by planned time, with three times in the rule's zone and the last outcome", async () => {
-    const { code, stdout, stderr } = await cli(["list", "--schedules"], { env });
+    const { code, stdout, stderr } = await run("list", "--schedules");
     assert.deepEqual([code, stderr], [0, ""]);
     assert.deepEqual(
-      lines(stdout).map((line) => line.split("\t")),
+      linesOf(stdout).map((line) => line.split("\t")),
       [
         [
           "4",
@@ -174,17 +182,15 @@ describe("pg-task list --schedules", () => {
   const overGap = "2199-03-30T02:30:00+01:00, 2199-03-31T03:00:00+02:00, 2199-04-01T02:30:00+02:00";
 
   test("shows keys: in a field, in JSON, and on a terminal if a schedule has one", async () => {
-    const heading = async (): Promise<string | undefined> =>
-      lines((await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 200 })).shown)[0];
     assert.match((await heading()) ?? "", /^id +group +rule/);
     await client.query("UPDATE task SET key = 'nightly' WHERE id = 2");
     assert.match((await heading()) ?? "", /^id +group +key +rule/);
-    const piped = await cli(["list", "--schedules"], { env });
+    const piped = await run("list", "--schedules");
     assert.deepEqual(
-      lines(piped.stdout).map((line) => line.split("\t")[8]),
+      linesOf(piped.stdout).map((line) => line.split("\t")[8]),
       ["\\N", "\\N", "nightly"],
     );
-    const { stdout } = await cli(["list", "--schedules", "--json"], { env });
+    const { stdout } = await run("list", "--schedules", "--json");
     assert.deepEqual(
       JSON.parse(stdout).schedules.map(({ key }: { key: string | null }) => key),
       [null, null, "nightly"],
@@ -192,20 +198,15 @@ describe("pg-task list --schedules", () => {
   });
 
   test("says in a field whether a schedule, its group or the table is paused", async () => {
-    const fields = async (): Promise<(string | undefined)[]> =>
-      lines((await cli(["list", "--schedules"], { env })).stdout)
-        .map((line) => line.split("\t"))
-        .map((line) => `${line[0]} ${line[7]}`)
-        .toSorted();
     await client.query(`INSERT INTO task_pause ("group") VALUES ('mail')`);
-    assert.deepEqual(await fields(), ["2 true", "3 false", "4 true"]);
-    await cli(["pause", "--schedule", "3"], { env });
-    assert.deepEqual(await fields(), ["2 true", "3 true", "4 true"]);
+    assert.deepEqual(await pausedFields(), ["2 true", "3 false", "4 true"]);
+    await run("pause", "--schedule", "3");
+    assert.deepEqual(await pausedFields(), ["2 true", "3 true", "4 true"]);
   });
 
   test("prints JSON with the last run", async () => {
     const { schedules, more } = JSON.parse(
-      (await cli(["list", "--schedules", "--json", "--group", "mail", "--text", "30 2"], { env })).stdout,
+      (await run("list", "--schedules", "--json", "--group", "mail", "--text", "30 2")).stdout,
     );
     assert.deepEqual([schedules.length, more], [1, false]);
     const { id, plan, next, last, problem, paused } = schedules[0];
@@ -234,32 +235,32 @@ describe("pg-task list --schedules", () => {
       [["--since", "2198-01-01 00:00+00", "--until", "2199-01-01 00:00+00"], ["3"]],
       [["--group", "nobody's"], []],
     ] as const) {
-      const { stdout } = await cli(["list", "--schedules", ...args], { env });
+      const { stdout } = await run("list", "--schedules", ...args);
       assert.deepEqual(
-        lines(stdout).map((line) => line.split("\t")[0]),
+        linesOf(stdout).map((line) => line.split("\t")[0]),
         ids,
         args.join(" "),
       );
     }
-    const limited = await cli(["list", "--schedules", "-n", "2"], { env });
-    assert.equal(lines(limited.stdout).length, 2);
+    const limited = await run("list", "--schedules", "-n", "2");
+    assert.equal(linesOf(limited.stdout).length, 2);
     assert.match(limited.stderr, /more than 2 schedules: raise --limit/);
     for (const [args, message] of [
       [["--state", "PLAN"], /--state cannot be combined with --schedules/],
       [["--before", "3"], /--before cannot be combined with --schedules/],
     ] as const) {
-      await failsWith(cli(["list", "--schedules", ...args], { env }), 2, message);
+      await failsWith(run("list", "--schedules", ...args), 2, message);
     }
   });
 
   test("shows on a terminal what is paused and what is invalid", async () => {
-    await cli(["pause", "--schedule", "2"], { env });
-    await cli(["pause", "--group", "news"], { env });
+    await run("pause", "--schedule", "2");
+    await run("pause", "--group", "news");
     await asManager(
       "INSERT INTO task (id, input, rule, zone, plan, ready) VALUES (6, '', '* * * * *', 'Mars/Base', '2199-01-01', false)",
     );
-    const { shown } = await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns: 200 });
-    const of = (id: number): string => lines(shown).find((line) => line.trimStart().startsWith(`${id} `)) ?? "";
+    const shown = await shownBy(["list", "--schedules"], { columns: 200 });
+    const of = (id: number): string => linesOf(shown).find((line) => line.trimStart().startsWith(`${id} `)) ?? "";
     assert.match(of(2), /Europe\/Berlin +paused +FAIL 2020-01-01 01:00:02 no/);
     assert.match(of(3), /FREQ=YEARLY +UTC +group paused, 2198-01-01 00:00, 2199/);
     assert.match(of(4), /every 1 day/);
@@ -270,7 +271,7 @@ describe("pg-task list --schedules", () => {
 });
 
 const shown = async (columns: number): Promise<string[]> =>
-  lines((await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" }, columns })).shown);
+  linesOf(await shownBy(["list", "--schedules"], { columns }));
 
 describe("list --schedules on a terminal of 80 columns", () => {
   const key = "nightly invoices of all customers";
@@ -346,7 +347,7 @@ describe("list --schedules on a terminal of 80 columns", () => {
 
   test("before a pipe, all fields are whole", async () => {
     const { stdout } = await cli(["list", "--schedules"], { env: { ...env, COLUMNS: "80" } });
-    const fields = lines(stdout)[1]?.split("\t") ?? [];
+    const fields = linesOf(stdout)[1]?.split("\t") ?? [];
     const [id, group, rule, zone, next, last, shownInput, paused, shownKey] = fields;
     assert.deepEqual(
       [id, group, rule, zone, last, shownInput, paused, shownKey],
@@ -372,16 +373,16 @@ describe("paused schedules", () => {
     await client.query("INSERT INTO task (id, input, plan) VALUES (4, '', 'infinity')");
     await client.query(`INSERT INTO task (id, input, "group", repeat, after) VALUES (5, '', 'g', '1 day', '{4}')`);
     assert.deepEqual(await pauses(), [["ok", "none", String.raw`\N`]]);
-    assert.doesNotMatch((await cli(["status"], { env })).stdout, /paused/);
-    assert.equal((await cli(["pause", "--schedule", "1,3"], { env })).code, 0);
+    assert.doesNotMatch((await run("status")).stdout, /paused/);
+    assert.equal((await run("pause", "--schedule", "1,3")).code, 0);
     const resume = "pg-task resume --schedule 1,3";
     const text = "paused: 2 schedules: nightly (schedule 1), schedule 3";
     assert.deepEqual(await pauses(), [["warn", text, `resume with ${resume}`]]);
     assert.match(
-      (await cli(["status"], { env })).stdout,
+      (await run("status")).stdout,
       /^ {2}paused {5}2 schedules: resume with pg-task resume --schedule 1,3$/m,
     );
-    const { tables } = JSON.parse((await cli(["status", "--json"], { env })).stdout);
+    const { tables } = JSON.parse((await run("status", "--json")).stdout);
     assert.deepEqual(tables[0].pausedSchedules, {
       count: 2,
       first: [
@@ -389,13 +390,13 @@ describe("paused schedules", () => {
         { id: "3", key: null },
       ],
     });
-    await cli(["pause", "--group", "g"], { env });
+    await run("pause", "--group", "g");
     assert.deepEqual(
       (await pauses()).map(([, each]) => each),
       ['paused: "g"', text],
     );
     assert.equal((await cli(resume.split(" ").slice(1), { env })).code, 0);
-    await cli(["resume", "--group", "g"], { env });
+    await run("resume", "--group", "g");
     assert.deepEqual(await pauses(), [["ok", "none", String.raw`\N`]]);
   });
 
@@ -421,10 +422,10 @@ describe("pg-task pause --schedule", () => {
       `INSERT INTO task (id, input, repeat, plan, state, ready, take, owner) VALUES (5, 'SELECT 5', '1 day', '2020-01-01', 'WORK', NULL, now(), 'x')`,
     );
     const before = (await client.query("SELECT id, plan FROM task WHERE id IN (1, 3) ORDER BY id")).rows;
-    const paused = await cli(["pause", "--schedule", "1,2,3,4,5,404"], { env });
+    const paused = await run("pause", "--schedule", "1,2,3,4,5,404");
     assert.equal(paused.code, 1);
     assert.deepEqual(
-      lines(paused.stdout).map((line) => line.split("\t").slice(0, 3)),
+      linesOf(paused.stdout).map((line) => line.split("\t").slice(0, 3)),
       [
         ["1", "changed", "paused"],
         ["2", "refused", "its next time is being computed: try again"],
@@ -435,10 +436,10 @@ describe("pg-task pause --schedule", () => {
       ],
     );
     assert.deepEqual((await storedRows()).filter((row) => JSON.stringify(row).includes('"halted":true')).length, 2);
-    assert.match((await cli(["pause", "--schedule", "1"], { env })).stdout, /already paused/);
-    const resumed = await cli(["resume", "--schedule", "1,3,4"], { env });
+    assert.match((await run("pause", "--schedule", "1")).stdout, /already paused/);
+    const resumed = await run("resume", "--schedule", "1,3,4");
     assert.deepEqual(
-      lines(resumed.stdout).map((line) => line.split("\t")[2]),
+      linesOf(resumed.stdout).map((line) => line.split("\t")[2]),
       ["resumed", "resumed", "not a schedule"],
     );
     assert.deepEqual((await client.query("SELECT id, plan FROM task WHERE id IN (1, 3) ORDER BY id")).rows, before);
@@ -456,29 +457,28 @@ describe("pg-task pause --schedule", () => {
     await asManager(
       `INSERT INTO task (id, input, repeat, state, ready) VALUES (3, '', '1 day', 'DONE', NULL), (4, '', '1 day', 'STOP', NULL)`,
     );
-    const reasons = async (command: string): Promise<(string | undefined)[]> =>
-      lines((await cli([command, "--schedule", "2,3,4"], { env })).stdout).map((line) => line.split("\t")[2]);
-    assert.deepEqual(await reasons("pause"), [
+    assert.deepEqual(await texts("pause", "--schedule", "2,3,4"), [
       "it waits for other tasks: pause its group, or pause it when these have ended",
       "is DONE: pause the task of its next run, if there is one",
       "is STOP: pause the task of its next run, if there is one",
     ]);
-    assert.deepEqual(await reasons("resume"), ["not paused: it waits for other tasks", "not paused", "not paused"]);
+    assert.deepEqual(await texts("resume", "--schedule", "2,3,4"), [
+      "not paused: it waits for other tasks",
+      "not paused",
+      "not paused",
+    ]);
     assert.deepEqual((await client.query("SELECT due = '2199-01-01' AS kept FROM task WHERE id = 2")).rows, [
       { kept: true },
     ]);
     // It is not listed as paused either.
-    assert.match(
-      (await cliOnTerminal(["list", "--schedules"], { env: { ...env, NO_COLOR: "1" } })).shown,
-      /2 .* every 1 day .* not yet known/,
-    );
+    assert.match(await shownBy(["list", "--schedules"]), /2 .* every 1 day .* not yet known/);
   });
 
   test("goes on at the first time after now, in step with the schedule", async () => {
     await asManager(
       `INSERT INTO task (id, input, repeat, plan, due, ready) VALUES (1, '', '1 day', 'infinity', now() - interval '36 hours', false)`,
     );
-    assert.match((await cli(["resume", "--schedule", "1"], { env })).stdout, /resumed/);
+    assert.match((await run("resume", "--schedule", "1")).stdout, /resumed/);
     const { rows: resumed } = await client.query(
       "SELECT plan > now() AND plan < now() + interval '12 hours' AS right FROM task",
     );
@@ -522,7 +522,7 @@ describe("pg-task pause --schedule", () => {
          (1, '', E'DTSTART;TZID=UTC:20200101T000000\\nRRULE:FREQ=DAILY;COUNT=1', 'UTC', 'infinity', false),
          (2, '', '61 * * * *', 'UTC', 'infinity', false)`,
     );
-    const { code, stdout } = await cli(["resume", "--schedule", "1", "--schedule", "2"], { env });
+    const { code, stdout } = await run("resume", "--schedule", "1", "--schedule", "2");
     assert.equal(code, 1);
     assert.match(stdout, /^1\trefused\tits rule has no further times\n2\tfailed\tthe server refused: rule "61/);
   });
@@ -535,14 +535,14 @@ describe("pg-task pause --schedule", () => {
       [["--key", "x", "--reason", "x"], /--reason cannot be combined with --key/],
       [["--key", "x", "--schedule", "1"], /expected --schedule or --key, got both/],
     ] as const) {
-      await failsWith(cli(["pause", ...args], { env }), 2, message);
+      await failsWith(run("pause", ...args), 2, message);
     }
   });
 
   test("says of a word that is no id where ids and names are given", async () => {
     for (const command of ["pause", "resume"]) {
       await failsWith(
-        cli([command, "--schedule", "1,nightly"], { env }),
+        run(command, "--schedule", "1,nightly"),
         2,
         /expected the id of a schedule, got "nightly": list --schedules shows the ids, and --key takes a key instead/,
       );
@@ -550,10 +550,6 @@ describe("pg-task pause --schedule", () => {
   });
 
   test("--key pauses and resumes the schedule with the key", async () => {
-    const outcome = async (...args: string[]): Promise<string> => {
-      const { code, stdout, stderr } = await cli(args, { env });
-      return `${code} ${stdout.replaceAll("\t", " ")}${stderr}`;
-    };
     await client.query(
       `INSERT INTO task (id, input, rule, zone, key) VALUES (1, '', '0 5 1 1 *', 'UTC', 'nightly'), (2, '', '0 5 1 1 *', 'UTC', 'other')`,
     );
@@ -576,7 +572,7 @@ describe("pg-task pause --schedule", () => {
     // The waiting one replaces the schedule if it has one of its own.
     await client.query("UPDATE task SET repeat = '1 day' WHERE id = 6");
     assert.equal(await outcome("pause", "--key", "both"), "0 6 changed paused\n");
-    const { stdout } = await cli(["resume", "--key", "both", "--json"], { env });
+    const { stdout } = await run("resume", "--key", "both", "--json");
     assert.deepEqual(
       JSON.parse(stdout).tasks.map(({ id, outcome: result }: { id: string; outcome: string }) => [id, result]),
       [["6", "changed"]],
@@ -585,7 +581,6 @@ describe("pg-task pause --schedule", () => {
 });
 
 test("says what becomes of the schedule of a task that is stopped, deleted, retried or run now", async () => {
-  const outcome = async (...args: string[]): Promise<string> => (await cli(args, { env })).stdout.split("\t")[2] ?? "";
   await client.query("INSERT INTO task (id, input, rule, zone) VALUES (1, '', '0 5 1 1 *', 'UTC')");
   await client.query("INSERT INTO task (id, input, repeat, plan) VALUES (2, '', '1 year', '2199-01-01')");
   await client.query("INSERT INTO task (id, input, plan) VALUES (3, '', '2199-01-01')");
@@ -593,44 +588,43 @@ test("says what becomes of the schedule of a task that is stopped, deleted, retr
     `INSERT INTO task (id, input, repeat, plan, state, ready, take, owner) VALUES
        (4, '', '1 day', '2020-01-01', 'WORK', NULL, now(), 'x'), (5, '', '0', '2020-01-01', 'WORK', NULL, now(), 'x')`,
   );
-  assert.equal(await outcome("stop", "1"), "stopped before it ran; its schedule has ended\n");
-  assert.equal(await outcome("retry", "1"), "was STOP, runs again now; its schedule goes on\n");
-  assert.equal(await outcome("delete", "1"), "was PLAN, deleted; its schedule has ended\n");
-  await cli(["pause", "--schedule", "2"], { env });
-  assert.equal(await outcome("run-now", "2"), "due now; its schedule is no longer paused\n");
-  assert.equal(await outcome("run-now", "2"), "due now\n");
-  assert.equal(await outcome("stop", "3"), "stopped before it ran\n");
-  assert.equal(await outcome("delete", "3"), "was STOP, deleted\n");
-  assert.equal(
-    await outcome("stop", "4"),
-    "cancelling; ends as DONE if already committed, otherwise its schedule ends\n",
-  );
-  assert.equal(await outcome("delete", "--running", "5"), "was WORK, deleted; cancelling its run\n");
-  const { stdout } = await cli(["stop", "2", "--json"], { env });
+  assert.deepEqual(await texts("stop", "1"), ["stopped before it ran; its schedule has ended"]);
+  assert.deepEqual(await texts("retry", "1"), ["was STOP, runs again now; its schedule goes on"]);
+  assert.deepEqual(await texts("delete", "1"), ["was PLAN, deleted; its schedule has ended"]);
+  await run("pause", "--schedule", "2");
+  assert.deepEqual(await texts("run-now", "2"), ["due now; its schedule is no longer paused"]);
+  assert.deepEqual(await texts("run-now", "2"), ["due now"]);
+  assert.deepEqual(await texts("stop", "3"), ["stopped before it ran"]);
+  assert.deepEqual(await texts("delete", "3"), ["was STOP, deleted"]);
+  assert.deepEqual(await texts("stop", "4"), [
+    "cancelling; ends as DONE if already committed, otherwise its schedule ends",
+  ]);
+  assert.deepEqual(await texts("delete", "--running", "5"), ["was WORK, deleted; cancelling its run"]);
+  const { stdout } = await run("stop", "2", "--json");
   assert.equal(JSON.parse(stdout).tasks[0].schedule, "ended");
-  assert.equal(await outcome("delete", "2"), "was STOP, deleted\n");
+  assert.deepEqual(await texts("delete", "2"), ["was STOP, deleted"]);
 });
 
 test("errors of the server are printed with their hints", async () => {
-  const next = await cli(["next", "2:30"], { env });
+  const next = await run("next", "2:30");
   assert.equal(next.code, 2);
   assert.match(
     next.stderr,
     /got an interval \(SQLSTATE 22023\): next takes a rule; .*\nHINT: {2}for each day at 2:30, write 30 2 \* \* \*; otherwise set/,
   );
   await failsWith(
-    cli(["next", "30 seconds"], { env }),
+    run("next", "30 seconds"),
     2,
     /next takes a rule; with an interval as repeat, each planned time is simply the one before plus the interval\nHINT: {2}set repeat instead of rule: repeat = '30 seconds'\n$/,
   );
-  const both = await cli(["add", "SELECT 1", "--rule", "@daily", "--repeat", "1 day"], { env });
+  const both = await run("add", "SELECT 1", "--rule", "@daily", "--repeat", "1 day");
   assert.match(
     both.stderr,
     /exclude each other \(SQLSTATE 22023\)\nHINT: {2}Set repeat = '0' for a rule, or rule = NULL and/,
   );
-  const zone = await cli(["add", "SELECT 1", "--zone", "UTC"], { env });
+  const zone = await run("add", "SELECT 1", "--zone", "UTC");
   assert.match(zone.stderr, /zone is set without rule .*\nHINT: .* set zone = NULL\.\n$/);
-  const plain = await cli(["next", "61 3 * * *"], { env });
+  const plain = await run("next", "61 3 * * *");
   assert.doesNotMatch(plain.stderr, /HINT/);
   const refused = { DATABASE_URL: `${database.url}?options=-cbytea_output%3Dnone` };
   assert.match((await cli(["list"], { env: refused })).stderr, /\nHINT: {2}Available values: escape, hex\.\n$/);
@@ -661,11 +655,11 @@ test("next, add and INSERT say what a pasted event lacks", async () => {
 
 test("next and add say that what has spaces needs quotes", async () => {
   await failsWith(
-    cli(["next", "30", "2", "*", "*", "*"], { env }),
+    run("next", "30", "2", "*", "*", "*"),
     2,
     /^pg-task: too many arguments .*: put the rule in quotes, such as pg-task next '30 2 \* \* \*'\n$/,
   );
-  const add = await cli(["add", "SELECT", "1"], { env });
+  const add = await run("add", "SELECT", "1");
   assert.match(add.stderr, /^pg-task: too many arguments .*: put the SQL in quotes, such as pg-task add 'SELECT 1'\n$/);
 });
 
@@ -675,7 +669,7 @@ test("retry does not start a second series of a rule that goes on in a successor
        (1, NULL, '', '0 5 1 1 *', 'UTC', '2020-01-01', 'FAIL', NULL, '2020-01-01'),
        (2, 1, '', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL)`,
   );
-  assert.match((await cli(["retry", "1"], { env })).stdout, /does not repeat, because its successor exists/);
+  assert.match((await run("retry", "1")).stdout, /does not repeat, because its successor exists/);
   assert.deepEqual((await client.query("SELECT id, rule, state FROM task ORDER BY id")).rows, [
     { id: "1", rule: null, state: "PLAN" },
     { id: "2", rule: "0 5 1 1 *", state: "PLAN" },
@@ -689,7 +683,7 @@ test("retry does not start a second series of a rule that has left its successor
        (2, 1, '', NULL, NULL, '2021-01-01', 'DONE', NULL, '2021-01-01', true),
        (3, 2, '', '0 5 1 1 *', 'UTC', '2199-01-01', 'PLAN', false, NULL, true)`,
   );
-  assert.match((await cli(["retry", "1"], { env })).stdout, /does not repeat, because its successor exists/);
+  assert.match((await run("retry", "1")).stdout, /does not repeat, because its successor exists/);
   assert.deepEqual((await client.query("SELECT id, rule FROM task ORDER BY id")).rows, [
     { id: "1", rule: null },
     { id: "2", rule: null },
@@ -723,14 +717,14 @@ describe("pg-task next", () => {
       });
       assert.deepEqual([code, stderr], [0, ""]);
       assert.deepEqual(
-        lines(stdout).map((line) => line.split("\t").slice(0, 2)),
+        linesOf(stdout).map((line) => line.split("\t").slice(0, 2)),
         [
           ["2027-03-27T02:30:00+01:00", "2027-03-27T01:30:00Z"],
           ["2027-03-28T03:00:00+02:00", "2027-03-28T01:00:00Z"],
           ["2027-03-29T02:30:00+02:00", "2027-03-29T00:30:00Z"],
         ],
       );
-      assert.notEqual(lines(stdout)[1]?.split("\t")[2], String.raw`\N`, "the change of the clocks is noted");
+      assert.notEqual(linesOf(stdout)[1]?.split("\t")[2], String.raw`\N`, "the change of the clocks is noted");
     });
   }
 
@@ -747,7 +741,7 @@ describe("pg-task next", () => {
         assert.equal(stdout.split("\t")[0], first, `${zone} ${since}`);
       }
     }
-    const { stdout } = await cli(["next", "0 0 * * *", "-z", "Asia/Tokyo", "--since", "2027-10-31", "--json"], { env });
+    const { stdout } = await run("next", "0 0 * * *", "-z", "Asia/Tokyo", "--since", "2027-10-31", "--json");
     assert.match(JSON.parse(stdout).times[0].at, /^2027-10-31T15:00:00\+00:00$/, "at is in the zone of the session");
   });
 
@@ -773,7 +767,7 @@ describe("pg-task next", () => {
   });
 
   test("prints JSON with the zone, which is the database's by default", async () => {
-    const { stdout } = await cli(["next", "FREQ=DAILY;COUNT=2", "--json"], { env });
+    const { stdout } = await run("next", "FREQ=DAILY;COUNT=2", "--json");
     const { rule, zone, times } = JSON.parse(stdout);
     assert.equal(rule, "FREQ=DAILY;COUNT=2");
     assert.equal(zone, (await client.query("SHOW timezone")).rows[0]?.TimeZone);
@@ -810,7 +804,7 @@ describe("pg-task next", () => {
     [["* * * * *", "--count", "0"], /expected a whole number from 1 to 1000/],
   ] as const) {
     test(`rejects ${JSON.stringify(args)} with the server's message`, async () => {
-      await failsWith(cli(["next", ...args], { env }), 2, message);
+      await failsWith(run("next", ...args), 2, message);
     });
   }
 });
@@ -883,7 +877,7 @@ describe("doctor and check", () => {
     assert.match(everyDay?.remedy ?? "", /SET rule = '30 2 \* \* \*' WHERE id = 1/);
     assert.match(monthly?.text ?? "", new RegExp(`leaves out ${lost("02:15")}`));
     assert.doesNotMatch(monthly?.remedy ?? "", /SET rule/);
-    const { stdout, code } = await cli(["check"], { env });
+    const { stdout, code } = await run("check");
     assert.equal(code, 0);
     assert.match(stdout, new RegExp(`^warning +"public"."task": schedule 1 .*${lost("02:30")}`, "m"));
   });
@@ -943,7 +937,7 @@ describe("doctor and check", () => {
     await client.query("UPDATE task SET max = 1 WHERE id = 11");
     assert.deepEqual(await warnings(), []);
     await client.query("UPDATE task SET max = 0 WHERE id = 11");
-    await cli(["pause", "--schedule", "13"], { env });
+    await run("pause", "--schedule", "13");
     assert.deepEqual(await warnings(), [], "a paused schedule needs no time");
   });
 });

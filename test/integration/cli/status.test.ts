@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, type CliResult } from "../../support/cli.js";
+import { cli, commandsOn } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { PgTask } from "../../support/pgTask.js";
 import { only } from "../../support/tasks.js";
@@ -13,8 +13,7 @@ import { serve } from "../../support/serve.js";
 
 const { database, client, tasks } = await serve({ "pg_task.sleep": 100 });
 const standby = new PgTask();
-const env = { DATABASE_URL: database.url };
-const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
+const { run } = commandsOn(database);
 
 describe("pg-task status", () => {
   test("reports leader, standbys, manager, sessions and pauses", async () => {

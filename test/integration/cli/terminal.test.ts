@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { createDatabase } from "../../support/database.js";
-import { cli, cliOnTerminal } from "../../support/cli.js";
+import { cli, cliOnTerminal, commandsOn } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 
 const database = await createDatabase();
 const client = await database.connect();
-const env = { DATABASE_URL: database.url };
+const { env } = commandsOn(database);
 
 /** Number of tasks, so many that a command changes them in several batches. */
 const many = 2_500;

@@ -1,13 +1,12 @@
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { cli, cliOnTerminal, type CliResult } from "../../support/cli.js";
+import { cli, cliOnTerminal, commandsOn } from "../../support/cli.js";
 import { test } from "../../support/limitedTest.js";
 import { createRole } from "../../support/taskTables.js";
 import { serve } from "../../support/serve.js";
 
 const { database, client, tasks } = await serve({ "pg_task.sleep": 100 });
-const env = { DATABASE_URL: database.url };
-const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
+const { env, run } = commandsOn(database);
 
 const idOf = ({ stdout }: { readonly stdout: string }): string => stdout.trim();
 

@@ -6,7 +6,7 @@ import { fileParameters } from "../../../../src/shared/config/parameters.js";
 import { lockClasses } from "../../../../src/shared/postgres/advisoryLocks.js";
 import { connectClient } from "../../../../src/shared/postgres/client.js";
 import { createDatabase } from "../../../support/database.js";
-import { cli, cliOnTerminal, type CliResult, failsWith } from "../../../support/cli.js";
+import { cli, failsWith, commandsOn } from "../../../support/cli.js";
 import { doctor, type DoctorLine } from "../../../support/doctor.js";
 import { test } from "../../../support/limitedTest.js";
 import { createRole } from "../../../support/taskTables.js";
@@ -17,8 +17,7 @@ import { waitForState } from "../../../support/tasks.js";
 const database = await createDatabase();
 const { target } = database;
 const client = await database.connect();
-const env = { DATABASE_URL: database.url };
-const run = (...args: readonly string[]): Promise<CliResult> => cli(args, { env });
+const { env, run, shownBy } = commandsOn(database);
 
 /** Returns the names of the checks that failed, except for the missing manager: in this file, pg-task does not run. */
 const failuresIn = (lines: readonly DoctorLine[]): string[] =>
@@ -115,7 +114,7 @@ describe("pg-task doctor, of the order of tasks,", () => {
 
   test("check reports ids that are handed out in blocks", async () => {
     await client.query("ALTER SEQUENCE task_id_seq CACHE 50");
-    const { code, stdout } = await cli(["check"], { env });
+    const { code, stdout } = await run("check");
     assert.equal(code, 0);
     assert.match(stdout, /exists: public\.task_id_seq hands out 50 ids at a time: a task can have a smaller id than/);
   });
@@ -473,7 +472,7 @@ describe("pg-task doctor", () => {
     const { sections, exitCode } = JSON.parse((await run("doctor", "--json")).stdout);
     assert.deepEqual([exitCode, sections.length], [4, 2]);
     assert.match(
-      (await cliOnTerminal(["doctor"], { env: { ...env, NO_COLOR: "1" } })).shown,
+      await shownBy(["doctor"]),
       /\n {2}warn {2}leader: cluster pg_task has no leader\n {8}do: run pg-task start\n/,
     );
   });
