@@ -3,6 +3,8 @@ import { maxGroupsOfSmallClaim } from "../model/tuning.js";
 import { isPlainResult } from "../results/completePlain.sql.js";
 import type { ReleasedTask } from "../results/pendingResults.js";
 import type { ClaimComponents } from "./claimComponents.js";
+import type { ClaimRequest, ClaimResult } from "./claimFull.sql.js";
+import { canBeQueued } from "./claimQueued.sql.js";
 
 /**
  * How a cycle finds out which tasks are due: by a scan of the groups, or by a small claim, which also takes the tasks.
@@ -40,8 +42,11 @@ export interface ChosenClaims {
  *   else a cycle has to know, so that no scan is needed. It is sent if sessions are free and few tasks are due. If it
  *   meets a task with special needs, or more tasks than it can take, it takes none. A scan, which reads the head of each
  *   group, and a full claim then follow in the same cycle, and no small claims are sent until no due task is left.
- * - The **full claim** (claimFull.sql.ts) handles every case. It is sent whenever the small claim does not apply or has
- *   failed. It is sent together with the results and the scan if the next tasks are known.
+ * - The **queued claim** (claimQueued.sql.ts) does what the full claim does if all tasks are to be queued behind tasks of
+ *   their own group, with less work. If it meets a task with special needs, it takes none, and full claims follow until
+ *   one meets no such task.
+ * - The **full claim** (claimFull.sql.ts) handles every case. It is sent whenever the others do not apply or have failed.
+ *   It or a queued one is sent together with the results and the scan if the next tasks are known.
  *
  * After a claim was rejected and no task was found to be the cause, each full claim takes a single task for a while
  * (rejectedClaims.ts).
@@ -50,6 +55,8 @@ export class ClaimChoice {
   readonly #components: Pick<ClaimComponents, "groups" | "groupScanner" | "pendingResults" | "sessions">;
   /** Whether a small claim will probably find no more tasks than it can take. */
   #areFewDue = true;
+  /** Whether the last claim met no task that only a full claim can handle. */
+  #arePlain = true;
 
   constructor(components: Pick<ClaimComponents, "groups" | "groupScanner" | "pendingResults" | "sessions">) {
     this.#components = components;
@@ -70,6 +77,20 @@ export class ClaimChoice {
       return { look: "nothing", isEarly: true, isSaturated };
     const isSmall = this.#areFewDue && !needsFull && this.#canBeSmall;
     return { look: isSmall ? "small claim" : "scan", isEarly: false, isSaturated };
+  }
+
+  /** Whether a claim is to be sent as a queued one. */
+  isQueued(request: ClaimRequest): boolean {
+    return this.#arePlain && canBeQueued(request);
+  }
+
+  queuedClaimFailed(): void {
+    this.#arePlain = false;
+  }
+
+  recordFull({ claimed, exclusive, heads, late, locked }: ClaimResult): void {
+    const special = [...claimed, ...heads].some((task) => task.exclusive) || heads.some(({ paused }) => paused);
+    this.#arePlain = !special && exclusive + late.length + locked.length === 0;
   }
 
   /** Records that a small claim has left tasks to a full claim. */

@@ -102,65 +102,94 @@ interface ClaimRow extends ClaimedRow {
  * old snapshot keeps the server from removing their index entries.
  */
 export async function claimFull(client: Client, table: TaskTable, request: ClaimRequest): Promise<ClaimResult> {
-  const { groups, dedicated, traced = false } = request;
-  // The shared slots come first, then the slots of each group. Each slot refers to a session, counted from 1.
-  const slots = [...request.slots, ...groups.flatMap(({ ownSlots }) => ownSlots ?? [])];
-  const sessions = [...new Map(slots.map(({ owner, pid }) => [owner, pid]))];
-  const numbers = new Map(sessions.map(([owner], index) => [owner, index + 1]));
-  let next = request.slots.length;
-  const firstOwnSlots = groups.map(({ ownSlots }) => {
-    const first = ownSlots === null ? null : next;
-    next += ownSlots?.length ?? 0;
-    return first;
-  });
+  const { groups, slots, dedicated, traced = false } = request;
   const { rows } = await client.query<ClaimRow>({
     name: traced ? "claim traced" : "claim",
     text: claimStatement(table, traced),
     values: [
-      groups.map(({ hash }) => hash),
-      groups.map(({ running }) => running),
-      groups.map(({ max }) => max),
-      groups.map(({ id }) => String(id)),
-      groups.map(({ maxTasks }) => maxTasks),
-      firstOwnSlots,
-      sessions.map(([owner]) => owner),
-      sessions.map(([, pid]) => pid),
-      arrayLiteral(slots.map(({ owner }) => numbers.get(owner) ?? 0)),
-      slots.map(({ startsNow }) => startsNow),
-      request.slots.length,
+      ...groupValues(request),
+      ...slotValues(request),
+      column(allSlots(request), "startsNow"),
+      slots.length,
       request.maxCandidates,
       request.except,
-      dedicated.map(({ owner }) => owner),
-      dedicated.map(({ pid }) => pid),
-      dedicated.map(({ hash }) => hash),
-      dedicated.map(({ ran }) => ran),
-      dedicated.map(({ ageMs }) => ageMs),
+      column(dedicated, "owner"),
+      column(dedicated, "pid"),
+      column(dedicated, "hash"),
+      column(dedicated, "ran"),
+      column(dedicated, "ageMs"),
       request.contended ?? [],
       ...keyParameter(table, request.runningKeys ?? []),
-      groups.map(({ quietMs }) => quietMs),
+      column(groups, "quietMs"),
     ],
   });
   return toClaim(rows);
 }
 
+/** The values of $1 to $6: the groups, each with the index of its first own slot in `allSlots`. */
+export function groupValues({ groups, slots }: ClaimRequest): unknown[] {
+  let next = slots.length;
+  const firstOwnSlots = groups.map(({ ownSlots }) => {
+    if (ownSlots === null) return null;
+    next += ownSlots.length;
+    return next - ownSlots.length;
+  });
+  return [
+    column(groups, "hash"),
+    column(groups, "running"),
+    column(groups, "max"),
+    column(groups, "id").map(String),
+    column(groups, "maxTasks"),
+    firstOwnSlots,
+  ];
+}
+
+/** The values of $7 to $9: the sessions, and the number of the session of each slot, counted from 1. */
+export function slotValues(request: ClaimRequest): unknown[] {
+  const owners = new Map<string, number>();
+  const pids: number[] = [];
+  const numbers = allSlots(request).map(({ owner, pid }) => {
+    const number = owners.get(owner) ?? pids.push(pid);
+    owners.set(owner, number);
+    return number;
+  });
+  return [[...owners.keys()], pids, arrayLiteral(numbers)];
+}
+
+/** The shared slots, and then the slots of each group. */
+const allSlots = ({ groups, slots }: ClaimRequest): QueueSlot[] => [
+  ...slots,
+  ...groups.flatMap(({ ownSlots }) => ownSlots ?? []),
+];
+
+const column = <Row, Name extends keyof Row>(rows: readonly Row[], name: Name): Row[Name][] =>
+  rows.map((row) => row[name]);
+
 function toClaim(rows: readonly ClaimRow[]): ClaimResult {
-  const of = (kind: ClaimRow["kind"]) => rows.filter((row) => row.kind === kind);
-  const more = rows.filter(({ kind }) => kind === "more" || kind === "exclusive");
-  const due = ({ id, hash, max }: ClaimRow): DueTask => ({ id: String(id), hash, max });
-  return {
-    claimed: of("claimed").map(toTask),
-    late: of("late").map(due),
-    more: more.length,
-    moreOf: new Set(more.map(({ hash }) => hash)),
-    exclusive: of("exclusive").length,
-    locked: of("locked").map(due),
-    heads: of("head").map((row) => ({
-      ...due(row),
-      paused: row.paused,
-      gapMs: row.gap_ms,
-      exclusive: row.exclusive,
-    })),
-  };
+  const claimed: ClaimedTask[] = [];
+  const late: DueTask[] = [];
+  const locked: DueTask[] = [];
+  const heads: ClaimResult["heads"][number][] = [];
+  const moreOf = new Set<number>();
+  let [more, exclusive] = [0, 0];
+  for (const row of rows) {
+    if (row.kind === "claimed") {
+      claimed.push(toTask(row));
+      continue;
+    }
+    const { kind, id, hash, max } = row;
+    if (kind === "more" || kind === "exclusive") {
+      moreOf.add(hash);
+      more += 1;
+      if (kind === "exclusive") exclusive += 1;
+      continue;
+    }
+    const due = { id: String(id), hash, max };
+    if (kind === "late") late.push(due);
+    else if (kind === "locked") locked.push(due);
+    else heads.push({ ...due, paused: row.paused, gapMs: row.gap_ms, exclusive: row.exclusive });
+  }
+  return { claimed, late, locked, heads, more, moreOf, exclusive };
 }
 
 /** SQL that reads the first due tasks of group `g`. */

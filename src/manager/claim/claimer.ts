@@ -9,9 +9,10 @@ import { recordLockTimeout } from "../sql/lockTimeout.js";
 import { changeRows, isLockTimeout, isRowError, serverErrorClasses } from "../sql/rejectedRows.js";
 import { ClaimChoice } from "./claimChoice.js";
 import type { ClaimComponents } from "./claimComponents.js";
-import { claimFull, emptyClaim, type ClaimConditions, type ClaimResult } from "./claimFull.sql.js";
+import { claimFull, emptyClaim, type ClaimConditions, type ClaimRequest, type ClaimResult } from "./claimFull.sql.js";
 import { position, updateHeads, withoutGroups, type ClaimPlan } from "./claimPlan.js";
 import { ClaimPlanner } from "./claimPlanner.js";
+import { claimQueued } from "./claimQueued.sql.js";
 import { claimSmall, type SmallClaim } from "./claimSmall.sql.js";
 import { LockedTasks } from "./lockedTasks.js";
 import { planOverlapping } from "./planOverlapping.sql.js";
@@ -249,14 +250,32 @@ export class Claimer {
   async #sendWaiting(client: Client, plan: ClaimPlan): Promise<ClaimResult> {
     const { table } = this.#components;
     const contended = this.locked.contendedIds;
+    const request = { ...plan, ...this.#conditions(), contended };
     try {
-      return await claimFull(client, table, { ...plan, ...this.#conditions(), contended });
+      const queued = this.choice.isQueued(request) ? await this.#tryQueued(client, request) : null;
+      if (queued !== null) return queued;
+      const result = await claimFull(client, table, request);
+      this.choice.recordFull(result);
+      return result;
     } catch (error) {
       if (contended.length === 0 || !isTransient(error)) throw error;
       for (const id of contended) this.locked.forget(id);
       if (isLockTimeout(error)) await recordLockTimeout(client);
       return await claimFull(client, table, { ...plan, ...this.#conditions() });
     }
+  }
+
+  /** Returns null if a full claim has to follow. */
+  async #tryQueued(client: Client, request: ClaimRequest): Promise<ClaimResult | null> {
+    let result: ClaimResult | null = null;
+    try {
+      result = await claimQueued(client, this.#components.table, request);
+    } catch (error) {
+      if (!isTransient(error)) throw error;
+      this.#components.log.debug({ err: error }, "queued claim failed, sending a full claim");
+    }
+    if (result === null) this.choice.queuedClaimFailed();
+    return result;
   }
 
   /**

@@ -15,6 +15,7 @@ const { client, tasks } = await serve(
 /** For each statement that updates tasks, a pattern that only this statement matches. */
 const marks = {
   "claim small": "%), fits AS MATERIALIZED%",
+  "claim queued": "%needs_full%lead(id)%",
   claim: "%ranked AS MATERIALIZED%",
   "complete plain": "%cardinality(%",
   complete: "% AS holds, %",
@@ -38,7 +39,7 @@ test("a single task is claimed by the small claim and completed by the plain com
   assert.deepEqual([...(await used()).keys()], ["claim small", "complete plain"]);
 });
 
-test("queued tasks are mostly completed by the plain completion", async () => {
+test("queued tasks are mostly claimed by the queued claim and completed by the plain completion", async () => {
   const { rows } = await client.query<{ id: string }>(
     `INSERT INTO task (input) SELECT 'SELECT 1' FROM generate_series(1, 2000) RETURNING id`,
   );
@@ -47,7 +48,7 @@ test("queued tasks are mostly completed by the plain completion", async () => {
   const rowsOf = (name: string): number => counts.get(name) ?? 0;
   // On an overloaded machine, runs may seem slow, and the tasks queued behind them are recalled. These are handled by
   // the full statements.
-  assert.ok(counts.has("claim"), JSON.stringify([...counts]));
+  assert.ok(rowsOf("claim queued") > rowsOf("claim"), JSON.stringify([...counts]));
   assert.ok(rowsOf("complete plain") > rowsOf("complete"), JSON.stringify([...counts]));
 });
 

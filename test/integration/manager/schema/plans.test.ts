@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 import { claimFull } from "../../../../src/manager/claim/claimFull.sql.js";
+import { claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
 import { claimSmall } from "../../../../src/manager/claim/claimSmall.sql.js";
 import type { OwnedResult } from "../../../../src/manager/model/tasks.js";
 import { completeFull } from "../../../../src/manager/results/completeFull.sql.js";
@@ -83,6 +84,7 @@ const queuedRequest = {
 const statements: Record<string, (client: Client) => Promise<unknown>> = {
   claim: (stub) => claimFull(stub, table, claimOf(new Map([[1, 1]]), { sessions: 100, lookAhead: 100 })),
   "claim behind others": (stub) => claimFull(stub, table, queuedRequest),
+  "claim queued": (stub) => claimQueued(stub, table, queuedRequest),
   "claim small": (stub) =>
     claimSmall(stub, table, {
       sessions: [{ owner, pid: 1 }],

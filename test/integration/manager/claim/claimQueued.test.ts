@@ -1,0 +1,143 @@
+import assert from "node:assert/strict";
+import * as fc from "fast-check";
+import { claimFull, type ClaimRequest, type ClaimResult } from "../../../../src/manager/claim/claimFull.sql.js";
+import { canBeQueued, claimQueued } from "../../../../src/manager/claim/claimQueued.sql.js";
+import { taskTable } from "../../../../src/manager/schema/taskTable.js";
+import { createDatabase } from "../../../support/database.js";
+import { claimOf } from "../../../support/claims.js";
+import { test } from "../../../support/limitedTest.js";
+import { openManager } from "../../../support/taskTables.js";
+
+const database = await createDatabase();
+const user = await database.connect();
+const manager = await openManager(database.target);
+const table = taskTable("public", "task");
+
+const names = ["a", "b"];
+const hashes = await Promise.all(
+  names.map(async (name) => await user.query<{ h: number }>("SELECT hashtext($1) AS h", [name])),
+);
+
+/** A request for tasks that queue behind tasks of their groups, in two sessions for each group. */
+function requestOf(slots: readonly number[], running: number): ClaimRequest {
+  const groups = slots.map((count, group) => ({
+    hash: hashes[group]?.rows[0]?.h ?? 0,
+    running,
+    max: 2_147_483_647,
+    id: -(2n ** 63n),
+    quietMs: Infinity,
+    maxTasks: count,
+    ownSlots: Array.from({ length: count }, (_, slot) => ({
+      owner: `${group} ${slot % 2}`,
+      pid: group,
+      startsNow: false,
+    })),
+  }));
+  return { groups, slots: [], dedicated: [], maxCandidates: 0, except: [] };
+}
+
+interface Outcome {
+  readonly result: ClaimResult | null;
+  readonly rows: unknown;
+}
+
+/** Claims in a transaction that is rolled back afterwards. */
+async function outcome(claim: () => Promise<ClaimResult | null>): Promise<Outcome> {
+  await manager.query("BEGIN");
+  try {
+    const result = await claim();
+    const { rows } = await manager.query("SELECT to_jsonb(t) - 'take' AS task FROM public.task AS t ORDER BY id");
+    return { result, rows };
+  } finally {
+    await manager.query("ROLLBACK");
+  }
+}
+
+const claimedOf = (result: ClaimResult | null) =>
+  result?.claimed
+    .map(({ id, owner, input, startsNow }) => ({ id, owner, input, startsNow }))
+    .toSorted((a, b) => Number(a.id) - Number(b.id));
+
+const headsOf = (result: ClaimResult | null) => result?.heads.toSorted((a, b) => a.hash - b.hash);
+
+const special = {
+  exclusive: { count: 1 },
+  gap: { gap: "1 min" },
+  key: { key: "k" },
+  late: { plan: "2001-01-01", active: "1 s" },
+  pausing: { max: -5 },
+};
+const row = fc.record({
+  group: fc.constantFrom(...names),
+  max: fc.integer({ min: 0, max: 4 }),
+  kind: fc.constantFrom(
+    ...Array<"">(30).fill(""),
+    "later",
+    "stopped",
+    ...(Object.keys(special) as (keyof typeof special)[]),
+  ),
+});
+
+test("a queued claim does what a full claim does, or nothing", async () => {
+  const seen = { claimed: 0, refused: 0 };
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(row, { minLength: 1, maxLength: 14 }),
+      fc.array(fc.integer({ min: 1, max: 5 }), { minLength: 2, maxLength: 2 }),
+      fc.integer({ min: 1, max: 3 }),
+      fc.boolean(),
+      async (rows, slots, running, paused) => {
+        await user.query("TRUNCATE task, task_pause RESTART IDENTITY");
+        for (const { kind, ...columns } of rows) {
+          const more =
+            kind === "later"
+              ? { plan: "infinity" }
+              : kind === "stopped"
+                ? { state: "STOP" }
+                : special[kind as keyof typeof special];
+          const values = Object.entries({ input: "SELECT 1", ...columns, ...(kind === "" ? {} : more) });
+          await user.query(
+            `INSERT INTO task (${values.map(([name]) => `"${name}"`).join()}) VALUES (${values.map((_, at) => `$${at + 1}`).join()}) ON CONFLICT DO NOTHING`,
+            values.map(([, value]) => value),
+          );
+        }
+        if (paused) await user.query(`INSERT INTO task_pause ("group") VALUES ('b')`);
+        const request = requestOf(slots, running);
+        const full = await outcome(() => claimFull(manager, table, request));
+        const queued = await outcome(() => claimQueued(manager, table, request));
+        if (queued.result === null) {
+          seen.refused += 1;
+          const isSpecial = ({ group, kind, max }: (typeof rows)[number]) =>
+            kind in special || (paused && group === "b") || max < running - 1;
+          assert.ok(rows.some(isSpecial) || full.result?.claimed.length === 0);
+          return;
+        }
+        seen.claimed += 1;
+        assert.deepEqual(claimedOf(queued.result), claimedOf(full.result));
+        assert.deepEqual(headsOf(queued.result), headsOf(full.result));
+        assert.deepEqual(queued.rows, full.rows);
+      },
+    ),
+    { numRuns: 150 },
+  );
+  assert.ok(seen.claimed > 20 && seen.refused > 20, JSON.stringify(seen));
+});
+
+test("a locked row makes a queued claim give up, and it has claimed nothing", async () => {
+  await user.query("TRUNCATE task, task_pause RESTART IDENTITY");
+  await user.query(`INSERT INTO task ("group", max, input) SELECT 'a', 4, 'SELECT 1' FROM generate_series(1, 3)`);
+  await user.query("BEGIN");
+  await user.query("SELECT FROM task WHERE id = 2 FOR UPDATE");
+  await assert.rejects(claimQueued(manager, table, requestOf([3, 1], 1)), { code: "55P03" });
+  await user.query("ROLLBACK");
+  const { rows } = await user.query("SELECT FROM task WHERE state = 'PLAN'");
+  assert.equal(rows.length, 3);
+});
+
+test("only a request whose tasks all queue behind their own group, with nothing to skip, can be queued", () => {
+  const request = requestOf([2, 2], 1);
+  assert.ok(canBeQueued(request));
+  assert.ok(!canBeQueued({ ...request, except: ["1"] }));
+  assert.ok(!canBeQueued({ ...request, contended: ["1"] }));
+  assert.ok(!canBeQueued(claimOf(new Map([[1, 0]]), { sessions: 1 })));
+});
