@@ -16,7 +16,9 @@ const settled = (text: string): string =>
     text
       .replaceAll(/\bPostgreSQL \d+\.\d+/g, "PostgreSQL VERSION")
       .replaceAll(/\b\d+ of \d+ (connections|taken)/g, "N of N $1")
-      .replaceAll(/^ *(sessions|rows|ended) .*\n/gm, ""),
+      .replaceAll(/^ *(sessions|rows|ended) .*\n/gm, "")
+      // Printed if the machine is so busy that the task has not started after a second.
+      .replaceAll(/^pg-task: task \d+ waits: nothing blocks it.*\n/gm, ""),
   );
 
 const unfinished =
