@@ -35,14 +35,6 @@ async function mayReadHome(client: Queryable, { qualifiedHome }: TaskTable): Pro
 
 export type StoppedTasks = "none" | "schedules" | "all";
 
-export interface AcceptedCopy {
-  /** Why the table was a copy. Null if it was none, and nothing was changed. */
-  readonly reason: string | null;
-  readonly stopped: number;
-  /** How many tasks the original was running when it was copied, and are recovered now. */
-  readonly running: number;
-}
-
 /**
  * In one transaction, so that nothing starts that should be stopped.
  *
@@ -53,7 +45,7 @@ export async function acceptCopy(
   table: TaskTable,
   entry: Pick<Entry, "parameters">,
   stop: StoppedTasks,
-): Promise<AcceptedCopy> {
+) {
   await client.query("BEGIN");
   try {
     const reason = (await hasHome(client, table)) ? await lockCopy(client, table, entry) : null;
@@ -63,6 +55,7 @@ export async function acceptCopy(
     const running = reason === null ? 0 : await countRunning(client, table);
     if (reason !== null) await replaceHome(client, table, entry);
     await client.query("COMMIT");
+    // Those that the original was running when it was copied are recovered now.
     return { reason, stopped, running };
   } catch (error) {
     await client.query("ROLLBACK").catch(() => {});

@@ -20,7 +20,7 @@ import { PgTaskError } from "../../shared/errors.js";
 import { minServerVersion } from "../../shared/postgres/serverLimits.js";
 import { insufficientPrivilege } from "../../shared/postgres/sqlStates.js";
 import { identifier } from "../../shared/postgres/quoting.js";
-import { readControlSettings, type ControlSettings } from "../../supervisor/controlSettings.js";
+import { readControlSettings } from "../../supervisor/controlSettings.js";
 import { readTableExistence } from "../../tasks/queries/tableExistence.js";
 import {
   findRefusal,
@@ -66,17 +66,10 @@ const outsideOnly = (entry: Entry, findings: readonly Finding[], error: PgTaskEr
   error,
 });
 
-/** What the server of the control connection reported. */
-export interface ControlFindings {
-  readonly version: string;
-  readonly canCreateRoles: boolean;
-  readonly canCreateDatabases: boolean;
-  readonly settings: ControlSettings;
-  readonly warnings: readonly string[];
-}
+export type ControlFindings = Awaited<ReturnType<typeof inspectControl>>;
 
 /** @throws PgTaskError CONNECTION_FAILED, CONNECTION_REJECTED or SCHEMA_UNSUPPORTED_SERVER */
-export async function inspectControl(control: ConnectionTarget, file: FileParameters): Promise<ControlFindings> {
+export async function inspectControl(control: ConnectionTarget, file: FileParameters) {
   return await withConnection(
     control,
     async (client) => {

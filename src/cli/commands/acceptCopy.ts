@@ -1,5 +1,5 @@
 import { printableLine } from "../../shared/printable.js";
-import { acceptCopy, type AcceptedCopy, type StoppedTasks } from "../../tasks/copies.js";
+import { acceptCopy, type StoppedTasks } from "../../tasks/copies.js";
 import { withTable } from "../support/openTable.js";
 import type { CommandOptions } from "../support/options.js";
 import { formatCount } from "../terminal/format.js";
@@ -24,7 +24,7 @@ export async function accept(terminal: Terminal, name: string | undefined, given
   });
 }
 
-function describe({ reason, stopped, running }: AcceptedCopy): string {
+function describe({ reason, stopped, running }: Awaited<ReturnType<typeof acceptCopy>>): string {
   if (reason === null) return "is no copy, nothing was changed";
   const recovered =
     running === 0 ? "" : `; ${formatCount(running, "task")} that the original was running will run again or be settled`;

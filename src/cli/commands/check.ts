@@ -4,7 +4,7 @@ import type { ExplainedConfiguration } from "../../shared/config/loadConfigurati
 import { fileParameters } from "../../shared/config/parameters.js";
 import type { FileParameters } from "../../shared/config/parameterTable.js";
 import type { Entry } from "../../shared/config/types.js";
-import { PgTaskError, toReport, type ErrorReport } from "../../shared/errors.js";
+import { PgTaskError, toReport } from "../../shared/errors.js";
 import { firstLine } from "../../shared/firstLine.js";
 import { describeTarget } from "../../shared/postgres/target/target.js";
 import { toPgTaskError } from "../check/roleAndDatabase.js";
@@ -83,28 +83,12 @@ async function inspectEntries(
   return inspected;
 }
 
-/** The result of the command `check`. Contains no secrets. */
-export interface CheckReport {
-  /** Absolute path of the configuration file; null if there is none. */
-  readonly file: string | null;
-  readonly control: {
-    readonly from: string;
-    readonly url: string;
-    /** The masked password; null if there is none. */
-    readonly password: string | null;
-    readonly sslmode: string;
-    readonly version: string | null;
-    readonly error: ErrorReport | null;
-  };
-  readonly parameters: Readonly<Record<string, ParameterReport>>;
-  readonly entries: readonly EntryReport[];
-  readonly warnings: readonly string[];
-  readonly exitCode: number;
-}
+/** The result of the command. Contains no secrets. */
+export type CheckReport = ReturnType<typeof buildReport>;
 
-/** `server`: a setting of the control database, of the control connection's role, or of the server. */
 interface ParameterReport {
   readonly value: unknown;
+  /** `server`: a setting of the control database, of the control connection's role, or of the server. */
   readonly from: "file" | "default" | "server";
 }
 
@@ -117,27 +101,14 @@ interface ObjectReport {
   readonly why?: string;
 }
 
-interface EntryReport extends Pick<EntryFindings, "paused" | "settings"> {
-  readonly key: string;
-  readonly url: string;
-  readonly user: string;
-  readonly database: string;
-  readonly schema: string;
-  readonly table: string;
-  readonly create: boolean;
-  readonly password: string | null;
-  /** Parameters that the entry sets. */
-  readonly parameters: Partial<FileParameters>;
-  readonly objects: readonly ObjectReport[];
-  readonly error: ErrorReport | null;
-}
+type EntryReport = CheckReport["entries"][number];
 
 function buildReport(
   explained: ExplainedConfiguration,
   control: ControlFindings | PgTaskError,
   inspected: readonly EntryFindings[],
   warnings: readonly string[],
-): CheckReport {
+) {
   const { configuration, given } = explained;
   const error = control instanceof Error ? control : null;
   const found = control instanceof Error ? null : control;
@@ -180,7 +151,7 @@ function reportParameters(
   all: FileParameters,
   given: Partial<FileParameters>,
   fromServer: Partial<FileParameters> = {},
-): CheckReport["parameters"] {
+): Readonly<Record<string, ParameterReport>> {
   const values = maskParameters(all);
   return Object.fromEntries(
     fileParameters.map(({ name }) => {
@@ -250,7 +221,7 @@ function listErrors({ control, entries }: CheckReport): string[] {
 }
 
 function formatParameters(
-  values: CheckReport["parameters"],
+  values: Readonly<Record<string, ParameterReport>>,
   isListed: (from: ParameterReport["from"]) => boolean,
   title: string,
 ): string[] {

@@ -1,30 +1,23 @@
 import type { Change, ChangeResult } from "./changeTasks.js";
 
-/** What the user can do about a task that was not changed. */
-interface Remedies {
-  readonly locked: string;
-  readonly isRunning: string;
-  /** For a task that has ended and cannot be run now. */
-  readonly hasEnded: (id: string) => string;
-  /** For a task in TAKE or WORK that no session owns. */
-  readonly unowned: (id: string) => string;
-  /** For a finished task that cannot be retried because the task with this id waits with its key. */
-  readonly keyWaits: (id: string) => string;
-}
-
 export const runInstead = (id: string): string => `pg-task run-now ${id} runs the waiting task with the same key`;
 
 /** What runs tasks in TAKE or WORK that no session owns: a stopped task can be retried, also one that has never run. */
 export const stopAndRetry = (ids: readonly string[]): string =>
   `pg-task stop ${ids.join(",")} && pg-task retry ${ids.join(",")}`;
 
-const commandRemedies: Remedies = {
+/** What the user can do about a task that was not changed. Most are given the task's id. */
+const commandRemedies = {
   locked: "try again, or see pg-task why",
   isRunning: "--running deletes it and cancels its run",
-  hasEnded: (id) => `pg-task retry ${id} runs it again`,
-  unowned: (id) => `${stopAndRetry([id])} runs it`,
+  hasEnded: (id: string): string => `pg-task retry ${id} runs it again`,
+  /** For a task in TAKE or WORK that no session owns. */
+  unowned: (id: string): string => `${stopAndRetry([id])} runs it`,
+  /** Given the task that waits with the key. */
   keyWaits: runInstead,
 };
+
+type Remedies = typeof commandRemedies;
 
 export const webRemedies: Remedies = {
   locked: "try again",

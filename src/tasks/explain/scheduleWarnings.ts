@@ -12,14 +12,6 @@ export interface ScheduleWarning {
   readonly remedy: string;
 }
 
-interface ScheduleFindings {
-  readonly examined: number;
-  readonly more: boolean;
-  readonly warnings: readonly ScheduleWarning[];
-  /** The schedules whose last run failed, or whose waiting run has been tried and failed: their key and id. */
-  readonly failed: readonly string[];
-}
-
 const maxSchedules = 1_000;
 const maxRuns = 10;
 const periodTimes = 100;
@@ -33,7 +25,7 @@ const maxListed = 5;
  * Looks for schedules whose next run is owed, whose query failed, that give no times, that lose a time at which the
  * clocks are set forward, or that need more time than their group has.
  */
-export async function readScheduleWarnings(client: Client, table: TaskTable): Promise<ScheduleFindings> {
+export async function readScheduleWarnings(client: Client, table: TaskTable) {
   const { schedules, more } = await readSchedules(client, table, {
     filter: {},
     limit: maxSchedules,
@@ -43,6 +35,7 @@ export async function readScheduleWarnings(client: Client, table: TaskTable): Pr
   return {
     examined: schedules.length,
     more,
+    /** The schedules whose last run failed, or whose waiting run has been tried and failed: their key and id. */
     failed: schedules.flatMap(({ id, key, failedTries, last: [newest] }) =>
       failedTries > 0 || newest?.state === "FAIL" ? [key === null ? `schedule ${id}` : `${key} (schedule ${id})`] : [],
     ),

@@ -163,15 +163,11 @@ export async function countConnectionsByRole(
   return rows.filter(({ role }) => role !== null);
 }
 
-/** The server's queue of notifications, which all databases share. */
-interface NotificationQueue {
-  /** How full the queue is, from 0 to 1. */
-  readonly usage: number;
-  /** The visible client session with the oldest transaction. If it listens, it keeps the queue from being emptied. */
-  readonly oldest: { readonly pid: number; readonly description: string } | null;
-}
-
-export async function readNotificationQueue(client: Queryable): Promise<NotificationQueue> {
+/**
+ * The queue, which all databases share, is full at a usage of 1. The oldest visible transaction may keep it from being
+ * emptied, if its session listens.
+ */
+export async function readNotificationQueue(client: Queryable) {
   const { usage, pid, description } = await queryOne<{ usage: number; pid: number | null; description: string }>(
     client,
     `SELECT pg_catalog.pg_notification_queue_usage() AS usage, a.pid, a.description

@@ -50,17 +50,7 @@ export async function readColumnDefaults(client: Queryable, table: TaskTable): P
 
 const optionNames: ReadonlySet<string> = new Set(columnsWith({ by: "producer" }));
 
-/** A column to which a new task can give a value. */
-interface OptionColumn {
-  readonly name: string;
-  readonly type: string;
-  readonly nullable: boolean;
-  /** The value of a new task that gives none, as text. Null if it is null, or not known before the insert. */
-  readonly default: string | null;
-  readonly own: boolean;
-}
-
-export async function readOptionColumns(client: Queryable, table: TaskTable): Promise<OptionColumn[]> {
+export async function readOptionColumns(client: Queryable, table: TaskTable) {
   const listed = (await readColumns(client, table)).filter(({ name }) => optionNames.has(name) || !isTaskColumn(name));
   const known = listed.filter(({ name }) => optionNames.has(name));
   const defaults = await readDefaults(client, known);
@@ -68,6 +58,7 @@ export async function readOptionColumns(client: Queryable, table: TaskTable): Pr
     name,
     type,
     nullable,
+    /** Null also if it is not known before the insert. */
     default: defaults[name] ?? null,
     own: !isTaskColumn(name),
   }));

@@ -139,16 +139,13 @@ export interface EndedCounts {
   readonly more: boolean;
 }
 
-export interface Rates {
-  readonly lastMinute: EndedCounts;
-  readonly lastHour: EndedCounts;
-}
+export type Rates = Awaited<ReturnType<typeof readRates>>;
 
 /** This many of the oldest rows that were read decide whether there may be more runs of a time. */
 const oldestRows = 100;
 
 /** Counts at most `limit` of the newest rows, so that the cost does not depend on the table's size. */
-export async function readRates(client: Client, { qualified }: TaskTable, limit: number): Promise<Rates> {
+export async function readRates(client: Client, { qualified }: TaskTable, limit: number) {
   interface Row extends Record<"minute" | "hour" | "minuteFailed" | "hourFailed", number> {
     readonly full: boolean;
     readonly beforeMinute: boolean;
@@ -178,18 +175,10 @@ export async function readRates(client: Client, { qualified }: TaskTable, limit:
   };
 }
 
-interface Percentiles {
-  readonly p50: number;
-  readonly p95: number;
-}
-
 const maxRows = 1_000;
 
 /** From plan to start, and from start to end, in the newest rows. Null if none of these has ended. */
-export async function readLatencies(
-  client: Client,
-  { qualified }: TaskTable,
-): Promise<{ readonly waitMs: Percentiles | null; readonly runMs: Percentiles | null }> {
+export async function readLatencies(client: Client, { qualified }: TaskTable) {
   const { rows } = await client.query<{ wait: number[] | null; run: number[] | null }>(
     `SELECT percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP
          (ORDER BY greatest(0, extract(epoch FROM start - plan)::float8 * 1000)) AS wait,
@@ -203,7 +192,7 @@ export async function readLatencies(
   return { waitMs: percentiles(rows[0]?.wait), runMs: percentiles(rows[0]?.run) };
 }
 
-function percentiles(values: number[] | null | undefined): Percentiles | null {
+function percentiles(values: number[] | null | undefined) {
   const [p50, p95] = values ?? [];
   return p50 === undefined || p95 === undefined ? null : { p50, p95 };
 }

@@ -12,16 +12,6 @@ export type EntryLocation = Pick<Entry, "target" | "schema" | "table">;
 export const entriesOnServer = (target: Entry["target"], entries: readonly EntryLocation[]): EntryLocation[] =>
   entries.filter((entry) => shareServer(entry.target, target));
 
-/** The sessions are found by their application names, without reading the table. */
-export interface ExecutorSessions {
-  readonly sessions: number;
-  readonly running: number;
-  /** That run a task by their names, but whose backend has been idle for a second, as far as this role can see. */
-  readonly idle: number;
-  /** By the groups' names as the server shows them in application names. */
-  readonly groups: ReadonlyMap<string, number>;
-}
-
 const sum = (numbers: readonly number[]): number => numbers.reduce((all, one) => all + one, 0);
 
 /**
@@ -38,8 +28,8 @@ export const shownNames = (names: string): string =>
 
 export const shownName = (place: number): string => `(SELECT s.name FROM shown AS s WHERE s.place = ${place})`;
 
-/** The sessions of all pg-task processes are included. */
-export async function readSessions(client: Queryable, table: TaskTable): Promise<ExecutorSessions> {
+/** The sessions of all pg-task processes, found by their application names, without reading the table. */
+export async function readSessions(client: Queryable, table: TaskTable) {
   const { rows } = await client.query<{ group: string | null; sessions: number; free: number }>(
     `WITH shown AS MATERIALIZED (${shownNames("$1::text[]")}),
        names AS MATERIALIZED (SELECT ${shownName(1)} AS idle, ${shownName(2)} AS prefix)
@@ -55,7 +45,9 @@ export async function readSessions(client: Queryable, table: TaskTable): Promise
   return {
     sessions: sum(rows.map(({ sessions }) => sessions)),
     running: sum(busy.map(([, sessions]) => sessions)),
+    /** Without a task, and idle for a second, as far as this role can see. */
     idle: sum(rows.flatMap(({ group, free }) => (group === null ? free : []))),
+    /** By the groups' names as the server shows them in application names. */
     groups: new Map(busy),
   };
 }

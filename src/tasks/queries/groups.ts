@@ -34,17 +34,14 @@ export interface Groups {
   readonly newestComplete: boolean;
 }
 
-export interface GroupScanLimits {
-  readonly rows: number;
-  /** Size of the random sample, in pages, that is read if one of the two indexes reaches the limit `rows`. */
-  readonly pages: number;
-  /** If the table is sampled and a group has fewer due tasks than this, the group's due tasks are counted exactly. */
-  readonly rowsPerGroup: number;
-}
-
-/** Limits for a request that is repeated regularly, and for a single request. */
-export const pollLimits: GroupScanLimits = { rows: 5_000, pages: 2_500, rowsPerGroup: 150 };
-export const thoroughLimits: GroupScanLimits = { rows: 20_000, pages: 10_000, rowsPerGroup: 1_000 };
+/**
+ * For a request that is repeated regularly. `rows`: from each of the two indexes of waiting tasks. `pages`: size of the
+ * random sample that is read if one of them has more. `rowsPerGroup`: if the table is sampled and a group has fewer due
+ * tasks than this, they are counted exactly.
+ */
+export const pollLimits = { rows: 5_000, pages: 2_500, rowsPerGroup: 150 };
+/** For a single request. */
+export const thoroughLimits: typeof pollLimits = { rows: 20_000, pages: 10_000, rowsPerGroup: 1_000 };
 
 /** Finished tasks are counted in at most this many of the newest rows. */
 const maxNewest = 5_000;
@@ -70,7 +67,7 @@ export async function readGroups(
     limit,
     ended,
     limits: effort,
-  }: { readonly limit: number; readonly ended: boolean; readonly limits: GroupScanLimits },
+  }: { readonly limit: number; readonly ended: boolean; readonly limits: typeof pollLimits },
 ): Promise<Groups> {
   const { qualified, pauses } = table;
   const gap = millisecondsSql("t.gap");

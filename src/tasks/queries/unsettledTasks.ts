@@ -16,30 +16,16 @@ export const isRejectedSql = (table: TaskTable, row: string): string =>
 export const areMoreRejectedSql = (table: TaskTable): string =>
   `(SELECT count(*) FROM (${rejectedKeysSql(table)}) AS r) >= ${maxRejectedResultLocks}`;
 
-interface RejectedResults {
-  /** The ids of up to five of them. Null if scanning the table for them takes more than five seconds. */
-  readonly ids: readonly string[] | null;
-  /** How many others the manager shows. 0 if `ids` is null. */
-  readonly others: number;
-  /** Whether there may be more than that, because the manager shows as many as it can. */
-  readonly more: boolean;
-}
-
-export async function readRejectedResults(client: Client, table: TaskTable): Promise<RejectedResults> {
+export async function readRejectedResults(client: Client, table: TaskTable) {
   const { rows } = await client.query(rejectedKeysSql(table));
   const ids = rows.length === 0 ? [] : await scanForIds(client, table, isRejectedSql(table, "t"));
   const others = ids?.length === maxIds ? rows.length - maxIds : 0;
+  // The manager shows no more than so many. Without ids, scanning took too long.
   return { ids, others, more: rows.length >= maxRejectedResultLocks };
 }
 
 export const areMoreRejected = async (client: Client, table: TaskTable): Promise<boolean> =>
   await queryValue(client, `SELECT ${areMoreRejectedSql(table)} AS more`);
-
-interface Orphan {
-  readonly id: string;
-  /** Whether a session has owned it. Managers release only those that one has. */
-  readonly owned: boolean;
-}
 
 /**
  * Tasks in TAKE or WORK without a living owner. Without remote ones that have an owner, because only their remote
@@ -47,7 +33,7 @@ interface Orphan {
  *
  * @returns null if scanning the table takes more than five seconds
  */
-export async function readOrphans(client: Client, table: TaskTable): Promise<readonly Orphan[] | null> {
+export async function readOrphans(client: Client, table: TaskTable) {
   const ids = await scanForIds(
     client,
     table,
@@ -61,6 +47,7 @@ export async function readOrphans(client: Client, table: TaskTable): Promise<rea
      WHERE t.id = ANY ($1::bigint[]) AND t.owner IS NULL AND t.state::text IN ('TAKE', 'WORK')`,
     [ids],
   );
+  // Managers release only those that a session has owned.
   return ids.map((id) => ({ id, owned: !rows.some((row) => row.id === id) }));
 }
 
