@@ -24,7 +24,7 @@ interface IndexState {
 /**
  * The predicate names no column that a completion changes, so that completions can still write heap-only tuples.
  *
- * @param concurrently only then is the index of a large table created, and the caller must not be in a transaction
+ * @param concurrently needed for a large table, and impossible in a transaction. Otherwise, the caller must be in one.
  * @returns why there is no index, or null if there is one
  */
 export async function ensureKeyIndex(

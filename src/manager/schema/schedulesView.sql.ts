@@ -152,6 +152,7 @@ const columnComments: readonly (readonly [name: string, type: string, comment: s
   ["owed", "text", "Why the next run could not be planned yet although the row has ended; null if this is not so"],
 ];
 
+/** A single SELECT, so that the server inlines the function. */
 export function functionStatement(table: TaskTable): string {
   const { qualified } = table;
   const columns = columnComments.map(([name, type]) => `${identifier(name)} ${type}`).join(", ");

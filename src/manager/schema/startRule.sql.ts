@@ -48,6 +48,14 @@ export function startBlockers(table: TaskTable, { running, keyRuns, quietMs }: C
   return `array_remove(ARRAY[${[own, ...others].join(",\n    ")}], NULL)`;
 }
 
+/**
+ * SQL of a query for due tasks, of the row `d`, in the order of the index of due tasks, in which the tasks of a group
+ * start. Any other index would need a sort, so the planner does not choose it. Leaves out tasks whose key runs, and those
+ * whose group's pause still has to be written.
+ *
+ * @param query.where a condition on `hash` that compares it as an array element. With `hash = …`, the planner would drop
+ *   it from ORDER BY, and where `max` is constant as well, might read the rows of all groups by the primary key.
+ */
 export const dueTasks = (
   table: TaskTable,
   { columns, where, except, keys, limit }: DueQuery & { readonly where: string; readonly limit: number | string },

@@ -187,7 +187,7 @@ export async function refuseConflictingNames(client: Client, table: TaskTable): 
   );
 }
 
-/** That of the pg_task extension with the purpose of ours does not count: it creates it again when it starts. */
+/** The pg_task extension's wake-up function does not count: ours replaces it, and the extension creates it again. */
 async function findForeignFunction(client: Client, table: TaskTable): Promise<string | null> {
   const { rows } = await client.query<{ name: string }>(
     `SELECT pg_catalog.concat('the function ', p.oid::pg_catalog.regprocedure) AS name
