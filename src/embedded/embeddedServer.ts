@@ -3,7 +3,7 @@ import { PgTaskError } from "../shared/errors.js";
 import type { Log } from "../shared/log.js";
 import { serverAccount } from "./serverAccount.js";
 import { usableBinaries } from "./binaries/usableBinaries.js";
-import { inspect, requireMajor, requireUsable, type DataDirectory } from "./data/dataDirectory.js";
+import { inspect, requireMajor, requireUsable } from "./data/dataDirectory.js";
 import { awaitRelease } from "./data/lockFile.js";
 import { runInitdbInto } from "./data/initdb.js";
 import { installedPackage, type InstalledPackage } from "./binaries/installedPackage.js";
@@ -74,11 +74,12 @@ export async function startEmbeddedWith(
   await requireUsable(found);
   await awaitRelease(found.path, log);
   if (options.port !== undefined) await requireFree(options.port);
-  const data = await withCluster(found, async () => {
+  let data = found;
+  if (found.cluster === null) {
     log.info(`creating the data folder ${found.path} of the embedded server`);
-    const durable = settings["fsync"] !== "off";
-    await runInitdbInto(found.path, { binaries, account, durable, log });
-  });
+    await runInitdbInto(found.path, { binaries, account, durable: settings["fsync"] !== "off", log });
+    data = await inspect(found.path);
+  }
   requireMajor(data, binaries.major);
   const { port, postmaster } = await attempt(options.port, {
     binaries,
@@ -91,18 +92,7 @@ export async function startEmbeddedWith(
   log.warn(
     `any local user may connect to the embedded server on ${loopback}:${port} as superuser without a password (trust), and run programs as ${account?.name ?? "the user who started it"}`,
   );
-  return {
-    url: serverUrl(port),
-    port,
-    dataDirectory: data.path,
-    ...postmaster,
-  };
-}
-
-async function withCluster(found: DataDirectory, make: () => Promise<void>): Promise<DataDirectory> {
-  if (found.cluster !== null) return found;
-  await make();
-  return await inspect(found.path);
+  return { url: serverUrl(port), port, dataDirectory: data.path, ...postmaster };
 }
 
 async function attempt(

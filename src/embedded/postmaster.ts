@@ -60,11 +60,15 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
   );
   const ended = server.ended.then((exit) => `${describeExit(exit)}; its last log lines: ${serverLog.lastLines()}`);
   const outcome = await Promise.race([ended, isReady(server, serverLog, options)]);
-  if (outcome === "ready") return { pid: server.pid, ended, stop: stopper(server, serverLog, options) };
+  if (outcome === "ready") {
+    let stopped: Promise<void> | undefined;
+    return { pid: server.pid, ended, stop: () => (stopped ??= stop(server, serverLog, options)) };
+  }
   if (outcome === "silent") {
     server.signal("SIGQUIT");
     await server.ended;
-    throw failure(`it was not ready, and logged nothing for ${options.silenceLimitMs} ms`, serverLog);
+    const why = `it was not ready, and logged nothing for ${options.silenceLimitMs} ms; its last log lines: `;
+    throw new PgTaskError("EMBEDDED_FAILED", `the embedded server did not start: ${why}${serverLog.lastLines()}`);
   }
   const known = startFailures.find(([pattern]) => serverLog.matches(pattern));
   if (known !== undefined) return known[1];
@@ -91,13 +95,6 @@ function refusedStart(outcome: string, serverLog: ServerLog, { dataDirectory, po
   return new PgTaskError("EMBEDDED_FAILED", `the embedded server did not start: ${withPath(outcome)}`);
 }
 
-function failure(why: string, serverLog: ServerLog): PgTaskError {
-  return new PgTaskError(
-    "EMBEDDED_FAILED",
-    `the embedded server did not start: ${why}; its last log lines: ${serverLog.lastLines()}`,
-  );
-}
-
 async function isReady(
   server: GuardedProcess,
   serverLog: ServerLog,
@@ -112,11 +109,6 @@ async function isReady(
     await sleep(pollMs);
   }
   return await new Promise<never>(() => {});
-}
-
-function stopper(server: GuardedProcess, serverLog: ServerLog, options: PostmasterOptions): () => Promise<void> {
-  let stopped: Promise<void> | undefined;
-  return () => (stopped ??= stop(server, serverLog, options));
 }
 
 async function stop(

@@ -79,7 +79,7 @@ export function toReport(error: unknown): ErrorReport {
     const message = lossMessages.test(error.message) ? "the connection ended" : error.message;
     return { code: "CONNECTION_LOST", message };
   }
-  return { code: "INTERNAL", message: withStack(error) };
+  return { code: "INTERNAL", message: isError(error) ? (error.stack ?? error.message) : String(error) };
 }
 
 /** Test runners such as Jest run programs in a context of its own, in which Node's errors are no instances of Error. */
@@ -99,11 +99,6 @@ const lossMessages = /^Connection terminated|is not queryable$/;
 export function isConnectionLoss(error: unknown): error is Error {
   if (!isError(error)) return false;
   return lossMessages.test(error.message) || ("code" in error && lossErrorCodes.has(String(error.code)));
-}
-
-function withStack(error: unknown): string {
-  if (!isError(error)) return String(error);
-  return error.stack ?? error.message;
 }
 
 export function systemErrorCode(error: unknown): string {

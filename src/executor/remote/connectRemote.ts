@@ -172,18 +172,12 @@ function toFailure({ address, encryption, target }: ConnectAttempt, error: unkno
   if (error instanceof LoginRefused) {
     if (error.error.code === cannotConnectNow) return { problem, next: "server" };
     const canSwitch = withTls || (withoutTls && error.encrypted);
-    return { problem, next: canSwitch && mayOtherEncryptionHelp(error) ? "encryption" : "none" };
+    const mayHelp = !error.authenticated && !unaffectedByTls.test(error.error.code);
+    return { problem, next: canSwitch && mayHelp ? "encryption" : "none" };
   }
   if (error instanceof TlsProblem) return { problem, next: withoutTls ? "encryption" : "none" };
-  if (error instanceof ConnectionProblem && error.message !== timeoutExpired) {
-    return { problem, next: "none" };
-  }
-  return { problem, next: "address" };
-}
-
-/** Whether the server might accept the login with the other encryption: with TLS instead of without, or the reverse. */
-function mayOtherEncryptionHelp({ error, authenticated }: LoginRefused): boolean {
-  return !authenticated && !unaffectedByTls.test(error.code);
+  const isFinal = error instanceof ConnectionProblem && error.message !== timeoutExpired;
+  return { problem, next: isFinal ? "none" : "address" };
 }
 
 function toProblem(serverLabel: string, error: unknown): ConnectionProblem {

@@ -54,11 +54,14 @@ export async function setUpSession(
   { startup }: RemoteTarget,
   wanted: SessionAttributes,
 ): Promise<RemoteSessionState> {
+  // Checked, but not used: text is always sent as UTF-8.
   const encoding = startup["client_encoding"];
   const [state, , known] = await Promise.all([
     wire.query(stateSql).then(expectSuccess),
     wire.query(settingsSql).then(expectSuccess),
-    encoding === undefined ? null : wire.query(encodingSql(encoding)).then(expectSuccess),
+    encoding === undefined
+      ? null
+      : wire.query(`SELECT pg_catalog.pg_char_to_encoding(${literal(encoding)})`).then(expectSuccess),
   ]);
   if (known?.rows[0]?.[0] === "-1") {
     throw new ConnectionProblem(`invalid value for parameter "client_encoding": "${encoding}"`);
@@ -87,11 +90,6 @@ export async function prepareKeptSession(
     if (expected.some((kind) => error instanceof kind)) return false;
     throw error;
   }
-}
-
-/** The encoding is checked but not used: text is always sent as UTF-8. */
-function encodingSql(encoding: string): string {
-  return `SELECT pg_catalog.pg_char_to_encoding(${literal(encoding)})`;
 }
 
 function expectSuccess(answer: Answer): Answer {

@@ -30,8 +30,7 @@ export function formatError(error: ServerError, input: string): string {
 }
 
 export function formatOwnError(message: string, input: string, detail?: string): string {
-  const lines = [line("ERROR", message), line("DETAIL", detail), line("STATEMENT", input)];
-  return lines.filter((text) => text !== "").join("\n");
+  return formatError({ severity: "ERROR", code: "", message, ...omitUndefined({ detail }) }, input);
 }
 
 export type RunError = Pick<Extract<RunResult, { outcome: "ended" }>, "error" | "sqlstate">;

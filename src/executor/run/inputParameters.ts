@@ -39,7 +39,7 @@ function endOfToken(input: string, opening: string, start: number): number {
       return behind(input, opening, from);
     case "e'":
     case "E'":
-      return endOfEscapedString(input, from);
+      return endOfEscaped(input, "'", from);
     default:
       return opening.startsWith("$") ? behind(input, opening, from) : from;
   }
@@ -56,9 +56,10 @@ function behind(input: string, text: string, from: number): number {
   return index < 0 ? input.length : index + text.length;
 }
 
-function endOfEscapedString(input: string, from: number): number {
+/** Returns the offset behind a string that this quote ends, and in which a backslash escapes the next character. */
+function endOfEscaped(text: string, quote: string, from: number): number {
   let index = from;
-  while (index < input.length && input[index] !== "'") index += input[index] === "\\" ? 2 : 1;
+  while (index < text.length && text[index] !== quote) index += text[index] === "\\" ? 2 : 1;
   return index + 1;
 }
 
@@ -69,7 +70,7 @@ export function elementsOf(array: string): (string | null)[] {
   let start = 1;
   for (let index = 0; index < array.length; index += 1) {
     const character = array[index];
-    if (character === '"') index = endOfEscapedQuotes(array, index);
+    if (character === '"') index = endOfEscaped(array, '"', index + 1) - 1;
     else if (character === "[" || character === "{") depth += 1;
     else if (character === "]" || character === "}") depth -= 1;
     if ((depth === 1 && character === ",") || depth === 0) {
@@ -79,12 +80,6 @@ export function elementsOf(array: string): (string | null)[] {
     }
   }
   return elements;
-}
-
-function endOfEscapedQuotes(json: string, start: number): number {
-  let index = start + 1;
-  while (json[index] !== '"') index += json[index] === "\\" ? 2 : 1;
-  return index;
 }
 
 function valueOf(text: string): string | null {

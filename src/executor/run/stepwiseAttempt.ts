@@ -48,7 +48,9 @@ export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
     else if (event.type === "ready" && this.settingsApplied) this.started();
     else if (event.type === "error") {
       // The input has already been sent, but must not run under the settings of another run.
-      this.context.wire.destroy(settingsRefused(event.error));
+      const { message, code } = event.error;
+      const why = `session closed, the settings of a run were refused: ${message} (SQLSTATE ${code})`;
+      this.context.wire.destroy(new PgTaskError("CONNECTION_LOST", why));
     }
   };
 
@@ -124,11 +126,4 @@ export class StepwiseAttempt extends Attempt<StepwiseAttemptContext> {
       this.done();
     }
   };
-}
-
-function settingsRefused(error: ServerError): PgTaskError {
-  return new PgTaskError(
-    "CONNECTION_LOST",
-    `session closed, the settings of a run were refused: ${error.message} (SQLSTATE ${error.code})`,
-  );
 }

@@ -141,7 +141,10 @@ export class Connector {
       ...this.#testSql().map((text) => wire.query(text)),
     ]);
     this.#expectSuccess(who);
-    this.#expectServer(wire, who, startup);
+    const [answered, mark] = who.rows[0] ?? [];
+    // Some poolers announce no pid, which appears here as 0.
+    const announced = wire.pid === 0 ? null : wire.pid;
+    expectNoPooler(this.#parameters.target, announced, { pid: Number(answered), mark }, startup);
     for (const answer of [ownTimeout, cleared, identity, initialState, ...tests]) this.#expectSuccess(answer);
     const [, owner, serverStart, user = null, role = null, readOnlySource = null] = identity.rows[0] ?? [];
     this.#expectSameServer(serverStart);
@@ -155,14 +158,6 @@ export class Connector {
     };
     const messages = new PipelinedMessages(this.#parameters, session);
     return { wire, messages, backend: { pid: wire.pid, owner } };
-  }
-
-  #expectServer({ pid }: ProtocolConnection, who: Answer, startup: Startup): void {
-    const [answered, mark] = who.rows[0] ?? [];
-    // Some poolers announce no pid, which appears here as 0.
-    const announced = pid === 0 ? null : pid;
-    const answer = { pid: Number(answered), mark };
-    expectNoPooler(this.#parameters.target, announced, answer, startup);
   }
 
   /** A session on another server than the manager's would run tasks that were claimed elsewhere. */

@@ -35,14 +35,10 @@ export function describeIssues(issues: readonly z.core.$ZodIssue[], content: unk
   return [...new Set(lines)];
 }
 
-/** Only entries are elements of an array. */
-function isInEntry(path: Path): boolean {
-  return path.some((step) => typeof step === "number");
-}
-
 function unknownKey(path: Path): string {
   const key = String(path.at(-1));
-  const inEntry = isInEntry(path);
+  // Only entries are elements of an array.
+  const inEntry = path.some((step) => typeof step === "number");
   const known = inEntry
     ? [...entryKeys.map(({ name }) => name), ...entryParameters.map(({ name }) => name)]
     : ["url", "pg_task.json", ...fileParameters.map(({ name }) => name)];
@@ -84,12 +80,8 @@ const hints: ReadonlyMap<string, string> = new Map([
 
 function allowedAt(path: Path): string {
   const key = path.findLast((step): step is string => typeof step === "string");
-  if (key === undefined) {
-    return isInEntry(path)
-      ? 'an entry, an object such as {"data": "name"}'
-      : "an object with parameters, or an array of entries";
-  }
   if (typeof path.at(-1) === "number") return 'an entry, an object such as {"data": "name"}';
+  if (key === undefined) return "an object with parameters, or an array of entries";
   const name = secretKeys.find((secret) => path.includes(secret)) ?? key;
   const entryKey = entryKeys.find(({ name: known }) => known === name);
   if (entryKey !== undefined) return entryKey.allowed;

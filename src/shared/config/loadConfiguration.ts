@@ -12,7 +12,7 @@ import { entriesNamed } from "./entryNames.js";
 import { checkTokens, resolveTokens, withoutTokens } from "./httpTokens.js";
 import { listenAnywhere } from "./listenAddress.js";
 import { formatPath } from "./describeIssues.js";
-import { findSource, type SourceOptions } from "./findSource.js";
+import { findSource, type ConfigSource, type SourceOptions } from "./findSource.js";
 import type { Configuration, Entry } from "./types.js";
 import type { FileParameters } from "./parameterTable.js";
 import { shareServer, type ConnectionTarget } from "../postgres/target/target.js";
@@ -68,7 +68,7 @@ export async function loadConfiguration(options: LoadOptions): Promise<Configura
 }
 
 export async function explainConfiguration(options: LoadOptions): Promise<ExplainedConfiguration> {
-  const { file } = await findSource(options);
+  const { file, environment } = await findSource(options);
   const document = await readGiven(file, options);
   const aliases = aliasProblems(document.values);
   if (aliases.length > 0) throw invalidConfiguration(file, aliases);
@@ -83,11 +83,15 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
     ...given,
   };
   if (!lazySecrets) checkTokens(parameters, file);
-  const context = sharedContext({ env: options.env, warn: once(options.warn ?? warnOnStderr) });
-  const chosen = await chooseControl(options, document, file);
-  const named = await resolveControl(chosen, file, context);
+  const context = sharedContext({
+    env: options.env,
+    warn: once(options.warn ?? ((message) => process.emitWarning(message))),
+  });
+  const { from, url } = chooseControl(options, document.values.url, { file, environment });
+  const named = await resolveControl(url, { named: from === "url in the file" ? "url" : from, file, context });
   const { inUse = named } = options;
-  const controlMoved = !sameDatabase(named.control, inUse.control);
+  // The role does not matter, because the supervisor's lock is held per database.
+  const controlMoved = !shareServer(named.control, inUse.control) || named.control.database !== inUse.control.database;
   const inForce = controlMoved ? inUse : named;
   const { control } = inForce;
   const entries =
@@ -104,14 +108,14 @@ export async function explainConfiguration(options: LoadOptions): Promise<Explai
   requireDefaultEntry(parameters, entries, file);
   return {
     configuration: { file, control, parameters, entries },
-    controlFrom: chosen.from,
+    controlFrom: from,
     controlGiven: inForce.given,
     holdsPassword: file !== null && holdsPassword(document),
     controlMoved,
     given,
     entriesGiven: entries.map((entry, index) => ({
       ...givenParameters(document.entries[index] ?? {}),
-      ...shortNames(entry),
+      ...Object.fromEntries(Object.entries(entry.fixed).map(([name, value]) => [`pg_task.${name}`, value])),
     })),
   };
 }
@@ -143,43 +147,36 @@ function requireDefaultEntry(parameters: FileParameters, entries: readonly Entry
   ]);
 }
 
-function shortNames({ fixed }: Entry): Partial<FileParameters> {
-  return Object.fromEntries(Object.entries(fixed).map(([name, value]) => [`pg_task.${name}`, value]));
-}
-
-interface ChosenControl {
-  readonly from: ControlSource;
-  readonly url: string | undefined;
-}
-
-async function chooseControl(
-  options: LoadOptions,
-  document: ConfigDocument,
-  file: string | null,
-): Promise<ChosenControl> {
-  const { control, env } = options;
-  if (control !== undefined) {
-    if (document.values.url === undefined) return { from: "the embedded server", url: control };
-    throw new PgTaskError(
-      "CONFIG_CONFLICT",
-      options.byProgram === true
-        ? `${file ?? "config"}: "url" names a server, and the option embedded starts another one: remove one of the two`
-        : `${file}: "url" names a server, and --embedded, which npm start passes, starts another one: run npx pg-task start to use the server in "url", or remove "url" to use the embedded one`,
-    );
+function chooseControl(
+  { control, env, byProgram }: LoadOptions,
+  inFile: string | undefined,
+  { file, environment }: Pick<ConfigSource, "file" | "environment">,
+): { readonly from: ControlSource; readonly url: string | undefined } {
+  if (control === undefined) {
+    if (inFile !== undefined) return { from: "url in the file", url: inFile };
+    return {
+      from: environment ?? "libpq's defaults",
+      url: environment === "DATABASE_URL" ? env[environment] : undefined,
+    };
   }
-  if (document.values.url !== undefined) return { from: "url in the file", url: document.values.url };
-  const { environment } = await findSource(options);
-  if (environment === "DATABASE_URL") return { from: environment, url: env["DATABASE_URL"] };
-  return { from: environment ?? "libpq's defaults", url: undefined };
+  if (inFile === undefined) return { from: "the embedded server", url: control };
+  throw new PgTaskError(
+    "CONFIG_CONFLICT",
+    byProgram === true
+      ? `${file ?? "config"}: "url" names a server, and the option embedded starts another one: remove one of the two`
+      : `${file}: "url" names a server, and --embedded, which npm start passes, starts another one: run npx pg-task start to use the server in "url", or remove "url" to use the embedded one`,
+  );
 }
 
 async function resolveControl(
-  { from, url }: ChosenControl,
-  file: string | null,
-  context: ConnectionContext,
+  url: string | undefined,
+  {
+    named,
+    file,
+    context,
+  }: { readonly named: string; readonly file: string | null; readonly context: ConnectionContext },
 ): Promise<ControlConnection> {
   let given: GivenOptions = noOptions;
-  const named = from === "url in the file" ? "url" : from;
   try {
     given = url === undefined ? noOptions : parseTargetUrl(url);
   } catch (error) {
@@ -192,11 +189,6 @@ async function resolveControl(
     if (!(error instanceof ConnectionStringError)) throw error;
     throw invalidConfiguration(null, [error.message]);
   }
-}
-
-/** The role does not matter, because the supervisor's lock is held per database. */
-function sameDatabase(a: ConnectionTarget, b: ConnectionTarget): boolean {
-  return shareServer(a, b) && a.database === b.database;
 }
 
 async function resolveEntries(
@@ -240,8 +232,4 @@ function once(warn: (message: string) => void): (message: string) => void {
     reported.add(message);
     warn(message);
   };
-}
-
-function warnOnStderr(message: string): void {
-  process.emitWarning(message);
 }

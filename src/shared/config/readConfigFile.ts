@@ -18,10 +18,10 @@ export async function readDocument(file: string): Promise<ConfigDocument> {
 /** @throws PgTaskError CONFIG_INVALID with one line for each problem */
 export function toDocument(content: unknown, file: string): ConfigDocument {
   if (Array.isArray(content)) {
-    assertArray(content, file);
+    check<readonly RawEntry[]>(arraySchema, content, file);
     return { values: {}, entries: content, entriesPath: [], isArray: true };
   }
-  assertFile(content, file);
+  check<RawFile>(fileSchema, content, file);
   return {
     values: content,
     entries: content["pg_task.json"] ?? [],
@@ -30,15 +30,7 @@ export function toDocument(content: unknown, file: string): ConfigDocument {
   };
 }
 
-function assertArray(content: unknown, file: string): asserts content is readonly RawEntry[] {
-  check(arraySchema, content, file);
-}
-
-function assertFile(content: unknown, file: string): asserts content is RawFile {
-  check(fileSchema, content, file);
-}
-
-function check(schema: z.ZodType, content: unknown, file: string): void {
+function check<T>(schema: z.ZodType, content: unknown, file: string): asserts content is T {
   const { error } = schema.safeParse(content);
   if (error) throw invalidConfiguration(file, describeIssues(error.issues, content));
 }

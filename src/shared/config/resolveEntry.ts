@@ -31,7 +31,9 @@ export async function resolveEntry(raw: RawEntry, context: EntryContext): Promis
   const problems = [...aliasProblems(raw).map((text) => `: ${text}`), ...duplicateKeys(raw)];
   const url = attempt(problems, ".url", () => (raw.url === undefined ? noOptions : parseTargetUrl(raw.url)));
   const missing: string[] = context.lazySecrets ? [] : problems;
-  const password = attempt(missing, ".password", () => ownPassword(raw, context.env));
+  const password = attempt(missing, ".password", () =>
+    raw.password === undefined ? undefined : resolveSecret(raw.password, context.env, "password"),
+  );
   if (url !== undefined) problems.push(...contradictions(raw, url));
   if (problems.length > 0 || url === undefined) throw new EntryProblems(problems);
 
@@ -120,10 +122,6 @@ function resolveNames(
     database: data ?? user ?? parameters["pg_task.data"],
     user: user ?? data ?? parameters["pg_task.user"],
   };
-}
-
-function ownPassword(raw: RawEntry, env: NodeJS.ProcessEnv): string | undefined {
-  return raw.password === undefined ? undefined : resolveSecret(raw.password, env, "password");
 }
 
 function duplicateKeys(raw: RawEntry): string[] {

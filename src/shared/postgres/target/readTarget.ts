@@ -3,7 +3,7 @@ import { authMethods, channelBindings, type AuthMethod } from "../auth/credentia
 import { shownValue } from "../connectionString/mayShow.js";
 import { omitUndefined } from "../../omitUndefined.js";
 import { tlsVersions, type TlsSettings } from "../transport/socketOptions.js";
-import { chooseSslMode, sslModes, withRootFile } from "../transport/sslMode.js";
+import { chooseSslMode, sslModes } from "../transport/sslMode.js";
 import { defaultSocketDirectory } from "./passwordFile.js";
 import { sessionAttributes, type ConnectionTarget, type SessionAttributes, type TargetServer } from "./target.js";
 import { keywords, refusedKeywords, type KeywordName } from "../connectionString/keywords.js";
@@ -118,7 +118,8 @@ function readTls(
     ...readTlsRange(options),
   });
   return {
-    sslmode: withRootFile(mode, sslrootcert !== undefined),
+    // As in libpq, a file of root certificates makes `require` also verify the certificate's issuer.
+    sslmode: mode === "require" && sslrootcert !== undefined ? "verify-ca" : mode,
     ...omitUndefined({
       sslrootcert,
       sslcert,

@@ -27,11 +27,6 @@ export function chooseSslMode(given: SslMode | undefined, sslrootcert?: string):
   );
 }
 
-/** As in libpq, a file of root certificates makes `require` also verify the certificate's issuer. */
-export function withRootFile(mode: SslMode, hasRootFile: boolean): SslMode {
-  return mode === "require" && hasRootFile ? "verify-ca" : mode;
-}
-
 export function userFilePath(env: NodeJS.ProcessEnv, name: string): string {
   return join(env["HOME"] || homedir(), ".postgresql", name);
 }
